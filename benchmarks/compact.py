@@ -12,7 +12,7 @@ import psutil
 import pyarrow as pa
 
 from benchmarks.harness import Result, benchmark, messages, now_ms, workspace
-from tarry.base.message import SCHEMA
+from tarry.message.schema import SCHEMA
 from tarry.spark.broker_client import IntakeState
 from tarry.spark.pipeline.compact import Upkeep, in_process
 from tarry.spark.pipeline.upkeep import UpkeepSettings

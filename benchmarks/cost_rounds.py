@@ -19,10 +19,10 @@ import pyarrow as pa
 
 from benchmarks.harness import Result, benchmark, workspace
 from benchmarks.loop import loop_s
-from tarry.api.admission import assembled
-from tarry.api.receipt import Accepted
 from tarry.base.placement import GC_THRESHOLDS
 from tarry.log.files import AppendFile, OsFiles
+from tarry.message.admission import assembled
+from tarry.message.receipt import Accepted
 from tarry.testing import TestBroker, open_broker
 
 ROUNDS, PARTS = 200, 5

@@ -18,13 +18,13 @@ import numpy as np
 import uvloop
 
 from benchmarks.cost_clients import BODY_BYTES, HOUR_MS, TOPIC
-from tarry.api.receipt import Accepted
 from tarry.base.errors import TarryError
 from tarry.base.types import Int64s, Mask
-from tarry.fronts.common.receive_queue import ReceiveQueue, leases_of
 from tarry.fronts.gateway.remote.broker import RemoteBroker
+from tarry.fronts.kit.receiving import ReceiveQueue, leases_of
 from tarry.fronts.rocketmq.common.draft import Draft
 from tarry.fronts.rocketmq.common.send_queue import rows_of
+from tarry.message.receipt import Accepted
 
 GROUP = "gateway"
 """Not that of the warm-up."""

@@ -44,13 +44,13 @@ async def rsgi(scope: Any, protocol: Any) -> None:
 async def _ours(kind: str, port: int) -> None:
     from tarry.base.clock import SystemClock
     from tarry.base.descriptors import ConnectionLimits
-    from tarry.fronts.http.exchange import DirectHandler, Request, Response, WholeRequest
+    from tarry.fronts.http.exchange import DirectHandler, HttpRequest, HttpResponse, WholeRequest
     from tarry.fronts.http.front import listen_on
     from tarry.fronts.http.server.server import HttpServer
 
-    answer = Response(201, BODY, (TYPE,))
+    answer = HttpResponse(201, BODY, (TYPE,))
 
-    async def handle(request: Request) -> Response:
+    async def handle(request: HttpRequest) -> HttpResponse:
         await request.read(1 << 20)
         return answer
 

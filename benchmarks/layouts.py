@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from benchmarks.compact import Silent, StillBroker
 from benchmarks.harness import Result, benchmark, now_ms, workspace
-from tarry.base.message import SCHEMA
+from tarry.message.schema import SCHEMA
 from tarry.spark.pipeline.compact import Upkeep, in_process
 from tarry.spark.pipeline.upkeep import UpkeepSettings
 from tarry.store import Store, stage

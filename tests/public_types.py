@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, Literal, assert_type
 
 import tarry
-from tarry.api.receipt import Receipt
 from tarry.base.record_batch import RecordBatch
 from tarry.broker import Broker
 from tarry.client import AsyncClient, Client
+from tarry.message.receipt import Receipt
 
 
 def of_a_client(client: Client) -> None:

@@ -8,11 +8,11 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.transaction import AddAction
 
-from tarry.base.message import Kind
+from tarry.message.schema import Kind
 from tarry.relay.deliver import DeliverPlan, DeliverWork
 from tarry.relay.files import FileTracker, Reached
-from tarry.relay.positions import At, Positions, changes, seq_of
-from tarry.relay.record import Rows
+from tarry.relay.positions import At, SourcePositions, changes, seq_of
+from tarry.relay.record import RecordRows
 from tarry.relay.settings import RelaySettings
 from tarry.relay.table import RelayStore
 from tarry.store import stage
@@ -28,12 +28,12 @@ class Stored:
         self.uri = str(directory / "store")
         self.store = RelayStore.open_relay(self.uri)
         self.settings = RelaySettings(kafka="k", topics="t", store=self.uri, shards=SHARDS)
-        self.at = Positions(0, 2, {("t", 0): At(0, 0), ("t", 1): At(1, 0)})
-        self.store.commit_records([], changes(Positions(0, 0, {}), self.at), 2)
+        self.at = SourcePositions(0, 2, {("t", 0): At(0, 0), ("t", 1): At(1, 0)})
+        self.store.commit_records([], changes(SourcePositions(0, 0, {}), self.at), 2)
         self.due: dict[int, int] = {}
 
     def add(self, dues: list[int]) -> None:
-        rows, places = Rows(), dict(self.at.at)
+        rows, places = RecordRows(), dict(self.at.at)
         for i, due_ms in enumerate(dues):
             place = places["t", i % 2]
             seq = seq_of(place.number, place.offset)
@@ -41,7 +41,7 @@ class Stored:
             self.due[seq] = due_ms
             rows.add(seq=seq, topic="d", due_ms=due_ms, id=f"t/{i % 2}/{place.offset}", key=None, headers=None,
                      body=b"", born_ms=0, kind=Kind.MESSAGE)  # fmt: skip
-        end = Positions(0, 2, places)
+        end = SourcePositions(0, 2, places)
         files = stage(rows.table(), self.uri, "r", 0)
         self.store.commit_records(files, changes(self.at, end), 2)
         self.at = end

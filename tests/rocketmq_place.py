@@ -12,7 +12,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from tarry.base.clock import Clock, SystemClock
 from tarry.base.config import Config
 from tarry.broker import Broker
-from tarry.fronts.common.loop_front import LoopFront
+from tarry.fronts.kit.loop_front import LoopFront
 from tarry.log.files import Files
 
 

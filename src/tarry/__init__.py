@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from tarry.api.outcome import Outcome
     from tarry.base.delay import DelayLevel
     from tarry.base.errors import TarryError
-    from tarry.base.message import Message
     from tarry.broker.embedded import AsyncBroker, open
     from tarry.client import AsyncClient, Client
+    from tarry.message.schema import Message
     from tarry.repeat import Repeat
 
 __all__ = [
@@ -45,7 +45,7 @@ _HOMES = {
     "AsyncClient": "tarry.client",
     "Client": "tarry.client",
     "DelayLevel": "tarry.base.delay",
-    "Message": "tarry.base.message",
+    "Message": "tarry.message.schema",
     "Outcome": "tarry.api.outcome",
     "Repeat": "tarry.repeat",
     "TarryError": "tarry.base.errors",

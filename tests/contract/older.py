@@ -16,7 +16,7 @@ from tests.contract.conftest import Served
 from tests.waiting import wait_until
 
 from tarry.client import Client
-from tarry.client.connection import Connection
+from tarry.client.connection import BrokerConnection
 
 HOUR_MS = 3_600_000
 
@@ -26,24 +26,24 @@ class Recorder:
 
     def __init__(self) -> None:
         self.said: dict[str, dict[str, Any]] = {}
-        self._action = Connection.action
+        self._action = BrokerConnection.action
 
     def __enter__(self) -> Recorder:
         recorder, action = self, self._action
 
-        def recorded(self: Connection, name: str, body: Any = None, *, timeout_s: float | None = None) -> Any:
+        def recorded(self: BrokerConnection, name: str, body: Any = None, *, timeout_s: float | None = None) -> Any:
             answer = action(self, name, body, timeout_s=timeout_s)
             recorder.said[name] = {"request": body, "answer": answer}
             return answer
 
-        Connection.action = recorded  # type: ignore[method-assign]
+        BrokerConnection.action = recorded  # type: ignore[method-assign]
         return self
 
     def __exit__(self, *_: object) -> None:
-        Connection.action = self._action  # type: ignore[method-assign]
+        BrokerConnection.action = self._action  # type: ignore[method-assign]
 
 
-def live(client: Client, staged: Connection) -> None:
+def live(client: Client, staged: BrokerConnection) -> None:
     """Use the actions once, so that none of the answers is empty."""
     client.set_group("t", "g", tries=1, retry="fixed 1s", filter="*", inflight_max=10, lease_ms=5000, start="earliest")
     client.set_topic("t", late="deliver", lateness_ms_max=HOUR_MS, ordered=False, declared=True)
@@ -99,7 +99,7 @@ def live(client: Client, staged: Connection) -> None:
 def record(served: Served) -> dict[str, dict[str, Any]]:
     """What was said, by action."""
     with Recorder() as recorder, Client(served.address) as client:
-        live(client, Connection(served.address))
+        live(client, BrokerConnection(served.address))
     return recorder.said
 
 

@@ -13,12 +13,12 @@ import pyarrow.flight as flight
 import pytest
 from tests.contract.conftest import Served
 
-from tarry.api.admission import admit
 from tarry.api.jobs import JobState
-from tarry.base.bulk import first_seq
 from tarry.base.errors import from_wire
-from tarry.base.message import SCHEMA, UNNUMBERED
 from tarry.client import Client
+from tarry.message.admission import admit
+from tarry.message.bulk import first_seq
+from tarry.message.schema import SCHEMA, UNNUMBERED
 from tarry.store import stage
 
 

@@ -15,9 +15,9 @@ import pytest
 from tarry.api.views import DELIVERY
 from tarry.api.wire import decode_error
 from tarry.base.errors import InvalidArgumentError, UnavailableError
-from tarry.base.message import SCHEMA
 from tarry.client import Client
 from tarry.fronts.flight import FlightFront
+from tarry.message.schema import SCHEMA
 
 
 class Calls:

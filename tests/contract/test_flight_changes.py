@@ -16,13 +16,13 @@ from tarry.api import operations as ops
 from tarry.api.operation import Operation
 from tarry.api.operations.messages import HANDLES_MAX
 from tarry.api.outcome import Outcome, Rescheduled
-from tarry.api.receipt import Receipt
 from tarry.api.wire import decode_error
-from tarry.base import handle
 from tarry.base.delay import DelayLevel
 from tarry.base.errors import ForgedHandleError, InvalidArgumentError, TarryError
 from tarry.client import AsyncClient, Client
 from tarry.fronts.flight import FlightFront
+from tarry.message import handle
+from tarry.message.receipt import Receipt
 
 TOKEN = b"12345678"
 NOW = 1_000_000
@@ -260,7 +260,7 @@ def test_a_delay_of_which_no_timedelta_can_be_made_is_the_broker_s_to_refuse(add
 def test_an_answer_that_cannot_be_read_is_an_error_of_ours(
     answer: Any, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tarry.client.connection.Connection.action", lambda *_, **__: answer)
+    monkeypatch.setattr("tarry.client.connection.BrokerConnection.action", lambda *_, **__: answer)
     with pytest.raises(TarryError, match=r"could not be read|2 answers to 1 questions"):
         client.cancel(HANDLE)
 
@@ -269,6 +269,6 @@ def test_an_answer_that_cannot_be_read_is_an_error_of_ours(
     "answer", [None, {}, {"receipt": 7}, {"receipt": {"handle": "x"}}, {"receipt": {"handle": HANDLE}}]
 )
 def test_a_receipt_that_cannot_be_read(answer: Any, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tarry.client.connection.Connection.action", lambda *_, **__: answer)
+    monkeypatch.setattr("tarry.client.connection.BrokerConnection.action", lambda *_, **__: answer)
     with pytest.raises(TarryError, match="could not be read"):
         client.find_key("t", "k")

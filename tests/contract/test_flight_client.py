@@ -20,7 +20,6 @@ import pyarrow as pa
 import pytest
 from tests.waiting import wait_until
 
-from tarry.base import handle
 from tarry.base.errors import (
     ClosedError,
     DelayTooLongError,
@@ -31,10 +30,11 @@ from tarry.base.errors import (
     StaleLeaseError,
     UnavailableError,
 )
-from tarry.base.message import Message
 from tarry.client import Accepted, AsyncClient, Client, Consumer, Delivery, feed
 from tarry.demo.broker_process import BrokerProcess
 from tarry.fronts.flight.sockets import cut_connections
+from tarry.message import handle
+from tarry.message.schema import Message
 
 OLD_MS = 946_684_800_000
 """2000 begins: long ago, and allowed."""

@@ -19,7 +19,7 @@ from tests.waiting import wait_until
 
 from tarry.api import wire
 from tarry.api.views import DELIVERY
-from tarry.api.wire import Op, decode_error, decode_notice, encode_settle
+from tarry.api.wire import StreamOp, decode_error, decode_notice, encode_settle
 from tarry.base.errors import CorruptError, StaleLeaseError
 from tarry.client import Client
 from tarry.log.frame import HEADER_BYTES
@@ -48,7 +48,7 @@ class Exchange:
         assert chunk.data is None
         return decode_notice(chunk.app_metadata.to_pybytes())
 
-    def settle(self, op: Op, batch: pa.RecordBatch, argument: int = 0) -> wire.Notice:
+    def settle(self, op: StreamOp, batch: pa.RecordBatch, argument: int = 0) -> wire.Notice:
         leases, offsets = (batch.column(name).to_numpy() for name in ("lease", "offset"))
         self.writer.write_metadata(pa.py_buffer(encode_settle(op, argument, leases, offsets)))
         return self.notice()
@@ -83,7 +83,7 @@ def test_deliver_and_ack(by_path: bool, served: Any, client: Client) -> None:
     assert batch.schema == DELIVERY
     [row] = batch.to_pylist()
     assert (row["topic"], row["body"], row["attempt"]) == ("t", b"hello", 1)
-    notice = exchange.settle(Op.ACK, batch)
+    notice = exchange.settle(StreamOp.ACK, batch)
     assert (notice.op, notice.number, notice.error) == (wire.SETTLED, 1, None)
     assert exchange.end() == []
     assert client.receive("t", group="g") == []
@@ -97,10 +97,10 @@ def test_prefetch_is_honoured(served: Any, client: Client) -> None:
         got += bodies(last := exchange.batch())
     assert len(got) == 4
     # Nothing more until one is settled; then as many as were settled.
-    assert exchange.settle(Op.EXTEND, last, 60_000).number == 1
+    assert exchange.settle(StreamOp.EXTEND, last, 60_000).number == 1
     one = last.slice(0, 1)
     leases, offsets = one.column("lease").to_numpy(), one.column("offset").to_numpy()
-    exchange.writer.write_metadata(pa.py_buffer(encode_settle(Op.ACK, 0, leases, offsets)))
+    exchange.writer.write_metadata(pa.py_buffer(encode_settle(StreamOp.ACK, 0, leases, offsets)))
     chunks = [exchange.reader.read_chunk() for _ in range(2)]  # the notice and one message, in either order
     assert sorted(0 if chunk.data is None else chunk.data.num_rows for chunk in chunks) == [0, 1]
     exchange.end()
@@ -110,7 +110,7 @@ def test_nack_comes_again_and_says_which_try_it_is(served: Any, client: Client) 
     schedule(client, 1)
     exchange = Exchange(served.address)
     batch = exchange.batch()
-    raw = encode_settle(Op.NACK, 0, batch.column("lease").to_numpy(), batch.column("offset").to_numpy())
+    raw = encode_settle(StreamOp.NACK, 0, batch.column("lease").to_numpy(), batch.column("offset").to_numpy())
     exchange.writer.write_metadata(pa.py_buffer(raw))
     chunks = [exchange.reader.read_chunk() for _ in range(2)]  # the notice and the message, in either order
     assert [c.data.column("attempt").to_pylist() for c in chunks if c.data is not None] == [[2]]
@@ -128,7 +128,7 @@ def test_what_is_held_goes_to_another_consumer_when_the_stream_ends(end: str, se
     if end == "done_writing":
         first.end()
     elif end == "close":
-        first.writer.write_metadata(pa.py_buffer(encode_settle(Op.CLOSE, 0, *[np.empty(0, np.int64)] * 2)))
+        first.writer.write_metadata(pa.py_buffer(encode_settle(StreamOp.CLOSE, 0, *[np.empty(0, np.int64)] * 2)))
     else:
         first.reader.cancel()
     got: list[bytes] = []
@@ -147,7 +147,7 @@ def test_what_was_acked_before_the_end_does_not_come_again(served: Any, client: 
     while batch.num_rows < 2:
         batch = pa.concat_batches([batch, first.batch()])
     one = batch.slice(0, 1)
-    raw = encode_settle(Op.ACK, 0, one.column("lease").to_numpy(), one.column("offset").to_numpy())
+    raw = encode_settle(StreamOp.ACK, 0, one.column("lease").to_numpy(), one.column("offset").to_numpy())
     first.writer.write_metadata(pa.py_buffer(raw))
     rest = first.end()  # without waiting for the notice: it comes before the end
     assert [decode_notice(c.app_metadata.to_pybytes()).number for c in rest] == [1]
@@ -193,7 +193,7 @@ def test_garbage_is_answered_and_the_stream_goes_on(served: Any, client: Client)
         assert notice.error is not None
         assert notice.error.code == "invalid_argument"
     schedule(client, 1)
-    assert exchange.settle(Op.ACK, exchange.batch()).error is None
+    assert exchange.settle(StreamOp.ACK, exchange.batch()).error is None
     exchange.end()
 
 
@@ -203,7 +203,7 @@ def test_a_stale_ack_is_an_error_and_the_rest_is_settled(served: Any, client: Cl
     batch = exchange.batch()
     leases = np.append(batch.column("lease").to_numpy(), 1 << 60)
     offsets = np.append(batch.column("offset").to_numpy(), -1)
-    exchange.writer.write_metadata(pa.py_buffer(encode_settle(Op.ACK, 0, leases, offsets)))
+    exchange.writer.write_metadata(pa.py_buffer(encode_settle(StreamOp.ACK, 0, leases, offsets)))
     assert isinstance(exchange.notice().error, StaleLeaseError)
     exchange.end()
     assert client.receive("t", group="g") == []
@@ -239,16 +239,16 @@ def test_a_stopping_front_says_goodbye(served: Any, client: Client) -> None:
     stopping = threading.Thread(target=served.front.stop, args=(60,))
     stopping.start()
     assert exchange.notice().op is wire.GOODBYE
-    assert exchange.settle(Op.ACK, batch).error is None  # there is still time for that
+    assert exchange.settle(StreamOp.ACK, batch).error is None  # there is still time for that
     exchange.end()
     stopping.join(60)
     assert not stopping.is_alive()
 
 
 def test_a_silent_consumer_is_told_that_the_broker_is_there(served: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tarry.fronts.flight.consume.ALIVE_S", 0.02)
+    monkeypatch.setattr("tarry.fronts.flight.receiving.ALIVE_S", 0.02)
     exchange = Exchange(served.address)
-    assert [exchange.notice().op for _ in range(3)] == [Op.ALIVE] * 3
+    assert [exchange.notice().op for _ in range(3)] == [StreamOp.ALIVE] * 3
     exchange.end()
 
 

@@ -15,10 +15,10 @@ from tarry.api import wire
 from tarry.api.operations import OPERATIONS
 from tarry.api.operations.delivery import Subscribe
 from tarry.api.parsing import parse
-from tarry.api.receipt import OUTCOMES
 from tarry.api.wire import decode_error
-from tarry.base import handle
 from tarry.base.errors import InvalidArgumentError
+from tarry.message import handle
+from tarry.message.receipt import OUTCOMES
 
 FIELDS = (
     *("topic", "group", "handles", "handle", "keys", "key", "due_ms", "delay_ms", "delay_level", "leases", "offsets"),

@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tarry.api.receipt import OUTCOMES, PLACED, Receipt
-from tarry.base import handle
 from tarry.base.errors import InvalidMessageError, KeyExistsError
 from tarry.client import AsyncClient, Client
 from tarry.fronts.flight import FlightFront
+from tarry.message import handle
+from tarry.message.receipt import OUTCOMES, PLACED, Receipt
 
 TOKEN = b"12345678"
 

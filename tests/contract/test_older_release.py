@@ -22,7 +22,7 @@ from tarry.api.operation import Action, Request, decoded
 from tarry.api.operations import OPERATIONS
 from tarry.api.operations.delivery import Subscribe
 from tarry.api.parsing import from_json
-from tarry.api.wire import Op, decode_settle
+from tarry.api.wire import StreamOp, decode_settle
 from tarry.base.errors import InvalidArgumentError
 from tarry.client import Client
 
@@ -91,8 +91,8 @@ def test_a_group_of_which_little_is_said_is_decoded() -> None:
     assert (info.topic, info.tries, info.lost, info.oldest_due_ms) == ("t", 3, 0, None)
 
 
-@pytest.mark.parametrize("op", [Op.ACK, Op.NACK, Op.EXTEND, Op.CLOSE])
-def test_todays_broker_reads_how_an_older_client_settles(op: Op) -> None:
+@pytest.mark.parametrize("op", [StreamOp.ACK, StreamOp.NACK, StreamOp.EXTEND, StreamOp.CLOSE])
+def test_todays_broker_reads_how_an_older_client_settles(op: StreamOp) -> None:
     found = decode_settle(bytes([op]) + (5).to_bytes(8, "little") + np.array([1, 2, 3, 4], "<i8").tobytes())
     assert (found.op, found.argument) == (op, 5)
     assert (found.leases.tolist(), found.offsets.tolist()) == ([1, 3], [2, 4])
@@ -113,7 +113,7 @@ class OlderSubscribe(Request):
 
 def older_settle(raw: bytes) -> Any:
     """What 0.1.0 reads of a consumer."""
-    if raw[0] not in (Op.ACK, Op.NACK, Op.EXTEND, Op.CLOSE):
+    if raw[0] not in (StreamOp.ACK, StreamOp.NACK, StreamOp.EXTEND, StreamOp.CLOSE):
         raise InvalidArgumentError(f"not a settling message: {raw!r}")
     return decode_settle(raw)
 
@@ -124,8 +124,8 @@ def test_todays_consumer_of_an_older_broker_keeps_its_leases(
 ) -> None:
     assert set(OlderSubscribe.wire_fields() or ()) < set(Subscribe.wire_fields() or ())
     monkeypatch.setattr("tarry.fronts.flight.requests.Subscribe", OlderSubscribe)
-    monkeypatch.setattr("tarry.fronts.flight.consume.LEASE_MS", b"unknown")
-    monkeypatch.setattr("tarry.fronts.flight.consume.decode_settle", older_settle)
+    monkeypatch.setattr("tarry.fronts.flight.receiving.LEASE_MS", b"unknown")
+    monkeypatch.setattr("tarry.fronts.flight.receiving.decode_settle", older_settle)
     served = Served(tmp_path / "data", lease_ms=400, retry_ms=600_000)
     try:
         with Client(served.address) as client:

@@ -18,14 +18,14 @@ import pytest
 
 from tarry.api.views import PEEKED, Forecast, History, Page
 from tarry.api.wire import decode_error
-from tarry.base import handle
 from tarry.base.config import Config
 from tarry.base.errors import ForgedHandleError, InvalidArgumentError, NotFoundError, TarryError
 from tarry.base.histogram import Histogram
-from tarry.base.message import SCHEMA
 from tarry.broker import Broker
 from tarry.client import AsyncClient, Client
 from tarry.fronts.flight import FlightFront
+from tarry.message import handle
+from tarry.message.schema import SCHEMA
 from tarry.store import Store, stage
 
 

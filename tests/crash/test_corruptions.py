@@ -16,10 +16,10 @@ import pyarrow as pa
 import pytest
 
 from tarry.base.errors import CorruptError
-from tarry.base.message import SCHEMA
 from tarry.log import frame
 from tarry.log.frame import LogKind
 from tarry.log.segment import Located, SegmentReader, list_segments, segment_path
+from tarry.message.schema import SCHEMA
 from tests.crash.tools import World, damage
 
 

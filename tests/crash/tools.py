@@ -20,7 +20,7 @@ import pytest
 
 from tarry.api.outcome import Outcome
 from tarry.base.config import Config
-from tarry.base.message import SCHEMA
+from tarry.message.schema import SCHEMA
 from tarry.store import Store, stage
 from tarry.testing import TestBroker, TestClock
 from tests.faults import Crash, FaultyFiles

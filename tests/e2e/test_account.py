@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tarry.demo.account import Account, Outage, account_of, first_hand_outs, percentiles
+from tarry.demo.account import Account, Downtime, account_of, first_hand_outs, percentiles
 from tarry.demo.facts import Facts, KillFacts, StoreFacts, wrong_with
 
 T = 1_800_000_000_000
@@ -44,7 +44,7 @@ def delivered(*hand_outs: tuple[int, float], **instead: dict[int, int]) -> pa.Ta
     return pa.table({name: pa.array(values, pa.int64()) for name, values in columns.items()})
 
 
-def account(sent: pa.Table, got: pa.Table, rows: int = 10, outage: Outage | None = None) -> Account:
+def account(sent: pa.Table, got: pa.Table, rows: int = 10, outage: Downtime | None = None) -> Account:
     return account_of(sent, got, rows=rows, outage=outage)
 
 
@@ -122,7 +122,7 @@ def test_percentiles_are_values_that_were_measured() -> None:
 def test_what_fell_due_while_the_broker_was_down_is_told_apart() -> None:
     # Row 1 was due before the kill, at T + 25, and still waited; row 3 fell due in the outage, row 5 between serving
     # again and the next hand-out.
-    outage = Outage(T + 25, T + 45, next_hand_out_ms=T + 55)
+    outage = Downtime(T + 25, T + 45, next_hand_out_ms=T + 55)
     got = delivered((0, 1.0), (1, 46.0), (3, 30.0), (5, 6.0), (7, 2.0))
     found = account(accepted(0, 1, 3, 5, 7), got, outage=outage)
     assert found.lateness_ms["max"] == 46.0
@@ -135,7 +135,7 @@ def test_what_fell_due_while_the_broker_was_down_is_told_apart() -> None:
 
 
 def test_duplicates_of_the_kill_are_those_on_both_sides_of_it() -> None:
-    outage = Outage(T + 25, T + 45)
+    outage = Downtime(T + 25, T + 45)
     got = delivered((0, 1.0), (0, 60.0), (7, 1.0), (7, 2.0))
     found = account(accepted(0, 7), got, outage=outage)
     assert (found.duplicated, found.duplicated_by_kill) == (2, 1)
@@ -173,7 +173,7 @@ def test_the_busiest_second() -> None:
 
 GOOD = account_of(accepted(0, 1, 2), delivered((0, 1.0), (1, 0.0), (2, 3.5)), rows=3)
 STORE = StoreFacts(rows=3, commits=1, files=1, size_bytes=1, committed_seq=103)
-KILL = KillFacts(Outage(T, T + 1), processes=3, gone_s=0.1, left=[], pipeline_back_s=5.0)
+KILL = KillFacts(Downtime(T, T + 1), processes=3, gone_s=0.1, left=[], pipeline_back_s=5.0)
 
 
 def facts(**changes: Any) -> Facts:

@@ -20,7 +20,7 @@ from tarry.client import Client
 from tarry.demo.account import Account, account_of
 from tarry.demo.broker_process import BrokerProcess, living_processes, wait_for_exit
 from tarry.demo.consumer_main import TopicConsumer
-from tarry.demo.monitor import Look, Monitor
+from tarry.demo.monitor import BrokerSnapshot, Monitor
 from tests.waiting import wait_until
 
 from .conftest import MakeBroker
@@ -184,7 +184,7 @@ def test_the_pipeline_alone_is_killed(make_broker: MakeBroker, tmp_path: Path) -
     broker = make_broker(schedule_interval_ms=500, horizon_ms=2_000)
     with Monitor(broker) as monitor, Client(broker.address) as client:
 
-        def seen(done: Callable[[Look], bool]) -> Look:
+        def seen(done: Callable[[BrokerSnapshot], bool]) -> BrokerSnapshot:
             look = monitor.wait(done, PATIENCE_S, lambda: None)
             assert look is not None, monitor.looks[-1]
             return look

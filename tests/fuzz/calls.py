@@ -18,7 +18,7 @@ import pyarrow.flight as fl
 
 from tarry.api.operation import Action, Rows
 from tarry.api.operations import OPERATIONS
-from tarry.api.wire import Op, decode_error, encode_settle
+from tarry.api.wire import StreamOp, decode_error, encode_settle
 from tarry.fronts.rocketmq.common.stubs import service as s
 from tarry.fronts.rocketmq.v5.service import NAME
 from tests.fuzz.mutation import ODD_NUMBERS, ODD_VALUES, mutated, mutated_fields, protobuf
@@ -120,7 +120,7 @@ class FlightCalls:
         command = {"op": "consume", "topic": "t", "group": "g", "prefetch": 10}
         raw = json.dumps(command if rng.random() < 0.6 else mutated_fields(command, rng)).encode()
         descriptor = rng.choice([fl.FlightDescriptor.for_command(raw), fl.FlightDescriptor.for_path("consume")])
-        settle = encode_settle(rng.choice(list(Op)), rng.choice([0, 1, 1000]), np.array([1]), np.array([0]))
+        settle = encode_settle(rng.choice(list(StreamOp)), rng.choice([0, 1, 1000]), np.array([1]), np.array([0]))
 
         def exchange() -> None:
             writer, reader = self._client.do_exchange(descriptor, self._options)
@@ -197,7 +197,7 @@ class RawFlight:
         self._put = [protobuf({1: path, 2: _header(schema.serialize())}), _data(batch)]
         self._consume = [
             protobuf({1: protobuf({1: 2, 2: b'{"op": "consume", "topic": "t", "group": "g"}'})}),
-            protobuf({3: encode_settle(Op.ACK, 0, np.array([1]), np.array([0]))}),
+            protobuf({3: encode_settle(StreamOp.ACK, 0, np.array([1]), np.array([0]))}),
         ]
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from loopgrpc.frames import PREFACE, settings
 from tarry.fronts.rocketmq.classic.batches import BatchEntry, encode_batch
 from tarry.fronts.rocketmq.classic.codes import RequestCode
-from tarry.fronts.rocketmq.classic.frames import BINARY, JSON, Command, encode
+from tarry.fronts.rocketmq.classic.frames import BINARY, JSON, RemotingCommand, encode
 from tarry.fronts.rocketmq.common.stubs import service as s
 from tarry.fronts.rocketmq.v5.service import NAME
 from tests.fuzz.mutation import mutated, mutated_fields
@@ -75,7 +75,7 @@ class Classic:
 
     def conversation(self, rng: random.Random) -> str:
         form = rng.choice([JSON, BINARY])
-        begun = encode(Command(int(RequestCode.HEART_BEAT), {}, self._heartbeat, 1, form=form))
+        begun = encode(RemotingCommand(int(RequestCode.HEART_BEAT), {}, self._heartbeat, 1, form=form))
         sent = [begun, *(self._drawn(rng) for _ in range(rng.randint(2, 8)))]
         return f"conversation {[part.hex() for part in sent]}: {_exchange(self._port, sent)}"
 
@@ -88,7 +88,7 @@ class Classic:
         if rng.random() < 0.3:
             body = mutated(body, rng)
         opaque, flag, form = rng.randrange(1 << 20), rng.choice([0, 0, 1, 2]), rng.choice([JSON, BINARY])
-        sent = encode(Command(code, fields, body, opaque, flag, form=form))
+        sent = encode(RemotingCommand(code, fields, body, opaque, flag, form=form))
         return mutated(sent, rng) if rng.random() < 0.4 else sent
 
 

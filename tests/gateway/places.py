@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from tarry.broker import Broker
-from tarry.fronts.common.listening import SharedPort
 from tarry.fronts.gateway.front import GatewayFront, socket_of
 from tarry.fronts.gateway.remote.broker import RemoteBroker
+from tarry.fronts.kit.listening import SharedPort
 from tarry.fronts.rocketmq import RocketMQFront
 from tests.rocketmq.conftest import Place
 

@@ -7,7 +7,7 @@ import secrets
 from types import TracebackType
 from typing import Any
 
-from tarry.fronts.gateway.frames import CONTROL, HEAD, LINK, Kind, frame
+from tarry.fronts.gateway.frames import CONTROL, HEAD, LINK, FrameKind, frame
 from tarry.fronts.gateway.remote.control import connect, hello
 
 WAIT_S = 15.0
@@ -24,13 +24,13 @@ class RawLink:
     def _open(self, kind: str) -> Any:
         connection = connect(self._address, WAIT_S)
         connection.sendall(hello(kind, self._worker, "rocketmq", "raw"))
-        assert _read(connection)[0] == Kind.WELCOME
+        assert _read(connection)[0] == FrameKind.WELCOME
         return connection
 
     def send(self, *parts: bytes) -> None:
         self._connection.sendall(b"".join(parts))
 
-    def read_until(self, kind: Kind) -> bytes:
+    def read_until(self, kind: FrameKind) -> bytes:
         """The payload of the next frame of a kind."""
         while True:
             read, payload = _read(self._connection)
@@ -41,7 +41,7 @@ class RawLink:
         """The number of a group, which is made if it is new."""
         with self._open(CONTROL) as control:
             asked = json.dumps({"topic": topic, "group": name, "create": True}).encode()
-            control.sendall(b"".join(frame(Kind.GROUP, 1, asked)))
+            control.sendall(b"".join(frame(FrameKind.GROUP, 1, asked)))
             number: int = json.loads(_read(control)[1])["number"]
             return number
 

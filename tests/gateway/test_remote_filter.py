@@ -8,14 +8,14 @@ import pyarrow as pa
 import pytest
 
 from tarry.api import filter_pause
-from tarry.api.filter_sql import SqlFilter
 from tarry.api.groups import GroupSettings
 from tarry.api.operation import data
 from tarry.base.clock import TestClock
 from tarry.base.errors import FilterPausedError
-from tarry.base.message import SCHEMA
 from tarry.fronts.gateway.remote.group import RemoteGroup
 from tarry.fronts.gateway.remote.link import Link
+from tarry.message.filter_sql import SqlFilter
+from tarry.message.schema import SCHEMA
 
 
 def state(condition: str) -> dict[str, Any]:
@@ -46,7 +46,7 @@ def test_a_slow_filter_behind_a_gateway_is_paused_as_the_brokers_are(monkeypatch
     with monkeypatch.context() as patch:
         patch.setattr(filter_pause, "PART_S", -1.0)
         for name in ("_STEPS_MAX", "_STEPS_MIN"):
-            patch.setattr(f"tarry.api.filter_sql.{name}", 1)
+            patch.setattr(f"tarry.message.filter_sql.{name}", 1)
         with pytest.raises(FilterPausedError, match="CPU time"):
             group.wants(batch_of("b"))
     assert looks == [1, 1], "once more, for a collection of garbage"

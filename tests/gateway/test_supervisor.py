@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from tarry.errors import UnavailableError
-from tarry.fronts.gateway.supervisor import Start, Supervisor
+from tarry.fronts.gateway.supervisor import Start, WorkerSupervisor
 
 
 def _has_ipv6() -> bool:
@@ -32,7 +32,7 @@ IPV6 = pytest.param("[::1]", marks=pytest.mark.skipif(not _has_ipv6(), reason="t
 
 @pytest.mark.parametrize("host", ["127.0.0.1", IPV6])
 def test_the_port_is_there_while_workers_are(host: str) -> None:
-    supervisor = Supervisor(_serves, f"{host}:0", "front", 2)
+    supervisor = WorkerSupervisor(_serves, f"{host}:0", "front", 2)
     try:
         assert supervisor.address.startswith(f"{host}:")
         supervisor.start()
@@ -48,7 +48,7 @@ def test_the_port_is_there_while_workers_are(host: str) -> None:
 
 
 def test_one_that_cannot_serve_is_told_as_such() -> None:
-    supervisor = Supervisor(_ends, "127.0.0.1:0", "front", 1)
+    supervisor = WorkerSupervisor(_ends, "127.0.0.1:0", "front", 1)
     try:
         supervisor.start()
         assert not supervisor.wait_serving(30)
@@ -62,4 +62,4 @@ def test_a_port_that_is_taken() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         address = f"127.0.0.1:{other.getsockname()[1]}"
         with pytest.raises(UnavailableError, match=f"cannot listen on {address}: "):
-            Supervisor(_ends, address, "front", 1)
+            WorkerSupervisor(_ends, address, "front", 1)

@@ -14,13 +14,13 @@ import pytest
 import tarry.fronts.rocketmq
 from tarry.base.config import Config
 from tarry.base.errors import InvalidArgumentError, TarryError, UnavailableError
-from tarry.fronts.gateway.frames import ASKED_BYTES_MAX, CONTROL, HEAD, LINK, Kind, frame
+from tarry.fronts.gateway.authentication import Trust, read_secret
+from tarry.fronts.gateway.frames import ASKED_BYTES_MAX, CONTROL, HEAD, LINK, FrameKind, frame
 from tarry.fronts.gateway.front import GatewayFront
 from tarry.fronts.gateway.remote.broker import RemoteBroker
 from tarry.fronts.gateway.remote.control import hello
 from tarry.fronts.gateway.served.connection import TOLD_SETTINGS
 from tarry.fronts.gateway.served.half_frames import HalfFrames
-from tarry.fronts.gateway.trust import Trust, read_secret
 from tests.gateway.places import GatewayPlace, Worker
 from tests.gateway.raw_link import RawLink
 from tests.loopgrpc.certificates import Certificate, make_certificate
@@ -103,28 +103,28 @@ def test_who_has_no_secret_or_another_is_refused(serve: Serve, secret: str, tmp_
 def test_nothing_is_taken_before_the_secret_is_shown(serve: Serve, secret: str, stack: ExitStack, kind: str) -> None:
     place = serve(gateway_secret=secret)
     address, trust = far(place, stack), Trust(read_secret(secret))
-    call = frame(Kind.CALL, 1, b'{"op": "set-topic", "topic": "made"}')
+    call = frame(FrameKind.CALL, 1, b'{"op": "set-topic", "topic": "made"}')
     greeting = hello(kind, "w", "rocketmq", "raw")
     with RawLink(address, hello=False) as link:
         link.send(greeting)
-        nonce = link.read_until(Kind.CHALLENGE)
+        nonce = link.read_until(FrameKind.CHALLENGE)
         link.send(*call)
-        assert b"a challenge" in link.read_until(Kind.REFUSED)
+        assert b"a challenge" in link.read_until(FrameKind.REFUSED)
         link.wait_closed()
     with RawLink(address, hello=False) as link:  # what was shown on one connection is worth nothing on another
         link.send(greeting)
-        assert link.read_until(Kind.CHALLENGE) != nonce
-        link.send(*frame(Kind.PROOF, 0, trust.proof(nonce)), *call)
-        assert b"another secret" in link.read_until(Kind.REFUSED)
+        assert link.read_until(FrameKind.CHALLENGE) != nonce
+        link.send(*frame(FrameKind.PROOF, 0, trust.proof(nonce)), *call)
+        assert b"another secret" in link.read_until(FrameKind.REFUSED)
         link.wait_closed()
     with RawLink(address, hello=False) as link:
-        link.send(*frame(Kind.PROOF, 0, trust.proof(nonce)))
+        link.send(*frame(FrameKind.PROOF, 0, trust.proof(nonce)))
         link.wait_closed()
     assert not place.broker.has_topic("made")
     with RawLink(address, hello=False) as link:
         link.send(greeting)
-        link.send(*frame(Kind.PROOF, 0, trust.proof(link.read_until(Kind.CHALLENGE))), *call)
-        link.read_until(Kind.RESULT)
+        link.send(*frame(FrameKind.PROOF, 0, trust.proof(link.read_until(FrameKind.CHALLENGE))), *call)
+        link.read_until(FrameKind.RESULT)
     assert place.broker.has_topic("made")
 
 
@@ -159,9 +159,9 @@ def test_a_gateway_learns_only_what_a_front_needs(serve: Serve, secret: str, sta
         with RawLink(address, hello=False) as link:
             link.send(hello(CONTROL, "w", "rocketmq", "raw"))
             if address is not place.gateway.address:
-                nonce = link.read_until(Kind.CHALLENGE)
-                link.send(*frame(Kind.PROOF, 0, Trust(read_secret(secret)).proof(nonce)))
-            told = link.read_until(Kind.WELCOME)
+                nonce = link.read_until(FrameKind.CHALLENGE)
+                link.send(*frame(FrameKind.PROOF, 0, Trust(read_secret(secret)).proof(nonce)))
+            told = link.read_until(FrameKind.WELCOME)
         assert json.loads(told)["config"].keys() == set(TOLD_SETTINGS)
         assert b"SECRET" not in told
     config = asked(place.gateway.address, {})
@@ -180,8 +180,8 @@ def test_what_a_front_reads_of_the_settings_is_told() -> None:
 def test_halves_of_frames_are_bounded(serve: Serve) -> None:
     place = serve()
     with RawLink(place.gateway.address) as link:
-        link.send(HEAD.pack(ASKED_BYTES_MAX + 1, Kind.SUBMIT, 1))
-        assert b"allowed" in link.read_until(Kind.REFUSED)
+        link.send(HEAD.pack(ASKED_BYTES_MAX + 1, FrameKind.SUBMIT, 1))
+        assert b"allowed" in link.read_until(FrameKind.REFUSED)
         link.wait_closed()
     assert place.client().send("orders").status.code == Code.OK
 

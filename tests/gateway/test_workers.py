@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from tarry.base.clock import TestClock as Clock
-from tarry.fronts.gateway.frames import LINK, Kind, Poll, frame
+from tarry.fronts.gateway.frames import LINK, FrameKind, Poll, frame
 from tarry.fronts.gateway.front import GatewayFront
 from tarry.fronts.gateway.remote.broker import BrokerClock, RemoteBroker
-from tarry.fronts.rocketmq.v5 import clients, colleagues
+from tarry.fronts.rocketmq.v5 import clients
+from tarry.fronts.rocketmq.v5 import peers as colleagues
 from tarry.fronts.rocketmq.v5.receiving import INVISIBLE_MS
 from tests.gateway.places import GatewayPlace, Worker
 from tests.gateway.raw_link import RawLink
@@ -169,8 +170,8 @@ def test_what_a_lost_worker_did_not_take_is_for_others_at_once(place: GatewayPla
     place.client().send("orders")
     with RawLink(place.gateway.address) as link:
         group = link.group("orders", "g")
-        link.send(*frame(Kind.POLL, 1, Poll(group, 10, 3_600_000, 10).encode()))
-        link.read_until(Kind.BATCH)
+        link.send(*frame(FrameKind.POLL, 1, Poll(group, 10, 3_600_000, 10).encode()))
+        link.read_until(FrameKind.BATCH)
         assert leased(place) == 1
     [again] = place.client().receive("orders", "g", wait_s=WAIT_S)
     assert again.system_properties.delivery_attempt == 2
@@ -181,10 +182,10 @@ def test_what_a_lost_worker_took_is_its_clients_until_their_leases_end(place: Ga
     place.client().send("orders")
     with RawLink(place.gateway.address) as link:
         group = link.group("orders", "g")
-        link.send(*frame(Kind.POLL, 1, Poll(group, 10, 2_000, 10).encode()))
-        batch = link.read_until(Kind.BATCH)
-        link.send(*frame(Kind.TAKEN, int.from_bytes(batch[:4], "little")))
-        link.send(*frame(Kind.WITHDRAW, 1))
+        link.send(*frame(FrameKind.POLL, 1, Poll(group, 10, 2_000, 10).encode()))
+        batch = link.read_until(FrameKind.BATCH)
+        link.send(*frame(FrameKind.TAKEN, int.from_bytes(batch[:4], "little")))
+        link.send(*frame(FrameKind.WITHDRAW, 1))
         assert link.group("orders", "other")  # it was read
     wait_until(lambda: place.broker.status()["gateways"] == [])
     assert leased(place) == 1
@@ -208,10 +209,17 @@ def test_who_is_no_gateway_is_cut_off(place: GatewayPlace, raw: bytes) -> None:
 
 def test_broken_frames_harm_nobody_else(place: GatewayPlace) -> None:
     with RawLink(place.gateway.address) as link:
-        for kind in (Kind.SUBMIT, Kind.SUBMIT_CHECKED, Kind.SETTLE, Kind.CALL, Kind.REPLACE, Kind.GROUP):
+        for kind in (
+            FrameKind.SUBMIT,
+            FrameKind.SUBMIT_CHECKED,
+            FrameKind.SETTLE,
+            FrameKind.CALL,
+            FrameKind.REPLACE,
+            FrameKind.GROUP,
+        ):
             for payload in (b"", b"\0" * 64, b"{}", b"[1]", b'{"op":"x"}'):
                 link.send(*frame(kind, 7, payload))
-                link.read_until(Kind.REFUSED)
+                link.read_until(FrameKind.REFUSED)
     assert place.client().send("orders").status.code == Code.OK
 
 

@@ -21,12 +21,12 @@ from tarry.base.errors import InvalidArgumentError
 from tarry.base.histogram import Histogram
 from tarry.fronts.http.access import Access
 from tarry.fronts.http.console import app as app_module
-from tarry.fronts.http.console import shown
+from tarry.fronts.http.console import formatting as shown
 from tarry.fronts.http.console.app import console_app
 from tarry.fronts.http.console.charts import lateness_bars
 from tarry.fronts.http.console.guesses import peer_of
 from tarry.fronts.http.console.messages import instant_ms
-from tarry.fronts.http.services import Services
+from tarry.fronts.http.services import HttpServices
 from tarry.repeat import Repeat
 from tarry.testing import TestBroker, open_broker
 
@@ -86,7 +86,7 @@ class Console:
 @asynccontextmanager
 async def opened(directory: Path, *, mode: str = "open", host: str = "localhost:7777") -> AsyncIterator[Console]:
     with open_broker(directory) as broker, ThreadPoolExecutor(2) as pool:
-        services = Services(broker, asyncio.get_running_loop(), pool)
+        services = HttpServices(broker, asyncio.get_running_loop(), pool)
         transport = httpx.ASGITransport(console_app(services, Access(broker, mode)))
         async with httpx.AsyncClient(transport=transport, base_url=f"http://{host}") as http:
             yield Console(broker, http)
@@ -434,13 +434,13 @@ def test_peers_of_the_login() -> None:
 async def test_viewers_share_one_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with opened(tmp_path) as console:
         asked: list[Operation[Any]] = []
-        call = Services.call
+        call = HttpServices.call
 
-        async def counted(self: Services, operation: Operation[Any]) -> Any:
+        async def counted(self: HttpServices, operation: Operation[Any]) -> Any:
             asked.append(operation)
             return await call(self, operation)
 
-        monkeypatch.setattr(Services, "call", counted)
+        monkeypatch.setattr(HttpServices, "call", counted)
         await asyncio.gather(*(console.http.get("/console/live") for _ in range(20)))
         assert [type(operation) for operation in asked] == [GetOverview]
         for _ in range(10):

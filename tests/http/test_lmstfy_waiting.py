@@ -14,10 +14,10 @@ import pytest
 
 from loopgrpc import UnreadBytes
 from tarry.base.errors import ClosedError, TarryError
-from tarry.fronts.common.receive_queue import ReceiveQueue, Waiter
 from tarry.fronts.http.exchange import WholeRequest
-from tarry.fronts.http.lmstfy.jobs import Job
-from tarry.fronts.http.lmstfy.waiting import ROWS_MAX, Receive, Waiting
+from tarry.fronts.http.lmstfy.jobs import LmstfyJob
+from tarry.fronts.http.lmstfy.waiting import ROWS_MAX, JobReceive, Waiting
+from tarry.fronts.kit.receiving import ReceiveQueue, Waiter
 from tests.http.lmstfy_place import serving
 
 LONG_S = 3600.0
@@ -61,16 +61,18 @@ class Hall:
         self.answers: dict[str, list[Any] | TarryError] = {}
         self.unread = UnreadBytes(100)
         self._waiting = Waiting(
-            asyncio.get_running_loop(), lambda _, rows: cast(list[Job], rows.column("job").to_pylist()), self.unread
+            asyncio.get_running_loop(),
+            lambda _, rows: cast(list[LmstfyJob], rows.column("job").to_pylist()),
+            self.unread,
         )
 
     def add(
         self, name: str, count: int = 1, *, lease_ms: int = 1000, wait_s: float = LONG_S, host: str = "127.0.0.1"
     ) -> FakeRequest:
         request = FakeRequest(host)
-        receive = Receive(cast(ReceiveQueue, self.queue), ("ns", "q"), count, lease_ms, 0)
+        receive = JobReceive(cast(ReceiveQueue, self.queue), ("ns", "q"), count, lease_ms, 0)
 
-        def answer(jobs: list[Job] | TarryError) -> None:
+        def answer(jobs: list[LmstfyJob] | TarryError) -> None:
             assert name not in self.answers
             self.answers[name] = jobs
 

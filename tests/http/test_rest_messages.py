@@ -13,9 +13,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tarry.api.filter_sql import SqlFilter
-from tarry.base.message import TOPIC_PATTERN
-from tarry.fronts.common.loop_thread import THREADS
+from tarry.fronts.kit.loop_thread import THREADS
+from tarry.message.filter_sql import SqlFilter
+from tarry.message.schema import TOPIC_PATTERN
 from tests.http.rest import Rest
 from tests.waiting import wait_until
 

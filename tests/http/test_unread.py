@@ -20,9 +20,9 @@ from tarry.api.operation import Operation
 from tarry.api.operations import Peek
 from tarry.base.config import Config
 from tarry.broker import Broker
-from tarry.fronts.common.loop_thread import THREADS
 from tarry.fronts.http.front import HttpFront
 from tarry.fronts.http.server.limits import HttpLimits
+from tarry.fronts.kit.loop_thread import THREADS
 from tests.waiting import wait_until
 
 BODY_BYTES = 1 << 20

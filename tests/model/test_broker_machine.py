@@ -24,7 +24,7 @@ from tests.faults import Crash, FaultyFiles, fast_directory
 from tarry.api.jobs import StagedFile
 from tarry.base.config import Config
 from tarry.base.errors import OverloadedError
-from tarry.base.message import SCHEMA
+from tarry.message.schema import SCHEMA
 from tarry.store import Store, stage
 from tarry.testing import TestBroker, TestClock
 

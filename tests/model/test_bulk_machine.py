@@ -16,8 +16,8 @@ from tests.model.test_changes_machine import ChangesMachine, Drawn
 
 from tarry.api.jobs import JobState
 from tarry.api.outcome import Outcome
-from tarry.base import handle
 from tarry.base.errors import UnavailableError
+from tarry.message import handle
 
 DELAYS = [-5_000, 0, 1, 40, 999, 1000, 5000, 61_000, 3_600_000]
 

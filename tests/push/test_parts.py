@@ -19,8 +19,8 @@ from tarry.base.errors import InvalidArgumentError
 from tarry.fronts.push.breaker import WAIT_S_MAX, WAIT_S_MIN, CircuitBreaker
 from tarry.fronts.push.figures import ATTEMPTS_MAX, AttemptLog
 from tarry.fronts.push.rate import TokenBucket
-from tarry.fronts.push.request import Message, RequestMaker, encoded
-from tarry.fronts.push.verdict import RETRY_AFTER_MS_MAX, Answer, Outcome, retry_after_ms, verdict_of
+from tarry.fronts.push.request import PushMessage, RequestMaker, encoded
+from tarry.fronts.push.verdict import RETRY_AFTER_MS_MAX, PushAnswer, PushOutcome, retry_after_ms, verdict_of
 from tests.push.attempts import attempt
 
 NOW_MS = 1_767_225_600_000
@@ -142,8 +142,8 @@ def test_a_bucket_without_a_limit() -> None:
     ],
 )
 def test_what_answers_mean(status: int, outcome: str) -> None:
-    assert verdict_of(Answer(status), NOW_MS).outcome == outcome
-    assert verdict_of(Answer(None, "no answer"), NOW_MS).outcome is Outcome.FAILED
+    assert verdict_of(PushAnswer(status), NOW_MS).outcome == outcome
+    assert verdict_of(PushAnswer(None, "no answer"), NOW_MS).outcome is PushOutcome.FAILED
 
 
 @pytest.mark.parametrize(
@@ -166,12 +166,12 @@ def test_what_answers_mean(status: int, outcome: str) -> None:
 )
 def test_retry_after(text: str, expected_ms: int | None) -> None:
     assert retry_after_ms(text, NOW_MS) == expected_ms
-    throttled = verdict_of(Answer(503, retry_after=text), NOW_MS)
-    assert (throttled.outcome is Outcome.THROTTLED) == (expected_ms is not None)
-    assert verdict_of(Answer(500, retry_after=text), NOW_MS).outcome is Outcome.FAILED
+    throttled = verdict_of(PushAnswer(503, retry_after=text), NOW_MS)
+    assert (throttled.outcome is PushOutcome.THROTTLED) == (expected_ms is not None)
+    assert verdict_of(PushAnswer(500, retry_after=text), NOW_MS).outcome is PushOutcome.FAILED
 
 
-def message(**fields: object) -> Message:
+def message(**fields: object) -> PushMessage:
     given: dict[str, object] = {
         **dict.fromkeys(("key", "tag")),
         **dict.fromkeys(("seq", "offset", "lease", "attempt"), 1),
@@ -180,7 +180,7 @@ def message(**fields: object) -> Message:
         "properties": [],
         "body": b"x",
     }
-    return Message(**{**given, **fields})  # type: ignore[arg-type]
+    return PushMessage(**{**given, **fields})  # type: ignore[arg-type]
 
 
 def maker(**fields: object) -> RequestMaker:

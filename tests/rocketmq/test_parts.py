@@ -16,14 +16,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import tarry
-from tarry.api.admission import Limits, admit
 from tarry.api.views import DELIVERY, QUEUED
 from tarry.base.clock import TestClock
 from tarry.base.delay import ROCKETMQ_LEVELS, parse_levels
 from tarry.base.errors import DiskFullError, InvalidArgumentError, OverloadedError, StaleLeaseError, TarryError
-from tarry.base.message import PROPERTIES
 from tarry.fronts.rocketmq.common.access_keys import read_keys
-from tarry.fronts.rocketmq.common.draft import Rules
+from tarry.fronts.rocketmq.common.draft import DraftRules
 from tarry.fronts.rocketmq.common.properties import join_keys, map_of, split_keys
 from tarry.fronts.rocketmq.common.refusal import Code, Refusal
 from tarry.fronts.rocketmq.common.send_queue import rows_of
@@ -37,6 +35,8 @@ from tarry.fronts.rocketmq.v5.message_bytes import answers_of
 from tarry.fronts.rocketmq.v5.receiving import poll_s
 from tarry.fronts.rocketmq.v5.resources import group_of, topic_of
 from tarry.fronts.rocketmq.v5.statuses import OK, overall
+from tarry.message.admission import MessageLimits, admit
+from tarry.message.schema import PROPERTIES
 from tests.rocketmq.reference import messages_of
 from tests.rocketmq.rpc import res
 from tests.unit.test_layers import LAYERS, ROOT, names_for
@@ -160,7 +160,7 @@ def test_a_column_of_properties(rows: list[list[tuple[str, str]]]) -> None:
 
 
 NOW_MS = 1_700_000_000_000
-RULES = Rules(1000, 64 << 10, 86_400_000, tuple(parse_levels(ROCKETMQ_LEVELS)))
+RULES = DraftRules(1000, 64 << 10, 86_400_000, tuple(parse_levels(ROCKETMQ_LEVELS)))
 ANY_TEXT = st.text(st.characters(codec="utf-8"), max_size=12)
 MESSAGES = st.builds(
     definition.Message,
@@ -195,7 +195,7 @@ def test_what_this_front_lets_in_the_broker_would(messages: list[Any]) -> None:
     columns["due_ms"] = pa.array([d.due_ms for d in drafts], pa.int64())
     columns["body"] = pa.array([d.body for d in drafts], pa.binary())
     columns["properties"] = pa.array([d.properties for d in drafts], PROPERTIES)
-    limits = Limits(delay_ms_max=86_400_000, body_bytes_max=1000)
+    limits = MessageLimits(delay_ms_max=86_400_000, body_bytes_max=1000)
     assert rows_of(drafts, NOW_MS).to_pylist() == admit(pa.RecordBatch.from_pydict(columns), NOW_MS, limits).to_pylist()
 
 

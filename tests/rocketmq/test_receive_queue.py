@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tarry.fronts.common.receive_queue import GATHER_S, ReceiveQueue
+from tarry.fronts.kit.receiving import GATHER_S, ReceiveQueue
 
 pytestmark = pytest.mark.asyncio
 

@@ -17,7 +17,7 @@ from loopgrpc.framing import Deframer
 from loopgrpc.request import Request
 from tarry.base.config import Config
 from tarry.broker import Broker
-from tarry.fronts.common import receive_queue
+from tarry.fronts.kit import receiving as receive_queue
 from tarry.fronts.rocketmq.common.stubs import service as s
 from tarry.fronts.rocketmq.common.threads import RunInThread
 from tarry.fronts.rocketmq.v5 import receiving, settling

@@ -10,13 +10,13 @@ import numpy as np
 import pyarrow as pa
 
 from tarry.api.local import OnAccepted
-from tarry.api.receipt import Accepted
 from tarry.base.clock import TestClock
 from tarry.base.errors import InvalidMessageError, OverloadedError
 from tarry.base.event_loop import post
 from tarry.fronts.rocketmq.common.draft import Draft
 from tarry.fronts.rocketmq.common.refusal import Code, Refusal
 from tarry.fronts.rocketmq.common.send_queue import ROWS_BESIDE_MIN, SendQueue
+from tarry.message.receipt import Accepted
 
 
 class Broker:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tarry.fronts.rocketmq.classic.codes import RequestCode
-from tarry.fronts.rocketmq.classic.frames import JSON, Command, decode, encode
+from tarry.fronts.rocketmq.classic.frames import JSON, RemotingCommand, decode, encode
 from tarry.fronts.rocketmq.classic.message_bytes import decode_properties
 
 WAIT_S = 15.0
@@ -24,8 +24,8 @@ class Remoting:
         self.socket = sock or socket.create_connection(("127.0.0.1", port), timeout=WAIT_S)
         self.form = form
         self._opaque = 0
-        self._answers: dict[int, Command] = {}
-        self.asked: list[Command] = []
+        self._answers: dict[int, RemotingCommand] = {}
+        self.asked: list[RemotingCommand] = []
         """What the broker asked of this client."""
 
     def close(self) -> None:
@@ -35,25 +35,25 @@ class Remoting:
         """Send a request; its number."""
         self._opaque += 1
         texts = {name: str(value) for name, value in (fields or {}).items()}
-        self.socket.sendall(encode(Command(code, texts, body, self._opaque, flag, form=self.form)))
+        self.socket.sendall(encode(RemotingCommand(code, texts, body, self._opaque, flag, form=self.form)))
         return self._opaque
 
-    def finish(self, opaque: int) -> Command:
+    def finish(self, opaque: int) -> RemotingCommand:
         """The answer to a request."""
         while opaque not in self._answers:
             self._take(self.read())
         return self._answers.pop(opaque)
 
-    def ask(self, code: int, fields: Mapping[str, Any] | None = None, body: bytes = b"") -> Command:
+    def ask(self, code: int, fields: Mapping[str, Any] | None = None, body: bytes = b"") -> RemotingCommand:
         return self.finish(self.begin(code, fields, body))
 
-    def next_question(self) -> Command:
+    def next_question(self) -> RemotingCommand:
         """The next request of the broker's."""
         while not self.asked:
             self._take(self.read())
         return self.asked.pop(0)
 
-    def read(self) -> Command:
+    def read(self) -> RemotingCommand:
         """The next frame."""
         length = struct.unpack(">i", self._read(4))[0]
         return decode(struct.pack(">i", length) + self._read(length))
@@ -69,11 +69,13 @@ class Remoting:
 
     # -- what clients do -----------------------------------------------------------------------------------------------
 
-    def send(self, topic: str, body: bytes = b"x", *, flag: int = 0, **properties: str) -> Command:
+    def send(self, topic: str, body: bytes = b"x", *, flag: int = 0, **properties: str) -> RemotingCommand:
         """SEND_MESSAGE_V2."""
         return self.ask(RequestCode.SEND_MESSAGE_V2, send_fields(topic, flag=flag, **properties), body)
 
-    def heartbeat(self, client: str, group: str, *topics: str, expression: str = "*", kind: str = "TAG") -> Command:
+    def heartbeat(
+        self, client: str, group: str, *topics: str, expression: str = "*", kind: str = "TAG"
+    ) -> RemotingCommand:
         subscriptions = [{"topic": t, "subString": expression, "expressionType": kind} for t in topics]
         consumer = {
             "groupName": group, "consumeType": "CONSUME_PASSIVELY", "messageModel": "CLUSTERING",
@@ -90,7 +92,7 @@ class Remoting:
         }  # fmt: skip
         return self.begin(RequestCode.PULL_MESSAGE, fields | more)
 
-    def pull(self, topic: str, group: str, offset: int, wait_s: float = 5, **more: Any) -> Command:
+    def pull(self, topic: str, group: str, offset: int, wait_s: float = 5, **more: Any) -> RemotingCommand:
         return self.finish(self.begin_pull(topic, group, offset, wait_s, **more))
 
     def pull_until(self, count: int, topic: str, group: str) -> list[dict[str, Any]]:
@@ -104,7 +106,7 @@ class Remoting:
             offset = int(answer.fields["nextBeginOffset"])
         return messages
 
-    def _take(self, command: Command) -> None:
+    def _take(self, command: RemotingCommand) -> None:
         if command.is_response:
             self._answers[command.opaque] = command
         else:

@@ -13,7 +13,7 @@ import pytest
 from tarry.api.operations import GetGroup, HasTopic, ListGroups, SetTopic
 from tarry.fronts.rocketmq.classic import queue_lag
 from tarry.fronts.rocketmq.classic.codes import RequestCode, ResponseCode, ToClient
-from tarry.fronts.rocketmq.classic.frames import Command, encode
+from tarry.fronts.rocketmq.classic.frames import RemotingCommand, encode
 from tests.rocketmq_classic.conftest import Place
 from tests.rocketmq_classic.remoting import Remoting, messages_of, queue_count, send_fields
 from tests.waiting import wait_until
@@ -22,7 +22,7 @@ QUEUE = re.compile(rb'\{"brokerName": "tarry", "queueId": (\d), "topic": "orders
 GROUP = {"topic": "orders", "consumerGroup": "g"}
 
 
-def table(answer: Command) -> Any:
+def table(answer: RemotingCommand) -> Any:
     """The entry of the topic's first queue, in a table whose keys are objects."""
     entries = json.loads(QUEUE.sub(rb'"\1"', answer.body))["offsetTable"]
     assert list(entries) == ["0", "1", "2", "3"]
@@ -107,7 +107,7 @@ def test_how_far_a_group_is_and_its_consumers(client: Remoting) -> None:
     assert there["subscriptionTable"]["orders"]["subString"] == "a"
 
 
-def lags(answer: Command) -> list[int]:
+def lags(answer: RemotingCommand) -> list[int]:
     """The lag of each queue of the topic."""
     entries = json.loads(QUEUE.sub(rb'"\1"', answer.body))["offsetTable"]
     return [entries[queue]["brokerOffset"] - entries[queue]["consumerOffset"] for queue in sorted(entries)]

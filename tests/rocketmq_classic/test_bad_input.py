@@ -16,7 +16,7 @@ from tarry.fronts.rocketmq.classic import components
 from tarry.fronts.rocketmq.classic import connection as connections
 from tarry.fronts.rocketmq.classic.authentication import signature_of
 from tarry.fronts.rocketmq.classic.codes import RequestCode, ResponseCode
-from tarry.fronts.rocketmq.classic.frames import Command, encode
+from tarry.fronts.rocketmq.classic.frames import RemotingCommand, encode
 from tests.rocketmq_classic.conftest import Place
 from tests.rocketmq_classic.remoting import Remoting, send_fields
 
@@ -91,7 +91,9 @@ def test_oneway_requests_are_not_answered(client: Remoting) -> None:
 def test_requests_in_pieces_and_many_at_once(place: Place) -> None:
     client = place.client()
     frames = b"".join(
-        encode(Command(RequestCode.SEND_MESSAGE_V2, {n: str(v) for n, v in send_fields("orders").items()}, b"x", i))
+        encode(
+            RemotingCommand(RequestCode.SEND_MESSAGE_V2, {n: str(v) for n, v in send_fields("orders").items()}, b"x", i)
+        )
         for i in range(1000, 1020)
     )
     for begin in range(0, len(frames), 777):
@@ -126,7 +128,7 @@ def test_with_access_keys_requests_must_be_signed(serve: Callable[..., Place], t
     fields = {n: str(v) for n, v in send_fields("orders").items()}
     assert client.ask(RequestCode.SEND_MESSAGE_V2, fields, b"x").code == ResponseCode.NO_PERMISSION
     fields["AccessKey"] = "ak"
-    signature = signature_of(Command(0, fields, b"x"), b"secret")
+    signature = signature_of(RemotingCommand(0, fields, b"x"), b"secret")
     for signed, code in (("x", ResponseCode.NO_PERMISSION), (signature, ResponseCode.SUCCESS)):
         answer = client.ask(RequestCode.SEND_MESSAGE_V2, fields | {"Signature": signed}, b"x")
         assert answer.code == code
@@ -154,7 +156,7 @@ def test_a_query_by_id_may_be_signed_without_the_field_that_says_so(
     keys.write_text("ak secret\n")
     client = serve(rocketmq_keys=str(keys)).client()
     fields = {"topic": "orders", "key": "id", "AccessKey": "ak", "maxNum": "1"}
-    signed = fields | {"Signature": signature_of(Command(0, fields), b"secret")}
+    signed = fields | {"Signature": signature_of(RemotingCommand(0, fields), b"secret")}
     for more, code in (
         ({"_UNIQUE_KEY_QUERY": "true"}, ResponseCode.QUERY_NOT_FOUND),
         ({"another": "true"}, ResponseCode.NO_PERMISSION),
@@ -209,7 +211,7 @@ def test_with_keys_half_a_request_of_a_stranger_is_short(tmp_path: Path, serve: 
         while True:
             stranger.socket.sendall(bytes(16_384))
     fields = {name: str(value) for name, value in send_fields("orders").items()} | {"AccessKey": "alice"}
-    command = Command(RequestCode.SEND_MESSAGE_V2, fields, b"x" * 3_000_000, 1)
+    command = RemotingCommand(RequestCode.SEND_MESSAGE_V2, fields, b"x" * 3_000_000, 1)
     fields["Signature"] = signature_of(command, b"S3CRETSECRET")
     friend = place.client()
     friend.socket.sendall(encode(command))

@@ -14,7 +14,7 @@ from tarry.fronts.rocketmq.classic.frames import (
     JSON,
     LANGUAGES,
     BadFrame,
-    Command,
+    RemotingCommand,
     decode,
     encode,
     frame_length,
@@ -24,7 +24,7 @@ INT = st.integers(-(1 << 31), (1 << 31) - 1)
 SHORT = st.integers(-(1 << 15), (1 << 15) - 1)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 COMMANDS = st.builds(
-    Command,
+    RemotingCommand,
     code=SHORT,
     fields=st.dictionaries(TEXT, TEXT, max_size=5),
     body=st.binary(max_size=100),
@@ -38,14 +38,14 @@ COMMANDS = st.builds(
 
 
 @given(COMMANDS)
-def test_a_command_comes_back_as_it_was(command: Command) -> None:
+def test_a_command_comes_back_as_it_was(command: RemotingCommand) -> None:
     frame = encode(command)
     assert frame_length(frame, 1 << 24) == len(frame)
     assert decode(frame) == command
 
 
 @given(COMMANDS, st.data())
-def test_a_cut_or_changed_frame_is_read_or_refused(command: Command, data: st.DataObject) -> None:
+def test_a_cut_or_changed_frame_is_read_or_refused(command: RemotingCommand, data: st.DataObject) -> None:
     frame = bytearray(encode(command))
     frame[data.draw(st.integers(0, len(frame) - 1))] ^= data.draw(st.integers(1, 255))
     for damaged in (bytes(frame), bytes(frame[: data.draw(st.integers(0, len(frame)))])):
@@ -66,7 +66,9 @@ def test_any_bytes_are_read_or_refused(content: bytes) -> None:
 
 def test_a_binary_header_is_byte_exact() -> None:
     # As RocketMQSerializable writes it: a heartbeat's answer, and a field.
-    command = Command(34, {"a": "bc"}, b"body", opaque=7, flag=1, remark="r", language="GO", version=479, form=BINARY)
+    command = RemotingCommand(
+        34, {"a": "bc"}, b"body", opaque=7, flag=1, remark="r", language="GO", version=479, form=BINARY
+    )
     header = bytes.fromhex(
         "0022" "09" "01df" "00000007" "00000001" "00000001" "72" "00000009" "0001" "61" "00000002" "6263"
     )  # fmt: skip
@@ -79,7 +81,7 @@ def test_a_json_header_is_byte_exact() -> None:
         b'"extFields":{"offset":"5"}}'
     )
     frame = struct.pack(">ii", 4 + len(header), len(header)) + header
-    assert encode(Command(0, {"offset": "5"}, opaque=3, flag=1)) == frame
+    assert encode(RemotingCommand(0, {"offset": "5"}, opaque=3, flag=1)) == frame
 
 
 def test_what_clients_write_as_numbers_and_truths_is_text() -> None:
@@ -109,5 +111,5 @@ def test_too_little_says_nothing_of_the_length() -> None:
 
 def test_a_signature_is_that_of_the_official_client() -> None:
     # AclUtils.calSignature of the values in the order of their names, and the body.
-    command = Command(10, {"topic": "T", "AccessKey": "ak", "Signature": "ignored"}, b"body")
+    command = RemotingCommand(10, {"topic": "T", "AccessKey": "ak", "Signature": "ignored"}, b"body")
     assert signature_of(command, b"secret") == "henhmmfv9X7aCpzl6f+4e/lxhE4="

@@ -9,7 +9,7 @@ import pytest
 
 from tarry.api.operations import GetPending
 from tarry.fronts.rocketmq.classic.codes import RequestCode, ResponseCode
-from tarry.fronts.rocketmq.classic.frames import Command
+from tarry.fronts.rocketmq.classic.frames import RemotingCommand
 from tests.rocketmq_classic.conftest import Place
 from tests.rocketmq_classic.remoting import Remoting, send_fields
 from tests.waiting import wait_until
@@ -48,7 +48,7 @@ def pending(place: Place) -> int:
     return sum(topic.pending for topic in place.broker.call(GetPending(next_due=False)) if topic.topic == "orders")
 
 
-def send(client: Remoting, body: bytes = b"x", **properties: str) -> Command:
+def send(client: Remoting, body: bytes = b"x", **properties: str) -> RemotingCommand:
     answer = client.finish(begin(client, body, **properties))
     assert answer.code == ResponseCode.SUCCESS
     return answer

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from tarry.api.operations import GetGroup
-from tarry.fronts.rocketmq.classic import popping
+from tarry.fronts.rocketmq.classic import receiving as popping
 from tarry.fronts.rocketmq.classic.codes import RequestCode, ResponseCode
-from tarry.fronts.rocketmq.classic.frames import BINARY, Command
+from tarry.fronts.rocketmq.classic.frames import BINARY, RemotingCommand
 from tests.rocketmq_classic.conftest import Place
 from tests.rocketmq_classic.remoting import Remoting, messages_of
 from tests.waiting import wait_until
@@ -39,7 +39,7 @@ def pop_all(client: Remoting, count: int, **more: Any) -> list[dict[str, Any]]:
     return messages
 
 
-def settle(client: Remoting, code: int, message: dict[str, Any], **more: Any) -> Command:
+def settle(client: Remoting, code: int, message: dict[str, Any], **more: Any) -> RemotingCommand:
     """With the fields that Java's client takes from a message."""
     handle = message["properties"]["POP_CK"]
     words = handle.split(" ")

@@ -9,7 +9,7 @@ import pytest
 
 from tarry.fronts.rocketmq.classic import connection
 from tarry.fronts.rocketmq.classic.codes import RequestCode, ResponseCode, ToClient
-from tarry.fronts.rocketmq.classic.frames import Command, encode
+from tarry.fronts.rocketmq.classic.frames import RemotingCommand, encode
 from tarry.fronts.rocketmq.classic.message_bytes import decode_properties
 from tests.rocketmq_classic.conftest import Place
 from tests.rocketmq_classic.remoting import Remoting, send_fields
@@ -49,7 +49,7 @@ def test_a_reply_is_handed_on_and_answered_as_its_producer_answers(place: Place,
     needed = {"producerGroup", "topic", "sysFlag", "flag", "bornTimestamp", "bornHost", "storeHost", "storeTimestamp"}
     assert needed <= question.fields.keys()
     # An answer to a question that was never asked is nobody's.
-    asker.socket.sendall(encode(Command(0, opaque=question.opaque + 5, flag=1)))
+    asker.socket.sendall(encode(RemotingCommand(0, opaque=question.opaque + 5, flag=1)))
     asker.socket.sendall(encode(question.answer(code, remark="no")))
     assert replier.finish(number).code == code
 

@@ -11,7 +11,7 @@ import pytest
 
 from tarry.base.clock import SystemClock
 from tarry.base.waiting import answer_of
-from tarry.fronts.common.receive_queue import ReceiveQueue
+from tarry.fronts.kit.receiving import ReceiveQueue
 from tarry.fronts.rocketmq.classic.codes import RequestCode, ResponseCode, ToClient
 from tarry.fronts.rocketmq.classic.transactions import CHECKS_GROUP, COMMIT, ROLLBACK, UNKNOWN
 from tarry.fronts.rocketmq.common import transaction_checks

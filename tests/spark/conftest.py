@@ -14,7 +14,7 @@ import pyarrow.flight as flight
 import pytest
 
 from tarry.base.errors import CorruptError
-from tarry.base.message import SCHEMA
+from tarry.message.schema import SCHEMA
 from tarry.store import Store, read_window
 
 NOW_MS = 1_795_264_000_000

@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.flight as flight
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 
-from tarry.api.admission import Limits
 from tarry.api.jobs import StagedFile
 from tarry.base.errors import InvalidArgumentError, NotFoundError, TarryError
-from tarry.base.message import SCHEMA, UNNUMBERED
+from tarry.message.admission import MessageLimits
+from tarry.message.schema import SCHEMA, UNNUMBERED
 from tarry.store import StaleCommitError, Store, read_window, stage
 from tarry.store.columns import PARTITION_COLUMNS, TABLE
 from tarry.store.publisher import add_action
@@ -34,7 +34,7 @@ class FakeBulk(flight.FlightServerBase):  # type: ignore[misc]
         self.address = f"127.0.0.1:{self.port}"
         self.store_uri = str(root)
         self.table_id = Store.open(self.store_uri).table_id
-        self.limits = Limits()
+        self.limits = MessageLimits()
         self.lock = threading.RLock()
         self.attempts: dict[int, dict[str, Any]] = {}
         self.jobs: dict[str, dict[str, Any]] = {}

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 from tarry import Client
-from tarry.base.bulk import first_seq
-from tarry.base.message import SCHEMA
+from tarry.message.bulk import first_seq
+from tarry.message.schema import SCHEMA
 from tarry.spark.broker_client import BrokerClient
 from tarry.spark.datasource import pending
 from tarry.spark.datasource.filters import Bounds

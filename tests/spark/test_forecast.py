@@ -12,12 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tarry.base.criteria import Criteria
 from tarry.base.errors import InvalidArgumentError, NotFoundError
-from tarry.base.message import SCHEMA, UNNUMBERED, cancellations
 from tarry.base.types import Key
 from tarry.cli.exits import ExitCode
 from tarry.cli.main import run
+from tarry.message.criteria import Criteria
+from tarry.message.schema import SCHEMA, UNNUMBERED, cancellations
 from tarry.spark.reports.forecast.result import Outlook, Sources
 from tarry.store import Store, stage
 from tarry.store.spread import Dead, StoreSpread
@@ -117,7 +117,7 @@ def test_a_version_of_the_store_is_pinned_and_an_intake_adds_what_it_does_not_ha
 
 
 def test_of_a_cancelled_job_nothing_comes_from_its_place_on(spark: SparkSession) -> None:
-    from tarry.base.bulk import first_seq
+    from tarry.message.bulk import first_seq
     from tarry.spark.reports.forecast.pending import ROWS, pending
 
     rows = [("t", first_seq(job) + row, NOW_MS + row, 1, 73, 0, 0) for job in (3, 4) for row in range(10)]

@@ -21,7 +21,7 @@ from tarry.spark.pipeline.job import Reporter
 from tarry.spark.pipeline.plan import Trigger
 from tarry.spark.pipeline.schedule import ScheduleBatch, start_query
 from tarry.spark.pipeline.stage_task import RangeResult, StageTask
-from tarry.spark.pipeline.supervisor import Supervisor
+from tarry.spark.pipeline.supervisor import PipelineSupervisor
 from tarry.spark.runtime.process import alive, kill_session, session_members
 from tarry.store import StaleCommitError, Store
 from tests.waiting import wait_until
@@ -259,7 +259,7 @@ def test_a_stale_query_fails_and_its_successor_goes_on(spark: SparkSession, inta
 
 
 @contextmanager
-def supervised(intake: FakeIntake, tmp_path: Path, *, bytes_min: int = BYTES_MIN) -> Iterator[Supervisor]:
+def supervised(intake: FakeIntake, tmp_path: Path, *, bytes_min: int = BYTES_MIN) -> Iterator[PipelineSupervisor]:
     command = [
         sys.executable,
         "-m",
@@ -271,7 +271,7 @@ def supervised(intake: FakeIntake, tmp_path: Path, *, bytes_min: int = BYTES_MIN
     ]
     command += ["--checkpoint", str(tmp_path / "c"), "--memory", "512m", "--poll-ms", "100"]
     command += ["--schedule-bytes", str(bytes_min)]
-    supervisor = Supervisor(command, tmp_path / "pipeline.log", backoff_s_min=0.1)
+    supervisor = PipelineSupervisor(command, tmp_path / "pipeline.log", backoff_s_min=0.1)
     supervisor.start()
     try:
         yield supervisor

@@ -18,8 +18,8 @@ import pytest
 from tarry.base.clock import SystemClock
 from tarry.base.config import Config
 from tarry.base.errors import OverloadedError, TarryError
-from tarry.base.message import SCHEMA
 from tarry.broker import Broker, scheduling
+from tarry.message.schema import SCHEMA
 from tarry.store import Store, stage
 
 WAIT_S = 60

@@ -14,7 +14,6 @@ import pytest
 from tests.crash.tools import SMALL, World
 
 from tarry.api.operations import ReadCancellations, ReadIntake
-from tarry.base import handle
 from tarry.base.clock import TestClock
 from tarry.base.config import Config
 from tarry.base.errors import (
@@ -29,6 +28,7 @@ from tarry.base.errors import (
 from tarry.broker import Broker
 from tarry.broker.directory import Checkpoint, read_secret
 from tarry.log.files import OsFiles
+from tarry.message import handle
 from tarry.testing import TestBroker, open_broker
 
 HOUR_MS = 3_600_000

@@ -17,10 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tarry.api.admission import admit
 from tarry.api.jobs import JobState, StagedFile
-from tarry.base import handle
-from tarry.base.bulk import JobRow, first_seq, number_of
 from tarry.base.clock import TestClock
 from tarry.base.config import Config
 from tarry.base.errors import (
@@ -32,11 +29,14 @@ from tarry.base.errors import (
     TarryError,
     UnavailableError,
 )
-from tarry.base.message import Kind
 from tarry.broker import Broker
 from tarry.broker.job_announcements import JobAnnouncements
 from tarry.broker.jobs import Jobs
 from tarry.log.files import OsFiles
+from tarry.message import handle
+from tarry.message.admission import admit
+from tarry.message.bulk import JobRow, first_seq, number_of
+from tarry.message.schema import Kind
 from tarry.store import StaleCommitError, Store, stage
 from tarry.store.locallog import record_path
 

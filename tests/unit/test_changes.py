@@ -14,14 +14,14 @@ from tests.crash.tools import World
 from tests.faults import Crash
 
 from tarry.api.outcome import Outcome
-from tarry.api.receipt import Receipt
-from tarry.base import handle
 from tarry.base.errors import (
     DelayTooLongError,
     DiskFullError,
     ForgedHandleError,
     InvalidArgumentError,
 )
+from tarry.message import handle
+from tarry.message.receipt import Receipt
 from tarry.testing import TestBroker, open_broker
 
 DONE, DELIVERED, CANCELLED, UNKNOWN = Outcome.DONE, Outcome.DELIVERED, Outcome.CANCELLED, Outcome.UNKNOWN

@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.cli_tools import Captured, data_of, out_of
 
-from tarry.api.receipt import id_of, ids_of
 from tarry.base.config import Config
 from tarry.base.errors import InvalidArgumentError
 from tarry.broker import Broker
@@ -22,6 +21,7 @@ from tarry.cli.exits import ExitCode
 from tarry.cli.main import run
 from tarry.client import Client
 from tarry.fronts.flight import FlightFront
+from tarry.message.receipt import id_of, ids_of
 from tarry.spark.reports.audit.count import Survey
 from tarry.spark.reports.audit.page import audit_page
 from tarry.spark.reports.audit.result import Audit, Counts, Example, Late

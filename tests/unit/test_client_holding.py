@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from tarry.api.views import DELIVERY
-from tarry.api.wire import Op
+from tarry.api.wire import StreamOp
 from tarry.base.types import Int64s
 from tarry.client.delivery import DeliveryBatch
 from tarry.client.holding import Hand, Holding
@@ -16,9 +16,9 @@ from tarry.client.settling import Settler, Source
 
 def test_work_that_begins_late_extends_its_lease_by_itself() -> None:
     """The thread that tends may come when the lease is over, and would let go of what is in work."""
-    sent: list[tuple[Op, int]] = []
+    sent: list[tuple[StreamOp, int]] = []
 
-    def send(op: Op, argument: int, source: Source, leases: Int64s, offsets: Int64s, reason: str) -> None:
+    def send(op: StreamOp, argument: int, source: Source, leases: Int64s, offsets: Int64s, reason: str) -> None:
         if len(leases):
             sent.append((op, argument))
 
@@ -42,5 +42,5 @@ def test_work_that_begins_late_extends_its_lease_by_itself() -> None:
     before_s = batch.until_s
     holding.enter(batch)
     settler.push()
-    assert sent == [(Op.EXTEND, 3_600_000)]
+    assert sent == [(StreamOp.EXTEND, 3_600_000)]
     assert batch.until_s > before_s + 2_000

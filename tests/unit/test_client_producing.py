@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 from tests.waiting import wait_until
 
-from tarry.api.receipt import Receipt
-from tarry.api.schedule import make_row
-from tarry.api.wire import Answer, encode_accepted, encode_refused
+from tarry.api.wire import AnswerKind, encode_accepted, encode_refused
 from tarry.base.errors import ClosedError, OverloadedError, TarryError, UnavailableError
 from tarry.client.producing import Producer
+from tarry.message.receipt import Receipt
+from tarry.message.rows import make_row
 
 Outcomes = dict[int, Receipt | TarryError]
 
@@ -104,7 +104,7 @@ def test_a_stream_that_ends_before_it_is_used_is_replaced_once(monkeypatch: pyte
 
 
 def test_a_goodbye_ends_the_stream_and_the_next_batch_opens_another() -> None:
-    goodbyes = [encode_refused(OverloadedError("stopping"), Answer.GOODBYE)]
+    goodbyes = [encode_refused(OverloadedError("stopping"), AnswerKind.GOODBYE)]
     flight = Flight(lambda batch: goodbyes.pop() if batch is not None and goodbyes else accept(batch))
     producer, outcomes = producer_of(flight)
     producer.add(make_row("t", b"x", due=1), 0)

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarry.api.admission import Limits, admit, key_policies
-from tarry.api.schedule import COLUMNS, columns_of, make_row, row_of, rows_of, to_batch
 from tarry.base.delay import DelayLevel
 from tarry.base.errors import InvalidArgumentError, InvalidMessageError
-from tarry.base.message import Message
+from tarry.message.admission import MessageLimits, admit, key_policies
+from tarry.message.rows import COLUMNS, columns_of, make_row, row_of, rows_of, to_batch
+from tarry.message.schema import Message
 from tarry.repeat import Repeat, parse, to_json
 
 HOUR = 3_600_000
@@ -48,7 +48,7 @@ def test_a_level_is_resolved_by_the_broker_s_table(level: int, travels: int) -> 
     assert (row[2:4], row[LEVEL]) == ((None, None), travels)
     mixed = to_batch([row, make_row("t", b"", delay="1s"), make_row("t", b"", due=7)])
     at_1, at_last = 100 + 5_000, 100 + 60_000
-    limits = Limits(levels=(5_000, 60_000))
+    limits = MessageLimits(levels=(5_000, 60_000))
     expected = at_1 if level == 1 else 100 if level <= 0 else at_last
     assert admit(mixed, 100, limits).column("due_ms").to_pylist() == [expected, 1100, 7]
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarry.api.wire import PAIRS_MAX, Op
+from tarry.api.wire import PAIRS_MAX, StreamOp
 from tarry.base.errors import UnavailableError
 from tarry.client.delivery import DeliveryBatch
 from tarry.client.settling import Settler
@@ -21,9 +21,9 @@ class Sent:
     """Where a settler sends to."""
 
     def __init__(self) -> None:
-        self.calls: list[tuple[Op, int, Any, list[int], list[int]]] = []
+        self.calls: list[tuple[StreamOp, int, Any, list[int], list[int]]] = []
 
-    def __call__(self, op: Op, argument: int, source: Any, leases: Any, offsets: Any, reason: str) -> None:
+    def __call__(self, op: StreamOp, argument: int, source: Any, leases: Any, offsets: Any, reason: str) -> None:
         if len(leases):
             self.calls.append((op, argument, source, leases.tolist(), offsets.tolist()))
 
@@ -51,7 +51,7 @@ def test_acks_of_several_batches_travel_together(settler: Settler, sent: Sent) -
         message.ack()
     settler.push()
     settler.push()
-    assert sent.calls == [(Op.ACK, 0, ("t", "g"), [1, 1, 2, 2, 2], [0, 1, 10, 11, 12])]
+    assert sent.calls == [(StreamOp.ACK, 0, ("t", "g"), [1, 1, 2, 2, 2], [0, 1, 10, 11, 12])]
 
 
 def test_a_message_is_settled_once_and_what_comes_first_counts(settler: Settler, sent: Sent) -> None:
@@ -65,9 +65,9 @@ def test_a_message_is_settled_once_and_what_comes_first_counts(settler: Settler,
     messages[2].ack()
     settler.push()
     assert [(op, argument, offsets) for op, argument, _, _, offsets in sent.calls] == [
-        (Op.ACK, 0, [0, 2]),
-        (Op.NACK, 5000, [1]),
-        (Op.EXTEND, 7000, [2]),
+        (StreamOp.ACK, 0, [0, 2]),
+        (StreamOp.NACK, 5000, [1]),
+        (StreamOp.EXTEND, 7000, [2]),
     ]
 
 
@@ -77,7 +77,7 @@ def test_the_whole_batch(settler: Settler, sent: Sent) -> None:
     batch.ack()
     batch.nack()
     settler.push()
-    assert [(op, sorted(offsets)) for op, _, _, _, offsets in sent.calls] == [(Op.ACK, [0, 1, 2, 3])]
+    assert [(op, sorted(offsets)) for op, _, _, _, offsets in sent.calls] == [(StreamOp.ACK, [0, 1, 2, 3])]
 
 
 def test_sources_are_kept_apart_and_large_settlements_cut(settler: Settler, sent: Sent) -> None:
@@ -101,7 +101,7 @@ def test_after_the_end_nothing_is_sent(settler: Settler, sent: Sent) -> None:
 def test_a_failure_is_told_once_and_the_rest_is_sent() -> None:
     sent = Sent()
 
-    def send(op: Op, argument: int, source: Any, leases: Any, offsets: Any, reason: str) -> None:
+    def send(op: StreamOp, argument: int, source: Any, leases: Any, offsets: Any, reason: str) -> None:
         if source[0] == "bad":
             raise UnavailableError("gone")
         sent(op, argument, source, leases, offsets, reason)
@@ -120,13 +120,13 @@ def test_against_a_model(steps: list[tuple[str, int]]) -> None:
     sent = Sent()
     settler = Settler(sent, threaded=False)
     messages = batch_of(settler, 10).messages()
-    expected: dict[int, Op] = {}
+    expected: dict[int, StreamOp] = {}
     for what, row in steps:
         if what == "push":
             settler.push()
         else:
             getattr(messages[row], what)()
-            expected.setdefault(row, Op.ACK if what == "ack" else Op.NACK)
+            expected.setdefault(row, StreamOp.ACK if what == "ack" else StreamOp.NACK)
     settler.push()
     found = [(offset, op) for op, _, _, _, offsets in sent.calls for offset in offsets]
     assert sorted(found) == sorted(expected.items())

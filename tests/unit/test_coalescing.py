@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarry.api.coalescing import Batch, Coalescer, EndOfTurn, fail_futures
 from tarry.base.errors import (
     ClosedError,
     InvalidArgumentError,
@@ -22,6 +21,7 @@ from tarry.base.errors import (
     TarryError,
     UnavailableError,
 )
+from tarry.batching.coalescing import Batch, Coalescer, EndOfTurn, fail_futures
 
 Entry = tuple[int, int]
 """Its number, and its size."""

@@ -12,7 +12,7 @@ from tarry.base.clock import SystemClock, TestClock
 from tarry.base.delay import DelayLevel, parse_levels
 from tarry.base.errors import DelayTooLongError
 from tarry.broker import Broker
-from tarry.fronts.rocketmq.common.draft import Rules, due_ms_of
+from tarry.fronts.rocketmq.common.draft import DraftRules, due_ms_of
 from tarry.testing import open_broker
 
 NOW = 1_767_225_600_000
@@ -105,5 +105,5 @@ def test_what_is_given_back_waits_as_long_as_was_asked(broker: Broker) -> None:
     ],
 )
 def test_rocketmq_properties(properties: dict[str, str], due: int) -> None:
-    rules = Rules(1000, 1000, DAY_MS, parse_levels("1s 5s"))
+    rules = DraftRules(1000, 1000, DAY_MS, parse_levels("1s 5s"))
     assert due_ms_of(properties, None, BetweenClock(NOW), rules) == due

@@ -13,9 +13,9 @@ import pytest
 from tarry.base.clock import TestClock
 from tarry.base.delay import DUE_MS_MIN
 from tarry.base.errors import InvalidArgumentError
-from tarry.fronts.rocketmq.common.draft import SECONDS_MIN, Rules, due_ms_of
+from tarry.fronts.rocketmq.common.draft import SECONDS_MIN, DraftRules, due_ms_of
 from tarry.fronts.rocketmq.common.refusal import Refusal
-from tarry.relay.headers import Action, decide
+from tarry.relay.headers import RecordAction, decide
 from tarry.relay.rules import TopicRule
 from tarry.testing import TestBroker, open_broker
 
@@ -71,7 +71,7 @@ def test_a_clock_of_before_then_may_name_its_own_time(tmp_path: Path) -> None:
 def test_rocketmq_clients_are_refused_seconds_of_today_and_get_at_once_what_the_original_gives_so(
     name: str | None,
 ) -> None:
-    clock, rules = TestClock(), Rules(1000, 1000, 40 * 366 * 86_400_000, (1000,))
+    clock, rules = TestClock(), DraftRules(1000, 1000, 40 * 366 * 86_400_000, (1000,))
 
     def due(value: int) -> int | None:
         return due_ms_of({} if name is None else {name: str(value)}, value if name is None else None, clock, rules)
@@ -87,5 +87,5 @@ def test_a_record_of_the_relay_goes_to_the_dead_ones() -> None:
     rule = TopicRule("out")
     now = TestClock().now_ms()
     decision = decide(rule, [("tarry-due-ms", str(SECONDS).encode())], None, False, now, now, 1 << 50)
-    assert decision.action is Action.DEAD
+    assert decision.action is RecordAction.DEAD
     assert str(SECONDS) in decision.reason

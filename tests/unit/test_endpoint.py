@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tarry.base.endpoint import SOCKET_BYTES_MAX, parse_address, socket_path
 from tarry.base.errors import InvalidArgumentError
-from tarry.fronts.common.listening import listen_on
+from tarry.fronts.kit.listening import listen_on
 
 
 @pytest.mark.parametrize("address", ["localhost:7611", "127.0.0.1:0", "[::1]:65535", "[fe80::1%eth0]:1"])

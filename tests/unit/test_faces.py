@@ -15,7 +15,6 @@ from tarry.api import operations as ops
 from tarry.api.calls import AsyncCalls, Calls
 from tarry.api.groups import GroupInfo
 from tarry.api.operations import OPERATIONS
-from tarry.api.schedule import MessageOptions
 from tarry.api.settings import GroupFields, GroupOptions, TopicFields, TopicOptions
 from tarry.broker import Broker
 from tarry.broker.embedded import AsyncBroker
@@ -23,6 +22,7 @@ from tarry.broker.operations import handlers
 from tarry.cli.main import app
 from tarry.client import AsyncClient, Client
 from tarry.fronts.flight.requests import ACTIONS, TICKETS
+from tarry.message.rows import MessageOptions
 from tarry.testing import open_broker
 
 PIPELINE = (ops.BeginJob, ops.ReserveSeqs, ops.CommitJob, ops.AbortJob, ops.GetIntakeState, ops.ReadIntake)

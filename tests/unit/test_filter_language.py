@@ -18,11 +18,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from tarry.api import filter_sql
-from tarry.api.filter import TEXT_MAX, parse_filter
-from tarry.api.filter_conditions import CONDITIONS_MAX, NESTING_MAX, PATTERN_MAX, PROPERTIES_MAX
 from tarry.base.errors import InvalidArgumentError
-from tarry.base.message import PROPERTIES, SCHEMA
+from tarry.message import filter_sql
+from tarry.message.filter import TEXT_MAX, parse_filter
+from tarry.message.filter_conditions import CONDITIONS_MAX, NESTING_MAX, PATTERN_MAX, PROPERTIES_MAX
+from tarry.message.schema import PROPERTIES, SCHEMA
 
 Properties = Mapping[str, str] | Sequence[tuple[str, str]] | None
 

@@ -11,9 +11,9 @@ from tests.faults import FaultyFiles
 from tests.groups import SMALL, ack, drained, fail, ids, nack, of, put, says, take
 
 from tarry.base.clock import TestClock
-from tarry.base.dead_topics import PREFIX, dead_topic
 from tarry.base.errors import InvalidArgumentError, NotFoundError, StaleLeaseError
-from tarry.base.message import check_topic
+from tarry.message.dead_topics import PREFIX, dead_topic
+from tarry.message.schema import check_topic
 from tarry.testing import open_broker
 
 HOUR_MS = 3_600_000

@@ -14,12 +14,12 @@ from tests.groups import drained, ids, put, take
 from tests.waiting import wait_until
 
 from tarry.api import filter_pause
-from tarry.api.filter_sql import FilterTooSlowError, SqlFilter
 from tarry.base.clock import TestClock
 from tarry.base.config import Config
 from tarry.base.errors import FilterPausedError
 from tarry.broker import Broker
 from tarry.groups import filtering
+from tarry.message.filter_sql import FilterTooSlowError, SqlFilter
 from tarry.queue.topic import READ_BYTES, Topic
 from tarry.testing import open_broker
 
@@ -55,7 +55,7 @@ def test_a_paused_filter_has_another_chance_after_a_while(tmp_path: Path, monkey
         put(broker, "a", "1")
         monkeypatch.setattr(filter_pause, "PART_S", -1.0)
         for name in ("_STEPS_MAX", "_STEPS_MIN"):
-            monkeypatch.setattr(f"tarry.api.filter_sql.{name}", 1)
+            monkeypatch.setattr(f"tarry.message.filter_sql.{name}", 1)
         with pytest.raises(FilterPausedError):
             take(broker)
         monkeypatch.undo()
@@ -159,7 +159,7 @@ def test_a_filter_that_was_quick_is_asked_on_the_spot_until_it_is_not(
     monkeypatch.setattr(SqlFilter, "mask_within", noting)
     monkeypatch.setattr(filtering, "HERE_S", 60.0)
     for name in ("_STEPS_MAX", "_STEPS_MIN"):
-        monkeypatch.setattr(f"tarry.api.filter_sql.{name}", 1)
+        monkeypatch.setattr(f"tarry.message.filter_sql.{name}", 1)
     broker.set_group("a", "g", filter="sql: n = 'b'")
     subscription = broker.group("a", "g").subscribe(prefetch=1000, lease_ms=60_000)
     is_slow, count = False, 0
@@ -226,8 +226,8 @@ def test_a_machine_that_does_other_things_pauses_no_filter() -> None:
 
     passed, wanted._deadline.passed = wanted._deadline.passed, sleepy  # type: ignore[method-assign]  # noqa: SLF001
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tarry.api.filter_sql._STEPS_MAX", 1)
-        patch.setattr("tarry.api.filter_sql._STEPS_MIN", 1)
+        patch.setattr("tarry.message.filter_sql._STEPS_MAX", 1)
+        patch.setattr("tarry.message.filter_sql._STEPS_MIN", 1)
         assert wanted.mask_within(row, filter_pause.PART_S).tolist() == [True]
         with pytest.raises(FilterTooSlowError):
             wanted.mask_within(row, -1.0)

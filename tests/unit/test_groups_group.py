@@ -16,15 +16,15 @@ from tarry.api.groups import GroupSettings
 from tarry.api.retry import parse_retry
 from tarry.base.clock import SystemClock, TestClock
 from tarry.base.errors import CorruptError, OverloadedError, StaleLeaseError, TarryError
-from tarry.groups import Group, GroupRegistry, Subscription, delivery
+from tarry.groups import Group, GroupRegistry, GroupSubscription, delivery
 from tarry.groups.control import GroupControl
 from tarry.groups.dead_letters import DeadLetters, GroupRetention
 from tarry.groups.group_state import Beginning
-from tarry.groups.services import Services
+from tarry.groups.services import GroupServices
 from tarry.log.frame import HEADER_BYTES
 from tarry.log.segment import list_segments, segment_path
 from tarry.queue import Journal, journal
-from tarry.queue.entries import Entry, Op
+from tarry.queue.entries import JournalEntry, JournalOp
 from tarry.queue.topic import Topic
 
 LEASE_MS = 1000
@@ -57,7 +57,7 @@ class Rig:
             threaded=self.threaded,
         )
         self.topic: Topic = log.topic("a")
-        services = Services(
+        services = GroupServices(
             self.clock,  # type: ignore[arg-type]
             self.journal,
             log.ticket,
@@ -90,7 +90,7 @@ class Rig:
         self.box.open((0, 0), {})
         self.begin()
 
-    def consumer(self, prefetch: int = 1000, lease_ms: int = LEASE_MS) -> Subscription:
+    def consumer(self, prefetch: int = 1000, lease_ms: int = LEASE_MS) -> GroupSubscription:
         return self.group.subscribe(prefetch=prefetch, lease_ms=lease_ms)
 
     def close(self) -> None:
@@ -105,13 +105,13 @@ def rig(tmp_path: Path) -> Iterator[Rig]:
     made.close()
 
 
-def take(consumer: Subscription, limit: int = 1000) -> pa.RecordBatch:
+def take(consumer: GroupSubscription, limit: int = 1000) -> pa.RecordBatch:
     batch = consumer.fetch(limit, 0)
     assert batch is not None, "nothing there"
     return batch
 
 
-def empty(consumer: Subscription) -> bool:
+def empty(consumer: GroupSubscription) -> bool:
     return consumer.fetch(1000, 0) is None
 
 
@@ -411,14 +411,14 @@ def test_what_was_acknowledged_stays_so_whatever_is_written_later(rig: Rig) -> N
     rig.box.append(*["a"] * 3)
     batch = take(rig.consumer())
     rig.group.ack(*of(batch, 1))
-    rig.journal.write([Entry("a", "g", Op.RETRY, 0, 3, 2, NOW)], 0)
+    rig.journal.write([JournalEntry("a", "g", JournalOp.RETRY, 0, 3, 2, NOW)], 0)
     rig.restart()
     assert offsets(take(rig.consumer())) == [0, 2]
 
 
 def test_a_journal_ahead_of_the_ready_log_is_refused(rig: Rig) -> None:
     rig.box.append("a")
-    rig.journal.write([Entry("a", "g", Op.ACK, 5, 9)], 0)
+    rig.journal.write([JournalEntry("a", "g", JournalOp.ACK, 5, 9)], 0)
     with pytest.raises(CorruptError, match=r"offsets below 9 of topic 'a', but the ready log ends at 1"):
         rig.restart()
 

@@ -16,8 +16,8 @@ from tarry.base.errors import IllegalTransitionError
 from tarry.groups.copies import RETRY_MS, ROWS_MAX, CopiesUnderWay
 from tarry.groups.leases import FEW_ROWS, Holder, Leases
 from tarry.groups.order import Order
-from tarry.groups.states import Event, State
-from tarry.groups.upcoming import Rows, Upcoming
+from tarry.groups.states import State, StateEvent
+from tarry.groups.upcoming import Upcoming, UpcomingRows
 
 
 def column(*values: int) -> np.ndarray:
@@ -59,7 +59,7 @@ def test_what_waits_is_taken_when_its_moment_has_come_and_once(seed: int) -> Non
 def test_what_waits_keeps_its_state_when_it_is_put_back() -> None:
     waiting = Upcoming()
     states = np.array([State.READY, State.WAITING, State.READY], np.int8)
-    waiting.push_back(5, Rows(column(1, 2, 3), np.array([1, 4, 1], np.int32), states))
+    waiting.push_back(5, UpcomingRows(column(1, 2, 3), np.array([1, 4, 1], np.int32), states))
     rows = waiting.take(5, 9)
     assert rows is not None
     assert (rows.offsets.tolist(), rows.attempts.tolist(), rows.states.tolist()) == ([1, 2, 3], [1, 4, 1], [0, 2, 0])
@@ -78,14 +78,14 @@ def test_a_lease_ends_row_by_row_and_by_the_table() -> None:
     assert (holder.held, leases.rows) == (3, 3)
     [(lease, at)] = leases.find(column(number, number, number, 7), column(5, 4, 9, 3))
     assert lease.offsets[at].tolist() == [5, 9]
-    leases.end(lease, at[:1], Event.ACK)
+    leases.end(lease, at[:1], StateEvent.ACK)
     assert (holder.held, leases.rows, lease.offsets[lease.held].tolist()) == (2, 2, [3, 9])
     with pytest.raises(IllegalTransitionError):
-        leases.end(lease, lease.held, Event.BLOCK)
+        leases.end(lease, lease.held, StateEvent.BLOCK)
     assert (holder.held, leases.rows, lease.offsets[lease.held].tolist()) == (2, 2, [3, 9]), "nothing was changed"
     assert leases.find(column(number), column(5)) == []
     [expired] = leases.expired(100)
-    leases.end(expired, expired.held, Event.EXPIRE)
+    leases.end(expired, expired.held, StateEvent.EXPIRE)
     assert (holder.held, leases.rows, list(leases)) == (0, 0, [])
     with pytest.raises(IllegalTransitionError):
         leases.open(holder, column(1), np.array([State.ACKED], np.int8), ones(1), None, 5)
@@ -97,7 +97,7 @@ def test_a_few_rows_are_found_as_many_are(asked: list[tuple[int, int]]) -> None:
     for offsets in (column(0, 1, 2), column(3, 5, 9), column(4, 6, 7, 8)):
         leases.open(holder, offsets, State.READY, ones(len(offsets)), None, 100)
     [(lease, at)] = leases.find(column(2), column(5))
-    leases.end(lease, at, Event.ACK)
+    leases.end(lease, at, StateEvent.ACK)
     beside = [(77, offset) for offset in range(FEW_ROWS + 1)]  # of a lease that there never was
     found = []
     for rows in (asked, [*asked, *beside]):
@@ -112,7 +112,7 @@ def test_what_settled_leases_leave_behind_is_bounded() -> None:
     for offset in range(5000):
         number = leases.open(holder, column(offset), State.READY, ones(1), None, 3_600_000)
         [(lease, at)] = leases.find(column(number), column(offset))
-        leases.end(lease, at, Event.ACK)
+        leases.end(lease, at, StateEvent.ACK)
     assert len(leases._deadlines) < 2000, "only memory shows it"  # noqa: SLF001 - only memory shows it
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from tests.groups import SMALL, ids, nack, take
 
-from tarry.api.receipt import Receipt
 from tarry.base.clock import TestClock
+from tarry.message.receipt import Receipt
 from tarry.testing import TestBroker, open_broker
 
 Place = tuple[str, str, int, int]

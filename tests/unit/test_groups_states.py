@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tarry.base.errors import IllegalTransitionError
-from tarry.groups.states import SETTLED, TABLE, Event, State, move, move_all
+from tarry.groups.states import SETTLED, TABLE, State, StateEvent, move, move_all
 
-S, E = State, Event
-PAIRS = list(itertools.product(State, Event))
+S, E = State, StateEvent
+PAIRS = list(itertools.product(State, StateEvent))
 SEEKS = {E.SEEK_BACK, E.SEEK_FORWARD}
 
 # Per event: "from to" by the states' letters, in the order of State.
@@ -38,7 +38,7 @@ EXPECTED = {
 }
 
 
-def expected(state: State, event: Event) -> State | None:
+def expected(state: State, event: StateEvent) -> State | None:
     for word in EXPECTED[event].split():
         if LETTERS[word[0]] is state:
             return LETTERS[word[1]]
@@ -50,7 +50,7 @@ def column(*states: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("state", "event"), PAIRS, ids=lambda v: v.name)
-def test_every_pair_moves_as_written_or_raises(state: State, event: Event) -> None:
+def test_every_pair_moves_as_written_or_raises(state: State, event: StateEvent) -> None:
     wanted = expected(state, event)
     if wanted is not None:
         assert TABLE[state, event] is move(state, event) is wanted
@@ -60,7 +60,7 @@ def test_every_pair_moves_as_written_or_raises(state: State, event: Event) -> No
         move(state, event)
     named, possible = str(raised.value).split("; allowed: ")
     assert state.name in named and event.name in named
-    assert set(possible.split(", ")) == {e.name for e in Event if expected(state, e) is not None}
+    assert set(possible.split(", ")) == {e.name for e in StateEvent if expected(state, e) is not None}
 
 
 def test_every_state_is_reached_from_ready_and_every_event_is_of_use() -> None:
@@ -69,7 +69,7 @@ def test_every_state_is_reached_from_ready_and_every_event_is_of_use() -> None:
         before = set(reached)
         reached |= {to for (state, _), to in TABLE.items() if state in reached}
     assert reached == set(State)
-    assert {event for _, event in TABLE} == set(Event)
+    assert {event for _, event in TABLE} == set(StateEvent)
 
 
 def test_only_seeks_lead_out_of_what_is_settled() -> None:
@@ -92,8 +92,8 @@ def test_only_a_lease_is_acknowledged_and_only_a_durable_copy_is_dead() -> None:
     assert [pair for pair, to in TABLE.items() if to is S.DEAD and pair[0] is not S.DEAD] == [(S.BURYING, E.BURIED)]
 
 
-@given(st.lists(st.sampled_from(State)), st.sampled_from(Event))
-def test_columns_move_as_rows_do(states: list[State], event: Event) -> None:
+@given(st.lists(st.sampled_from(State)), st.sampled_from(StateEvent))
+def test_columns_move_as_rows_do(states: list[State], event: StateEvent) -> None:
     given_states = column(*states)
     legal = [expected(state, event) is not None for state in states]
     if all(legal):

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarry.base import handle
 from tarry.base.errors import InvalidArgumentError
+from tarry.message import handle
 
 SECRET = bytes(range(32))
 

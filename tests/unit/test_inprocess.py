@@ -14,7 +14,6 @@ import pytest
 import tarry
 from tarry.api.operations.messages import Cancel
 from tarry.api.outcome import Outcome
-from tarry.api.receipt import OUTCOMES, PLACED, Accepted, Receipt
 from tarry.base.errors import (
     ClosedError,
     ForgedHandleError,
@@ -25,6 +24,7 @@ from tarry.base.errors import (
     TarryError,
 )
 from tarry.broker.embedded import AsyncBroker
+from tarry.message.receipt import OUTCOMES, PLACED, Accepted, Receipt
 
 
 class Judge:

@@ -15,15 +15,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.faults import FaultyFiles
 
-from tarry.api.receipt import Accepted
-from tarry.base import handle
 from tarry.base.errors import CorruptError, DiskFullError, OverloadedError, TarryError
-from tarry.base.message import UNNUMBERED
 from tarry.base.types import Key
 from tarry.intake import Intake, IntakeWriter, Segments, Submission
 from tarry.intake.index import Window
 from tarry.log.files import OsFiles
 from tarry.log.segment import list_segments, segment_path
+from tarry.message import handle
+from tarry.message.receipt import Accepted
+from tarry.message.schema import UNNUMBERED
 
 SECRET = b"s" * 32
 

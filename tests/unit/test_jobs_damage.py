@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from tarry.api.jobs import Job, JobState
-from tarry.base.bulk import JobRow
 from tarry.base.errors import CorruptError
-from tarry.base.message import Kind
 from tarry.broker.jobs import Jobs
+from tarry.message.bulk import JobRow
+from tarry.message.schema import Kind
 from tarry.testing import TestClock, open_broker
 
 T0 = 1_795_264_000_000

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarry.api.admission import Limits, admit
 from tarry.base.errors import CorruptError
-from tarry.base.message import SCHEMA, Message, rows_to_batch
 from tarry.log import frame
 from tarry.log.frame import LogKind
+from tarry.message.admission import MessageLimits, admit
+from tarry.message.schema import SCHEMA, Message, rows_to_batch
 
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
 TEXT = st.none() | st.text(max_size=20)
@@ -132,7 +132,7 @@ def test_a_sound_body_that_is_no_batch_is_refused() -> None:
 
 def test_a_small_message_is_a_small_frame() -> None:
     # Arrow writes buffers whole that begin at their start, so columns cut from longer ones cost what those have.
-    batch = admit(rows_to_batch([Message("orders", b"x" * 10, 1000)]), 0, Limits())
+    batch = admit(rows_to_batch([Message("orders", b"x" * 10, 1000)]), 0, MessageLimits())
     numbered = pa.RecordBatch.from_arrays([pa.array([0], pa.int64()), *batch.columns], schema=SCHEMA)
     size = sum(len(p) for p in frame.encode(numbered, base=0, durable_to=0))
     assert size < 3000

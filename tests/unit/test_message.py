@@ -14,10 +14,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from tarry.api.admission import Limits, OnKey, admit, key_policies
 from tarry.base.delay import DELAY_MS_MAX
 from tarry.base.errors import DelayTooLongError, InvalidMessageError, MessageTooLargeError
-from tarry.base.message import (
+from tarry.message.admission import MessageLimits, OnKey, admit, key_policies
+from tarry.message.schema import (
     PROPERTIES,
     SCHEMA,
     UNNUMBERED,
@@ -30,7 +30,7 @@ from tarry.base.message import (
 )
 
 NOW = 1_767_225_600_000
-LIMITS = Limits()
+LIMITS = MessageLimits()
 INT64_MAX = 2**63 - 1
 
 
@@ -44,7 +44,7 @@ def batch(**columns: Any) -> pa.RecordBatch:
     )
 
 
-def refused(data: Any, limits: Limits = LIMITS) -> InvalidMessageError:
+def refused(data: Any, limits: MessageLimits = LIMITS) -> InvalidMessageError:
     with pytest.raises(InvalidMessageError) as caught:
         admit(data, NOW, limits)
     return caught.value
@@ -166,7 +166,7 @@ MAPS: list[list[tuple[str, str]] | None] = [[("a", "1")], None, [], [("b", "22")
 @pytest.mark.parametrize("start", range(5))
 def test_sliced_properties(kind: pa.DataType, start: int) -> None:
     data = batch(properties=pa.array(MAPS, kind)).slice(start)
-    out = admit(data, NOW, Limits(properties_bytes_max=4))
+    out = admit(data, NOW, MessageLimits(properties_bytes_max=4))
     assert out.schema == UNNUMBERED
     assert out["properties"].to_pylist() == MAPS[start:]
     out.validate(full=True)
@@ -175,7 +175,7 @@ def test_sliced_properties(kind: pa.DataType, start: int) -> None:
 def test_properties_under_a_null_do_not_count() -> None:
     entries = pa.array(["k" * 50, "a"]), pa.array(["v" * 50, None])
     hidden = pa.MapArray.from_arrays(pa.array([0, 1, 2, 2], pa.int32()), *entries, mask=pa.array([True, True, False]))
-    assert admit(batch(properties=hidden), NOW, Limits(properties_bytes_max=3))["properties"].null_count == 2
+    assert admit(batch(properties=hidden), NOW, MessageLimits(properties_bytes_max=3))["properties"].null_count == 2
 
 
 def test_a_table_of_many_chunks() -> None:
@@ -263,7 +263,7 @@ def test_a_table_of_many_chunks() -> None:
     ],
 )  # fmt: skip
 def test_a_refusal_names_row_and_value(columns: dict[str, Any], row: int | None, text: str) -> None:
-    error = refused(batch(**columns), Limits(body_bytes_max=4, properties_bytes_max=5))
+    error = refused(batch(**columns), MessageLimits(body_bytes_max=4, properties_bytes_max=5))
     assert error.row == row
     assert text in str(error)
     assert str(error).startswith(f"row {row}: ") == (row is not None)
@@ -295,9 +295,9 @@ def test_a_column_given_twice() -> None:
 
 def test_the_kinds_of_refusal_are_told_apart() -> None:
     assert isinstance(refused(batch(delay_ms=[DELAY_MS_MAX + 1])), DelayTooLongError)
-    assert isinstance(refused(batch(body=[b"12"]), Limits(body_bytes_max=1)), MessageTooLargeError)
-    assert isinstance(refused(batch(topic=["a"] * 3), Limits(batch_rows_max=2)), MessageTooLargeError)
-    assert isinstance(refused(batch(body=[b"x" * 99]), Limits(batch_bytes_max=98)), MessageTooLargeError)
+    assert isinstance(refused(batch(body=[b"12"]), MessageLimits(body_bytes_max=1)), MessageTooLargeError)
+    assert isinstance(refused(batch(topic=["a"] * 3), MessageLimits(batch_rows_max=2)), MessageTooLargeError)
+    assert isinstance(refused(batch(body=[b"x" * 99]), MessageLimits(batch_bytes_max=98)), MessageTooLargeError)
 
 
 # -- what is hostile -----------------------------------------------------------------------------------------
@@ -528,7 +528,7 @@ def test_a_delay_level_is_resolved_by_the_table() -> None:
     levels = pa.array([0, 1, 18, 99, -3], pa.int32())
     out = admit(batch(delay_ms=None, delay_level=levels), NOW)
     assert (out.column("due_ms").to_numpy() - NOW).tolist() == [0, 1000, 7_200_000, 7_200_000, 0]
-    out = admit(batch(delay_ms=None, delay_level=levels), NOW, Limits(levels=(7, 9)))
+    out = admit(batch(delay_ms=None, delay_level=levels), NOW, MessageLimits(levels=(7, 9)))
     assert (out.column("due_ms").to_numpy() - NOW).tolist() == [0, 7, 9, 9, 0]
 
 

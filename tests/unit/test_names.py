@@ -16,16 +16,16 @@ from hypothesis import strategies as st
 from tests.crash.tools import World
 from tests.examples import examples
 
-from tarry.api.admission import Limits, admit, key_policies
 from tarry.api.outcome import Outcome
 from tarry.base import descriptors
-from tarry.base.bulk import SEQ_MIN
 from tarry.base.errors import ClosedError, DiskFullError, InvalidArgumentError, InvalidMessageError, KeyExistsError
-from tarry.base.message import SCHEMA, UNNUMBERED
 from tarry.broker.commands.register_keys import RegisterKeys
 from tarry.broker.commands.schedule_named import ScheduleNamed
 from tarry.intake import NO_ROWS, Submission
 from tarry.log.files import OsFiles
+from tarry.message.admission import MessageLimits, admit, key_policies
+from tarry.message.bulk import SEQ_MIN
+from tarry.message.schema import SCHEMA, UNNUMBERED
 from tarry.names import Registry, database, digest_of_id, name_of_key
 from tarry.names.encoding import ID, MARK, META, name_of_id
 from tarry.testing import TestBroker, open_broker
@@ -349,7 +349,7 @@ def commit_together(broker: TestBroker, submissions: list[list[dict[str, Any]]])
         data = pa.RecordBatch.from_pylist(
             rows, pa.schema([UNNUMBERED.field(n) if n in UNNUMBERED.names else (n, OTHER[n]) for n in rows[0]])
         )
-        batch = admit(data, broker.clock.now_ms(), Limits(1 << 40, 1 << 20, 1 << 20))
+        batch = admit(data, broker.clock.now_ms(), MessageLimits(1 << 40, 1 << 20, 1 << 20))
         if not any(row["repeat"] or row["key"] for row in rows):
             batch = as_copies(batch) if rows[0]["delay_ms"] == 1 else batch
         command = ScheduleNamed(batch, key_policies(data), answers.append, secret=b"s", dedupe=True)
@@ -365,7 +365,7 @@ def test_a_key_of_a_bulk_job_that_is_scheduled_again_in_the_same_commit_stays_wi
             {"seq": [SEQ_MIN], "topic": ["t"], "due_ms": [broker.clock.now_ms() + 50], "key": ["k"], "born_ms": [1]}
         )
         data = batch(key=["k"])
-        row = admit(data, broker.clock.now_ms(), Limits(1 << 40, 1 << 20, 1 << 20))
+        row = admit(data, broker.clock.now_ms(), MessageLimits(1 << 40, 1 << 20, 1 << 20))
         first = RegisterKeys(brought, parts.registry, answers.append)
         second = ScheduleNamed(row, key_policies(data), answers.append, secret=b"s", dedupe=True)
         parts.writer.commit([Submission(NO_ROWS, answers.append, first), Submission(row, answers.append, second)])

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarry.api.coalescing import Batch, Coalescer
-from tarry.api.pacing import HOLD_S, ROWS_ENOUGH, Pace, PacedTurns
 from tarry.base.errors import TarryError
+from tarry.batching.coalescing import Batch, Coalescer
+from tarry.batching.pacing import HOLD_S, ROWS_ENOUGH, Pace, PacedTurns
 
 ROUND_S = 0.001
 """From a batch to its answer."""

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tarry.base.errors import CorruptError, InvalidArgumentError, NotFoundError, TarryError
-from tarry.base.message import SCHEMA
+from tarry.message.schema import SCHEMA
 from tarry.spark.broker_client import IntakeState
 from tarry.spark.pipeline.checkpoint import reconcile
 from tarry.spark.pipeline.plan import (

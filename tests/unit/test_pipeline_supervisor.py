@@ -16,7 +16,7 @@ from tests.waiting import wait_until
 
 from tarry.base.config import Config
 from tarry.spark.pipeline.schedule import parse
-from tarry.spark.pipeline.supervisor import Supervisor, schedule_command
+from tarry.spark.pipeline.supervisor import PipelineSupervisor, schedule_command
 from tarry.spark.runtime.process import alive, session_members
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="sessions are read from /proc")
@@ -36,10 +36,10 @@ def children(report: Path) -> list[list[int]]:
     return [[int(w) for w in line.split()] for line in report.read_text().splitlines()] if report.exists() else []
 
 
-def supervisor(tmp_path: Path, then: str, before: str = "", **how: float) -> tuple[Supervisor, Path]:
+def supervisor(tmp_path: Path, then: str, before: str = "", **how: float) -> tuple[PipelineSupervisor, Path]:
     report = tmp_path / "told"
     script = CHILD.format(told=str(report), then=then, before=before)
-    return Supervisor([sys.executable, "-c", script], tmp_path / "log" / "pipeline.log", **how), report
+    return PipelineSupervisor([sys.executable, "-c", script], tmp_path / "log" / "pipeline.log", **how), report
 
 
 def test_runs_and_stops_with_all_it_started(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_back_off_grows_to_its_cap_and_shrinks_after_a_healthy_run(
     monkeypatch.setattr(f"{module}.time", SimpleNamespace(monotonic=lambda: next(looks)))
     real = SimpleNamespace(Event=Stopping, Lock=threading.Lock, Thread=threading.Thread)
     monkeypatch.setattr(f"{module}.threading", real)
-    kept = Supervisor(["false"], tmp_path / "log", backoff_s_min=1, backoff_s_max=8, healthy_s=100)
+    kept = PipelineSupervisor(["false"], tmp_path / "log", backoff_s_min=1, backoff_s_max=8, healthy_s=100)
     kept.start()
     wait_until(lambda: kept.status()["state"] == "stopped")
     assert waits == [1, 2, 4, 8, 8, 1, 2]
@@ -125,7 +125,7 @@ def test_what_is_not_installed_is_tried_rarely(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_started_is_told(tmp_path: Path) -> None:
-    kept = Supervisor([str(tmp_path / "nothing")], tmp_path / "log", backoff_s_min=60)
+    kept = PipelineSupervisor([str(tmp_path / "nothing")], tmp_path / "log", backoff_s_min=60)
     kept.start()
     wait_until(lambda: kept.status()["restarts"] == 1)
     assert "cannot start" in kept.status()["last_error"]

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.groups import SMALL, ack, fail, nack, take
 
-from tarry.api.receipt import Receipt
 from tarry.api.views import Event, History
-from tarry.base import handle
 from tarry.base.errors import ForgedHandleError, InvalidArgumentError
-from tarry.base.message import SCHEMA
+from tarry.message import handle
+from tarry.message.receipt import Receipt
+from tarry.message.schema import SCHEMA
 from tarry.store import Store, stage
 from tarry.testing import TestBroker, open_broker
 

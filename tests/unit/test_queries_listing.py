@@ -17,13 +17,13 @@ from tests.examples import examples
 
 from tarry.api.outcome import Outcome
 from tarry.api.views import Page
-from tarry.base import handle
 from tarry.base.errors import InvalidArgumentError, InvalidMessageError
-from tarry.base.message import SCHEMA
 from tarry.base.types import Key
 from tarry.broker import Broker
 from tarry.broker.queries import listing, sources
 from tarry.broker.queries.cursor import Cursor, decode, encode
+from tarry.message import handle
+from tarry.message.schema import SCHEMA
 from tarry.store import stage as stage_function
 from tarry.testing import TestBroker, open_broker
 

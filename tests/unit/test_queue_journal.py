@@ -17,14 +17,14 @@ from tests.faults import FaultyFiles
 from tarry.base.errors import CorruptError, DiskFullError, FatalError, OverloadedError, TarryError
 from tarry.log.segment import list_segments, segment_path
 from tarry.queue import journal as journal_module
-from tarry.queue.entries import Entry, Op, serialized_one, to_batch
+from tarry.queue.entries import JournalEntry, JournalOp, serialized_one, to_batch
 from tarry.queue.journal import Journal
 
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
 
 
-def ack(first: int, end: int | None = None) -> Entry:
-    return Entry("t", "g", Op.ACK, first, first + 1 if end is None else end)
+def ack(first: int, end: int | None = None) -> JournalEntry:
+    return JournalEntry("t", "g", JournalOp.ACK, first, first + 1 if end is None else end)
 
 
 class Box:
@@ -32,12 +32,12 @@ class Box:
         self.directory, self.segment, self.threaded = directory, segment, threaded
         self.files = FaultyFiles()
         self.synced: list[int | None] = []
-        self.state: list[Entry] = []
+        self.state: list[JournalEntry] = []
         self.fatal: list[BaseException] = []
         self.answers: list[TarryError | None] = []
         self.before_sync: Callable[[], None] = lambda: None
 
-    def open(self, durable: tuple[int, int] = (0, 0)) -> list[Entry]:
+    def open(self, durable: tuple[int, int] = (0, 0)) -> list[JournalEntry]:
         self.journal = Journal(
             self.files,
             self.directory,
@@ -63,13 +63,13 @@ class Box:
         self.before_sync()
         self.synced.append(ticket)
 
-    def snapshot(self) -> Iterable[Entry]:
+    def snapshot(self) -> Iterable[JournalEntry]:
         return list(self.state)
 
-    def write(self, *entries: Entry, ticket: int = 1) -> None:
+    def write(self, *entries: JournalEntry, ticket: int = 1) -> None:
         self.journal.write(list(entries), ticket, self.answers.append)
 
-    def reopen(self) -> list[Entry]:
+    def reopen(self) -> list[JournalEntry]:
         self.journal.close()
         return self.open()
 
@@ -84,11 +84,15 @@ def box(tmp_path: Path) -> Iterator[Box]:
 
 
 def test_entries_come_back_in_order(box: Box) -> None:
-    box.write(Entry("t", "g", Op.GROUP, 5))
-    box.write(ack(5, 9), Entry("t", "ü", Op.RETRY, 9, 10, 3, 1 << 60), ticket=7)
+    box.write(JournalEntry("t", "g", JournalOp.GROUP, 5))
+    box.write(ack(5, 9), JournalEntry("t", "ü", JournalOp.RETRY, 9, 10, 3, 1 << 60), ticket=7)
     assert box.answers == [None, None]
     assert box.synced == [1, 7], "the ready log first"
-    assert box.reopen() == [Entry("t", "g", Op.GROUP, 5), ack(5, 9), Entry("t", "ü", Op.RETRY, 9, 10, 3, 1 << 60)]
+    assert box.reopen() == [
+        JournalEntry("t", "g", JournalOp.GROUP, 5),
+        ack(5, 9),
+        JournalEntry("t", "ü", JournalOp.RETRY, 9, 10, 3, 1 << 60),
+    ]
 
 
 def test_the_ready_log_is_durable_before_the_entry_is_written(box: Box) -> None:
@@ -100,7 +104,7 @@ def test_the_ready_log_is_durable_before_the_entry_is_written(box: Box) -> None:
 
 
 def test_a_new_file_begins_with_a_snapshot(box: Box) -> None:
-    box.state = [Entry("t", "g", Op.GROUP, 0), ack(0, 50)]
+    box.state = [JournalEntry("t", "g", JournalOp.GROUP, 0), ack(0, 50)]
     for n in range(50):
         box.write(ack(n))
     [base] = list_segments(box.directory)
@@ -226,7 +230,7 @@ def test_more_than_may_be_owed_to_a_full_disk_is_owed_as_a_snapshot(box: Box, mo
         box.write(ack(n))
     assert {type(a) for a in box.answers[1:]} == {DiskFullError}
     box.files.full = False
-    box.state = [Entry("t", "g", Op.GROUP, 0), ack(0, 10)]
+    box.state = [JournalEntry("t", "g", JournalOp.GROUP, 0), ack(0, 10)]
     box.write(ack(9))
     assert box.answers[-1] is None
     assert list_segments(box.directory) == [1], "nothing was appended behind what is missing"
@@ -358,15 +362,15 @@ def test_a_file_that_died_while_rolling_does_not_count(box: Box) -> None:
 
 @given(
     st.builds(
-        Entry,
+        JournalEntry,
         st.text(max_size=20),
         st.text(max_size=20),
-        st.sampled_from(Op),
+        st.sampled_from(JournalOp),
         INT64,
         INT64,
         st.integers(-(1 << 31), (1 << 31) - 1),
         INT64,
     )
 )
-def test_one_entry_is_the_same_bytes_without_arrow(entry: Entry) -> None:
+def test_one_entry_is_the_same_bytes_without_arrow(entry: JournalEntry) -> None:
     assert serialized_one(entry) == (bytes(memoryview(to_batch([entry]).serialize())), 1)

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tarry.base.message import UNNUMBERED, cancellations, numbered
 from tarry.log.files import OsFiles
-from tarry.names import Entry, Registry, digest_of_id
+from tarry.message.schema import UNNUMBERED, cancellations, numbered
+from tarry.names import NameEntry, Registry, digest_of_id
 from tarry.names.encoding import name_of_id
 from tarry.names.sweep import RIPE_MS
 
@@ -41,21 +41,21 @@ def is_cancelled(registry: Registry, due_ms: int, seq: int) -> bool:
 
 def test_a_sweep_that_finds_nothing_writes_nothing(registry: Registry) -> None:
     """Deletions of ranges slow every read down until they are merged away; a broker sweeps each second."""
-    registry.put({name_of_id(digest_of_id("a", "1"), NOW, DEDUPE_MS): Entry(1, NOW, NOW)})
+    registry.put({name_of_id(digest_of_id("a", "1"), NOW, DEDUPE_MS): NameEntry(1, NOW, NOW)})
     cancel(registry, NOW, 5)
     before = registry._database._db.latest_sequence_number()  # noqa: SLF001 - nothing else shows a write
     for second in range(100):
         registry.sweep(NOW + 1000 * second, NOW + 1000 * second)
     assert registry._database._db.latest_sequence_number() == before  # noqa: SLF001 - nothing else shows a write
-    assert list(registry.accepted_ids([digest_of_id("a", "1")], NOW).values()) == [Entry(1, NOW, NOW)]
+    assert list(registry.accepted_ids([digest_of_id("a", "1")], NOW).values()) == [NameEntry(1, NOW, NOW)]
     assert is_cancelled(registry, NOW, 5)
 
 
 def test_ids_are_forgotten_slice_by_slice(registry: Registry) -> None:
     name = name_of_id(digest_of_id("a", "1"), NOW, DEDUPE_MS)
-    registry.put({name: Entry(1, NOW, NOW)})
+    registry.put({name: NameEntry(1, NOW, NOW)})
     registry.sweep(NOW, NOW + DEDUPE_MS)
-    assert registry.get([name]) == [Entry(1, NOW, NOW)], "its window may not be over"
+    assert registry.get([name]) == [NameEntry(1, NOW, NOW)], "its window may not be over"
     registry.sweep(NOW, NOW + 3 * DEDUPE_MS)
     assert registry.get([name]) == [None]
 

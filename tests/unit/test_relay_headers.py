@@ -20,13 +20,13 @@ from tarry.relay.headers import (
     SOURCE_OFFSET,
     TOPIC,
     WHEN,
-    Action,
     Decision,
     Header,
+    RecordAction,
     TopicRule,
     decide,
 )  # fmt: skip
-from tarry.relay.rules import Rules
+from tarry.relay.rules import TopicRules
 from tarry.relay.settings import RelaySettings
 
 BORN_MS = 1_795_264_000_000
@@ -59,7 +59,7 @@ def decided(headers: list[Header], *, delay_ms: int | None = None, **more: objec
 )
 def test_when(headers: list[Header], due_ms: int) -> None:
     decision = decided([("a", b"1"), *headers, ("a", None)])
-    assert (decision.action, decision.due_ms, decision.target) == (Action.AT, due_ms, "orders-due")
+    assert (decision.action, decision.due_ms, decision.target) == (RecordAction.AT, due_ms, "orders-due")
     assert list(decision.headers) == [("a", b"1"), ("a", None)]
 
 
@@ -69,17 +69,17 @@ def test_a_delay_counts_from_the_timestamp_and_without_one_from_the_batch() -> N
 
 
 def test_without_headers_it_passes_or_has_the_topics_delay() -> None:
-    assert decided([]) == Decision(Action.PASS, (), "orders-due", BORN_MS)
+    assert decided([]) == Decision(RecordAction.PASS, (), "orders-due", BORN_MS)
     assert decided([], delay_ms=30_000).due_ms == BORN_MS + 30_000
     assert decided([(DELAY, b"1s")], delay_ms=30_000).due_ms == BORN_MS + 1_000
     elsewhere = decided([(TOPIC, b"other")], delay_ms=30_000)
-    assert (elsewhere.action, elsewhere.target, elsewhere.due_ms) == (Action.AT, "other", BORN_MS + 30_000)
-    assert decided([(TOPIC, b"other")]).action == Action.PASS
+    assert (elsewhere.action, elsewhere.target, elsewhere.due_ms) == (RecordAction.AT, "other", BORN_MS + 30_000)
+    assert decided([(TOPIC, b"other")]).action == RecordAction.PASS
 
 
 def test_what_another_relay_has_added_is_replaced() -> None:
     decision = decided([(SOURCE_OFFSET, b"7"), ("a", b"")])
-    assert (decision.action, list(decision.headers)) == (Action.PASS, [("a", b"")])
+    assert (decision.action, list(decision.headers)) == (RecordAction.PASS, [("a", b"")])
 
 
 @pytest.mark.parametrize(
@@ -107,19 +107,19 @@ def test_what_another_relay_has_added_is_replaced() -> None:
 )
 def test_what_cannot_be_scheduled_is_dead_with_all_its_headers(headers: list[Header], reason: str) -> None:
     decision = decided([("a", b"1"), *headers])
-    assert decision.action == Action.DEAD
+    assert decision.action == RecordAction.DEAD
     assert reason in decision.reason
     assert list(decision.headers) == [("a", b"1"), *headers]
 
 
 def test_cancel() -> None:
-    assert decided([(CANCEL, b"")], tombstone=True) == Decision(Action.CANCEL, [], key=b"k")
+    assert decided([(CANCEL, b"")], tombstone=True) == Decision(RecordAction.CANCEL, [], key=b"k")
     assert decided([(CANCEL, None)], tombstone=True).key == b"k"
     assert decided([(CANCEL, b"other")], tombstone=True).key == b"other"
-    assert decided([(CANCEL, b"")], tombstone=True, key=None).action == Action.DEAD
-    assert decided([(CANCEL, b""), (DELAY, b"1s")], tombstone=True).action == Action.DEAD
+    assert decided([(CANCEL, b"")], tombstone=True, key=None).action == RecordAction.DEAD
+    assert decided([(CANCEL, b""), (DELAY, b"1s")], tombstone=True).action == RecordAction.DEAD
     # A tombstone alone is the target's own affair.
-    assert decided([], tombstone=True).action == Action.PASS
+    assert decided([], tombstone=True).action == RecordAction.PASS
 
 
 values = st.one_of(st.none(), st.binary(max_size=30), st.integers(-10, 2**70).map(lambda n: b"%d" % n))
@@ -132,9 +132,9 @@ def test_any_record_has_one_answer(
 ) -> None:
     decision = decided(headers, tombstone=tombstone, key=key, delay_ms=delay_ms)
     own = [h for h in headers if not h[0].startswith("tarry-")]
-    assert list(decision.headers) == (headers if decision.action == Action.DEAD else own)
-    assert bool(decision.reason) == (decision.action == Action.DEAD)
-    if decision.action == Action.AT:
+    assert list(decision.headers) == (headers if decision.action == RecordAction.DEAD else own)
+    assert bool(decision.reason) == (decision.action == RecordAction.DEAD)
+    if decision.action == RecordAction.AT:
         assert decision.due_ms - BORN_MS <= DELAY_MS_MAX
         assert delay_ms is not None or any(name in WHEN for name, _ in headers)
     # Decided from the record alone: when it is read again, it is the same.
@@ -146,19 +146,19 @@ def settings(**more: object) -> RelaySettings:
 
 
 def test_targets_by_template_and_pattern() -> None:
-    rules = Rules(settings(targets=(r"shop-(.*)=\1.out", "{topic}-due")))
+    rules = TopicRules(settings(targets=(r"shop-(.*)=\1.out", "{topic}-due")))
     assert rules.of("shop-orders").target == "orders.out"
     assert rules.of("delay-x").target == "delay-x-due"
     with pytest.raises(InvalidArgumentError, match="no --target matches topic 'delay-x'"):
-        Rules(settings(targets=("shop-.*=x",))).of("delay-x")
+        TopicRules(settings(targets=("shop-.*=x",))).of("delay-x")
     with pytest.raises(InvalidArgumentError, match="allowed: another topic"):
-        Rules(settings(targets=("{topic}",))).of("delay-x")
+        TopicRules(settings(targets=("{topic}",))).of("delay-x")
     with pytest.raises(InvalidArgumentError, match="no regular expression"):
-        Rules(settings(targets=("(=x",)))
+        TopicRules(settings(targets=("(=x",)))
 
 
 def test_delays_by_pattern() -> None:
-    rules = Rules(settings(delays=("shop-slow=1h30m", "delay-level-<n>", "delay-<seconds>s", "retry-<duration>")))
+    rules = TopicRules(settings(delays=("shop-slow=1h30m", "delay-level-<n>", "delay-<seconds>s", "retry-<duration>")))
     expected = {"shop-slow": 5_400_000, "delay-30s": 30_000, "retry-1h5m": 3_900_000, "shop-x": None, "retry-x": None}
     assert {topic: rules.of(topic).delay_ms for topic in expected} == expected
     assert [rules.of(f"delay-level-{n}").delay_ms for n in (1, 18)] == [
@@ -168,17 +168,17 @@ def test_delays_by_pattern() -> None:
         rules.of("delay-level-19")
     for bad in ("delay-30s", "x=", "x=soon", "<n>-<n>"):
         with pytest.raises(InvalidArgumentError):
-            Rules(settings(delays=(bad,)))
+            TopicRules(settings(delays=(bad,)))
 
 
 def test_sources_are_no_targets_and_nothing_of_the_relays_own() -> None:
-    rules = Rules(RelaySettings(kafka="k", topics=".*", store="s", name="r"))
+    rules = TopicRules(RelaySettings(kafka="k", topics=".*", store="s", name="r"))
     topics = ["orders", "orders-due", "r-dead-letters", "r-deliver-marker", "__consumer_offsets", "mails"]
     assert rules.sources(topics) == ["mails", "orders"]
 
 
 def test_a_topic_that_cannot_be_read_keeps_nobody_waiting() -> None:
-    rules = Rules(settings(targets=("shop-.*=x",), delays=("delay-level-<n>",)))
+    rules = TopicRules(settings(targets=("shop-.*=x",), delays=("delay-level-<n>",)))
     assert rules.sources(["shop-a", "delay-x", "delay-level-99"]) == ["shop-a"]
     with pytest.raises(InvalidArgumentError, match="delay-x"):
         rules.check(["shop-a", "delay-x"])

@@ -20,7 +20,7 @@ from tarry.relay.positions import (
     OFFSET_MAX,
     At,
     OffsetRange,
-    Positions,
+    SourcePositions,
     changes,
     number_of,
     ranges,
@@ -57,11 +57,11 @@ ends = st.dictionaries(partitions, st.integers(0, 10_000), max_size=12)
 @given(ends, ends, st.integers(1, 5_000), st.integers(1, 5))
 def test_batches_cover_everything_once(begins: dict, growth: dict, rows_max: int, shards: int) -> None:
     """Batch after batch until nothing is new: each record is in one range of one shard, in order."""
-    at = Positions(0, 0, {}).with_new(begins)
+    at = SourcePositions(0, 0, {}).with_new(begins)
     latest = {p: begins[p] + growth.get(p, 0) for p in begins}
     read = {p: begins[p] for p in begins}
     for _ in range(10_000 * len(begins) + 1):
-        end = Positions.from_json(at.advanced(latest, rows_max, 1_000).to_json())
+        end = SourcePositions.from_json(at.advanced(latest, rows_max, 1_000).to_json())
         if end == at:
             break
         by_shard = ranges(at, end, shards)
@@ -77,13 +77,13 @@ def test_batches_cover_everything_once(begins: dict, growth: dict, rows_max: int
 
 
 def test_a_topic_that_was_made_anew_gets_another_number() -> None:
-    at = Positions(0, 0, {}).with_new({("a", 0): 5, ("a", 1): 0})
+    at = SourcePositions(0, 0, {}).with_new({("a", 0): 5, ("a", 1): 0})
     again = at.with_new({("a", 0): 0})
     assert again.at == {("a", 0): At(2, 0), ("a", 1): At(1, 0)}
     assert (again.next_number, ranges(at, again, 2)) == (3, {})
     assert changes(at, again) == {("a", 0): (5, At(2, 0))}
     with pytest.raises(InvalidArgumentError, match="more than 65536"):
-        Positions(0, NUMBERS_MAX, {}).with_new({("b", 0): 0})
+        SourcePositions(0, NUMBERS_MAX, {}).with_new({("b", 0): 0})
 
 
 def cuts(marker: Marker, start: int, end: int, cut_ms: int) -> Cuts:
@@ -131,14 +131,14 @@ def test_plain_data_travels() -> None:
         reached(Marker(7))
 
 
-def committed(store: RelayStore, start: Positions, end: Positions) -> int:
+def committed(store: RelayStore, start: SourcePositions, end: SourcePositions) -> int:
     return store.commit_records([], changes(start, end), end.next_number).version
 
 
 def test_the_store_knows_how_far_kafka_was_read(tmp_path: Path) -> None:
     uri = str(tmp_path / "store")
     store = RelayStore.open_relay(uri)
-    empty = Positions(0, 0, {})
+    empty = SourcePositions(0, 0, {})
     first = empty.with_new({("a", 0): 0, ("b", 1): 7})
     assert committed(store, empty, first) == 1
     second = first.advanced({("a", 0): 10}, 100, 5)
@@ -159,7 +159,7 @@ def test_the_store_knows_how_far_kafka_was_read(tmp_path: Path) -> None:
 def test_two_drivers_that_take_up_different_partitions_do_not_share_a_number(tmp_path: Path) -> None:
     uri = str(tmp_path / "store")
     one, other = RelayStore.open_relay(uri), RelayStore.look(uri)
-    empty = Positions(0, 0, {})
+    empty = SourcePositions(0, 0, {})
     committed(one, empty, empty.with_new({("a", 0): 0}))
     with pytest.raises(StaleCommitError):
         committed(other, empty, empty.with_new({("b", 0): 0}))
@@ -168,8 +168,8 @@ def test_two_drivers_that_take_up_different_partitions_do_not_share_a_number(tmp
 @pytest.mark.rest
 def test_versions_stay_in_the_log_while_delivery_is_behind(tmp_path: Path) -> None:
     store = RelayStore.open_relay(str(tmp_path / "store"))
-    at = Positions(0, 0, {}).with_new({("a", 0): 0})
-    committed(store, Positions(0, 0, {}), at)
+    at = SourcePositions(0, 0, {}).with_new({("a", 0): 0})
+    committed(store, SourcePositions(0, 0, {}), at)
 
     def checkpoints(commits: int) -> int:
         nonlocal at

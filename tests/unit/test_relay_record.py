@@ -7,11 +7,11 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarry.base.message import SCHEMA, Kind
+from tarry.message.schema import SCHEMA, Kind
 from tarry.relay.cancels import Cancels
 from tarry.relay.headers import Header
 from tarry.relay.positions import seq_of
-from tarry.relay.record import Rows, headers_column, headers_of, headers_text, key_bytes, key_text
+from tarry.relay.record import RecordRows, headers_column, headers_of, headers_text, key_bytes, key_text
 from tarry.relay.sending import of_rows
 from tarry.relay.settings import RelaySettings
 from tarry.store import stage
@@ -38,14 +38,14 @@ def test_headers(some: list[Header]) -> None:
     assert headers_of(headers_text(some)) == some
 
 
-def row(rows: Rows, seq: int, **more: object) -> None:
+def row(rows: RecordRows, seq: int, **more: object) -> None:
     columns = {"topic": "t-due", "due_ms": 1_000, "id": f"t/0/{seq}", "key": "k", "headers": None, "body": b"b"}
     rows.add(seq=seq, **(columns | {"born_ms": 7, "kind": Kind.MESSAGE} | more))  # type: ignore[arg-type]
 
 
 @given(st.lists(st.tuples(keys, octets, headers), min_size=1, max_size=10))
 def test_records_through_columns(records: list[tuple[bytes | None, bytes | None, list[Header]]]) -> None:
-    rows = Rows()
+    rows = RecordRows()
     for number, (key, value, some) in enumerate(records):
         row(rows, number, key=key_text(key), body=value, headers=headers_text(some), born_ms=number - 1)
     table = rows.table()
@@ -61,7 +61,7 @@ def test_records_through_columns(records: list[tuple[bytes | None, bytes | None,
 
 
 def test_cancellations_take_what_came_before_them(tmp_path: Path) -> None:
-    rows, cancels = Rows(), Rows()
+    rows, cancels = RecordRows(), RecordRows()
     places = [(0, 1), (0, 5), (0, 9), (1, 1)]
     for number, offset in places:
         row(rows, seq_of(number, offset))

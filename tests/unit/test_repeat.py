@@ -18,7 +18,7 @@ from tarry.base.errors import InvalidArgumentError
 from tarry.repeat import (
     LAST_MS,
     Repeat,
-    State,
+    SeriesState,
     Step,
     catch_up,
     first_due,
@@ -312,14 +312,14 @@ def test_every_rule_comes_back_from_its_text(repeat: Repeat) -> None:
 @given(rules(), st.integers(1, INT64_MAX), st.none() | st.integers(0, INT64_MAX))
 @example(Repeat.every("1m"), 1, None)
 def test_every_state_comes_back_from_its_text(repeat: Repeat, n: int, first: int | None) -> None:
-    state = State(repeat, n, first)
+    state = SeriesState(repeat, n, first)
     assert read_state(state_json(state)) == state
 
 
 def test_the_state_of_a_first_occurrence_is_the_rule() -> None:
     rule = Repeat.every("1m", times=5)
-    assert state_json(State(rule)) == to_json(rule) == '{"every":"1m","times":5}'
-    assert state_json(State(rule, 3, 77)) == '{"every":"1m","times":5,"n":3,"series":77}'
+    assert state_json(SeriesState(rule)) == to_json(rule) == '{"every":"1m","times":5}'
+    assert state_json(SeriesState(rule, 3, 77)) == '{"every":"1m","times":5,"n":3,"series":77}'
     assert read_state('{"every":"1m","n":3,"series":77}').repeat is read_state('{"every":"1m","n":4}').repeat
 
 
@@ -545,7 +545,9 @@ def test_a_herd_with_one_rule_is_one_search(monkeypatch: pytest.MonkeyPatch) -> 
     rule = Repeat.cron("3 4 * * *", "Asia/Kolkata")
     expected = following(rule, NOW, 1)
     monkeypatch.setattr(local_times, "CronSim", None)  # any further search would fail
-    assert {following(read_state(state_json(State(rule, n))).repeat, NOW, n) for n in range(1, 1000)} == {expected}
+    assert {following(read_state(state_json(SeriesState(rule, n))).repeat, NOW, n) for n in range(1, 1000)} == {
+        expected
+    }
 
 
 ANYTHING = st.recursive(

@@ -10,11 +10,11 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarry.base.dead_topics import DEAD_LETTER_GROUP
-from tarry.base.message import PROPERTIES, SCHEMA, UNNUMBERED
-from tarry.base.properties import has_none
-from tarry.base.reserved import rewritten, texts_of, values_of
 from tarry.groups import dead_letter_rows as dead
+from tarry.message.dead_topics import DEAD_LETTER_GROUP
+from tarry.message.properties import has_none
+from tarry.message.reserved import rewritten, texts_of, values_of
+from tarry.message.schema import PROPERTIES, SCHEMA, UNNUMBERED
 
 NAMES = st.sampled_from(["a", "tarry.only", "tarry.order", "tarry.dead.seq", "tarry.dead.x", "", "ü"])
 ROW = st.one_of(st.none(), st.dictionaries(NAMES, st.text(max_size=3), max_size=4))

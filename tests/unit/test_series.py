@@ -18,8 +18,8 @@ import tarry.broker.commands.advance_series as advance
 from tarry.api.outcome import Outcome
 from tarry.base.clock import TestClock
 from tarry.base.errors import InvalidArgumentError, InvalidMessageError
-from tarry.base.message import SCHEMA
 from tarry.broker.queries.messages import MessageFinder
+from tarry.message.schema import SCHEMA
 from tarry.repeat import Repeat
 from tarry.testing import TestBroker, open_broker
 

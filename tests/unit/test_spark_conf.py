@@ -19,7 +19,7 @@ from tarry.cli.relay import make
 from tarry.relay import job as relay_job
 from tarry.relay.job import Relay
 from tarry.spark.pipeline import compact, schedule
-from tarry.spark.pipeline.supervisor import Supervisor, schedule_command, unreachable_for_executors, write_conf
+from tarry.spark.pipeline.supervisor import PipelineSupervisor, schedule_command, unreachable_for_executors, write_conf
 from tarry.spark.reports import session as reports
 from tarry.spark.runtime import session
 from tarry.spark.runtime.conf import machine_conf, merged, set_python, user_conf
@@ -81,7 +81,7 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 
 def test_a_broker_refuses_before_it_starts_the_pipeline(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgumentError, match="cannot be read"):
-        Supervisor.of_schedule(Config(data=tmp_path, spark_conf_file=str(tmp_path / "none")), "127.0.0.1:1")
+        PipelineSupervisor.of_schedule(Config(data=tmp_path, spark_conf_file=str(tmp_path / "none")), "127.0.0.1:1")
 
 
 @pytest.mark.parametrize(

@@ -22,10 +22,10 @@ from pyspark.sql import datasource as ds
 from pyspark.sql import types as t
 from pyspark.sql.datasource import CaseInsensitiveDict
 
-from tarry.api.admission import Limits
-from tarry.api.receipt import ids_of
 from tarry.base.errors import DiskFullError, InvalidArgumentError, InvalidMessageError
-from tarry.base.message import SCHEMA, UNNUMBERED, chunks
+from tarry.message.admission import MessageLimits
+from tarry.message.receipt import ids_of
+from tarry.message.schema import SCHEMA, UNNUMBERED, chunks
 from tarry.spark.broker_client import BulkAttempt
 from tarry.spark.datasource import staging
 from tarry.spark.datasource.bodies import to_json
@@ -35,7 +35,7 @@ from tarry.spark.datasource.options import ReadOptions, StreamOptions, WriteOpti
 from tarry.spark.datasource.rows import RowChecker
 from tarry.spark.datasource.shape import MESSAGE, Shape, arrow_schema, instants
 from tarry.spark.datasource.source import TarryDataSource
-from tarry.spark.datasource.staging import Load, can_reach
+from tarry.spark.datasource.staging import StagingTask, can_reach
 from tarry.spark.datasource.stream import for_group, next_end
 from tarry.store import Store
 
@@ -108,7 +108,7 @@ def test_capitals_of_a_column_do_not_count() -> None:
     with pytest.raises(InvalidMessageError, match="column 'DUE' has type bigint; allowed: timestamp"):
         check_columns(t.StructType([t.StructField("DUE", t.LongType())]), {"topic": "t"})
     batch = pa.RecordBatch.from_pydict({"Topic": ["t", None], "BODY": [{"N": 1}, {"N": 2}], "Due_Ms": [NOW_MS + 9] * 2})
-    [rows] = RowChecker(NOW_MS, Limits(), {"topic": "other"}).admitted([batch], 0)
+    [rows] = RowChecker(NOW_MS, MessageLimits(), {"topic": "other"}).admitted([batch], 0)
     assert rows.column("topic").to_pylist() == ["t", "other"]
     assert rows.column("body").to_pylist() == [b'{"N":1}', b'{"N":2}']
     assert rows.column("due_ms").to_pylist() == [NOW_MS + 9] * 2
@@ -280,7 +280,7 @@ def test_json_of_what_is_no_number() -> None:
 
 
 def test_a_refused_row_is_numbered_over_batches_and_pieces() -> None:
-    checker = RowChecker(NOW_MS, Limits(batch_rows_max=7), {"topic": "t"})
+    checker = RowChecker(NOW_MS, MessageLimits(batch_rows_max=7), {"topic": "t"})
     batches = [
         pa.RecordBatch.from_pydict({"body": [f"{n}" for n in range(low, low + 20)], "delay_ms": [5] * 20})
         for low in (0, 20)
@@ -297,7 +297,7 @@ def test_a_refused_row_is_numbered_over_batches_and_pieces() -> None:
 
 
 def test_a_large_batch_is_admitted_in_pieces() -> None:
-    checker = RowChecker(NOW_MS, Limits(batch_bytes_max=10_000), {"topic": "t", "delay_ms": 1})
+    checker = RowChecker(NOW_MS, MessageLimits(batch_bytes_max=10_000), {"topic": "t", "delay_ms": 1})
     batch = pa.RecordBatch.from_pydict({"body": [b"x" * 1000] * 50})
     assert sum(b.num_rows for b in checker.admitted([batch], 0)) == 50
 
@@ -319,10 +319,10 @@ class Numbers:
 def test_a_task_stages_its_partition_in_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(staging, "CHUNK_BYTES", 100_000)
     store = Store.open(str(tmp_path / "store"))
-    job = BulkAttempt("j", "open", 0, store.root, store.table_id, 0, NOW_MS, Limits(), 0, {})
+    job = BulkAttempt("j", "open", 0, store.root, store.table_id, 0, NOW_MS, MessageLimits(), 0, {})
     checker = RowChecker(NOW_MS, job.limits, {"topic": "t"})
     batch = pa.RecordBatch.from_pydict({"body": [b"x" * 1000] * 50, "delay_ms": [n * 86_400_000 for n in range(50)]})
-    staged = Load(Numbers(), job).run([batch] * 10, checker, 3, "bulk")  # type: ignore[arg-type]
+    staged = StagingTask(Numbers(), job).run([batch] * 10, checker, 3, "bulk")  # type: ignore[arg-type]
     assert staged.topics == {"t": 500}
     assert sum(file.rows for file in staged.files) == 500
     assert sorted(file.seq_min for file in staged.files)[0] == 1 << 62
@@ -333,19 +333,19 @@ def test_a_task_stages_its_partition_in_chunks(tmp_path: Path, monkeypatch: pyte
 def test_files_of_a_task_that_fails_are_taken_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(staging, "CHUNK_BYTES", 1000)
     store = Store.open(str(tmp_path / "store"))
-    job = BulkAttempt("j", "open", 0, store.root, store.table_id, 0, NOW_MS, Limits(), 0, {})
+    job = BulkAttempt("j", "open", 0, store.root, store.table_id, 0, NOW_MS, MessageLimits(), 0, {})
     good = pa.RecordBatch.from_pydict({"body": [b"x" * 1000] * 50})
     bad = pa.RecordBatch.from_pydict({"body": [None]}, schema=good.schema)
     checker = RowChecker(NOW_MS, job.limits, {"topic": "t", "delay_ms": 1})
     with pytest.raises(InvalidMessageError, match="row 100 of partition 0 is refused: body is null"):
-        Load(Numbers(), job).run([good, good, bad], checker, 0, "bulk")  # type: ignore[arg-type]
+        StagingTask(Numbers(), job).run([good, good, bad], checker, 0, "bulk")  # type: ignore[arg-type]
     assert list((tmp_path / "store").rglob("*.parquet")) == []
 
 
 def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(staging, "CHUNK_BYTES", 1000)
     store = Store.open(str(tmp_path / "store"))
-    job = BulkAttempt("j", "open", 0, store.root, store.table_id, 0, NOW_MS, Limits(), 0, {})
+    job = BulkAttempt("j", "open", 0, store.root, store.table_id, 0, NOW_MS, MessageLimits(), 0, {})
     good = pa.RecordBatch.from_pydict({"body": [b"x" * 1000] * 50})
     checker = RowChecker(NOW_MS, job.limits, {"topic": "t", "delay_ms": 1})
     times = iter([False, False, True])
@@ -358,7 +358,7 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(staging, "stage", filling)
     with pytest.raises(DiskFullError, match=r"No space left on device; nothing .* run it again with the same job id"):
-        Load(Numbers(), job).run([good] * 3, checker, 0, "bulk")  # type: ignore[arg-type]
+        StagingTask(Numbers(), job).run([good] * 3, checker, 0, "bulk")  # type: ignore[arg-type]
     assert list((tmp_path / "store").rglob("*.parquet")) == []
 
 
@@ -367,7 +367,7 @@ def test_chunks_and_reach(tmp_path: Path) -> None:
     assert [len(held) for held in chunks([batch] * 5, 100)] == [2, 2, 1]
     assert list(chunks([], 100)) == []
     store = Store.open(str(tmp_path / "store"))
-    job = BulkAttempt("j", "open", 0, store.root, store.table_id, 0, NOW_MS, Limits(), 0, {})
+    job = BulkAttempt("j", "open", 0, store.root, store.table_id, 0, NOW_MS, MessageLimits(), 0, {})
     assert can_reach(job)
     assert not can_reach(replace(job, store_uri=str(tmp_path / "none")))
     assert not can_reach(replace(job, store_uri="nonsense://x"))

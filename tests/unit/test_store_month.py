@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 
 from tarry.base.clock import SystemClock
-from tarry.base.message import cancelled_seqs
+from tarry.message.schema import cancelled_seqs
 from tarry.spark.broker_client import IntakeState
 from tarry.spark.pipeline.compact import Upkeep, in_process
 from tarry.spark.pipeline.upkeep import UpkeepSettings

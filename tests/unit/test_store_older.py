@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, QueryBuilder, Schema
 
-from tarry.base.message import SCHEMA
+from tarry.message.schema import SCHEMA
 from tarry.spark.pipeline.upkeep import StoreRewriter, UpkeepSettings
 from tarry.store import Store, read_window, rewrite, stage
 from tarry.store.columns import FOR_QUERIES, STORED, TABLE, instant_text, stored

@@ -14,7 +14,7 @@ import pytest
 from deltalake import DeltaTable
 
 from tarry.base.clock import SystemClock
-from tarry.base.message import SCHEMA
+from tarry.message.schema import SCHEMA
 from tarry.store import Store, stage
 from tarry.store.layout import HOUR_MS
 

@@ -16,7 +16,7 @@ from deltalake import DeltaTable, QueryBuilder
 import tarry.store.publisher as store_publisher
 from tarry.api.jobs import StagedFile
 from tarry.base.errors import CorruptError, InvalidArgumentError, TarryError, UnavailableError
-from tarry.base.message import SCHEMA
+from tarry.message.schema import SCHEMA
 from tarry.store import Commit, Publisher, StaleCommitError, Store, read_window, remove_orphans, stage
 from tarry.store.locallog import record_path
 

@@ -20,8 +20,8 @@ from tests.examples import examples
 
 import tarry.store.find as store_find
 from tarry.api.jobs import StagedFile
-from tarry.base.bulk import first_seq
-from tarry.base.message import SCHEMA, cancellations
+from tarry.message.bulk import first_seq
+from tarry.message.schema import SCHEMA, cancellations
 from tarry.store import FileColumns, Snapshot, StaleCommitError, Store, read_window, stage
 from tarry.store.find import find
 from tarry.store.layout import DAY_MS, HOUR_MS, MINUTE_MS, bucket_starts, buckets_between, label

@@ -21,7 +21,7 @@ import tarry.store.parquet as store_parquet
 import tarry.store.window as store_window
 from tarry.api.jobs import StagedFile
 from tarry.base.errors import CorruptError, InvalidArgumentError
-from tarry.base.message import SCHEMA, cancellations, cancelled_seqs
+from tarry.message.schema import SCHEMA, cancellations, cancelled_seqs
 from tarry.store import FileColumns, Snapshot, Store, next_due, read_window, stage
 from tarry.store.footers import FOOTERS
 

@@ -21,7 +21,7 @@ from tarry.broker import Broker
 from tarry.broker.verification import held
 from tarry.log.files import OsFiles
 from tarry.log.json_file import write_json
-from tarry.store.claims import Content
+from tarry.store.claims import FileContent
 from tarry.store.parquet import groups
 from tarry.store.place import Place
 from tarry.verify.store import check_file
@@ -225,12 +225,12 @@ def test_a_file_without_a_checksum_of_its_data_is_decoded(data: Path, name: str)
     renamed = path.rename(path.with_name(f"run-{unique}-{of_footer}.parquet" if name == "older" else "part-0.parquet"))
 
     def findings(rows: int = 99) -> list[Any]:
-        claimed = Content(rows, 0, 0, 0, 0, "b", "b") if name == "foreign" else content._replace(rows=rows)
+        claimed = FileContent(rows, 0, 0, 0, 0, "b", "b") if name == "foreign" else content._replace(rows=rows)
         size = renamed.stat().st_size
         return list(check_file(place, str(renamed.relative_to(store)), size, claimed, lambda _: None))
 
     place = Place.of(str(store))
-    content = Content.of(groups(place, str(renamed.relative_to(store))))
+    content = FileContent.of(groups(place, str(renamed.relative_to(store))))
     assert findings() == []
     if name == "older":
         [finding] = findings(rows=98)

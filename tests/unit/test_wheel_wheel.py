@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from tests.examples import examples
 
-from tarry.base.message import SCHEMA
 from tarry.base.types import Key
+from tarry.message.schema import SCHEMA
 from tarry.wheel.run import Run
 from tarry.wheel.wheel import RUNS_MAX, SLOT_MS, Wheel
 

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from tarry.api import wire
 from tarry.api.operations.delivery import Ack, Subscribe
 from tarry.api.parsing import parse
-from tarry.api.receipt import OUTCOMES, PLACED
-from tarry.api.wire import Answer, Op
-from tarry.base import handle
+from tarry.api.wire import AnswerKind, StreamOp
 from tarry.base.errors import InvalidArgumentError, InvalidMessageError, StaleLeaseError, TarryError, UnavailableError
 from tarry.client.bulk import accepted_of
+from tarry.message import handle
+from tarry.message.receipt import OUTCOMES, PLACED
 
 int64s = st.integers(-(1 << 63), (1 << 63) - 1)
 arrays = st.lists(int64s, max_size=50).map(lambda values: np.array(values, np.int64))
@@ -97,21 +97,21 @@ def test_refused_and_goodbye() -> None:
     refused = wire.decode_answer(wire.encode_refused(InvalidMessageError("no body", row=17)))
     assert isinstance(refused, InvalidMessageError)
     assert (str(refused), refused.row) == ("row 17: no body", 17)
-    goodbye = wire.decode_answer(wire.encode_refused(UnavailableError("stopping"), Answer.GOODBYE))
+    goodbye = wire.decode_answer(wire.encode_refused(UnavailableError("stopping"), AnswerKind.GOODBYE))
     assert isinstance(goodbye, wire.Goodbye)
     assert isinstance(goodbye.error, UnavailableError)
 
 
 @given(
-    st.sampled_from([op for op in Op if op is not Op.ALIVE]),
+    st.sampled_from([op for op in StreamOp if op is not StreamOp.ALIVE]),
     st.integers(1, (1 << 63) - 1),
     st.lists(st.tuples(int64s, int64s)),
     st.text(max_size=wire.REASON_CHARS_MAX),
 )
-def test_settle(op: Op, argument: int, pairs: list[tuple[int, int]], reason: str) -> None:
+def test_settle(op: StreamOp, argument: int, pairs: list[tuple[int, int]], reason: str) -> None:
     leases, offsets = (np.array([pair[i] for pair in pairs], np.int64) for i in (0, 1))
     found = wire.decode_settle(wire.encode_settle(op, argument, leases, offsets, reason))
-    assert (found.op, found.argument, found.reason) == (op, argument, reason if op is Op.FAIL else None)
+    assert (found.op, found.argument, found.reason) == (op, argument, reason if op is StreamOp.FAIL else None)
     np.testing.assert_array_equal(found.leases, leases)
     np.testing.assert_array_equal(found.offsets, offsets)
 
@@ -148,7 +148,7 @@ def test_any_bytes_are_decoded_or_refused(raw: bytes) -> None:
 
 
 def test_notices() -> None:
-    assert wire.decode_notice(wire.encode_notice(Op.ALIVE, 5)) == wire.Notice(Op.ALIVE, 5, None)
+    assert wire.decode_notice(wire.encode_notice(StreamOp.ALIVE, 5)) == wire.Notice(StreamOp.ALIVE, 5, None)
     settled = wire.decode_notice(wire.encode_notice(wire.SETTLED, 9, StaleLeaseError("1 of 2")))
     assert settled.number == 9
     assert isinstance(settled.error, StaleLeaseError)

@@ -20,7 +20,7 @@ from benchmarks.harness import workspace
 from benchmarks.peers.rocketmq.maven import class_path
 from benchmarks.peers.rocketmq.route import has_route
 from tarry.fronts.rocketmq.classic.codes import RequestCode
-from tarry.fronts.rocketmq.classic.frames import Command, decode, encode
+from tarry.fronts.rocketmq.classic.frames import RemotingCommand, decode, encode
 from tarry.spark.runtime.java import find_java_home
 
 PROJECT = Path(__file__).with_name("server")
@@ -192,7 +192,7 @@ class RocketMQ:
         """Whether the name server knows the topic: 0 is SUCCESS."""
         host, _, port = self.name_server.rpartition(":")
         with socket.create_connection((host, int(port)), timeout=ROUTE_S_MAX) as connection:
-            connection.sendall(encode(Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})))
+            connection.sendall(encode(RemotingCommand(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})))
             with connection.makefile("rb") as answers:
                 length = answers.read(4)
                 return decode(length + answers.read(int.from_bytes(length, "big"))).code == 0

@@ -12,7 +12,7 @@ from tarry.api.groups import QUEUES_MAX
 from tarry.api.views import UNITS_MS
 from tarry.base.delay import DUE_MS_MIN, INT64_MAX
 from tarry.base.errors import InvalidArgumentError
-from tarry.base.message import RESERVED, TOPIC_PATTERN
+from tarry.message.schema import RESERVED, TOPIC_PATTERN
 
 Schema = dict[str, Any]
 """Words of JSON Schema."""

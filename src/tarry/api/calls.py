@@ -18,10 +18,10 @@ from tarry.api import operations as ops
 from tarry.api.gathering import Cancelling, of_one
 from tarry.api.operation import Operation
 from tarry.api.outcome import Outcome
-from tarry.api.receipt import Receipt
-from tarry.api.schedule import MessageOptions, Row, make_row, plain_row
 from tarry.base.delay import Delay
 from tarry.base.errors import InvalidArgumentError
+from tarry.message.receipt import Receipt
+from tarry.message.rows import MessageOptions, Row, make_row, plain_row
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -173,7 +173,7 @@ class Calls(_Methods):
                 broker's table). At once without ``delay`` and ``due``.
             due: the instant instead: an aware datetime, or UTC milliseconds.
             options: id, key, on_key, tag, properties, ttl, late, tries, repeat, order_key: see
-                :class:`tarry.api.schedule.MessageOptions`.
+                :class:`tarry.message.rows.MessageOptions`.
 
         Raises:
             KeyExistsError: ``on_key`` is "refuse", and a message of this key is pending; nothing was scheduled.

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from tarry.api.filter_sql import FilterTooSlowError, SqlFilter
 from tarry.base.clock import Clock
 from tarry.base.delay import format_ms
 from tarry.base.errors import FilterPausedError
 from tarry.base.types import Mask
+from tarry.message.filter_sql import FilterTooSlowError, SqlFilter
 
 log = logging.getLogger(__name__)
 

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from tarry.api.coalescing import Batch, Coalescer, EndOfTurn, fail_futures
 from tarry.api.outcome import Outcome
-from tarry.base import handle
 from tarry.base.errors import TarryError
+from tarry.batching.coalescing import Batch, Coalescer, EndOfTurn, fail_futures
+from tarry.message import handle
 
 T = TypeVar("T", bound=TarryError)
 Entry = tuple[str, "asyncio.Future[Outcome]"]

@@ -8,13 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
-from tarry.api.filter import parse_filter
 from tarry.api.retry import parse_retry
 from tarry.api.settings import EARLIEST, GroupFields, TopicFields
-from tarry.base.columns import shown
-from tarry.base.dead_topics import is_dead_topic
 from tarry.base.errors import InvalidArgumentError
-from tarry.base.message import LATE_WAYS
+from tarry.message.columns import shown
+from tarry.message.dead_topics import is_dead_topic
+from tarry.message.filter import parse_filter
+from tarry.message.schema import LATE_WAYS
 
 INT32_MAX = 2**31 - 1
 YEAR_MS = 366 * 86_400_000

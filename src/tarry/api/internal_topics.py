@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from tarry.api import operations as ops
 from tarry.api.operation import Request
 from tarry.base.errors import InvalidArgumentError, InvalidMessageError
-from tarry.base.message import INTERNAL_TOPIC, is_internal
+from tarry.message.schema import INTERNAL_TOPIC, is_internal
 
 _LOOKING: frozenset[type[Request]] = frozenset(
     (

@@ -17,10 +17,10 @@ from tarry.api.operation import Operation
 from tarry.api.operations.delivery import Subscribe
 from tarry.api.outcome import Rescheduled
 from tarry.api.pushing import PushSubscriptions
-from tarry.api.receipt import Accepted
 from tarry.base.clock import Clock
 from tarry.base.config import Config
 from tarry.base.errors import TarryError
+from tarry.message.receipt import Accepted
 
 R = TypeVar("R")
 
@@ -80,7 +80,7 @@ class LocalBroker(Protocol):
     def submit(
         self, data: pa.RecordBatch | pa.Table, on_result: OnAccepted, *, lead: bool = False, internal: bool = False
     ) -> None:
-        """Schedule a batch, all of it or nothing (columns: :func:`tarry.api.admission.admit`). With ``lead``, the
+        """Schedule a batch, all of it or nothing (columns: :func:`tarry.message.admission.admit`). With ``lead``, the
         caller's thread may be the one that writes, and this returns when the disk has answered. ``internal``: the rows
         are a front's own, and may be for topics of Tarry's own.
 
@@ -91,24 +91,26 @@ class LocalBroker(Protocol):
         ...
 
     def submit_checked(self, batch: pa.RecordBatch, on_result: OnAccepted) -> None:
-        """:meth:`submit` for a batch of :data:`tarry.base.message.UNNUMBERED` whose rows the caller has checked one by
-        one (:func:`tarry.api.admission.assembled`).
+        """Like :meth:`submit`, for a batch of :data:`tarry.message.schema.UNNUMBERED` that the caller has checked row
+        by row (:func:`tarry.message.admission.assembled`).
         """
         ...
 
     def submit_dead(
         self, batch: pa.RecordBatch, on_result: OnAccepted, *, topic: str, group: str, attempts: Sequence[int]
     ) -> None:
-        """Schedule what a group's consumers have given up by their own count, as dead letters of the group: a batch of
-        :data:`tarry.base.message.SCHEMA`, messages of ``topic``; as :meth:`submit_checked`. Its ids make a second call
-        for the same no second dead letter. ``attempts``: how often each was handed out. It may wait for the disk.
+        """Schedule what a group's consumers have given up by their own count, as dead letters of the group.
+
+        The batch (:data:`tarry.message.schema.SCHEMA`) has messages of ``topic``; otherwise as :meth:`submit_checked`.
+        A second call for the same messages makes no second dead letters, since their ids are the same.
+        ``attempts``: how often each was handed out. May wait for the disk.
         """
         ...
 
     def replace_key(self, topic: str, key: str, successor: Callable[[pa.RecordBatch], pa.RecordBatch]) -> Rescheduled:
         """Put another message in the place of the one that is pending under a key, both in one decision and durably:
-        ``successor`` gets that one (one row of :data:`tarry.base.message.SCHEMA`) and gives the other (one row of
-        :data:`tarry.base.message.UNNUMBERED`, of any topic, checked already).
+        ``successor`` gets that one (one row of :data:`tarry.message.schema.SCHEMA`) and gives the other (one row of
+        :data:`tarry.message.schema.UNNUMBERED`, of any topic, checked already).
 
         Raises:
             OverloadedError, DiskFullError: not now; nothing was changed.

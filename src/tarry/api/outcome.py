@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from tarry.api.receipt import Receipt
+from tarry.message.receipt import Receipt
 
 
 class Outcome(StrEnum):

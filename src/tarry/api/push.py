@@ -16,8 +16,8 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from tarry.api.groups import check_number
-from tarry.base.columns import shown
 from tarry.base.errors import InvalidArgumentError
+from tarry.message.columns import shown
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 URL_MAX = 2048

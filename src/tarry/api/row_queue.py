@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import asyncio
 
-from tarry.api.coalescing import Batch, Coalescer, EndOfTurn, fail_futures
 from tarry.api.local import LocalBroker
-from tarry.api.receipt import Accepted, Receipt
-from tarry.api.schedule import ID, Row, to_batch
 from tarry.base.errors import TarryError
 from tarry.base.event_loop import post
+from tarry.batching.coalescing import Batch, Coalescer, EndOfTurn, fail_futures
+from tarry.message.receipt import Accepted, Receipt
+from tarry.message.rows import ID, Row, to_batch
 
 Entry = tuple[Row, "asyncio.Future[Receipt]"]
 

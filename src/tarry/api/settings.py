@@ -12,10 +12,6 @@ from typing import Any, Literal, TypedDict
 
 Start = Literal["earliest", "latest"]
 """Where a group that is new begins: at the first message that is kept, or behind the last."""
-OnKeyWay = Literal["replace", "keep", "refuse"]
-"""What to do with a message whose key is pending in its topic already."""
-LateWay = Literal["deliver", "drop", "dead"]
-"""What becomes of a message that is of no use any more."""
 EARLIEST: Start = "earliest"
 LATEST: Start = "latest"
 STARTS: tuple[Start, ...] = (EARLIEST, LATEST)
@@ -37,7 +33,7 @@ class GroupFields:
     tries: int = setting(TRIES, "How often a message is handed out before it is a dead letter; 0: no limit.")
     inflight_max: int = setting(0, "Messages leased at a time, over all consumers; 0: no limit but theirs.")
     filter: str = setting("", "Which messages it wants: 'a || b' are tags; 'sql: price > 3'; '' is all.")
-    """The languages are those of :mod:`tarry.api.filter`."""
+    """The languages are those of :mod:`tarry.message.filter`."""
     ordered: bool = setting(False, "Of each ordering key, one message at a time.")
     paused: bool = setting(False, "Nothing is handed out.")
     lease_ms: int = setting(0, "Lease of consumers that ask for none; 0: the broker's.")

@@ -9,8 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from tarry.base.message import SCHEMA
 from tarry.base.record_batch import RecordBatch
+from tarry.message.schema import SCHEMA
 
 DELIVERY = pa.schema([*SCHEMA, ("offset", pa.int64()), ("lease", pa.int64()), ("attempt", pa.int32())])
 """What a consumer gets: the message, its place in the topic, the lease to settle it with, and which try it is (1 is the
@@ -39,7 +39,7 @@ UNITS_MS = {"minute": 60_000, "hour": 3_600_000, "day": 86_400_000}
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Pending messages (:data:`tarry.base.message.SCHEMA`) in the order in which they fall due.
+    """Pending messages (:data:`tarry.message.schema.SCHEMA`) in the order in which they fall due.
 
     ``cursor`` is what to ask on with; None: there are no more. A page may have few rows, or none, and still a cursor:
     the broker looks for about half a second a call, however much there is to look through.

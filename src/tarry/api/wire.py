@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tarry.api.receipt import OUTCOMES, PLACED
 from tarry.base.errors import InvalidArgumentError, MessageTooLargeError, TarryError, from_wire
 from tarry.base.types import Int64s
+from tarry.message.receipt import OUTCOMES, PLACED
 
 SCHEDULE_PATH = [b"schedule"]
 CONSUME_PATH = [b"consume"]
@@ -38,7 +38,7 @@ ALIVE_S = 10.0
 # -- answers of DoPut ------------------------------------------------------------------------------------------------
 
 
-class Answer(IntEnum):
+class AnswerKind(IntEnum):
     """What kind of answer it is: byte 0."""
 
     ACCEPTED = 0
@@ -59,7 +59,7 @@ class AcceptedAnswer:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlacedAnswer:
-    """A batch with keys or ids is durable. ``placed`` (:data:`tarry.api.receipt.PLACED`) says of each row where its
+    """A batch with keys or ids is durable. ``placed`` (:data:`tarry.message.receipt.PLACED`) says of each row where its
     message is, which is not always where the row itself would be, and what became of it.
     """
 
@@ -84,16 +84,16 @@ _PLACED = struct.Struct("<BI")
 
 def encode_accepted(first_seq: int, rows: int, token: bytes, due_ms: Int64s | None) -> bytes:
     """Encode the answer "accepted"."""
-    head = _ACCEPTED.pack(Answer.ACCEPTED, first_seq, rows, token, due_ms is not None)
+    head = _ACCEPTED.pack(AnswerKind.ACCEPTED, first_seq, rows, token, due_ms is not None)
     return head if due_ms is None else head + due_ms.astype("<i8", copy=False).tobytes()
 
 
 def encode_placed(placed: npt.NDArray[np.void]) -> bytes:
     """Encode the answer "placed"."""
-    return _PLACED.pack(Answer.PLACED, len(placed)) + placed.astype(PLACED, copy=False).tobytes()
+    return _PLACED.pack(AnswerKind.PLACED, len(placed)) + placed.astype(PLACED, copy=False).tobytes()
 
 
-def encode_refused(error: TarryError, answer: Answer = Answer.REFUSED) -> bytes:
+def encode_refused(error: TarryError, answer: AnswerKind = AnswerKind.REFUSED) -> bytes:
     """Encode the answer "refused", or the goodbye."""
     return bytes([answer]) + encode_error(error)
 
@@ -135,7 +135,7 @@ def _is_placed(placed: npt.NDArray[np.void]) -> bool:
 # -- messages of DoExchange ------------------------------------------------------------------------------------------
 
 
-class Op(IntEnum):
+class StreamOp(IntEnum):
     """What kind of message without rows it is: byte 0."""
 
     ALIVE = 0
@@ -148,8 +148,8 @@ class Op(IntEnum):
     FAIL = 7
 
 
-SETTLED = Op.ACK
-GOODBYE = Op.CLOSE
+SETTLED = StreamOp.ACK
+GOODBYE = StreamOp.CLOSE
 """What two of the bytes mean when the broker sends them."""
 
 _OP = struct.Struct("<Bq")
@@ -158,8 +158,8 @@ REASON_CHARS_MAX = 1000
 """What is sent of a reason; a broker may keep less."""
 LEASE_MS = b"tarry.lease_ms"
 """In the metadata of a consumer's schema: for how long a batch is the consumer's."""
-_SETTLING = frozenset(Op) - {Op.ALIVE}
-_LEAST = {Op.NACK: -1, Op.FAIL: -1, Op.EXTEND: 1, Op.WINDOW: 0}
+_SETTLING = frozenset(StreamOp) - {StreamOp.ALIVE}
+_LEAST = {StreamOp.NACK: -1, StreamOp.FAIL: -1, StreamOp.EXTEND: 1, StreamOp.WINDOW: 0}
 """The least argument of an op that has one."""
 
 
@@ -167,29 +167,29 @@ _LEAST = {Op.NACK: -1, Op.FAIL: -1, Op.EXTEND: 1, Op.WINDOW: 0}
 class Settle:
     """What a consumer wants done with some of its messages. ``argument``: see the table in the format's description."""
 
-    op: Op
+    op: StreamOp
     argument: int
     leases: Int64s
     offsets: Int64s
     reason: str | None = None
-    """Why a try failed, of :attr:`Op.FAIL`."""
+    """Why a try failed, of :attr:`StreamOp.FAIL`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
     """A message of the broker without rows."""
 
-    op: Op
+    op: StreamOp
     number: int
     error: TarryError | None
 
 
-def encode_settle(op: Op, argument: int, leases: Int64s, offsets: Int64s, reason: str = "") -> bytes:
-    """Encode a settling message; both arrays are of one length. ``reason``: of :attr:`Op.FAIL` alone."""
+def encode_settle(op: StreamOp, argument: int, leases: Int64s, offsets: Int64s, reason: str = "") -> bytes:
+    """Encode a settling message; both arrays are of one length. ``reason``: of :attr:`StreamOp.FAIL` alone."""
     pairs = np.empty((len(leases), 2), "<i8")
     pairs[:, 0], pairs[:, 1] = leases, offsets
     said = b""
-    if op is Op.FAIL:
+    if op is StreamOp.FAIL:
         text = reason[:REASON_CHARS_MAX].encode(errors="replace")
         said = _REASON.pack(len(text)) + text
     return _OP.pack(op, argument) + said + pairs.tobytes()
@@ -202,17 +202,22 @@ def decode_settle(raw: bytes) -> Settle:
         InvalidArgumentError: an unknown op, a length that is no whole number of pairs, an argument out of range.
     """
     begin, reason = _OP.size, None
-    if len(raw) >= begin + _REASON.size and raw[0] == Op.FAIL:
+    if len(raw) >= begin + _REASON.size and raw[0] == StreamOp.FAIL:
         end = begin + _REASON.size + _REASON.unpack_from(raw, begin)[0]
         reason = raw[begin + _REASON.size : end].decode(errors="replace")
         begin = end
-    if len(raw) < begin or (len(raw) - begin) % 16 or raw[0] not in _SETTLING or (raw[0] == Op.FAIL and reason is None):
+    if (
+        len(raw) < begin
+        or (len(raw) - begin) % 16
+        or raw[0] not in _SETTLING
+        or (raw[0] == StreamOp.FAIL and reason is None)
+    ):
         raise InvalidArgumentError(
             f"not a settling message: {_shown(raw)}; allowed: op 1 (ack), 2 (nack), 3 (extend), 4 (close), 5 (return), "
             "6 (window) or 7 (fail), an int64, of fail a reason, and pairs of int64"
         )
     code, argument = _OP.unpack_from(raw)
-    op = Op(code)
+    op = StreamOp(code)
     least = _LEAST.get(op)
     if least is not None and argument < least:
         raise InvalidArgumentError(f"argument of {op.name.lower()} is {argument}; allowed: {least} or more")
@@ -220,7 +225,7 @@ def decode_settle(raw: bytes) -> Settle:
     return Settle(op, argument, pairs[:, 0].astype(np.int64), pairs[:, 1].astype(np.int64), reason)
 
 
-def encode_notice(op: Op, number: int, error: TarryError | None = None) -> bytes:
+def encode_notice(op: StreamOp, number: int, error: TarryError | None = None) -> bytes:
     """A message of the broker without rows."""
     return _OP.pack(op, number) + (b"" if error is None else encode_error(error))
 
@@ -231,10 +236,10 @@ def decode_notice(raw: bytes) -> Notice:
     Raises:
         InvalidArgumentError: it is none.
     """
-    if len(raw) < _OP.size or raw[0] not in (Op.ALIVE, SETTLED, GOODBYE):
+    if len(raw) < _OP.size or raw[0] not in (StreamOp.ALIVE, SETTLED, GOODBYE):
         raise InvalidArgumentError(f"not a notice of a broker: {_shown(raw)}; allowed: op 0, 1 or 4, and an int64")
     code, number = _OP.unpack_from(raw)
-    return Notice(Op(code), number, decode_error(raw[_OP.size :]) if len(raw) > _OP.size else None)
+    return Notice(StreamOp(code), number, decode_error(raw[_OP.size :]) if len(raw) > _OP.size else None)
 
 
 # -- JSON ------------------------------------------------------------------------------------------------------------

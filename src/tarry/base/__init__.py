@@ -1,2 +1,1 @@
-"""What everything else stands on: the message's schema and its columns, time, errors, settings. It knows no other
-package."""
+"""Time, errors, numeric types and settings, which every other package uses. Imports no other package."""

@@ -18,20 +18,20 @@ from tarry.api.local import OnAccepted
 from tarry.api.operation import Operation
 from tarry.api.operations.delivery import Subscribe
 from tarry.api.outcome import Rescheduled
-from tarry.api.receipt import Accepted, Receipt
-from tarry.api.schedule import ID, Row, to_batch
 from tarry.base.clock import Clock, SystemClock
 from tarry.base.config import Config
 from tarry.base.placement import ANY_CORE, Placement
 from tarry.broker import front_state
-from tarry.broker.components import Components
+from tarry.broker.components import BrokerComponents
 from tarry.broker.construction import open_components
 from tarry.broker.front_state import FrontStateFile
 from tarry.broker.health import Health
 from tarry.broker.operations import handlers
 from tarry.broker.push import Push
-from tarry.groups import Group, Subscription
+from tarry.groups import Group, GroupSubscription
 from tarry.log.files import Files, OsFiles
+from tarry.message.receipt import Accepted, Receipt
+from tarry.message.rows import ID, Row, to_batch
 
 R = TypeVar("R")
 
@@ -49,7 +49,7 @@ class Broker(Calls):
         self.clock = clock
         self._files = files
         self._health = Health()
-        self.components: Components = open_components(
+        self.components: BrokerComponents = open_components(
             config, clock, files, self._health, threaded=threads, placement=placement
         )
         """The parts, for tests and for who extends it."""
@@ -101,7 +101,7 @@ class Broker(Calls):
 
     def schedule_batch(self, data: pa.RecordBatch | pa.Table) -> Accepted:
         """Schedule a batch, all of it or nothing, and wait until it is durable (columns:
-        :func:`tarry.api.admission.admit`).
+        :func:`tarry.message.admission.admit`).
         """
         return self.components.scheduling.schedule_batch(data)
 
@@ -160,7 +160,7 @@ class Broker(Calls):
     store_committed = method(ops.AnnounceStore)
     set_pipeline_status = method(ops.SetPipelineStatus)
 
-    def open_subscription(self, request: Subscribe) -> Subscription:
+    def open_subscription(self, request: Subscribe) -> GroupSubscription:
         """See :meth:`tarry.api.local.LocalBroker.open_subscription`."""
         self._health.check_serving()
         return self.components.consumers.subscribe(request)
@@ -174,7 +174,7 @@ class Broker(Calls):
         lease_ms: int | None = None,
         start: str | None = None,
         broadcast: str | None = None,
-    ) -> Subscription:
+    ) -> GroupSubscription:
         """A consumer of ``group``; see :class:`tarry.api.operations.delivery.Subscribe`."""
         return self.open_subscription(
             Subscribe(topic, group, prefetch=prefetch, lease_ms=lease_ms, start=start, broadcast=broadcast)  # type: ignore[arg-type]

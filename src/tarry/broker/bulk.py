@@ -1,9 +1,9 @@
 """Bulk jobs: messages that go straight into the store, all of a job in one commit, and can be cancelled as a whole.
 
 The store's commit decides: with it the job is there, without it nothing of it is. Then the intake's log says so
-(``tarry.base.bulk``), and only then may the loader take up that version of the store. So nothing of a job fires before
-the log knows of it, and no checkpoint says that everything has fired while some of a job is still to come. A crash
-between the two commits is made good when the broker opens.
+(``tarry.message.bulk``), and only then may the loader take up that version of the store. So nothing of a job fires
+before the log knows of it, and no checkpoint says that everything has fired while some of a job is still to come.
+A crash between the two commits is made good when the broker opens.
 """
 
 from __future__ import annotations
@@ -16,13 +16,10 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from tarry.api.admission import Limits, admit
 from tarry.api.jobs import Job, JobCancelled, JobState, StagedFile
 from tarry.api.outcome import Outcome
-from tarry.base.bulk import first_seq, job_rows, number_of, prefix_of
 from tarry.base.clock import Clock
 from tarry.base.errors import DiskFullError, InvalidArgumentError, InvalidMessageError, TarryError
-from tarry.base.message import INTERNAL_TOPIC, Kind, check_topic, chunks, count_topics, is_internal, numbered
 from tarry.base.waiting import wait_for
 from tarry.broker.acceptance import Acceptance
 from tarry.broker.commands.append_rows import AppendRows
@@ -34,6 +31,9 @@ from tarry.broker.scheduling import Scheduling
 from tarry.broker.store_view import StoreFollower
 from tarry.broker.topic_bound import TopicBound
 from tarry.intake import NO_ROWS, Command, Submission
+from tarry.message.admission import MessageLimits, admit
+from tarry.message.bulk import first_seq, job_rows, number_of, prefix_of
+from tarry.message.schema import INTERNAL_TOPIC, Kind, check_topic, chunks, count_topics, is_internal, numbered
 from tarry.store import Store, check_claims, remove_staged, stage, staging
 from tarry.store.layout import CANCELLED
 
@@ -60,7 +60,7 @@ class Bulk:
     _key_backfill: KeyBackfill
     _cancelling: JobCancelling
     _clock: Clock
-    limits: Limits
+    limits: MessageLimits
     _bound: TopicBound
     _on_news: Callable[[], None]
     _one: threading.Lock = field(default_factory=threading.Lock)  # one commit or cancellation of a job at a time

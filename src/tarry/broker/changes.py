@@ -16,19 +16,19 @@ import pyarrow as pa
 from tarry.api import operations as ops
 from tarry.api.bounds import KEY
 from tarry.api.outcome import Outcome, Rescheduled
-from tarry.api.receipt import Receipt, id_of
-from tarry.base import handle
 from tarry.base.clock import Clock
 from tarry.base.errors import ForgedHandleError, InvalidArgumentError
-from tarry.base.message import SCHEMA, UNNUMBERED, check_topic
 from tarry.base.waiting import answer_of
-from tarry.broker.commands.cancel import Cancel, Target
+from tarry.broker.commands.cancel import CancelCommand, CancelTarget
 from tarry.broker.commands.move import Move
 from tarry.broker.commands.write_batch import Decisions
 from tarry.broker.queries.messages import MessageFinder, column
 from tarry.broker.scheduling import Scheduling
 from tarry.intake import Command
-from tarry.names import Entry, Registry, name_of_key, name_of_series
+from tarry.message import handle
+from tarry.message.receipt import Receipt, id_of
+from tarry.message.schema import SCHEMA, UNNUMBERED, check_topic
+from tarry.names import NameEntry, Registry, name_of_key, name_of_series
 from tarry.repeat import read_state, state_json
 
 Successor = Callable[[pa.RecordBatch], pa.RecordBatch]
@@ -63,14 +63,14 @@ class Changes:
         targets = []
         for entry, current in zip(entries, series, strict=True):
             topic = column(rows, (current or entry).seq, "topic")
-            targets.append(Target(entry.seq, entry.due_ms, None if topic is None else str(topic)))
+            targets.append(CancelTarget(entry.seq, entry.due_ms, None if topic is None else str(topic)))
         return self._cancelled(targets)
 
     def discard_placed(self, seq: int, due_ms: int, topic: str) -> bool:
         """Have one message of a topic, which the caller has found, not come again, by its place; durable. False: it is
         not pending. It may have been handed out before a crash: then this is an acknowledgement.
         """
-        make = partial(Cancel, [Target(seq, due_ms, topic)], handed_too=True)
+        make = partial(CancelCommand, [CancelTarget(seq, due_ms, topic)], handed_too=True)
         [outcome] = self._carry_out(make)
         return bool(outcome is Outcome.DONE)
 
@@ -79,17 +79,17 @@ class Changes:
         topic, keys = request.topic, request.keys
         entries = self._keyed(topic, keys)
         targets = [
-            Target(entry.seq, entry.due_ms, topic, name_of_key(topic, key))
+            CancelTarget(entry.seq, entry.due_ms, topic, name_of_key(topic, key))
             for key, entry in zip(keys, entries, strict=True)
             if entry is not None
         ]
         outcomes = iter(self._cancelled(targets))
         return [Outcome.UNKNOWN if entry is None else next(outcomes) for entry in entries]
 
-    def _cancelled(self, targets: list[Target]) -> list[Outcome]:
+    def _cancelled(self, targets: list[CancelTarget]) -> list[Outcome]:
         outcomes: list[Outcome] = []
         for start in range(0, len(targets), TARGETS_MAX):
-            outcomes += self._carry_out(partial(Cancel, targets[start : start + TARGETS_MAX]))
+            outcomes += self._carry_out(partial(CancelCommand, targets[start : start + TARGETS_MAX]))
         return outcomes
 
     def reschedule(self, request: ops.Reschedule) -> Rescheduled:
@@ -132,7 +132,7 @@ class Changes:
     def _at(self, due_ms: int) -> Successor:
         return lambda row: _at(row, due_ms, self._clock.now_ms())
 
-    def _move(self, entry: Entry, name: bytes, successor: Successor) -> Rescheduled | None:
+    def _move(self, entry: NameEntry, name: bytes, successor: Successor) -> Rescheduled | None:
         rows = self._finder.find([entry], SCHEMA.names)
         row = rows.get(entry.seq)
         if row is None:
@@ -142,19 +142,19 @@ class Changes:
             outcome = self._decisions.outcome_of(entry)
             # Pending and nowhere: the due time of the handle is not that of the message.
             return Rescheduled(Outcome.UNKNOWN if outcome is Outcome.DONE else outcome)
-        target = Target(entry.seq, entry.due_ms, str(column(rows, entry.seq, "topic")), name)
+        target = CancelTarget(entry.seq, entry.due_ms, str(column(rows, entry.seq, "topic")), name)
         anew = successor(row)
         moved: Rescheduled | None = self._carry_out(lambda done: Move(target, anew, done, self._secret))
         return moved
 
-    def _keyed(self, topic: str, keys: Sequence[str]) -> list[Entry | None]:
+    def _keyed(self, topic: str, keys: Sequence[str]) -> list[NameEntry | None]:
         check_topic(topic)
         for key in keys:
             if not KEY.fits(key):
                 raise InvalidArgumentError(f"key {key!r:.80}; allowed: a text of 1 to {KEY.bytes_max} bytes")
         return self._registry.get([name_of_key(topic, key) for key in keys])
 
-    def _entry(self, text: str, place: int | None) -> Entry:
+    def _entry(self, text: str, place: int | None) -> NameEntry:
         where = "" if place is None else f"handle {place}: "
         try:
             named = handle.decode(text)
@@ -162,7 +162,7 @@ class Changes:
             raise InvalidArgumentError(f"{where}{error}") from error
         if not handle.verify(named, self._secret):
             raise ForgedHandleError(f"{where}{text!r} was not made by this broker; allowed: its own handles")
-        return Entry(named.seq, named.due_ms, 0)
+        return NameEntry(named.seq, named.due_ms, 0)
 
     def _carry_out(self, make: Callable[[Callable[[Any], None]], Command]) -> Any:
         return answer_of(lambda done: self._scheduling.carry_out(make(done)))

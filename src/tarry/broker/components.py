@@ -19,7 +19,7 @@ from tarry.broker.key_backfill import KeyBackfill
 from tarry.broker.loops import Loops
 from tarry.broker.pipeline import Pipeline
 from tarry.broker.placed import PlacedMessages
-from tarry.broker.progress import Progress
+from tarry.broker.progress import FiredProgress
 from tarry.broker.push import Push
 from tarry.broker.queries.lateness import Lateness
 from tarry.broker.queries.queries import Queries
@@ -38,7 +38,7 @@ from tarry.wheel import Loader, Wheel
 
 
 @dataclass(frozen=True, slots=True)
-class Components:
+class BrokerComponents:
     """See the parts' own descriptions."""
 
     lock: DirectoryLock
@@ -72,7 +72,7 @@ class Components:
     queues: Queues
     key_backfill: KeyBackfill
     bulk: Bulk
-    progress: Progress
+    progress: FiredProgress
     pipeline: Pipeline
     status: Status
     queries: Queries

@@ -19,7 +19,7 @@ from tarry.base.config import Config
 from tarry.base.placement import Placement
 from tarry.broker.bulk import Bulk
 from tarry.broker.changes import Changes
-from tarry.broker.components import Components
+from tarry.broker.components import BrokerComponents
 from tarry.broker.consumers import Consumers
 from tarry.broker.damage import Damage
 from tarry.broker.health import Health
@@ -27,10 +27,10 @@ from tarry.broker.job_cancelling import JobCancelling
 from tarry.broker.key_backfill import KeyBackfill
 from tarry.broker.loops import Loops
 from tarry.broker.message_path import MessagePath, make_message_path
-from tarry.broker.opened_files import OpenedFiles, Surroundings, open_files
+from tarry.broker.opened_files import Opened, OpenedFiles, open_files
 from tarry.broker.pipeline import Pipeline
 from tarry.broker.placed import PlacedMessages
-from tarry.broker.progress import Progress
+from tarry.broker.progress import FiredProgress
 from tarry.broker.push import Push
 from tarry.broker.push_file import PushFile
 from tarry.broker.queries.cut import Places
@@ -47,7 +47,7 @@ from tarry.log.files import Files, start_failure
 
 def open_components(
     config: Config, clock: Clock, files: Files, health: Health, *, threaded: bool, placement: Placement
-) -> Components:
+) -> BrokerComponents:
     """Open every part of a data directory, in order; on failure nothing stays open or locked.
 
     Raises:
@@ -55,7 +55,7 @@ def open_components(
             to be written first, and cannot be.
     """
     with _named_failures(config.data), ExitStack() as undo:
-        around = Surroundings(
+        around = Opened(
             config, clock, files, health, Damage(), Lateness(clock), undo, threaded=threaded, placement=placement
         )
         opened = open_files(around)
@@ -79,18 +79,18 @@ class _Background:
     """What goes on beside single messages: the store's news, bulk jobs, checkpoints, the pipeline's programs."""
 
     follower: StoreFollower
-    progress: Progress
+    progress: FiredProgress
     key_backfill: KeyBackfill
     bulk: Bulk
     pipeline: Pipeline
     scrub: Scrub
 
 
-def _make_background(around: Surroundings, opened: OpenedFiles, path: MessagePath) -> _Background:
+def _make_background(around: Opened, opened: OpenedFiles, path: MessagePath) -> _Background:
     config, clock, files, jobs = around.config, around.clock, around.files, opened.jobs
     window, accepting, delivery = path.window, path.accepting, path.delivery
     follower = StoreFollower(opened.store, window.loader, window.announcements)
-    progress = Progress(
+    progress = FiredProgress(
         config,
         clock,
         files,
@@ -150,7 +150,7 @@ def _make_background(around: Surroundings, opened: OpenedFiles, path: MessagePat
 
 
 @dataclass(frozen=True, slots=True)
-class _Asking:
+class _Queries:
     """What answers questions, and changes a message found by name."""
 
     changes: Changes
@@ -160,13 +160,13 @@ class _Asking:
 
 
 def _make_queries(
-    around: Surroundings,
+    around: Opened,
     opened: OpenedFiles,
     path: MessagePath,
     background: _Background,
     push: Push,
     board: Board,
-) -> _Asking:
+) -> _Queries:
     clock, lateness, ready = around.clock, around.lateness, opened.ready
     decisions, groups, accepting = path.window.decisions, path.delivery.groups, path.accepting
     wheel, loader, follower = path.window.wheel, path.window.loader, background.follower
@@ -205,10 +205,10 @@ def _make_queries(
         accepting.acceptance,
         status.read,
     )
-    return _Asking(changes, placed, status, queries)
+    return _Queries(changes, placed, status, queries)
 
 
-def _make_loops(around: Surroundings, opened: OpenedFiles, path: MessagePath, background: _Background) -> Loops:
+def _make_loops(around: Opened, opened: OpenedFiles, path: MessagePath, background: _Background) -> Loops:
     return Loops(
         around.config,
         around.clock,
@@ -227,7 +227,7 @@ def _make_loops(around: Surroundings, opened: OpenedFiles, path: MessagePath, ba
     )
 
 
-def _assemble(around: Surroundings, opened: OpenedFiles, path: MessagePath) -> Components:
+def _assemble(around: Opened, opened: OpenedFiles, path: MessagePath) -> BrokerComponents:
     """Make what only uses the parts there are, and give all of them together."""
     window, accepting, delivery = path.window, path.accepting, path.delivery
     groups = delivery.groups
@@ -235,7 +235,7 @@ def _assemble(around: Surroundings, opened: OpenedFiles, path: MessagePath) -> C
     push = Push(PushFile(around.files, around.config.data), groups, around.config, around.clock)
     board = Board()
     asking = _make_queries(around, opened, path, background, push, board)
-    return Components(
+    return BrokerComponents(
         lock=opened.lock,
         secret=opened.secret,
         health=around.health,

@@ -7,7 +7,7 @@ import pyarrow as pa
 from tarry.api.operations import Receive
 from tarry.api.operations.delivery import Subscribe
 from tarry.api.views import DELIVERY
-from tarry.groups import ConsumerGroups, Subscription
+from tarry.groups import ConsumerGroups, GroupSubscription
 
 
 class Consumers:
@@ -17,7 +17,7 @@ class Consumers:
         self._groups = groups
         self._lease_ms = lease_ms
 
-    def subscribe(self, request: Subscribe) -> Subscription:
+    def subscribe(self, request: Subscribe) -> GroupSubscription:
         """A consumer of a group, which is made (durably) when it is new."""
         group = self._groups.get_or_create(
             request.topic, request.group, start=request.start, broadcast=request.broadcast

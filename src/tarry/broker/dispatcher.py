@@ -24,7 +24,7 @@ WAIT_S_MAX = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class FiredProgress:
     """A consistent cut: every message with ``due_ms < fired_until_ms`` and ``seq < fired_seq`` was cancelled or was
     appended to the ready log before (``segment``, ``position``), and nothing else was.
     """
@@ -139,7 +139,7 @@ class Dispatcher:
             self._stopped = True
             self._wheel.lock.notify_all()
 
-    def progress(self) -> Progress | None:
+    def progress(self) -> FiredProgress | None:
         """Where everything stands, or None when no consistent cut can be made now.
 
         None while a pending row is below what has fired already: a late arrival that was not handed over yet, or a
@@ -163,7 +163,7 @@ class Dispatcher:
             for notify in pending:
                 notify()
 
-    def _cut(self) -> Progress | None:
+    def _cut(self) -> FiredProgress | None:
         with self._wheel.lock:
             fired = self._wheel.fired
             until = fired.due_ms + (fired.seq > 0)  # whole milliseconds: nothing of this one may be left
@@ -181,4 +181,4 @@ class Dispatcher:
             cancelled = dict(self._intake.cancelled)
         segment, position, ticket = self._ready.mark()
         ends, stored_rows = self._ready.ends(), self._ready.stored_rows
-        return Progress(until, seq, (segment, position), ticket, accepted, cancelled, ends, stored_rows)
+        return FiredProgress(until, seq, (segment, position), ticket, accepted, cancelled, ends, stored_rows)

@@ -9,10 +9,10 @@ from typing import Any
 import pyarrow as pa
 
 from tarry.base.errors import CorruptError, NotFoundError
-from tarry.base.message import SCHEMA
 from tarry.log import frame
 from tarry.log.frame import LogKind
 from tarry.log.segment import SegmentReader
+from tarry.message.schema import SCHEMA
 from tarry.queue import entries
 
 

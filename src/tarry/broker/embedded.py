@@ -12,12 +12,12 @@ from typing import Any, TypeVar
 
 from tarry.api.calls import AsyncCalls
 from tarry.api.operation import Operation
-from tarry.api.receipt import Receipt
 from tarry.api.row_queue import RowQueue
-from tarry.api.schedule import Row
 from tarry.base.clock import Clock
 from tarry.base.config import Config
 from tarry.broker import Broker
+from tarry.message.receipt import Receipt
+from tarry.message.rows import Row
 
 R = TypeVar("R")
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from tarry.base.bulk import read_job_rows
 from tarry.base.clock import Clock
 from tarry.broker.jobs import Jobs
+from tarry.message.bulk import read_job_rows
 from tarry.wheel import Loader
 
 

@@ -10,15 +10,15 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from tarry.base.bulk import among, job_rows
 from tarry.base.clock import Clock
 from tarry.base.errors import UnavailableError
-from tarry.base.message import SCHEMA, Kind, cancellations, count_topics
 from tarry.base.types import Int64s, Key, Mask, before
 from tarry.base.waiting import wait_for
 from tarry.broker.commands.append_rows import AppendRows
 from tarry.broker.scheduling import Scheduling
 from tarry.broker.store_view import StoreFollower
+from tarry.message.bulk import among, job_rows
+from tarry.message.schema import SCHEMA, Kind, cancellations, count_topics
 from tarry.names import Registry
 from tarry.store import Snapshot, read_window
 from tarry.store.jobs import count_job

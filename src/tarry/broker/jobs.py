@@ -16,10 +16,10 @@ from typing import Any
 
 from tarry.api.bounds import JOB
 from tarry.api.jobs import Job, JobState
-from tarry.base.bulk import NUMBERS_MAX, ROWS_MAX, CancelledJobs, JobRow, first_seq
 from tarry.base.errors import InvalidArgumentError, NotFoundError, OverloadedError
-from tarry.base.message import Kind
 from tarry.broker.jobs_file import JobsFile
+from tarry.message.bulk import NUMBERS_MAX, ROWS_MAX, CancelledJobs, JobRow, first_seq
+from tarry.message.schema import Kind
 from tarry.store import StaleCommitError
 
 RESERVED_ROWS = 1 << 26

@@ -10,13 +10,13 @@ from dataclasses import KW_ONLY, dataclass, field
 import pyarrow as pa
 
 from tarry.api.jobs import Job
-from tarry.base.bulk import among
 from tarry.base.errors import ClosedError, TarryError
 from tarry.base.waiting import wait_for
 from tarry.broker.commands.register_keys import COLUMNS, RegisterKeys
 from tarry.broker.jobs import Jobs
 from tarry.broker.store_view import StoreFollower
 from tarry.intake import Command
+from tarry.message.bulk import among
 from tarry.names import Registry
 from tarry.store.parquet import groups, read_group
 from tarry.store.place import Place

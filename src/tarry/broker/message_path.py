@@ -10,7 +10,6 @@ from functools import partial
 
 import pyarrow as pa
 
-from tarry.api.admission import Limits
 from tarry.base.delay import parse_levels
 from tarry.base.types import Int64s, Key
 from tarry.broker.acceptance import Acceptance
@@ -18,8 +17,8 @@ from tarry.broker.commands.write_batch import Decisions
 from tarry.broker.dispatcher import Dispatcher
 from tarry.broker.health import Health
 from tarry.broker.job_announcements import JobAnnouncements
-from tarry.broker.opened_files import OpenedFiles, Surroundings
-from tarry.broker.publishing import Publisher
+from tarry.broker.opened_files import Opened, OpenedFiles
+from tarry.broker.publishing import WheelPublisher
 from tarry.broker.recovery import fired_since, open_registry, take_up_arrivals
 from tarry.broker.scheduling import Scheduling
 from tarry.broker.series import Series
@@ -27,12 +26,13 @@ from tarry.broker.topic_bound import TopicBound
 from tarry.groups import ConsumerGroups, GroupRegistry
 from tarry.intake import IntakeWriter, Submission
 from tarry.log.commit import GroupCommit, as_tarry_error
+from tarry.message.admission import MessageLimits
 from tarry.queue import Journal
 from tarry.wheel import Loader, PerhapsHanded, Wheel
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class LoadedWindow:
     """What falls due within the horizon. ``fired``: seqs of what fired since the checkpoint, ascending."""
 
     wheel: Wheel
@@ -42,7 +42,7 @@ class Window:
     fired: Int64s
 
 
-def _make_window(around: Surroundings, opened: OpenedFiles) -> Window:
+def _make_window(around: Opened, opened: OpenedFiles) -> LoadedWindow:
     config, clock, checkpoint, registry = around.config, around.clock, opened.checkpoint, opened.registry
     fired, fired_due_ms = fired_since(opened.ready, checkpoint)
     wheel = Wheel(
@@ -61,7 +61,7 @@ def _make_window(around: Surroundings, opened: OpenedFiles) -> Window:
     loader.exclude(fired, fired_due_ms)
     announcements = JobAnnouncements(opened.jobs, loader, clock)
     decisions = Decisions(wheel, loader, registry, clock, config.retention_ms)
-    return Window(wheel, loader, announcements, decisions, fired)
+    return LoadedWindow(wheel, loader, announcements, decisions, fired)
 
 
 def _perhaps_handed(opened: OpenedFiles) -> PerhapsHanded:
@@ -76,13 +76,13 @@ class Accepting:
     register: Callable[[pa.RecordBatch, bool], None]
     writer: IntakeWriter
     commits: GroupCommit[Submission]
-    limits: Limits
+    limits: MessageLimits
     acceptance: Acceptance
     bound: TopicBound
     scheduling: Scheduling
 
 
-def _make_accepting(around: Surroundings, opened: OpenedFiles, window: Window) -> Accepting:
+def _make_accepting(around: Opened, opened: OpenedFiles, window: LoadedWindow) -> Accepting:
     config = around.config
 
     def register(batch: pa.RecordBatch, plain: bool = False) -> None:
@@ -96,7 +96,7 @@ def _make_accepting(around: Surroundings, opened: OpenedFiles, window: Window) -
         opened.intake,
         segment_bytes_max=config.segment_bytes_max,
         secret=opened.secret,
-        publish=Publisher(window.wheel, window.loader.wake, config.wheel_bytes_max).publish,
+        publish=WheelPublisher(window.wheel, window.loader.wake, config.wheel_bytes_max).publish,
         begin_batch=window.decisions.begin_batch,
         register=register,
     )
@@ -109,7 +109,7 @@ def _make_accepting(around: Surroundings, opened: OpenedFiles, window: Window) -
         placement=around.placement,
     )
     around.undo.callback(commits.close)
-    limits = Limits(
+    limits = MessageLimits(
         config.delay_ms_max,
         config.body_bytes_max,
         config.properties_bytes_max,
@@ -131,7 +131,7 @@ def _refuse_all(health: Health, error: BaseException, submissions: list[Submissi
 
 
 @dataclass(frozen=True, slots=True)
-class Delivery:
+class DispatchPath:
     """The way of messages from the wheel to consumers."""
 
     series: Series
@@ -140,7 +140,7 @@ class Delivery:
     groups: ConsumerGroups
 
 
-def _make_delivery(around: Surroundings, opened: OpenedFiles, window: Window, accepting: Accepting) -> Delivery:
+def _make_delivery(around: Opened, opened: OpenedFiles, window: LoadedWindow, accepting: Accepting) -> DispatchPath:
     config, clock, files, ready = around.config, around.clock, around.files, opened.ready
     scheduling = accepting.scheduling
     series = Series(
@@ -183,19 +183,19 @@ def _make_delivery(around: Surroundings, opened: OpenedFiles, window: Window, ac
         accepting.bound.check_names,
         threaded=around.threaded,
     )
-    return Delivery(series, dispatcher, journal, groups)
+    return DispatchPath(series, dispatcher, journal, groups)
 
 
 @dataclass(frozen=True, slots=True)
 class MessagePath:
     """The stages that messages pass, in order."""
 
-    window: Window
+    window: LoadedWindow
     accepting: Accepting
-    delivery: Delivery
+    delivery: DispatchPath
 
 
-def make_message_path(around: Surroundings, opened: OpenedFiles) -> MessagePath:
+def make_message_path(around: Opened, opened: OpenedFiles) -> MessagePath:
     """
     Raises:
         CorruptError: the journal or the registry is damaged.
@@ -208,7 +208,7 @@ def make_message_path(around: Surroundings, opened: OpenedFiles) -> MessagePath:
     return MessagePath(window, accepting, delivery)
 
 
-def _recover(around: Surroundings, opened: OpenedFiles, window: Window, accepting: Accepting) -> None:
+def _recover(around: Opened, opened: OpenedFiles, window: LoadedWindow, accepting: Accepting) -> None:
     """Open the registry, and give it, the wheel and the loader what arrived since the checkpoint."""
     checkpoint, registry, jobs, view = opened.checkpoint, opened.registry, opened.jobs, opened.view
     open_registry(registry, checkpoint, jobs.registry_writes, opened.intake, view, around.clock.now_ms())

@@ -29,7 +29,7 @@ from tarry.store.place import Place
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class Opened:
     """What parts are made with: settings, the world outside, what they report to. ``undo`` closes what was opened, if
     opening ends early. ``threaded``: parts have threads of their own, else they work when asked.
     """
@@ -67,7 +67,7 @@ class OpenedFiles:
     bound: HandOutBound
 
 
-def open_files(around: Surroundings) -> OpenedFiles:
+def open_files(around: Opened) -> OpenedFiles:
     """
     Raises:
         LockedError: another broker has the directory or the store. CorruptError: it is damaged, or it and the store do
@@ -133,7 +133,7 @@ def open_files(around: Surroundings) -> OpenedFiles:
     )
 
 
-def _open_store(around: Surroundings, checkpoint: Checkpoint) -> Store:
+def _open_store(around: Opened, checkpoint: Checkpoint) -> Store:
     config = around.config
     owner = owner_of(config.data)
     place, version_min = Place.of(config.store_uri), checkpoint.store_version
@@ -143,7 +143,7 @@ def _open_store(around: Surroundings, checkpoint: Checkpoint) -> Store:
     return Store.open(config.store_uri, shard=config.shard, version_min=version_min, owner=owner)
 
 
-def _open_ready_log(around: Surroundings, checkpoint: Checkpoint) -> ReadyLog:
+def _open_ready_log(around: Opened, checkpoint: Checkpoint) -> ReadyLog:
     config = around.config
     return ReadyLog(
         around.files,

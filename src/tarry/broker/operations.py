@@ -11,13 +11,13 @@ from tarry.api import operations as ops
 from tarry.api.jobs import Job
 from tarry.api.operation import Operation
 from tarry.base.waiting import wait_for
-from tarry.broker.components import Components
+from tarry.broker.components import BrokerComponents
 from tarry.groups import ConsumerGroups
 
 Handlers = dict[type[Operation[Any]], Callable[[Any], Any]]
 
 
-def handlers(parts: Components) -> Handlers:
+def handlers(parts: BrokerComponents) -> Handlers:
     """For each kind of operation, what carries it out: a test holds that none is left out."""
     changes, groups, dead_letters, queries = parts.changes, parts.groups, parts.dead_letters, parts.queries
     consumers, queues, bulk, pipeline = parts.consumers, parts.queues, parts.bulk, parts.pipeline
@@ -100,7 +100,7 @@ def _pause(groups: ConsumerGroups, request: ops.PauseGroup | ops.ResumeGroup, *,
 class JobOperations:
     """The operations of whoever loads a bulk job: what they are told beside the job itself."""
 
-    def __init__(self, parts: Components) -> None:
+    def __init__(self, parts: BrokerComponents) -> None:
         self._bulk = parts.bulk
         self._pipeline = parts.pipeline
 

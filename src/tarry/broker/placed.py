@@ -17,17 +17,17 @@ import pyarrow as pa
 from tarry.api.operations import DiscardMessage, FindMessage
 from tarry.api.outcome import Outcome
 from tarry.api.views import PLACED_MESSAGE
-from tarry.base.dead_topics import dead_topic
 from tarry.base.errors import NotFoundError
-from tarry.base.message import SCHEMA, check_topic
-from tarry.base.reserved import first_places
 from tarry.base.types import Mask
 from tarry.broker.changes import Changes
 from tarry.broker.queries.messages import MessageFinder
 from tarry.groups import ConsumerGroups
-from tarry.names import Entry
+from tarry.message.dead_topics import dead_topic
+from tarry.message.reserved import first_places
+from tarry.message.schema import SCHEMA, check_topic
+from tarry.names import NameEntry
 from tarry.queue import ReadyLog
-from tarry.queue.search import Place, find
+from tarry.queue.search import ReadyPlace, find
 
 LOOK_S = 0.5
 DEAD_PAGE_ROWS = 1000
@@ -48,7 +48,7 @@ class PlacedMessages:
     """Any thread. ``state_of`` says "done" of a message that is still to be delivered."""
 
     _finder: MessageFinder
-    _state_of: Callable[[Entry], Outcome]
+    _state_of: Callable[[NameEntry], Outcome]
     _changes: Changes
     _ready: ReadyLog
     _groups: ConsumerGroups
@@ -80,7 +80,7 @@ class PlacedMessages:
         return self._groups.dead_letters.purge(request.topic, request.group, [found.offset or 0]) > 0
 
     def _pending(self, request: Request) -> _Found | None:
-        entry = Entry(request.seq, request.due_ms, 0)
+        entry = NameEntry(request.seq, request.due_ms, 0)
         row = self._finder.find([entry], SCHEMA.names).get(request.seq)
         if row is None or row.column("topic")[0].as_py() != request.topic:
             return None
@@ -109,7 +109,7 @@ class PlacedMessages:
         places, _ = find(self._ready, wanted, topic=request.topic, due_ms=due_ms, deadline_s=deadline_s)
         return next((found for place in places if (found := self._in_group(request, place)) is not None), None)
 
-    def _in_group(self, request: Request, place: Place) -> _Found | None:
+    def _in_group(self, request: Request, place: ReadyPlace) -> _Found | None:
         try:
             state = self._groups.find(request.topic, request.group).state_of(place.offset)
         except NotFoundError:

@@ -11,7 +11,7 @@ from tarry.base.config import Config
 from tarry.broker.directory import Checkpoint
 from tarry.broker.disk_reserve import DiskReserve
 from tarry.broker.dispatcher import Dispatcher
-from tarry.broker.dispatcher import Progress as Cut
+from tarry.broker.dispatcher import FiredProgress as Cut
 from tarry.broker.hand_out_bound import HandOutBound
 from tarry.broker.job_announcements import JobAnnouncements
 from tarry.broker.jobs import Jobs
@@ -30,7 +30,7 @@ JOBS_SWEEP_S = 600.0
 
 
 @dataclass(slots=True, eq=False)
-class Progress:
+class FiredProgress:
     """:meth:`checkpoint` is called by one thread at a time. ``last`` is the checkpoint on disk."""
 
     _config: Config

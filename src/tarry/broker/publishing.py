@@ -12,7 +12,7 @@ from tarry.wheel import Wheel
 
 
 @dataclass(frozen=True, slots=True)
-class Publisher:
+class WheelPublisher:
     """For the intake's writer. ``wake_loader`` is set when the wheel has grown too large; it may hold about
     ``wheel_bytes_max``.
     """

@@ -15,8 +15,8 @@ from tarry.api.operations import FindOffset, GetQueues, ReadCancellations, ReadQ
 from tarry.api.operations.queues import Ends
 from tarry.api.views import CANCELLED, QUEUED
 from tarry.base.errors import InvalidArgumentError, NotFoundError
-from tarry.base.message import Kind, cancelled_seqs, chunks, concat
 from tarry.intake import Intake
+from tarry.message.schema import Kind, cancelled_seqs, chunks, concat
 from tarry.queue import ReadyLog, Topic
 
 ROWS = 8192

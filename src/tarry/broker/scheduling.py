@@ -10,18 +10,18 @@ from typing import Any
 
 import pyarrow as pa
 
-from tarry.api.admission import Limits, OnKey, admit, key_policies
-from tarry.api.receipt import Accepted
 from tarry.base.clock import Clock
 from tarry.base.delay import Delay, check_due, datetime_ms, due_from_delay
 from tarry.base.errors import InvalidArgumentError, TarryError
 from tarry.base.waiting import answer_of
 from tarry.broker.acceptance import Acceptance
-from tarry.broker.commands.cancel import Cancel
+from tarry.broker.commands.cancel import CancelCommand
 from tarry.broker.commands.schedule_named import ScheduleNamed
 from tarry.broker.topic_bound import TopicBound
 from tarry.intake import NO_ROWS, Command, Submission
 from tarry.log.commit import SMALL_BYTES, GroupCommit
+from tarry.message.admission import MessageLimits, OnKey, admit, key_policies
+from tarry.message.receipt import Accepted
 
 OnAccepted = Callable[[Accepted | TarryError], None]
 
@@ -38,7 +38,7 @@ class Scheduling:
     _bound: TopicBound
     _commits: GroupCommit[Submission]
     _clock: Clock
-    _limits: Limits
+    _limits: MessageLimits
     _secret: bytes
     _: KW_ONLY
     dedupe: bool
@@ -64,7 +64,7 @@ class Scheduling:
         self._submit(batch, key_policies(data) if self._has_names(batch) else None, on_result, lead=lead)
 
     def submit_checked(self, batch: pa.RecordBatch, on_result: OnAccepted) -> None:
-        """:meth:`submit` for a batch of :data:`tarry.base.message.UNNUMBERED` whose rows the caller has checked."""
+        """:meth:`submit` for a batch of :data:`tarry.message.schema.UNNUMBERED` whose rows the caller has checked."""
         self._acceptance.check()
         self._bound.check(batch.column("topic"))
         self._submit(batch, None, on_result, lead=False)
@@ -82,7 +82,7 @@ class Scheduling:
         Raises:
             OverloadedError, DiskFullError, ClosedError, FatalError: not now; it is not answered.
         """
-        self._acceptance.check_disk(is_cancelling=isinstance(command, Cancel))
+        self._acceptance.check_disk(is_cancelling=isinstance(command, CancelCommand))
         self._commits.submit(Submission(NO_ROWS, _nobody, command), 256, lead=False)
 
     def _submit(

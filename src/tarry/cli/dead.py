@@ -115,8 +115,8 @@ def _rows(client: Client, topic: str, group: str, limit: int, after: int | None)
 
 
 def _show(row: dict[str, Any], json: bool) -> None:
-    from tarry.api.receipt import id_of
-    from tarry.base.reserved import DEAD, DEAD_CAUSE, DEAD_DUE_MS, DEAD_REASON, DEAD_SEQ
+    from tarry.message.receipt import id_of
+    from tarry.message.reserved import DEAD, DEAD_CAUSE, DEAD_DUE_MS, DEAD_REASON, DEAD_SEQ
 
     properties = dict(row["properties"] or [])
     end = {name: text for name, text in properties.items() if name.startswith(DEAD)}

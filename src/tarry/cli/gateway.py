@@ -49,7 +49,7 @@ def gateway(
     tarry serve --data data --rocketmq 127.0.0.1:8081 --workers 2     # the same beside the broker, in one command
     """
     from tarry.fronts.gateway.remote.broker import OWN_SETTINGS
-    from tarry.fronts.gateway.supervisor import Supervisor
+    from tarry.fronts.gateway.supervisor import WorkerSupervisor
 
     is_near = socket_path(broker) is not None
     given = pairs(settings or [])
@@ -68,7 +68,7 @@ def gateway(
     raise_limit()
     with StopSignals() as stop:
         worker = Settings(broker, FRONT, rocketmq, verbose, {name: str(value) for name, value in own.items()})
-        supervisor = Supervisor(worker.command, rocketmq, FRONT, workers)
+        supervisor = WorkerSupervisor(worker.command, rocketmq, FRONT, workers)
         supervisor.start()
         try:
             output.line(f"tarry {VERSION} gateway rocketmq on {supervisor.address}, {workers} workers, broker {broker}")

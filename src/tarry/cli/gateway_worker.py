@@ -76,8 +76,8 @@ def run(settings: Settings) -> None:
 
 
 def _serve(settings: Settings, connections: ConnectionLimits, stop: StopSignals) -> None:
-    from tarry.fronts.common.listening import SharedPort
     from tarry.fronts.gateway.remote.broker import RemoteBroker
+    from tarry.fronts.kit.listening import SharedPort
     from tarry.fronts.rocketmq import RocketMQFront
 
     start = settings.start

@@ -19,8 +19,8 @@ import typer
 from tarry.base.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from tarry.api.receipt import Receipt
     from tarry.client import Delivery
+    from tarry.message.receipt import Receipt
 
 LedgerFile = Annotated[
     Path | None,

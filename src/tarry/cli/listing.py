@@ -208,7 +208,7 @@ def _until_ms(client: Client, until: str | None, within: str | None) -> int | No
 
 
 def _rows(rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    from tarry.api.receipt import id_of
+    from tarry.message.receipt import id_of
 
     for row in rows:
         yield {**row, "id": row["id"] or id_of(row["seq"])}

@@ -14,7 +14,7 @@ from tarry.base.delay import DUE_MS_MIN, format_ms
 from tarry.base.printable import printable
 
 if TYPE_CHECKING:
-    from tarry.api.receipt import Receipt
+    from tarry.message.receipt import Receipt
 
 
 def line(text: str) -> None:

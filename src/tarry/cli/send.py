@@ -236,7 +236,7 @@ def _of_line(error: InvalidMessageError, before: int, accepted: int) -> InvalidM
 def _batch(fields: Fields, bodies: list[bytes]) -> pa.RecordBatch:
     import pyarrow as pa
 
-    from tarry.base.message import PROPERTIES, check_topic
+    from tarry.message.schema import PROPERTIES, check_topic
 
     kinds = {
         "topic": pa.string(), "due_ms": pa.int64(), "delay_ms": pa.int64(), "id": pa.string(), "key": pa.string(),

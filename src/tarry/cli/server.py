@@ -27,7 +27,7 @@ from tarry.cli.umask import UMASK
 
 if TYPE_CHECKING:
     from tarry.broker import Broker
-    from tarry.spark.pipeline.supervisor import Supervisor
+    from tarry.spark.pipeline.supervisor import PipelineSupervisor
 
 log = logging.getLogger("tarry.serve")
 
@@ -71,7 +71,7 @@ def _serve(config: Config, files_max: int, stop: StopSignals, stack: ExitStack) 
     if config.flight is not None:
         check_exposure(FLIGHT, config.flight, config.insecure_open)  # before anything is made or opened
     if config.gateway is not None and socket_path(config.gateway) is None:
-        from tarry.fronts.gateway.trust import Trust
+        from tarry.fronts.gateway.authentication import Trust
 
         Trust.of_broker(config, config.gateway)
     placement = SharedCore() if config.share_core == "on" else ANY_CORE
@@ -146,11 +146,11 @@ def _start_gateways(broker: Broker, config: Config, placement: Placement, stack:
 def _start_workers(broker: str, rocketmq: str, count: int, stack: ExitStack) -> str:
     """Processes of the front for v5 clients; ``broker``: where they connect."""
     from tarry.cli.gateway_worker import Settings
-    from tarry.fronts.gateway.supervisor import Supervisor
+    from tarry.fronts.gateway.supervisor import WorkerSupervisor
 
     front_modules.check_rocketmq()
     settings = Settings(broker, "rocketmq", rocketmq, verbose=log.isEnabledFor(logging.DEBUG))
-    supervisor = Supervisor(settings.command, rocketmq, "rocketmq", count)
+    supervisor = WorkerSupervisor(settings.command, rocketmq, "rocketmq", count)
     stack.callback(supervisor.stop)
     supervisor.start()
     if not supervisor.wait_serving(WORKERS_S):
@@ -159,22 +159,22 @@ def _start_workers(broker: str, rocketmq: str, count: int, stack: ExitStack) -> 
     return f"rocketmq on {supervisor.address} ({count} workers)"
 
 
-def _start_pipeline(broker: Broker, config: Config, address: str | None, stack: ExitStack) -> Supervisor | None:
+def _start_pipeline(broker: Broker, config: Config, address: str | None, stack: ExitStack) -> PipelineSupervisor | None:
     if config.pipeline == "off":
         return None
     if address is None:
         log.warning("the pipeline is off: it reaches the broker through the Flight front, which has no address")
         return None
-    from tarry.spark.pipeline.supervisor import Supervisor
+    from tarry.spark.pipeline.supervisor import PipelineSupervisor
 
-    supervisor = Supervisor.of_schedule(config, reachable(address))
+    supervisor = PipelineSupervisor.of_schedule(config, reachable(address))
     stack.callback(supervisor.stop, PIPELINE_STOP_S)
     supervisor.start()
     broker.set_pipeline_status({"state": "starting"})
     return supervisor
 
 
-def _wait(broker: Broker, supervisor: Supervisor | None, stop: StopSignals) -> None:
+def _wait(broker: Broker, supervisor: PipelineSupervisor | None, stop: StopSignals) -> None:
     trimmer = Trimmer()
     while not stop.wait(LOOK_S):
         trimmer.look()

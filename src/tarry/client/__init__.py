@@ -5,12 +5,12 @@ Producing: ``producing`` sends many callers' messages together · ``bulk`` sends
 are for people. ``carrier`` carries all other operations; ``connection`` is below all of it.
 """
 
-from tarry.api.receipt import Accepted, Receipt, TopicPending
 from tarry.client.aio import AsyncClient
 from tarry.client.aio_consumer import AsyncConsumer
 from tarry.client.consumer import Consumer
 from tarry.client.delivery import Delivery, DeliveryBatch
 from tarry.client.sync import Client
+from tarry.message.receipt import Accepted, Receipt, TopicPending
 
 __all__ = [
     "Accepted",

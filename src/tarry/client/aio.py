@@ -23,18 +23,18 @@ from typing import Any, TypeVar, Unpack
 
 from tarry.api.calls import AsyncCalls
 from tarry.api.operation import Operation
-from tarry.api.pacing import SOON_MS, Pace, PacedTurns
-from tarry.api.receipt import Accepted, Receipt
-from tarry.api.schedule import DUE_MS, Row
 from tarry.base.errors import ClosedError, TarryError
-from tarry.base.message import Message
+from tarry.batching.pacing import SOON_MS, Pace, PacedTurns
 from tarry.client.aio_consumer import AsyncConsumer
 from tarry.client.bulk import CHUNK_ROWS, Progress
-from tarry.client.connection import Connection
+from tarry.client.connection import BrokerConnection
 from tarry.client.consumer import ConsumeOptions, ReceiveOptions
 from tarry.client.delivery import Delivery
 from tarry.client.producing import Producer
 from tarry.client.sync import Client
+from tarry.message.receipt import Accepted, Receipt
+from tarry.message.rows import DUE_MS, Row
+from tarry.message.schema import Message
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -140,7 +140,7 @@ class _Sender:
 
     def __init__(self, address: str) -> None:
         self.loop = asyncio.get_running_loop()
-        self._connection = Connection(address)
+        self._connection = BrokerConnection(address)
         self._producer: Producer[asyncio.Future[Receipt]] = Producer(self._connection, self._resolve, Pace())
         self._wake = threading.Event()
         self._turns = PacedTurns(self.loop, self._producer.coalescer, self._pump)

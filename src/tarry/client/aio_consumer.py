@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Unpack
 
 from tarry.base.errors import TarryError
-from tarry.client.consumer import ConsumeOptions, Consuming, abandon
+from tarry.client.consumer import CheckedConsumeOptions, ConsumeOptions, abandon
 from tarry.client.delivery import Delivery, DeliveryBatch, reason_of
 from tarry.client.feed import Feed
 from tarry.client.holding import Hand, Holding
@@ -30,7 +30,7 @@ class AsyncConsumer:
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._calls = calls
-        self._options = Consuming(**options)
+        self._options = CheckedConsumeOptions(**options)
         self._holding = Holding(self._options.prefetch)
         self._inbox = _Inbox(self._loop)
         self._feed = Feed(address, self._options.command(topic, group), self._holding, self._inbox.put)

@@ -20,8 +20,6 @@ import pyarrow.compute as pc
 import pyarrow.flight as fl
 from pyarrow.interchange import from_dataframe
 
-from tarry.api.receipt import Accepted, Receipt
-from tarry.api.schedule import BODY, ID, Row, columns_of, rows_of, to_batch
 from tarry.api.wire import SCHEDULE_PATH, AcceptedAnswer, Goodbye, PlacedAnswer, as_bytes, decode_answer
 from tarry.base.errors import (
     InvalidArgumentError,
@@ -30,9 +28,11 @@ from tarry.base.errors import (
     TarryError,
     UnavailableError,
 )
-from tarry.base.message import Message
 from tarry.base.types import Int64s
-from tarry.client.connection import FLIGHT_ERRORS, Connection
+from tarry.client.connection import FLIGHT_ERRORS, BrokerConnection
+from tarry.message.receipt import Accepted, Receipt
+from tarry.message.rows import BODY, ID, Row, columns_of, rows_of, to_batch
+from tarry.message.schema import Message
 
 CHUNKS_IN_FLIGHT = 4
 CHUNK_ROWS = 16_384
@@ -105,7 +105,7 @@ class BulkStream:
     """One DoPut stream, used by one thread: :meth:`send` all chunks of a schema."""
 
     def __init__(
-        self, connection: Connection, schema: pa.Schema, progress: Progress | None, overload_timeout_s: float
+        self, connection: BrokerConnection, schema: pa.Schema, progress: Progress | None, overload_timeout_s: float
     ) -> None:
         connection.check_open()
         self._connection = connection

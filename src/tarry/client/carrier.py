@@ -11,9 +11,9 @@ from tarry.api.operations import Cancel, CancelJob, CancelKeys
 from tarry.api.operations.messages import HANDLES_MAX
 from tarry.api.outcome import Outcome
 from tarry.api.wire import JSON_BYTES_MAX, encode_json
-from tarry.base import handle as handles
 from tarry.base.errors import InvalidArgumentError, TarryError
-from tarry.client.connection import Connection
+from tarry.client.connection import BrokerConnection
+from tarry.message import handle as handles
 
 R = TypeVar("R")
 
@@ -27,7 +27,7 @@ _PLACE = re.compile(r"^handle (\d+): ")
 class Carrier:
     """Any thread. A call waits for its answer for up to ``timeout_s`` seconds."""
 
-    def __init__(self, connection: Connection, timeout_s: float) -> None:
+    def __init__(self, connection: BrokerConnection, timeout_s: float) -> None:
         self._connection = connection
         self._timeout_s = timeout_s
 

@@ -33,7 +33,7 @@ _WAITING: list[tuple[str, int]] = [
 ]
 
 
-class Connection:
+class BrokerConnection:
     """Thread-safe; connects when it is first used, and again when it must."""
 
     def __init__(self, address: str, *, waiting: bool = False) -> None:

@@ -60,7 +60,7 @@ class ConsumeOptions(HoldOptions, total=False):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Consuming:
+class CheckedConsumeOptions:
     """:class:`ConsumeOptions`, checked.
 
     Raises:
@@ -111,7 +111,7 @@ class Consumer:
     """
 
     def __init__(self, address: str, topic: str, group: str, **options: Unpack[ConsumeOptions]) -> None:
-        self._options = Consuming(**options)
+        self._options = CheckedConsumeOptions(**options)
         self._holding = Holding(self._options.prefetch)
         self._queue: queue.SimpleQueue[DeliveryBatch | TarryError | None] = queue.SimpleQueue()
         self._feed = Feed(address, self._options.command(topic, group), self._holding, self._queue.put)

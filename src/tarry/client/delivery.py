@@ -22,12 +22,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tarry.api.receipt import id_of, ids_of
-from tarry.api.wire import Op
+from tarry.api.wire import StreamOp
 from tarry.base.delay import Delay, due_from_delay
 from tarry.base.errors import InvalidArgumentError
-from tarry.base.message import ORDER_KEY
 from tarry.base.types import Int64s
+from tarry.message.receipt import id_of, ids_of
+from tarry.message.schema import ORDER_KEY
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -71,7 +71,7 @@ class Settles(Protocol):
         ...
 
     def order(
-        self, op: Op, argument: int, batch: DeliveryBatch, rows: int | list[int] | None, reason: str = ""
+        self, op: StreamOp, argument: int, batch: DeliveryBatch, rows: int | list[int] | None, reason: str = ""
     ) -> None:
         """Settle a row of the batch, or some, or all that are not settled (None)."""
         ...
@@ -150,7 +150,7 @@ class DeliveryBatch:
 
     def ack(self) -> None:
         """Acknowledge all of it. Returns at once; see :meth:`Consumer.flush`. What was settled before stays so."""
-        self.settler.order(Op.ACK, 0, self, None)
+        self.settler.order(StreamOp.ACK, 0, self, None)
 
     def nack(self, delay: Delay | None = None, *, reason: str = "") -> None:
         """Deliver all of it again, after ``delay`` (default: by the group's back-off). ``reason``: as of
@@ -160,7 +160,7 @@ class DeliveryBatch:
 
     def extend(self, lease: Delay) -> None:
         """Hold all of it for ``lease`` from now."""
-        self.settler.order(Op.EXTEND, duration_ms(lease, 1), self, None)
+        self.settler.order(StreamOp.EXTEND, duration_ms(lease, 1), self, None)
 
     def __enter__(self) -> Self:
         if self.keeper is not None:
@@ -304,9 +304,9 @@ class Delivery:
 
     def extend(self, lease: Delay) -> None:
         """Hold it for ``lease`` from now, because the work takes longer. So is the batch that it came with."""
-        self._order(Op.EXTEND, duration_ms(lease, 1))
+        self._order(StreamOp.EXTEND, duration_ms(lease, 1))
 
-    def _order(self, op: Op, argument: int, reason: str = "") -> None:
+    def _order(self, op: StreamOp, argument: int, reason: str = "") -> None:
         self._batch.settler.order(op, argument, self._batch, self._row, reason)
 
     @property
@@ -391,8 +391,8 @@ def reason_of(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
-def _nacked(delay: Delay | None, reason: str) -> tuple[Op, int]:
-    return Op.FAIL if reason else Op.NACK, -1 if delay is None else duration_ms(delay, 0)
+def _nacked(delay: Delay | None, reason: str) -> tuple[StreamOp, int]:
+    return StreamOp.FAIL if reason else StreamOp.NACK, -1 if delay is None else duration_ms(delay, 0)
 
 
 def duration_ms(duration: Delay, least: int) -> int:

@@ -26,7 +26,7 @@ from tarry.api.wire import (
     LEASE_MS,
     SETTLED,
     Notice,
-    Op,
+    StreamOp,
     as_bytes,
     decode_notice,
     encode_json,
@@ -34,7 +34,7 @@ from tarry.api.wire import (
 )
 from tarry.base.errors import CorruptError, InvalidArgumentError, NotFoundError, TarryError, UnavailableError
 from tarry.base.types import Int64s
-from tarry.client.connection import FLIGHT_ERRORS, Connection
+from tarry.client.connection import FLIGHT_ERRORS, BrokerConnection
 from tarry.client.delivery import DeliveryBatch
 from tarry.client.holding import Holding
 from tarry.client.outages import Outage, outage_of
@@ -65,12 +65,12 @@ Sink = Callable[[DeliveryBatch | TarryError | None], None]
 """Gets a batch; or the error that ends everything; or None at the end after :meth:`Feed.close`."""
 
 
-class _Stream:
+class _ConsumeStream:
     """One DoExchange stream."""
 
     def __init__(
         self,
-        connection: Connection,
+        connection: BrokerConnection,
         command: dict[str, Any],
         tend: Callable[[], float | None],
         on_settled: Callable[[TarryError | None], None],
@@ -104,16 +104,16 @@ class _Stream:
         self._knows_reasons = said is not None
         return None if said is None else int(said)
 
-    def _send(self, op: Op, argument: int, source: Source, leases: Int64s, offsets: Int64s, reason: str) -> None:
-        if op is Op.FAIL and not self._knows_reasons:
-            op = Op.NACK
-        if (len(leases) or op is Op.WINDOW) and not self._ended:
+    def _send(self, op: StreamOp, argument: int, source: Source, leases: Int64s, offsets: Int64s, reason: str) -> None:
+        if op is StreamOp.FAIL and not self._knows_reasons:
+            op = StreamOp.NACK
+        if (len(leases) or op is StreamOp.WINDOW) and not self._ended:
             try:
                 self._writer.write_metadata(pa.py_buffer(encode_settle(op, argument, leases, offsets, reason)))
             except FLIGHT_ERRORS as error:
                 raise UnavailableError(f"the connection is lost: {error}") from error
             self._sent += 1
-            if op in (Op.ACK, Op.NACK, Op.FAIL):
+            if op in (StreamOp.ACK, StreamOp.NACK, StreamOp.FAIL):
                 self._durable.append(self._sent)
 
     def sent(self) -> int:
@@ -188,13 +188,13 @@ class Feed:
         self._outage = outage_of(address)
         self._own_trouble = Outage(address, meanwhile="asking again and again", over="serves it again")
         self._unsettled = Outage(address, meanwhile="those messages come again", over="settles again")
-        self._connection = Connection(address, waiting=True)
+        self._connection = BrokerConnection(address, waiting=True)
         self._command = command
         self._source = (command["topic"], command["group"])
         self._sink = sink
         self._lock = threading.Lock()
         self._closing = threading.Event()
-        self._stream: _Stream | None = None
+        self._stream: _ConsumeStream | None = None
         self._away: tuple[float, TarryError | None] | None = (time.monotonic(), None)
         """Since when the broker has not been reached, and the last error; None while it is."""
         self._refusal: TarryError | None = None
@@ -303,7 +303,7 @@ class Feed:
             self._read(self._command)  # an older broker
 
     def _read(self, command: dict[str, Any]) -> None:
-        stream = _Stream(self._connection, command, self._holding.tend, self._on_settled)
+        stream = _ConsumeStream(self._connection, command, self._holding.tend, self._on_settled)
         with self._lock:
             self._stream = stream
             closing = self._closing.is_set()
@@ -334,7 +334,7 @@ class Feed:
             self._holding.end_stream()
             stream.release()
 
-    def _begin(self, stream: _Stream) -> None:
+    def _begin(self, stream: _ConsumeStream) -> None:
         lease_ms = stream.lease_ms()
         self._away = None
         self._outage.end()
@@ -356,7 +356,7 @@ class Feed:
             log.debug("the lease of group %s of topic %s is not known: %s", group, topic, error)
             return LEASE_MS_DEFAULT
 
-    def _on_chunk(self, stream: _Stream, chunk: fl.FlightStreamChunk) -> None:
+    def _on_chunk(self, stream: _ConsumeStream, chunk: fl.FlightStreamChunk) -> None:
         if chunk.data is not None:
             if chunk.data.num_rows:
                 batch = DeliveryBatch(chunk.data, stream.settler, self._source)

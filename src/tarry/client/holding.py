@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-from tarry.api.wire import Op
+from tarry.api.wire import StreamOp
 from tarry.base.errors import StaleLeaseError
 from tarry.client.delivery import Delivery, DeliveryBatch
 from tarry.client.settling import Settler
@@ -115,7 +115,7 @@ class Holding:
             if self._suspect_after is not None or now < self._suspect_until_s:
                 batch.until_s = GONE_S  # it comes again: when its lease ends, where it cannot be given back
                 if self._adapts:
-                    batch.settler.order(Op.RETURN, 0, batch, None)
+                    batch.settler.order(StreamOp.RETURN, 0, batch, None)
                 return
             self._came_rows += len(batch)
             self._hold(batch)
@@ -287,7 +287,7 @@ class Holding:
         with self._lock:
             left, self._left = self._left, []
         for batch, message in left:
-            batch.settler.order(Op.FAIL, -1, batch, None if message is None else message.row, reason)
+            batch.settler.order(StreamOp.FAIL, -1, batch, None if message is None else message.row, reason)
 
     def fail(self, reason: str) -> None:
         """All that was taken and is not settled has failed; what was not taken is given back."""
@@ -296,7 +296,7 @@ class Holding:
         with self._lock:
             in_hand = {hand.batch: None for hand in self._hands if hand.batch is not None}
         for batch in in_hand:
-            batch.settler.order(Op.FAIL, -1, batch, None, reason)
+            batch.settler.order(StreamOp.FAIL, -1, batch, None, reason)
 
     # -- the settler's thread ----------------------------------------------------------------------------------------
 
@@ -398,5 +398,5 @@ class Holding:
             rest = self._take_rest(batch)
             unstarted -= len(rest)
             if rest and self._adapts:
-                batch.settler.order(Op.RETURN, 0, batch, rest)
+                batch.settler.order(StreamOp.RETURN, 0, batch, rest)
             self._forget_done(batch)

@@ -1,4 +1,4 @@
-"""Scheduling of single messages: many callers', few batches (:mod:`tarry.api.coalescing`), over Flight streams.
+"""Scheduling of single messages: many callers', few batches (:mod:`tarry.batching.coalescing`), over Flight streams.
 
 A stream's schema is fixed, and columns that nobody uses cost the broker time, so there is one stream for each set of
 columns in use. Answers are read by one thread a stream.
@@ -15,12 +15,12 @@ from typing import Generic, TypeVar
 import pyarrow as pa
 import pyarrow.flight as fl
 
-from tarry.api.coalescing import Batch, Coalescer, Pacing, copy_of
-from tarry.api.receipt import Receipt, id_of, placed_receipt
-from tarry.api.schedule import BODY, COLUMNS, DUE_MS, ID, Row, to_batch
 from tarry.api.wire import SCHEDULE_PATH, AcceptedAnswer, Goodbye, PlacedAnswer, as_bytes, decode_answer
 from tarry.base.errors import InvalidMessageError, TarryError, UnavailableError
-from tarry.client.connection import FLIGHT_ERRORS, Connection
+from tarry.batching.coalescing import Batch, Coalescer, Pacing, copy_of
+from tarry.client.connection import FLIGHT_ERRORS, BrokerConnection
+from tarry.message.receipt import Receipt, id_of, placed_receipt
+from tarry.message.rows import BODY, COLUMNS, DUE_MS, ID, Row, to_batch
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ Resolve = Callable[[list[tuple[W, Receipt | TarryError]]], None]
 class Producer(Generic[W]):
     """``resolve`` gets, in any thread, what became of each waiter's row. Any thread."""
 
-    def __init__(self, connection: Connection, resolve: Resolve[W], pace: Pacing | None = None) -> None:
+    def __init__(self, connection: BrokerConnection, resolve: Resolve[W], pace: Pacing | None = None) -> None:
         self._connection = connection
         self._resolve = resolve
         self.coalescer: Coalescer[Entry[W]] = Coalescer(
@@ -48,7 +48,7 @@ class Producer(Generic[W]):
         )
         self.pump = self.coalescer.pump
         """Send what waits, as far as there is room."""
-        self._streams: dict[tuple[str, ...], _Stream[W]] = {}
+        self._streams: dict[tuple[str, ...], _PutStream[W]] = {}
         """By their columns. Added to by who sends, one thread at a time."""
 
     def add(self, row: Row, waiter: W, *, urgent: bool = False) -> None:
@@ -99,7 +99,7 @@ class Producer(Generic[W]):
             raise InvalidMessageError(f"the message cannot be sent: {error}") from error
         raise UnavailableError(f"the broker at {self._connection.address} ends each stream; nothing was sent")
 
-    def _stream_for(self, data: pa.RecordBatch, rows: list[Row]) -> tuple[_Stream[W], pa.RecordBatch]:
+    def _stream_for(self, data: pa.RecordBatch, rows: list[Row]) -> tuple[_PutStream[W], pa.RecordBatch]:
         names = tuple(data.schema.names)
         stream = self._streams.get(names)
         if stream is None and len(self._streams) >= STREAMS_MAX:
@@ -107,7 +107,7 @@ class Producer(Generic[W]):
             data = to_batch(rows, names)
             stream = self._streams.get(names)
         if stream is None:
-            stream = self._streams[names] = _Stream(self._connection, data.schema, self)
+            stream = self._streams[names] = _PutStream(self._connection, data.schema, self)
         return stream, data
 
     def _refuse(self, entries: list[Entry[W]], error: TarryError) -> None:
@@ -132,22 +132,22 @@ class Producer(Generic[W]):
         self.coalescer.on_failed(batch, why)
         self.pump()
 
-    def on_end(self, stream: _Stream[W]) -> None:
+    def on_end(self, stream: _PutStream[W]) -> None:
         """Send no further batch on this stream."""
         # First out of the streams: who writes to it in between learns that it has ended, and takes another one.
         self._forget(stream)
         stream.end()
 
-    def _forget(self, stream: _Stream[W]) -> None:
+    def _forget(self, stream: _PutStream[W]) -> None:
         for names, other in list(self._streams.items()):
             if other is stream:
                 self._streams.pop(names, None)
 
 
-class _Stream(Generic[W]):
+class _PutStream(Generic[W]):
     """One DoPut stream. Its own thread reads the answers; the lock is held while it is written to or ended."""
 
-    def __init__(self, connection: Connection, schema: pa.Schema, producer: Producer[W]) -> None:
+    def __init__(self, connection: BrokerConnection, schema: pa.Schema, producer: Producer[W]) -> None:
         connection.check_open()
         self._connection = connection
         self._producer = producer

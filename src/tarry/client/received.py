@@ -5,23 +5,23 @@ from __future__ import annotations
 import pyarrow as pa
 
 from tarry.api.settings import Start
-from tarry.api.wire import Op
+from tarry.api.wire import StreamOp
 from tarry.base.delay import Delay
 from tarry.base.errors import InvalidArgumentError
 from tarry.base.types import Int64s
-from tarry.client.connection import Connection
+from tarry.client.connection import BrokerConnection
 from tarry.client.consumer import check_count, check_seconds, held_by
 from tarry.client.delivery import Delivery, DeliveryBatch
 from tarry.client.settling import Settler, Source
 
-_ACTIONS = {Op.ACK: "ack", Op.NACK: "nack", Op.FAIL: "nack", Op.EXTEND: "extend"}
-_ARGUMENTS = {Op.NACK: "delay_ms", Op.FAIL: "delay_ms", Op.EXTEND: "lease_ms"}
+_ACTIONS = {StreamOp.ACK: "ack", StreamOp.NACK: "nack", StreamOp.FAIL: "nack", StreamOp.EXTEND: "extend"}
+_ARGUMENTS = {StreamOp.NACK: "delay_ms", StreamOp.FAIL: "delay_ms", StreamOp.EXTEND: "lease_ms"}
 
 
-class Receiver:
+class ClientReceiver:
     """Receives for a client, and settles what it received; all of it by calls on the client's connection."""
 
-    def __init__(self, connection: Connection, timeout_s: float) -> None:
+    def __init__(self, connection: BrokerConnection, timeout_s: float) -> None:
         self._connection = connection
         self._timeout_s = timeout_s
         self._is_older = False
@@ -70,7 +70,7 @@ class Receiver:
         self.settler.push()
         self.settler.close()
 
-    def _send(self, op: Op, argument: int, source: Source, leases: Int64s, offsets: Int64s, reason: str) -> None:
+    def _send(self, op: StreamOp, argument: int, source: Source, leases: Int64s, offsets: Int64s, reason: str) -> None:
         body = {"topic": source[0], "group": source[1], "leases": leases.tolist(), "offsets": offsets.tolist()}
         if op in _ARGUMENTS:
             body[_ARGUMENTS[op]] = None if argument < 0 else argument

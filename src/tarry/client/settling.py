@@ -15,7 +15,7 @@ from typing import Protocol
 
 import numpy as np
 
-from tarry.api.wire import PAIRS_MAX, Op
+from tarry.api.wire import PAIRS_MAX, StreamOp
 from tarry.base.errors import TarryError
 from tarry.base.types import Int64s
 from tarry.client.delivery import DeliveryBatch
@@ -26,21 +26,25 @@ GATHER_S = 0.02
 """How long an ack may wait for others."""
 
 Source = tuple[str, str]
-_What = tuple[Op, int, Source, str]
+_What = tuple[StreamOp, int, Source, str]
 """An op, its argument, what it is about, and its reason."""
 _NONE: Int64s = np.empty(0, np.int64)
 
 
-class Send(Protocol):
+class SendSettlement(Protocol):
     """Carries a settlement of messages of one source to the broker. May raise TarryError: then they come again."""
 
-    def __call__(self, op: Op, argument: int, source: Source, leases: Int64s, offsets: Int64s, reason: str) -> None: ...
+    def __call__(
+        self, op: StreamOp, argument: int, source: Source, leases: Int64s, offsets: Int64s, reason: str
+    ) -> None: ...
 
 
 class Settler:
     """Collects what is settled of the messages of one connection, and sends it. Thread-safe."""
 
-    def __init__(self, send: Send, *, tend: Callable[[], float | None] | None = None, threaded: bool = True) -> None:
+    def __init__(
+        self, send: SendSettlement, *, tend: Callable[[], float | None] | None = None, threaded: bool = True
+    ) -> None:
         """``tend`` is called by the thread whenever it is awake, and says in how many seconds to call it again at the
         latest; None: when it is awake again.
         """
@@ -68,14 +72,14 @@ class Settler:
             self._wake.set()
 
     def order(
-        self, op: Op, argument: int, batch: DeliveryBatch, rows: int | list[int] | None, reason: str = ""
+        self, op: StreamOp, argument: int, batch: DeliveryBatch, rows: int | list[int] | None, reason: str = ""
     ) -> None:
         """Something other than the ack of one row; ``rows`` None means the whole batch."""
         chosen = None if rows is None else np.array([rows] if isinstance(rows, int) else rows, np.int64)
         with self._lock:
             # What was acknowledged before comes first: a message is settled once.
-            self._ready.append(((Op.ACK, 0, batch.source, ""), batch.take_acked()))
-            settled = batch.take(chosen, settle=op is not Op.EXTEND)
+            self._ready.append(((StreamOp.ACK, 0, batch.source, ""), batch.take_acked()))
+            settled = batch.take(chosen, settle=op is not StreamOp.EXTEND)
             self._ready.append(((op, argument, batch.source, reason), settled))
         if self._idle:
             self._wake.set()
@@ -83,8 +87,8 @@ class Settler:
     def extend(self, batch: DeliveryBatch, lease_ms: int) -> None:
         """Hold the batch for ``lease_ms`` from now: one row of it tells the broker which it is."""
         with self._lock:
-            self._ready.append(((Op.ACK, 0, batch.source, ""), batch.take_acked()))
-            self._ready.append(((Op.EXTEND, lease_ms, batch.source, ""), batch.last_open()))
+            self._ready.append(((StreamOp.ACK, 0, batch.source, ""), batch.take_acked()))
+            self._ready.append(((StreamOp.EXTEND, lease_ms, batch.source, ""), batch.last_open()))
 
     def resize(self, window: int) -> None:
         """Have the broker hand out up to so many messages that are not settled; sent with what is sent next, first."""
@@ -150,11 +154,11 @@ class Settler:
         window, self._window = self._window, None
         if window is not None:
             # First: what is given back must not come again at once where there is less room from now on.
-            yield (Op.WINDOW, window, ("", ""), ""), _NONE, _NONE
+            yield (StreamOp.WINDOW, window, ("", ""), ""), _NONE, _NONE
         ready, self._ready = self._ready, []
         for _ in range(len(self._dirty)):
             batch = self._dirty.popleft()
-            ready.append(((Op.ACK, 0, batch.source, ""), batch.take_acked()))
+            ready.append(((StreamOp.ACK, 0, batch.source, ""), batch.take_acked()))
         joined: dict[_What, list[tuple[Int64s, Int64s]]] = {}
         for what, pairs in ready:
             joined.setdefault(what, []).append(pairs)

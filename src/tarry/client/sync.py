@@ -21,17 +21,17 @@ from typing import Any, TypeVar, Unpack
 
 from tarry.api.calls import Calls
 from tarry.api.operation import Operation
-from tarry.api.receipt import Accepted, Receipt
-from tarry.api.schedule import Row
 from tarry.base.errors import InvalidArgumentError, TarryError, UnavailableError
-from tarry.base.message import Message
 from tarry.client.bulk import CHUNK_ROWS, BulkStream, Chunks, Progress, batches_of
 from tarry.client.carrier import Carrier
-from tarry.client.connection import Connection
+from tarry.client.connection import BrokerConnection
 from tarry.client.consumer import ConsumeOptions, Consumer, ReceiveOptions, check_seconds
 from tarry.client.delivery import Delivery
 from tarry.client.producing import Producer
-from tarry.client.received import Receiver
+from tarry.client.received import ClientReceiver
+from tarry.message.receipt import Accepted, Receipt
+from tarry.message.rows import Row
+from tarry.message.schema import Message
 
 R = TypeVar("R")
 
@@ -52,10 +52,10 @@ class Client(Calls):
         check_seconds("timeout", timeout)
         self._timeout_s = timeout
         self.address = address
-        self._connection = Connection(address)
+        self._connection = BrokerConnection(address)
         self._carrier = Carrier(self._connection, timeout)
         self._producer: Producer[Future[Receipt]] = Producer(self._connection, _resolve)
-        self._receiver: Receiver | None = None
+        self._receiver: ClientReceiver | None = None
         self._lock = threading.Lock()
         self._consumers: weakref.WeakSet[Consumer] = weakref.WeakSet()
         self._closed = False
@@ -149,7 +149,7 @@ class Client(Calls):
         with self._lock:
             self._connection.check_open()
             if self._receiver is None:
-                self._receiver = Receiver(self._connection, self._timeout_s)
+                self._receiver = ClientReceiver(self._connection, self._timeout_s)
         return self._receiver.receive((topic, group), **options)
 
     def flush(self) -> None:

@@ -23,7 +23,7 @@ PERCENTILES = {"p50": 50.0, "p99": 99.0, "p99.9": 99.9, "max": 100.0}
 
 
 @dataclass(frozen=True, slots=True)
-class Outage:
+class Downtime:
     """When the broker was killed, and when it served again; UTC."""
 
     killed_ms: int
@@ -100,14 +100,14 @@ class Account:
 
 
 @dataclass(frozen=True, slots=True)
-class Firsts:
+class FirstHandOuts:
     """The first hand-out of each message, in due order: columns."""
 
     due_ms: Int64s
     late_ms: Floats
 
 
-def account_of(accepted: pa.Table, delivered: pa.Table, *, rows: int, outage: Outage | None = None) -> Account:
+def account_of(accepted: pa.Table, delivered: pa.Table, *, rows: int, outage: Downtime | None = None) -> Account:
     """The account of a run.
 
     Args:
@@ -145,7 +145,7 @@ def account_of(accepted: pa.Table, delivered: pa.Table, *, rows: int, outage: Ou
     )
 
 
-def first_hand_outs(accepted: pa.Table, delivered: pa.Table) -> Firsts:
+def first_hand_outs(accepted: pa.Table, delivered: pa.Table) -> FirstHandOuts:
     """The first hand-out of each message. A second one is late by design, and is counted as a duplicate instead."""
     sent, got = _columns(accepted), _columns(delivered)
     order = np.lexsort((got["handed_out_ns"], got["seq"]))
@@ -155,7 +155,7 @@ def first_hand_outs(accepted: pa.Table, delivered: pa.Table) -> Firsts:
     due_ms = np.where(is_accepted, _at(sent["due_ms"], place), got["due_ms"][rows])
     late_ms = (got["handed_out_ns"][rows] - due_ms * 1_000_000) / 1e6
     by_due = np.argsort(due_ms, kind="stable")
-    return Firsts(due_ms[by_due], late_ms[by_due])
+    return FirstHandOuts(due_ms[by_due], late_ms[by_due])
 
 
 def percentiles(late_ms: Floats) -> dict[str, float]:
@@ -167,7 +167,7 @@ def percentiles(late_ms: Floats) -> dict[str, float]:
     return {name: round(float(value), 3) for name, value in zip(PERCENTILES, values, strict=True)}
 
 
-def _twice_over(got: Mapping[str, Int64s], outage: Outage) -> int:
+def _twice_over(got: Mapping[str, Int64s], outage: Downtime) -> int:
     """Messages handed out on both sides of an outage."""
     before = got["handed_out_ns"] <= outage.serving_ms * 1_000_000
     return len(np.intersect1d(got["seq"][before], got["seq"][~before]))
@@ -182,7 +182,7 @@ def _strange(
     return int(other.sum()) + int(foreign.sum()) + twice
 
 
-def _herd(due_ms: Int64s, firsts: Firsts, outage: Outage | None) -> LargestHerd | None:
+def _herd(due_ms: Int64s, firsts: FirstHandOuts, outage: Downtime | None) -> LargestHerd | None:
     if len(due_ms) == 0:
         return None
     due, count = _most(due_ms)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from tarry.demo.account import Account, Outage
+from tarry.demo.account import Account, Downtime
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class StoreFacts:
 class KillFacts:
     """The kill, and what came after it."""
 
-    outage: Outage
+    outage: Downtime
     processes: int
     """How many were alive of broker and pipeline when it was killed."""
     gone_s: float

@@ -17,7 +17,7 @@ LOOK_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class BrokerSnapshot:
     """The broker at a moment."""
 
     at_ms: int
@@ -60,15 +60,15 @@ class Monitor:
         self._client = Client(broker.address, timeout=5.0)
         self._ending = threading.Event()
         self._changed = threading.Condition()
-        self.looks: list[Look] = []
+        self.looks: list[BrokerSnapshot] = []
         self._thread = threading.Thread(target=self._run, name="demo-monitor", daemon=True)
 
     @property
-    def last(self) -> Look | None:
+    def last(self) -> BrokerSnapshot | None:
         """The newest look."""
         return self.looks[-1] if self.looks else None
 
-    def look(self) -> Look:
+    def look(self) -> BrokerSnapshot:
         """Look now.
 
         Raises:
@@ -80,7 +80,7 @@ class Monitor:
         child = (pipeline.get("supervisor") or {}).get("pid")
         if child is not None and pid == self._broker.pid:
             self._broker.add_pipeline(child)
-        return Look(
+        return BrokerSnapshot(
             at_ms=time.time_ns() // 1_000_000,
             accepted=status["accepted"],
             fired=status["fired"],
@@ -99,7 +99,9 @@ class Monitor:
         """
         return not any(topic.pending or topic.ready for topic in self._client.pending())
 
-    def wait(self, done: Callable[[Look], bool], timeout_s: float, meanwhile: Callable[[], None]) -> Look | None:
+    def wait(
+        self, done: Callable[[BrokerSnapshot], bool], timeout_s: float, meanwhile: Callable[[], None]
+    ) -> BrokerSnapshot | None:
         """Wait for a look that is ``done``; None when that took too long. ``meanwhile`` is called every half second."""
         end = time.monotonic() + timeout_s
         seen = len(self.looks)

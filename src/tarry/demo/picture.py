@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from tarry.base.types import Int64s
-from tarry.demo.account import Firsts, Floats, Outage
-from tarry.demo.monitor import Look
+from tarry.demo.account import Downtime, FirstHandOuts, Floats
+from tarry.demo.monitor import BrokerSnapshot
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,13 +27,13 @@ _BLUE, _ORANGE, _RED, _GREY, _GREEN = "#3b6ea8", "#e08214", "#b2182b", "#666666"
 def draw(
     path: Path,
     *,
-    firsts: Firsts,
+    firsts: FirstHandOuts,
     delivered: pa.Table,
-    looks: list[Look],
+    looks: list[BrokerSnapshot],
     start_ms: int,
     seconds: float,
     instant_ms: Int64s,
-    outage: Outage | None,
+    outage: Downtime | None,
 ) -> None:
     """Write the picture as PNG."""
     # Not pyplot: it keeps figures in a global list and may look for a display.
@@ -90,7 +90,7 @@ def _by_bin(due_s: Floats, late_ms: Floats, edges: Floats, share: float) -> Floa
     return np.array([np.percentile(part, share, method="higher") if len(part) else np.nan for part in parts])
 
 
-def _held(axes: Axes, looks: list[Look], start_ms: int) -> None:
+def _held(axes: Axes, looks: list[BrokerSnapshot], start_ms: int) -> None:
     at_s = np.array([(look.at_ms - start_ms) / 1000 for look in looks])
     axes.plot(at_s, [look.pending / 1000 for look in looks], color=_BLUE, label="pending messages, thousands")
     axes.plot(at_s, [look.broker_bytes / 2**20 for look in looks], color=_RED, label="memory of the broker, MiB")
@@ -98,7 +98,7 @@ def _held(axes: Axes, looks: list[Look], start_ms: int) -> None:
     _dress(axes, "What the broker holds")
 
 
-def _mark(every: list[Any], named: Axes, outage: Outage, start_ms: int) -> None:
+def _mark(every: list[Any], named: Axes, outage: Downtime, start_ms: int) -> None:
     killed_s, serving_s = (outage.killed_ms - start_ms) / 1000, (outage.serving_ms - start_ms) / 1000
     for axes in every:
         axes.axvspan(killed_s, serving_s, color=_RED, alpha=0.20, linewidth=0)

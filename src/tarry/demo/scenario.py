@@ -15,7 +15,7 @@ import pyarrow as pa
 from tarry.base.errors import TarryError, UnavailableError
 from tarry.base.types import Int64s
 from tarry.client import AsyncClient, Client
-from tarry.demo.account import Outage
+from tarry.demo.account import Downtime
 from tarry.demo.broker_process import (
     EXIT_S,
     BrokerProcess,
@@ -28,9 +28,9 @@ from tarry.demo.broker_process import (
 from tarry.demo.consumer_process import ConsumerProcess
 from tarry.demo.facts import Facts, KillFacts, StoreFacts
 from tarry.demo.flights import TOPICS, Flights
-from tarry.demo.monitor import Look, Monitor
+from tarry.demo.monitor import BrokerSnapshot, Monitor
 from tarry.demo.replay import WAYS, Book, LateBookings, Plan, schedule_singles, schedule_table
-from tarry.demo.screen import Screen, Step
+from tarry.demo.screen import Screen, ScreenStep
 
 GROUP = "gates"
 SETTINGS: Mapping[str, str | int] = {
@@ -57,7 +57,7 @@ class ScenarioResult:
     facts: Facts
     accepted: pa.Table
     delivered: pa.Table
-    looks: list[Look]
+    looks: list[BrokerSnapshot]
 
 
 class Scenario:
@@ -138,7 +138,7 @@ class Scenario:
         self._wait_for_spark(start_ms)
         return due_ms
 
-    async def _singles(self, due_ms: Int64s, step: Step) -> None:
+    async def _singles(self, due_ms: Int64s, step: ScreenStep) -> None:
         async with AsyncClient(self._broker.address) as client:
             await schedule_singles(client, self._flights, self._plan.single, due_ms, self._book, step.advance)
 
@@ -185,7 +185,7 @@ class Scenario:
         self._former_pipeline = last.pipeline_pid if last else None
         self._exit_watch = ExitWatch(self._broker, sessions)
         self._broker.start()
-        outage = Outage(killed_ms, _now_ms())
+        outage = Downtime(killed_ms, _now_ms())
         self._facts.kill = KillFacts(outage, processes, 0.0, [], None)
         self._screen.say(
             f"✗ broker {pid} killed (SIGKILL) with {processes} processes; broker {self._broker.pid} serves "
@@ -214,7 +214,7 @@ class Scenario:
             gone_s, left = self._exit_watch.result()
             killed_ms = kill.outage.killed_ms
 
-            def back(look: Look) -> bool:
+            def back(look: BrokerSnapshot) -> bool:
                 return look.at_ms > killed_ms and look.pipeline_ready and look.pipeline_pid != self._former_pipeline
 
             seen = next((look for look in self._monitor.looks if back(look)), None)
@@ -271,7 +271,7 @@ class Scenario:
         return self._broker.data / "pipeline" / "pipeline.log"
 
 
-def _with_next_hand_out(outage: Outage, delivered: pa.Table) -> Outage:
+def _with_next_hand_out(outage: Downtime, delivered: pa.Table) -> Downtime:
     moments_ms = delivered.column("handed_out_ns").to_numpy() // 1_000_000
     # Messages that the consumer had when the broker died are handed out meanwhile: that needs no broker.
     after = moments_ms[moments_ms >= outage.serving_ms]

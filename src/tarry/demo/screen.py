@@ -17,7 +17,7 @@ LINE_S = 5.0
 """How often a long step prints its progress without a terminal."""
 
 
-class Step:
+class ScreenStep:
     """One thing under way; :meth:`update` it."""
 
     def __init__(self, title: str, total: float | None, console: Console, progress: Progress | None) -> None:
@@ -57,7 +57,7 @@ class Screen:
         self.console.print(escape(text), style=style)
 
     @contextmanager
-    def step(self, title: str, total: float | None = None) -> Iterator[Step]:
+    def step(self, title: str, total: float | None = None) -> Iterator[ScreenStep]:
         """Something that takes a while. ``total``: how much there is to do, where that is known."""
         started = time.monotonic()
         if self.console.is_terminal:
@@ -65,10 +65,10 @@ class Screen:
             with Progress(
                 *columns, TextColumn("{task.fields[note]}"), console=self.console, transient=True
             ) as progress:
-                step = Step(title, total, self.console, progress)
+                step = ScreenStep(title, total, self.console, progress)
                 yield step
         else:
             self.say(f"… {title}")
-            step = Step(title, total, self.console, None)
+            step = ScreenStep(title, total, self.console, None)
             yield step
         self.say(f"✓ {step.done or title} ({time.monotonic() - started:.1f} s)")

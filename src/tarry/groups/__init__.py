@@ -12,7 +12,7 @@ a ``group`` with its subscriptions for consumers, over these parts:
 
 from tarry.groups.consumer_groups import ConsumerGroups
 from tarry.groups.dead_letters import DeadLetters
-from tarry.groups.group import Group, Subscription
+from tarry.groups.group import Group, GroupSubscription
 from tarry.groups.registry import GroupRegistry
 
-__all__ = ["ConsumerGroups", "DeadLetters", "Group", "GroupRegistry", "Subscription"]
+__all__ = ["ConsumerGroups", "DeadLetters", "Group", "GroupRegistry", "GroupSubscription"]

@@ -11,15 +11,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tarry.api.filter import EVERYTHING
 from tarry.api.groups import GroupInfo, GroupSettings, TopicInfo, TopicSettings
 from tarry.api.retry import parse_retry
 from tarry.api.settings import EARLIEST, LATEST, STARTS, Start
 from tarry.base.clock import Clock
 from tarry.base.config import Config
-from tarry.base.dead_topics import is_dead_topic
 from tarry.base.errors import InvalidArgumentError
-from tarry.base.message import RESERVED, check_topic
 from tarry.base.types import Int64s
 from tarry.base.waiting import wait_for
 from tarry.groups.control import GroupControl
@@ -29,9 +26,12 @@ from tarry.groups.filter_threads import FilterThreads
 from tarry.groups.group import Group
 from tarry.groups.lifecycle import GroupLifecycle
 from tarry.groups.registry import GroupRegistry, broadcast_group, check_group
-from tarry.groups.services import ScheduleRows, Services
+from tarry.groups.services import GroupServices, ScheduleRows
 from tarry.groups.settings_file import SettingsFile
 from tarry.log.files import Files
+from tarry.message.dead_topics import is_dead_topic
+from tarry.message.filter import EVERYTHING
+from tarry.message.schema import RESERVED, check_topic
 from tarry.queue.journal import Journal
 from tarry.queue.log import ReadyLog
 
@@ -71,7 +71,7 @@ class ConsumerGroups:
 
         Args:
             registry: the one that the journal takes its snapshots from; no group is in it yet.
-            on_handout: see :class:`tarry.groups.services.Services`.
+            on_handout: see :class:`tarry.groups.services.GroupServices`.
             schedule: schedules what groups send to other topics.
             check_topics: raises where these topics are new and too many.
             threaded: filters that take their time are evaluated in threads.
@@ -86,7 +86,7 @@ class ConsumerGroups:
         retry = parse_retry(f"fixed {config.retry_ms}ms")
         filters = FilterThreads() if threaded else None
         run_apart = None if filters is None else filters.run
-        services = Services(clock, journal, ready.ticket, lease_numbers, on_handout, retry, run_apart)
+        services = GroupServices(clock, journal, ready.ticket, lease_numbers, on_handout, retry, run_apart)
         lifecycle = GroupLifecycle(
             ready, journal, registry, settings, services, schedule, check_topics, config.groups_max
         )
@@ -127,8 +127,9 @@ class ConsumerGroups:
     def dead_letters_of(
         self, batch: pa.RecordBatch, topic: str, group: str, attempts: Sequence[int], now_ms: int
     ) -> pa.RecordBatch:
-        """Messages (:data:`tarry.base.message.SCHEMA`) that consumers of a group have given up, as dead letters of the
-        group, which are listed as soon as they are scheduled.
+        """Return messages that consumers of a group have given up as dead letters of the group.
+
+        Both are :data:`tarry.message.schema.SCHEMA`. The dead letters are listed as soon as they are scheduled.
         """
         tried = np.asarray(attempts, np.int32)
         copies = dead_letter_copies(

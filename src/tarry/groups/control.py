@@ -9,16 +9,16 @@ from tarry.api.filter_pause import FilterPause
 from tarry.api.groups import GroupSettings, TopicSettings
 from tarry.base.types import Int64s
 from tarry.groups.copier import DeadLetterCopier
-from tarry.groups.delivery import Delivery
+from tarry.groups.delivery import GroupDelivery
 from tarry.groups.filtering import Filtering
 from tarry.groups.group import Group
 from tarry.groups.group_state import Beginning, GroupState
 from tarry.groups.lease_manager import LeaseManager
-from tarry.groups.news import News
 from tarry.groups.policy import Policy
 from tarry.groups.selection import Selection
-from tarry.groups.services import ScheduleRows, Services
-from tarry.queue.entries import Entry, Op
+from tarry.groups.services import GroupServices, ScheduleRows
+from tarry.groups.wakeups import Wakeups
+from tarry.queue.entries import JournalEntry, JournalOp
 from tarry.queue.topic import Topic
 
 
@@ -33,7 +33,7 @@ class GroupControl:
         self,
         topic: Topic,
         name: str,
-        services: Services,
+        services: GroupServices,
         put_copies: ScheduleRows,
         settings: GroupSettings,
         topic_settings: TopicSettings | None,
@@ -43,7 +43,7 @@ class GroupControl:
         self.topic = topic
         self._policy = Policy(topic.name, settings, topic_settings, services.retry)
         self._state = GroupState(topic, name, services, beginning, ordered=self._policy.ordered)
-        self._news = News(services.clock)
+        self._news = Wakeups(services.clock)
         self._copier = DeadLetterCopier(self._state, self._news, services, put_copies)
         self._filtering = filtering = Filtering(
             name,
@@ -57,7 +57,7 @@ class GroupControl:
         )
         selection = Selection(self._state, self._policy, filtering, services)
         leases = LeaseManager(self._state, self._policy, self._news, self._copier, services)
-        delivery = Delivery(self._state, self._policy, selection, leases, self._copier, self._news, services)
+        delivery = GroupDelivery(self._state, self._policy, selection, leases, self._copier, self._news, services)
         self.group = Group(self._state, self._policy, self._news, filtering, leases, delivery, services.clock)
         self._end_over = leases.end_over
         self._journal = services.journal
@@ -87,15 +87,15 @@ class GroupControl:
     def delete(self, on_result: OnResult) -> None:
         """The group is no more; ``on_result`` is called when that is durable. Its consumers get nothing any more."""
 
-        def end() -> Entry:
+        def end() -> JournalEntry:
             self._state.move_to(self.topic.end)
             self._state.deleted = self._state.closed = True
-            return Entry(self.topic.name, self.name, Op.DELETE, 0)
+            return JournalEntry(self.topic.name, self.name, JournalOp.DELETE, 0)
 
         self._restart(end, on_result)
         self._stop_listening()
 
-    def _restart(self, change: Callable[[], Entry], on_result: OnResult) -> None:
+    def _restart(self, change: Callable[[], JournalEntry], on_result: OnResult) -> None:
         self._journal.check_room()
         # Copies under way are waited for: their answer would come to another state, or settle what is delivered again.
         while True:
@@ -172,7 +172,7 @@ class GroupControl:
         self._end_over()
         self._copier.run()
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[JournalEntry]:
         """The group's state, for a snapshot of the journal; nothing for one that was deleted, whose last entry may be
         in the file before.
         """

@@ -13,9 +13,9 @@ from tarry.base.errors import CorruptError, TarryError
 from tarry.groups.copies import CopyBatch
 from tarry.groups.dead_letter_rows import dead_letter_copies
 from tarry.groups.group_state import GroupState
-from tarry.groups.news import News
-from tarry.groups.services import ScheduleRows, Services
-from tarry.groups.states import Event, State, move
+from tarry.groups.services import GroupServices, ScheduleRows
+from tarry.groups.states import State, StateEvent, move
+from tarry.groups.wakeups import Wakeups
 
 log = logging.getLogger(__name__)
 
@@ -25,8 +25,8 @@ class DeadLetterCopier:
     """Any thread. ``put_copies`` schedules the copies."""
 
     _state: GroupState
-    _news: News
-    _services: Services
+    _news: Wakeups
+    _services: GroupServices
     _put_copies: ScheduleRows
     _ended: threading.Condition = field(init=False)
     """Notified when a copy is not under way any more."""
@@ -68,7 +68,7 @@ class DeadLetterCopier:
             if not kept.all():
                 deleted = batch.offsets[~kept]
                 batch.attempts, batch.offsets = batch.attempts[kept], kept_offsets
-                move(move(State.BURYING, Event.BURY_FAILED), Event.DROP)
+                move(move(State.BURYING, StateEvent.BURY_FAILED), StateEvent.DROP)
                 self._state.lose(deleted)
             reasons = self._state.reasons.of(batch.offsets)
         if rows is None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tarry.base.types import Int32s, Int64s
-from tarry.groups.states import Event, State, move
+from tarry.groups.states import State, StateEvent, move
 
 ROWS_MAX = 1000
 """Messages copied at once."""
@@ -70,7 +70,7 @@ class CopiesUnderWay:
         batch = next((b for b in self._batches if not b.under_way and b.not_before_ms <= now_ms), None)
         if batch is not None:
             if batch.state is State.WAITING:
-                batch.state = move(batch.state, Event.EXHAUST)
+                batch.state = move(batch.state, StateEvent.EXHAUST)
             batch.under_way = True
         return batch
 
@@ -81,16 +81,16 @@ class CopiesUnderWay:
 
     def finish(self, batch: CopyBatch) -> None:
         """The copy is durable."""
-        batch.state = move(batch.state, Event.BURIED)
+        batch.state = move(batch.state, StateEvent.BURIED)
         self._batches.remove(batch)
 
     def fail(self, batch: CopyBatch, now_ms: int) -> None:
         """There is no copy; it waits to be tried again."""
-        batch.state = move(batch.state, Event.BURY_FAILED)
+        batch.state = move(batch.state, StateEvent.BURY_FAILED)
         batch.under_way, batch.not_before_ms = False, now_ms + RETRY_MS
 
     def clear(self) -> None:
         """The group seeks: forget the copies that wait to be tried again. None may be under way."""
         for batch in self._batches:
-            move(batch.state, Event.SEEK_BACK)
+            move(batch.state, StateEvent.SEEK_BACK)
         self._batches.clear()

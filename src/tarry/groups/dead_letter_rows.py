@@ -10,9 +10,9 @@ import re
 import numpy as np
 import pyarrow as pa
 
-from tarry.base.dead_topics import DEAD_LETTER_GROUP, dead_topic
-from tarry.base.message import UNNUMBERED
-from tarry.base.reserved import (
+from tarry.base.types import Int32s, Int64s
+from tarry.message.dead_topics import DEAD_LETTER_GROUP, dead_topic
+from tarry.message.reserved import (
     DEAD_AT_MS,
     DEAD_ATTEMPTS,
     DEAD_CAUSE,
@@ -28,7 +28,7 @@ from tarry.base.reserved import (
     rewritten,
     values_of,
 )
-from tarry.base.types import Int32s, Int64s
+from tarry.message.schema import UNNUMBERED
 
 TRIES, EXPIRED = "tries", "expired"
 """Causes."""
@@ -47,7 +47,7 @@ def dead_letter_copies(
     own_ids: bool = False,
     reasons: list[str | None] | None = None,
 ) -> pa.RecordBatch:
-    """Copies of messages (:data:`tarry.base.message.SCHEMA`) for the dead letters of ``group``, due at once.
+    """Copies of messages (:data:`tarry.message.schema.SCHEMA`) for the dead letters of ``group``, due at once.
 
     ``attempts``: how many times each was handed out. Body, key, tag, id, tries, born_ms and properties are kept; expiry
     and repetition are not. ``own_ids``: the ids are the copies', by which a second copy is known. ``reasons``: why each

@@ -17,7 +17,6 @@ import pyarrow as pa
 from tarry.api.groups import INT32_MAX, check_number
 from tarry.api.views import DEAD_LETTER
 from tarry.base.clock import Clock
-from tarry.base.dead_topics import DEAD_LETTER_GROUP, dead_topic
 from tarry.base.errors import CorruptError, InvalidArgumentError, TarryError
 from tarry.base.types import Int64s
 from tarry.base.waiting import answer_of, wait_for
@@ -25,6 +24,7 @@ from tarry.groups.control import GroupControl
 from tarry.groups.dead_letter_rows import attempts_of, renewed, respawned
 from tarry.groups.registry import GroupRegistry
 from tarry.groups.services import ScheduleRows
+from tarry.message.dead_topics import DEAD_LETTER_GROUP, dead_topic
 from tarry.queue.topic import Topic
 
 log = logging.getLogger(__name__)

@@ -12,18 +12,18 @@ import numpy as np
 import pyarrow as pa
 
 from tarry.api.views import DELIVERY
-from tarry.base.message import SCHEMA, accepted_ms, concat
 from tarry.base.types import Int32s, Int64s, extremes
 from tarry.groups.copier import DeadLetterCopier
 from tarry.groups.group_state import GroupState
 from tarry.groups.lease_manager import LeaseManager
 from tarry.groups.leases import Holder
-from tarry.groups.news import News
 from tarry.groups.policy import Policy
 from tarry.groups.selection import DUE, TRIES, Selection, first_tries, is_plain
-from tarry.groups.services import Services
+from tarry.groups.services import GroupServices
 from tarry.groups.states import State, States
-from tarry.groups.upcoming import Rows
+from tarry.groups.upcoming import UpcomingRows
+from tarry.groups.wakeups import Wakeups
+from tarry.message.schema import SCHEMA, accepted_ms, concat
 from tarry.queue.topic import READ_BYTES
 
 CHOICE_ROWS = 1024
@@ -72,16 +72,16 @@ class _Chosen:
 
 
 @dataclass(eq=False)
-class Delivery:
-    """Any thread. Consumers that wait do so without the group's lock: see :class:`tarry.groups.news.News`."""
+class GroupDelivery:
+    """Any thread. Consumers that wait do so without the group's lock: see :class:`tarry.groups.wakeups.Wakeups`."""
 
     _state: GroupState
     _policy: Policy
     _selection: Selection
     _lease_manager: LeaseManager
     _copier: DeadLetterCopier
-    _news: News
-    _services: Services
+    _news: Wakeups
+    _services: GroupServices
 
     def fetch(self, holder: Holder, rows_max: int, wait_s: float | None) -> pa.RecordBatch | None:
         """Lease up to ``rows_max`` messages to ``holder``, waiting up to ``wait_s`` seconds for the first (None: for
@@ -268,7 +268,7 @@ class Delivery:
             return _Chosen(batch, rows.offsets, rows.attempts, rows.states), _Why.EMPTY
         return None, _Why.EMPTY
 
-    def _without_settled(self, rows: Rows) -> Rows:
+    def _without_settled(self, rows: UpcomingRows) -> UpcomingRows:
         # One that waited may have been discarded meanwhile.
         settled = self._state.settled_mask(rows.offsets) | (rows.offsets < self._state.floor)
         if not settled.any():

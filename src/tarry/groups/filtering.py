@@ -17,14 +17,14 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from tarry.api.filter import unwanted_by
 from tarry.api.filter_pause import PART_ROWS, FilterPause
-from tarry.api.filter_sql import FilterTooSlowError, SqlFilter
 from tarry.base.errors import FilterPausedError, TarryError
 from tarry.base.types import Int64s, Mask
 from tarry.groups.filter_threads import RunApart
-from tarry.groups.news import News
 from tarry.groups.policy import Policy
+from tarry.groups.wakeups import Wakeups
+from tarry.message.filter import unwanted_by
+from tarry.message.filter_sql import FilterTooSlowError, SqlFilter
 from tarry.queue.topic import ReadRows
 
 log = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ class Filtering:
     _topic: str
     _policy: Policy
     _lock: threading.RLock
-    _news: News
+    _news: Wakeups
     _pause: FilterPause
     _run_apart: RunApart | None
     _read_rows: ReadRows
@@ -100,7 +100,7 @@ class Filtering:
         return 0, False
 
     def unwanted(self, batch: pa.RecordBatch, offsets: Int64s) -> Mask:
-        """Of the first rows of ``batch`` (:data:`tarry.base.message.SCHEMA`, at these offsets), which are for another
+        """Of the first rows of ``batch`` (:data:`tarry.message.schema.SCHEMA`, at these offsets), which are for another
         group, or do not match: as many as is known now. Where that is none, the group's consumers hear when there is.
 
         Raises:

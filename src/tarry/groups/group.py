@@ -14,25 +14,25 @@ from tarry.api.settings import Start
 from tarry.base.clock import Clock
 from tarry.base.errors import ClosedError, CorruptError
 from tarry.base.types import Int64s, Mask
-from tarry.groups.delivery import Delivery
+from tarry.groups.delivery import GroupDelivery
 from tarry.groups.filtering import Filtering
 from tarry.groups.group_state import GroupState
 from tarry.groups.lease_manager import LeaseManager
 from tarry.groups.leases import Holder
-from tarry.groups.news import News
 from tarry.groups.policy import Policy
+from tarry.groups.wakeups import Wakeups
 
 ROWS_MAX = 8192
 _WINDOW_ROWS = 65_536
 
 
 @dataclass(slots=True, eq=False)
-class Subscription:
+class GroupSubscription:
     """Implements :class:`tarry.api.consuming.Subscription`."""
 
     group: ConsumerGroup
     _holder: Holder
-    _delivery: Delivery
+    _delivery: GroupDelivery
     _lease_manager: LeaseManager
     _prefetch: int
 
@@ -108,10 +108,10 @@ class Group:
         self,
         state: GroupState,
         policy: Policy,
-        news: News,
+        news: Wakeups,
         filtering: Filtering,
         lease_manager: LeaseManager,
-        delivery: Delivery,
+        delivery: GroupDelivery,
         clock: Clock,
     ) -> None:
         self.name = state.name
@@ -161,9 +161,9 @@ class Group:
         topic = self._state.topic
         return topic.first, topic.end
 
-    def subscribe(self, *, prefetch: int, lease_ms: int) -> Subscription:
+    def subscribe(self, *, prefetch: int, lease_ms: int) -> GroupSubscription:
         holder = Holder(prefetch, lease_ms, since_ms=self._clock.now_ms())
-        return Subscription(self, holder, self._delivery, self._lease_manager, prefetch)
+        return GroupSubscription(self, holder, self._delivery, self._lease_manager, prefetch)
 
     def wants(self, batch: pa.RecordBatch) -> Mask:
         return self._filtering.wants(batch)

@@ -23,10 +23,10 @@ from tarry.groups.intervals import Intervals, runs
 from tarry.groups.leases import Leases
 from tarry.groups.order import Order
 from tarry.groups.reasons import Reasons
-from tarry.groups.services import Services
-from tarry.groups.states import Event, State, States, move, move_all
+from tarry.groups.services import GroupServices
+from tarry.groups.states import State, StateEvent, States, move, move_all
 from tarry.groups.upcoming import Upcoming
-from tarry.queue.entries import Entry, Op
+from tarry.queue.entries import JournalEntry, JournalOp
 from tarry.queue.topic import Topic
 
 log = logging.getLogger(__name__)
@@ -48,17 +48,17 @@ class Beginning:
     settled: Intervals = field(default_factory=Intervals)
     retries: dict[int, tuple[int, int]] = field(default_factory=dict)
 
-    def replay(self, entry: Entry) -> None:
+    def replay(self, entry: JournalEntry) -> None:
         """Apply an entry of the journal (not DELETE), in the order in which they were written."""
-        if entry.op is Op.GROUP:
+        if entry.op is JournalOp.GROUP:
             self.floor = max(self.floor, entry.first)
             self.lost = max(self.lost, entry.last)
             self.start = STARTS[entry.attempt]
-        elif entry.op is Op.SEEK:
+        elif entry.op is JournalOp.SEEK:
             self.floor = entry.first
             self.settled.clear()
             self.retries.clear()
-        elif entry.op is Op.ACK:
+        elif entry.op is JournalOp.ACK:
             self.settled.add(entry.first, entry.last)
             for offset in range(entry.first, entry.last) if self.retries else ():
                 self.retries.pop(offset, None)
@@ -78,7 +78,9 @@ class GroupState:
         CorruptError: ``beginning`` names offsets that the ready log does not have, which new messages would get.
     """
 
-    def __init__(self, topic: Topic, name: str, services: Services, beginning: Beginning, *, ordered: bool) -> None:
+    def __init__(
+        self, topic: Topic, name: str, services: GroupServices, beginning: Beginning, *, ordered: bool
+    ) -> None:
         self.topic = topic
         self.name = name
         # Reentrant: without threads, a write to the journal may be one of those that begin a new file, of all entries.
@@ -159,7 +161,7 @@ class GroupState:
 
     # -- settling ----------------------------------------------------------------------------------------------------
 
-    def settle(self, offsets: Int64s) -> list[Entry]:
+    def settle(self, offsets: Int64s) -> list[JournalEntry]:
         """Settle these offsets (ascending), whatever for. The entries that the journal has to get."""
         intervals = runs(offsets)
         for first, end in intervals:
@@ -168,15 +170,15 @@ class GroupState:
         self.reasons.forget(offsets)
         if self.order.active:
             self.unblock(self.order.leave(offsets.tolist()))
-        return [Entry(self.topic.name, self.name, Op.ACK, first, end) for first, end in intervals]
+        return [JournalEntry(self.topic.name, self.name, JournalOp.ACK, first, end) for first, end in intervals]
 
-    def drop(self, offsets: Int64s, states: State | States, event: Event) -> None:
+    def drop(self, offsets: Int64s, states: State | States, event: StateEvent) -> None:
         """Settle these offsets (ascending; ``states`` is that of all, or of each) without a consumer."""
         if len(offsets):
             move(states, event) if isinstance(states, State) else move_all(states, event)
             self._journal.write(self.settle(offsets), self._ticket())
 
-    def discard(self, offset: int) -> list[Entry]:
+    def discard(self, offset: int) -> list[JournalEntry]:
         """Settle one offset, whoever has it. The entries that the journal has to get; none where it was settled, was
         not there, or is being copied.
         """
@@ -187,7 +189,7 @@ class GroupState:
             return []
         for lease in list(self.leases):
             if (place := lease.place(offset)) is not None:
-                self.leases.end(lease, np.array([place], np.intp), Event.ACK)
+                self.leases.end(lease, np.array([place], np.intp), StateEvent.ACK)
         # What waits for its moment, or behind another one, is passed over when its turn comes; and so is it if the
         # cursor has not come to it.
         self.passing_end = max(self.passing_end, offset + 1)
@@ -196,17 +198,17 @@ class GroupState:
     def unblock(self, offsets: list[int]) -> None:
         """What the order held back (ascending) may be handed out."""
         if offsets:
-            state = move(State.BLOCKED, Event.UNBLOCK)
+            state = move(State.BLOCKED, StateEvent.UNBLOCK)
             now = self._clock.now_ms()
             self.upcoming.push(now, np.array(offsets, np.int64), np.ones(len(offsets), np.int32), state)
 
-    def retry_entries(self, at_ms: int, offsets: Int64s, attempts: Int32s) -> Iterator[Entry]:
+    def retry_entries(self, at_ms: int, offsets: Int64s, attempts: Int32s) -> Iterator[JournalEntry]:
         """The entries for the journal of rows that are to be tried again at ``at_ms``."""
         for attempt in np.unique(attempts).tolist():
             for first, end in runs(offsets[attempts == attempt]):
-                yield Entry(self.topic.name, self.name, Op.RETRY, first, end, attempt, at_ms)
+                yield JournalEntry(self.topic.name, self.name, JournalOp.RETRY, first, end, attempt, at_ms)
 
-    def make_dead_letters(self, offsets: Int64s, attempts: Int32s, cause: str) -> list[Entry]:
+    def make_dead_letters(self, offsets: Int64s, attempts: Int32s, cause: str) -> list[JournalEntry]:
         """Have these offsets, which are BURYING, copied to the dead letters (``attempts`` as in
         :class:`~tarry.groups.copies.CopyBatch`). The entries that the journal has to get.
         """
@@ -236,7 +238,7 @@ class GroupState:
         if len(offsets):
             self._count_lost(len(offsets), self.settle(offsets))
 
-    def _count_lost(self, count: int, entries: list[Entry]) -> None:
+    def _count_lost(self, count: int, entries: list[JournalEntry]) -> None:
         if count > 0:
             self.lost += count
             log.warning(
@@ -247,7 +249,7 @@ class GroupState:
 
     # -- moving ------------------------------------------------------------------------------------------------------
 
-    def move_to(self, target: int) -> Entry:
+    def move_to(self, target: int) -> JournalEntry:
         """Go on from ``target``: below it all is settled, from it on nothing is, and no lease is good any more."""
         self.again_below = max(self.again_below, self.cursor)
         self.leases.void()
@@ -259,7 +261,7 @@ class GroupState:
         self.passing_end = 0
         self.order.reset(active=self.order.active)
         self.floor = self.cursor = target
-        return Entry(self.topic.name, self.name, Op.SEEK, target)
+        return JournalEntry(self.topic.name, self.name, JournalOp.SEEK, target)
 
     def set_ordered(self, ordered: bool) -> None:
         """Keep the order of keys from now on, or do not any more."""
@@ -280,14 +282,16 @@ class GroupState:
 
     # -- for the journal ---------------------------------------------------------------------------------------------
 
-    def group_entry(self) -> Entry:
+    def group_entry(self) -> JournalEntry:
         """The entry that says that the group exists."""
-        return Entry(self.topic.name, self.name, Op.GROUP, self.floor, self.lost, STARTS.index(self.start))
+        return JournalEntry(
+            self.topic.name, self.name, JournalOp.GROUP, self.floor, self.lost, STARTS.index(self.start)
+        )
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[JournalEntry]:
         """The whole state, for a snapshot of the journal; without first tries, which are found in the ready log."""
         entries = [self.group_entry()]
-        entries += [Entry(self.topic.name, self.name, Op.ACK, first, end) for first, end in self._settled]
+        entries += [JournalEntry(self.topic.name, self.name, JournalOp.ACK, first, end) for first, end in self._settled]
         for at_ms, offsets, attempts in self.on_way():
             tried = attempts > 1
             entries += self.retry_entries(at_ms, offsets[tried], attempts[tried])

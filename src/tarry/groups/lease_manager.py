@@ -20,11 +20,11 @@ from tarry.groups.copier import DeadLetterCopier
 from tarry.groups.dead_letter_rows import TRIES
 from tarry.groups.group_state import GroupState
 from tarry.groups.leases import Holder, Lease, Places
-from tarry.groups.news import News
 from tarry.groups.policy import Policy
-from tarry.groups.services import Services
-from tarry.groups.states import Event, State
-from tarry.queue.entries import Entry
+from tarry.groups.services import GroupServices
+from tarry.groups.states import State, StateEvent
+from tarry.groups.wakeups import Wakeups
+from tarry.queue.entries import JournalEntry
 
 
 @dataclass(eq=False)
@@ -37,9 +37,9 @@ class LeaseManager:
 
     _state: GroupState
     _policy: Policy
-    _news: News
+    _news: Wakeups
     _copier: DeadLetterCopier
-    _services: Services
+    _services: GroupServices
     _random: np.random.Generator = field(default_factory=np.random.default_rng)
 
     # -- settled -----------------------------------------------------------------------------------------------------
@@ -85,13 +85,13 @@ class LeaseManager:
         """Whether an acknowledgement may let something else be handed out."""
         return self._state.order.active or self._policy.settings.inflight_max > 0
 
-    def _settle(self, by_lease: list[tuple[Lease, Places]]) -> tuple[int, list[Entry]]:
+    def _settle(self, by_lease: list[tuple[Lease, Places]]) -> tuple[int, list[JournalEntry]]:
         """How many rows were acknowledged, and the entries that the journal has to get."""
         if not by_lease:
             return 0, []
         settled = []
         for lease, at in by_lease:
-            self._state.leases.end(lease, at, Event.ACK)
+            self._state.leases.end(lease, at, StateEvent.ACK)
             settled.append(lease.offsets[at])
         offsets = settled[0] if len(settled) == 1 else np.sort(np.concatenate(settled))
         return len(offsets), self._state.settle(offsets)
@@ -108,9 +108,9 @@ class LeaseManager:
     ) -> int:
         """See :meth:`tarry.api.consuming.ConsumerGroup.nack`; a dead letter where that was the last try."""
 
-        def fail(lease: Lease, at: Places) -> list[Entry]:
+        def fail(lease: Lease, at: Places) -> list[JournalEntry]:
             self._state.reasons.note(lease.offsets[at], reason)
-            return self._fail(lease, at, Event.NACK, self._services.clock.now_ms(), delay_ms)
+            return self._fail(lease, at, StateEvent.NACK, self._services.clock.now_ms(), delay_ms)
 
         return self._give_back(leases, offsets, fail, on_result)
 
@@ -124,13 +124,13 @@ class LeaseManager:
         self,
         leases: Int64s,
         offsets: Int64s,
-        fail: Callable[[Lease, Places], list[Entry]],
+        fail: Callable[[Lease, Places], list[JournalEntry]],
         on_result: OnResult | None,
     ) -> int:
         self._services.journal.check_room()
         ticket = self._services.ticket()
         with self._state.lock:
-            entries: list[Entry] = []
+            entries: list[JournalEntry] = []
             count = 0
             for lease, at in self._state.leases.find(leases, offsets):
                 entries += fail(lease, at)
@@ -149,7 +149,7 @@ class LeaseManager:
         with self._state.lock:
             now, count = self._services.clock.now_ms(), 0
             for lease, at in self._state.leases.find(leases, offsets):
-                self._state.leases.end(lease, at, Event.RETURN)
+                self._state.leases.end(lease, at, StateEvent.RETURN)
                 self._state.upcoming.push(now, lease.offsets[at], lease.attempts[at], State.WAITING)
                 count += len(at)
             # Whoever takes them next finds out what retention has deleted meanwhile.
@@ -185,9 +185,9 @@ class LeaseManager:
         ticket = self._services.ticket()
         with self._state.lock:
             now = self._services.clock.now_ms()
-            entries: list[Entry] = []
+            entries: list[JournalEntry] = []
             for lease in self._state.leases.of(holder):
-                entries += self._fail(lease, lease.held, Event.RELEASE, now, 0)
+                entries += self._fail(lease, lease.held, StateEvent.RELEASE, now, 0)
             if entries and not self._state.closed:
                 self._services.journal.write(entries, ticket)
         self._news.notify()
@@ -198,10 +198,10 @@ class LeaseManager:
         """With the lock held: leases whose time is up. They were the wait, so what they held comes again at once; not
         to a consumer that should have extended them, which may have been stopped.
         """
-        entries: list[Entry] = []
+        entries: list[JournalEntry] = []
         for lease in self._state.leases.expired(now_ms):
             lease.holder.silent = lease.holder.answers
-            entries += self._fail(lease, lease.held, Event.EXPIRE, now_ms, 0)
+            entries += self._fail(lease, lease.held, StateEvent.EXPIRE, now_ms, 0)
         if entries:
             self._services.journal.write(entries, self._services.ticket())
 
@@ -240,7 +240,9 @@ class LeaseManager:
 
     # -- what failed -------------------------------------------------------------------------------------------------
 
-    def _fail(self, lease: Lease, at: Places, event: Event, now_ms: int, delay_ms: int | None) -> list[Entry]:
+    def _fail(
+        self, lease: Lease, at: Places, event: StateEvent, now_ms: int, delay_ms: int | None
+    ) -> list[JournalEntry]:
         """The try of these leased rows failed. The entries that the journal has to get."""
         exhausted = self._policy.exhausted(lease.attempts[at] + 1, None if lease.tries is None else lease.tries[at])
         if not exhausted.any():
@@ -248,12 +250,14 @@ class LeaseManager:
         entries = self._retry(lease, at[~exhausted], event, now_ms, delay_ms) if not exhausted.all() else []
         return entries + self._exhaust(lease, at[exhausted])
 
-    def _exhaust(self, lease: Lease, at: Places) -> list[Entry]:
-        self._state.leases.end(lease, at, Event.EXHAUST)
+    def _exhaust(self, lease: Lease, at: Places) -> list[JournalEntry]:
+        self._state.leases.end(lease, at, StateEvent.EXHAUST)
         # As a next try, so that it is not the same one again after a crash; there is none, as will be found then.
         return self._state.make_dead_letters(lease.offsets[at], lease.attempts[at] + 1, TRIES)
 
-    def _retry(self, lease: Lease, at: Places, event: Event, now_ms: int, delay_ms: int | None) -> list[Entry]:
+    def _retry(
+        self, lease: Lease, at: Places, event: StateEvent, now_ms: int, delay_ms: int | None
+    ) -> list[JournalEntry]:
         self._state.leases.end(lease, at, event)
         offsets, attempts = lease.offsets[at], lease.attempts[at]
         if offsets[0] < self._state.floor:  # retention has deleted it since it was handed out
@@ -269,7 +273,7 @@ class LeaseManager:
             moment = due_after(delay_ms, now_ms, self._services.clock.start_ms())
             moments, distinct = np.full(len(offsets), moment, np.int64), [moment]
             self._state.upcoming.push(moment, offsets, attempts + 1, State.WAITING)
-        entries: list[Entry] = []
+        entries: list[JournalEntry] = []
         for moment in distinct:
             rows = moments == moment
             entries += self._state.retry_entries(moment, offsets[rows], attempts[rows] + 1)
@@ -278,7 +282,7 @@ class LeaseManager:
     # -- the journal -------------------------------------------------------------------------------------------------
 
     def _record(
-        self, entries: list[Entry], ticket: int, stale: int, given: int, on_result: OnResult | None
+        self, entries: list[JournalEntry], ticket: int, stale: int, given: int, on_result: OnResult | None
     ) -> Callable[[], None] | None:
         """Have the journal write entries, and call ``on_result`` when they are durable. Where there are none, returns
         that call, for the caller to make without the lock.

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tarry.base.types import Int32s, Int64s, Mask
-from tarry.groups.states import Event, State, States, move, move_all
+from tarry.groups.states import State, StateEvent, States, move, move_all
 
 Places: TypeAlias = npt.NDArray[np.intp]
 """Positions of rows in a lease."""
@@ -24,7 +24,7 @@ FEW_ROWS = 16
 _LEASED = int(State.LEASED)
 _MOVED = -1
 """In the states of a lease: the row is under another one now. No state, so nothing can happen to it here."""
-_HANDED_OUT = {state: int(move(state, Event.LEASE)) for state in (State.READY, State.WAITING)}
+_HANDED_OUT = {state: int(move(state, StateEvent.LEASE)) for state in (State.READY, State.WAITING)}
 
 
 @dataclass(slots=True, eq=False)
@@ -111,7 +111,9 @@ class Leases:
         """Lease rows that were in ``state`` (all, or each) to ``holder``; the lease's number."""
         rows, number = len(offsets), next(self._numbers)
         states = (
-            np.full(rows, _HANDED_OUT[state], np.int8) if isinstance(state, State) else move_all(state, Event.LEASE)
+            np.full(rows, _HANDED_OUT[state], np.int8)
+            if isinstance(state, State)
+            else move_all(state, StateEvent.LEASE)
         )
         since_ms = deadline_ms - holder.lease_ms
         self._leases[number] = Lease(number, offsets, states, rows, attempts, tries, deadline_ms, holder, since_ms)
@@ -191,7 +193,7 @@ class Leases:
             self._push_deadline(lease.deadline_ms, lease.number)
         return len(renewed)
 
-    def end(self, lease: Lease, at: Places, event: Event) -> None:
+    def end(self, lease: Lease, at: Places, event: StateEvent) -> None:
         """``event`` has happened to rows, as :meth:`find` or :attr:`Lease.held` gave them: they are leased no more."""
         lease.states[at] = int(move(State.LEASED, event))
         lease.left -= len(at)

@@ -11,16 +11,16 @@ import pyarrow as pa
 
 from tarry.api.groups import GroupSettings, TopicSettings
 from tarry.api.settings import EARLIEST, LATEST, Start
-from tarry.base.dead_topics import DEAD_LETTER_GROUP
 from tarry.base.errors import InvalidArgumentError
-from tarry.base.message import RESERVED
 from tarry.base.waiting import wait_for
 from tarry.groups.control import GroupControl
 from tarry.groups.group_state import Beginning
 from tarry.groups.registry import GroupRegistry
-from tarry.groups.services import ScheduleRows, Services
+from tarry.groups.services import GroupServices, ScheduleRows
 from tarry.groups.settings_file import SettingsFile
-from tarry.queue.entries import Entry, Op
+from tarry.message.dead_topics import DEAD_LETTER_GROUP
+from tarry.message.schema import RESERVED
+from tarry.queue.entries import JournalEntry, JournalOp
 from tarry.queue.journal import Journal
 from tarry.queue.log import ReadyLog
 from tarry.queue.topic import Topic
@@ -36,7 +36,7 @@ class GroupLifecycle:
     _journal: Journal
     _registry: GroupRegistry
     _settings: SettingsFile
-    _services: Services
+    _services: GroupServices
     _schedule: ScheduleRows
     _check_topics: Callable[[Collection[str]], None]
     _groups_max: int
@@ -134,7 +134,7 @@ class GroupLifecycle:
             if self._registry.remove(control):
                 self._settings.set_group(control.topic.name, control.name, None)
 
-    def recover(self, entries: Iterable[Entry]) -> None:
+    def recover(self, entries: Iterable[JournalEntry]) -> None:
         """Bring back the groups that the journal's ``entries`` tell of, with their settings.
 
         Raises:
@@ -145,7 +145,7 @@ class GroupLifecycle:
         beginnings: dict[tuple[str, str], Beginning] = {}
         for entry in entries:
             self._ready.topic(entry.topic)
-            if entry.op is Op.DELETE:
+            if entry.op is JournalOp.DELETE:
                 beginnings.pop((entry.topic, entry.group), None)
             else:
                 beginnings.setdefault((entry.topic, entry.group), Beginning()).replay(entry)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from tarry.api.filter import parse_filter
-from tarry.api.filter_sql import SqlFilter
 from tarry.api.groups import GroupSettings, TopicSettings
 from tarry.api.retry import RetryPolicy, parse_retry
-from tarry.base.columns import without_nulls
-from tarry.base.dead_topics import is_dead_topic
 from tarry.base.types import Int32s, Mask
+from tarry.message.columns import without_nulls
+from tarry.message.dead_topics import is_dead_topic
+from tarry.message.filter import parse_filter
+from tarry.message.filter_sql import SqlFilter
 
 CHOICE_ROWS_MAX = 8192
 """Rows that a group looks at at once when it may not want most of them, at most: others wait meanwhile."""

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from tarry.api.bounds import GROUP
 from tarry.base.errors import InvalidArgumentError, NotFoundError
-from tarry.base.message import RESERVED
 from tarry.groups.control import GroupControl
-from tarry.queue.entries import Entry
+from tarry.message.schema import RESERVED
+from tarry.queue.entries import JournalEntry
 
 
 class GroupRegistry:
@@ -60,7 +60,7 @@ class GroupRegistry:
         self.count -= not control.name.startswith(RESERVED)
         return True
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[JournalEntry]:
         """The state of all groups, for a snapshot of the journal."""
         for control in self.all():
             yield from control.entries()

@@ -13,20 +13,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tarry.api.groups import TopicSettings
-from tarry.base.columns import without_nulls
 from tarry.base.delay import INT64_MAX
-from tarry.base.message import LATE, LATE_WAYS, ORDER_KEY, SCHEMA
-from tarry.base.properties import has_none
-from tarry.base.reserved import texts_of, values_of
 from tarry.base.types import Int64s, Mask, extremes
 from tarry.groups import dead_letter_rows
 from tarry.groups.filtering import Filtering
 from tarry.groups.group_state import GroupState
 from tarry.groups.policy import Policy
-from tarry.groups.services import Services
-from tarry.groups.states import Event, State, move, move_all
-from tarry.groups.upcoming import Rows
-from tarry.queue.entries import Entry
+from tarry.groups.services import GroupServices
+from tarry.groups.states import State, StateEvent, move, move_all
+from tarry.groups.upcoming import UpcomingRows
+from tarry.message.columns import without_nulls
+from tarry.message.properties import has_none
+from tarry.message.reserved import texts_of, values_of
+from tarry.message.schema import LATE, LATE_WAYS, ORDER_KEY, SCHEMA
+from tarry.queue.entries import JournalEntry
 
 DUE, TRIES, _PROPERTIES, _EXPIRE = (SCHEMA.get_field_index(n) for n in ("due_ms", "tries", "properties", "expire_ms"))
 _DROP, _DEAD = LATE_WAYS.index("drop"), LATE_WAYS.index("dead")
@@ -39,9 +39,9 @@ class Selection:
     _state: GroupState
     _policy: Policy
     _filtering: Filtering
-    _services: Services
+    _services: GroupServices
 
-    def defer(self, rows: Rows, due: Int64s) -> None:
+    def defer(self, rows: UpcomingRows, due: Int64s) -> None:
         """Hold these rows back until they are due (each at its ``due``): the clock was set back since they were
         dispatched. What lies behind them in the queue need not wait.
         """
@@ -65,7 +65,7 @@ class Selection:
             if may_match or not known or first > state.cursor or first < state.passing_end:
                 return known
             state.cursor = first + known
-            state.drop(offsets[:known], State.READY, Event.FILTER)
+            state.drop(offsets[:known], State.READY, StateEvent.FILTER)
 
     def look(self, offsets: Int64s) -> int:
         """Of how many of these rows, from the first on, it is known whether the filter matches, or can be found when
@@ -97,12 +97,12 @@ class Selection:
             blocked, end = self._hold_back(batch, offsets, go, out, room)
         self._state.cursor = base + end
         here = np.arange(len(offsets)) < end
-        self._state.drop(offsets[settled & here & unwanted], State.READY, Event.FILTER)
-        self._state.drop(offsets[settled & here & ~unwanted], State.READY, Event.DROP)
+        self._state.drop(offsets[settled & here & unwanted], State.READY, StateEvent.FILTER)
+        self._state.drop(offsets[settled & here & ~unwanted], State.READY, StateEvent.DROP)
         go &= here & ~blocked
         dead &= go
         if dead.any():
-            move(State.READY, Event.EXPIRE_MESSAGE)
+            move(State.READY, StateEvent.EXPIRE_MESSAGE)
             attempts = np.ones(int(dead.sum()), np.int32)
             self._state.make_dead_letters(offsets[dead], attempts, dead_letter_rows.EXPIRED)
         early = go & ~dead & (due > now)
@@ -110,7 +110,7 @@ class Selection:
         out &= go
         return batch.filter(pa.array(out)), offsets[out]
 
-    def choose_again(self, batch: pa.RecordBatch, rows: Rows, unwanted: Mask, now: int) -> Mask:
+    def choose_again(self, batch: pa.RecordBatch, rows: UpcomingRows, unwanted: Mask, now: int) -> Mask:
         """Of rows whose moment has come (``batch`` has their messages), those to hand out; what becomes of the others
         is done. ``unwanted`` as :meth:`unwanted` gives it.
         """
@@ -123,12 +123,12 @@ class Selection:
         early = out & (due > now)
         self.defer(rows.pick(early), due[early])
         out &= ~early
-        entries = self._dead(rows.pick(exhausted), Event.EXHAUST, dead_letter_rows.TRIES)
-        entries += self._dead(rows.pick(dead), Event.EXPIRE_MESSAGE, dead_letter_rows.EXPIRED)
+        entries = self._dead(rows.pick(exhausted), StateEvent.EXHAUST, dead_letter_rows.TRIES)
+        entries += self._dead(rows.pick(dead), StateEvent.EXPIRE_MESSAGE, dead_letter_rows.EXPIRED)
         if entries:
             self._services.journal.write(entries, self._services.ticket())
-        self._state.drop(rows.offsets[unwanted], rows.states[unwanted], Event.FILTER)
-        self._state.drop(rows.offsets[drop], rows.states[drop], Event.DROP)
+        self._state.drop(rows.offsets[unwanted], rows.states[unwanted], StateEvent.FILTER)
+        self._state.drop(rows.offsets[drop], rows.states[drop], StateEvent.DROP)
         return out
 
     def unwanted(self, batch: pa.RecordBatch, offsets: Int64s) -> Mask:
@@ -137,7 +137,7 @@ class Selection:
         """
         return self._filtering.unwanted(batch, offsets)
 
-    def _dead(self, rows: Rows, event: Event, cause: str) -> list[Entry]:
+    def _dead(self, rows: UpcomingRows, event: StateEvent, cause: str) -> list[JournalEntry]:
         if not len(rows.offsets):
             return []
         move_all(rows.states, event)
@@ -182,7 +182,7 @@ class Selection:
                 if not room:
                     return blocked, row + 1
         if blocked.any():
-            move(State.READY, Event.BLOCK)
+            move(State.READY, StateEvent.BLOCK)
         return blocked, len(offsets)
 
 
@@ -198,9 +198,9 @@ def _has_expired(expire_ms: pa.Array, now_ms: int) -> bool:
     return bool(first_ms <= now_ms)
 
 
-def first_tries(offsets: Int64s) -> Rows:
+def first_tries(offsets: Int64s) -> UpcomingRows:
     """These offsets as rows whose first try is to come."""
-    return Rows(offsets, np.ones(len(offsets), np.int32), np.full(len(offsets), int(State.READY), np.int8))
+    return UpcomingRows(offsets, np.ones(len(offsets), np.int32), np.full(len(offsets), int(State.READY), np.int8))
 
 
 def _late_rows(batch: pa.RecordBatch, now_ms: int, settings: TopicSettings | None) -> tuple[Mask, Mask] | None:

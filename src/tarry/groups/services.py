@@ -15,14 +15,14 @@ from tarry.groups.filter_threads import RunApart
 from tarry.queue.journal import Journal
 
 ScheduleRows: TypeAlias = Callable[[pa.RecordBatch, Callable[[Any], None]], None]
-"""Schedules messages (:data:`tarry.base.message.UNNUMBERED`), as ``Broker.put`` does. The call-back gets a TarryError
+"""Schedules messages (:data:`tarry.message.schema.UNNUMBERED`), as ``Broker.put`` does. The call-back gets a TarryError
 where they were refused, anything else when they are durable; from any thread, and perhaps before the call returns. The
 call itself may raise a TarryError instead.
 """
 
 
 @dataclass(frozen=True, slots=True)
-class Services:
+class GroupServices:
     """What the groups of a broker share."""
 
     clock: Clock

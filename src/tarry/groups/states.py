@@ -41,7 +41,7 @@ SETTLED = frozenset({State.ACKED, State.DEAD, State.DROPPED})
 """The states that only a seek leads out of."""
 
 
-class Event(IntEnum):
+class StateEvent(IntEnum):
     """What can happen to a message in a group."""
 
     LEASE = 0
@@ -82,62 +82,62 @@ class Event(IntEnum):
 # A copy under way is waited for (BURYING takes no seek): its answer would find another state, or bury what is delivered
 # again. A seek is about a range of offsets, so what is there already is legal and stays as it is.
 # fmt: off
-TABLE: dict[tuple[State, Event], State] = {
-    (State.READY,   Event.LEASE):          State.LEASED,
-    (State.READY,   Event.EXHAUST):        State.BURYING,
-    (State.READY,   Event.BLOCK):          State.BLOCKED,
-    (State.READY,   Event.FILTER):         State.DROPPED,
-    (State.READY,   Event.EXPIRE_MESSAGE): State.BURYING,
-    (State.READY,   Event.DROP):           State.DROPPED,
-    (State.READY,   Event.SEEK_BACK):      State.READY,
-    (State.READY,   Event.SEEK_FORWARD):   State.DROPPED,
+TABLE: dict[tuple[State, StateEvent], State] = {
+    (State.READY,   StateEvent.LEASE):          State.LEASED,
+    (State.READY,   StateEvent.EXHAUST):        State.BURYING,
+    (State.READY,   StateEvent.BLOCK):          State.BLOCKED,
+    (State.READY,   StateEvent.FILTER):         State.DROPPED,
+    (State.READY,   StateEvent.EXPIRE_MESSAGE): State.BURYING,
+    (State.READY,   StateEvent.DROP):           State.DROPPED,
+    (State.READY,   StateEvent.SEEK_BACK):      State.READY,
+    (State.READY,   StateEvent.SEEK_FORWARD):   State.DROPPED,
 
-    (State.LEASED,  Event.ACK):            State.ACKED,
-    (State.LEASED,  Event.NACK):           State.WAITING,
-    (State.LEASED,  Event.EXPIRE):         State.WAITING,
-    (State.LEASED,  Event.RELEASE):        State.WAITING,
-    (State.LEASED,  Event.RETURN):         State.WAITING,
-    (State.LEASED,  Event.EXHAUST):        State.BURYING,
-    (State.LEASED,  Event.SEEK_BACK):      State.READY,
-    (State.LEASED,  Event.SEEK_FORWARD):   State.DROPPED,
+    (State.LEASED,  StateEvent.ACK):            State.ACKED,
+    (State.LEASED,  StateEvent.NACK):           State.WAITING,
+    (State.LEASED,  StateEvent.EXPIRE):         State.WAITING,
+    (State.LEASED,  StateEvent.RELEASE):        State.WAITING,
+    (State.LEASED,  StateEvent.RETURN):         State.WAITING,
+    (State.LEASED,  StateEvent.EXHAUST):        State.BURYING,
+    (State.LEASED,  StateEvent.SEEK_BACK):      State.READY,
+    (State.LEASED,  StateEvent.SEEK_FORWARD):   State.DROPPED,
 
-    (State.WAITING, Event.LEASE):          State.LEASED,
-    (State.WAITING, Event.EXHAUST):        State.BURYING,
-    (State.WAITING, Event.BLOCK):          State.BLOCKED,
-    (State.WAITING, Event.FILTER):         State.DROPPED,
-    (State.WAITING, Event.EXPIRE_MESSAGE): State.BURYING,
-    (State.WAITING, Event.DROP):           State.DROPPED,
-    (State.WAITING, Event.SEEK_BACK):      State.READY,
-    (State.WAITING, Event.SEEK_FORWARD):   State.DROPPED,
+    (State.WAITING, StateEvent.LEASE):          State.LEASED,
+    (State.WAITING, StateEvent.EXHAUST):        State.BURYING,
+    (State.WAITING, StateEvent.BLOCK):          State.BLOCKED,
+    (State.WAITING, StateEvent.FILTER):         State.DROPPED,
+    (State.WAITING, StateEvent.EXPIRE_MESSAGE): State.BURYING,
+    (State.WAITING, StateEvent.DROP):           State.DROPPED,
+    (State.WAITING, StateEvent.SEEK_BACK):      State.READY,
+    (State.WAITING, StateEvent.SEEK_FORWARD):   State.DROPPED,
 
-    (State.BLOCKED, Event.UNBLOCK):        State.READY,
-    (State.BLOCKED, Event.EXPIRE_MESSAGE): State.BURYING,
-    (State.BLOCKED, Event.DROP):           State.DROPPED,
-    (State.BLOCKED, Event.SEEK_BACK):      State.READY,
-    (State.BLOCKED, Event.SEEK_FORWARD):   State.DROPPED,
+    (State.BLOCKED, StateEvent.UNBLOCK):        State.READY,
+    (State.BLOCKED, StateEvent.EXPIRE_MESSAGE): State.BURYING,
+    (State.BLOCKED, StateEvent.DROP):           State.DROPPED,
+    (State.BLOCKED, StateEvent.SEEK_BACK):      State.READY,
+    (State.BLOCKED, StateEvent.SEEK_FORWARD):   State.DROPPED,
 
-    (State.BURYING, Event.BURIED):         State.DEAD,
-    (State.BURYING, Event.BURY_FAILED):    State.WAITING,
+    (State.BURYING, StateEvent.BURIED):         State.DEAD,
+    (State.BURYING, StateEvent.BURY_FAILED):    State.WAITING,
 
-    (State.ACKED,   Event.SEEK_BACK):      State.READY,
-    (State.ACKED,   Event.SEEK_FORWARD):   State.ACKED,
+    (State.ACKED,   StateEvent.SEEK_BACK):      State.READY,
+    (State.ACKED,   StateEvent.SEEK_FORWARD):   State.ACKED,
 
-    (State.DEAD,    Event.SEEK_BACK):      State.READY,
-    (State.DEAD,    Event.SEEK_FORWARD):   State.DEAD,
+    (State.DEAD,    StateEvent.SEEK_BACK):      State.READY,
+    (State.DEAD,    StateEvent.SEEK_FORWARD):   State.DEAD,
 
-    (State.DROPPED, Event.SEEK_BACK):      State.READY,
-    (State.DROPPED, Event.SEEK_FORWARD):   State.DROPPED,
+    (State.DROPPED, StateEvent.SEEK_BACK):      State.READY,
+    (State.DROPPED, StateEvent.SEEK_FORWARD):   State.DROPPED,
 }
 # fmt: on
 
 _ILLEGAL = -1
 # A row an event, a column a byte: a number that is no state is as illegal as a state that the table does not have.
-_MOVES: States = np.full((len(Event), 256), _ILLEGAL, np.int8)
+_MOVES: States = np.full((len(StateEvent), 256), _ILLEGAL, np.int8)
 for (_state, _event), _next in TABLE.items():
     _MOVES[_event, _state] = _next
 
 
-def move(state: State, event: Event) -> State:
+def move(state: State, event: StateEvent) -> State:
     """The state that ``event`` leads to.
 
     Raises:
@@ -149,7 +149,7 @@ def move(state: State, event: Event) -> State:
     return following
 
 
-def move_all(states: States, event: Event) -> States:
+def move_all(states: States, event: StateEvent) -> States:
     """:func:`move` of each of ``states`` (int8), as a new array.
 
     Raises:
@@ -163,8 +163,8 @@ def move_all(states: States, event: Event) -> States:
     return moved
 
 
-def _refusal(state: int, event: Event) -> str:
+def _refusal(state: int, event: StateEvent) -> str:
     if state not in set(State):
-        return f"{Event(event).name} in state {state}, which is none; states are 0 to {max(State)}"
+        return f"{StateEvent(event).name} in state {state}, which is none; states are 0 to {max(State)}"
     events = ", ".join(e.name for s, e in TABLE if s == state)
-    return f"{Event(event).name} is illegal in state {State(state).name}; allowed: {events}"
+    return f"{StateEvent(event).name} is illegal in state {State(state).name}; allowed: {events}"

@@ -15,7 +15,7 @@ from tarry.base.types import Int32s, Int64s
 from tarry.groups.states import State, States
 
 
-class Rows(NamedTuple):
+class UpcomingRows(NamedTuple):
     """Some messages on their way to a consumer: arrays with a row a message, by ascending offset; ``attempts`` is the
     try that each is to be.
     """
@@ -24,9 +24,9 @@ class Rows(NamedTuple):
     attempts: Int32s
     states: States
 
-    def pick(self, which: np.ndarray) -> Rows:
+    def pick(self, which: np.ndarray) -> UpcomingRows:
         """The rows of a mask, or at positions."""
-        return Rows(self.offsets[which], self.attempts[which], self.states[which])
+        return UpcomingRows(self.offsets[which], self.attempts[which], self.states[which])
 
 
 class Upcoming:
@@ -66,25 +66,25 @@ class Upcoming:
             rows = at_ms == moment
             self.push(moment, offsets[rows], attempts[rows], state)
 
-    def push_back(self, at_ms: int, rows: Rows) -> None:
+    def push_back(self, at_ms: int, rows: UpcomingRows) -> None:
         """Put back what :meth:`take` gave and is not handed out now."""
         for state in np.unique(rows.states).tolist():
             of_state = rows.states == state
             self.push(at_ms, rows.offsets[of_state], rows.attempts[of_state], State(state))
 
-    def take(self, now_ms: int, room: int) -> Rows | None:
+    def take(self, now_ms: int, room: int) -> UpcomingRows | None:
         """Up to ``room`` rows whose moment has come, those of the earliest moments."""
-        parts: list[Rows] = []
+        parts: list[UpcomingRows] = []
         while room and self.due(now_ms):
             at_ms, _, offsets, attempts, state = heapq.heappop(self._heap)
             if len(offsets) > room:
                 self.push(at_ms, offsets[room:], attempts[room:], state)
                 offsets, attempts = offsets[:room], attempts[:room]
-            parts.append(Rows(offsets, attempts, np.full(len(offsets), int(state), np.int8)))
+            parts.append(UpcomingRows(offsets, attempts, np.full(len(offsets), int(state), np.int8)))
             room -= len(offsets)
         if len(parts) <= 1:
             return parts[0] if parts else None
-        joined = Rows(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+        joined = UpcomingRows(*(np.concatenate(column) for column in zip(*parts, strict=True)))
         return joined.pick(np.argsort(joined.offsets))
 
     def drop_below(self, offset: int) -> Int64s:

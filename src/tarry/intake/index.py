@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tarry.base.message import SCHEMA
 from tarry.base.types import Int64s, Key, Mask, at_or_after, before, extremes
 from tarry.log.segment import SegmentReader
+from tarry.message.schema import SCHEMA
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,13 +14,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tarry.base.bulk import read_job_rows
 from tarry.base.errors import CorruptError, InvalidArgumentError
-from tarry.base.message import SCHEMA, Kind, concat, count_topics, messages_only
 from tarry.base.types import Int64s, Key, before
 from tarry.intake.index import Window
 from tarry.intake.segments import SegmentFrames, Segments, WrittenFrame
 from tarry.log.segment import SegmentReader
+from tarry.message.bulk import read_job_rows
+from tarry.message.schema import SCHEMA, Kind, concat, count_topics, messages_only
 
 OnDamage = Callable[[CorruptError, Int64s], None]
 """Called for a damaged frame, with the seqs that were wanted of it, ascending."""

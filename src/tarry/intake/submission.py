@@ -8,9 +8,9 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from tarry.api.receipt import Accepted
 from tarry.base.errors import TarryError
-from tarry.base.message import UNNUMBERED
+from tarry.message.receipt import Accepted
+from tarry.message.schema import UNNUMBERED
 
 NO_ROWS = pa.RecordBatch.from_pylist([], schema=UNNUMBERED)
 

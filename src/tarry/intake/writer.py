@@ -8,16 +8,16 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from tarry.api.receipt import Accepted
-from tarry.base import handle
 from tarry.base.errors import TarryError
-from tarry.base.message import concat, count_topics, kinds_of, numbered
 from tarry.base.types import extremes
 from tarry.intake.intake import Intake, tally
 from tarry.intake.segments import Segments, WrittenFrame
 from tarry.intake.submission import NO_ROWS, Submission, WriteBatch
 from tarry.log import frame
 from tarry.log.files import TRY_AGAIN, Buffer, not_now
+from tarry.message import handle
+from tarry.message.receipt import Accepted
+from tarry.message.schema import concat, count_topics, kinds_of, numbered
 
 FRAME_ROWS = 4096
 """Small submissions that wait together share a frame, up to about this many rows."""

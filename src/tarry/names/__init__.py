@@ -5,7 +5,7 @@ look · ``registry`` keeps them, in the ``database``, of which ``continuity`` an
 whole · ``sweep`` forgets what is old · ``rebuild`` makes all of it again. Format: ``docs/formats.md``.
 """
 
-from tarry.names.encoding import Entry, digest_of_id, name_of_key, name_of_series
+from tarry.names.encoding import NameEntry, digest_of_id, name_of_key, name_of_series
 from tarry.names.registry import Registry
 
-__all__ = ["Entry", "Registry", "digest_of_id", "name_of_key", "name_of_series"]
+__all__ = ["NameEntry", "Registry", "digest_of_id", "name_of_key", "name_of_series"]

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tarry.base.bulk import SEQ_MIN
 from tarry.base.types import Int64s
+from tarry.message.bulk import SEQ_MIN
 
 KEY, ID, SERIES, CANCELLED, EXPIRY, META, MARK = b"k", b"i", b"s", b"c", b"u", b"m", b"w"
 """First byte: what an entry is about."""
@@ -24,14 +24,14 @@ _SIGN = 1 << 63
 PLACE_BYTES = 16
 
 
-class Entry(NamedTuple):
+class NameEntry(NamedTuple):
     """Where the message of a name is; ``born_ms``: when it was accepted."""
 
     seq: int
     due_ms: int
     born_ms: int
 
-    def is_newer_than(self, other: Entry) -> bool:
+    def is_newer_than(self, other: NameEntry) -> bool:
         """Whether this one was scheduled later. Seqs tell; but those of bulk jobs have an order of their own."""
         if (self.seq >= SEQ_MIN) == (other.seq >= SEQ_MIN):
             return self.seq > other.seq
@@ -42,13 +42,13 @@ class Entry(NamedTuple):
         return entry_bytes(*self)
 
     @classmethod
-    def of_bytes(cls, raw: bytes) -> Entry:
+    def of_bytes(cls, raw: bytes) -> NameEntry:
         """The entry of which :meth:`to_bytes` gave this."""
         return cls(*_ENTRY.unpack(raw))
 
 
 entry_bytes = _ENTRY.pack
-""":meth:`Entry.to_bytes` of an entry's fields, for those that are made by the thousand."""
+""":meth:`NameEntry.to_bytes` of an entry's fields, for those that are made by the thousand."""
 
 
 def name_of_key(topic: str, key: str) -> bytes:

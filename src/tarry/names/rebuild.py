@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from tarry.base.message import SCHEMA
 from tarry.intake import Intake
+from tarry.message.schema import SCHEMA
 from tarry.names.registry import Registry
 from tarry.store import Snapshot
 from tarry.store.parquet import groups, read_group

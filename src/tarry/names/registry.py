@@ -16,17 +16,17 @@ import numpy as np
 import pyarrow as pa
 from rocksdict import WriteBatch
 
-from tarry.base.bulk import CancelledJobs
 from tarry.base.errors import CorruptError
-from tarry.base.message import Kind, cancelled_seqs, kinds_of
 from tarry.base.placement import ANY_CORE, Placement
-from tarry.base.properties import has_none
-from tarry.base.reserved import DEAD, DEAD_ID, ONLY
 from tarry.base.types import Int64s, Mask
 from tarry.log.files import Files
+from tarry.message.bulk import CancelledJobs
+from tarry.message.properties import has_none
+from tarry.message.reserved import DEAD, DEAD_ID, ONLY
+from tarry.message.schema import Kind, cancelled_seqs, kinds_of
 from tarry.names import encoding
 from tarry.names.database import Database, new_batch
-from tarry.names.encoding import Entry
+from tarry.names.encoding import NameEntry
 from tarry.names.sweep import sweep
 from tarry.repeat import series_of
 
@@ -152,7 +152,7 @@ class Registry:
             _put(changes, entries)
         self._write(changes)
 
-    def register(self, names: Mapping[bytes, Entry], ids: Mapping[bytes, tuple[int, int, int]]) -> None:
+    def register(self, names: Mapping[bytes, NameEntry], ids: Mapping[bytes, tuple[int, int, int]]) -> None:
         """Take up what was decided of names and of ids, by their digests (the fields of their entries): the same as to
         :meth:`apply` the rows that it was decided for.
         """
@@ -167,7 +167,7 @@ class Registry:
             changes.put(prefix + digest, encoding.entry_bytes(*entry))
         self._write(changes)
 
-    def put(self, entries: Mapping[bytes, Entry]) -> None:
+    def put(self, entries: Mapping[bytes, NameEntry]) -> None:
         """Register names that are in no row of the intake. They are durable after :meth:`sync`."""
         changes = new_batch()
         _put(changes, entries.items())
@@ -184,11 +184,11 @@ class Registry:
         for key in encoding.cancellations(rows.column("due_ms").to_numpy(), cancelled_seqs(rows)):
             changes.put(key, b"")
 
-    def _named(self, batch: pa.RecordBatch, named: dict[str, list[str | None]]) -> list[tuple[bytes, Entry]]:
+    def _named(self, batch: pa.RecordBatch, named: dict[str, list[str | None]]) -> list[tuple[bytes, NameEntry]]:
         topics = batch.column("topic").to_pylist()
         copies = _copies(batch)
         entries = zip(*(batch.column(n).to_numpy().tolist() for n in ("seq", "due_ms", "born_ms")), strict=True)
-        rows = zip(topics, map(Entry._make, entries), named["key"], named["id"], named["repeat"], strict=True)
+        rows = zip(topics, map(NameEntry._make, entries), named["key"], named["id"], named["repeat"], strict=True)
         named_entries = []
         for row, (topic, entry, key, id, repeat) in enumerate(rows):
             if row in copies:
@@ -204,8 +204,8 @@ class Registry:
                 named_entries.append((encoding.name_of_series(entry.seq if series is None else series), entry))
         return named_entries
 
-    def _newer(self, entries: list[tuple[bytes, Entry]]) -> list[tuple[bytes, Entry]]:
-        newest: dict[bytes, Entry] = {}
+    def _newer(self, entries: list[tuple[bytes, NameEntry]]) -> list[tuple[bytes, NameEntry]]:
+        newest: dict[bytes, NameEntry] = {}
         for name, entry in entries:
             if name not in newest or entry.is_newer_than(newest[name]):
                 newest[name] = entry
@@ -221,7 +221,7 @@ class Registry:
 
     # -- asking ------------------------------------------------------------------------------------------------------
 
-    def series_from(self, due_ms: int, until_ms: int) -> Iterator[list[Entry]]:
+    def series_from(self, due_ms: int, until_ms: int) -> Iterator[list[NameEntry]]:
         """The current occurrences of series that are due from a moment on and before another: those of one instant in
         one list or in lists one behind the other, ascending by due time. Some may be cancelled, or delivered; a series
         that was moved may be there twice.
@@ -231,16 +231,16 @@ class Registry:
         while keys := self._database.keys_between(low, high, SERIES_CHUNK):
             named = [encoding.decode_expiry(key) for key in keys]
             values = self._database.get([name for _, name in named])
-            entries = [None if value is None else Entry.of_bytes(value) for value in values]
+            entries = [None if value is None else NameEntry.of_bytes(value) for value in values]
             # A series has an entry for each of its occurrences, until the sweep forgets it.
             yield [e for e, (moment, _) in zip(entries, named, strict=True) if e is not None and e.due_ms == moment]
             low = keys[-1] + b"\0"
 
-    def get(self, names: Iterable[bytes]) -> list[Entry | None]:
+    def get(self, names: Iterable[bytes]) -> list[NameEntry | None]:
         """The entries of names (:func:`tarry.names.encoding.name_of_key` and its like)."""
-        return [None if raw is None else Entry.of_bytes(raw) for raw in self._database.get(list(names))]
+        return [None if raw is None else NameEntry.of_bytes(raw) for raw in self._database.get(list(names))]
 
-    def accepted_ids(self, digests: Sequence[bytes], now_ms: int) -> dict[bytes, Entry]:
+    def accepted_ids(self, digests: Sequence[bytes], now_ms: int) -> dict[bytes, NameEntry]:
         """The messages of those ids, by their :func:`tarry.names.encoding.digest_of_id`, that were accepted within the
         dedupe window.
         """
@@ -249,12 +249,12 @@ class Registry:
             return {}
         # This slice and the one before; and later ones, where the clock was set back.
         latest = max(now_ms, min(self._latest_ms, now_ms + 2 * window))
-        found: dict[bytes, Entry] = {}
+        found: dict[bytes, NameEntry] = {}
         for start in range((now_ms - window) // window, latest // window + 1):
             prefix = encoding.slice_of_ids(start * window, window)
             values = self._database.get([prefix + digest for digest in digests])
             if values.count(None) < len(values):  # seldom
-                found |= {d: Entry.of_bytes(v) for d, v in zip(digests, values, strict=True) if v is not None}
+                found |= {d: NameEntry.of_bytes(v) for d, v in zip(digests, values, strict=True) if v is not None}
         return {digest: entry for digest, entry in found.items() if entry.born_ms > now_ms - window}
 
     def cancelled_mask(self, due_ms: Int64s, seq: Int64s) -> Mask:
@@ -288,7 +288,7 @@ class Registry:
         return encoding.decode_places(b"".join(key[1:] for key in keys))
 
 
-def _put(changes: WriteBatch, entries: Iterable[tuple[bytes, Entry]]) -> None:
+def _put(changes: WriteBatch, entries: Iterable[tuple[bytes, NameEntry]]) -> None:
     for name, entry in entries:
         changes.put(name, entry.to_bytes())
         if name[:1] != encoding.ID:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from tarry.names import encoding
 from tarry.names.database import Database, new_batch
-from tarry.names.encoding import Entry
+from tarry.names.encoding import NameEntry
 
 RIPE_MS = 60_000
 """Old cancellations are forgotten a minute's worth at a time."""
@@ -49,7 +49,7 @@ def _sweep_names(database: Database, about: bytes, due_until_ms: int) -> int:
         values = database.get([name for _, name in named])
         for raw, (due_ms, name), value in zip(expiries, named, values, strict=True):
             # A name may have been given to a later message since; that one has an expiry of its own.
-            if value is not None and due_ms == Entry.of_bytes(value).due_ms:
+            if value is not None and due_ms == NameEntry.of_bytes(value).due_ms:
                 changes.delete(name)
             changes.delete(raw)
         database.delete(changes)

@@ -29,7 +29,7 @@ SCHEMA = pa.schema(
 )
 
 
-class Op(IntEnum):
+class JournalOp(IntEnum):
     """What an entry says."""
 
     GROUP = 0
@@ -39,7 +39,7 @@ class Op(IntEnum):
     DELETE = 4
 
 
-class Entry(NamedTuple):
+class JournalEntry(NamedTuple):
     """One row of the journal: ``op`` for offsets ``first … last-1``.
 
     For GROUP, all below ``first`` is settled, ``last`` messages were lost to retention so far, and ``attempt`` is 1
@@ -48,14 +48,14 @@ class Entry(NamedTuple):
 
     topic: str
     group: str
-    op: Op
+    op: JournalOp
     first: int
     last: int = 0
     attempt: int = 0
     at_ms: int = 0
 
 
-def to_batch(entries: Sequence[Entry]) -> pa.RecordBatch:
+def to_batch(entries: Sequence[JournalEntry]) -> pa.RecordBatch:
     """Entries as rows of :data:`SCHEMA`."""
     columns = list(zip(*entries, strict=True)) if entries else [()] * len(SCHEMA)
     arrays = [_column(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)]
@@ -73,7 +73,7 @@ def _column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(array(code, values))])
 
 
-def serialized_one(entry: Entry) -> Serialized:
+def serialized_one(entry: JournalEntry) -> Serialized:
     """What :func:`to_batch` of this entry alone serializes to: nearly all commits of a steady stream have one."""
     template = _template(entry.topic, entry.group)
     content = bytearray(template.content)
@@ -97,7 +97,7 @@ class _Template:
 @lru_cache(maxsize=1024)
 def _template(topic: str, group: str) -> _Template:
     # Where a number is, Arrow itself tells: those bytes alone differ when it is another one.
-    zeros = [Op.GROUP, 0, 0, 0, 0]
+    zeros = [JournalOp.GROUP, 0, 0, 0, 0]
     content = _serialized(topic, group, zeros)
     positions = []
     for at, code in enumerate(_NUMBERS):
@@ -114,7 +114,7 @@ def _serialized(topic: str, group: str, numbers: list[Any]) -> bytes:
     return bytes(memoryview(pa.RecordBatch.from_arrays(arrays, schema=SCHEMA).serialize()))
 
 
-def from_batch(batch: pa.RecordBatch) -> Iterator[Entry]:
+def from_batch(batch: pa.RecordBatch) -> Iterator[JournalEntry]:
     """Rows of :data:`SCHEMA` as entries."""
     for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-        yield Entry(row[0], row[1], Op(row[2]), *row[3:])
+        yield JournalEntry(row[0], row[1], JournalOp(row[2]), *row[3:])

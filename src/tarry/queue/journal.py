@@ -17,7 +17,7 @@ from tarry.log.commit import GroupCommit, as_tarry_error
 from tarry.log.files import TRY_AGAIN, Files, not_now, sync_directory
 from tarry.log.frame import LogKind
 from tarry.log.segment import SegmentReader, SegmentWriter, list_segments, segment_path
-from tarry.queue.entries import SCHEMA, Entry, from_batch, serialized_one, to_batch
+from tarry.queue.entries import SCHEMA, JournalEntry, from_batch, serialized_one, to_batch
 from tarry.queue.journal_recovery import SNAPSHOT_BEGINS, SNAPSHOT_ENDS, recover_journal
 
 ENTRIES_MAX = 1 << 18
@@ -27,7 +27,7 @@ _UNLIMITED = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class _Item:
-    entries: list[Entry]
+    entries: list[JournalEntry]
     ticket: int
     on_result: Callable[[TarryError | None], None] | None
 
@@ -57,7 +57,7 @@ class Journal:
         *,
         segment_bytes_max: int,
         sync_ready: Callable[[int | None], None],
-        snapshot: Callable[[], Iterable[Entry]],
+        snapshot: Callable[[], Iterable[JournalEntry]],
         on_fatal: Callable[[BaseException], None],
         threaded: bool,
         durable: tuple[int, int] = (0, 0),
@@ -89,7 +89,7 @@ class Journal:
         self._sync_ready = sync_ready
         self._snapshot = snapshot
         self._on_fatal = on_fatal
-        self._owed: list[Entry] = []
+        self._owed: list[JournalEntry] = []
         self._owes_snapshot = self._failed = False
         self._count_lock = threading.Lock()
         self._waiting = 0
@@ -102,7 +102,7 @@ class Journal:
             placement=placement,
         )
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[JournalEntry]:
         """What was there when it was opened, oldest first; a later one wins. To be read before anything is written.
 
         Raises:
@@ -132,7 +132,7 @@ class Journal:
             )
 
     def write(
-        self, entries: list[Entry], ticket: int, on_result: Callable[[TarryError | None], None] | None = None
+        self, entries: list[JournalEntry], ticket: int, on_result: Callable[[TarryError | None], None] | None = None
     ) -> None:
         """Make entries durable. ``ticket``: what of the ready log they refer to. ``on_result`` is called from the
         journal's thread.
@@ -179,7 +179,7 @@ class Journal:
             self._roll()
         return None
 
-    def _owe(self, entries: list[Entry]) -> None:
+    def _owe(self, entries: list[JournalEntry]) -> None:
         # Consumers go on; what they acknowledged is owed to the disk, and would be delivered again after a crash.
         if self._owes_snapshot or len(self._owed) + len(entries) > ENTRIES_MAX:
             # Each entry says what its group knew before it was written here, so a snapshot has them all.
@@ -190,7 +190,7 @@ class Journal:
     def _not_durable(self, failure: OSError) -> TarryError:
         return not_now(failure, self._directory, "the acknowledgement is not durable yet")
 
-    def _append(self, entries: list[Entry], kind: int = 0) -> None:
+    def _append(self, entries: list[JournalEntry], kind: int = 0) -> None:
         rows = serialized_one(entries[0]) if len(entries) == 1 else to_batch(entries)
         durable = self._writer.durable
         self._writer.append(frame.encode(rows, base=0, kind=kind, durable_to=durable))

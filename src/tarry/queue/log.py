@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 
 from tarry.base.errors import CorruptError
-from tarry.base.message import accepted_ms
 from tarry.base.types import Int64s
 from tarry.log.files import Files
+from tarry.message.schema import accepted_ms
 from tarry.queue.frame_table import FrameEntry
 from tarry.queue.reader import FramesReader
 from tarry.queue.recovery import recover_segments

@@ -10,10 +10,10 @@ import pyarrow as pa
 
 from tarry.base.errors import CorruptError
 from tarry.base.lru_cache import LruCache
-from tarry.base.message import SCHEMA
 from tarry.base.types import Int64s
 from tarry.log import frame
 from tarry.log.segment import SegmentReader, segment_path
+from tarry.message.schema import SCHEMA
 from tarry.queue.frame_table import FrameEntry, frames_of_topic, load_frames
 from tarry.queue.writer import SegmentsWriter
 

@@ -21,7 +21,7 @@ READ_ROWS = 8192
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ReadyPlace:
     """A message that has fallen due: its topic's queue, its place in it, and the message (a batch of one row)."""
 
     topic: Topic
@@ -36,7 +36,7 @@ def find(
     topic: str | None = None,
     due_ms: int | None = None,
     deadline_s: float,
-) -> tuple[list[Place], bool]:
+) -> tuple[list[ReadyPlace], bool]:
     """The messages that ``wanted`` picks (from a batch, a mask of its rows), and whether everything was looked at that
     may have one.
 
@@ -44,13 +44,13 @@ def find(
         topic, due_ms: only of this topic, only what was due then.
         deadline_s: by ``time.monotonic()``, how long to look.
     """
-    places: list[Place] = []
+    places: list[ReadyPlace] = []
     for queue, first, end in _spans(log, topic, due_ms):
         for base, batch in queue.read_range(first, end, READ_ROWS):
             mask = wanted(batch)
             if due_ms is not None:
                 mask = mask & (batch.column("due_ms").to_numpy() == due_ms)
-            places += [Place(queue, base + row, batch.slice(row, 1)) for row in np.flatnonzero(mask).tolist()]
+            places += [ReadyPlace(queue, base + row, batch.slice(row, 1)) for row in np.flatnonzero(mask).tolist()]
             if time.monotonic() >= deadline_s:
                 return places, False
     return places, True

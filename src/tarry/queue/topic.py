@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from tarry.base.message import concat
 from tarry.base.types import Int64s
+from tarry.message.schema import concat
 
 READ_BYTES = 16 << 20
 """About the most that one read gives."""

@@ -9,12 +9,12 @@ from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from tarry.base.message import concat
 from tarry.base.types import extremes
 from tarry.log import frame
 from tarry.log.files import Buffer, Files
 from tarry.log.frame import LogKind
 from tarry.log.segment import SegmentWriter
+from tarry.message.schema import concat
 from tarry.queue.frame_table import FrameEntry, due_max_ms, store_frames
 from tarry.queue.topic import Tail, TailCache, Topic
 

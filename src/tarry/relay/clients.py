@@ -131,7 +131,7 @@ def producer(settings: RelaySettings, transactional_id: str | None, on_error: Ca
         return Producer(config | given)
 
 
-class Admin:
+class KafkaAdmin:
     """Asks about the cluster's topics and offsets, and creates the relay's own topics."""
 
     def __init__(self, settings: RelaySettings) -> None:

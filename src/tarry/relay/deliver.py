@@ -24,7 +24,7 @@ from tarry.relay.files import File, Reached
 from tarry.relay.markers import Marker
 from tarry.relay.positions import OFFSET_BITS
 from tarry.relay.schedule import ShardResult
-from tarry.relay.sending import ReadyRecords, Sender, retry_while_refused
+from tarry.relay.sending import ReadyRecords, RecordSender, retry_while_refused
 from tarry.relay.settings import RelaySettings
 from tarry.relay.writer import KafkaWriter, KafkaWriters
 from tarry.store import FileColumns, Snapshot, StaleCommitError, read_window
@@ -92,11 +92,11 @@ class DeliverWork:
         return retry_while_refused(
             writers,
             plan.shard,
-            lambda writer, refused: self._deliver(plan, writer, Sender(self._settings, writer, refused), ahead),
+            lambda writer, refused: self._deliver(plan, writer, RecordSender(self._settings, writer, refused), ahead),
         )
 
     def _deliver(
-        self, plan: DeliverPlan, writer: KafkaWriter, sender: Sender, ahead: ReadAheadRows | None
+        self, plan: DeliverPlan, writer: KafkaWriter, sender: RecordSender, ahead: ReadAheadRows | None
     ) -> ShardResult:
         done, at = ShardResult(plan.shard), (self._settings.marker_topic, plan.shard)
         marker = reached(writer.markers([at])[at])

@@ -31,7 +31,7 @@ from tarry.base.types import Int64s
 from tarry.relay.positions import number_of, shard_of
 from tarry.store.layout import CANCELLED
 from tarry.store.locallog import sync_entries
-from tarry.store.parquet import Group, groups, read_group
+from tarry.store.parquet import RowGroup, groups, read_group
 from tarry.store.place import Place
 
 DUE_BYTES_MAX = 32 << 20
@@ -208,7 +208,7 @@ class _DueTimes:
 
     def __init__(self, place: Place) -> None:
         self._place = place
-        self._groups: dict[str, list[Group]] = {}
+        self._groups: dict[str, list[RowGroup]] = {}
         self._due: LruCache[tuple[str, int], Int64s] = LruCache(DUE_BYTES_MAX, lambda due: due.nbytes)
 
     def count(self, file: File, after: int, until: int) -> int:
@@ -222,7 +222,7 @@ class _DueTimes:
     def forget(self, path: str) -> None:
         self._groups.pop(path, None)
 
-    def _in_group(self, path: str, group: Group, after: int, until: int) -> int:
+    def _in_group(self, path: str, group: RowGroup, after: int, until: int) -> int:
         if group.due_min_ms > until or group.due_max_ms <= after:
             return 0
         if after < group.due_min_ms and group.due_max_ms <= until:

@@ -36,7 +36,7 @@ _DIGITS_MAX = 18
 Header = tuple[str, bytes | None]
 
 
-class Action(IntEnum):
+class RecordAction(IntEnum):
     """What becomes of a record."""
 
     PASS = 0
@@ -62,7 +62,7 @@ class Decision(NamedTuple):
     producer's own.
     """
 
-    action: Action
+    action: RecordAction
     headers: Sequence[Header] = ()
     target: str = ""
     due_ms: int = 0
@@ -98,24 +98,24 @@ def decide(
             return _cancel(headers, orders, own, key, tombstone)
     born_ms = now_ms if timestamp_ms is None else timestamp_ms
     if not orders and rule.delay_ms is None:
-        return Decision(Action.PASS, own, rule.target, born_ms)
+        return Decision(RecordAction.PASS, own, rule.target, born_ms)
     try:
         target = _target(orders, rule)
         due_ms = _due_ms(orders, rule, born_ms)
         if due_ms is None:
-            return Decision(Action.PASS, own, target, born_ms)
+            return Decision(RecordAction.PASS, own, target, born_ms)
         if due_ms < DUE_MS_MIN <= now_ms:
             raise InvalidArgumentError(f"due is {due_ms}, before 2000; allowed: later (seconds for milliseconds?)")
         if due_ms - born_ms > delay_ms_max:
             raise InvalidArgumentError(f"due {format_ms(due_ms)} is beyond the longest delay of {delay_ms_max} ms")
     except InvalidArgumentError as error:
         return _dead(headers or (), str(error))
-    return Decision(Action.AT, own, target, due_ms)
+    return Decision(RecordAction.AT, own, target, due_ms)
 
 
 def _dead(headers: Sequence[Header], reason: str) -> Decision:
     # All of its headers, so that the dead letter shows what was wrong.
-    return Decision(Action.DEAD, headers, reason=reason)
+    return Decision(RecordAction.DEAD, headers, reason=reason)
 
 
 def _cancel(
@@ -132,7 +132,7 @@ def _cancel(
     named = orders[CANCEL] or key
     if named is None:
         return _dead(headers, f"{CANCEL!r} names no key, and the record has none; allowed: one of them")
-    return Decision(Action.CANCEL, own, key=named)
+    return Decision(RecordAction.CANCEL, own, key=named)
 
 
 def _target(orders: dict[str, bytes | None], rule: TopicRule) -> str:

@@ -20,16 +20,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tarry.base.errors import InvalidArgumentError, TarryError, UnavailableError
 from tarry.relay import upkeep
-from tarry.relay.clients import Admin, FencedError
+from tarry.relay.clients import FencedError, KafkaAdmin
 from tarry.relay.files import Reached
 from tarry.relay.long_tasks import HEALTHY_S, PAUSE_S_MAX, PAUSE_S_MIN, RIVALS_MAX, Launch, LongTasks, in_spark
 from tarry.relay.prepare import prepare
 from tarry.relay.queries import ScheduleBatches
-from tarry.relay.rules import Rules
+from tarry.relay.rules import TopicRules
 from tarry.relay.settings import RelaySettings, RunOptions
 from tarry.relay.status import RelayStatus
 from tarry.relay.table import RelayStore
-from tarry.relay.tasks import Query
+from tarry.relay.tasks import TaskQuery
 from tarry.spark.runtime.conf import user_conf
 from tarry.spark.runtime.failures import one_line
 from tarry.spark.runtime.session import build_session
@@ -62,7 +62,7 @@ class Relay:
         self.settings = replace(settings, store=Place.of(settings.store).uri)
         self.running = replace(running, checkpoint=running.checkpoint.absolute())
         self.status = status or RelayStatus(settings.name)
-        Rules(settings)  # refuses patterns that are none
+        TopicRules(settings)  # refuses patterns that are none
         self._conf = user_conf(running.spark_conf, running.spark_conf_file)
 
     def run(self, stop: threading.Event, on_status: Callable[[dict[str, Any]], None]) -> None:
@@ -112,9 +112,9 @@ class Relay:
         query: _QueryRunner | None = None
         try:
             # What falls due now comes first: all that starts beside it would take the processor from it.
-            tasks.start(Query.DELIVER)
-            tasks.wait(Query.DELIVER, DELIVER_FIRST_S)
-            tasks.start(Query.SCHEDULE)
+            tasks.start(TaskQuery.DELIVER)
+            tasks.wait(TaskQuery.DELIVER, DELIVER_FIRST_S)
+            tasks.start(TaskQuery.SCHEDULE)
             query = _QueryRunner(self, spark, batches)
             with upkeep.beside(spark, store, self.running.compact_interval_ms):
                 while not stop.wait(LOOK_S):
@@ -155,9 +155,9 @@ class Relay:
             spark.readStream.format(ScheduleSource.name())
             .option("settings", self.settings.to_json())
             .load()
-            .writeStream.queryName(f"{self.settings.name}-{Query.SCHEDULE}")
+            .writeStream.queryName(f"{self.settings.name}-{TaskQuery.SCHEDULE}")
             .foreachBatch(on_batch)
-            .option("checkpointLocation", (self.running.checkpoint / Query.SCHEDULE).as_uri())
+            .option("checkpointLocation", (self.running.checkpoint / TaskQuery.SCHEDULE).as_uri())
             .trigger(processingTime=f"{self.running.schedule_interval_ms} milliseconds")
             .start()
         )
@@ -203,7 +203,7 @@ class Relay:
         return None
 
     def _watch(self, stop: threading.Event, on_status: Callable[[dict[str, Any]], None], store: RelayStore) -> None:
-        admin, rules = Admin(self.settings), Rules(self.settings)
+        admin, rules = KafkaAdmin(self.settings), TopicRules(self.settings)
         while not stop.wait(self.running.status_interval_ms / 1000):
             try:
                 topics = admin.partitions()
@@ -239,7 +239,7 @@ class _QueryRunner:
         self._rivals = 0
         self._begun = time.monotonic()
         self._query: StreamingQuery | None = relay.start(spark, self._on_batch)
-        relay.status.on_query(Query.SCHEDULE, state="running")
+        relay.status.on_query(TaskQuery.SCHEDULE, state="running")
 
     def _on_batch(self, plans: DataFrame, batch_id: int) -> None:
         try:
@@ -276,7 +276,7 @@ class _QueryRunner:
         if isinstance(error, InvalidArgumentError) or self._rivals >= RIVALS_MAX:
             raise error or TarryError(text)
         log.warning("the schedule query has failed (%s); again in %g s", text, self._pause_s)
-        self._relay.status.on_restart(Query.SCHEDULE, text)
+        self._relay.status.on_restart(TaskQuery.SCHEDULE, text)
         self._query = None
         self._begun = time.monotonic() + self._pause_s
         self._pause_s = min(2 * self._pause_s, PAUSE_S_MAX)

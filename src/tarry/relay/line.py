@@ -37,7 +37,7 @@ class Address:
     key: bytes
 
 
-class Line:
+class Channel:
     """One side of a connection. One thread sends and another may receive."""
 
     def __init__(self, connection: Any) -> None:
@@ -47,7 +47,7 @@ class Line:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     @classmethod
-    def connect(cls, address: Address, hello: Any) -> Line:
+    def connect(cls, address: Address, hello: Any) -> Channel:
         """From a task to its driver; ``hello`` says who it is.
 
         Raises:
@@ -114,7 +114,7 @@ class Lines:
     its own.
     """
 
-    def __init__(self, host: str, bind: str, on_line: Callable[[Line, Any], None]) -> None:
+    def __init__(self, host: str, bind: str, on_line: Callable[[Channel, Any], None]) -> None:
         self._key = secrets.token_bytes(32)
         self._on_line = on_line
         self._closed = False
@@ -148,7 +148,7 @@ class Lines:
             _wait_at_most(connection, GREETING_S)  # or a stranger who says nothing would have a thread for ever
             deliver_challenge(connection, self._key)
             answer_challenge(connection, self._key)
-            line = Line(connection)
+            line = Channel(connection)
             hello = line.receive()
             _wait_at_most(connection, 0)
             self._on_line(line, hello)

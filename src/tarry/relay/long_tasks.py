@@ -17,12 +17,12 @@ from tarry.base.clock import SystemClock
 from tarry.base.errors import InvalidArgumentError, TarryError, UnavailableError
 from tarry.relay.clients import FencedError
 from tarry.relay.files import Reached
-from tarry.relay.line import Line, Lines
+from tarry.relay.line import Channel, Lines
 from tarry.relay.schedule import SchedulePlan, ShardResult
 from tarry.relay.settings import RelaySettings, RunOptions
 from tarry.relay.status import RelayStatus
 from tarry.relay.table import RelayStore
-from tarry.relay.tasks import Failure, Hello, Progress, Query, ShardTask, StopOrder
+from tarry.relay.tasks import Failure, Hello, ShardProgress, ShardTask, StopOrder, TaskQuery
 from tarry.spark.runtime.failures import one_line
 from tarry.store import StaleCommitError
 
@@ -66,14 +66,14 @@ class LongTasks:
         self._lines = Lines(*address, self._on_line)
         self._kept: dict[Hello, _Kept] = {}
 
-    def start(self, query: Query) -> None:
+    def start(self, query: TaskQuery) -> None:
         """Begin to keep the tasks of a query running."""
         for shard in range(self._settings.shards):
             self._kept[Hello(query, shard)] = _Kept(self._task(query, shard), self._launch, self._status)
         for kept in self._of(query):
             kept.start()
 
-    def wait(self, query: Query, timeout_s: float) -> None:
+    def wait(self, query: TaskQuery, timeout_s: float) -> None:
         """Wait until all tasks of a query work, or one of them has failed."""
         end = time.monotonic() + timeout_s
         for kept in self._of(query):
@@ -98,7 +98,7 @@ class LongTasks:
 
         def do(plan: SchedulePlan) -> None:
             try:
-                results.append(self._kept[Hello(Query.SCHEDULE, plan.shard)].do(plan))
+                results.append(self._kept[Hello(TaskQuery.SCHEDULE, plan.shard)].do(plan))
             except Exception as error:  # noqa: BLE001 - it is raised when nobody works on the batch any more
                 errors.append(error)
 
@@ -117,7 +117,7 @@ class LongTasks:
         """End all tasks. The delivering ones come to one place; nothing is to be committed to the store any more."""
         settle_ms = SystemClock().now_ms() + SETTLE_MS
         for kept in self._kept.values():
-            kept.stop(StopOrder(settle_ms) if kept.task.query == Query.DELIVER else None)
+            kept.stop(StopOrder(settle_ms) if kept.task.query == TaskQuery.DELIVER else None)
         end = time.monotonic() + TASK_S
         for kept in self._kept.values():
             if not kept.join(end - time.monotonic()):
@@ -126,10 +126,10 @@ class LongTasks:
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
-    def _of(self, query: Query) -> list[_Kept]:
+    def _of(self, query: TaskQuery) -> list[_Kept]:
         return [kept for kept in self._kept.values() if kept.task.query == query]
 
-    def _task(self, query: Query, shard: int) -> ShardTask:
+    def _task(self, query: TaskQuery, shard: int) -> ShardTask:
         running = self._running
         return ShardTask(
             settings=self._settings,
@@ -142,9 +142,9 @@ class LongTasks:
             interval_ms=running.deliver_interval_ms,
         )
 
-    def _on_line(self, line: Line, hello: Hello) -> None:
+    def _on_line(self, line: Channel, hello: Hello) -> None:
         kept = self._kept[hello]
-        if hello.query == Query.SCHEDULE:
+        if hello.query == TaskQuery.SCHEDULE:
             line.receive()  # it has its transactional id
             kept.on_line(line)
             kept.begun.set()
@@ -152,13 +152,13 @@ class LongTasks:
         kept.on_line(line)
         while True:
             try:
-                progress: Progress = line.receive()
+                progress: ShardProgress = line.receive()
             except UnavailableError:
                 return  # the task has ended, and its job says why
             self._on_progress(hello.shard, progress)
             kept.begun.set()
 
-    def _on_progress(self, shard: int, progress: Progress) -> None:
+    def _on_progress(self, shard: int, progress: ShardProgress) -> None:
         with self._lock:
             self._places[shard] = progress.committed
             places = [self._places.get(n, Reached(0, 0)) for n in range(self._settings.shards)]
@@ -168,9 +168,9 @@ class LongTasks:
                 self._status.on_moment("delivers_ms")
         if progress.results:
             batch = {"shard": shard, "end": {"t": progress.committed.t, "v": progress.committed.v}}
-            self._status.on_batch(Query.DELIVER, batch, list(progress.results))
+            self._status.on_batch(TaskQuery.DELIVER, batch, list(progress.results))
         else:
-            self._status.on_query(Query.DELIVER, state="running", error=None)
+            self._status.on_query(TaskQuery.DELIVER, state="running", error=None)
 
 
 class _Kept:
@@ -182,7 +182,7 @@ class _Kept:
         """It works, or has failed once."""
         self.fatal: Exception | None = None
         self._launch, self._status = launch, status
-        self._line: Line | None = None
+        self._line: Channel | None = None
         self._has_line = threading.Condition()
         self._order: StopOrder | None = None
         self._stopped = threading.Event()
@@ -192,7 +192,7 @@ class _Kept:
         """Begin."""
         self._thread.start()
 
-    def on_line(self, line: Line) -> None:
+    def on_line(self, line: Channel) -> None:
         """The task has connected: the next one, or another attempt, which Spark began elsewhere."""
         with self._has_line:
             former, self._line = self._line, line
@@ -246,7 +246,7 @@ class _Kept:
             except UnavailableError as error:
                 log.debug("it has ended already: %s", error)
 
-    def _await_line(self) -> Line:
+    def _await_line(self) -> Channel:
         with self._has_line:
             if not self._has_line.wait_for(lambda: self._line is not None, TASK_S) or self._line is None:
                 raise UnavailableError(
@@ -255,7 +255,7 @@ class _Kept:
                 )
             return self._line
 
-    def _forget(self, line: Line) -> None:
+    def _forget(self, line: Channel) -> None:
         with self._has_line:
             if self._line is line:
                 self._line = None

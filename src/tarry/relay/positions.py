@@ -58,7 +58,7 @@ class At:
 
 
 @dataclass(frozen=True, slots=True)
-class Positions:
+class SourcePositions:
     """A place in all source partitions."""
 
     clock_ms: int
@@ -73,7 +73,7 @@ class Positions:
         return {"t": self.clock_ms, "next": self.next_number, "at": dict(topics)}
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Positions:
+    def from_json(cls, data: Mapping[str, Any]) -> SourcePositions:
         """The inverse of :meth:`to_json`."""
         at = {
             (topic, int(partition)): At(*numbers)
@@ -82,7 +82,7 @@ class Positions:
         }
         return cls(data["t"], data["next"], at)
 
-    def with_new(self, begins: Mapping[Partition, int]) -> Positions:
+    def with_new(self, begins: Mapping[Partition, int]) -> SourcePositions:
         """With partitions that are taken up at these offsets, each with a number of its own: also one that is there
         already, when its topic was made anew.
 
@@ -92,9 +92,9 @@ class Positions:
         new = {p: At(self.next_number + i, begins[p]) for i, p in enumerate(sorted(begins))}
         if self.next_number + len(new) > NUMBERS_MAX:
             raise InvalidArgumentError(f"more than {NUMBERS_MAX} source partitions were seen; allowed: as many")
-        return Positions(self.clock_ms, self.next_number + len(new), {**self.at, **new})
+        return SourcePositions(self.clock_ms, self.next_number + len(new), {**self.at, **new})
 
-    def advanced(self, ends: Mapping[Partition, int], rows_max: int, now_ms: int) -> Positions:
+    def advanced(self, ends: Mapping[Partition, int], rows_max: int, now_ms: int) -> SourcePositions:
         """The end of a batch that goes from here towards ``ends``, with at most about ``rows_max`` records; the place
         itself where nothing is new. Where there is more, each partition has its share of the batch.
         """
@@ -105,7 +105,7 @@ class Positions:
         # Rounded up, so that a partition with few is not starved by one with many.
         rows_of = {p: rows if total <= rows_max else -(-rows * rows_max // total) for p, rows in ahead.items()}
         at = {p: At(a.number, a.offset + rows_of.get(p, 0)) for p, a in self.at.items()}
-        return Positions(now_ms, self.next_number, at)
+        return SourcePositions(now_ms, self.next_number, at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ class OffsetRange:
     end: int
 
 
-def ranges(start: Positions, end: Positions, shards: int) -> dict[int, list[OffsetRange]]:
+def ranges(start: SourcePositions, end: SourcePositions, shards: int) -> dict[int, list[OffsetRange]]:
     """What a batch reads, by shard. Of a partition that ``start`` does not have yet, nothing is read in this batch."""
     by_shard: dict[int, list[OffsetRange]] = defaultdict(list)
     for (topic, partition), to in sorted(end.at.items()):
@@ -129,7 +129,7 @@ def ranges(start: Positions, end: Positions, shards: int) -> dict[int, list[Offs
     return dict(by_shard)
 
 
-def changes(start: Positions, end: Positions) -> dict[Partition, tuple[int | None, At]]:
+def changes(start: SourcePositions, end: SourcePositions) -> dict[Partition, tuple[int | None, At]]:
     """Partitions whose place changes: where it was (None: not there), and where it is then."""
     moved = {}
     for partition, to in end.at.items():

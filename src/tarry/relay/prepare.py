@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from tarry.base.errors import CorruptError, InvalidArgumentError
-from tarry.relay.clients import Admin
+from tarry.relay.clients import KafkaAdmin
 from tarry.relay.deliver import marker_of, reached
 from tarry.relay.files import Reached
 from tarry.relay.markers import markers_of
-from tarry.relay.positions import Positions
-from tarry.relay.rules import Rules
+from tarry.relay.positions import SourcePositions
+from tarry.relay.rules import TopicRules
 from tarry.relay.settings import RelaySettings
 from tarry.relay.table import RelayStore
 from tarry.relay.writer import KafkaWriters
@@ -38,8 +38,8 @@ def prepare(settings: RelaySettings, store: RelayStore, checkpoint: Path) -> dic
         InvalidArgumentError: the settings do not fit what was done with others before. CorruptError: the markers are of
         another store. UnavailableError: Kafka is away.
     """
-    admin = Admin(settings)
-    Rules(settings).check(admin.partitions())
+    admin = KafkaAdmin(settings)
+    TopicRules(settings).check(admin.partitions())
     admin.ensure_topic(settings.marker_topic, settings.shards)
     admin.ensure_topic(settings.dead_topic, 1, {"max.message.bytes": DEAD_BYTES_MAX})
     take_over(settings)
@@ -68,12 +68,12 @@ def _take_over(settings: RelaySettings, group: str, shard: int) -> None:
     writers.close()
 
 
-def check_rules(settings: RelaySettings, admin: Admin, store: RelayStore) -> None:
+def check_rules(settings: RelaySettings, admin: KafkaAdmin, store: RelayStore) -> None:
     """Refuse settings that differ from those by which records of an unfinished batch were sent on: the two would divide
     the batch in different ways.
     """
     topics = admin.partitions()
-    sources = [(t, p) for t in Rules(settings).sources(topics) for p in topics[t]]
+    sources = [(t, p) for t in TopicRules(settings).sources(topics) for p in topics[t]]
     _, positions = store.positions_of(sources)
     for partition, marker in markers_of(settings, settings.schedule_group, sources).items():
         at = positions.get(partition)
@@ -96,7 +96,7 @@ def delivered(settings: RelaySettings) -> dict[int, Reached]:
         InvalidArgumentError: there were more or fewer, and they are not all at one place.
     """
     topic = settings.marker_topic
-    count = len(Admin(settings).partitions().get(topic, []))
+    count = len(KafkaAdmin(settings).partitions().get(topic, []))
     markers = markers_of(settings, settings.deliver_group, [(topic, shard) for shard in range(count)])
     marked = {shard: marker for (_, shard), marker in markers.items() if marker.offset is not None}
     if not marked:
@@ -140,9 +140,9 @@ def check_places(settings: RelaySettings, places: Mapping[int, Reached], version
 
 def fits_store(end: Mapping[str, Any], start: Mapping[str, Any] | None, store: RelayStore) -> bool:
     """Whether the store is where the last batch of the schedule query ends, or begins."""
-    until = Positions.from_json(end)
+    until = SourcePositions.from_json(end)
     _, at = store.positions_of(until.at)
-    return at == dict(until.at) or (start is not None and at == dict(Positions.from_json(start).at))
+    return at == dict(until.at) or (start is not None and at == dict(SourcePositions.from_json(start).at))
 
 
 def discard_unless(directory: Path, fits: Callable[[dict[str, Any], dict[str, Any] | None], bool]) -> None:

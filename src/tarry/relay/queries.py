@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from tarry.base.errors import UnavailableError
 from tarry.relay.long_tasks import LongTasks
-from tarry.relay.positions import Positions, changes, ranges
+from tarry.relay.positions import SourcePositions, changes, ranges
 from tarry.relay.schedule import SchedulePlan
 from tarry.relay.settings import RelaySettings
 from tarry.relay.status import RelayStatus
 from tarry.relay.table import RelayStore
-from tarry.relay.tasks import Query
+from tarry.relay.tasks import TaskQuery
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -37,7 +37,9 @@ class ScheduleBatches:
                 raise UnavailableError("the relay ends")
             for row in batches.collect():
                 self._batch(
-                    Positions.from_json(json.loads(row.start)), Positions.from_json(json.loads(row.end)), batch_id
+                    SourcePositions.from_json(json.loads(row.start)),
+                    SourcePositions.from_json(json.loads(row.end)),
+                    batch_id,
                 )
 
     def end(self) -> bool:
@@ -48,7 +50,7 @@ class ScheduleBatches:
         self._busy.release()
         return True
 
-    def _batch(self, start: Positions, end: Positions, batch_id: int) -> None:
+    def _batch(self, start: SourcePositions, end: SourcePositions, batch_id: int) -> None:
         started = time.monotonic()
         cut_ms, by_shard = end.clock_ms + self._settings.near_ms, ranges(start, end, self._settings.shards)
         results = self._tasks.schedule([SchedulePlan(n, cut_ms, tuple(some)) for n, some in by_shard.items()])
@@ -56,4 +58,4 @@ class ScheduleBatches:
         snapshot = self._store.commit_records(files, changes(start, end), end.next_number)
         seconds = round(time.monotonic() - started, 3)
         batch = {"batch_id": batch_id, "files": len(files), "version": snapshot.version, "seconds": seconds}
-        self._status.on_batch(Query.SCHEDULE, batch, results)
+        self._status.on_batch(TaskQuery.SCHEDULE, batch, results)

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tarry.base.message import PROPERTIES, SCHEMA
+from tarry.message.schema import PROPERTIES, SCHEMA
 from tarry.relay.headers import Header
 
 KEY_CODED = "base64:"
@@ -60,8 +60,8 @@ def headers_of(text: str | None) -> list[Header]:
     return [(n, None if v is None else v.encode("utf-8", "surrogateescape")) for n, v in json.loads(text)]
 
 
-class Rows:
-    """Rows of :data:`tarry.base.message.SCHEMA`, gathered one by one."""
+class RecordRows:
+    """Rows of :data:`tarry.message.schema.SCHEMA`, gathered one by one."""
 
     def __init__(self) -> None:
         self.bytes = 0

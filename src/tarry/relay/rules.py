@@ -57,7 +57,7 @@ class _Delay:
 _KINDS = ("level", "seconds", "duration")
 
 
-class Rules:
+class TopicRules:
     """The rule of each topic, by the settings.
 
     Raises:

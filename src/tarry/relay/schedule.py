@@ -23,13 +23,13 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE
 from tarry.api.jobs import StagedFile
 from tarry.base.clock import SystemClock
 from tarry.base.histogram import Histogram
-from tarry.base.message import Kind
-from tarry.relay.headers import Action, decide
+from tarry.message.schema import Kind
+from tarry.relay.headers import RecordAction, decide
 from tarry.relay.markers import Marker
 from tarry.relay.positions import OffsetRange, Partition, number_of, seq_of
-from tarry.relay.record import Rows, headers_text, key_text
-from tarry.relay.rules import Rules
-from tarry.relay.sending import Sender, record_to_send, retry_while_refused
+from tarry.relay.record import RecordRows, headers_text, key_text
+from tarry.relay.rules import TopicRules
+from tarry.relay.sending import RecordSender, record_to_send, retry_while_refused
 from tarry.relay.settings import RelaySettings
 from tarry.relay.writer import KafkaRecord, KafkaWriter, KafkaWriters
 from tarry.store import stage
@@ -121,11 +121,11 @@ class _Shard:
         self, settings: RelaySettings, root: str, plan: SchedulePlan, writer: KafkaWriter, refused: dict[str, str]
     ) -> None:
         self._settings, self._root, self._plan, self._writer = settings, root, plan, writer
-        self._sender = Sender(settings, writer, refused)
-        self._rules = Rules(settings)
+        self._sender = RecordSender(settings, writer, refused)
+        self._rules = TopicRules(settings)
         self._clock = SystemClock()
         self._done = ShardResult(plan.shard)
-        self._rows = Rows()
+        self._rows = RecordRows()
         self._now: list[tuple[int, int, KafkaRecord]] = []
         self._near: list[tuple[int, int, KafkaRecord, bytes | None]] = []
         self._cancelled: dict[tuple[int, bytes | None], int] = {}
@@ -147,7 +147,7 @@ class _Shard:
         """Decide for each record; what is to be stored, which most are, goes there from here."""
         rule, cuts, add = self._rules.of(whole.topic), self._cuts[whole.topic, whole.partition], self._rows.add
         only_cut, delay_ms_max = cuts.only, self._settings.delay_ms_max
-        place, number, actions = f"{whole.topic}/{whole.partition}/", whole.number, [0] * len(Action)
+        place, number, actions = f"{whole.topic}/{whole.partition}/", whole.number, [0] * len(RecordAction)
         for message in messages:
             offset, key, value = message.offset(), message.key(), message.value()
             kind, stamp = message.timestamp()
@@ -157,16 +157,16 @@ class _Shard:
             action, own, target, due_ms, _, _ = decision
             actions[action] += 1
             source, seq = f"{place}{offset}", seq_of(number, offset)
-            if action is Action.AT and due_ms > cut_ms:
+            if action is RecordAction.AT and due_ms > cut_ms:
                 born_ms = -1 if timestamp_ms is None else timestamp_ms
                 add(seq, target, due_ms, source, key_text(key), headers_text(own), value, born_ms, Kind.MESSAGE)
-            elif action is Action.CANCEL:
+            elif action is RecordAction.CANCEL:
                 self._cancel(seq, whole.topic, source, decision.key, timestamp_ms, cut_ms)
             elif offset >= cuts.done_to:
                 record = record_to_send(self._settings, source, key, value, timestamp_ms, decision)
-                self._send_on(seq, due_ms if action is Action.AT else None, record, key)
+                self._send_on(seq, due_ms if action is RecordAction.AT else None, record, key)
         self._done.counts["read"] += len(messages)
-        self._done.counts.update({_COUNTED[action]: n for action, n in zip(Action, actions, strict=True) if n})
+        self._done.counts.update({_COUNTED[action]: n for action, n in zip(RecordAction, actions, strict=True) if n})
 
     def _send_on(self, seq: int, due_ms: int | None, record: KafkaRecord, key: bytes | None) -> None:
         if due_ms is not None and due_ms > self._clock.now_ms():
@@ -197,7 +197,7 @@ class _Shard:
             staged = stage(self._rows.table(), self._root, prefix, self._plan.cut_ms, shard=self._settings.store_shard)
             self._done.files.extend(staged)
             self._done.counts["stored"] += len(self._rows)
-            self._rows = Rows()
+            self._rows = RecordRows()
         if self._now:
             # By due time, then by seq; what has no delay, first.
             self._now.sort(key=lambda entry: entry[:2])
@@ -237,4 +237,9 @@ class _Shard:
         self._done.lateness_ms.record(self._clock.now_ms() - np.array(self._dues, np.int64))
 
 
-_COUNTED = {Action.PASS: "passed", Action.AT: "scheduled", Action.CANCEL: "cancels", Action.DEAD: "dead"}
+_COUNTED = {
+    RecordAction.PASS: "passed",
+    RecordAction.AT: "scheduled",
+    RecordAction.CANCEL: "cancels",
+    RecordAction.DEAD: "dead",
+}

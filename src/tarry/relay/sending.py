@@ -14,7 +14,7 @@ import pyarrow as pa
 from tarry.base.errors import TarryError
 from tarry.base.types import Int64s
 from tarry.relay import headers as names
-from tarry.relay.headers import Action, Decision, Header
+from tarry.relay.headers import Decision, Header, RecordAction
 from tarry.relay.positions import OFFSET_BITS, OFFSET_MAX
 from tarry.relay.record import headers_column, headers_of, key_bytes
 from tarry.relay.settings import RelaySettings
@@ -36,11 +36,11 @@ def record_to_send(
     """A record for its target, or as a dead letter: the producer's key, value and headers, and headers that say where
     it comes from. ``source`` is ``topic/partition/offset``.
     """
-    due_ms = decision.due_ms if decision.action == Action.AT else None
+    due_ms = decision.due_ms if decision.action == RecordAction.AT else None
     headers = _with_source(decision.headers, source, timestamp_ms, due_ms)
     stamp = _STAMPS[settings.timestamp](timestamp_ms, due_ms)
     record = KafkaRecord(source, decision.target, key, value, headers, stamp)
-    return dead_letter(settings, record, decision.reason) if decision.action == Action.DEAD else record
+    return dead_letter(settings, record, decision.reason) if decision.action == RecordAction.DEAD else record
 
 
 _STAMPS: dict[str, Callable[[int | None, int | None], int | None]] = {
@@ -145,7 +145,7 @@ def retry_while_refused(writers: KafkaWriters, shard: int, work: Callable[[Kafka
         raise
 
 
-class Sender:
+class RecordSender:
     """Writes records; what Kafka will never accept goes to the dead letters instead.
 
     One record that is refused spoils its transaction. So :meth:`settle` raises then, the shard begins again from its

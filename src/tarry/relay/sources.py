@@ -19,9 +19,9 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 
 from tarry.base.clock import SystemClock
 from tarry.base.errors import UnavailableError
-from tarry.relay.clients import Admin
-from tarry.relay.positions import Partition, Positions
-from tarry.relay.rules import Rules
+from tarry.relay.clients import KafkaAdmin
+from tarry.relay.positions import Partition, SourcePositions
+from tarry.relay.rules import TopicRules
 from tarry.relay.settings import RelaySettings
 from tarry.relay.table import RelayStore
 
@@ -61,13 +61,13 @@ class ScheduleSource(DataSource):  # type: ignore[misc]
 
 
 class ScheduleReader(DataSourceStreamReader):  # type: ignore[misc]
-    """Offsets are :class:`Positions` as JSON."""
+    """Offsets are :class:`SourcePositions` as JSON."""
 
     def __init__(self, settings: RelaySettings) -> None:
         self._settings = settings
-        self._rules = Rules(settings)
+        self._rules = TopicRules(settings)
         self._clock = SystemClock()
-        self._client: Admin | None = None
+        self._client: KafkaAdmin | None = None
         self._partitions: list[Partition] = []
         self._refresh_at = 0.0
 
@@ -75,10 +75,10 @@ class ScheduleReader(DataSourceStreamReader):  # type: ignore[misc]
         # The store's places, not Kafka's beginning: so a checkpoint that is lost is no loss.
         store = self._store()
         next_number, at = store.positions_of(self._sources())
-        return Positions(self._clock.now_ms(), next_number, at).to_json()
+        return SourcePositions(self._clock.now_ms(), next_number, at).to_json()
 
     def latestOffset(self, start: dict[str, Any], *_: Any) -> dict[str, Any]:  # noqa: N802
-        begin = Positions.from_json(start)
+        begin = SourcePositions.from_json(start)
         try:
             end = self._end(begin)
         except UnavailableError as error:
@@ -94,7 +94,7 @@ class ScheduleReader(DataSourceStreamReader):  # type: ignore[misc]
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
-    def _end(self, begin: Positions) -> Positions:
+    def _end(self, begin: SourcePositions) -> SourcePositions:
         sources = self._sources()
         if not sources:
             return begin
@@ -109,7 +109,7 @@ class ScheduleReader(DataSourceStreamReader):  # type: ignore[misc]
         ends = {p: latest[p] for p in sources if p in begin.at and p not in again}
         return end.advanced(ends, self._settings.batch_rows_max, self._clock.now_ms())
 
-    def _begins(self, new: list[Partition], begin: Positions) -> dict[Partition, int]:
+    def _begins(self, new: list[Partition], begin: SourcePositions) -> dict[Partition, int]:
         # What was there when the relay was first started is read as the setting says; what appears later, from its
         # first record on.
         first = begin.next_number == 0
@@ -122,9 +122,9 @@ class ScheduleReader(DataSourceStreamReader):  # type: ignore[misc]
             self._refresh_at = time.monotonic() + REFRESH_S
         return self._partitions
 
-    def _admin(self) -> Admin:
+    def _admin(self) -> KafkaAdmin:
         if self._client is None:
-            self._client = Admin(self._settings)
+            self._client = KafkaAdmin(self._settings)
         return self._client
 
     def _store(self) -> RelayStore:

@@ -17,7 +17,7 @@ from tarry.base.errors import TarryError
 from tarry.relay.deliver import DeliverWork, reached
 from tarry.relay.files import Reached
 from tarry.relay.follow import Follower
-from tarry.relay.line import Address, Line
+from tarry.relay.line import Address, Channel
 from tarry.relay.schedule import ScheduleWork, ShardResult
 from tarry.relay.settings import RelaySettings
 from tarry.relay.writer import KafkaWriters
@@ -27,7 +27,7 @@ REPORT_S = 0.25
 LOOK_S = 1.0
 
 
-class Query(StrEnum):
+class TaskQuery(StrEnum):
     """What a task works for."""
 
     SCHEDULE = "schedule"
@@ -38,12 +38,12 @@ class Query(StrEnum):
 class Hello:
     """The first thing that a task says."""
 
-    query: Query
+    query: TaskQuery
     shard: int
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class ShardProgress:
     """How far a shard has delivered, durably, and what it did since it last said so."""
 
     committed: Reached
@@ -67,7 +67,7 @@ class ShardTask:
     settings: RelaySettings
     root: str
     table_id: str
-    query: Query
+    query: TaskQuery
     shard: int
     address: Address
     seconds: float
@@ -77,9 +77,9 @@ class ShardTask:
         """Work until the end; why it ended early, or None."""
         try:
             check_same_table(self.root, self.table_id)
-            line = Line.connect(self.address, Hello(self.query, self.shard))
+            line = Channel.connect(self.address, Hello(self.query, self.shard))
             try:
-                (self._deliver if self.query == Query.DELIVER else self._schedule)(line)
+                (self._deliver if self.query == TaskQuery.DELIVER else self._schedule)(line)
             finally:
                 line.close()
         except (TarryError, OSError) as error:
@@ -87,7 +87,7 @@ class ShardTask:
         else:
             yield None
 
-    def _deliver(self, line: Line) -> None:
+    def _deliver(self, line: Channel) -> None:
         settings, at = self.settings, (self.settings.marker_topic, self.shard)
         writers, work = KafkaWriters(settings, settings.deliver_group), DeliverWork(settings, self.root)
         try:
@@ -102,7 +102,7 @@ class ShardTask:
         finally:
             writers.close()
 
-    def _schedule(self, line: Line) -> None:
+    def _schedule(self, line: Channel) -> None:
         settings = self.settings
         writers, work = KafkaWriters(settings, settings.schedule_group), ScheduleWork(settings, self.root)
         try:
@@ -130,7 +130,7 @@ class ShardTask:
 class _Driver:
     """The driver as the delivering task sees it: it is told what was done, every now and then, and may say to stop."""
 
-    def __init__(self, line: Line, follower: Follower, until: float) -> None:
+    def __init__(self, line: Channel, follower: Follower, until: float) -> None:
         self._line, self._follower, self._until = line, follower, until
         self._result: ShardResult | None = None
         self.order: StopOrder | None = None
@@ -147,7 +147,7 @@ class _Driver:
     def report(self) -> None:
         """Say what was done."""
         self._said, self._reported = self._follower.committed, time.monotonic()
-        self._line.send(Progress(self._said, () if self._result is None else (self._result,)))
+        self._line.send(ShardProgress(self._said, () if self._result is None else (self._result,)))
         self._result = None
 
     def is_set(self) -> bool:

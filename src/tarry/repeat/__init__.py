@@ -2,7 +2,7 @@
 
 A producer writes a :class:`Repeat`: ``Repeat.every("1m", times=5)`` or ``Repeat.cron("0 9 * * MON-FRI",
 "Europe/Berlin")``, or the same as a dict or JSON text. :func:`parse` checks it. The row of an occurrence carries the
-rule and where the series stands (:class:`State`); the broker asks :func:`first_due` when it accepts the message,
+rule and where the series stands (:class:`SeriesState`); the broker asks :func:`first_due` when it accepts the message,
 :func:`following` and :func:`catch_up` when an occurrence is due.
 
 One file, one question:
@@ -22,7 +22,7 @@ zone database counts as constant while a process lives.
 
 from tarry.repeat.rule import CRON_CHARS_MAX, FACTOR_MIN, LEAST_MS, MOST_MS, Missed, Repeat
 from tarry.repeat.series import Step, catch_up, first_due, following
-from tarry.repeat.text import TEXT_CHARS_MAX, State, parse, read_state, series_of, state_json, to_json
+from tarry.repeat.text import TEXT_CHARS_MAX, SeriesState, parse, read_state, series_of, state_json, to_json
 from tarry.repeat.zones import LAST_MS
 
 __all__ = [
@@ -34,7 +34,7 @@ __all__ = [
     "TEXT_CHARS_MAX",
     "Missed",
     "Repeat",
-    "State",
+    "SeriesState",
     "Step",
     "catch_up",
     "first_due",

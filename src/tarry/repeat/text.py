@@ -37,7 +37,7 @@ _ALLOWED = f"a Repeat, a dict or a JSON object with fields of {', '.join(FIELDS)
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class SeriesState:
     """Where a series stands: this row is occurrence ``n``; ``series`` is the ``seq`` of the first, None in itself."""
 
     repeat: Repeat
@@ -70,7 +70,7 @@ def to_json(repeat: Repeat) -> str:
     return _write(_to_fields(repeat))
 
 
-def read_state(text: str) -> State:
+def read_state(text: str) -> SeriesState:
     """What :func:`state_json` has written.
 
     Raises:
@@ -83,9 +83,9 @@ def read_state(text: str) -> State:
     if series is not None and (type(series) is not int or not 0 <= series <= INT64_MAX):
         refuse("series", series, "a seq, or absent")
     try:
-        return State(_cached_fields(**fields), n, series)
+        return SeriesState(_cached_fields(**fields), n, series)
     except TypeError:  # a value that cannot be hashed is none of a rule
-        return State(_from_fields(fields), n, series)
+        return SeriesState(_from_fields(fields), n, series)
 
 
 def series_of(text: str) -> int | None:
@@ -96,7 +96,7 @@ def series_of(text: str) -> int | None:
     return None if series is None else int(series)
 
 
-def state_json(state: State) -> str:
+def state_json(state: SeriesState) -> str:
     """The text of a row's ``repeat`` column."""
     fields = _to_fields(state.repeat)
     if state.n != 1:

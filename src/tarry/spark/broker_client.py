@@ -15,11 +15,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.flight as flight
 
-from tarry.api.admission import Limits
 from tarry.api.jobs import Job, JobState, StagedFile
 from tarry.api.operation import known
 from tarry.base.errors import CorruptError, TarryError, UnavailableError, from_wire
-from tarry.base.message import UNNUMBERED
+from tarry.message.admission import MessageLimits
+from tarry.message.schema import UNNUMBERED
 
 CALL_TIMEOUT_S = 10.0
 BULK_TIMEOUT_S = 60.0
@@ -68,7 +68,7 @@ class BulkAttempt:
     table_id: str
     shard: int
     now_ms: int
-    limits: Limits
+    limits: MessageLimits
     rows: int
     topics: dict[str, int]
 
@@ -199,12 +199,12 @@ class BrokerClient:
         """Begin a new attempt of ``job``. All callers that give the same ``attempt`` get the same one."""
         body = {"job": job} if attempt is None else {"job": job, "attempt": attempt}
         answer = self._broker.answer("bulk-begin", body, BULK_TIMEOUT_S)
-        allowed = {field.name for field in fields(Limits)}
+        allowed = {field.name for field in fields(MessageLimits)}
         limits = {name: value for name, value in answer.get("limits", {}).items() if name in allowed}
         if "levels" in limits:
             limits["levels"] = tuple(limits["levels"])
         names = ("state", "number", "store_uri", "table_id", "shard", "now_ms", "rows", "topics")
-        return BulkAttempt(job=job, limits=Limits(**limits), **{name: answer[name] for name in names})
+        return BulkAttempt(job=job, limits=MessageLimits(**limits), **{name: answer[name] for name in names})
 
     def job(self, job: str) -> Job | None:
         """The last attempt of a job; None where there was none."""
@@ -226,7 +226,7 @@ class BrokerClient:
         self._broker.answer("bulk-abort", {"number": number}, BULK_TIMEOUT_S)
 
     def send(self, number: int, batches: Iterable[pa.RecordBatch]) -> Staged:
-        """Send rows (:data:`tarry.base.message.UNNUMBERED`), which the broker stages."""
+        """Send rows (:data:`tarry.message.schema.UNNUMBERED`), which the broker stages."""
         answer = self._broker.put({"op": "bulk-stage", "number": number}, UNNUMBERED, batches)
         return Staged(tuple(known(StagedFile, file) for file in answer["files"]), dict(answer["topics"]), None)
 

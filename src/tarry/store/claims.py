@@ -13,14 +13,14 @@ from typing import NamedTuple
 
 from tarry.api.jobs import StagedFile
 from tarry.base.errors import CorruptError, InvalidArgumentError, StaleCommitError
-from tarry.store.parquet import Group, groups
+from tarry.store.parquet import RowGroup, groups
 from tarry.store.place import Place
 
 THREADS = 8
 """So many footers are read at once: each is one small read, on object storage one round trip."""
 
 
-class Content(NamedTuple):
+class FileContent(NamedTuple):
     """The rows of a file and their bounds, inclusive; None where it has no rows or its footer does not say."""
 
     rows: int
@@ -32,7 +32,7 @@ class Content(NamedTuple):
     topic_max: str | None
 
     @classmethod
-    def of(cls, groups: Iterable[Group]) -> Content:
+    def of(cls, groups: Iterable[RowGroup]) -> FileContent:
         """Of a file that has these row groups."""
         parts = [group for group in groups if group.rows]
         if not parts:
@@ -49,9 +49,9 @@ class Content(NamedTuple):
         )
 
 
-def differences(claimed: Content, content: Content) -> Iterator[str]:
+def differences(claimed: FileContent, content: FileContent) -> Iterator[str]:
     """Each claim about a file that is not so, with both values."""
-    for name, claim, value in zip(Content._fields, claimed, content, strict=True):
+    for name, claim, value in zip(FileContent._fields, claimed, content, strict=True):
         if claim != value:
             yield f"{name} {claim}, but its footer says {value}"
 
@@ -91,11 +91,11 @@ def check_claims(root: str, files: Sequence[StagedFile]) -> None:
 
 def _check(place: Place, file: StagedFile) -> None:
     try:
-        content = Content.of(groups(place, file.path))
+        content = FileContent.of(groups(place, file.path))
     except (CorruptError, KeyError) as error:
         raise InvalidArgumentError(
             f"staged file {file.path} cannot be committed: {error}; allowed: a whole Parquet file of a store"
         ) from error
-    claimed = Content(*(getattr(file, name) for name in Content._fields))
+    claimed = FileContent(*(getattr(file, name) for name in FileContent._fields))
     if wrong := "; ".join(differences(claimed, content)):
         raise InvalidArgumentError(f"staged file {file.path} is said to have {wrong}; nothing was committed")

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 import numpy as np
 import pyarrow as pa
 
-from tarry.base.message import SCHEMA, cancelled_seqs
+from tarry.message.schema import SCHEMA, cancelled_seqs
 from tarry.store.layout import is_on_calendar
 
 FOR_QUERIES = pa.schema([("due", pa.timestamp("us", "UTC")), ("target_seq", pa.int64())])
@@ -50,7 +50,7 @@ _DUE_MS_MAX = np.iinfo(np.int64).max // _US_PER_MS
 
 
 def stored(rows: pa.RecordBatch, *, cancelled: bool) -> pa.RecordBatch:
-    """Rows of :data:`tarry.base.message.SCHEMA` as a file has them; ``cancelled``: they are cancellations."""
+    """Rows of :data:`tarry.message.schema.SCHEMA` as a file has them; ``cancelled``: they are cancellations."""
     targets = pa.array(cancelled_seqs(rows), pa.int64()) if cancelled else pa.nulls(rows.num_rows, pa.int64())
     return pa.RecordBatch.from_arrays([*rows.columns, _instants(rows.column("due_ms")), targets], schema=STORED)
 

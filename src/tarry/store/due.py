@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tarry.base.types import Int64s, Key, Mask, at_or_after
-from tarry.store.parquet import Group, groups, read_group
+from tarry.store.parquet import RowGroup, groups, read_group
 from tarry.store.place import Place
 from tarry.store.scan import Alive
 from tarry.store.snapshot import Snapshot
@@ -48,7 +48,7 @@ class Firsts:
         self._topics = list(zip(files.topic_min, files.topic_max, strict=True))
         self._after, self._alive = after, alive
         # (lower bound of due_ms, file, row group, its bounds); row group -1 is a file as a whole.
-        self._waiting: list[tuple[int, int, int, Group | None]] = [
+        self._waiting: list[tuple[int, int, int, RowGroup | None]] = [
             (max(int(files.due_min_ms[i]), after[0]), int(i), -1, None)
             for i in np.flatnonzero(files.due_max_ms >= after[0])
         ]

@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from tarry.base.message import SCHEMA
 from tarry.base.types import Int64s
+from tarry.message.schema import SCHEMA
 from tarry.store.parquet import groups, read_group
 from tarry.store.place import Place
 from tarry.store.snapshot import Snapshot

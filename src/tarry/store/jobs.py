@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from tarry.base.bulk import among, first_seq
-from tarry.base.message import count_topics
 from tarry.base.types import Key, at_or_after
+from tarry.message.bulk import among, first_seq
+from tarry.message.schema import count_topics
 from tarry.store.damaged import OnDamage
 from tarry.store.parquet import groups, read_group
 from tarry.store.place import Place

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from tarry.base.arrow_memory import when_memory
 from tarry.base.descriptors import when_free
 from tarry.base.errors import CorruptError
-from tarry.base.message import SCHEMA
+from tarry.message.schema import SCHEMA
 from tarry.store import due_counts
 from tarry.store.due_counts import DueCounts
 from tarry.store.footers import FOOTERS
@@ -31,7 +31,7 @@ _LOWEST, _HIGHEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class RowGroup:
     """A row group and its bounds; None or the widest possible where a foreign writer left them out."""
 
     number: int
@@ -44,7 +44,7 @@ class Group:
     topic_max: str | None
 
 
-def groups(place: Place, relative: str) -> list[Group]:
+def groups(place: Place, relative: str) -> list[RowGroup]:
     """The row groups of a file.
 
     Raises:
@@ -74,7 +74,7 @@ def due_counts_of(place: Place, relative: str) -> DueCounts | None:
     return DueCounts.of_bytes(raw) if raw else None
 
 
-def groups_in(footer: Any) -> list[Group]:
+def groups_in(footer: Any) -> list[RowGroup]:
     """The row groups that a footer (a ``pyarrow.parquet.FileMetaData``) speaks of."""
     at = {footer.schema.column(i).path: i for i in range(footer.num_columns)}
     listed = []
@@ -83,12 +83,12 @@ def groups_in(footer: Any) -> list[Group]:
         due = _bounds(group, at["due_ms"]) or (_LOWEST, _HIGHEST)
         seq = _bounds(group, at["seq"]) or (_LOWEST, _HIGHEST)
         topic = _bounds(group, at["topic"]) or (None, None)
-        listed.append(Group(number, int(group.num_rows), *due, *seq, *topic))
+        listed.append(RowGroup(number, int(group.num_rows), *due, *seq, *topic))
     return listed
 
 
 def read_group(place: Place, relative: str, number: int, columns: Sequence[str] = SCHEMA.names) -> pa.RecordBatch:
-    """The rows of one row group, in the types of :data:`tarry.base.message.SCHEMA`.
+    """The rows of one row group, in the types of :data:`tarry.message.schema.SCHEMA`.
 
     Raises:
         CorruptError: the file is missing, or a page does not match its checksum.

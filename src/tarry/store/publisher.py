@@ -22,8 +22,8 @@ from deltalake.transaction import AddAction, RemoveAction
 from tarry.api.jobs import StagedFile
 from tarry.base.clock import Clock, SystemClock
 from tarry.base.errors import CorruptError, InvalidArgumentError, UnavailableError
-from tarry.base.message import SCHEMA
 from tarry.log.files import not_now, passing_error
+from tarry.message.schema import SCHEMA
 from tarry.store.claims import check_present
 from tarry.store.columns import FOR_QUERIES, PARTITION_COLUMNS, TABLE, instant_text
 from tarry.store.locallog import FILES_KEY, REMOVED_KEY, mend, remove_lone_records, sync_checkpoint, sync_entries

@@ -17,10 +17,10 @@ import numpy as np
 import pyarrow as pa
 
 from tarry.api.jobs import StagedFile
-from tarry.base.bulk import SEQ_MIN, CancelledJobs
 from tarry.base.errors import CorruptError
-from tarry.base.message import cancelled_seqs, messages_only
 from tarry.base.types import Int64s, Key, Mask
+from tarry.message.bulk import SEQ_MIN, CancelledJobs
+from tarry.message.schema import cancelled_seqs, messages_only
 from tarry.store.parquet import groups, read_group
 from tarry.store.place import Place
 from tarry.store.run import FILE_BYTES_MAX, RunWriter
@@ -36,7 +36,7 @@ _KEYS = ("due_ms", "seq")
 class Work:
     """``files`` to be replaced by what is left of them. ``against``: for messages the files of cancellations, for
     cancellations those of messages. Where less than ``dead_share_min`` of the rows would be left out, nothing is
-    rewritten. ``cancelled_jobs``: as :meth:`tarry.base.bulk.CancelledJobs.to_wire` tells them. ``reason`` is for
+    rewritten. ``cancelled_jobs``: as :meth:`tarry.message.bulk.CancelledJobs.to_wire` tells them. ``reason`` is for
     people.
     """
 

@@ -23,7 +23,7 @@ _GROUP_BYTES_MIN = 64 << 10
 
 
 class RunWriter:
-    """Takes rows of :data:`tarry.base.message.SCHEMA` in the order of (due_ms, seq); :meth:`finish` gives durable
+    """Takes rows of :data:`tarry.message.schema.SCHEMA` in the order of (due_ms, seq); :meth:`finish` gives durable
     files.
 
     ``cancelled``: they are cancellations, which have a bucket of their own.
@@ -37,7 +37,7 @@ class RunWriter:
         self._bytes_max, self._cancelled = bytes_max, cancelled
         self._group_bytes = min(GROUP_BYTES_MAX, max(_GROUP_BYTES_MIN, bytes_max // 64))
         self._last_due: int | None = None
-        self._file: _File | None = None
+        self._file: _RunFile | None = None
         self._done: list[StagedFile] = []
 
     def add(self, rows: pa.RecordBatch) -> None:
@@ -87,7 +87,7 @@ class RunWriter:
             if self._file is not None and self._file.size + part.nbytes > self._bytes_max:
                 self._close()
             if self._file is None:
-                self._file = _File(self._group_bytes, cancelled=self._cancelled)
+                self._file = _RunFile(self._group_bytes, cancelled=self._cancelled)
             self._file.add(part)
             if (
                 self._file.buckets > 1
@@ -96,7 +96,7 @@ class RunWriter:
             ):
                 self._close()
 
-    def _is_worth_a_file(self, file: _File) -> bool:
+    def _is_worth_a_file(self, file: _RunFile) -> bool:
         # What waits is not compressed yet, and may come to very little.
         return file.written >= self._bytes_max // 64
 
@@ -106,7 +106,7 @@ class RunWriter:
             self._done.append(put(file.finish(), self._place, self._shard, self._prefix, cancelled=self._cancelled))
 
 
-class _File:
+class _RunFile:
     """One Parquet file in memory. Row groups are filled up, whatever the batches are that come in."""
 
     def __init__(self, group_bytes: int, *, cancelled: bool) -> None:

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from tarry.base.criteria import Criteria
-from tarry.base.message import SCHEMA
 from tarry.base.types import Int64s, Key, Mask, Rows, at_or_after, before, count_before
-from tarry.store.parquet import Group, groups, read_group
+from tarry.message.criteria import Criteria
+from tarry.message.schema import SCHEMA
+from tarry.store.parquet import RowGroup, groups, read_group
 from tarry.store.place import Place
 from tarry.store.snapshot import Snapshot
 
@@ -126,7 +126,7 @@ class _Scan:
                     self._waiting, (max(Key(group.due_min_ms, group.seq_min), self._after), file, group.number)
                 )
 
-    def _may_have(self, group: Group) -> bool:
+    def _may_have(self, group: RowGroup) -> bool:
         within = (group.due_max_ms, group.seq_max) >= self._after and (group.due_min_ms, group.seq_min) < self._until
         return within and self._criteria.may_be_in(group.seq_min, group.seq_max, group.topic_min, group.topic_max)
 

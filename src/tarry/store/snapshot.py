@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tarry.base.bulk import first_seq
 from tarry.base.types import Int64s
+from tarry.message.bulk import first_seq
 from tarry.store.layout import CANCELLED
 
 _LOWEST, _HIGHEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max

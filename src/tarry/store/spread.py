@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from tarry.base.bulk import first_seq
-from tarry.base.criteria import Criteria
 from tarry.base.delay import INT64_MAX
 from tarry.base.types import Int64s, Mask
-from tarry.store.parquet import Group, due_counts_of, groups, read_group
+from tarry.message.bulk import first_seq
+from tarry.message.criteria import Criteria
+from tarry.store.parquet import RowGroup, due_counts_of, groups, read_group
 from tarry.store.place import Place
 from tarry.store.scan import Alive
 from tarry.store.snapshot import Snapshot
@@ -49,7 +49,7 @@ class Dead:
 
 
 @dataclass(slots=True)
-class _File:
+class _SpreadFile:
     """A file, and what is left to look at in it: ``open_spans``, numbers of spans of ``span_ms`` that its counts do not
     settle (``span_ms`` 0: it has no counts; None: all of it), with ``open_rows``: (low_ms, high_ms, rows), of which
     ``share`` is wanted, at a guess; ``dead``: which messages of :class:`Dead` it may have.
@@ -139,13 +139,13 @@ class StoreSpread:
 
     # -- a file's counts ---------------------------------------------------------------------------------------------
 
-    def _open(self, i: int) -> _File:
+    def _open(self, i: int) -> _SpreadFile:
         """Count what is certain of a file; what else there is to look at."""
         files, due_min, due_max = self.snapshot.files, *self._bounds(i)
         dead, is_doubtful = self._dead_in(i, due_min, due_max), self._has_cancelled_jobs(i)
         nothing = np.empty(0, np.int64)
         if self._topics_rule_out(files.topic_min[i], files.topic_max[i]):
-            return _File(i, 1, nothing, (nothing, nothing, nothing), 0.0, nothing)
+            return _SpreadFile(i, 1, nothing, (nothing, nothing, nothing), 0.0, nothing)
         is_topic = self.wanted.topic is None or files.topic_min[i] == files.topic_max[i] == self.wanted.topic
         low, high, rows = (np.array([x], np.int64) for x in (due_min, due_max, int(files.rows[i])))
         counts = due_counts_of(self._place, files.path[i]) if time.monotonic() < self.footers_s else None
@@ -164,7 +164,7 @@ class StoreSpread:
         share = 1.0 if is_topic else self.share(files.topic_min[i], files.topic_max[i])
         span_ms = 0 if counts is None else counts.span_ms
         spans = np.unique(low // span_ms) if span_ms else None if len(low) else nothing
-        return _File(i, span_ms, spans, (low, high, rows), share, dead)
+        return _SpreadFile(i, span_ms, spans, (low, high, rows), share, dead)
 
     def _bounds(self, i: int) -> tuple[int, int]:
         return int(self.snapshot.files.due_min_ms[i]), int(self.snapshot.files.due_max_ms[i])
@@ -186,7 +186,7 @@ class StoreSpread:
 
     # -- row groups --------------------------------------------------------------------------------------------------
 
-    def _look(self, file: _File) -> None:
+    def _look(self, file: _SpreadFile) -> None:
         """Look at a file's row groups for what its counts left open."""
         if time.monotonic() >= self.rows_s:
             self.tally.spread(*file.open_rows, file.share)
@@ -195,7 +195,7 @@ class StoreSpread:
         for group in groups(self._place, self.snapshot.files.path[file.number]):
             self._look_at_group(file, group)
 
-    def _look_at_group(self, file: _File, group: Group) -> None:
+    def _look_at_group(self, file: _SpreadFile, group: RowGroup) -> None:
         due, seq = self.dead.due_ms[file.dead], self.dead.seq[file.dead]
         within = (due >= group.due_min_ms) & (due <= group.due_max_ms)
         dead = file.dead[within & (seq >= group.seq_min) & (seq <= group.seq_max)]
@@ -215,20 +215,20 @@ class StoreSpread:
                 self.tally.spread(low, high, rows, self.share(group.topic_min, group.topic_max))
             self.unknown[dead] = True
 
-    def _is_settled(self, file: _File, group: Group) -> bool:
+    def _is_settled(self, file: _SpreadFile, group: RowGroup) -> bool:
         """Whether the number of its rows says how many are pending of what is open, and wanted."""
         if self._has_doubts(file.number, group) or not self._is_wanted(group):
             return False
         return file.open_share(group.due_min_ms, group.due_max_ms) == 1
 
-    def _is_wanted(self, group: Group) -> bool:
+    def _is_wanted(self, group: RowGroup) -> bool:
         """Whether all of its messages are, by their topic."""
         return self.wanted.topic is None or group.topic_min == group.topic_max == self.wanted.topic
 
-    def _has_doubts(self, i: int, group: Group) -> bool:
+    def _has_doubts(self, i: int, group: RowGroup) -> bool:
         return group.due_min_ms <= self.dead.doubtful_until_ms or self._has_cancelled_jobs(i)
 
-    def _count_rows(self, file: _File, batch: pa.RecordBatch) -> None:
+    def _count_rows(self, file: _SpreadFile, batch: pa.RecordBatch) -> None:
         due, seq = batch.column("due_ms").to_numpy(), batch.column("seq").to_numpy()
         between = self.tally.wanted(due, seq)
         cancelled = self._note_dead(due, seq, between)
@@ -296,7 +296,7 @@ class StoreSpread:
                 rows += int(pending.sum())
         return rows
 
-    def _groups_at(self, i: int, due_ms: int) -> Iterable[Group]:
+    def _groups_at(self, i: int, due_ms: int) -> Iterable[RowGroup]:
         for group in groups(self._place, self.snapshot.files.path[i]):
             is_there = group.due_min_ms <= due_ms <= group.due_max_ms
             if is_there and not self._topics_rule_out(group.topic_min, group.topic_max):

@@ -22,10 +22,10 @@ import pyarrow.parquet as pq
 
 from tarry.api.jobs import StagedFile
 from tarry.base.errors import DiskFullError, InvalidArgumentError
-from tarry.base.message import SCHEMA, Kind, cancelled_seqs, messages_only
 from tarry.base.types import Int64s
 from tarry.log.files import TRY_AGAIN
-from tarry.store.claims import Content
+from tarry.message.schema import SCHEMA, Kind, cancelled_seqs, messages_only
+from tarry.store.claims import FileContent
 from tarry.store.columns import STORED, stored
 from tarry.store.due_counts import KEY, DueCounter
 from tarry.store.footers import checksums_of
@@ -52,7 +52,7 @@ _DELTA_ENCODED = dict.fromkeys(("seq", "due_ms", "due", "born_ms"), "DELTA_BINAR
 def stage(
     table: pa.Table, root: str, prefix: str, now_ms: int, *, shard: int = 0, files_max: int = FILES_MAX
 ) -> list[StagedFile]:
-    """Sort ``table`` (of :data:`tarry.base.message.SCHEMA`) by ``(due_ms, seq)``, cut it into buckets and write them,
+    """Sort ``table`` (of :data:`tarry.message.schema.SCHEMA`) by ``(due_ms, seq)``, cut it into buckets and write them,
     durably.
 
     Cancellations go to files of their own, in the bucket "cancelled"; a message whose cancellation is in the same table
@@ -152,7 +152,7 @@ def put(content: pa.Buffer, place: Place, shard: int, prefix: str, *, cancelled:
     """Store a whole Parquet file under a new name, durably but for the names in directories. What is said of it is what
     its footer says. ``cancelled``: it is of cancellations, which have a bucket of their own.
     """
-    has = Content.of(groups_in(pq.read_metadata(pa.BufferReader(content))))
+    has = FileContent.of(groups_in(pq.read_metadata(pa.BufferReader(content))))
     assert has.due_min_ms is not None and has.due_max_ms is not None
     bucket = CANCELLED if cancelled else label(has.due_min_ms, has.due_max_ms)
     directory = f"shard={shard}/bucket={bucket}"
@@ -202,7 +202,7 @@ class FileWriter:
         return int(self._content.tell())
 
     def write_group(self, rows: pa.RecordBatch) -> None:
-        """Write a row group of rows of :data:`tarry.base.message.SCHEMA`, which come after those before."""
+        """Write a row group of rows of :data:`tarry.message.schema.SCHEMA`, which come after those before."""
         self._writer.write_batch(stored(rows, cancelled=self._cancelled), row_group_size=rows.num_rows)
         if not self._cancelled:
             self._counter.add(rows)

@@ -30,8 +30,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tarry.base.bulk import first_seq
 from tarry.base.types import at_or_after
+from tarry.message.bulk import first_seq
 from tarry.store.choice import FILES_MAX, WORK_BYTES_MAX, Chosen, portions
 from tarry.store.layout import HOUR_MS, buckets_between, label
 from tarry.store.older import choose_older

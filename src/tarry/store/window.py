@@ -23,11 +23,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tarry.base.errors import CorruptError, InvalidArgumentError
-from tarry.base.message import SCHEMA
 from tarry.base.types import Int64s, Key, at_or_after, count_before, is_in_order
+from tarry.message.schema import SCHEMA
 from tarry.store.damaged import OnDamage, find_damaged
 from tarry.store.layout import cut_by_size
-from tarry.store.parquet import Group, groups, read_group
+from tarry.store.parquet import RowGroup, groups, read_group
 from tarry.store.place import Place
 from tarry.store.snapshot import Snapshot
 
@@ -66,7 +66,7 @@ class _Run:
 def read_window(
     snapshot: Snapshot, after: Key, until_ms: int, *, batch_rows: int, on_damage: OnDamage | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Rows of :data:`tarry.base.message.SCHEMA` with ``(due_ms, seq) >= after`` and ``due_ms < until_ms``, in that
+    """Rows of :data:`tarry.message.schema.SCHEMA` with ``(due_ms, seq) >= after`` and ``due_ms < until_ms``, in that
     order.
 
     A batch has 1 to ``batch_rows`` rows (fewer where they are large). Abandoning the iterator leaves nothing open.
@@ -153,7 +153,7 @@ class _Merge:
         self._runs.append(run)
         return self._weight(run)
 
-    def _wanted(self, group: Group) -> bool:
+    def _wanted(self, group: RowGroup) -> bool:
         return (group.due_max_ms, group.seq_max) >= self._after and group.due_min_ms < self._until_ms
 
 

@@ -16,7 +16,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from tarry.base.arrow_memory import when_memory
 from tarry.base.errors import CorruptError
-from tarry.store.claims import Content, differences
+from tarry.store.claims import FileContent, differences
 from tarry.store.footers import FOOTERS, checksums_in, footer_bytes_at
 from tarry.store.locallog import (
     GO_ON,
@@ -185,9 +185,9 @@ def snapshot_checks(place: Place, columns: Iterable[FileColumns]) -> Iterator[Ch
             yield Check("store file", place.path(files.path[i]), int(files.size[i]), run)
 
 
-def _claimed(files: FileColumns, i: int) -> Content:
+def _claimed(files: FileColumns, i: int) -> FileContent:
     """What the log says of the file at ``i``."""
-    return Content(
+    return FileContent(
         rows=int(files.rows[i]),
         due_min_ms=int(files.due_min_ms[i]),
         due_max_ms=int(files.due_max_ms[i]),
@@ -202,7 +202,7 @@ def _unreadable(uri: str, error: str) -> Results:
     yield Finding(uri, None, f"the store's log cannot be read: {error}", _LOG, GO_ON)
 
 
-def check_file(place: Place, relative: str, size: int, claimed: Content, pace: Pace) -> Results:
+def check_file(place: Place, relative: str, size: int, claimed: FileContent, pace: Pace) -> Results:
     """One file: that it is there, its bytes against the checksums in its name, and its footer against what the log
     says. Where the name has no checksum of the data, every page is read instead, for these have their own. Where it has
     none at all, a foreign writer made the file, and may have said less of it.
@@ -217,7 +217,7 @@ def check_file(place: Place, relative: str, size: int, claimed: Content, pace: P
         yield _damaged(path, _first_damaged(place, relative, lambda _: None), what)
         return
     try:
-        content = Content.of(groups(place, relative))
+        content = FileContent.of(groups(place, relative))
     except CorruptError as error:
         yield _damaged(path, None, str(error).partition(": ")[2] or str(error))
         return

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tarry.base.bulk import SEQ_MIN, first_seq
 from tarry.base.types import Int64s, Key, Mask
+from tarry.message.bulk import SEQ_MIN, first_seq
 
 NEVER_MS = -(1 << 62)
 """Before all due times."""

@@ -15,9 +15,9 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from tarry.base.bulk import among
 from tarry.base.errors import CorruptError
 from tarry.base.types import Int64s, Key, at_or_after, before
+from tarry.message.bulk import among
 from tarry.store.damaged import Damaged
 
 log = logging.getLogger(__name__)

@@ -25,13 +25,13 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from tarry.base.bulk import among, number_of
 from tarry.base.clock import Clock
 from tarry.base.errors import CorruptError
-from tarry.base.message import messages_only
 from tarry.base.types import Int64s, Key, Mask
 from tarry.intake.index import Window
 from tarry.intake.intake import Intake
+from tarry.message.bulk import among, number_of
+from tarry.message.schema import messages_only
 from tarry.store.damaged import Damaged, OnDamage
 from tarry.wheel.holes import FilesView, Holes
 from tarry.wheel.run import Run

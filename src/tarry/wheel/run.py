@@ -8,8 +8,8 @@ from itertools import repeat
 import numpy as np
 import pyarrow as pa
 
-from tarry.base.message import concat
 from tarry.base.types import Int64s, Key, Rows, count_before, is_in_order
+from tarry.message.schema import concat
 from tarry.wheel.due import Due
 
 FEW_ROWS = 8

@@ -15,8 +15,8 @@ from collections.abc import Mapping
 import numpy as np
 import pyarrow as pa
 
-from tarry.base.bulk import CancelledJobs, among
 from tarry.base.types import Int64s, Key, Mask
+from tarry.message.bulk import CancelledJobs, among
 from tarry.wheel.due import Due
 from tarry.wheel.handed import NONE_HANDED, PerhapsHanded
 

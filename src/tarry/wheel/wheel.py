@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pyarrow as pa
 
-from tarry.base.bulk import CancelledJobs
 from tarry.base.types import Key, Rows, extremes
+from tarry.message.bulk import CancelledJobs
 from tarry.wheel.due import Due
 from tarry.wheel.handed import NONE_HANDED, PerhapsHanded
 from tarry.wheel.run import SOME_ROWS, Run, cut, cut_arrival, join, merge

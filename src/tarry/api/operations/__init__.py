@@ -4,7 +4,7 @@
 ``groups`` · ``dead_letters`` · ``queries`` change nothing · ``push`` is about push subscriptions · ``jobs`` are bulk
 jobs · ``queues`` are read by offsets · ``access`` has the tokens of the HTTP front · ``pipeline`` is for Spark. To
 schedule is a stream of batches:
-:mod:`tarry.api.schedule`.
+:mod:`tarry.message.rows`.
 """
 
 # All of them are names of this package.

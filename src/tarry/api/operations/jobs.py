@@ -96,7 +96,7 @@ class ReserveSeqs(Operation[int]):
     rows: Natural
 
 
-class _File(TypedDict):
+class _StagedFileJson(TypedDict):
     """A :class:`tarry.api.jobs.StagedFile` as JSON."""
 
     path: str
@@ -114,7 +114,11 @@ class _File(TypedDict):
 
 Files = Annotated[
     Sequence[StagedFile],
-    Form(list[_File], lambda files: [asdict(f) for f in files], lambda values: [StagedFile(**v) for v in values]),
+    Form(
+        list[_StagedFileJson],
+        lambda files: [asdict(f) for f in files],
+        lambda values: [StagedFile(**v) for v in values],
+    ),
 ]
 
 

@@ -12,11 +12,11 @@ from typing_extensions import TypedDict  # pydantic wants this one before Python
 
 from tarry.api.operation import Action, Codec, Form, Int64, Natural, Operation
 from tarry.api.outcome import Outcome, Rescheduled
-from tarry.api.receipt import Receipt
-from tarry.api.values import when
-from tarry.base import handle as handles
 from tarry.base.delay import Delay, DelayLevel
 from tarry.base.errors import InvalidArgumentError
+from tarry.message import handle as handles
+from tarry.message.receipt import Receipt
+from tarry.message.values import when
 
 HANDLES_MAX = 65_536
 """Most handles, or keys, in one request on the wire."""
@@ -46,7 +46,7 @@ OUTCOMES: Codec[list[Outcome]] = Codec(lambda outcomes: {"outcomes": list(outcom
 
 
 class ReceiptJson(TypedDict):
-    """A :class:`tarry.api.receipt.Receipt` as JSON."""
+    """A :class:`tarry.message.receipt.Receipt` as JSON."""
 
     id: str
     seq: int

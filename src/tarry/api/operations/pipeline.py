@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from tarry.api.operation import NOTHING, PLAIN, Action, Natural, Operation, Rows
 from tarry.api.operations.queues import batches, check_range
-from tarry.base.message import SCHEMA
+from tarry.message.schema import SCHEMA
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +22,9 @@ class GetIntakeState(Operation[dict[str, Any]]):
 
 @dataclass(frozen=True, slots=True)
 class ReadIntake(Operation[Iterator[pa.RecordBatch]]):
-    """Messages (:data:`tarry.base.message.SCHEMA`) with ``start <= seq < end``, in order, without those that have fired
-    and were deleted since.
+    """Messages of the intake with ``start <= seq < end``, in order, as :data:`tarry.message.schema.SCHEMA`.
+
+    Those that have fired and were deleted since are left out.
     """
 
     wire = Rows("intake", *batches(SCHEMA), SCHEMA)

@@ -26,12 +26,12 @@ from tarry.api.operation import (
     named,
     one_batch,
 )
-from tarry.api.receipt import TopicPending
 from tarry.api.views import FOUND, PEEKED, Event, Forecast, Herd, History, Load, Page
 from tarry.base.errors import InvalidArgumentError
-from tarry.base.message import SCHEMA
 from tarry.base.record_batch import RecordBatch
 from tarry.base.types import Int64s
+from tarry.message.receipt import TopicPending
+from tarry.message.schema import SCHEMA
 
 LISTED_MAX = 1000
 """Most messages on a page, and most that handles are asked for at a time."""

@@ -15,11 +15,11 @@ import pyarrow as pa
 
 from tarry.api.outcome import Outcome
 from tarry.base.errors import InvalidArgumentError, TarryError
-from tarry.base.message import UNNUMBERED
 from tarry.base.types import Int64s
 from tarry.broker.commands.write_batch import WriteBatch
-from tarry.names import Entry, name_of_key, name_of_series
-from tarry.repeat import State, Step, catch_up, read_state, series_of, state_json
+from tarry.message.schema import UNNUMBERED
+from tarry.names import NameEntry, name_of_key, name_of_series
+from tarry.repeat import SeriesState, Step, catch_up, read_state, series_of, state_json
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ class AdvanceSeries:
         alive = batch.pending(due, seq, handed_too=True).tolist()
         entries = batch.entries([name_of_series(s) for s in series])
         steps: dict[int, Step] = {}
-        states: dict[int, State] = {}
+        states: dict[int, SeriesState] = {}
         for row, text in enumerate(texts):
             entry = entries[row]
             if not alive[row]:
@@ -72,7 +72,7 @@ class AdvanceSeries:
         return self._written(batch, steps, states, series)
 
     def _written(
-        self, batch: WriteBatch, steps: dict[int, Step], states: dict[int, State], series: list[int]
+        self, batch: WriteBatch, steps: dict[int, Step], states: dict[int, SeriesState], series: list[int]
     ) -> pa.RecordBatch | None:
         parts = []
         going = {row: step for row, step in steps.items() if step.next_due_ms is not None}
@@ -92,7 +92,7 @@ class AdvanceSeries:
         topics, keys, dues = (rows.column(n).to_pylist() for n in ("topic", "key", "due_ms"))
         numbers = range(batch.next_seq, batch.next_seq + rows.num_rows)
         for seq, first, topic, key, due in zip(numbers, series, topics, keys, dues, strict=True):
-            entry = Entry(seq, due, batch.now_ms)
+            entry = NameEntry(seq, due, batch.now_ms)
             batch.new.add(seq)
             batch.names[name_of_series(first)] = entry
             if key is not None:
@@ -106,12 +106,12 @@ class AdvanceSeries:
 
 
 def _successors(
-    rows: pa.RecordBatch, steps: dict[int, Step], states: dict[int, State], series: list[int], now_ms: int
+    rows: pa.RecordBatch, steps: dict[int, Step], states: dict[int, SeriesState], series: list[int], now_ms: int
 ) -> pa.RecordBatch:
     """The rows of UNNUMBERED that come after some of ``rows``."""
     former = rows.take(pa.array(list(steps), pa.int64())).drop_columns(["seq"])
     due = np.array([step.next_due_ms for step in steps.values()], np.int64)
-    texts = [state_json(State(states[r].repeat, steps[r].next_n, series[r])) for r in steps]
+    texts = [state_json(SeriesState(states[r].repeat, steps[r].next_n, series[r])) for r in steps]
     changed = {
         "due_ms": pa.array(due, pa.int64()),
         "born_ms": pa.array(np.full(len(due), now_ms, np.int64), pa.int64()),

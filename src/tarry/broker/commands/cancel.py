@@ -11,11 +11,11 @@ import pyarrow as pa
 from tarry.api.outcome import Outcome
 from tarry.base.errors import TarryError
 from tarry.broker.commands.write_batch import WriteBatch, places
-from tarry.names import Entry, name_of_series
+from tarry.names import NameEntry, name_of_series
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class CancelTarget:
     """A message to cancel.
 
     ``name`` is what it is registered under: a key, or its series, by the seq of the first occurrence. Where the message
@@ -29,14 +29,14 @@ class Target:
     name: bytes | None = None
 
 
-class Cancel:
+class CancelCommand:
     """A command. ``done`` gets an outcome for each target. ``handed_too``: also what a consumer may have had before a
     crash is cancelled, so that it does not come again.
     """
 
     def __init__(
         self,
-        targets: Sequence[Target],
+        targets: Sequence[CancelTarget],
         done: Callable[[list[Outcome] | TarryError], None],
         *,
         handed_too: bool = False,
@@ -60,10 +60,10 @@ class Cancel:
         topics = pa.array([self._targets[i].topic for i in rows], pa.string())
         return batch.cancellations(due[rows], seq[rows], topics)
 
-    def _current(self, batch: WriteBatch) -> list[Entry]:
+    def _current(self, batch: WriteBatch) -> list[NameEntry]:
         named = [t.name or name_of_series(t.seq) for t in self._targets]
         return [
-            entry if entry is not None else Entry(target.seq, target.due_ms, 0)
+            entry if entry is not None else NameEntry(target.seq, target.due_ms, 0)
             for target, entry in zip(self._targets, batch.entries(named), strict=True)
         ]
 

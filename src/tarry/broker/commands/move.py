@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from tarry.api.outcome import Outcome, Rescheduled
-from tarry.api.receipt import Receipt
-from tarry.base import handle
 from tarry.base.errors import TarryError
-from tarry.broker.commands.cancel import Target
+from tarry.broker.commands.cancel import CancelTarget
 from tarry.broker.commands.write_batch import WriteBatch, places
-from tarry.names import Entry, name_of_key
+from tarry.message import handle
+from tarry.message.receipt import Receipt
+from tarry.names import NameEntry, name_of_key
 
 
 @dataclass(slots=True, eq=False)
@@ -24,7 +24,7 @@ class Move:
     gone on to its next occurrence, or the key was replaced.
     """
 
-    _target: Target
+    _target: CancelTarget
     _row: pa.RecordBatch
     _done: Callable[[Rescheduled | TarryError | None], None]
     _secret: bytes
@@ -38,7 +38,7 @@ class Move:
             # No entry: the first occurrence of a series, or no series; the message that was found is still the one.
             if entry is not None and entry.seq != target.seq:
                 return None
-        due, seq = places([Entry(target.seq, target.due_ms, 0)])
+        due, seq = places([NameEntry(target.seq, target.due_ms, 0)])
         [outcome] = batch.withdraw(due, seq)
         self._answer = Rescheduled(outcome)
         if outcome is not Outcome.DONE:
@@ -50,7 +50,7 @@ class Move:
 
     def _register(self, batch: WriteBatch) -> None:
         row = {n: self._row.column(n)[0].as_py() for n in ("topic", "key", "id", "due_ms")}
-        entry = Entry(batch.next_seq, row["due_ms"], batch.now_ms)
+        entry = NameEntry(batch.next_seq, row["due_ms"], batch.now_ms)
         batch.new.add(entry.seq)
         if row["key"] is not None:
             batch.names[name_of_key(row["topic"], row["key"])] = entry

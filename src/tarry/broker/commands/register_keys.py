@@ -14,7 +14,7 @@ import pyarrow as pa
 from tarry.api.outcome import Outcome
 from tarry.base.errors import TarryError
 from tarry.broker.commands.write_batch import WriteBatch, places
-from tarry.names import Entry, Registry, name_of_key
+from tarry.names import NameEntry, Registry, name_of_key
 
 COLUMNS = ("seq", "topic", "due_ms", "key", "born_ms")
 
@@ -26,17 +26,17 @@ class RegisterKeys:
         self._rows = rows
         self._registry = registry
         self._done = done
-        self._entries: dict[bytes, Entry] = {}
-        self._names: dict[bytes, Entry] = {}
+        self._entries: dict[bytes, NameEntry] = {}
+        self._names: dict[bytes, NameEntry] = {}
 
     def decide(self, batch: WriteBatch) -> pa.RecordBatch | None:
         """The cancellations of what is replaced."""
         topics, keys = self._rows.column("topic").to_pylist(), self._rows.column("key").to_pylist()
         columns = (self._rows.column(name).to_pylist() for name in ("seq", "due_ms", "born_ms"))
-        entries = [Entry(*values) for values in zip(*columns, strict=True)]
+        entries = [NameEntry(*values) for values in zip(*columns, strict=True)]
         wanted = [name_of_key(topic, key) for topic, key in zip(topics, keys, strict=True)]
         pending = batch.pending(*places(entries)).tolist()
-        replaced: list[tuple[Entry, str]] = []
+        replaced: list[tuple[NameEntry, str]] = []
         for name, entry, registered, topic, here in zip(
             wanted, entries, batch.entries(wanted), topics, pending, strict=True
         ):
@@ -53,7 +53,7 @@ class RegisterKeys:
         self._names = batch.names
         return self._cancel_replaced(batch, replaced)
 
-    def _cancel_replaced(self, batch: WriteBatch, replaced: list[tuple[Entry, str]]) -> pa.RecordBatch | None:
+    def _cancel_replaced(self, batch: WriteBatch, replaced: list[tuple[NameEntry, str]]) -> pa.RecordBatch | None:
         due, seq = places([entry for entry, _ in replaced])
         done = np.array([o is Outcome.DONE for o in batch.withdraw(due, seq)], np.bool_)
         if not done.any():

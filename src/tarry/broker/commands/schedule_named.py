@@ -13,15 +13,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tarry.api.admission import OnKey
 from tarry.api.outcome import Outcome
-from tarry.api.receipt import OUTCOMES, PLACED, Accepted
-from tarry.base import handle
-from tarry.base.columns import shown
 from tarry.base.errors import KeyExistsError, TarryError
-from tarry.base.properties import has_none
 from tarry.broker.commands.write_batch import WriteBatch, places
-from tarry.names import Entry, digest_of_id, name_of_key
+from tarry.message import handle
+from tarry.message.admission import OnKey
+from tarry.message.columns import shown
+from tarry.message.properties import has_none
+from tarry.message.receipt import OUTCOMES, PLACED, Accepted
+from tarry.names import NameEntry, digest_of_id, name_of_key
 
 SCHEDULED, REPLACED, KEPT, DUPLICATE = range(len(OUTCOMES))
 
@@ -43,7 +43,7 @@ class ScheduleNamed:
         self._done = done
         self._secret = secret
         self._dedupe = dedupe
-        self._entries: list[Entry] = []
+        self._entries: list[NameEntry] = []
         self._outcomes: npt.NDArray[np.uint8] | None = None  # None: all are scheduled
 
     def decide(self, batch: WriteBatch) -> pa.RecordBatch | None:
@@ -70,7 +70,7 @@ class ScheduleNamed:
 
     def _remembered(
         self, batch: WriteBatch, keys: list[bytes | None] | None, ids: list[bytes | None] | None
-    ) -> dict[bytes, Entry]:
+    ) -> dict[bytes, NameEntry]:
         """The ids within their window, and the keys whose message is pending."""
         remembered = {} if ids is None else batch.accepted_ids([n for n in ids if n is not None])
         wanted = [] if keys is None else [n for n in keys if n is not None]
@@ -102,7 +102,7 @@ class ScheduleNamed:
         batch: WriteBatch,
         keys: list[bytes | None] | None,
         ids: list[bytes | None] | None,
-        remembered: dict[bytes, Entry],
+        remembered: dict[bytes, NameEntry],
     ) -> pa.RecordBatch | None:
         seqs, replaced, names, new_ids = self._judge(batch, keys, ids, remembered)
         stored = np.array(seqs) >= 0
@@ -120,8 +120,8 @@ class ScheduleNamed:
         batch: WriteBatch,
         keys: list[bytes | None] | None,
         ids: list[bytes | None] | None,
-        remembered: dict[bytes, Entry],
-    ) -> tuple[list[int], list[tuple[int, Entry]], dict[bytes, Entry], dict[bytes, Entry]]:
+        remembered: dict[bytes, NameEntry],
+    ) -> tuple[list[int], list[tuple[int, NameEntry]], dict[bytes, NameEntry], dict[bytes, NameEntry]]:
         """For each row its seq, or -1 where it is not stored; the rows that replace others; what to register: keys and
         ids.
         """
@@ -130,9 +130,9 @@ class ScheduleNamed:
         policies = self._policies or [OnKey.REPLACE] * rows
         outcomes = self._outcomes = np.full(rows, SCHEDULED, np.uint8)
         seqs: list[int] = []
-        replaced: list[tuple[int, Entry]] = []
-        names: dict[bytes, Entry] = {}
-        new_ids: dict[bytes, Entry] = {}
+        replaced: list[tuple[int, NameEntry]] = []
+        names: dict[bytes, NameEntry] = {}
+        new_ids: dict[bytes, NameEntry] = {}
         next_seq = batch.next_seq
         fields = zip(*(self._batch.column(name).to_pylist() for name in ("due_ms", "born_ms")), strict=True)
         for row, (key, id, policy, due_and_born) in enumerate(
@@ -153,7 +153,7 @@ class ScheduleNamed:
                     seqs.append(-1)
                     continue
                 replaced.append((row, former))
-            entry = Entry(next_seq, *due_and_born)
+            entry = NameEntry(next_seq, *due_and_born)
             if key is not None:
                 names[key] = entry
             if id is not None:
@@ -163,7 +163,7 @@ class ScheduleNamed:
             next_seq += 1
         return seqs, replaced, names, new_ids
 
-    def _withdraw(self, batch: WriteBatch, replaced: list[tuple[int, Entry]]) -> pa.RecordBatch:
+    def _withdraw(self, batch: WriteBatch, replaced: list[tuple[int, NameEntry]]) -> pa.RecordBatch:
         due, seq = places([e for _, e in replaced])
         done = np.array([o is Outcome.DONE for o in batch.withdraw(due, seq, alive=True)], np.bool_)
         rows = np.array([row for row, _ in replaced], np.int64)

@@ -13,11 +13,11 @@ import numpy as np
 import pyarrow as pa
 
 from tarry.api.outcome import Outcome
-from tarry.base.bulk import SEQ_MIN
 from tarry.base.clock import Clock
-from tarry.base.message import cancellations
 from tarry.base.types import Int64s, Key, Mask, at_or_after
-from tarry.names import Entry, Registry
+from tarry.message.bulk import SEQ_MIN
+from tarry.message.schema import cancellations
+from tarry.names import NameEntry, Registry
 from tarry.wheel import Loader, Wheel
 from tarry.wheel.run import Run
 
@@ -39,7 +39,7 @@ class WriteBatch:
     now_ms: int
     next_seq: int
     known_from_ms: int
-    names: dict[bytes, Entry] = field(default_factory=dict)
+    names: dict[bytes, NameEntry] = field(default_factory=dict)
     """What is registered in this commit, but for ids."""
     ids: dict[bytes, tuple[int, int, int]] = field(default_factory=dict)
     """The fields of the entries of the ids of this commit, by their digests."""
@@ -47,15 +47,15 @@ class WriteBatch:
     known_rows: int = 0
     """So many of its rows are messages of which :attr:`names` and :attr:`ids` have every name."""
 
-    def entries(self, names: Sequence[bytes]) -> list[Entry | None]:
+    def entries(self, names: Sequence[bytes]) -> list[NameEntry | None]:
         """What is registered under names, by this commit or before it."""
         return [self.names.get(n, e) for n, e in zip(names, self.registry.get(names), strict=True)]
 
-    def accepted_ids(self, digests: Sequence[bytes]) -> dict[bytes, Entry]:
+    def accepted_ids(self, digests: Sequence[bytes]) -> dict[bytes, NameEntry]:
         """The messages of ids that were accepted within the dedupe window."""
         entries = self.registry.accepted_ids(digests, self.now_ms)
         if self.ids:
-            entries |= {digest: Entry(*self.ids[digest]) for digest in digests if digest in self.ids}
+            entries |= {digest: NameEntry(*self.ids[digest]) for digest in digests if digest in self.ids}
         return entries
 
     def pending(self, due_ms: Int64s, seq: Int64s, *, handed_too: bool = False) -> Mask:
@@ -165,12 +165,12 @@ class Decisions:
         known_from_ms = max(self._registry.known_from_ms, now_ms - self._retention_ms)
         return WriteBatch(self._wheel, self._loader, self._registry, now_ms, next_seq, known_from_ms)
 
-    def outcome_of(self, entry: Entry) -> Outcome:
+    def outcome_of(self, entry: NameEntry) -> Outcome:
         """What cancelling a message would come to now: "done" where it is pending."""
         [outcome] = self.begin_batch(0).outcomes(*places([entry]))
         return outcome
 
-    def state_of(self, entry: Entry) -> Outcome:
+    def state_of(self, entry: NameEntry) -> Outcome:
         """The same, but "done" also where a message is to be delivered again, as it may have been before a crash."""
         [outcome] = self.begin_batch(0).outcomes(*places([entry]), handed_too=True)
         return outcome
@@ -182,6 +182,6 @@ def _seen_before(values: Int64s) -> Mask:
     return again
 
 
-def places(entries: Sequence[Entry]) -> tuple[Int64s, Int64s]:
+def places(entries: Sequence[NameEntry]) -> tuple[Int64s, Int64s]:
     """Due times and seqs of entries."""
     return np.array([e.due_ms for e in entries], np.int64), np.array([e.seq for e in entries], np.int64)

@@ -18,14 +18,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tarry.api.views import UNITS_MS, Forecast, Herd, Load
-from tarry.base.bulk import SEQ_MIN
-from tarry.base.criteria import Criteria
 from tarry.base.delay import INT64_MAX
 from tarry.base.errors import InvalidArgumentError
-from tarry.base.message import check_topic, messages_only
 from tarry.base.types import Int64s, Key, Mask
 from tarry.broker.queries.cut import Cut, Places, look_at
 from tarry.intake.index import Window
+from tarry.message.bulk import SEQ_MIN
+from tarry.message.criteria import Criteria
+from tarry.message.schema import check_topic, messages_only
 from tarry.store.scan import Alive
 from tarry.store.spread import Dead, Share, StoreSpread
 from tarry.store.tally import Tally

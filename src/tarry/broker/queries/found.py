@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 
 from tarry.api.views import FOUND
-from tarry.base.message import SCHEMA
 from tarry.broker.queries.history import HistorySources
-from tarry.names import Entry
+from tarry.message.schema import SCHEMA
+from tarry.names import NameEntry
 from tarry.queue.search import find
 
 LOOK_S = 1.0
@@ -19,7 +19,7 @@ LOOK_S = 1.0
 
 def find_message(sources: HistorySources, seq: int, due_ms: int) -> pa.RecordBatch:
     """The message as a batch of one row of :data:`tarry.api.views.FOUND`, or of none."""
-    row = sources.finder.find([Entry(seq, due_ms, 0)], SCHEMA.names).get(seq)
+    row = sources.finder.find([NameEntry(seq, due_ms, 0)], SCHEMA.names).get(seq)
     topic = None if row is None else row.column("topic")[0].as_py()
     # What has fallen due may be where it was, too; only its queue knows its offset.
     hits, _ = find(

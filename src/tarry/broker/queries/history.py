@@ -18,22 +18,22 @@ import pyarrow.compute as pc
 
 from tarry.api.operations import ListPending
 from tarry.api.outcome import Outcome
-from tarry.api.receipt import id_of
 from tarry.api.views import Event, History
-from tarry.base import handle
-from tarry.base.bulk import SEQ_MIN
-from tarry.base.criteria import derived_seq
-from tarry.base.dead_topics import dead_topic, is_dead_topic
 from tarry.base.errors import ForgedHandleError, InvalidArgumentError
-from tarry.base.message import SCHEMA, Kind, check_topic
-from tarry.base.reserved import DEAD_AT_MS, DEAD_ATTEMPTS, DEAD_CAUSE, DEAD_REASON, DEAD_SEQ, ONLY, texts_of
 from tarry.base.types import Key, Mask
 from tarry.broker.queries.cut import Places
 from tarry.broker.queries.listing import Listing, list_pending
 from tarry.broker.queries.messages import MessageFinder
 from tarry.broker.queries.traces import find_cancellation, find_row
 from tarry.groups import ConsumerGroups, DeadLetters
-from tarry.names import Entry, digest_of_id, name_of_key, name_of_series
+from tarry.message import handle
+from tarry.message.bulk import SEQ_MIN
+from tarry.message.criteria import derived_seq
+from tarry.message.dead_topics import dead_topic, is_dead_topic
+from tarry.message.receipt import id_of
+from tarry.message.reserved import DEAD_AT_MS, DEAD_ATTEMPTS, DEAD_CAUSE, DEAD_REASON, DEAD_SEQ, ONLY, texts_of
+from tarry.message.schema import SCHEMA, Kind, check_topic
+from tarry.names import NameEntry, digest_of_id, name_of_key, name_of_series
 from tarry.queue import ReadyLog
 from tarry.queue import search as finding
 from tarry.repeat import read_state
@@ -63,7 +63,7 @@ class HistorySources:
     groups: ConsumerGroups
     dead_letters: DeadLetters
     finder: MessageFinder
-    state_of: Callable[[Entry], Outcome]
+    state_of: Callable[[NameEntry], Outcome]
     secret: bytes
     """That authenticates handles."""
 
@@ -93,7 +93,7 @@ def history(sources: HistorySources, now_ms: int, retention_ms: int, what: str, 
     return History(what, in_order, list(dict.fromkeys(timeline.unknown)))
 
 
-def _entry(text: str, secret: bytes) -> Entry | None:
+def _entry(text: str, secret: bytes) -> NameEntry | None:
     """Where a handle says that its message is; None where it is no handle, but an id."""
     try:
         decoded = handle.decode(text)
@@ -101,7 +101,7 @@ def _entry(text: str, secret: bytes) -> Entry | None:
         return None
     if not handle.verify(decoded, secret):
         raise ForgedHandleError(f"{text!r} was not made by this broker; allowed: its own handles, or an id")
-    return Entry(decoded.seq, decoded.due_ms, 0)
+    return NameEntry(decoded.seq, decoded.due_ms, 0)
 
 
 class _Timeline:
@@ -155,7 +155,7 @@ class _Timeline:
                 "cancelled leaves no trace by its id alone."
             )
 
-    def _in_ready(self, id: str, topic: str | None) -> tuple[list[finding.Place], bool]:
+    def _in_ready(self, id: str, topic: str | None) -> tuple[list[finding.ReadyPlace], bool]:
         seq = derived_seq(id)
 
         def wanted(batch: pa.RecordBatch) -> Mask:
@@ -168,14 +168,14 @@ class _Timeline:
         # A dead letter has the id of what it is a copy of, and is told of with that.
         return [place for place in hits if not is_dead_topic(place.topic.name) or topic is not None], complete
 
-    def _pending(self, id: str, topic: str | None) -> tuple[list[Entry], bool]:
+    def _pending(self, id: str, topic: str | None) -> tuple[list[NameEntry], bool]:
         page = list_pending(self._places, Listing.of(ListPending(topic=topic, id=id, limit=MESSAGES_MAX, bodies=False)))
         rows = [_place_of(page.rows.slice(at, 1)) for at in range(page.rows.num_rows)]
         return rows, page.cursor is None
 
     # -- describing ---------------------------------------------------------------------------------------------------
 
-    def describe(self, entry: Entry, place: finding.Place | None) -> None:
+    def describe(self, entry: NameEntry, place: finding.ReadyPlace | None) -> None:
         """What is known of one message; ``place``: where it is in the ready log, if that is known."""
         if entry.seq in self._described:
             return
@@ -205,13 +205,13 @@ class _Timeline:
         self._expired(entry, values, still=place is None and outcome is Outcome.DONE)
         self._series(entry, values)
 
-    def _accepted(self, entry: Entry, row: pa.RecordBatch, values: dict[str, Any]) -> None:
+    def _accepted(self, entry: NameEntry, row: pa.RecordBatch, values: dict[str, Any]) -> None:
         shown = {name: values[name] for name in _SHOWN}
         shown["id"] = values["id"] or id_of(entry.seq)
         [only] = texts_of(row.column("properties"), ONLY)
         self._add(values["born_ms"], "accepted" if only is None else "respawned", entry.seq, **shown, only=only)
 
-    def _without_row(self, entry: Entry, outcome: Outcome) -> None:
+    def _without_row(self, entry: NameEntry, outcome: Outcome) -> None:
         if outcome is Outcome.CANCELLED:
             self._cancelled(entry, None)
             self.unknown.append(f"The row of message {entry.seq} is gone: when it was accepted is not known any more.")
@@ -222,7 +222,7 @@ class _Timeline:
                 "has passed. That it was delivered is concluded from its due time alone."
             )
 
-    def _where(self, entry: Entry) -> str:
+    def _where(self, entry: NameEntry) -> str:
         if Key(entry.due_ms, entry.seq) < self._places.wheel.safe:
             return "wheel"
         in_store = entry.seq >= SEQ_MIN or entry.seq < self._store.snapshot.committed_seq
@@ -230,7 +230,7 @@ class _Timeline:
 
     # -- taken back --------------------------------------------------------------------------------------------------
 
-    def _cancelled(self, entry: Entry, values: dict[str, Any] | None) -> None:
+    def _cancelled(self, entry: NameEntry, values: dict[str, Any] | None) -> None:
         cancellation = find_cancellation(self._intake, self._store, entry, LOOK_S)
         if cancellation is None:
             self._add(None, "cancelled", entry.seq)
@@ -249,7 +249,7 @@ class _Timeline:
         self._add(at_ms, "rescheduled", entry.seq, by_seq=successor.seq, due_ms=successor.due_ms)
         self.describe(successor, None)
 
-    def _moved(self, entry: Entry, values: dict[str, Any], at_ms: int, cancellation: int) -> Entry | None:
+    def _moved(self, entry: NameEntry, values: dict[str, Any], at_ms: int, cancellation: int) -> NameEntry | None:
         """The message at its new time: a reschedule writes it just before the cancellation of the former."""
         seq = cancellation - 1
         rows = find_row(self._intake, self._store, seq, _SUCCESSOR, LOOK_S)
@@ -264,11 +264,11 @@ class _Timeline:
         same = same and row["due_ms"] != entry.due_ms
         if not same or row["kind"] != Kind.MESSAGE or row["born_ms"] != at_ms or seq <= entry.seq:
             return None
-        return Entry(row["seq"], row["due_ms"], row["born_ms"])
+        return NameEntry(row["seq"], row["due_ms"], row["born_ms"])
 
     # -- fallen due --------------------------------------------------------------------------------------------------
 
-    def _fallen_due(self, entry: Entry, topic: str | None) -> finding.Place | None:
+    def _fallen_due(self, entry: NameEntry, topic: str | None) -> finding.ReadyPlace | None:
         hits, _ = finding.find(
             self._ready,
             lambda batch: np.asarray(batch.column("seq").to_numpy() == entry.seq),
@@ -278,7 +278,7 @@ class _Timeline:
         )
         return hits[0] if hits else None
 
-    def _due(self, entry: Entry, place: finding.Place, values: dict[str, Any]) -> None:
+    def _due(self, entry: NameEntry, place: finding.ReadyPlace, values: dict[str, Any]) -> None:
         at_ms = max(values["due_ms"], values["born_ms"])
         self._add(at_ms, "due", entry.seq, topic=place.topic.name, offset=place.offset)
         self.unknown += [WHEN_DUE, NOT_RECORDED]
@@ -287,7 +287,7 @@ class _Timeline:
             self._add(self._now_ms, "group", entry.seq, group=group.name, **group.state_of(place.offset))
             self._dead(entry, place, group.name, values)
 
-    def _dead(self, entry: Entry, place: finding.Place, group: str, values: dict[str, Any]) -> None:
+    def _dead(self, entry: NameEntry, place: finding.ReadyPlace, group: str, values: dict[str, Any]) -> None:
         """Its copy in the dead letters of a group."""
         text = str(entry.seq)
 
@@ -313,11 +313,11 @@ class _Timeline:
 
     # -- the rest ----------------------------------------------------------------------------------------------------
 
-    def _expired(self, entry: Entry, values: dict[str, Any], *, still: bool) -> None:
+    def _expired(self, entry: NameEntry, values: dict[str, Any], *, still: bool) -> None:
         if values["expire_ms"] is not None and (still or values["expire_ms"] <= self._now_ms):
             self._add(values["expire_ms"], "expired", entry.seq, to_come=True if still else None)
 
-    def _series(self, entry: Entry, values: dict[str, Any]) -> None:
+    def _series(self, entry: NameEntry, values: dict[str, Any]) -> None:
         if values["repeat"] is None:
             return
         first = read_state(values["repeat"]).series
@@ -331,5 +331,5 @@ class _Timeline:
             self._add(current.due_ms, "next", entry.seq, by_seq=current.seq)
 
 
-def _place_of(row: pa.RecordBatch) -> Entry:
-    return Entry(*(row.column(name)[0].as_py() for name in ("seq", "due_ms", "born_ms")))
+def _place_of(row: pa.RecordBatch) -> NameEntry:
+    return NameEntry(*(row.column(name)[0].as_py() for name in ("seq", "due_ms", "born_ms")))

@@ -18,14 +18,14 @@ import pyarrow as pa
 from tarry.api.bounds import PAGE
 from tarry.api.operations import ListPending
 from tarry.api.views import Page
-from tarry.base.criteria import Criteria, derived_seq
 from tarry.base.errors import InvalidArgumentError
-from tarry.base.message import SCHEMA, check_topic
 from tarry.base.types import Int64s, Key
 from tarry.broker.queries import cursor as cursors
 from tarry.broker.queries.cursor import Cursor
 from tarry.broker.queries.cut import CUTS, Cut, Places, look_at
 from tarry.broker.queries.sources import InIntake, InStore, InWheel, Source
+from tarry.message.criteria import Criteria, derived_seq
+from tarry.message.schema import SCHEMA, check_topic
 from tarry.names import name_of_key
 from tarry.store.scan import Found
 

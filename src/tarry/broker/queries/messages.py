@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from tarry.base.bulk import SEQ_MIN, among
-from tarry.base.message import messages_only
 from tarry.base.types import Key
 from tarry.broker.store_view import StoreFollower
 from tarry.intake import Intake
-from tarry.names import Entry
+from tarry.message.bulk import SEQ_MIN, among
+from tarry.message.schema import messages_only
+from tarry.names import NameEntry
 from tarry.store.find import find
 from tarry.wheel import Loader, Wheel
 
@@ -28,7 +28,7 @@ class MessageFinder:
         self._loader = loader
         self._store = store
 
-    def find(self, entries: Sequence[Entry], columns: Sequence[str] = PLACE) -> dict[int, pa.RecordBatch]:
+    def find(self, entries: Sequence[NameEntry], columns: Sequence[str] = PLACE) -> dict[int, pa.RecordBatch]:
         """The messages, by seq, each as a batch of one row; those of which there is nothing are left out.
 
         What was delivered may be there or not. A message whose due time is not that of its entry is left out: the due

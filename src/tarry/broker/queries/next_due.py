@@ -10,10 +10,10 @@ import time
 
 import pyarrow as pa
 
-from tarry.base.message import Kind
 from tarry.base.types import Key
 from tarry.broker.queries.cut import Cut, Places, look_at
 from tarry.intake.index import Window
+from tarry.message.schema import Kind
 from tarry.store.due import COLUMNS, Firsts, note_firsts
 
 BUDGET_S = 1.0

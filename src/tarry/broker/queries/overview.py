@@ -7,11 +7,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from tarry.api.receipt import TopicPending
 from tarry.broker.queries.lateness import Lateness
 from tarry.groups import ConsumerGroups
 from tarry.intake import Intake
 from tarry.log.files import Files, OsFiles
+from tarry.message.receipt import TopicPending
 from tarry.queue import ReadyLog
 from tarry.store import Snapshot
 from tarry.wheel import Wheel

@@ -8,9 +8,9 @@ import pyarrow as pa
 from tarry.api.bounds import PAGE
 from tarry.api.views import PEEKED
 from tarry.base.errors import NotFoundError
-from tarry.base.message import check_topic
 from tarry.base.types import Int64s
 from tarry.groups import ConsumerGroups, Group
+from tarry.message.schema import check_topic
 from tarry.queue import ReadyLog, Topic
 
 LIMIT_MAX = 1000

@@ -20,12 +20,9 @@ from tarry.api.operations import (
     ListPending,
     Peek,
 )
-from tarry.api.receipt import TopicPending
 from tarry.api.views import Forecast, History, Page
-from tarry.base import handle
 from tarry.base.clock import Clock
 from tarry.base.config import Config
-from tarry.base.criteria import Criteria
 from tarry.base.errors import CorruptError
 from tarry.base.memory import resident_bytes
 from tarry.broker.acceptance import Acceptance
@@ -41,6 +38,9 @@ from tarry.broker.queries.peek import peek
 from tarry.broker.queries.series import list_series
 from tarry.groups import ConsumerGroups
 from tarry.log.files import Files
+from tarry.message import handle
+from tarry.message.criteria import Criteria
+from tarry.message.receipt import TopicPending
 from tarry.queue import ReadyLog
 
 QUERIES_MAX = 4

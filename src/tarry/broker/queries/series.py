@@ -14,14 +14,14 @@ import pyarrow as pa
 
 from tarry.api.views import Page
 from tarry.base.delay import INT64_MAX
-from tarry.base.message import SCHEMA
 from tarry.base.types import Key
 from tarry.broker.queries import cursor as cursors
 from tarry.broker.queries.cursor import Cursor
 from tarry.broker.queries.cut import Cut
 from tarry.broker.queries.listing import PAGE_BYTES_MAX, Listing
 from tarry.broker.queries.messages import MessageFinder
-from tarry.names import Entry
+from tarry.message.schema import SCHEMA
+from tarry.names import NameEntry
 
 READ_S = 0.8
 """How long is looked for those of a topic among those of others. Where each that is read is on the page, the page's
@@ -70,10 +70,10 @@ def _rows(
             yield from ((Key(e.due_ms, e.seq), found[e.seq]) for e in part if e.seq in found)
 
 
-def _by_instant(cut: Cut, listing: Listing) -> Iterator[list[Entry]]:
+def _by_instant(cut: Cut, listing: Listing) -> Iterator[list[NameEntry]]:
     """Pending occurrences from the listing's start on, in order: at least all of an instant at a time."""
     start, until = max(listing.start.key, cut.fired), listing.until
-    waiting: list[Entry] = []
+    waiting: list[NameEntry] = []
     for entries in cut.registry.series_from(start.due_ms, min(until.due_ms, INT64_MAX - 1) + 1):
         # The registry has those of an instant by series; they are complete when one of a later instant comes.
         waiting += entries
@@ -83,7 +83,7 @@ def _by_instant(cut: Cut, listing: Listing) -> Iterator[list[Entry]]:
     yield _pending(cut, waiting, start, until)
 
 
-def _pending(cut: Cut, entries: list[Entry], start: Key, until: Key) -> list[Entry]:
+def _pending(cut: Cut, entries: list[NameEntry], start: Key, until: Key) -> list[NameEntry]:
     unique = {Key(e.due_ms, e.seq): e for e in entries}
     within = [unique[key] for key in sorted(unique) if start <= key < until]
     if not within:

@@ -10,10 +10,10 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from tarry.base.criteria import Criteria
 from tarry.base.types import Int64s, Key
 from tarry.broker.queries.cut import Cut
 from tarry.intake.index import Window
+from tarry.message.criteria import Criteria
 from tarry.store.scan import Found, first_alive, read_places, scan
 
 INTAKE_ROWS = 1024

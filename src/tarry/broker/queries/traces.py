@@ -11,12 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tarry.base.message import Kind
 from tarry.base.types import Key
 from tarry.broker.store_view import StoreFollower
 from tarry.intake import Intake
 from tarry.intake.index import Window
-from tarry.names import Entry
+from tarry.message.schema import Kind
+from tarry.names import NameEntry
 from tarry.store import Snapshot
 from tarry.store.parquet import groups, read_group
 from tarry.store.place import Place
@@ -26,7 +26,7 @@ CANCELS_MAX = 4096
 _COLUMNS = ["seq", "kind", "body", "born_ms"]
 
 
-def find_cancellation(intake: Intake, store: StoreFollower, entry: Entry, look_s: float) -> tuple[int, int] | None:
+def find_cancellation(intake: Intake, store: StoreFollower, entry: NameEntry, look_s: float) -> tuple[int, int] | None:
     """When a message was cancelled, and the seq of the row that did it, which has the due time of its target; None
     where there is no such row, or it was not found in time.
     """

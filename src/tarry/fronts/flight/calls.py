@@ -38,7 +38,7 @@ class CallLimits(fl.ServerMiddlewareFactory):  # type: ignore[misc]
         self._hosts: Counter[str] = Counter()
         self._peers: Counter[str] = Counter()
 
-    def start_call(self, info: fl.CallInfo, headers: dict[str, list[str]]) -> Call:
+    def start_call(self, info: fl.CallInfo, headers: dict[str, list[str]]) -> OpenCall:
         is_stream = info.method in _STREAMS
         with self._lock:
             if self._calls >= self._calls_max:
@@ -49,7 +49,7 @@ class CallLimits(fl.ServerMiddlewareFactory):  # type: ignore[misc]
             else:
                 self._calls += 1
                 self._add_silent(is_stream)
-                return Call(self, is_silent=is_stream)
+                return OpenCall(self, is_silent=is_stream)
         raise fl.FlightServerError(str(error), encode_error(error))
 
     def _add_silent(self, number: int) -> None:
@@ -69,7 +69,7 @@ class CallLimits(fl.ServerMiddlewareFactory):  # type: ignore[misc]
         with self._lock:
             return set(self._peers)
 
-    def claim(self, call: Call, peer: str) -> None:
+    def claim(self, call: OpenCall, peer: str) -> None:
         """A call is one of ``peer`` (``ServerCallContext.peer()``): its handler begins.
 
         Raises:
@@ -86,7 +86,7 @@ class CallLimits(fl.ServerMiddlewareFactory):  # type: ignore[misc]
             self._add_silent(-call.is_silent)
             call.is_silent, call.peer = False, peer
 
-    def release(self, call: Call) -> None:
+    def release(self, call: OpenCall) -> None:
         """A call has ended."""
         with self._lock:
             self._calls -= 1
@@ -96,7 +96,7 @@ class CallLimits(fl.ServerMiddlewareFactory):  # type: ignore[misc]
                 _subtract(self._peers, call.peer)
 
 
-class Call(fl.ServerMiddleware):  # type: ignore[misc]
+class OpenCall(fl.ServerMiddleware):  # type: ignore[misc]
     """One call, from its start until gRPC has sent its last answer."""
 
     def __init__(self, limits: CallLimits, *, is_silent: bool) -> None:

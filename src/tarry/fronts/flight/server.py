@@ -27,14 +27,11 @@ from tarry.api.parsing import from_json
 from tarry.api.views import DELIVERY
 from tarry.api.wire import SCHEDULE_PATH, STAGE, encode_error, encode_json
 from tarry.base.errors import InvalidArgumentError, NotFoundError, TarryError, UnavailableError
-from tarry.base.message import UNNUMBERED
 from tarry.base.placement import Placement
-from tarry.fronts.common.unread import check_room
 from tarry.fronts.flight.calls import NAME as CALLS
 from tarry.fronts.flight.calls import CallLimits, host_of
-from tarry.fronts.flight.consume import ConsumeStream
 from tarry.fronts.flight.guard import ConnectionGuard
-from tarry.fronts.flight.put import PutStream
+from tarry.fronts.flight.receiving import ConsumeStream
 from tarry.fronts.flight.requests import (
     ACTIONS,
     CountedReader,
@@ -46,6 +43,9 @@ from tarry.fronts.flight.requests import (
     subscribe_request,
     ticket_request,
 )
+from tarry.fronts.flight.sending import PutStream
+from tarry.fronts.kit.unread import check_room
+from tarry.message.schema import UNNUMBERED
 
 log = logging.getLogger(__name__)
 

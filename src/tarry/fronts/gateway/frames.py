@@ -29,7 +29,7 @@ LINK, CONTROL = "link", "control"
 """What a connection is: the one with the columns, or one for questions that are waited for."""
 
 
-class Kind(IntEnum):
+class FrameKind(IntEnum):
     """What a frame is; ``number`` is that of what it is about."""
 
     # Of the gateway.
@@ -67,7 +67,7 @@ class Kind(IntEnum):
     CHALLENGE = 76
 
 
-class Op(IntEnum):
+class SettleOp(IntEnum):
     """What is done to leases: byte 0 of SETTLE."""
 
     ACK = 1
@@ -97,17 +97,17 @@ def keep_alive(connection: socket.socket) -> None:
             connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
 
 
-def frame(kind: Kind, number: int, *payload: Any) -> list[Any]:
+def frame(kind: FrameKind, number: int, *payload: Any) -> list[Any]:
     """A frame as parts to be written one after the other."""
     return [HEAD.pack(sum(map(len, payload)), kind, number), *payload]
 
 
 def error_frame(number: int, error: TarryError) -> list[Any]:
     """The answer that something was refused."""
-    return frame(Kind.REFUSED, number, encode_error(error))
+    return frame(FrameKind.REFUSED, number, encode_error(error))
 
 
-class FrameReader:
+class LinkFrameReader:
     """Cuts what arrives into frames of up to ``bytes_max``, which may change."""
 
     def __init__(self, bytes_max: int = FRAME_BYTES_MAX) -> None:
@@ -168,12 +168,12 @@ class Poll(NamedTuple):
         return cls(*_POLL.unpack(raw))
 
 
-class Settle(NamedTuple):
+class SettleFrame(NamedTuple):
     """What is to be done with some leases of a group. ``argument``: milliseconds, of NACK (-1: the group's back-off),
     EXTEND and CHANGE.
     """
 
-    op: Op
+    op: SettleOp
     group: int
     argument: int
     leases: Int64s
@@ -190,14 +190,14 @@ class Settle(NamedTuple):
         )
 
     @classmethod
-    def decode(cls, raw: memoryview) -> Settle:
+    def decode(cls, raw: memoryview) -> SettleFrame:
         op, group, argument, said = _SETTLE.unpack_from(raw) if len(raw) >= _SETTLE.size else (-1, 0, 0, 0)
         pairs, rest = divmod(len(raw) - _SETTLE.size - said, 16)
-        if pairs < 0 or rest or op not in set(Op):
+        if pairs < 0 or rest or op not in set(SettleOp):
             raise InvalidArgumentError(f"not a settlement: {bytes(raw[:40])!r} ({len(raw)} bytes)")
         columns = np.frombuffer(raw, "<i8", 2 * pairs, _SETTLE.size).astype(np.int64, copy=False)
         reason = bytes(raw[len(raw) - said :]).decode(errors="replace") if said else None
-        return cls(Op(op), group, argument, columns[:pairs], columns[pairs:], reason)
+        return cls(SettleOp(op), group, argument, columns[:pairs], columns[pairs:], reason)
 
 
 def encode_mask(mask: Mask) -> bytes:

@@ -15,12 +15,12 @@ from pathlib import Path
 from tarry.base.endpoint import SOCKET, SOCKET_BYTES_MAX, parse_address, socket_path
 from tarry.base.errors import UnavailableError
 from tarry.base.placement import ANY_CORE, Placement
-from tarry.fronts.common.listening import listen_on
-from tarry.fronts.common.loop_thread import LoopThread, OnStarted
+from tarry.fronts.gateway.authentication import Trust
 from tarry.fronts.gateway.served.connection import HELLO_S, ServedConnection
-from tarry.fronts.gateway.served.group_table import GroupTable
-from tarry.fronts.gateway.served.shared import Broker, Shared
-from tarry.fronts.gateway.trust import Trust
+from tarry.fronts.gateway.served.groups import GroupTable
+from tarry.fronts.gateway.served.shared import ServedBroker, Shared
+from tarry.fronts.kit.listening import listen_on
+from tarry.fronts.kit.loop_thread import LoopThread, OnStarted
 
 BACKLOG = 128
 
@@ -37,7 +37,7 @@ def socket_of(data: Path) -> str:
 class GatewayFront:
     """Serves gateways from :meth:`start` on; :meth:`stop` before the broker is closed. Any thread."""
 
-    def __init__(self, broker: Broker, address: str, placement: Placement = ANY_CORE) -> None:
+    def __init__(self, broker: ServedBroker, address: str, placement: Placement = ANY_CORE) -> None:
         self._broker = broker
         self._asked = address
         # A socket of this machine is its user's alone.
@@ -50,7 +50,7 @@ class GatewayFront:
             raise UnavailableError(f"cannot listen on {address}: {error.strerror or error}") from error
 
     @classmethod
-    def start(cls, broker: Broker, address: str, placement: Placement = ANY_CORE) -> GatewayFront:
+    def start(cls, broker: ServedBroker, address: str, placement: Placement = ANY_CORE) -> GatewayFront:
         """Listen on ``HOST:PORT`` or ``unix:PATH``; ``placement`` says where its threads run.
 
         Raises:

@@ -19,7 +19,7 @@ from typing import Any
 
 from tarry.base.endpoint import parse_address
 from tarry.base.errors import UnavailableError
-from tarry.fronts.common.listening import listen_on
+from tarry.fronts.kit.listening import listen_on
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class _Worker:
     thread: threading.Thread | None = field(default=None, repr=False)
 
 
-class Supervisor:
+class WorkerSupervisor:
     """Begins with :meth:`start`. Any thread."""
 
     def __init__(self, command: Command, address: str, front: str, workers: int) -> None:

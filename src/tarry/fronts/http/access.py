@@ -50,7 +50,7 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class AccessRefusal:
     """Why a request is not answered: a status of HTTP and a text for people."""
 
     status: int
@@ -89,15 +89,17 @@ class Access:
         secret = secret_of(scope)
         return None if not secret else self.identify(secret)
 
-    def refusal(self, scope: Scope) -> Refusal | None:
+    def refusal(self, scope: Scope) -> AccessRefusal | None:
         """Why a request may not do everything that there is; None: it may."""
         if self.mode == "open":
             return _refusal_of_foreigners(scope)
         identity = self.check(scope)
         if identity is None:
-            return Refusal(401, "an access token is needed: Authorization: Bearer SECRET; see tarry token create")
+            return AccessRefusal(401, "an access token is needed: Authorization: Bearer SECRET; see tarry token create")
         if not identity.for_everything:
-            return Refusal(403, f"the access token is for {', '.join(sorted(identity.tokens))}; allowed: one for *")
+            return AccessRefusal(
+                403, f"the access token is for {', '.join(sorted(identity.tokens))}; allowed: one for *"
+            )
         return None
 
     def _look(self) -> None:
@@ -136,9 +138,9 @@ def _password(basic: bytes) -> bytes:
         return b""
 
 
-def _refusal_of_foreigners(scope: Scope) -> Refusal | None:
+def _refusal_of_foreigners(scope: Scope) -> AccessRefusal | None:
     if (forwarding := _forwarding(scope["headers"])) is not None:
-        return Refusal(
+        return AccessRefusal(
             403,
             f"the request was forwarded ({forwarding}), so whoever reaches the proxy would be taken for this machine; "
             "allowed: requests without it, or the setting http_access=tokens, and an access token",
@@ -146,14 +148,18 @@ def _refusal_of_foreigners(scope: Scope) -> Refusal | None:
     headers = _texts(scope["headers"], (b"host", b"origin", b"sec-fetch-site"))
     host = headers.get(b"host", "")
     if not is_loopback(_name_of(host)):
-        return Refusal(403, f"Host is {host!r:.80}; allowed without access tokens: a name or address of this machine")
+        return AccessRefusal(
+            403, f"Host is {host!r:.80}; allowed without access tokens: a name or address of this machine"
+        )
     if scope["method"] in SAFE_METHODS:
         return None
     origin = headers.get(b"origin")
     if origin is not None and urlsplit(origin).netloc != host:
-        return Refusal(403, f"Origin is {origin!r:.80}; allowed without access tokens: pages of this front")
+        return AccessRefusal(403, f"Origin is {origin!r:.80}; allowed without access tokens: pages of this front")
     if origin is None and headers.get(b"sec-fetch-site", "same-origin") not in ("same-origin", "none"):
-        return Refusal(403, "the request comes from a foreign page; allowed without access tokens: pages of this front")
+        return AccessRefusal(
+            403, "the request comes from a foreign page; allowed without access tokens: pages of this front"
+        )
     return None
 
 

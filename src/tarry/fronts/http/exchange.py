@@ -20,7 +20,7 @@ class DisconnectedError(Exception):
     """The client has gone: nobody waits for an answer."""
 
 
-class Response(NamedTuple):
+class HttpResponse(NamedTuple):
     """What a request is answered with."""
 
     status: int
@@ -30,7 +30,7 @@ class Response(NamedTuple):
     """More headers, as lines that are written as they are."""
 
 
-class Request(Protocol):
+class HttpRequest(Protocol):
     """A request whose headers have come."""
 
     method: str
@@ -57,10 +57,10 @@ class Request(Protocol):
         ...
 
 
-Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
+Handler: TypeAlias = Callable[[HttpRequest], Awaitable[HttpResponse]]
 
 
-class WholeRequest(Request, Protocol):
+class WholeRequest(HttpRequest, Protocol):
     """A request that has come whole, and is answered by a call-back."""
 
     target: bytes
@@ -72,7 +72,7 @@ class WholeRequest(Request, Protocol):
         """The body."""
         ...
 
-    def answer(self, response: Response) -> None:
+    def answer(self, response: HttpResponse) -> None:
         """Answer it, once."""
         ...
 

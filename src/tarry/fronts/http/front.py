@@ -11,8 +11,6 @@ from tarry.base.descriptors import ConnectionLimits
 from tarry.base.endpoint import parse_address
 from tarry.base.errors import UnavailableError
 from tarry.base.placement import ANY_CORE, Placement
-from tarry.fronts.common.listening import listen_on
-from tarry.fronts.common.loop_front import LoopFront, OnListening
 from tarry.fronts.http.access import Access, mode_of
 from tarry.fronts.http.app import App, Apps
 from tarry.fronts.http.console.app import console_app
@@ -23,7 +21,9 @@ from tarry.fronts.http.lmstfy.routes import PREFIX, Lmstfy
 from tarry.fronts.http.rest.app import rest_app
 from tarry.fronts.http.server.limits import HttpLimits
 from tarry.fronts.http.server.server import BACKLOG, HttpServer
-from tarry.fronts.http.services import Services
+from tarry.fronts.http.services import HttpServices
+from tarry.fronts.kit.listening import listen_on
+from tarry.fronts.kit.loop_front import LoopFront, OnListening
 
 
 class HttpFront(LoopFront):
@@ -50,7 +50,7 @@ class HttpFront(LoopFront):
 
     async def _serve(self, pool: Executor, on_listening: OnListening) -> None:
         loop = asyncio.get_running_loop()
-        services = Services(self._broker, loop, pool, self._unread)
+        services = HttpServices(self._broker, loop, pool, self._unread)
         setting = self._broker.config.http_access
         access = Access(self._broker, mode_of(setting, f"{self._host}:0"))
         access_log = AccessLog()
@@ -71,7 +71,7 @@ class HttpFront(LoopFront):
     async def _serve_admin(
         self,
         loop: asyncio.AbstractEventLoop,
-        services: Services,
+        services: HttpServices,
         setting: str,
         access_log: AccessLog,
         host: str,
@@ -94,7 +94,7 @@ class HttpFront(LoopFront):
         return HttpServer(loop, self._broker.clock, app, handlers, self._connections, self._unread, self._limits)
 
 
-def applications(services: Services, access: Access) -> dict[str, App]:
+def applications(services: HttpServices, access: Access) -> dict[str, App]:
     """The applications by the prefix of their paths; ``access`` says who may ask them. lmstfy's API is beside them."""
     rest = rest_app(services, access)
     console = console_app(services, access)

@@ -15,12 +15,12 @@ from tarry.api.calls import AsyncCalls
 from tarry.api.internal_topics import check_open
 from tarry.api.local import LocalBroker
 from tarry.api.operation import Operation
-from tarry.api.receipt import Accepted, Receipt
 from tarry.api.row_queue import RowQueue
-from tarry.api.schedule import Row, to_batch
 from tarry.base.event_loop import answer_future
-from tarry.fronts.common.receive_queue import ReceiveQueue
 from tarry.fronts.http.body_budget import BodyBudget
+from tarry.fronts.kit.receiving import ReceiveQueue
+from tarry.message.receipt import Accepted, Receipt
+from tarry.message.rows import Row, to_batch
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -30,7 +30,7 @@ FEW_ROWS = 256
 """Up to so many rows are checked on the loop's thread: handing them over takes longer."""
 
 
-class Services(AsyncCalls):
+class HttpServices(AsyncCalls):
     """The operations, awaited: what may wait for the disk runs in a thread of ``pool``; messages that are scheduled in
     one turn of the event loop travel together.
     """
@@ -110,7 +110,7 @@ class Services(AsyncCalls):
             queue.close()
 
     async def submit(self, batch: pa.RecordBatch) -> Accepted:
-        """Schedule a batch, all of it or nothing (columns: :func:`tarry.api.admission.admit`).
+        """Schedule a batch, all of it or nothing (columns: :func:`tarry.message.admission.admit`).
 
         Raises:
             TarryError: nothing of it was accepted.

@@ -14,9 +14,9 @@ from aiohappyeyeballs import start_connection
 
 from tarry.base.addresses import AddressPolicy
 from tarry.base.errors import InvalidArgumentError
-from tarry.fronts.push.connection import HttpConnection, LostError, Target
+from tarry.fronts.push.connection import HttpConnection, LostError, PushTarget
 from tarry.fronts.push.resolver import AddressRefusedError, CheckedResolver, SocketGate
-from tarry.fronts.push.verdict import Answer
+from tarry.fronts.push.verdict import PushAnswer
 
 IDLE_S = 30.0
 """How long a connection is kept that nothing is sent on."""
@@ -39,7 +39,7 @@ class HttpClient:
         self._sweeper: asyncio.TimerHandle | None = None
         self._closed = False
 
-    async def post(self, target: Target, headers: Mapping[str, str], body: bytes, timeout_s: float) -> Answer:
+    async def post(self, target: PushTarget, headers: Mapping[str, str], body: bytes, timeout_s: float) -> PushAnswer:
         """Send a request, and wait up to ``timeout_s`` for its answer. Never raises but when it is cancelled."""
         connection: HttpConnection | None = None
         try:
@@ -58,9 +58,9 @@ class HttpClient:
         except TimeoutError:
             # Where the status has come, that decides, whatever became of the body.
             answer = connection.answer() if connection is not None and connection.heard else None
-            return answer or Answer(None, f"no answer within {timeout_s:g} s")
+            return answer or PushAnswer(None, f"no answer within {timeout_s:g} s")
         except (OSError, ValueError) as error:
-            return Answer(None, str(error)[:ERROR_MAX])
+            return PushAnswer(None, str(error)[:ERROR_MAX])
 
     async def close(self) -> None:
         """Close all connections that nothing is sent on, and keep no other."""
@@ -74,13 +74,13 @@ class HttpClient:
 
     # -- connections -------------------------------------------------------------------------------------------------
 
-    async def _exchange(self, target: Target, connection: HttpConnection, request: bytes) -> Answer:
+    async def _exchange(self, target: PushTarget, connection: HttpConnection, request: bytes) -> PushAnswer:
         answer = await connection.send(request)
         if connection.usable:
             self._keep(target, connection)
         return answer
 
-    def _take(self, target: Target) -> HttpConnection | None:
+    def _take(self, target: PushTarget) -> HttpConnection | None:
         kept = self._kept.get(_place(target), [])
         while kept:
             connection = kept.pop()
@@ -88,7 +88,7 @@ class HttpClient:
                 return connection
         return None
 
-    def _keep(self, target: Target, connection: HttpConnection) -> None:
+    def _keep(self, target: PushTarget, connection: HttpConnection) -> None:
         if self._closed:
             connection.close()
             return
@@ -108,7 +108,7 @@ class HttpClient:
                 del self._kept[place]
         self._sweeper = self._loop.call_later(IDLE_S / 2, self._sweep) if self._kept else None
 
-    async def _connect(self, target: Target) -> HttpConnection:
+    async def _connect(self, target: PushTarget) -> HttpConnection:
         """
         Raises:
             OSError: no connection; says where to, and why, without the URL, which may have a password in its query.
@@ -131,11 +131,11 @@ class HttpClient:
         return connection
 
 
-def _place(target: Target) -> _Place:
+def _place(target: PushTarget) -> _Place:
     return target.tls, target.host, target.port
 
 
-def _request(target: Target, headers: Mapping[str, str], body: bytes) -> bytes:
+def _request(target: PushTarget, headers: Mapping[str, str], body: bytes) -> bytes:
     lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
     if not lines.count("\n") == lines.count("\r") == len(headers):
         # Who makes the headers lets nothing through that ends a line: this is the last gate.

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import httptools
 
-from tarry.fronts.push.verdict import Answer
+from tarry.fronts.push.verdict import PushAnswer
 
 CONTENT_BYTES_MAX = 2048
 """So much of an answer's body is kept."""
@@ -29,7 +29,7 @@ class LostError(ConnectionError):
     """There is no answer; the connection is closed."""
 
 
-class Target:
+class PushTarget:
     """Where requests go: what of them is the same each time."""
 
     def __init__(self, url: str) -> None:
@@ -55,7 +55,7 @@ class HttpConnection(asyncio.Protocol):
         self._loop = loop
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpResponseParser(self)
-        self._waiter: asyncio.Future[Answer] | None = None
+        self._waiter: asyncio.Future[PushAnswer] | None = None
         self._begin()
 
     def _begin(self) -> None:
@@ -66,14 +66,14 @@ class HttpConnection(asyncio.Protocol):
         self._content = b""
         self._retry_after: str | None = None
 
-    async def send(self, request: bytes) -> Answer:
+    async def send(self, request: bytes) -> PushAnswer:
         """Send a request, and wait for its answer. The connection is closed where the waiting is cancelled.
 
         Raises:
             LostError: there is none; says why.
         """
         self._begin()
-        waiter: asyncio.Future[Answer] = self._loop.create_future()
+        waiter: asyncio.Future[PushAnswer] = self._loop.create_future()
         self._waiter = waiter
         assert self._transport is not None
         self._transport.write(request)
@@ -85,9 +85,9 @@ class HttpConnection(asyncio.Protocol):
         finally:
             self._waiter = None
 
-    def answer(self) -> Answer | None:
+    def answer(self) -> PushAnswer | None:
         """What has come so far, once the status has."""
-        return Answer(self._status, None, self._content, self._retry_after) if self._status else None
+        return PushAnswer(self._status, None, self._content, self._retry_after) if self._status else None
 
     def close(self) -> None:
         """At once, whatever is on its way."""

@@ -27,14 +27,14 @@ from tarry.base.clock import Clock
 from tarry.base.errors import StaleLeaseError, TarryError
 from tarry.base.event_loop import post
 from tarry.base.types import Int64s
-from tarry.fronts.common.receive_queue import Received, ReceiveQueue, Waiter
+from tarry.fronts.kit.receiving import Received, ReceiveQueue, Waiter
 from tarry.fronts.push.breaker import CircuitBreaker
 from tarry.fronts.push.client import HttpClient
-from tarry.fronts.push.connection import Target
-from tarry.fronts.push.figures import AttemptLog, Figures
+from tarry.fronts.push.connection import PushTarget
+from tarry.fronts.push.figures import AttemptLog, SubscriptionFigures
 from tarry.fronts.push.rate import TokenBucket
-from tarry.fronts.push.request import Message, RequestMaker, messages_of
-from tarry.fronts.push.verdict import Answer, Outcome, Verdict, verdict_of
+from tarry.fronts.push.request import PushMessage, RequestMaker, messages_of
+from tarry.fronts.push.verdict import PushAnswer, PushOutcome, Verdict, verdict_of
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ AGAIN_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class DeliveryServices:
     """What deliveries are made with. ``is_current``: whether a subscription is still as it was. ``on_gone``: the
     receiver wants nothing more. ``on_stopped``: messages cannot be taken any more, and why.
     """
@@ -71,7 +71,7 @@ class Share:
     bytes: int
 
 
-class Delivery:
+class PushDelivery:
     """Begins when it is made; :meth:`end` lets what is on its way come to its end."""
 
     def __init__(
@@ -79,8 +79,8 @@ class Delivery:
         subscription: PushSubscription,
         group: ConsumerGroup,
         share: Share,
-        around: Surroundings,
-        figures: Figures,
+        around: DeliveryServices,
+        figures: SubscriptionFigures,
         breaker: CircuitBreaker,
     ) -> None:
         self.subscription = subscription
@@ -92,20 +92,20 @@ class Delivery:
         self._around = around
         self._figures = figures
         self._loop = around.loop
-        self._target = Target(subscription.url)
+        self._target = PushTarget(subscription.url)
         self._maker = RequestMaker(subscription)
         self._timeout_s = subscription.timeout_ms / 1000
         self._lease_ms = 2 * subscription.timeout_ms + LEASE_SPARE_MS
         self._consumer: Subscription = group.subscribe(prefetch=3 * subscription.concurrency, lease_ms=self._lease_ms)
         self._queue = ReceiveQueue(self._loop, group)
         self._bucket = TokenBucket(subscription.per_second, time.monotonic())
-        self._buffer: deque[Message] = deque()
+        self._buffer: deque[PushMessage] = deque()
         self._running: set[asyncio.Task[None]] = set()
         self._held_bytes = 0
         self._mean_bytes = 0.0
         self._waiter: Waiter | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._acks: list[Message] = []
+        self._acks: list[PushMessage] = []
         self._acks_timer: asyncio.TimerHandle | None = None
         self._ending = False
         self._ended = self._loop.create_future()
@@ -245,7 +245,7 @@ class Delivery:
 
     # -- one message -------------------------------------------------------------------------------------------------
 
-    async def _push(self, message: Message) -> None:
+    async def _push(self, message: PushMessage) -> None:
         began_s, at_ms = time.monotonic(), self._around.clock.now_ms()
         headers = self._maker.headers(message, at_ms)
         answer = await self._around.client.post(self._target, headers, message.body, self._timeout_s)
@@ -253,7 +253,7 @@ class Delivery:
         now_ms = self._around.clock.now_ms()
         verdict = verdict_of(answer, now_ms)
         self._figures.durations_us.note(int(spent_s * 1_000_000))
-        if verdict.outcome is Outcome.PUSHED:
+        if verdict.outcome is PushOutcome.PUSHED:
             self._figures.pushed += 1
             self._figures.pushed_ms = now_ms
             self.breaker.on_success()
@@ -262,12 +262,12 @@ class Delivery:
             self._on_failure(message, verdict, now_ms)
         self._note(message, headers["webhook-id"], verdict, answer, at_ms, spent_s)
 
-    def _on_failure(self, message: Message, verdict: Verdict, now_ms: int) -> None:
+    def _on_failure(self, message: PushMessage, verdict: Verdict, now_ms: int) -> None:
         figures, name = self._figures, self.subscription.name
         figures.failed += 1
         figures.error, figures.error_ms = verdict.error, now_ms
         log.debug("push subscription %s: message %s, try %d: %s", name, message.id, message.attempt, verdict.error)
-        if verdict.outcome is Outcome.THROTTLED:
+        if verdict.outcome is PushOutcome.THROTTLED:
             self.hold_until_s = max(self.hold_until_s, time.monotonic() + (verdict.delay_ms or 0) / 1000)
             self._keep_buffered(self.hold_until_s)
         else:
@@ -278,7 +278,7 @@ class Delivery:
                 failures = self.breaker.failures_in_a_row
                 log.warning("push subscription %s: %d failures in a row, the last: %s", name, failures, verdict.error)
         self._settle(partial(self._consumer.nack, reason=verdict.error), [message], verdict.delay_ms)
-        if verdict.outcome is Outcome.GONE and not self._ending:
+        if verdict.outcome is PushOutcome.GONE and not self._ending:
             # Not where it ends: then somebody has changed it since this was sent.
             self.end()
             self._around.on_gone(self.subscription, verdict.error or "")
@@ -291,7 +291,7 @@ class Delivery:
             for message in self._buffer:
                 message.lease_until_s = time.monotonic() + lease_ms / 1000 - 1.0
 
-    def _on_done(self, message: Message, task: asyncio.Task[None]) -> None:
+    def _on_done(self, message: PushMessage, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
         self._held_bytes -= len(message.body)
         if not task.cancelled() and (error := task.exception()) is not None:
@@ -303,14 +303,14 @@ class Delivery:
             self._pump()
 
     def _note(
-        self, message: Message, webhook_id: str, verdict: Verdict, answer: Answer, at_ms: int, spent_s: float
+        self, message: PushMessage, webhook_id: str, verdict: Verdict, answer: PushAnswer, at_ms: int, spent_s: float
     ) -> None:
         attempt = attempt_of(self.subscription, message, webhook_id, verdict, answer, at_ms, spent_s)
         self._around.attempts.add(attempt, answer.content)
 
     # -- settling ----------------------------------------------------------------------------------------------------
 
-    def _acknowledge(self, message: Message) -> None:
+    def _acknowledge(self, message: PushMessage) -> None:
         """Together with what else is answered within a few milliseconds; at most as many as are sent at a time."""
         self._acks.append(message)
         if len(self._acks) >= self.subscription.concurrency:
@@ -326,7 +326,7 @@ class Delivery:
         if acks:
             self._settle(self._consumer.ack, acks)
 
-    def _settle(self, settle: Callable[..., int], messages: list[Message], *args: int | None) -> None:
+    def _settle(self, settle: Callable[..., int], messages: list[PushMessage], *args: int | None) -> None:
         try:
             settle(*_leases(messages), *args, on_result=self._on_settled)
         except TarryError as error:
@@ -353,7 +353,7 @@ class Delivery:
         self._ended.set_result(None)
 
 
-def _leases(messages: Iterable[Message]) -> tuple[Int64s, Int64s]:
+def _leases(messages: Iterable[PushMessage]) -> tuple[Int64s, Int64s]:
     """What to settle or extend them with: leases and offsets."""
     pairs = np.array([(message.lease, message.offset) for message in messages], np.int64)
     return pairs[:, 0], pairs[:, 1]
@@ -361,10 +361,10 @@ def _leases(messages: Iterable[Message]) -> tuple[Int64s, Int64s]:
 
 def attempt_of(
     subscription: PushSubscription,
-    message: Message,
+    message: PushMessage,
     webhook_id: str,
     verdict: Verdict,
-    answer: Answer,
+    answer: PushAnswer,
     at_ms: int,
     spent_s: float,
 ) -> PushAttempt:

@@ -85,7 +85,7 @@ class AttemptLog:
 
 
 @dataclass(slots=True, eq=False)
-class Figures:
+class SubscriptionFigures:
     """Counts of one subscription, which a change of it does not begin anew. On the loop's thread, but for reading."""
 
     pushed: int = 0

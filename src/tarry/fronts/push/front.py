@@ -17,7 +17,7 @@ from tarry.base.placement import ANY_CORE, Placement
 from tarry.fronts.push.figures import AttemptLog
 
 if TYPE_CHECKING:
-    from tarry.fronts.common.loop_thread import LoopThread, OnStarted
+    from tarry.fronts.kit.loop_thread import LoopThread, OnStarted
     from tarry.fronts.push.pusher import SubscriptionPusher
 
 log = logging.getLogger(__name__)
@@ -128,7 +128,7 @@ class PushFront:
 
     def _begin(self) -> tuple[LoopThread[SubscriptionPusher], SubscriptionPusher]:
         try:
-            from tarry.fronts.common.loop_thread import LoopThread
+            from tarry.fronts.kit.loop_thread import LoopThread
             from tarry.fronts.push.pusher import SubscriptionPusher  # noqa: F401 - what it needs may be missing
         except ModuleNotFoundError as error:
             raise UnavailableError(missing_extra("pushing", "push", error)) from error

@@ -19,9 +19,9 @@ from tarry.base.addresses import AddressPolicy
 from tarry.base.errors import TarryError
 from tarry.fronts.push.breaker import CircuitBreaker
 from tarry.fronts.push.client import HttpClient
-from tarry.fronts.push.connection import Target
-from tarry.fronts.push.delivery import Delivery, Share, Surroundings, attempt_of
-from tarry.fronts.push.figures import AttemptLog, Figures
+from tarry.fronts.push.connection import PushTarget
+from tarry.fronts.push.delivery import DeliveryServices, PushDelivery, Share, attempt_of
+from tarry.fronts.push.figures import AttemptLog, SubscriptionFigures
 from tarry.fronts.push.request import RequestMaker, trial_message
 from tarry.fronts.push.verdict import verdict_of
 
@@ -50,14 +50,14 @@ class SubscriptionPusher:
         self._client = HttpClient(
             AddressPolicy.of(config.push_private_addresses, config.push_ports), config.push_ca_file
         )
-        self._around = Surroundings(
+        self._around = DeliveryServices(
             self._loop, broker.clock, self._client, attempts, self._is_current, self._on_gone, self._on_stopped
         )
         self._share = Share(connections_max, BYTES_MAX)
-        self._figures: dict[str, Figures] = {}
+        self._figures: dict[str, SubscriptionFigures] = {}
         self._breakers: dict[str, CircuitBreaker] = {}
-        self._deliveries: dict[str, Delivery] = {}
-        self._ending: set[Delivery] = set()
+        self._deliveries: dict[str, PushDelivery] = {}
+        self._ending: set[PushDelivery] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._pausing: set[str] = set()
         self._not_begun: set[str] = set()
@@ -94,7 +94,7 @@ class SubscriptionPusher:
 
     async def _begin(self, subscription: PushSubscription) -> None:
         name = subscription.name
-        figures = self._figures.setdefault(name, Figures())
+        figures = self._figures.setdefault(name, SubscriptionFigures())
         breaker = self._breakers.setdefault(name, CircuitBreaker(subscription.breaker_failures))
         # It was changed or resumed, or is new: whatever was, it may go now.
         breaker.failures_max = subscription.breaker_failures
@@ -105,7 +105,7 @@ class SubscriptionPusher:
             group = await self._loop.run_in_executor(
                 self._pool, self._broker.group, subscription.topic, subscription.group
             )
-            self._deliveries[name] = Delivery(subscription, group, self._share, self._around, figures, breaker)
+            self._deliveries[name] = PushDelivery(subscription, group, self._share, self._around, figures, breaker)
             self._not_begun.discard(name)
         except TarryError as error:
             log.error("push subscription %s cannot begin: %s", name, error)
@@ -181,7 +181,7 @@ class SubscriptionPusher:
         now_ms, began_s = self._broker.clock.now_ms(), time.monotonic()
         message = trial_message(subscription.topic, now_ms, next(self._tests))
         headers = RequestMaker(subscription).headers(message, now_ms)
-        target = Target(subscription.url)
+        target = PushTarget(subscription.url)
         answer = await self._client.post(target, headers, message.body, subscription.timeout_ms / 1000)
         verdict = verdict_of(answer, self._broker.clock.now_ms())
         spent_s = time.monotonic() - began_s
@@ -216,7 +216,7 @@ class SubscriptionPusher:
             log.error("the pusher", exc_info=error)
 
 
-def _state(delivery: Delivery, breaker: CircuitBreaker, now_s: float) -> tuple[str, float | None]:
+def _state(delivery: PushDelivery, breaker: CircuitBreaker, now_s: float) -> tuple[str, float | None]:
     if (until_s := breaker.open_until_s) is not None:
         return "open", until_s
     if delivery.hold_until_s > now_s:

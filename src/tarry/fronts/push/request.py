@@ -19,8 +19,8 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from tarry.api.push import PushSubscription, secret_key
-from tarry.api.receipt import id_of
 from tarry.base.version import VERSION
+from tarry.message.receipt import id_of
 
 CONTENT_TYPE = "content-type"
 """The property of a message that says what its body is."""
@@ -37,7 +37,7 @@ _TYPE = re.compile(
 
 
 @dataclass(slots=True, eq=False)
-class Message:
+class PushMessage:
     """One message of a delivery, and its lease."""
 
     seq: int
@@ -66,20 +66,20 @@ class Message:
 _COLUMNS = ("seq", "topic", "due_ms", "id", "key", "tag", "properties", "body", "born_ms", "offset", "lease", "attempt")
 
 
-def messages_of(batch: pa.RecordBatch) -> list[Message]:
+def messages_of(batch: pa.RecordBatch) -> list[PushMessage]:
     """The rows of a delivery (:data:`tarry.api.views.DELIVERY`)."""
     found = []
     for row in zip(*(batch.column(name).to_pylist() for name in _COLUMNS), strict=True):
-        message = Message(*row)
+        message = PushMessage(*row)
         message.id = message.id or id_of(message.seq)
         message.properties = message.properties or []
         found.append(message)
     return found
 
 
-def trial_message(topic: str, now_ms: int, number: int) -> Message:
+def trial_message(topic: str, now_ms: int, number: int) -> PushMessage:
     """A message that is in no topic, for a try; ``attempt`` is 0."""
-    return Message(number, topic, now_ms, "tarry.test", None, None, [], TEST_BODY, now_ms, 0, 0, 0)
+    return PushMessage(number, topic, now_ms, "tarry.test", None, None, [], TEST_BODY, now_ms, 0, 0, 0)
 
 
 class RequestMaker:
@@ -91,7 +91,7 @@ class RequestMaker:
         self._content_type = own.pop(CONTENT_TYPE, OCTETS)
         self._headers = {"user-agent": f"tarry/{VERSION}", "x-tarry-subscription": subscription.name, **own}
 
-    def headers(self, message: Message, now_ms: int) -> dict[str, str]:
+    def headers(self, message: PushMessage, now_ms: int) -> dict[str, str]:
         """All headers but those of HTTP itself."""
         webhook_id = message.webhook_id if message.attempt else f"test_{message.seq:x}_{message.born_ms:x}"
         timestamp = str(now_ms // 1000)

@@ -11,7 +11,7 @@ RETRY_AFTER_MS_MAX = 86_400_000
 """A receiver that asks for more than a day is asked again after a day."""
 
 
-class Outcome(StrEnum):
+class PushOutcome(StrEnum):
     PUSHED = "pushed"
     FAILED = "failed"
     THROTTLED = "throttled"
@@ -21,7 +21,7 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class PushAnswer:
     """What came of one request. ``status`` None: there was no answer, and ``error`` says why. ``content``: the first
     bytes of the body.
     """
@@ -36,28 +36,28 @@ class Answer:
 class Verdict:
     """``delay_ms``: when the message is to come again; None: as its group says."""
 
-    outcome: Outcome
+    outcome: PushOutcome
     error: str | None = None
     delay_ms: int | None = None
 
 
-PUSHED = Verdict(Outcome.PUSHED)
+PUSHED = Verdict(PushOutcome.PUSHED)
 
 
-def verdict_of(answer: Answer, now_ms: int) -> Verdict:
+def verdict_of(answer: PushAnswer, now_ms: int) -> Verdict:
     """What follows from an answer."""
     status = answer.status
     if status is None:
-        return Verdict(Outcome.FAILED, answer.error or "no answer")
+        return Verdict(PushOutcome.FAILED, answer.error or "no answer")
     if 200 <= status < 300:
         return PUSHED
     if status == 410:
-        return Verdict(Outcome.GONE, "410: the receiver wants nothing more")
+        return Verdict(PushOutcome.GONE, "410: the receiver wants nothing more")
     if status in (429, 503) and (delay_ms := retry_after_ms(answer.retry_after, now_ms)) is not None:
-        return Verdict(Outcome.THROTTLED, f"{status}: again in {delay_ms / 1000:g} s, says the receiver", delay_ms)
+        return Verdict(PushOutcome.THROTTLED, f"{status}: again in {delay_ms / 1000:g} s, says the receiver", delay_ms)
     if 300 <= status < 400:
-        return Verdict(Outcome.FAILED, f"{status}: redirects are not followed; set the URL to where it points")
-    return Verdict(Outcome.FAILED, f"the answer was {status}")
+        return Verdict(PushOutcome.FAILED, f"{status}: redirects are not followed; set the URL to where it points")
+    return Verdict(PushOutcome.FAILED, f"the answer was {status}")
 
 
 def retry_after_ms(text: str | None, now_ms: int) -> int | None:

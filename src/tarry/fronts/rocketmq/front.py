@@ -10,8 +10,8 @@ from tarry.api.local import LocalBroker
 from tarry.base.config import Config
 from tarry.base.descriptors import ConnectionLimits
 from tarry.base.placement import ANY_CORE, Placement
-from tarry.fronts.common.listening import SharedPort
-from tarry.fronts.common.loop_front import LoopFront, OnListening
+from tarry.fronts.kit.listening import SharedPort
+from tarry.fronts.kit.loop_front import LoopFront, OnListening
 from tarry.fronts.rocketmq.common.certificate import tls_context
 from tarry.fronts.rocketmq.common.threads import RunInThread
 from tarry.fronts.rocketmq.v5.components import Components

@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from tarry.base.message import concat
-from tarry.base.reserved import DEAD, rewritten, texts_of
+from tarry.message.reserved import DEAD, rewritten, texts_of
+from tarry.message.schema import concat
 from tarry.spark.broker_client import BrokerClient
 from tarry.spark.datasource.filters import EmptyPartition, ReadBounds
 from tarry.spark.datasource.options import ReadOptions
@@ -23,7 +23,7 @@ _TEXTS = {"topic": "topic", "group": "group", "cause": "cause"}
 
 
 @dataclass
-class DeadLetters(InputPartition):  # type: ignore[misc]
+class GroupDeadLetters(InputPartition):  # type: ignore[misc]
     """Those of one group of a topic."""
 
     topic: str
@@ -43,12 +43,12 @@ class DeadReader(DataSourceReader):  # type: ignore[misc]
     def partitions(self) -> list[InputPartition]:
         """On the driver: the groups that have dead letters, or the one that is named, even if it was deleted since."""
         if self._options.topics and self._options.group is not None:
-            return [DeadLetters(topic, self._options.group) for topic in self._options.topics]
+            return [GroupDeadLetters(topic, self._options.group) for topic in self._options.topics]
         topics = self._bounds.now.topics
         with BrokerClient(self._endpoint) as client:
             groups = [(g["topic"], g["group"]) for g in client.groups() if g["dead"]]
         partitions = [
-            DeadLetters(topic, group)
+            GroupDeadLetters(topic, group)
             for topic, group in groups
             if (topics is None or topic in topics) and self._options.group in (None, group)
         ]
@@ -56,7 +56,7 @@ class DeadReader(DataSourceReader):  # type: ignore[misc]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """In a task: page by page."""
-        if not isinstance(partition, DeadLetters):
+        if not isinstance(partition, GroupDeadLetters):
             return
         after = None
         with BrokerClient(self._endpoint) as client:

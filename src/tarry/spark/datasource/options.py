@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tarry.base.errors import InvalidArgumentError, InvalidMessageError
-from tarry.base.message import check_topic
+from tarry.message.schema import check_topic
 
 WAYS = ("auto", "bulk", "flight")
 WHATS = ("pending", "delivered", "dead")

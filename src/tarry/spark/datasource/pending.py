@@ -19,10 +19,10 @@ from deltalake.exceptions import DeltaError
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from tarry.base.bulk import SEQ_MIN, CancelledJobs
 from tarry.base.errors import TarryError, UnavailableError
-from tarry.base.message import SCHEMA, Kind, cancelled_seqs, kinds_of
 from tarry.base.types import Int64s
+from tarry.message.bulk import SEQ_MIN, CancelledJobs
+from tarry.message.schema import SCHEMA, Kind, cancelled_seqs, kinds_of
 from tarry.spark.broker_client import BrokerClient
 from tarry.spark.datasource.filters import Bounds, EmptyPartition, ReadBounds, Span
 from tarry.spark.datasource.options import ReadOptions

@@ -14,9 +14,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tarry.api.admission import Limits, admit
-from tarry.base.columns import shown
 from tarry.base.errors import InvalidMessageError
+from tarry.message.admission import MessageLimits, admit
+from tarry.message.columns import shown
 from tarry.spark.datasource.bodies import to_json
 
 _TYPES = {"topic": pa.string(), "tag": pa.string()}
@@ -31,11 +31,11 @@ class RowChecker:
     """Checks rows in the tasks of a bulk job. ``now_ms`` is the job's: a delay counts from its begin."""
 
     now_ms: int
-    limits: Limits
+    limits: MessageLimits
     defaults: Mapping[str, str | int]
 
     def admitted(self, batches: Iterable[pa.RecordBatch], partition: int) -> Iterator[pa.RecordBatch]:
-        """Batches of :data:`tarry.base.message.UNNUMBERED`.
+        """Batches of :data:`tarry.message.schema.UNNUMBERED`.
 
         Raises:
             InvalidMessageError: names the partition, the row in it, its values, what is wrong and what is allowed.
@@ -71,7 +71,7 @@ class RowChecker:
             ) from None
 
     def _producers(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The batch as :func:`tarry.api.admission.admit` takes it."""
+        """The batch as :func:`tarry.message.admission.admit` takes it."""
         named = zip(map(str.lower, batch.schema.names), batch.columns, strict=True)  # Spark does not tell them apart
         columns = {name: _plain(name, column) for name, column in named}
         for name, value in self.defaults.items():

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import types as t
 
-from tarry.api.receipt import ids_of
 from tarry.base.errors import InvalidArgumentError
+from tarry.message.receipt import ids_of
 
 _LONG, _STRING, _TIME = t.LongType(), t.StringType(), t.TimestampType()
 MESSAGE: dict[str, t.DataType] = {

@@ -17,9 +17,9 @@ from functools import lru_cache
 import pyarrow as pa
 
 from tarry.api.jobs import StagedFile
-from tarry.base.bulk import prefix_of
 from tarry.base.errors import InvalidArgumentError, NotFoundError, TarryError
-from tarry.base.message import chunks, count_topics, numbered
+from tarry.message.bulk import prefix_of
+from tarry.message.schema import chunks, count_topics, numbered
 from tarry.spark.broker_client import BrokerClient, BulkAttempt, Staged
 from tarry.spark.datasource.rows import RowChecker
 from tarry.store import stage, staging, table_id_at
@@ -33,7 +33,7 @@ FILES_LATER = 2
 
 
 @dataclass
-class Load:
+class StagingTask:
     """The work of one task for one attempt of a job."""
 
     client: BrokerClient

@@ -17,7 +17,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from tarry.base.errors import CorruptError, TarryError, UnavailableError
-from tarry.base.reserved import ONLY, values_of
+from tarry.message.reserved import ONLY, values_of
 from tarry.spark.broker_client import BrokerClient
 from tarry.spark.datasource.delivered import QueueRange, ranges
 from tarry.spark.datasource.options import StreamOptions

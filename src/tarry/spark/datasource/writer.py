@@ -25,7 +25,7 @@ from tarry.spark.broker_client import BrokerClient, BulkAttempt, Staged
 from tarry.spark.datasource.columns import check_columns
 from tarry.spark.datasource.options import WriteOptions
 from tarry.spark.datasource.rows import RowChecker
-from tarry.spark.datasource.staging import Load
+from tarry.spark.datasource.staging import StagingTask
 from tarry.spark.runtime.worker import rest
 
 log = logging.getLogger(__name__)
@@ -91,7 +91,7 @@ def staged_partition(
     context = TaskContext.get()
     partition = context.partitionId() if context is not None else 0
     checker = RowChecker(job.now_ms, job.limits, options.defaults)
-    staged = Load(client, job).run(batches, checker, partition, options.way)
+    staged = StagingTask(client, job).run(batches, checker, partition, options.way)
     rest()
     return staged
 

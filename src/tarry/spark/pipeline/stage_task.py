@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from tarry.api.jobs import StagedFile
 from tarry.base.errors import CorruptError, TarryError
-from tarry.base.message import SCHEMA
+from tarry.message.schema import SCHEMA
 from tarry.spark.broker_client import BrokerClient, IntakeState
 from tarry.spark.runtime.worker import rest
 from tarry.store import check_same_table, stage

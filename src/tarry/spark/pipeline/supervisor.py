@@ -2,7 +2,7 @@
 started.
 
 The broker serves whether or not the pipeline works; all that is lost without it is that the intake is not emptied. So
-nothing here raises because a child fails: :meth:`Supervisor.status` says how it is.
+nothing here raises because a child fails: :meth:`PipelineSupervisor.status` says how it is.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ STOP_WAIT_S = 20.0
 LOG_BYTES_MAX = 8 << 20
 
 
-class Supervisor:
+class PipelineSupervisor:
     """Runs one child process. ``start`` and ``stop`` from any thread; :meth:`status` at any time. ``before`` is called
     before each start, and may raise OSError: then it is tried again.
 
@@ -73,7 +73,7 @@ class Supervisor:
         self._next_try_ms: int | None = None
 
     @classmethod
-    def of_schedule(cls, config: Config, flight: str) -> Supervisor:
+    def of_schedule(cls, config: Config, flight: str) -> PipelineSupervisor:
         """The supervisor of the schedule job for a broker whose Flight front is at ``flight``; not started yet.
 
         Raises:

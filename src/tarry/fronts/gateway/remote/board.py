@@ -8,7 +8,7 @@ from typing import Any
 
 from tarry.api.board import OnMessage
 from tarry.api.wire import encode_json
-from tarry.fronts.gateway.frames import Kind
+from tarry.fronts.gateway.frames import FrameKind
 from tarry.fronts.gateway.remote.link import Link
 
 
@@ -27,7 +27,7 @@ class RemoteMember:
 
     def post(self, key: str, value: Mapping[str, Any] | None) -> None:
         if self.link is not None:
-            self.link.send_from_anywhere(Kind.POST, 0, encode_json([key, value]))
+            self.link.send_from_anywhere(FrameKind.POST, 0, encode_json([key, value]))
 
     def others(self, key: str) -> Mapping[int, Mapping[str, Any]]:
         with self._lock:
@@ -35,7 +35,7 @@ class RemoteMember:
 
     def send(self, message: Mapping[str, Any], to: int | None = None) -> None:
         if self.link is not None:
-            self.link.send_from_anywhere(Kind.SEND, 0, encode_json([to, message]))
+            self.link.send_from_anywhere(FrameKind.SEND, 0, encode_json([to, message]))
 
     def leave(self) -> None:
         """The end of the link is what ends it."""

@@ -25,18 +25,16 @@ from tarry.api.operations import DeleteGroup, HasTopic, Ping, SetGroup, SetTopic
 from tarry.api.operations.delivery import Subscribe
 from tarry.api.outcome import Outcome, Rescheduled
 from tarry.api.pushing import PushSubscriptions
-from tarry.api.receipt import Accepted
 from tarry.api.wire import AcceptedAnswer, PlacedAnswer, decode_answer, decode_json, encode_json
 from tarry.base.clock import Clock, SystemClock
-from tarry.base.columns import stream_bytes
 from tarry.base.config import Config, load
 from tarry.base.endpoint import socket_path
 from tarry.base.errors import InvalidArgumentError, MessageTooLargeError, StaleCommitError, TarryError
-from tarry.base.message import SCHEMA
+from tarry.fronts.gateway.authentication import Trust
 from tarry.fronts.gateway.frames import (
     ASKED_BYTES_MAX,
     LINK,
-    Kind,
+    FrameKind,
     decode_batch,
     decode_rows,
     encode_batch,
@@ -48,7 +46,9 @@ from tarry.fronts.gateway.remote.control import Control, hello
 from tarry.fronts.gateway.remote.group import RemoteGroup, RemoteSubscription
 from tarry.fronts.gateway.remote.groups import RemoteGroups
 from tarry.fronts.gateway.remote.link import Link
-from tarry.fronts.gateway.trust import Trust
+from tarry.message.columns import stream_bytes
+from tarry.message.receipt import Accepted
+from tarry.message.schema import SCHEMA
 
 log = logging.getLogger(__name__)
 
@@ -188,14 +188,14 @@ class RemoteBroker:
         if isinstance(operation, HasTopic) and operation.topic in self._topics:
             return cast(R, True)  # a topic that is there stays there
         wire = operation.wire
-        kind, answer = self._control.ask(Kind.CALL, encode_json({"op": wire.name, **operation.to_wire()}))
+        kind, answer = self._control.ask(FrameKind.CALL, encode_json({"op": wire.name, **operation.to_wire()}))
         result: Any
         if isinstance(wire, Action):
             plain = decode_json(bytes(answer))
             result = decoded(lambda: wire.codec.decode(plain), plain)
         else:
             assert isinstance(wire, Rows)
-            assert kind == Kind.ROWS
+            assert kind == FrameKind.ROWS
             table = decode_rows(answer)
             result = decoded(lambda: wire.decode(table), table)
         self._on_called(operation, result)
@@ -217,12 +217,12 @@ class RemoteBroker:
         if not internal:
             check_rows(data)  # the broker takes what comes over the link for the front's own
         batches = data.to_batches() if isinstance(data, pa.Table) else [data]
-        self._submit(Kind.SUBMIT, stream_bytes(data.schema, batches), data.num_rows, on_result)
+        self._submit(FrameKind.SUBMIT, stream_bytes(data.schema, batches), data.num_rows, on_result)
 
     def submit_checked(self, batch: pa.RecordBatch, on_result: OnAccepted) -> None:
-        self._submit(Kind.SUBMIT_CHECKED, encode_batch(batch), batch.num_rows, on_result)
+        self._submit(FrameKind.SUBMIT_CHECKED, encode_batch(batch), batch.num_rows, on_result)
 
-    def _submit(self, kind: Kind, payload: Any, rows: int, on_result: OnAccepted) -> None:
+    def _submit(self, kind: FrameKind, payload: Any, rows: int, on_result: OnAccepted) -> None:
         def on_answer(answer: memoryview | TarryError) -> None:
             on_result(answer if isinstance(answer, TarryError) else _accepted(answer))
 
@@ -243,13 +243,15 @@ class RemoteBroker:
         """See :class:`tarry.api.local.LocalBroker`; the receipt is not known here."""
         names = encode_json([topic, key])
         while True:
-            kind, answer = self._control.ask(Kind.FIND_KEYED, names)
-            if kind == Kind.RESULT:
+            kind, answer = self._control.ask(FrameKind.FIND_KEYED, names)
+            if kind == FrameKind.RESULT:
                 return _moved(answer)
             former = decode_batch(answer, SCHEMA)
             seen, row = (bytes(encode_batch(batch)) for batch in (former, successor(former)))
             try:
-                _, answer = self._control.ask(Kind.REPLACE, numbered(len(names)), names, numbered(len(seen)), seen, row)
+                _, answer = self._control.ask(
+                    FrameKind.REPLACE, numbered(len(names)), names, numbered(len(seen)), seen, row
+                )
             except StaleCommitError:
                 continue  # it went on to its next occurrence, or was replaced, since it was seen
             return _moved(answer)

@@ -15,8 +15,8 @@ from typing import Any
 from tarry.api.wire import decode_error, decode_json, encode_json
 from tarry.base.endpoint import parse_address, socket_path
 from tarry.base.errors import ClosedError, TarryError, UnavailableError
-from tarry.fronts.gateway.frames import CONTROL, HEAD, VERSION, Kind, frame, keep_alive
-from tarry.fronts.gateway.trust import Trust
+from tarry.fronts.gateway.authentication import Trust
+from tarry.fronts.gateway.frames import CONTROL, HEAD, VERSION, FrameKind, frame, keep_alive
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ def host_of(address: str) -> str:
 def hello(kind: str, worker: str, front: str, name: str) -> bytes:
     """The frame with which a connection begins."""
     said = {"version": VERSION, "as": kind, "worker": worker, "front": front, "name": name}
-    return b"".join(frame(Kind.HELLO, 0, encode_json(said)))
+    return b"".join(frame(FrameKind.HELLO, 0, encode_json(said)))
 
 
 class Control:
@@ -71,7 +71,7 @@ class Control:
         self._free: list[socket.socket] = []
         self._closed = False
 
-    def ask(self, kind: Kind, *payload: bytes) -> tuple[int, memoryview]:
+    def ask(self, kind: FrameKind, *payload: bytes) -> tuple[int, memoryview]:
         """Send a frame, and wait for its answer: its kind and payload.
 
         Raises:
@@ -92,7 +92,7 @@ class Control:
                 connection.close()
             else:
                 self._free.append(connection)
-        if kind_of_answer == Kind.REFUSED:
+        if kind_of_answer == FrameKind.REFUSED:
             raise decode_error(bytes(answer))
         return kind_of_answer, answer
 
@@ -128,11 +128,15 @@ class Control:
             connection.settimeout(ANSWER_S)
             connection.sendall(hello(CONTROL, self._worker, "", ""))
             kind, answer = _read(connection)
-            if kind == Kind.CHALLENGE:
-                connection.sendall(b"".join(frame(Kind.PROOF, 0, self._trust.proof(bytes(answer)))))
+            if kind == FrameKind.CHALLENGE:
+                connection.sendall(b"".join(frame(FrameKind.PROOF, 0, self._trust.proof(bytes(answer)))))
                 kind, answer = _read(connection)
-            if kind != Kind.WELCOME:
-                raise decode_error(bytes(answer)) if kind == Kind.REFUSED else TarryError(f"an answer of kind {kind}")
+            if kind != FrameKind.WELCOME:
+                raise (
+                    decode_error(bytes(answer))
+                    if kind == FrameKind.REFUSED
+                    else TarryError(f"an answer of kind {kind}")
+                )
             welcome: dict[str, Any] = decode_json(bytes(answer))
         except OSError as error:
             connection.close()

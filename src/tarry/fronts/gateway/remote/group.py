@@ -16,9 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from tarry.api.consuming import OnLease, OnResult, OnSettled
-from tarry.api.filter import EVERYTHING, parse_filter, unwanted_by
 from tarry.api.filter_pause import FilterPause
-from tarry.api.filter_sql import SqlFilter
 from tarry.api.groups import GroupSettings
 from tarry.api.operation import data
 from tarry.api.views import DELIVERY
@@ -26,16 +24,18 @@ from tarry.base.clock import Clock
 from tarry.base.errors import ClosedError, InvalidArgumentError, TarryError
 from tarry.base.types import Int64s, Mask
 from tarry.fronts.gateway.frames import (
-    Kind,
-    Op,
+    FrameKind,
     Poll,
-    Settle,
+    SettleFrame,
+    SettleOp,
     decode_batch,
     decode_int,
     decode_mask,
     encode_int,
 )
 from tarry.fronts.gateway.remote.link import Link, OnAnswer
+from tarry.message.filter import EVERYTHING, parse_filter, unwanted_by
+from tarry.message.filter_sql import SqlFilter
 
 _SETTINGS = data(GroupSettings)
 
@@ -110,13 +110,13 @@ class RemoteGroup:
     # -- settling ------------------------------------------------------------------------------------------------------
 
     def ack(self, leases: Int64s, offsets: Int64s, on_result: OnResult | None = None) -> int:
-        return self._settle(Op.ACK, 0, leases, offsets, on_result)
+        return self._settle(SettleOp.ACK, 0, leases, offsets, on_result)
 
     def ack_each(self, leases: Int64s, offsets: Int64s, on_settled: OnSettled) -> None:
         def on_answer(answer: memoryview | TarryError) -> None:
             on_settled(answer if isinstance(answer, TarryError) else decode_mask(answer))
 
-        self._ask(Settle(Op.ACK_EACH, self.number, 0, leases, offsets), on_answer)
+        self._ask(SettleFrame(SettleOp.ACK_EACH, self.number, 0, leases, offsets), on_answer)
 
     def nack(
         self,
@@ -126,13 +126,13 @@ class RemoteGroup:
         on_result: OnResult | None = None,
         reason: str | None = None,
     ) -> int:
-        return self._settle(Op.NACK, -1 if delay_ms is None else delay_ms, leases, offsets, on_result, reason)
+        return self._settle(SettleOp.NACK, -1 if delay_ms is None else delay_ms, leases, offsets, on_result, reason)
 
     def reject(self, leases: Int64s, offsets: Int64s, on_result: OnResult | None = None) -> int:
-        return self._settle(Op.REJECT, 0, leases, offsets, on_result)
+        return self._settle(SettleOp.REJECT, 0, leases, offsets, on_result)
 
     def extend(self, leases: Int64s, offsets: Int64s, lease_ms: int) -> int:
-        return self._settle(Op.EXTEND, lease_ms, leases, offsets, None)
+        return self._settle(SettleOp.EXTEND, lease_ms, leases, offsets, None)
 
     def change_lease(self, lease: int, offset: int, lease_ms: int, on_lease: OnLease) -> None:
         def on_answer(answer: memoryview | TarryError) -> None:
@@ -142,20 +142,20 @@ class RemoteGroup:
                 on_lease(decode_int(answer) if len(answer) else None)
 
         one = np.array([lease], np.int64), np.array([offset], np.int64)
-        self._ask(Settle(Op.CHANGE, self.number, lease_ms, *one), on_answer)
+        self._ask(SettleFrame(SettleOp.CHANGE, self.number, lease_ms, *one), on_answer)
 
     def _settle(
         self,
-        op: Op,
+        op: SettleOp,
         argument: int,
         leases: Int64s,
         offsets: Int64s,
         on_result: OnResult | None,
         reason: str | None = None,
     ) -> int:
-        settle = Settle(op, self.number, argument, leases, offsets, reason)
+        settle = SettleFrame(op, self.number, argument, leases, offsets, reason)
         if on_result is None:
-            self._link.send(Kind.SETTLE, 0, settle.encode())
+            self._link.send(FrameKind.SETTLE, 0, settle.encode())
             return len(leases)
 
         def on_answer(answer: memoryview | TarryError) -> None:
@@ -164,8 +164,8 @@ class RemoteGroup:
         self._ask(settle, on_answer)
         return len(leases)
 
-    def _ask(self, settle: Settle, on_answer: OnAnswer) -> None:
-        self._link.ask(Kind.SETTLE, on_answer, settle.encode())
+    def _ask(self, settle: SettleFrame, on_answer: OnAnswer) -> None:
+        self._link.ask(FrameKind.SETTLE, on_answer, settle.encode())
 
 
 class _Weak:
@@ -212,7 +212,7 @@ class RemoteSubscription:
             raise error
         if self._ready:
             number, batch = self._ready.popleft()
-            self._link.send(Kind.TAKEN, number)
+            self._link.send(FrameKind.TAKEN, number)
             self._link.rows_out += batch.num_rows
             return batch, None
         if not self._asked:
@@ -223,21 +223,21 @@ class RemoteSubscription:
     def withdraw(self) -> None:
         if self._asked and self._number is not None:
             self._asked = False
-            self._link.send(Kind.WITHDRAW, self._number)
+            self._link.send(FrameKind.WITHDRAW, self._number)
 
     def renew(self, held_ms_max: int) -> int:
         if self._number is not None:
-            self._link.send(Kind.RENEW, self._number, encode_int(held_ms_max))
+            self._link.send(FrameKind.RENEW, self._number, encode_int(held_ms_max))
         return 0
 
     def close(self) -> None:
         if not self.closed:
             self.closed = True
             if self._number is not None:
-                self._link.send(Kind.CLOSE, self._number)
+                self._link.send(FrameKind.CLOSE, self._number)
                 self._link.forget(self._number)
             for number, _ in self._ready:
-                self._link.send(Kind.TAKEN, number)  # it was given back with the rest
+                self._link.send(FrameKind.TAKEN, number)  # it was given back with the rest
             self._ready.clear()
 
     def ack(self, leases: Int64s, offsets: Int64s, on_result: OnResult | None = None) -> int:
@@ -289,21 +289,21 @@ class RemoteSubscription:
             self._number = self._link.number()
             self._link.receive(self._number, _Weak(ref(self)))
         poll = Poll(self.group.number, self._prefetch, self._lease_ms, rows_max)
-        self._link.send(Kind.POLL, self._number, poll.encode())
+        self._link.send(FrameKind.POLL, self._number, poll.encode())
 
     # -- called by the link --------------------------------------------------------------------------------------------
 
     def on_batch(self, number: int, payload: memoryview) -> None:
-        """See :class:`tarry.fronts.gateway.remote.link.Receiver`."""
+        """See :class:`tarry.fronts.gateway.remote.link.PollReceiver`."""
         if not self._asked:
-            self._link.send(Kind.UNTAKEN, number)  # it was withdrawn while this was on its way
+            self._link.send(FrameKind.UNTAKEN, number)  # it was withdrawn while this was on its way
             return
         self._asked = False
         self._ready.append((number, decode_batch(payload, DELIVERY)))
         self.group.announce()
 
     def on_polled(self, error: TarryError) -> None:
-        """See :class:`tarry.fronts.gateway.remote.link.Receiver`."""
+        """See :class:`tarry.fronts.gateway.remote.link.PollReceiver`."""
         if isinstance(error, ClosedError):
             self.group.close()
             return
@@ -315,6 +315,6 @@ class RemoteSubscription:
         # A consumer that receives once has a subscription for that, and drops it.
         if self._number is not None and not self.closed:
             for number, _ in self._ready:
-                self._link.send_from_anywhere(Kind.UNTAKEN, number)
-            self._link.send_from_anywhere(Kind.DROP, self._number)
+                self._link.send_from_anywhere(FrameKind.UNTAKEN, number)
+            self._link.send_from_anywhere(FrameKind.DROP, self._number)
             self._link.forget(self._number)

@@ -8,7 +8,7 @@ from typing import Any
 from tarry.api.wire import decode_json, encode_json
 from tarry.base.clock import Clock
 from tarry.base.errors import TarryError
-from tarry.fronts.gateway.frames import Kind
+from tarry.fronts.gateway.frames import FrameKind
 from tarry.fronts.gateway.remote.control import Control
 from tarry.fronts.gateway.remote.group import RemoteGroup
 from tarry.fronts.gateway.remote.link import Link
@@ -80,7 +80,7 @@ class RemoteGroups:
             group.announce()
 
     def _state_of(self, topic: str, name: str, **more: Any) -> dict[str, Any]:
-        _, answer = self._control.ask(Kind.GROUP, encode_json({"topic": topic, "group": name, **more}))
+        _, answer = self._control.ask(FrameKind.GROUP, encode_json({"topic": topic, "group": name, **more}))
         state: dict[str, Any] = decode_json(bytes(answer))
         return state
 

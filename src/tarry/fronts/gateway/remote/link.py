@@ -12,13 +12,13 @@ import socket
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, cast
 
-from tarry.api.coalescing import EndOfTurn
 from tarry.api.wire import decode_error, decode_json
 from tarry.base.errors import TarryError, UnavailableError
 from tarry.base.event_loop import post
-from tarry.fronts.gateway.frames import FrameReader, Kind, frame, split_number
+from tarry.batching.coalescing import EndOfTurn
+from tarry.fronts.gateway.authentication import Trust
+from tarry.fronts.gateway.frames import FrameKind, LinkFrameReader, frame, split_number
 from tarry.fronts.gateway.remote.control import connect, host_of
-from tarry.fronts.gateway.trust import Trust
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ OnAnswer = Callable[[memoryview | TarryError], None]
 """Called once, on the loop's thread, with the payload of an answer, or why there is none."""
 
 
-class Receiver(Protocol):
+class PollReceiver(Protocol):
     """Who polls. On the loop's thread."""
 
     def on_batch(self, number: int, payload: memoryview) -> None:
@@ -66,12 +66,12 @@ class Link(asyncio.Protocol):
         self._loop = loop
         self._trust, self._groups, self._board = trust, groups, board
         self._on_lost = on_lost
-        self._reader = FrameReader()
+        self._reader = LinkFrameReader()
         self._out: list[Any] = []
         self._end_of_turn = EndOfTurn(loop, self._flush)
         self._next = 1
         self._waiting: dict[int, OnAnswer] = {}
-        self._receivers: dict[int, Receiver] = {}
+        self._receivers: dict[int, PollReceiver] = {}
         self._transport: asyncio.Transport
         self._welcome: asyncio.Future[None] = loop.create_future()
         self.lost = False
@@ -115,17 +115,17 @@ class Link(asyncio.Protocol):
         number, self._next = self._next, self._next % 0xFFFF_FFFF + 1
         return number
 
-    def send(self, kind: Kind, number: int, *payload: Any) -> None:
+    def send(self, kind: FrameKind, number: int, *payload: Any) -> None:
         """Send a frame that nobody waits for the answer of. On the loop's thread."""
         if not self.lost:
             self._out += frame(kind, number, *payload)
             self._end_of_turn.plan()
 
-    def send_from_anywhere(self, kind: Kind, number: int, *payload: Any) -> None:
+    def send_from_anywhere(self, kind: FrameKind, number: int, *payload: Any) -> None:
         """:meth:`send`, from any thread."""
         post(self._loop, self.send, kind, number, *payload)
 
-    def ask(self, kind: Kind, on_answer: OnAnswer, *payload: Any) -> None:
+    def ask(self, kind: FrameKind, on_answer: OnAnswer, *payload: Any) -> None:
         """Send a frame that is answered. On the loop's thread.
 
         Raises:
@@ -139,7 +139,7 @@ class Link(asyncio.Protocol):
         self._waiting[number] = on_answer
         self.send(kind, number, *payload)
 
-    def receive(self, number: int, receiver: Receiver) -> None:
+    def receive(self, number: int, receiver: PollReceiver) -> None:
         """Batches for the consumer of that number are for ``receiver``."""
         self._receivers[number] = receiver
 
@@ -185,18 +185,18 @@ class Link(asyncio.Protocol):
 
     def _on_frame(self, kind: int, number: int, payload: memoryview) -> None:
         match kind:
-            case Kind.BATCH:
+            case FrameKind.BATCH:
                 batch, rows = split_number(payload)
                 receiver = self._receivers.get(number)
                 if receiver is None:
-                    self.send(Kind.UNTAKEN, batch)
+                    self.send(FrameKind.UNTAKEN, batch)
                 else:
                     receiver.on_batch(batch, rows)
-            case Kind.ACCEPTED | Kind.SETTLED:
+            case FrameKind.ACCEPTED | FrameKind.SETTLED:
                 on_answer = self._waiting.pop(number, None)
                 if on_answer is not None:
                     on_answer(payload)
-            case Kind.REFUSED:
+            case FrameKind.REFUSED:
                 on_answer = self._waiting.pop(number, None)
                 refused = decode_error(bytes(payload))
                 if on_answer is not None:
@@ -205,21 +205,21 @@ class Link(asyncio.Protocol):
                     self._welcome.set_exception(refused)
                 else:
                     log.warning("the broker refused: %s", refused)
-            case Kind.POLLED:
+            case FrameKind.POLLED:
                 receiver = self._receivers.get(number)
                 if receiver is not None:
                     receiver.on_polled(decode_error(bytes(payload)))
-            case Kind.STATE:
+            case FrameKind.STATE:
                 self._groups.on_state(number, decode_json(bytes(payload)))
-            case Kind.NEWS:
+            case FrameKind.NEWS:
                 self._groups.on_news(number)
-            case Kind.SAID:
+            case FrameKind.SAID:
                 self._board.on_said(number, *decode_json(bytes(payload)))
-            case Kind.MESSAGE:
+            case FrameKind.MESSAGE:
                 self._board.on_message(number, decode_json(bytes(payload)))
-            case Kind.CHALLENGE:
-                self.send(Kind.PROOF, 0, self._trust.proof(bytes(payload)))
-            case Kind.WELCOME:
+            case FrameKind.CHALLENGE:
+                self.send(FrameKind.PROOF, 0, self._trust.proof(bytes(payload)))
+            case FrameKind.WELCOME:
                 if not self._welcome.done():
                     self._welcome.set_result(None)
             case _:

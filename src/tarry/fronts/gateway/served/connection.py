@@ -15,27 +15,27 @@ from tarry.api.wire import decode_json, encode_json
 from tarry.base.errors import InvalidArgumentError, OverloadedError, TarryError
 from tarry.base.log_limiter import LogLimiter
 from tarry.base.version import VERSION as TARRY
+from tarry.fronts.gateway.authentication import NONCE_BYTES
 from tarry.fronts.gateway.frames import (
     ASKED_BYTES_MAX,
     CONTROL,
     HELLO_BYTES_MAX,
     LINK,
     VERSION,
-    FrameReader,
-    Kind,
+    FrameKind,
+    LinkFrameReader,
     error_frame,
     frame,
     keep_alive,
 )
-from tarry.fronts.gateway.served.board_seat import BoardSeat
-from tarry.fronts.gateway.served.consumers import Consumers
+from tarry.fronts.gateway.served.board import BoardSeat
 from tarry.fronts.gateway.served.group_calls import GroupCalls
 from tarry.fronts.gateway.served.outgoing import INTERNAL, Outgoing
 from tarry.fronts.gateway.served.questions import QUESTIONS, answer
-from tarry.fronts.gateway.served.settlements import Settlements
+from tarry.fronts.gateway.served.receiving import LinkConsumers
+from tarry.fronts.gateway.served.sending import Submissions
+from tarry.fronts.gateway.served.settling import Settlements
 from tarry.fronts.gateway.served.shared import Shared
-from tarry.fronts.gateway.served.submissions import Submissions
-from tarry.fronts.gateway.trust import NONCE_BYTES
 
 log = logging.getLogger(__name__)
 _cut = LogLimiter(log, logging.WARNING)
@@ -63,23 +63,23 @@ class ServedLink:
     def __init__(self, shared: Shared, worker: str, front: str, name: str, out: Outgoing) -> None:
         self._shared, self._worker = shared, worker
         self._groups = shared.links[worker] = GroupCalls(shared, worker, out)
-        self._consumers = Consumers(shared.groups, out)
+        self._consumers = LinkConsumers(shared.groups, out)
         self._seat = BoardSeat(shared.broker.board, front, name, out)
         submissions = Submissions(shared.broker, out)
         self.handlers: Handlers = {
-            Kind.SUBMIT: submissions.submit,
-            Kind.SUBMIT_CHECKED: submissions.submit_checked,
-            Kind.POLL: self._consumers.poll,
-            Kind.WITHDRAW: self._consumers.withdraw,
-            Kind.TAKEN: self._consumers.taken,
-            Kind.UNTAKEN: self._consumers.untaken,
-            Kind.RENEW: self._consumers.renew,
-            Kind.CLOSE: self._consumers.close,
-            Kind.DROP: self._consumers.drop,
-            Kind.SETTLE: Settlements(shared.groups, out).settle,
-            Kind.POST: self._seat.post,
-            Kind.SEND: self._seat.send,
-            Kind.GROUP: self._groups.answer,
+            FrameKind.SUBMIT: submissions.submit,
+            FrameKind.SUBMIT_CHECKED: submissions.submit_checked,
+            FrameKind.POLL: self._consumers.poll,
+            FrameKind.WITHDRAW: self._consumers.withdraw,
+            FrameKind.TAKEN: self._consumers.taken,
+            FrameKind.UNTAKEN: self._consumers.untaken,
+            FrameKind.RENEW: self._consumers.renew,
+            FrameKind.CLOSE: self._consumers.close,
+            FrameKind.DROP: self._consumers.drop,
+            FrameKind.SETTLE: Settlements(shared.groups, out).settle,
+            FrameKind.POST: self._seat.post,
+            FrameKind.SEND: self._seat.send,
+            FrameKind.GROUP: self._groups.answer,
         }
         log.info("gateway %s (%s) has connected", name, worker)
 
@@ -98,7 +98,7 @@ class ServedConnection(asyncio.Protocol):
 
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
-        self._reader = FrameReader(HELLO_BYTES_MAX)
+        self._reader = LinkFrameReader(HELLO_BYTES_MAX)
         self._out = Outgoing(shared.loop)
         self._handlers: Handlers | None = None
         """None: it has not said who it is, or not shown it."""
@@ -147,7 +147,7 @@ class ServedConnection(asyncio.Protocol):
         """Say why, and cut it off."""
         _cut.say("a gateway is cut off: %s", error)
         self._shared.half_frames.forget(self)
-        self._reader = FrameReader(0)  # lets go of what came
+        self._reader = LinkFrameReader(0)  # lets go of what came
         self._out.write(error_frame(0, error))
         self._out.flush()
         self._out.transport.close()
@@ -170,7 +170,7 @@ class ServedConnection(asyncio.Protocol):
         trust = self._shared.trust
         if self._challenged is not None:
             said, nonce = self._challenged
-            if kind != Kind.PROOF:
+            if kind != FrameKind.PROOF:
                 raise InvalidArgumentError(f"frame of kind {kind}; allowed: the answer to a challenge")
             trust.check(nonce, bytes(payload))
             return self._admit(said)
@@ -179,11 +179,11 @@ class ServedConnection(asyncio.Protocol):
             return self._admit(said)
         nonce = secrets.token_bytes(NONCE_BYTES)
         self._challenged = said, nonce
-        self._out.write(frame(Kind.CHALLENGE, 0, nonce))
+        self._out.write(frame(FrameKind.CHALLENGE, 0, nonce))
         return None
 
     def _greeting(self, kind: int, payload: memoryview) -> dict[str, Any]:
-        said = decode_json(bytes(payload)) if kind == Kind.HELLO else None
+        said = decode_json(bytes(payload)) if kind == FrameKind.HELLO else None
         if not isinstance(said, dict) or said.get("version") != VERSION or said.get("as") not in (LINK, CONTROL):
             raise InvalidArgumentError(
                 f"a gateway began with {bytes(payload[:80])!r}; allowed: a greeting of version {VERSION}, "
@@ -201,10 +201,10 @@ class ServedConnection(asyncio.Protocol):
         broker = self._shared.broker
         config = broker.config.model_dump(mode="json", include=set(TOLD_SETTINGS))
         welcome = {"version": VERSION, "tarry": TARRY, "now_ms": broker.clock.now_ms(), "config": config}
-        self._out.write(frame(Kind.WELCOME, 0, encode_json(welcome)))
+        self._out.write(frame(FrameKind.WELCOME, 0, encode_json(welcome)))
         if self._link is not None:
             return self._link.handlers
-        return {Kind.GROUP: GroupCalls(self._shared, worker, self._out).answer}
+        return {FrameKind.GROUP: GroupCalls(self._shared, worker, self._out).answer}
 
     def _handle(
         self, handler: Callable[[int, memoryview], None] | None, kind: int, number: int, payload: memoryview
@@ -222,7 +222,7 @@ class ServedConnection(asyncio.Protocol):
     def _ask(self, kind: int, number: int, payload: memoryview) -> None:
         def done(answered: asyncio.Future[list[Any]]) -> None:
             if not answered.cancelled():
-                if kind == Kind.CALL:
+                if kind == FrameKind.CALL:
                     self._shared.groups.look()  # what it changed is said to all gateways before it is answered
                 self._out.write(answered.result())
 

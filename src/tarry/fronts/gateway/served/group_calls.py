@@ -9,8 +9,8 @@ from typing import Any
 from tarry.api.consuming import ConsumerGroup
 from tarry.api.wire import decode_json, encode_json
 from tarry.base.errors import InvalidArgumentError, TarryError, UnavailableError
-from tarry.fronts.gateway.frames import Kind, error_frame, frame
-from tarry.fronts.gateway.served.group_table import ServedGroup
+from tarry.fronts.gateway.frames import FrameKind, error_frame, frame
+from tarry.fronts.gateway.served.groups import ServedGroup
 from tarry.fronts.gateway.served.outgoing import INTERNAL, Outgoing
 from tarry.fronts.gateway.served.shared import Shared
 
@@ -52,11 +52,11 @@ class GroupCalls:
 
     def on_state(self, served: ServedGroup, state: dict[str, Any]) -> None:
         """Something of a group has changed."""
-        self._out.write(frame(Kind.STATE, served.number, encode_json(state)))
+        self._out.write(frame(FrameKind.STATE, served.number, encode_json(state)))
 
     def on_news(self, number: int) -> None:
         """A group whose queue is read by offsets has more."""
-        self._out.write(frame(Kind.NEWS, number))
+        self._out.write(frame(FrameKind.NEWS, number))
 
     def _describe(self, number: int, group: ConsumerGroup, *, follow: bool) -> None:
         served = self._shared.groups.get_or_add(group)
@@ -69,4 +69,4 @@ class GroupCalls:
             # Before the ends are read: what comes after them is announced.
             self._shared.groups.follow(served, link)
         described = {**served.state(), "number": served.number, "ends": group.queue_ends}
-        self._out.write(frame(Kind.RESULT, number, encode_json(described)))
+        self._out.write(frame(FrameKind.RESULT, number, encode_json(described)))

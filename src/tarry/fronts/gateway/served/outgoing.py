@@ -7,10 +7,10 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from tarry.api.coalescing import EndOfTurn
 from tarry.base.errors import TarryError
 from tarry.base.event_loop import post
-from tarry.fronts.gateway.frames import Kind, error_frame, frame
+from tarry.batching.coalescing import EndOfTurn
+from tarry.fronts.gateway.frames import FrameKind, error_frame, frame
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ class Outgoing:
         """:meth:`write`, from any thread."""
         post(self._loop, self.write, parts)
 
-    def answer(self, kind: Kind, number: int, encode: Callable[[Any], list[Any]]) -> Callable[[Any], None]:
+    def answer(self, kind: FrameKind, number: int, encode: Callable[[Any], list[Any]]) -> Callable[[Any], None]:
         """A call-back for any thread: it answers question ``number`` with what ``encode`` makes of its argument, on the
         loop's thread, or refuses where that is an error.
         """

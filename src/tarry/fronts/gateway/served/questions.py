@@ -16,17 +16,17 @@ from tarry.api.operations import OPERATIONS
 from tarry.api.outcome import Outcome, Rescheduled
 from tarry.api.parsing import from_json
 from tarry.api.wire import decode_json, decode_request, encode_json
-from tarry.base.columns import stream_bytes
 from tarry.base.errors import InvalidArgumentError, StaleCommitError, TarryError
-from tarry.base.message import SCHEMA, UNNUMBERED
 from tarry.fronts.gateway.frames import (
-    Kind,
+    FrameKind,
     decode_batch,
     encode_batch,
     error_frame,
     frame,
     split_number,
 )
+from tarry.message.columns import stream_bytes
+from tarry.message.schema import SCHEMA, UNNUMBERED
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class _Seen(Exception):  # noqa: N818  it carries a message out of a decision th
 def answer(broker: LocalBroker, kind: int, number: int, payload: memoryview) -> list[Any]:
     """The frame that answers a question. Never raises."""
     try:
-        return _ANSWERS[Kind(kind)](broker, number, payload)
+        return _ANSWERS[FrameKind(kind)](broker, number, payload)
     except TarryError as error:
         return error_frame(number, error)
     except Exception:
@@ -58,9 +58,9 @@ def _call(broker: LocalBroker, number: int, payload: memoryview) -> list[Any]:
     operation = from_json(_KINDS[name], values)
     result, wire = broker.call(operation), operation.wire
     if isinstance(wire, Action):
-        return frame(Kind.RESULT, number, encode_json(wire.codec.encode(result)))
+        return frame(FrameKind.RESULT, number, encode_json(wire.codec.encode(result)))
     assert isinstance(wire, Rows)
-    return frame(Kind.ROWS, number, stream_bytes(*wire.encode(result)))
+    return frame(FrameKind.ROWS, number, stream_bytes(*wire.encode(result)))
 
 
 def _find_keyed(broker: LocalBroker, number: int, payload: memoryview) -> list[Any]:
@@ -73,7 +73,7 @@ def _find_keyed(broker: LocalBroker, number: int, payload: memoryview) -> list[A
     try:
         return _moved(number, broker.replace_key(topic, key, look))
     except _Seen as seen:
-        return frame(Kind.ROWS, number, encode_batch(seen.row))
+        return frame(FrameKind.ROWS, number, encode_batch(seen.row))
 
 
 def _replace(broker: LocalBroker, number: int, payload: memoryview) -> list[Any]:
@@ -101,7 +101,7 @@ def decode_batch_pair(raw: memoryview) -> tuple[pa.RecordBatch, pa.RecordBatch]:
 
 
 def _moved(number: int, moved: Rescheduled) -> list[Any]:
-    return frame(Kind.RESULT, number, encode_json({"outcome": Outcome(moved.outcome)}))
+    return frame(FrameKind.RESULT, number, encode_json({"outcome": Outcome(moved.outcome)}))
 
 
 def _names(payload: memoryview) -> tuple[str, str]:
@@ -112,9 +112,9 @@ def _names(payload: memoryview) -> tuple[str, str]:
             raise InvalidArgumentError(f"{other!r:.80}; allowed: a topic and a key")
 
 
-_ANSWERS: dict[Kind, Callable[[LocalBroker, int, memoryview], list[Any]]] = {
-    Kind.CALL: _call,
-    Kind.FIND_KEYED: _find_keyed,
-    Kind.REPLACE: _replace,
+_ANSWERS: dict[FrameKind, Callable[[LocalBroker, int, memoryview], list[Any]]] = {
+    FrameKind.CALL: _call,
+    FrameKind.FIND_KEYED: _find_keyed,
+    FrameKind.REPLACE: _replace,
 }
 QUESTIONS = frozenset(_ANSWERS)

@@ -10,12 +10,12 @@ from typing import Any, Protocol
 from tarry.api.board import Board
 from tarry.api.local import LocalBroker
 from tarry.base.errors import TarryError
-from tarry.fronts.gateway.served.group_table import GroupTable, Listener
+from tarry.fronts.gateway.authentication import Trust
+from tarry.fronts.gateway.served.groups import GroupTable, Listener
 from tarry.fronts.gateway.served.half_frames import HalfFrames
-from tarry.fronts.gateway.trust import Trust
 
 
-class Broker(LocalBroker, Protocol):
+class ServedBroker(LocalBroker, Protocol):
     """What a gateway is served by."""
 
     @property
@@ -33,7 +33,7 @@ class Stoppable(Protocol):
 class Shared:
     """On the loop's thread."""
 
-    broker: Broker
+    broker: ServedBroker
     loop: asyncio.AbstractEventLoop
     groups: GroupTable
     run_in_thread: Callable[..., asyncio.Future[Any]]

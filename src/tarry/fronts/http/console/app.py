@@ -16,12 +16,12 @@ from tarry.base.errors import TarryError
 from tarry.fronts.http.access import Access
 from tarry.fronts.http.app import App
 from tarry.fronts.http.console import compose, dead, groups, login, messages, overview, push, series
-from tarry.fronts.http.console.figures import Figures
+from tarry.fronts.http.console.figures import ConsoleFigures
 from tarry.fronts.http.console.guard import LOGIN, Guard
 from tarry.fronts.http.console.guesses import Guesses
 from tarry.fronts.http.console.page import HERE, Console, make_templates
-from tarry.fronts.http.console.sessions import Sessions
-from tarry.fronts.http.services import Services
+from tarry.fronts.http.console.sessions import VisitorSessions
+from tarry.fronts.http.services import HttpServices
 
 Page = Callable[[Console, Request], Awaitable[Response]]
 
@@ -59,10 +59,10 @@ CHANGES: dict[str, Page] = {
 }
 
 
-def console_app(services: Services, access: Access) -> App:
+def console_app(services: HttpServices, access: Access) -> App:
     """The pages, for the paths ``/``, ``/console/…`` and ``/static/…``. On the loop's thread."""
-    sessions = Sessions()
-    console = Console(services, access, sessions, Guesses(), Figures(services), make_templates())
+    sessions = VisitorSessions()
+    console = Console(services, access, sessions, Guesses(), ConsoleFigures(services), make_templates())
 
     async def on_error(request: Request, error: Exception) -> Response:
         return console.refuse(request, error)

@@ -9,10 +9,10 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tarry.api.schedule import MessageOptions
 from tarry.base.errors import InvalidArgumentError, TarryError
 from tarry.fronts.http.console.messages import MESSAGE, OUTCOMES, instant_ms
 from tarry.fronts.http.console.page import Console, done, field, plural
+from tarry.message.rows import MessageOptions
 from tarry.repeat import Repeat
 
 JOBS = "/console/jobs"

@@ -7,10 +7,10 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tarry.api.receipt import id_of
-from tarry.base import reserved
 from tarry.base.errors import InvalidArgumentError, TarryError
 from tarry.fronts.http.console.page import Console, done, field, link, plural
+from tarry.message import reserved
+from tarry.message.receipt import id_of
 
 DEAD = "/console/dead"
 PAGE_ROWS = 50

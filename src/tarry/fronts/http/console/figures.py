@@ -12,11 +12,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from tarry.api.receipt import TopicPending
 from tarry.api.views import Forecast
 from tarry.base.clock import Clock
 from tarry.base.histogram import Histogram
-from tarry.fronts.http.services import Services
+from tarry.fronts.http.services import HttpServices
+from tarry.message.receipt import TopicPending
 
 V = TypeVar("V")
 
@@ -98,10 +98,10 @@ class _Counts:
 
 
 @dataclass(slots=True)
-class Figures:
+class ConsoleFigures:
     """On the loop's thread."""
 
-    services: Services
+    services: HttpServices
     points: deque[Point] = field(default_factory=lambda: deque(maxlen=POINTS_MAX))
     delivered: Histogram = field(default_factory=Histogram)
     """Lateness to who waits, since the broker began."""

@@ -17,7 +17,7 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from tarry.base.clock import Clock
 from tarry.fronts.http.access import SAFE_METHODS, Access
 from tarry.fronts.http.app import App, Receive, Scope, Send
-from tarry.fronts.http.console.sessions import Session, Sessions
+from tarry.fronts.http.console.sessions import VisitorSession, VisitorSessions
 
 COOKIE = "tarry_console"
 FORM_TOKEN = "form_token"
@@ -54,7 +54,7 @@ HEADERS: tuple[tuple[bytes, bytes], ...] = (
 class Guard:
     """An ASGI application before another. ``scope["state"]`` gets the ``session`` and, of a POST, its ``form``."""
 
-    def __init__(self, app: App, access: Access, sessions: Sessions, clock: Clock) -> None:
+    def __init__(self, app: App, access: Access, sessions: VisitorSessions, clock: Clock) -> None:
         self._app = app
         self._access = access
         self._sessions = sessions
@@ -62,7 +62,7 @@ class Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         is_static = scope["path"].startswith(STATIC)
-        new: list[Session] = []
+        new: list[VisitorSession] = []
 
         async def send_guarded(message: MutableMapping[str, Any]) -> None:
             if message["type"] == "http.response.start":
@@ -73,7 +73,7 @@ class Guard:
         refusal = None if is_static else await self._check(request, new)
         await (refusal or self._app)(scope, receive, send_guarded)
 
-    async def _check(self, request: Request, new: list[Session]) -> Response | None:
+    async def _check(self, request: Request, new: list[VisitorSession]) -> Response | None:
         """An answer instead of the page; None: the request may pass."""
         now_ms = self._clock.now_ms()
         if self._access.mode == "open" and (refused := self._access.refusal(request.scope)) is not None:
@@ -94,13 +94,13 @@ class Guard:
         request.state.session = session
         return None if request.method in SAFE_METHODS else await self._check_form(request, session)
 
-    def _is_let_in(self, session: Session) -> bool:
+    def _is_let_in(self, session: VisitorSession) -> bool:
         if session.secret is None:
             return False
         identity = self._access.identify(session.secret)
         return identity is not None and identity.for_everything
 
-    async def _check_form(self, request: Request, session: Session) -> Response | None:
+    async def _check_form(self, request: Request, session: VisitorSession) -> Response | None:
         if _is_foreign(request):
             return PlainTextResponse("the form comes from another site; allowed: pages of this console", 403)
         form = await _read_form(request)
@@ -116,7 +116,7 @@ class Guard:
         return None
 
 
-def _headers(is_static: bool, new: list[Session]) -> list[tuple[bytes, bytes]]:
+def _headers(is_static: bool, new: list[VisitorSession]) -> list[tuple[bytes, bytes]]:
     # A file's address has the hash of its content.
     kept = b"public, max-age=31536000, immutable" if is_static else b"no-store"
     cookies = [f"{COOKIE}={s.id}; Path=/; HttpOnly; SameSite=Strict".encode() for s in new]

@@ -9,11 +9,11 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tarry.api.receipt import id_of
 from tarry.base.delay import parse_duration_ms
 from tarry.base.errors import InvalidArgumentError, NotFoundError, TarryError
+from tarry.fronts.http.console.formatting import Body
 from tarry.fronts.http.console.page import Console, done, field, link, plural
-from tarry.fronts.http.console.shown import Body
+from tarry.message.receipt import id_of
 
 PENDING, MESSAGE = "/console/pending", "/console/message"
 PAGE_ROWS = 50

@@ -15,12 +15,12 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from tarry.base.errors import TarryError
 from tarry.fronts.http.access import Access
-from tarry.fronts.http.console import shown
-from tarry.fronts.http.console.figures import Figures
+from tarry.fronts.http.console import formatting as shown
+from tarry.fronts.http.console.figures import ConsoleFigures
 from tarry.fronts.http.console.guesses import Guesses
-from tarry.fronts.http.console.sessions import Session, Sessions
+from tarry.fronts.http.console.sessions import VisitorSession, VisitorSessions
 from tarry.fronts.http.errors import INTERNAL, status_of
-from tarry.fronts.http.services import Services
+from tarry.fronts.http.services import HttpServices
 
 HERE = Path(__file__).parent
 NAV = (
@@ -47,11 +47,11 @@ SECTIONS = {
 class Console:
     """What the pages are made with."""
 
-    services: Services
+    services: HttpServices
     access: Access
-    sessions: Sessions
+    sessions: VisitorSessions
     guesses: Guesses
-    figures: Figures
+    figures: ConsoleFigures
     templates: Environment
 
     @property
@@ -61,7 +61,7 @@ class Console:
 
     def render(self, request: Request, template: str, status: int = 200, **values: Any) -> HTMLResponse:
         """A page, or a part of one."""
-        session: Session = request.state.session
+        session: VisitorSession = request.state.session
         common = {
             "section": SECTIONS.get(request.url.path, request.url.path),
             "nav": NAV,

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tarry.base.errors import TarryError
-from tarry.fronts.http.console import shown
+from tarry.fronts.http.console import formatting as shown
 from tarry.fronts.http.console.messages import find
 from tarry.fronts.http.console.page import Console, link
 from tarry.repeat import Repeat, following, read_state

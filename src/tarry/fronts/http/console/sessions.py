@@ -19,7 +19,7 @@ NOTICES_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Notice:
+class VisitorNotice:
     """What came of something that the visitor asked for; shown once, on the next page."""
 
     text: str
@@ -27,20 +27,20 @@ class Notice:
 
 
 @dataclass(slots=True)
-class Session:
+class VisitorSession:
     """One visitor's browser."""
 
     id: str
     form_token: str
     used_ms: int
     secret: str | None = None
-    notices: list[Notice] = field(default_factory=list)
+    notices: list[VisitorNotice] = field(default_factory=list)
 
     def notify(self, text: str, *, is_error: bool = False) -> None:
         """Have the next page say this."""
-        self.notices = [*self.notices, Notice(text, is_error)][-NOTICES_MAX:]
+        self.notices = [*self.notices, VisitorNotice(text, is_error)][-NOTICES_MAX:]
 
-    def take_notices(self) -> list[Notice]:
+    def take_notices(self) -> list[VisitorNotice]:
         """What is to be said, once."""
         notices, self.notices = self.notices, []
         return notices
@@ -50,14 +50,14 @@ class Session:
         return hmac.compare_digest(form_token.encode(), self.form_token.encode())
 
 
-class Sessions:
+class VisitorSessions:
     """On the loop's thread."""
 
     def __init__(self) -> None:
-        self._sessions: OrderedDict[str, Session] = OrderedDict()
+        self._sessions: OrderedDict[str, VisitorSession] = OrderedDict()
         self._key = secrets.token_bytes(32)
 
-    def find(self, id: str | None, now_ms: int) -> Session | None:
+    def find(self, id: str | None, now_ms: int) -> VisitorSession | None:
         """The session of that name; None: there is none, or not any more."""
         session = None if id is None else self._sessions.get(id)
         if session is None:
@@ -69,20 +69,20 @@ class Sessions:
         self._sessions.move_to_end(session.id)
         return session
 
-    def begin(self, now_ms: int, secret: str | None = None) -> Session:
+    def begin(self, now_ms: int, secret: str | None = None) -> VisitorSession:
         """A new session. Of too many, the one that was used longest ago is forgotten."""
-        session = Session(secrets.token_urlsafe(32), secrets.token_urlsafe(32), now_ms, secret)
+        session = VisitorSession(secrets.token_urlsafe(32), secrets.token_urlsafe(32), now_ms, secret)
         self._sessions[session.id] = session
         while len(self._sessions) > SESSIONS_MAX:
             self._sessions.popitem(last=False)
         return session
 
-    def visit(self, cookie: str | None, now_ms: int) -> Session:
+    def visit(self, cookie: str | None, now_ms: int) -> VisitorSession:
         """What a visitor has who has not logged in, by the cookie, or with a new one. It is not kept."""
         name = cookie if cookie is not None and len(cookie) == len(secrets.token_urlsafe(32)) else None
         name = name or secrets.token_urlsafe(32)
-        return Session(name, hmac.digest(self._key, name.encode(), "sha256").hex(), now_ms)
+        return VisitorSession(name, hmac.digest(self._key, name.encode(), "sha256").hex(), now_ms)
 
-    def end(self, session: Session) -> None:
+    def end(self, session: VisitorSession) -> None:
         """Forget a session."""
         self._sessions.pop(session.id, None)

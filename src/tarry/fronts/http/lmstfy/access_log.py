@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 
-from tarry.fronts.http.exchange import Request, Response
+from tarry.fronts.http.exchange import HttpRequest, HttpResponse
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ class AccessLog:
         """As lmstfy says it."""
         return "enabled" if self.enabled else "disabled"
 
-    def note(self, request: Request, response: Response, spent_s: float) -> None:
+    def note(self, request: HttpRequest, response: HttpResponse, spent_s: float) -> None:
         """Write a request's line. Query and path may have a token, which is left out then."""
         query = b"" if b"token=" in request.query or not request.query else b"?" + request.query
         target = _TOKEN.sub(r"\1…", request.path).encode(errors="replace") + query

@@ -19,29 +19,29 @@ from tarry.api.operations import CreateToken, DeleteToken, LimitToken, ListGroup
 from tarry.base.errors import InvalidArgumentError
 from tarry.base.version import VERSION
 from tarry.fronts.http.access import Access
-from tarry.fronts.http.exchange import BodyTooLargeError, Request, Response
+from tarry.fronts.http.exchange import BodyTooLargeError, HttpRequest, HttpResponse
 from tarry.fronts.http.lmstfy.access_log import AccessLog
 from tarry.fronts.http.lmstfy.answering import Answering
 from tarry.fronts.http.lmstfy.answers import NO_CONTENT, RefusalError, answer, indented
 from tarry.fronts.http.lmstfy.names import GROUP, NAME, NAME_CHARS_MAX, queue_of
 from tarry.fronts.http.lmstfy.routes import POOL
-from tarry.fronts.http.services import Services
+from tarry.fronts.http.services import HttpServices
 from tarry.fronts.metrics.collector import BrokerCollector
 
 log = logging.getLogger(__name__)
 
 BODY_BYTES_MAX = 64 << 10
 FORM = b"application/x-www-form-urlencoded"
-NOT_FOUND = Response(404, b"404 page not found", ((b"content-type", b"text/plain"),))
+NOT_FOUND = HttpResponse(404, b"404 page not found", ((b"content-type", b"text/plain"),))
 MS = 1000
 
-Carry: TypeAlias = Callable[..., Awaitable[Response]]
+Carry: TypeAlias = Callable[..., Awaitable[HttpResponse]]
 
 
 class Admin:
     """A :data:`tarry.fronts.http.exchange.Handler`. On the loop's thread."""
 
-    def __init__(self, services: Services, access: Access, access_log: AccessLog) -> None:
+    def __init__(self, services: HttpServices, access: Access, access_log: AccessLog) -> None:
         self._services = services
         self._access = access
         self._log = access_log
@@ -66,14 +66,14 @@ class Admin:
             ("DELETE", ("token", "*", "*", "limit")): self._delete_limit,
         }
 
-    async def __call__(self, request: Request) -> Response:
+    async def __call__(self, request: HttpRequest) -> HttpResponse:
         return await self._answering.answer(request, self._answer)
 
-    async def _answer(self, request: Request) -> Response:
+    async def _answer(self, request: HttpRequest) -> HttpResponse:
         scope = {"method": request.method, "headers": request.headers, "query_string": request.query}
         if refusal := self._access.refusal(scope):
             headers = ((b"www-authenticate", b'Basic realm="tarry"'),) if refusal.status == 401 else ()
-            return Response(refusal.status, answer(refusal.status, {"error": refusal.text}).body, headers)
+            return HttpResponse(refusal.status, answer(refusal.status, {"error": refusal.text}).body, headers)
         parts = request.path.strip("/").split("/")
         shape = (parts[0], *("*" for _ in parts[1:3]), *parts[3:])
         carry = self._routes.get((request.method, shape))
@@ -81,14 +81,14 @@ class Admin:
 
     # -- what there is -----------------------------------------------------------------------------------------------
 
-    async def _get_metrics(self, request: Request) -> Response:
+    async def _get_metrics(self, request: HttpRequest) -> HttpResponse:
         text = await self._services.run(generate_latest, self._metrics)
-        return Response(200, text, ((b"content-type", CONTENT_TYPE_LATEST.encode()),))
+        return HttpResponse(200, text, ((b"content-type", CONTENT_TYPE_LATEST.encode()),))
 
-    async def _version(self, request: Request) -> Response:
+    async def _version(self, request: HttpRequest) -> HttpResponse:
         return indented(200, {"version": f"tarry {VERSION}", "build_commit": "unknown", "build_date": "unknown"})
 
-    async def _info(self, request: Request) -> Response:
+    async def _info(self, request: HttpRequest) -> HttpResponse:
         """The queues by namespace."""
         found: dict[str, list[str]] = {}
         for group in await self._services.call(ListGroups()):
@@ -96,15 +96,15 @@ class Admin:
             if names is not None:
                 found.setdefault(names[0], []).append(names[1])
         shown = json.dumps(found, indent=4, sort_keys=True) + "\n"
-        return Response(200, shown.encode(), ((b"content-type", b"text/plain; charset=utf-8"),))
+        return HttpResponse(200, shown.encode(), ((b"content-type", b"text/plain; charset=utf-8"),))
 
-    async def _pools(self, request: Request) -> Response:
+    async def _pools(self, request: HttpRequest) -> HttpResponse:
         return indented(200, [POOL])
 
-    async def _access_log(self, request: Request) -> Response:
+    async def _access_log(self, request: HttpRequest) -> HttpResponse:
         return answer(200, {"status": self._log.status})
 
-    async def _set_access_log(self, request: Request) -> Response:
+    async def _set_access_log(self, request: HttpRequest) -> HttpResponse:
         wanted = _query(request).get("status", "")
         if wanted not in ("enable", "disable"):
             raise RefusalError(400, "invalid status")
@@ -113,12 +113,12 @@ class Admin:
 
     # -- tokens ------------------------------------------------------------------------------------------------------
 
-    async def _list(self, request: Request, namespace: str) -> Response:
+    async def _list(self, request: HttpRequest, namespace: str) -> HttpResponse:
         _check_pool(_query(request).get("pool", ""))
         tokens = await self._services.call(ListTokens(namespace))
         return indented(200, {"tokens": {token.id: token.description for token in tokens}})
 
-    async def _create(self, request: Request, namespace: str) -> Response:
+    async def _create(self, request: HttpRequest, namespace: str) -> HttpResponse:
         query = _query(request)
         form = {**query, **await _form(request)}
         description, secret = form.get("description", ""), form.get("token", "")
@@ -138,7 +138,7 @@ class Admin:
         created = await self._services.call(CreateToken(namespace, description, secret or None))
         return indented(201, {"token": created.secret})
 
-    async def _delete(self, request: Request, namespace: str, named: str) -> Response:
+    async def _delete(self, request: HttpRequest, namespace: str, named: str) -> HttpResponse:
         token = self._find(namespace, named)
         if token is not None:
             await self._services.call(DeleteToken(token.id))
@@ -146,28 +146,28 @@ class Admin:
 
     # -- limits ------------------------------------------------------------------------------------------------------
 
-    async def _list_limits(self, request: Request) -> Response:
+    async def _list_limits(self, request: HttpRequest) -> HttpResponse:
         tokens = self._services.broker.access_tokens
         shown = [
             {"namespace": t.namespace, "token": t.id, "limiter": limiter} for t in tokens if (limiter := _limiter(t))
         ]
         return answer(200, shown)
 
-    async def _get_limit(self, request: Request, namespace: str, named: str) -> Response:
+    async def _get_limit(self, request: HttpRequest, namespace: str, named: str) -> HttpResponse:
         token = self._find(namespace, named)
         limiter = None if token is None else _limiter(token)
         return answer(404 if limiter is None else 200, limiter)
 
-    async def _add_limit(self, request: Request, namespace: str, named: str) -> Response:
+    async def _add_limit(self, request: HttpRequest, namespace: str, named: str) -> HttpResponse:
         token, limiter = self._find(namespace, named), await _limiter_of(request)
         if token is not None and _limiter(token) is not None:
             raise RefusalError(500, f"throttler token({named}) has already exists")
         return await self._limit(token, named, limiter, 201)
 
-    async def _set_limit(self, request: Request, namespace: str, named: str) -> Response:
+    async def _set_limit(self, request: HttpRequest, namespace: str, named: str) -> HttpResponse:
         return await self._limit(self._find(namespace, named), named, await _limiter_of(request), 200)
 
-    async def _limit(self, token: AccessToken | None, named: str, limiter: dict[str, int], status: int) -> Response:
+    async def _limit(self, token: AccessToken | None, named: str, limiter: dict[str, int], status: int) -> HttpResponse:
         if token is None:
             raise RefusalError(404, f"there is no token {named}; allowed: one of the namespace, or its id")
         try:
@@ -176,7 +176,7 @@ class Admin:
             raise RefusalError(500, str(error)) from error
         return answer(status, {"limiter": limiter})
 
-    async def _delete_limit(self, request: Request, namespace: str, named: str) -> Response:
+    async def _delete_limit(self, request: HttpRequest, namespace: str, named: str) -> HttpResponse:
         token = self._find(namespace, named)
         if token is not None:
             await self._services.call(LimitToken(token.id))
@@ -197,24 +197,24 @@ def _check_pool(pool: str) -> None:
         raise RefusalError(400, "the pool was not exists")
 
 
-def _query(request: Request) -> dict[str, str]:
+def _query(request: HttpRequest) -> dict[str, str]:
     return dict(reversed(parse_qsl(request.query.decode("latin-1"), keep_blank_values=True)))
 
 
-async def _form(request: Request) -> dict[str, str]:
+async def _form(request: HttpRequest) -> dict[str, str]:
     if not dict(request.headers).get(b"content-type", b"").startswith(FORM):
         return {}
     return dict(reversed(parse_qsl((await _body(request)).decode("latin-1"), keep_blank_values=True)))
 
 
-async def _body(request: Request) -> bytes:
+async def _body(request: HttpRequest) -> bytes:
     try:
         return await request.read(BODY_BYTES_MAX)
     except BodyTooLargeError:
         raise RefusalError(413, "body too large") from None
 
 
-async def _limiter_of(request: Request) -> dict[str, int]:
+async def _limiter_of(request: HttpRequest) -> dict[str, int]:
     try:
         given: Any = json.loads(await _body(request))
         limiter = {name: given.get(name, 0) for name in ("read", "write", "interval")}
@@ -231,7 +231,7 @@ async def _limiter_of(request: Request) -> dict[str, int]:
 
 
 class _LimiterError(RefusalError):
-    def __init__(self, response: Response) -> None:
+    def __init__(self, response: HttpResponse) -> None:
         super().__init__(response.status, "")
         self.response = response
 

@@ -10,7 +10,7 @@ from base64 import b32encode
 from collections.abc import Awaitable, Callable
 
 from tarry.base.errors import TarryError
-from tarry.fronts.http.exchange import DisconnectedError, Request, Response
+from tarry.fronts.http.exchange import DisconnectedError, HttpRequest, HttpResponse
 from tarry.fronts.http.lmstfy.access_log import AccessLog
 from tarry.fronts.http.lmstfy.answers import RefusalError, answer, refusal_of
 
@@ -27,7 +27,9 @@ class Answering:
         self.ids = RequestIds()
         """For who answers without :meth:`answer`."""
 
-    async def answer(self, request: Request, carry_out: Callable[[Request], Awaitable[Response]]) -> Response:
+    async def answer(
+        self, request: HttpRequest, carry_out: Callable[[HttpRequest], Awaitable[HttpResponse]]
+    ) -> HttpResponse:
         """
         Raises:
             DisconnectedError: nobody waits for an answer.
@@ -48,11 +50,11 @@ class Answering:
             self._access_log.note(request, response, time.monotonic() - begun_s)
         return self.identified(response)
 
-    def identified(self, response: Response) -> Response:
+    def identified(self, response: HttpResponse) -> HttpResponse:
         """An answer with the id of its request."""
         return response._replace(lines=response.lines + self.ids.next())
 
-    def refusal(self, request: Request, error: TarryError) -> Response:
+    def refusal(self, request: HttpRequest, error: TarryError) -> HttpResponse:
         """The answer that is what the broker refused."""
         response = refusal_of(error)
         if response.status == INTERNAL.status:

@@ -8,12 +8,12 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from tarry.base.errors import DelayTooLongError, InvalidArgumentError, MessageTooLargeError, TarryError
-from tarry.fronts.http.exchange import Response
+from tarry.fronts.http.exchange import HttpResponse
 
 TYPE = (b"content-type", b"application/json; charset=utf-8")
 JSON = (TYPE,)
 JSON_LINE = b"content-type: application/json; charset=utf-8\r\n"
-NO_CONTENT = Response(204)
+NO_CONTENT = HttpResponse(204)
 
 _NUMBER = re.compile("[0-9]{1,20}")
 _SIGNED = re.compile("[-+]?[0-9]{1,20}")
@@ -27,14 +27,14 @@ class RefusalError(Exception):
         self.response = answer(status, {name: text})
 
 
-def answer(status: int, value: Any) -> Response:
+def answer(status: int, value: Any) -> HttpResponse:
     """A JSON answer."""
-    return Response(status, json_bytes(value), JSON)
+    return HttpResponse(status, json_bytes(value), JSON)
 
 
-def indented(status: int, value: Any) -> Response:
+def indented(status: int, value: Any) -> HttpResponse:
     """A JSON answer for people, as the admin port gives them."""
-    return Response(status, _escaped(json.dumps(value, indent=4, sort_keys=True, ensure_ascii=False)), JSON)
+    return HttpResponse(status, _escaped(json.dumps(value, indent=4, sort_keys=True, ensure_ascii=False)), JSON)
 
 
 def json_bytes(value: Any) -> bytes:
@@ -53,7 +53,7 @@ def _escaped(text: str) -> bytes:
 _ESCAPES = (("<", "\\u003c"), (">", "\\u003e"), ("&", "\\u0026"), ("\u2028", "\\u2028"), ("\u2029", "\\u2029"))
 
 
-def refusal_of(error: TarryError) -> Response:
+def refusal_of(error: TarryError) -> HttpResponse:
     """What the broker refused, in lmstfy's words where it has some. A client may try again after 5xx, as with it."""
     if isinstance(error, DelayTooLongError):
         return answer(400, {"error": "invalid delay"})
@@ -64,7 +64,7 @@ def refusal_of(error: TarryError) -> Response:
     return answer(503 if error.retryable else 500, {"error": str(error) if error.retryable else "internal error"})
 
 
-class Query:
+class QueryValues:
     """The values of a query; of a name that is there twice, the first."""
 
     def __init__(self, raw: bytes) -> None:

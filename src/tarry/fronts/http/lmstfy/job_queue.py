@@ -13,16 +13,16 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from tarry.api.admission import assembled
-from tarry.api.coalescing import Batch, Coalescer, EndOfTurn
 from tarry.api.local import LocalBroker
-from tarry.api.receipt import Accepted
 from tarry.base.clock import Clock
 from tarry.base.delay import due_after
 from tarry.base.errors import TarryError
 from tarry.base.event_loop import post
-from tarry.fronts.http.lmstfy.landing import Landing
+from tarry.batching.coalescing import Batch, Coalescer, EndOfTurn
 from tarry.fronts.http.lmstfy.names import job_ids
+from tarry.fronts.http.lmstfy.read_your_writes import Landing
+from tarry.message.admission import assembled
+from tarry.message.receipt import Accepted
 
 ROWS_BESIDE_MIN = 48
 """So many jobs make a batch that goes while another one waits for the disk."""
@@ -44,7 +44,7 @@ class Plain(NamedTuple):
     tries: int
 
 
-class Entry(NamedTuple):
+class JobEntry(NamedTuple):
     """Jobs of one request, and who waits for them: one of the two is called, on the loop's thread."""
 
     kind: Plain
@@ -60,12 +60,12 @@ class JobQueue:
         self._broker = broker
         self._loop = loop
         self._landing = landing
-        self._coalescer: Coalescer[Entry] = Coalescer(
+        self._coalescer: Coalescer[JobEntry] = Coalescer(
             self._send, _refuse, rows_beside_min=ROWS_BESIDE_MIN, size_of=_size_of, bytes_max=BATCH_BYTES
         )
         self._end_of_turn = EndOfTurn(loop, self._coalescer.pump)
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: JobEntry) -> None:
         """Have jobs scheduled, all of them or none.
 
         Raises:
@@ -78,13 +78,13 @@ class JobQueue:
         """Refuse what is not sent yet."""
         self._coalescer.close(why)
 
-    def _send(self, batch: Batch[Entry]) -> None:
+    def _send(self, batch: Batch[JobEntry]) -> None:
         def on_result(result: Accepted | TarryError) -> None:
             post(self._loop, self._on_result, batch, result)
 
         self._broker.submit_checked(_rows_of(batch.entries, self._broker.clock), on_result)
 
-    def _on_result(self, batch: Batch[Entry], result: Accepted | TarryError) -> None:
+    def _on_result(self, batch: Batch[JobEntry], result: Accepted | TarryError) -> None:
         if isinstance(result, TarryError):
             self._coalescer.on_refused(batch, result)
         else:
@@ -93,7 +93,7 @@ class JobQueue:
         if self._coalescer.is_ready:
             self._end_of_turn.plan()
 
-    def _accept(self, entries: list[Entry], places: list[tuple[int, int]]) -> None:
+    def _accept(self, entries: list[JobEntry], places: list[tuple[int, int]]) -> None:
         at = 0
         for topic, run in groupby(entries, _topic_of):
             of_topic = list(run)
@@ -111,12 +111,12 @@ class JobQueue:
                 self._landing.note(topic, *last)
 
 
-def _refuse(entries: list[Entry], error: TarryError) -> None:
+def _refuse(entries: list[JobEntry], error: TarryError) -> None:
     for entry in entries:
         entry.on_error(error)
 
 
-def _rows_of(entries: list[Entry], clock: Clock) -> pa.RecordBatch:
+def _rows_of(entries: list[JobEntry], clock: Clock) -> pa.RecordBatch:
     now_ms, start_ms = clock.now_ms(), clock.start_ms()
     kinds = [entry.kind for entry in entries for _ in entry.bodies]
     topics, delays_ms, ttls_ms, tries = zip(*kinds, strict=True)
@@ -132,9 +132,9 @@ def _rows_of(entries: list[Entry], clock: Clock) -> pa.RecordBatch:
     return assembled(columns, now_ms)
 
 
-def _topic_of(entry: Entry) -> str:
+def _topic_of(entry: JobEntry) -> str:
     return entry.kind.topic
 
 
-def _size_of(entry: Entry) -> int:
+def _size_of(entry: JobEntry) -> int:
     return sum(map(len, entry.bodies))

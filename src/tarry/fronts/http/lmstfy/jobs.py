@@ -7,17 +7,17 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from tarry.base.message import RESERVED
-from tarry.base.properties import has_none
-from tarry.base.reserved import first_places
 from tarry.fronts.http.lmstfy.answers import json_bytes
 from tarry.fronts.http.lmstfy.names import VERSION, job_ids
+from tarry.message.properties import has_none
+from tarry.message.reserved import first_places
+from tarry.message.schema import RESERVED
 
 VERSION_PROPERTY = "lmstfy-job-version"
 """Of a message: its job's id has a version before it."""
 
 
-class Job(NamedTuple):
+class LmstfyJob(NamedTuple):
     """A message, as lmstfy speaks of it."""
 
     id: str
@@ -61,7 +61,7 @@ class Job(NamedTuple):
 
 def jobs_of(
     batch: pa.RecordBatch, topic: str, queue: tuple[str, str], now_ms: int, remain_tries: list[int]
-) -> list[Job]:
+) -> list[LmstfyJob]:
     """The rows of a batch of messages of one topic, as jobs of the queue (namespace, name)."""
     properties = batch.column("properties")
     own_places = has_none(properties)
@@ -72,7 +72,7 @@ def jobs_of(
     ids = job_ids(topic, [first or place for first, place in zip(places, own, strict=True)])
     rows = zip(ids, bodies, pairs, born, expire, remain_tries, strict=True)
     return [
-        Job(
+        LmstfyJob(
             VERSION + id if _has_version(attributes) else id,
             *queue,
             body,
@@ -113,6 +113,6 @@ def _has_version(pairs: list[tuple[str, str]] | None) -> bool:
     return pairs is not None and any(name == VERSION_PROPERTY for name, _ in pairs)
 
 
-def listed(jobs: list[Job]) -> bytes:
+def listed(jobs: list[LmstfyJob]) -> bytes:
     """The JSON of several jobs that a consumer gets."""
     return b"[%s]" % b",".join(job.handed_out() for job in jobs)

@@ -17,7 +17,7 @@ class _Window:
     count: int = 0
 
 
-class Limits:
+class TokenLimits:
     """On the loop's thread. Counts are of this process, and begin anew with it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from tarry.api.operations import FindMessage, GetGroup, ListDeadLetters, Peek, Purge, Respawn, Seek
 from tarry.api.settings import LATEST
 from tarry.base.errors import NotFoundError
-from tarry.base.reserved import first_places
-from tarry.fronts.http.exchange import Request, Response
-from tarry.fronts.http.lmstfy.answers import NO_CONTENT, Query, answer
+from tarry.fronts.http.exchange import HttpRequest, HttpResponse
+from tarry.fronts.http.lmstfy.answers import NO_CONTENT, QueryValues, answer
 from tarry.fronts.http.lmstfy.jobs import jobs_of, remaining
-from tarry.fronts.http.lmstfy.landing import Landing
 from tarry.fronts.http.lmstfy.names import GROUP, job_id, place_of, topic_of
-from tarry.fronts.http.lmstfy.publishing import TTL_S
-from tarry.fronts.http.services import Services
+from tarry.fronts.http.lmstfy.read_your_writes import Landing
+from tarry.fronts.http.lmstfy.sending import TTL_S
+from tarry.fronts.http.services import HttpServices
+from tarry.message.reserved import first_places
 
 PURGE_ROWS = 10_000
 PEEK_ROWS = 100
@@ -20,18 +20,18 @@ RESPAWN_MAX = (1 << 31) - 1
 TTL_MS_MAX = 1 << 50
 
 
-class Queues:
+class JobQueues:
     """On the loop's thread."""
 
-    def __init__(self, services: Services, landing: Landing) -> None:
+    def __init__(self, services: HttpServices, landing: Landing) -> None:
         self._services = services
         self._landing = landing
 
-    async def size(self, request: Request, namespace: str, queue: str) -> Response:
+    async def size(self, request: HttpRequest, namespace: str, queue: str) -> HttpResponse:
         """How many jobs are ready."""
         return answer(200, {"namespace": namespace, "queue": queue, "size": (await self._counts(namespace, queue))[0]})
 
-    async def peek(self, request: Request, namespace: str, queue: str) -> Response:
+    async def peek(self, request: HttpRequest, namespace: str, queue: str) -> HttpResponse:
         """The job that is ready and would come next."""
         topic = topic_of(namespace, queue)
         await self._landing.landed(topic)
@@ -49,7 +49,7 @@ class Queues:
         [job] = jobs_of(head, topic, (namespace, queue), now_ms, remaining(head, tries))
         return answer(200, job.fields())
 
-    async def peek_job(self, request: Request, namespace: str, queue: str, job: str) -> Response:
+    async def peek_job(self, request: HttpRequest, namespace: str, queue: str, job: str) -> HttpResponse:
         """A job, wherever it is."""
         topic = topic_of(namespace, queue)
         place = place_of(topic, job)
@@ -62,7 +62,7 @@ class Queues:
         [found] = jobs_of(batch, topic, (namespace, queue), self._services.broker.clock.now_ms(), [0])
         return answer(200, {**found.fields(), "job_id": job})
 
-    async def destroy(self, request: Request, namespace: str, queue: str) -> Response:
+    async def destroy(self, request: HttpRequest, namespace: str, queue: str) -> HttpResponse:
         """Let go of all jobs that have become ready, also of those that consumers have."""
         try:
             await self._services.call(Seek(topic_of(namespace, queue), GROUP, LATEST))
@@ -70,11 +70,11 @@ class Queues:
             pass
         return NO_CONTENT
 
-    async def dead_letter_size(self, request: Request, namespace: str, queue: str) -> Response:
+    async def dead_letter_size(self, request: HttpRequest, namespace: str, queue: str) -> HttpResponse:
         """How many dead letters there are."""
         return answer(200, {"namespace": namespace, "queue": queue, "size": (await self._counts(namespace, queue))[1]})
 
-    async def dead_letter(self, request: Request, namespace: str, queue: str) -> Response:
+    async def dead_letter(self, request: HttpRequest, namespace: str, queue: str) -> HttpResponse:
         """How many dead letters there are, and the id of the first."""
         topic = topic_of(namespace, queue)
         size = (await self._counts(namespace, queue))[1]
@@ -82,9 +82,9 @@ class Queues:
         head = "".join(job_id(topic, *place) for place in first_places(page) if place is not None)
         return answer(200, {"namespace": namespace, "queue": queue, "deadletter_size": size, "deadletter_head": head})
 
-    async def respawn(self, request: Request, namespace: str, queue: str) -> Response:
+    async def respawn(self, request: HttpRequest, namespace: str, queue: str) -> HttpResponse:
         """The oldest dead letters, ready again for one try."""
-        query = Query(request.query)
+        query = QueryValues(request.query)
         limit = query.signed("limit", 1, least=1)
         ttl_s = query.signed("ttl", TTL_S, least=0)
         respawn = Respawn(
@@ -101,9 +101,9 @@ class Queues:
             count = 0
         return answer(200, {"msg": "respawned", "count": count})
 
-    async def delete_dead_letters(self, request: Request, namespace: str, queue: str) -> Response:
+    async def delete_dead_letters(self, request: HttpRequest, namespace: str, queue: str) -> HttpResponse:
         """Let go of the oldest dead letters."""
-        left = Query(request.query).signed("limit", 1, least=1)
+        left = QueryValues(request.query).signed("limit", 1, least=1)
         topic = topic_of(namespace, queue)
         await self._counts(namespace, queue)
         while left:

@@ -11,20 +11,20 @@ from urllib.parse import quote
 
 from tarry.api.access import AccessToken
 from tarry.fronts.http.access import Access
-from tarry.fronts.http.exchange import DirectHandler, Request, Response
+from tarry.fronts.http.exchange import DirectHandler, HttpRequest, HttpResponse
 from tarry.fronts.http.lmstfy.access_log import AccessLog
-from tarry.fronts.http.lmstfy.acknowledging import Acknowledging
 from tarry.fronts.http.lmstfy.answering import Answering
-from tarry.fronts.http.lmstfy.answers import NO_CONTENT, Query, RefusalError, answer
-from tarry.fronts.http.lmstfy.consuming import Consuming
+from tarry.fronts.http.lmstfy.answers import NO_CONTENT, QueryValues, RefusalError, answer
+from tarry.fronts.http.lmstfy.fast_path import Prompt
 from tarry.fronts.http.lmstfy.job_queue import JobQueue
-from tarry.fronts.http.lmstfy.landing import Landing
-from tarry.fronts.http.lmstfy.limits import Limits
+from tarry.fronts.http.lmstfy.limits import TokenLimits
 from tarry.fronts.http.lmstfy.names import NAME, NAME_CHARS_MAX, topic_of
-from tarry.fronts.http.lmstfy.prompt import Prompt
-from tarry.fronts.http.lmstfy.publishing import Publishing
-from tarry.fronts.http.lmstfy.queues import Queues
-from tarry.fronts.http.services import Services
+from tarry.fronts.http.lmstfy.queues import JobQueues
+from tarry.fronts.http.lmstfy.read_your_writes import Landing
+from tarry.fronts.http.lmstfy.receiving import JobReceiver
+from tarry.fronts.http.lmstfy.sending import Publishing
+from tarry.fronts.http.lmstfy.settling import Acknowledging
+from tarry.fronts.http.services import HttpServices
 
 PREFIX = "/api/"
 POOL = "default"
@@ -32,10 +32,10 @@ POOL = "default"
 _NAMES = re.compile("[-_,A-Za-z0-9]+")
 NO_ROUTE = answer(404, {"error": "api not found"})
 
-Carry: TypeAlias = Callable[..., Awaitable[Response]]
+Carry: TypeAlias = Callable[..., Awaitable[HttpResponse]]
 
 
-class Route(NamedTuple):
+class LmstfyRoute(NamedTuple):
     """What a method and the parts of a path behind the queue mean."""
 
     carry: Carry
@@ -50,42 +50,42 @@ class Route(NamedTuple):
 class Lmstfy:
     """A :data:`tarry.fronts.http.exchange.Handler`. On the loop's thread."""
 
-    def __init__(self, services: Services, access: Access, access_log: AccessLog) -> None:
+    def __init__(self, services: HttpServices, access: Access, access_log: AccessLog) -> None:
         self._access = access
-        self._limits = Limits(services.loop)
+        self._limits = TokenLimits(services.loop)
         self._last_found: tuple[object, bytes, str, AccessToken | None] = (None, b"", "", None)
         """The broker's tokens, and a secret, a namespace and its token among them: the next request has them, too."""
         self._answering = Answering(access_log)
         self._acknowledging = Acknowledging(services)
         landing = Landing(services)
         publishing = Publishing(services, self._acknowledging, landing)
-        consuming = Consuming(services, self._acknowledging, landing)
-        queues = Queues(services, landing)
+        consuming = JobReceiver(services, self._acknowledging, landing)
+        queues = JobQueues(services, landing)
         jobs = JobQueue(services.broker, services.loop, landing)
         services.on_close(jobs.close)
         prompt = Prompt(services, jobs, self._acknowledging, consuming, self._answering, access_log, self._find_token)
         self.handler = DirectHandler(self, prompt.begin)
         """What a server gets."""
-        self._routes: dict[tuple[str, tuple[str, ...]], Route] = {
-            ("PUT", ()): Route(publishing.publish, reads=False),
-            ("PUT", ("bulk",)): Route(publishing.publish_bulk, reads=False),
-            ("PUT", ("job", ":id")): Route(publishing.republish),
-            ("GET", ()): Route(consuming.consume, reads=True, several=True),
-            ("GET", ("peek",)): Route(queues.peek),
-            ("GET", ("job", ":id")): Route(queues.peek_job),
-            ("GET", ("size",)): Route(queues.size, public=True),
-            ("DELETE", ()): Route(queues.destroy),
-            ("DELETE", ("job", ":id")): Route(self._delete),
-            ("GET", ("deadletter",)): Route(queues.dead_letter),
-            ("GET", ("deadletter", "size")): Route(queues.dead_letter_size, public=True),
-            ("PUT", ("deadletter",)): Route(queues.respawn),
-            ("DELETE", ("deadletter",)): Route(queues.delete_dead_letters),
+        self._routes: dict[tuple[str, tuple[str, ...]], LmstfyRoute] = {
+            ("PUT", ()): LmstfyRoute(publishing.publish, reads=False),
+            ("PUT", ("bulk",)): LmstfyRoute(publishing.publish_bulk, reads=False),
+            ("PUT", ("job", ":id")): LmstfyRoute(publishing.republish),
+            ("GET", ()): LmstfyRoute(consuming.consume, reads=True, several=True),
+            ("GET", ("peek",)): LmstfyRoute(queues.peek),
+            ("GET", ("job", ":id")): LmstfyRoute(queues.peek_job),
+            ("GET", ("size",)): LmstfyRoute(queues.size, public=True),
+            ("DELETE", ()): LmstfyRoute(queues.destroy),
+            ("DELETE", ("job", ":id")): LmstfyRoute(self._delete),
+            ("GET", ("deadletter",)): LmstfyRoute(queues.dead_letter),
+            ("GET", ("deadletter", "size")): LmstfyRoute(queues.dead_letter_size, public=True),
+            ("PUT", ("deadletter",)): LmstfyRoute(queues.respawn),
+            ("DELETE", ("deadletter",)): LmstfyRoute(queues.delete_dead_letters),
         }
 
-    async def __call__(self, request: Request) -> Response:
+    async def __call__(self, request: HttpRequest) -> HttpResponse:
         return await self._answering.answer(request, self._answer)
 
-    async def _answer(self, request: Request) -> Response:
+    async def _answer(self, request: HttpRequest) -> HttpResponse:
         parts = request.path[len(PREFIX) :].split("/")
         route = self._route(request.method, parts[2:]) if len(parts) >= 2 else None
         if route is None:
@@ -99,23 +99,23 @@ class Lmstfy:
             return await route.carry(request, namespace, queue, *job)
         return await self._limited(route, token, request, namespace, queue)
 
-    def _without_slash(self, request: Request, parts: list[str]) -> Response | None:
+    def _without_slash(self, request: HttpRequest, parts: list[str]) -> HttpResponse | None:
         """Where a route would be found without the slash at its end: the way to it, as lmstfy's router shows it."""
         if len(parts) < 3 or parts[-1] or self._route(request.method, parts[2:-1]) is None:
             return None
         there = quote(request.path[:-1]).encode() + (b"?" + request.query if request.query else b"")
         if request.method != "GET":
-            return Response(307, b"", ((b"location", there),))
+            return HttpResponse(307, b"", ((b"location", there),))
         body = b'<a href="%s">Moved Permanently</a>.\n\n' % escape(there.decode("latin-1")).encode("latin-1")
-        return Response(301, body, ((b"location", there), (b"content-type", b"text/html; charset=utf-8")))
+        return HttpResponse(301, body, ((b"location", there), (b"content-type", b"text/html; charset=utf-8")))
 
-    def _route(self, method: str, rest: list[str]) -> Route | None:
+    def _route(self, method: str, rest: list[str]) -> LmstfyRoute | None:
         shape = ("job", ":id") if len(rest) == 2 and rest[0] == "job" and rest[1] else tuple(rest)
         return self._routes.get((method, shape))
 
     async def _limited(
-        self, route: Route, token: AccessToken, request: Request, namespace: str, queue: str
-    ) -> Response:
+        self, route: LmstfyRoute, token: AccessToken, request: HttpRequest, namespace: str, queue: str
+    ) -> HttpResponse:
         reads = bool(route.reads)
         if not self._limits.take(token, reads=reads):
             action = "consume" if reads else "produce"
@@ -129,14 +129,16 @@ class Lmstfy:
             if status != (200 if reads else 201):
                 self._limits.give_back(token, reads=reads)
 
-    def _secret(self, request: Request) -> str:
+    def _secret(self, request: HttpRequest) -> str:
         """The token that a request shows, without its pool; empty: none."""
         shown = b""
         for name, value in request.headers:
             if name == b"x-token":
                 shown = value
                 break
-        text = shown.decode("latin-1") or (Query(request.query).text("token") if b"token=" in request.query else "")
+        text = shown.decode("latin-1") or (
+            QueryValues(request.query).text("token") if b"token=" in request.query else ""
+        )
         return self._without_pool(text)
 
     def _without_pool(self, text: str) -> str:
@@ -167,7 +169,7 @@ class Lmstfy:
             self._last_found = self._access.tokens, shown, namespace, token
         return token
 
-    async def _delete(self, request: Request, namespace: str, queue: str, job: str) -> Response:
+    async def _delete(self, request: HttpRequest, namespace: str, queue: str, job: str) -> HttpResponse:
         """Acknowledge a job, or take it back; always as if it had been there."""
         await self._acknowledging.discard(topic_of(namespace, queue), job)
         return NO_CONTENT

@@ -14,19 +14,19 @@ import pyarrow as pa
 
 from loopgrpc import UnreadBytes
 from tarry.base.errors import TarryError
-from tarry.fronts.common.receive_queue import Received, ReceiveQueue, Waiter
 from tarry.fronts.http.exchange import WholeRequest
-from tarry.fronts.http.lmstfy.jobs import Job
+from tarry.fronts.http.lmstfy.jobs import LmstfyJob
+from tarry.fronts.kit.receiving import Received, ReceiveQueue, Waiter
 
 ROWS_MAX = 1000
 """Messages that are taken at once for all of them."""
 
-OnJobs = Callable[[list[Job] | TarryError], None]
+OnJobs = Callable[[list[LmstfyJob] | TarryError], None]
 """Called with the jobs that there are, maybe none; on the loop's thread."""
 
 
 @dataclass(frozen=True, slots=True)
-class Receive:
+class JobReceive:
     """What requests for jobs of one queue have in common."""
 
     queue: ReceiveQueue
@@ -37,7 +37,7 @@ class Receive:
     timeout_s: int
 
 
-JobsOf = Callable[[Receive, pa.RecordBatch], list[Job]]
+JobsOf = Callable[[JobReceive, pa.RecordBatch], list[LmstfyJob]]
 """The messages of a batch as jobs in a consumer's hands."""
 
 
@@ -58,7 +58,7 @@ class Waiting:
         self._unread = unread
         self._lines: dict[tuple[ReceiveQueue, int], _Line] = {}
 
-    def add(self, request: WholeRequest, receive: Receive, wait_s: float, answer: OnJobs) -> None:
+    def add(self, request: WholeRequest, receive: JobReceive, wait_s: float, answer: OnJobs) -> None:
         """Wait for jobs, so long at most; ``answer`` is called once, unless the client goes first."""
         key = receive.queue, receive.lease_ms
         line = self._lines.get(key)
@@ -78,7 +78,7 @@ class _Line:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        receive: Receive,
+        receive: JobReceive,
         jobs_of: JobsOf,
         on_empty: Callable[[_Line], None],
         unread: UnreadBytes,
@@ -96,7 +96,7 @@ class _Line:
         """Jobs that they want in all."""
         self._waiter: Waiter | None = None
 
-    def add(self, request: WholeRequest, receive: Receive, wait_s: float, answer: OnJobs) -> None:
+    def add(self, request: WholeRequest, receive: JobReceive, wait_s: float, answer: OnJobs) -> None:
         def on_time() -> None:
             self._leave(wait)
             answer([])
@@ -134,7 +134,7 @@ class _Line:
 
     @property
     def is_free(self) -> bool:
-        """See :class:`tarry.fronts.common.receive_queue.HasRoom`. One look gives little more than one answer may have,
+        """See :class:`tarry.fronts.kit.receiving.HasRoom`. One look gives little more than one answer may have,
         for however many: it is for those who have room before it.
         """
         self._served, wanted = None, self._wanted
@@ -159,7 +159,7 @@ class _Line:
         # Not from here: the queue is in the midst of serving.
         self._loop.call_soon(self._look)
 
-    def _share_out(self, jobs: list[Job]) -> None:
+    def _share_out(self, jobs: list[LmstfyJob]) -> None:
         at = 0
         for wait in list(self._waits if self._served is None else self._served):
             if at >= len(jobs):

@@ -12,7 +12,7 @@ from typing import Any
 from tarry.api.wire import encode_json
 from tarry.fronts.http.app import Send
 from tarry.fronts.http.errors import HttpError, error_body, error_headers, status_of
-from tarry.fronts.http.rest.request import Request
+from tarry.fronts.http.rest.request import RestRequest
 
 JSON = "application/json"
 JSON_LINES = "application/x-ndjson"
@@ -44,7 +44,7 @@ def error_answer(error: BaseException) -> Answer:
     return Answer(status_of(error), error_body(error), JSON, error_headers(error))
 
 
-async def send_answer(answer: Answer, request: Request, send: Send) -> None:
+async def send_answer(answer: Answer, request: RestRequest, send: Send) -> None:
     """Send it. A client that does not read its parts is left after :data:`SLOW_S`."""
     whole = answer.body if isinstance(answer.body, bytes) else None
     headers = [(b"content-type", answer.media_type.encode()), *ALWAYS]
@@ -61,7 +61,7 @@ async def send_answer(answer: Answer, request: Request, send: Send) -> None:
     await _send_parts(answer.body, request, send)
 
 
-async def _send_parts(parts: Any, request: Request, send: Send) -> None:
+async def _send_parts(parts: Any, request: RestRequest, send: Send) -> None:
     try:
         if request.method != "HEAD":
             async for part in parts:
@@ -72,7 +72,7 @@ async def _send_parts(parts: Any, request: Request, send: Send) -> None:
         await parts.aclose()
 
 
-def _has_body(request: Request) -> bool:
+def _has_body(request: RestRequest) -> bool:
     return request.headers.get("content-length", b"0") != b"0" or "transfer-encoding" in request.headers
 
 
@@ -81,7 +81,7 @@ def _one_line(value: str) -> bytes:
     return "".join(c if c.isprintable() else "?" for c in value).encode("latin-1", "replace")
 
 
-def chosen(request: Request, *offered: str) -> str:
+def chosen(request: RestRequest, *offered: str) -> str:
     """Of the media types that are offered, the first that the client accepts, by its own order where it has one.
 
     Raises:

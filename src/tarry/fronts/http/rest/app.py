@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from loopgrpc import UnreadBytes
-from tarry.fronts.common.unread import Room
 from tarry.fronts.http.access import Access
 from tarry.fronts.http.app import App, Receive, Scope, Send
 from tarry.fronts.http.body_budget import BodyBudget
 from tarry.fronts.http.errors import HttpError
 from tarry.fronts.http.rest.answer import Answer, error_answer, send_answer
 from tarry.fronts.http.rest.endpoints import routes
-from tarry.fronts.http.rest.request import ClientLeftError, Request
+from tarry.fronts.http.rest.request import ClientLeftError, RestRequest
 from tarry.fronts.http.rest.routes import Route, Router
-from tarry.fronts.http.services import Services
+from tarry.fronts.http.services import HttpServices
+from tarry.fronts.kit.unread import Room
 
 CODES = {401: "unauthorized", 403: "forbidden"}
 
 
-def rest_app(services: Services, access: Access) -> App:
+def rest_app(services: HttpServices, access: Access) -> App:
     """``/v1/…``, ``/openapi.json`` and ``/docs``, for those whom ``access`` lets in."""
     return RestApp(routes(services), access, services.bodies, services.unread)
 
@@ -32,14 +32,14 @@ class RestApp:
         self._unread = unread
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = Request(scope, receive, self._budget, Room(self._unread, (scope["client"] or ("",))[0]))
+        request = RestRequest(scope, receive, self._budget, Room(self._unread, (scope["client"] or ("",))[0]))
         try:
             if (answer := await self._answered(request)) is not None:
                 await send_answer(answer, request, send)
         finally:
             request.room.release()
 
-    async def _answered(self, request: Request) -> Answer | None:
+    async def _answered(self, request: RestRequest) -> Answer | None:
         """None: nobody is there to be answered."""
         try:
             return await self._answer(request)
@@ -50,7 +50,7 @@ class RestApp:
         finally:
             request.close()
 
-    async def _answer(self, request: Request) -> Answer:
+    async def _answer(self, request: RestRequest) -> Answer:
         if refusal := self._access.refusal(request.scope):
             headers = {"www-authenticate": "Bearer"} if refusal.status == 401 else {}
             raise HttpError(refusal.status, CODES[refusal.status], refusal.text, headers)

@@ -15,8 +15,6 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tarry.api.receipt import Accepted
-from tarry.api.schedule import ID, Row, to_batch
 from tarry.base.errors import (
     InvalidArgumentError,
     InvalidMessageError,
@@ -28,15 +26,17 @@ from tarry.fronts.http.errors import HttpError, status_of
 from tarry.fronts.http.rest import message_fields
 from tarry.fronts.http.rest.answer import ARROW, JSON, JSON_LINES, Answer, chosen
 from tarry.fronts.http.rest.arrow_stream import ArrowStream, read
-from tarry.fronts.http.rest.description import Content, Description, Parameter
+from tarry.fronts.http.rest.description import DescribedBody, Description, Parameter
 from tarry.fronts.http.rest.message_fields import message_of_json
-from tarry.fronts.http.rest.messages import OVERHEAD_BYTES, RECEIPT, in_path
 from tarry.fronts.http.rest.operations import REF
-from tarry.fronts.http.rest.receipts import AcceptedRows, Chunk, RefusedRows, as_arrow, as_json_lines
-from tarry.fronts.http.rest.request import Request
+from tarry.fronts.http.rest.receipts import AcceptedRows, RefusedRows, RowResults, as_arrow, as_json_lines
+from tarry.fronts.http.rest.request import RestRequest
 from tarry.fronts.http.rest.routes import Names, Route
+from tarry.fronts.http.rest.sending import OVERHEAD_BYTES, RECEIPT, in_path
 from tarry.fronts.http.rest.table import TOPIC
-from tarry.fronts.http.services import Services
+from tarry.fronts.http.services import HttpServices
+from tarry.message.receipt import Accepted
+from tarry.message.rows import ID, Row, to_batch
 
 CHUNK_ROWS, CHUNK_BYTES = 4096, 4 << 20
 """JSON lines are scheduled in chunks of so much."""
@@ -71,13 +71,13 @@ class _Progress:
     """What became of a request's messages so far."""
 
     wants_all: bool
-    chunks: list[Chunk] = field(default_factory=list)
+    chunks: list[RowResults] = field(default_factory=list)
     rows: int = 0
     accepted: int = 0
     refused: int = 0
     first_error: TarryError | None = None
 
-    def add_refusal(self, chunk: Chunk, rows: Sequence[int], error: TarryError) -> None:
+    def add_refusal(self, chunk: RowResults, rows: Sequence[int], error: TarryError) -> None:
         self.refused += len(rows)
         self.first_error = self.first_error or error
         chunk.parts.append(RefusedRows(rows, error))
@@ -86,7 +86,7 @@ class _Progress:
 class Batches:
     """The endpoints."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: HttpServices) -> None:
         self._services = services
         self._line_bytes_max = 2 * services.broker.config.body_bytes_max + OVERHEAD_BYTES
 
@@ -94,7 +94,7 @@ class Batches:
         for path, where in (("/v1/batch", ""), (f"{TOPIC}/batch", " in one topic")):
             yield Route("POST", path, self.schedule, _described(path, where))
 
-    async def schedule(self, request: Request, names: Names) -> Answer:
+    async def schedule(self, request: RestRequest, names: Names) -> Answer:
         """Read and schedule all of a request."""
         answer_type = chosen(request, JSON_LINES, ARROW, JSON)
         progress = _Progress(_wants_all(request))
@@ -109,7 +109,7 @@ class Batches:
                 raise HttpError(415, "unsupported_media_type", f"content-type is {other[:80]!r}; allowed: {allowed}")
         return _answer(progress, answer_type)
 
-    async def _read(self, chunks: AsyncIterator[Chunk], progress: _Progress) -> None:
+    async def _read(self, chunks: AsyncIterator[RowResults], progress: _Progress) -> None:
         """Carry all of it out, or as much as can be; what comes after an error is not read."""
         try:
             async for chunk in chunks:
@@ -119,13 +119,13 @@ class Batches:
             if not progress.accepted and not progress.refused:
                 raise
             refusal = error if isinstance(error, TarryError) else MessageTooLargeError(str(error))
-            last = Chunk()
+            last = RowResults()
             progress.add_refusal(last, [progress.rows], refusal)
             progress.chunks.append(last)
 
     # -- JSON lines ----------------------------------------------------------------------------------------------------
 
-    async def _json(self, request: Request, topic: str | None, progress: _Progress) -> AsyncIterator[Chunk]:
+    async def _json(self, request: RestRequest, topic: str | None, progress: _Progress) -> AsyncIterator[RowResults]:
         waiting: list[tuple[int, Row | TarryError]] = []
         size = 0
         async for line in self._lines(request):
@@ -141,7 +141,7 @@ class Batches:
         if waiting:
             yield await self._schedule_rows(request, waiting, progress)
 
-    async def _lines(self, request: Request) -> AsyncIterator[bytes]:
+    async def _lines(self, request: RestRequest) -> AsyncIterator[bytes]:
         rest = b""
         held = 0
         try:
@@ -166,9 +166,9 @@ class Batches:
             raise MessageTooLargeError(f"a line has {len(line)} bytes or more; allowed: {self._line_bytes_max}")
 
     async def _schedule_rows(
-        self, request: Request, given: list[tuple[int, Row | TarryError]], progress: _Progress
-    ) -> Chunk:
-        chunk = Chunk()
+        self, request: RestRequest, given: list[tuple[int, Row | TarryError]], progress: _Progress
+    ) -> RowResults:
+        chunk = RowResults()
         entries = [(number, row) for number, row in given if not isinstance(row, TarryError)]
         for number, row in given:
             if isinstance(row, TarryError):
@@ -191,7 +191,7 @@ class Batches:
         self._keep(request, progress, chunk, len(given))
         return chunk
 
-    async def _schedule_each(self, entries: list[tuple[int, Row]], chunk: Chunk, progress: _Progress) -> None:
+    async def _schedule_each(self, entries: list[tuple[int, Row]], chunk: RowResults, progress: _Progress) -> None:
         for number, row in entries:
             try:
                 accepted = await self._submit(to_batch([row]))
@@ -203,7 +203,7 @@ class Batches:
 
     # -- Arrow ---------------------------------------------------------------------------------------------------------
 
-    async def _arrow(self, request: Request, topic: str | None, progress: _Progress) -> AsyncIterator[Chunk]:
+    async def _arrow(self, request: RestRequest, topic: str | None, progress: _Progress) -> AsyncIterator[RowResults]:
         stream = ArrowStream()
         held = 0
         try:
@@ -221,9 +221,9 @@ class Batches:
             raise InvalidArgumentError("the Arrow stream ends within a message; allowed: whole ones")
 
     async def _schedule_batch(
-        self, request: Request, messages: list[bytes], topic: str | None, progress: _Progress
-    ) -> Chunk:
-        chunk, first = Chunk(), progress.rows
+        self, request: RestRequest, messages: list[bytes], topic: str | None, progress: _Progress
+    ) -> RowResults:
+        chunk, first = RowResults(), progress.rows
         batch = await self._services.run(read, messages)
         rows = range(first, first + batch.num_rows)
         progress.rows += batch.num_rows
@@ -259,7 +259,7 @@ class Batches:
                     raise
             await asyncio.sleep(AGAIN_S)
 
-    def _keep(self, request: Request, progress: _Progress, chunk: Chunk, rows: int) -> None:
+    def _keep(self, request: RestRequest, progress: _Progress, chunk: RowResults, rows: int) -> None:
         """Receipts stay until the whole request was read."""
         if progress.wants_all:
             request.take(rows * RECEIPT_BYTES)
@@ -267,7 +267,7 @@ class Batches:
             chunk.parts[:] = [part for part in chunk.parts if isinstance(part, RefusedRows)]
 
 
-def _wants_all(request: Request) -> bool:
+def _wants_all(request: RestRequest) -> bool:
     for name, value in request.query:
         if name != RECEIPTS.name or value not in RECEIPTS.schema["enum"]:
             raise InvalidArgumentError(f"the query has {name[:60]}={value[:60]!r}; allowed: receipts=all or refused")
@@ -311,14 +311,14 @@ def _answer(progress: _Progress, answer_type: str) -> Answer:
 
 
 def _described(path: str, where: str) -> Description:
-    lines = Content(
+    lines = DescribedBody(
         "JSON lines, or an Arrow stream.",
         {
             JSON_LINES: {"type": "string", "contentSchema": {"$ref": REF.format(model="TopicMessage")}},
             ARROW: {"type": "string", "contentMediaType": ARROW},
         },
     )
-    receipts = Content("What became of each.", {JSON_LINES: {"type": "string"}, ARROW: {"type": "string"}})
+    receipts = DescribedBody("What became of each.", {JSON_LINES: {"type": "string"}, ARROW: {"type": "string"}})
     schemas = {**message_fields.schemas(), "Receipt": RECEIPT}
     name = "batch_topic" if "{" in path else "batch"
     parameters = (*in_path(path), RECEIPTS)

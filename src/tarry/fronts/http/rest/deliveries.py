@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from tarry.api.receipt import id_of
 from tarry.base.errors import InvalidArgumentError
 from tarry.base.types import Int64s
 from tarry.fronts.http.rest.description import Schema
+from tarry.message.receipt import id_of
 
 PATTERN = r"^[0-9]{1,19}\.[0-9]{1,19}$"
 SCHEMA: Schema = {"type": "string", "pattern": PATTERN, "description": "What to settle it with."}

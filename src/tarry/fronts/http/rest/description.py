@@ -25,7 +25,7 @@ class Parameter:
 
 
 @dataclass(frozen=True, slots=True)
-class Content:
+class DescribedBody:
     """A body: of a request, or of an answer. ``by_type``: the schema of each media type that it may have."""
 
     text: str
@@ -41,8 +41,8 @@ class Description:
     tag: str
     text: str
     parameters: tuple[Parameter, ...] = ()
-    body: Content | None = None
-    answers: Mapping[int, Content] = field(default_factory=dict)
+    body: DescribedBody | None = None
+    answers: Mapping[int, DescribedBody] = field(default_factory=dict)
     schemas: Mapping[str, Schema] = field(default_factory=dict)
     errors: tuple[int, ...] = ()
     """Statuses of errors besides those of every route."""

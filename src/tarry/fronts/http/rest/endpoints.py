@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from tarry.api.operations import Ack, Extend, GetTopic, Nack, Receive
 from tarry.fronts.http.rest.batches import Batches
-from tarry.fronts.http.rest.consuming import ReceiveEndpoint, SettleEndpoint, describe_receive, describe_settle
 from tarry.fronts.http.rest.events import Events
-from tarry.fronts.http.rest.messages import Messages
 from tarry.fronts.http.rest.operations import OperationEndpoint, TopicEndpoint, describe
 from tarry.fronts.http.rest.page import pages
+from tarry.fronts.http.rest.receiving import ReceiveEndpoint, SettleEndpoint, describe_receive, describe_settle
 from tarry.fronts.http.rest.routes import Route
+from tarry.fronts.http.rest.sending import Messages
 from tarry.fronts.http.rest.table import Resource, resources
-from tarry.fronts.http.services import Services
+from tarry.fronts.http.services import HttpServices
 
 
-def routes(services: Services) -> list[Route]:
+def routes(services: HttpServices) -> list[Route]:
     """Everything that there is, with what is said of it."""
     found = [
         *Messages(services).routes(),
@@ -25,7 +25,7 @@ def routes(services: Services) -> list[Route]:
     return [*found, *pages(found)]
 
 
-def _route(services: Services, resource: Resource) -> Route:
+def _route(services: HttpServices, resource: Resource) -> Route:
     method, path = resource.method, resource.path
     if resource.kind is Receive:
         return Route(method, path, ReceiveEndpoint(services, resource), describe_receive(resource))

@@ -18,19 +18,19 @@ from tarry.api.parsing import from_texts
 from tarry.api.wire import encode_json
 from tarry.base.errors import NotFoundError, TarryError, UnavailableError
 from tarry.base.event_loop import post
-from tarry.fronts.common.receive_queue import give_back
-from tarry.fronts.common.unread import Room
 from tarry.fronts.http.errors import error_json
 from tarry.fronts.http.rest.answer import SSE, Answer, chosen
 from tarry.fronts.http.rest.deliveries import with_delivery
-from tarry.fronts.http.rest.description import Content, Description, Parameter, text_of
+from tarry.fronts.http.rest.description import DescribedBody, Description, Parameter, text_of
 from tarry.fronts.http.rest.operations import ENCODING, fields_of, read_fields, take_encoding
-from tarry.fronts.http.rest.request import Request
+from tarry.fronts.http.rest.request import RestRequest
 from tarry.fronts.http.rest.routes import Names, Route
 from tarry.fronts.http.rest.rows import json_of
-from tarry.fronts.http.rest.sessions import Session, Sessions
+from tarry.fronts.http.rest.sessions import EventSession, EventSessions
 from tarry.fronts.http.rest.table import GROUP
-from tarry.fronts.http.services import Services
+from tarry.fronts.http.services import HttpServices
+from tarry.fronts.kit.receiving import give_back
+from tarry.fronts.kit.unread import Room
 
 PATH = f"{GROUP}/events"
 ROWS_MAX = 64
@@ -56,9 +56,9 @@ its lease ends."""
 class Events:
     """The endpoint."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: HttpServices) -> None:
         self._services = services
-        self._sessions = Sessions(services.loop)
+        self._sessions = EventSessions(services.loop)
 
     def routes(self) -> Iterator[Route]:
         fields = fields_of(Subscribe)
@@ -69,12 +69,12 @@ class Events:
             ENCODING,
             LAST_EVENT,
         )
-        events = Content("The events.", {SSE: {"type": "string"}})
+        events = DescribedBody("The events.", {SSE: {"type": "string"}})
         yield Route(
             "GET", PATH, self.consume, Description("events", "consuming", TEXT, parameters, None, {200: events})
         )
 
-    async def consume(self, request: Request, names: Names) -> Answer:
+    async def consume(self, request: RestRequest, names: Names) -> Answer:
         """Begin a stream, or go on with one."""
         chosen(request, SSE)
         is_base64 = take_encoding(request)
@@ -92,16 +92,16 @@ class Events:
             self._sessions.add(session)
         return Answer(body=self._events(session, request, is_base64), media_type=SSE)
 
-    async def _open(self, subscribe: Subscribe) -> Session:
+    async def _open(self, subscribe: Subscribe) -> EventSession:
         services = self._services
         queue = await services.receive_queue(
             subscribe.topic, subscribe.group, start=subscribe.start, broadcast=subscribe.broadcast
         )
         lease_ms = subscribe.lease_ms or queue.group.settings.lease_ms or services.broker.config.lease_ms
         subscription = queue.group.subscribe(prefetch=subscribe.prefetch, lease_ms=lease_ms)
-        return Session(queue, subscription, subscribe.prefetch, lease_ms)
+        return EventSession(queue, subscription, subscribe.prefetch, lease_ms)
 
-    async def _events(self, session: Session, request: Request, is_base64: bool) -> AsyncIterator[bytes]:
+    async def _events(self, session: EventSession, request: RestRequest, is_base64: bool) -> AsyncIterator[bytes]:
         left = request.watch()
         replaced = session.replaced
         replacing = asyncio.ensure_future(replaced.wait())
@@ -124,7 +124,7 @@ class Events:
                 self._sessions.rest(session)
 
 
-def _written(session: Session, batch: pa.RecordBatch, is_base64: bool) -> Iterator[bytes]:
+def _written(session: EventSession, batch: pa.RecordBatch, is_base64: bool) -> Iterator[bytes]:
     """The events of a batch, one by one; what is not asked for any more is given back."""
     ids = session.add(batch)
     sent = 0
@@ -139,7 +139,7 @@ def _written(session: Session, batch: pa.RecordBatch, is_base64: bool) -> Iterat
 
 
 async def _next(
-    loop: asyncio.AbstractEventLoop, session: Session, ends: tuple[asyncio.Future[Any], ...], room: Room
+    loop: asyncio.AbstractEventLoop, session: EventSession, ends: tuple[asyncio.Future[Any], ...], room: Room
 ) -> pa.RecordBatch | None:
     """The next messages; None after :data:`ALIVE_S`, or when one of ``ends`` is done.
 
@@ -175,7 +175,7 @@ async def _next(
 
 
 async def _wait_for_news(
-    loop: asyncio.AbstractEventLoop, session: Session, ends: tuple[asyncio.Future[Any], ...]
+    loop: asyncio.AbstractEventLoop, session: EventSession, ends: tuple[asyncio.Future[Any], ...]
 ) -> None:
     news: asyncio.Future[None] = loop.create_future()
     stop_listening = session.group.listen(lambda: post(loop, _set, news))
@@ -191,7 +191,7 @@ def _set(news: asyncio.Future[None]) -> None:
         news.set_result(None)
 
 
-def _ended(session: Session) -> TarryError:
+def _ended(session: EventSession) -> TarryError:
     if session.group.deleted:
         # Not to be tried again: that would make the group anew, and begin at its beginning.
         return NotFoundError("the group was deleted")

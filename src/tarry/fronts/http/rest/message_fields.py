@@ -12,11 +12,11 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict  # pydantic wants this one before Python 3.12
 
 from tarry.api.bounds import DELAY_MS, DUE_MS, KEY, NAME, TRIES, Bound, with_bound
-from tarry.api.schedule import Row, make_row
 from tarry.base.delay import Delay, DelayLevel
 from tarry.base.errors import InvalidArgumentError, InvalidMessageError
 from tarry.fronts.http.rest.description import Parameter, Schema
-from tarry.fronts.http.rest.request import Request, text_of
+from tarry.fronts.http.rest.request import RestRequest, text_of
+from tarry.message.rows import Row, make_row
 
 HEADER = "x-tarry-"
 PROPERTY_HEADER, PROPERTY_FIELD = "x-tarry-property-", "property."
@@ -113,7 +113,7 @@ def _with_topic(raw: bytes, topic: str) -> dict[str, Any] | None:
     return fields
 
 
-def message_of_request(request: Request, body: bytes, topic: str, **fixed: str) -> Row:
+def message_of_request(request: RestRequest, body: bytes, topic: str, **fixed: str) -> Row:
     """The row of a message whose body was sent as it is."""
     fields: dict[str, Any] = {}
     properties: dict[str, str] = {}
@@ -140,7 +140,7 @@ def times_of_json(raw: bytes) -> dict[str, Any]:
         _refuse(error)
 
 
-def times_of_query(request: Request) -> dict[str, Any]:
+def times_of_query(request: RestRequest) -> dict[str, Any]:
     """The same of a query."""
     fields: dict[str, Any] = {}
     for name, value in request.query:
@@ -156,7 +156,7 @@ def _check_once(fields: Collection[str], fixed: Collection[str]) -> None:
         raise InvalidMessageError(f"{twice} is in the path and once more; allowed: once")
 
 
-def _said(request: Request) -> Iterator[tuple[str, str]]:
+def _said(request: RestRequest) -> Iterator[tuple[str, str]]:
     yield from request.query
     for name, value in request.headers.items():
         if name.startswith(PROPERTY_HEADER):

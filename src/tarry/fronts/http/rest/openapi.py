@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from tarry.base.version import VERSION
-from tarry.fronts.http.rest.description import Content, Description, Parameter, Schema, plain
+from tarry.fronts.http.rest.description import DescribedBody, Description, Parameter, Schema, plain
 from tarry.fronts.http.rest.routes import Route
 
 OPENAPI = "3.1.0"
@@ -121,7 +121,7 @@ def _parameter(parameter: Parameter) -> dict[str, Any]:
     return {**said, "description": plain(text)} if text else said
 
 
-def _content(content: Content) -> dict[str, Any]:
+def _content(content: DescribedBody) -> dict[str, Any]:
     return {
         "description": content.text,
         "content": {media_type: _with_example(_spoken(schema)) for media_type, schema in content.by_type.items()},

@@ -25,11 +25,11 @@ from tarry.fronts.http.errors import HttpError
 from tarry.fronts.http.rest import rows
 from tarry.fronts.http.rest.answer import ARROW, JSON, Answer, chosen, json_answer
 from tarry.fronts.http.rest.deliveries import with_delivery, with_id
-from tarry.fronts.http.rest.description import Content, Description, Parameter, Schema, text_of
-from tarry.fronts.http.rest.request import Request
+from tarry.fronts.http.rest.description import DescribedBody, Description, Parameter, Schema, text_of
+from tarry.fronts.http.rest.request import RestRequest
 from tarry.fronts.http.rest.routes import Names
 from tarry.fronts.http.rest.table import Kind, Resource
-from tarry.fronts.http.services import Services
+from tarry.fronts.http.services import HttpServices
 
 REF = "#/components/schemas/{model}"
 ENCODING = Parameter(
@@ -43,18 +43,18 @@ class OperationEndpoint:
 
     LISTS: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(self, services: Services, resource: Resource) -> None:
+    def __init__(self, services: HttpServices, resource: Resource) -> None:
         self._services = services
         self._kind = resource.kind
         self._offered = (JSON,) if isinstance(self._kind.wire, Action) else (JSON, ARROW)
 
-    async def _read(self, request: Request, names: Names) -> Operation[Any]:
+    async def _read(self, request: RestRequest, names: Names) -> Operation[Any]:
         values, are_texts = await read_fields(request, names, (*lists_of(cast(Any, self._kind)), *self.LISTS))
         operation = (from_texts if are_texts else from_json)(self._kind, self.adapt(values))
         check_open(operation)
         return operation
 
-    async def __call__(self, request: Request, names: Names) -> Answer:
+    async def __call__(self, request: RestRequest, names: Names) -> Answer:
         # Before it is carried out: a receive whose result nobody accepts would lease in vain.
         media_type = chosen(request, *self._offered)
         is_base64 = self._offered != (JSON,) and take_encoding(request)
@@ -65,7 +65,7 @@ class OperationEndpoint:
         """The operation's fields, where the client may name them otherwise, too."""
         return values
 
-    async def carry_out(self, operation: Operation[Any], request: Request) -> Any:
+    async def carry_out(self, operation: Operation[Any], request: RestRequest) -> Any:
         """The operation's result."""
         if isinstance(self._kind.wire, Action):
             return await self._services.call(operation)
@@ -86,7 +86,7 @@ class OperationEndpoint:
 class TopicEndpoint(OperationEndpoint):
     """Shows a topic's settings."""
 
-    async def carry_out(self, operation: Operation[Any], request: Request) -> Any:
+    async def carry_out(self, operation: Operation[Any], request: RestRequest) -> Any:
         """As of any operation.
 
         Raises:
@@ -99,7 +99,7 @@ class TopicEndpoint(OperationEndpoint):
         return await super().carry_out(operation, request)
 
 
-async def read_fields(request: Request, names: Names, lists: Collection[str]) -> tuple[dict[str, Any], bool]:
+async def read_fields(request: RestRequest, names: Names, lists: Collection[str]) -> tuple[dict[str, Any], bool]:
     """The fields of a request, and whether they are texts, of the query; ``lists``: those that are lists.
 
     Raises:
@@ -121,7 +121,7 @@ async def read_fields(request: Request, names: Names, lists: Collection[str]) ->
     return {**values, **names}, not body
 
 
-def check_json(request: Request) -> None:
+def check_json(request: RestRequest) -> None:
     """
     Raises:
         HttpError: 415, its body is said to be something else than JSON.
@@ -133,7 +133,7 @@ def check_json(request: Request) -> None:
         )
 
 
-def take_encoding(request: Request) -> bool:
+def take_encoding(request: RestRequest) -> bool:
     """Whether bodies shall be in base64; the field leaves the query."""
     values = [value for name, value in request.query if name == ENCODING.name]
     request.query[:] = [(name, value) for name, value in request.query if name != ENCODING.name]
@@ -155,7 +155,7 @@ def answer_of(kind: Kind, result: Any, media_type: str, *, is_base64: bool = Fal
     return Answer(200, rows.json_parts(schema, batches, adapt, always_base64=is_base64), JSON, details)
 
 
-def _from_query(request: Request, lists: Collection[str]) -> dict[str, str | list[str]]:
+def _from_query(request: RestRequest, lists: Collection[str]) -> dict[str, str | list[str]]:
     values: dict[str, str | list[str]] = {}
     for name, value in request.query:
         if name in lists:
@@ -213,7 +213,7 @@ def describe(resource: Resource) -> Description:
         left = {"type": "object", "properties": fields, "additionalProperties": False}
         if needed := sorted(required & fields.keys()):
             left["required"] = needed
-        body = Content("Its fields.", {JSON: left}, is_required=bool(needed))
+        body = DescribedBody("Its fields.", {JSON: left}, is_required=bool(needed))
     answer, more = result_of(kind)
     if not isinstance(kind.wire, Action):
         parameters.append(ENCODING)
@@ -239,22 +239,22 @@ def _is_nested(schema: Schema) -> bool:
     return _is_list(schema) and (items.get("type") == "array" or any(map(_is_nested, schema.get("anyOf", ()))))
 
 
-def result_of(kind: Kind) -> tuple[Content, dict[str, Schema]]:
+def result_of(kind: Kind) -> tuple[DescribedBody, dict[str, Schema]]:
     """What it answers, and the schemas that are named in it."""
     wire = kind.wire
     if not isinstance(wire, Action):
         arrow = {"type": "string", "contentMediaType": ARROW}
-        return Content("The rows.", {JSON: rows.schema_of(wire.schema), ARROW: arrow}), {}
+        return DescribedBody("The rows.", {JSON: rows.schema_of(wire.schema), ARROW: arrow}), {}
     if wire.codec is NOTHING:
-        return Content("It was done.", {JSON: {"type": "object"}}), {}
+        return DescribedBody("It was done.", {JSON: {"type": "object"}}), {}
     if wire.codec is PLAIN:
-        return Content("Plain data.", {JSON: {"type": "object", "additionalProperties": True}}), {}
+        return DescribedBody("Plain data.", {JSON: {"type": "object", "additionalProperties": True}}), {}
     shape = wire.codec.shape if wire.codec.shape is not None else _result_type(kind)
     schema = TypeAdapter(shape).json_schema(mode="serialization", ref_template=REF)
     schemas = schema.pop("$defs", {})
     if wire.codec.name is not None:
         schema = {"type": "object", "properties": {wire.codec.name: schema}, "required": [wire.codec.name]}
-    return Content("Its result.", {JSON: schema}), schemas
+    return DescribedBody("Its result.", {JSON: schema}), schemas
 
 
 def _result_type(kind: Any) -> Any:

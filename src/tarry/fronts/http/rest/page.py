@@ -14,9 +14,9 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from tarry.fronts.http.rest.answer import Answer, etag_of
-from tarry.fronts.http.rest.description import Content, Description
+from tarry.fronts.http.rest.description import DescribedBody, Description
 from tarry.fronts.http.rest.openapi import JSON, describe
-from tarry.fronts.http.rest.request import Request
+from tarry.fronts.http.rest.request import RestRequest
 from tarry.fronts.http.rest.routes import Names, Route
 
 HTML = "text/html; charset=utf-8"
@@ -46,12 +46,12 @@ EXAMPLES = {
 
 def pages(routes: list[Route]) -> Iterator[Route]:
     """The routes of the description of these routes, and of itself."""
-    text = Content("The description.", {JSON: {"type": "object"}})
-    page = Content("The page.", {"text/html": {"type": "string"}})
+    text = DescribedBody("The description.", {JSON: {"type": "object"}})
+    page = DescribedBody("The page.", {"text/html": {"type": "string"}})
     about = Description("openapi", "broker", "This description, as OpenAPI.", (), None, {200: text})
     documents: dict[str, tuple[bytes, str]] = {}
 
-    async def serve(request: Request, names: Names) -> Answer:
+    async def serve(request: RestRequest, names: Names) -> Answer:
         body, media_type = documents["/" + "/".join(request.segments)]
         tag = etag_of(body)
         headers = {"etag": tag, "content-security-policy": POLICY, "referrer-policy": "no-referrer"}

@@ -9,11 +9,11 @@ from typing import Any
 import pyarrow as pa
 
 from tarry.api.operations.messages import receipt_to_json
-from tarry.api.receipt import Accepted
 from tarry.api.wire import encode_json
 from tarry.base.errors import TarryError
 from tarry.fronts.http.errors import error_json
 from tarry.fronts.http.rest.rows import PART_BYTES, arrow_parts
+from tarry.message.receipt import Accepted
 
 SCHEMA = pa.schema(
     [
@@ -42,7 +42,7 @@ class RefusedRows:
 
 
 @dataclass(slots=True)
-class Chunk:
+class RowResults:
     """What became of some rows that follow one another."""
 
     parts: list[AcceptedRows | RefusedRows] = field(default_factory=list)
@@ -63,7 +63,7 @@ def _lines(part: AcceptedRows | RefusedRows) -> Iterator[dict[str, Any]]:
         yield {"row": row, **(receipt_to_json(receipt) or {})}
 
 
-async def as_json_lines(chunks: Sequence[Chunk]) -> AsyncIterator[bytes]:
+async def as_json_lines(chunks: Sequence[RowResults]) -> AsyncIterator[bytes]:
     """A JSON object a row."""
     text = bytearray()
     for chunk in chunks:
@@ -75,6 +75,6 @@ async def as_json_lines(chunks: Sequence[Chunk]) -> AsyncIterator[bytes]:
     yield bytes(text)
 
 
-def as_arrow(chunks: Sequence[Chunk]) -> AsyncIterator[bytes]:
+def as_arrow(chunks: Sequence[RowResults]) -> AsyncIterator[bytes]:
     """The same as an Arrow stream."""
     return arrow_parts(SCHEMA, (pa.RecordBatch.from_pylist(chunk.lines(), schema=SCHEMA) for chunk in chunks))

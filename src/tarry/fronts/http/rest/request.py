@@ -10,10 +10,10 @@ from collections.abc import AsyncIterator
 from urllib.parse import parse_qsl, unquote_to_bytes
 
 from tarry.base.errors import InvalidArgumentError
-from tarry.fronts.common.unread import Room
 from tarry.fronts.http.app import Receive, Scope
 from tarry.fronts.http.body_budget import BodyBudget
 from tarry.fronts.http.errors import HttpError
+from tarry.fronts.kit.unread import Room
 
 QUERY_FIELDS_MAX = 1000
 
@@ -22,7 +22,7 @@ class ClientLeftError(Exception):
     """The client went away; nobody is there to answer."""
 
 
-class Request:
+class RestRequest:
     """One request. :meth:`close` when it was answered."""
 
     __slots__ = (

@@ -9,11 +9,11 @@ from typing import TypeAlias
 from tarry.fronts.http.errors import HttpError
 from tarry.fronts.http.rest.answer import Answer
 from tarry.fronts.http.rest.description import Description
-from tarry.fronts.http.rest.request import Request
+from tarry.fronts.http.rest.request import RestRequest
 
 Names: TypeAlias = Mapping[str, str]
 """The parts of a path that are in braces, decoded."""
-Endpoint: TypeAlias = Callable[[Request, Names], Awaitable[Answer]]
+Endpoint: TypeAlias = Callable[[RestRequest, Names], Awaitable[Answer]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Router:
             pattern = [None if part.startswith("{") else part for part in route.segments]
             self._by_length.setdefault(len(pattern), []).append((pattern, route))
 
-    def find(self, request: Request) -> tuple[Route, Names]:
+    def find(self, request: RestRequest) -> tuple[Route, Names]:
         """The request's route, and the names in its path.
 
         Raises:

@@ -17,12 +17,12 @@ import pyarrow as pa
 
 from tarry.api.consuming import ConsumerGroup, Subscription
 from tarry.base.errors import OverloadedError
-from tarry.fronts.common.receive_queue import ReceiveQueue, leases_of
+from tarry.fronts.kit.receiving import ReceiveQueue, leases_of
 
 SESSIONS_MAX = 10_000
 
 
-class Session:
+class EventSession:
     """One consumer. What it was sent and has not settled is among the last ``prefetch`` messages."""
 
     def __init__(self, queue: ReceiveQueue, subscription: Subscription, prefetch: int, lease_ms: int) -> None:
@@ -65,12 +65,12 @@ class Session:
             self._sent = deque((entry for entry in self._sent if entry[0] <= number), maxlen=self.prefetch)
 
 
-class Sessions:
+class EventSessions:
     """Those that are connected, and those that may come back. On the loop's thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._by_id: dict[str, Session] = {}
+        self._by_id: dict[str, EventSession] = {}
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -83,10 +83,10 @@ class Sessions:
         if len(self._by_id) >= SESSIONS_MAX:
             raise OverloadedError(f"{len(self._by_id)} event streams are open; allowed: {SESSIONS_MAX}")
 
-    def add(self, session: Session) -> None:
+    def add(self, session: EventSession) -> None:
         self._by_id[session.id] = session
 
-    def resume(self, event_id: str, topic: str, group: str) -> Session | None:
+    def resume(self, event_id: str, topic: str, group: str) -> EventSession | None:
         """The session of a client that got this event last; None: there is none any more. Its former connection, if
         the broker takes that for alive, is to end.
         """
@@ -106,13 +106,13 @@ class Sessions:
         session.give_back_after(int(number))
         return session
 
-    def rest(self, session: Session) -> None:
+    def rest(self, session: EventSession) -> None:
         """Its connection has ended; after the last of its leases so does it."""
         if session.subscription.closed:
             self._end(session)
         else:
             session.ending = self._loop.call_later(session.lease_ms / 1000, self._end, session)
 
-    def _end(self, session: Session) -> None:
+    def _end(self, session: EventSession) -> None:
         self._by_id.pop(session.id, None)
         session.subscription.close()

@@ -13,24 +13,24 @@ import httptools
 
 from loopgrpc import UnreadBytes, UnreadOfConnection
 from tarry.fronts.http.app import App
-from tarry.fronts.http.exchange import DirectHandler, DisconnectedError, Headers, Response
+from tarry.fronts.http.exchange import DirectHandler, DisconnectedError, Headers, HttpResponse
 from tarry.fronts.http.server.known_heads import Head, KnownHeads
 from tarry.fronts.http.server.limits import HttpLimits
-from tarry.fronts.http.server.message import Message
+from tarry.fronts.http.server.message import HttpExchange
 
 log = logging.getLogger(__name__)
 
 PIPELINED_MAX = 16
 """Requests that wait for the answer to an earlier one; then no more is read."""
 JSON = ((b"content-type", b"application/json; charset=utf-8"),)
-BAD_REQUEST = Response(400, b'{"error":"bad request"}', JSON)
-HEADERS_TOO_LARGE = Response(431, b'{"error":"request headers too large"}', JSON)
-TIMEOUT = Response(408, b'{"error":"request timeout"}', JSON)
+BAD_REQUEST = HttpResponse(400, b'{"error":"bad request"}', JSON)
+HEADERS_TOO_LARGE = HttpResponse(431, b'{"error":"request headers too large"}', JSON)
+TIMEOUT = HttpResponse(408, b'{"error":"request timeout"}', JSON)
 OVERLOADED = ((b"retry-after", b"1"), *JSON)
-INTERNAL = Response(500, b'{"error":"internal error"}', JSON)
+INTERNAL = HttpResponse(500, b'{"error":"internal error"}', JSON)
 
 
-class Owner(Protocol):
+class ConnectionOwner(Protocol):
     """What a connection asks of its server."""
 
     limits: HttpLimits
@@ -40,8 +40,8 @@ class Owner(Protocol):
     heads: KnownHeads
     unread: UnreadBytes
 
-    def admit(self, connection: Connection) -> bool: ...
-    def forget(self, connection: Connection) -> None: ...
+    def admit(self, connection: HttpConnection) -> bool: ...
+    def forget(self, connection: HttpConnection) -> None: ...
     def handler_for(self, path: str) -> DirectHandler | App: ...
     def keep(self, task: asyncio.Task[None]) -> None: ...
 
@@ -56,10 +56,10 @@ class Doing(Enum):
     END = "its end"
 
 
-class Connection(asyncio.Protocol):
+class HttpConnection(asyncio.Protocol):
     """On the loop's thread. The parser's call-backs are its methods ``on_…``."""
 
-    def __init__(self, owner: Owner) -> None:
+    def __init__(self, owner: ConnectionOwner) -> None:
         self.loop = owner.loop
         self.peer: tuple[str, int] = ("", 0)
         self.local: tuple[str, int] = ("", 0)
@@ -76,15 +76,15 @@ class Connection(asyncio.Protocol):
         self._expects = False
         self._body_bytes = 0
         """What the headers say of the body; -1: they do not say how long it is."""
-        self._receiving: Message | None = None
+        self._receiving: HttpExchange | None = None
         """Whose body comes."""
-        self._parsed: list[Message] | None = None
+        self._parsed: list[HttpExchange] | None = None
         """Where a first piece of data is being parsed: the requests in it."""
-        self._current: Message | None = None
+        self._current: HttpExchange | None = None
         """Who is being answered."""
         self._unbegun: DirectHandler | None = None
         """Of who is being answered: it waits for the end of the body."""
-        self._waiting: deque[Message] = deque()
+        self._waiting: deque[HttpExchange] = deque()
         self._paused_writing: asyncio.Future[None] | None = None
         self._paused_reading = False
         self._unread = UnreadOfConnection(owner.unread, "")
@@ -144,12 +144,12 @@ class Connection(asyncio.Protocol):
 
     def _take(self, head: Head, data: bytes) -> None:
         """A whole request that needs no parser."""
-        message = Message(self, head.method, head.target, head.headers, keep_alive=True)
+        message = HttpExchange(self, head.method, head.target, head.headers, keep_alive=True)
         message.take(data[head.body_at :])
         self._wait_for(Doing.ANSWER)
         self._start(message)
 
-    def _learn(self, data: bytes, message: Message) -> None:
+    def _learn(self, data: bytes, message: HttpExchange) -> None:
         """Remember what a request's headers meant, where the next one like it may go past the parser."""
         # A handler without ASGI changes nothing in the list of headers, which will be others' too.
         whole = message.complete and message.keep_alive and self._body_bytes == message.received
@@ -207,7 +207,7 @@ class Connection(asyncio.Protocol):
         method = self._parser.get_method().decode("ascii")
         keep_alive = self._parser.should_keep_alive() and not self._parser.should_upgrade()
         old = self._parser.get_http_version() == "1.0"
-        message = Message(self, method, target, self._headers, keep_alive=keep_alive and not old, old=old)
+        message = HttpExchange(self, method, target, self._headers, keep_alive=keep_alive and not old, old=old)
         if self._expects:
             message.expect_continue()
         self._receiving = message
@@ -244,12 +244,12 @@ class Connection(asyncio.Protocol):
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
-    def _start(self, message: Message) -> None:
+    def _start(self, message: HttpExchange) -> None:
         self._current = message
         if message.method == "GET" and (refusal := self._owner.unread.refusal(self.peer[0])) is not None:
             # Whatever it asks for may be large; what others send and settle goes on.
             body = json.dumps({"error": "overloaded", "message": refusal}).encode()
-            message.answer(Response(503, body, OVERLOADED))
+            message.answer(HttpResponse(503, body, OVERLOADED))
             return
         handler = self._owner.handler_for(message.path)
         begins = handler.__class__ is DirectHandler and handler.begin is not None
@@ -260,11 +260,11 @@ class Connection(asyncio.Protocol):
         if message.complete:
             self._begin(message)
 
-    def _is_short(self, message: Message) -> bool:
+    def _is_short(self, message: HttpExchange) -> bool:
         """Whether the rest of what comes is small, and comes by itself."""
         return message is self._receiving and 0 <= self._body_bytes <= self.body_bytes_ahead and not self._expects
 
-    def _begin(self, message: Message) -> None:
+    def _begin(self, message: HttpExchange) -> None:
         """The whole request is there: answer it, or have it answered later, without a task where that can be."""
         handler, self._unbegun = cast(DirectHandler, self._unbegun), None
         assert handler.begin is not None
@@ -275,14 +275,14 @@ class Connection(asyncio.Protocol):
             log.exception("%s %s", message.method, message.path)
             self._fail(message)
 
-    def carry_out(self, message: Message) -> None:
+    def carry_out(self, message: HttpExchange) -> None:
         """Have what was begun without a task done in one."""
         self._carry_out(message, self._owner.handler_for(message.path))
 
-    def _carry_out(self, message: Message, handler: DirectHandler | App) -> None:
+    def _carry_out(self, message: HttpExchange, handler: DirectHandler | App) -> None:
         self._owner.keep(self.loop.create_task(self._answer(message, handler)))
 
-    async def _answer(self, message: Message, handler: DirectHandler | App) -> None:
+    async def _answer(self, message: HttpExchange, handler: DirectHandler | App) -> None:
         carry: Any = handler
         try:
             if carry.__class__ is DirectHandler:
@@ -297,13 +297,13 @@ class Connection(asyncio.Protocol):
         if not message.answered:
             message.cut()
 
-    def _fail(self, message: Message) -> None:
+    def _fail(self, message: HttpExchange) -> None:
         """There is a bug, which the log has."""
         if not message.started:
             message.keep_alive = False
             message.answer(INTERNAL)
 
-    def on_answered(self, message: Message) -> None:
+    def on_answered(self, message: HttpExchange) -> None:
         """An answer is complete."""
         self._current = None
         if self._transport.is_closing() or self._doing is Doing.END:
@@ -330,7 +330,7 @@ class Connection(asyncio.Protocol):
                 message.keep_alive = False
         self.pause_reading()
 
-    def _refuse(self, response: Response) -> None:
+    def _refuse(self, response: HttpResponse) -> None:
         """Answer what cannot be understood, or took too long, and end; after the answer that is under way."""
         if self._doing is Doing.END:
             return
@@ -346,7 +346,7 @@ class Connection(asyncio.Protocol):
                 self._transport.abort()
                 return
         if not self._transport.is_closing():
-            message = Message(self, "GET", b"/", [], keep_alive=False)
+            message = HttpExchange(self, "GET", b"/", [], keep_alive=False)
             message.answer(response)
         self._end()
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from urllib.parse import unquote
 
 from tarry.fronts.http.app import Scope
-from tarry.fronts.http.exchange import BodyTooLargeError, DisconnectedError, Headers, Response
+from tarry.fronts.http.exchange import BodyTooLargeError, DisconnectedError, Headers, HttpResponse
 
 LINES = {status.value: b"HTTP/1.1 %d %s\r\n" % (status, status.phrase.encode()) for status in HTTPStatus}
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -31,12 +31,12 @@ class Wire(Protocol):
     def write(self, data: bytes) -> None: ...
     def pause_reading(self) -> None: ...
     def resume_reading(self) -> None: ...
-    def carry_out(self, message: Message) -> None: ...
+    def carry_out(self, message: HttpExchange) -> None: ...
     async def drain(self) -> None: ...
-    def on_answered(self, message: Message) -> None: ...
+    def on_answered(self, message: HttpExchange) -> None: ...
 
 
-class Message:
+class HttpExchange:
     """On the loop's thread."""
 
     __slots__ = (
@@ -147,7 +147,7 @@ class Message:
     # -- for handlers ------------------------------------------------------------------------------------------------
 
     async def read(self, bytes_max: int) -> bytes:
-        """See :class:`tarry.fronts.http.exchange.Request`."""
+        """See :class:`tarry.fronts.http.exchange.HttpRequest`."""
         if not self._complete:
             for name, value in self.headers:
                 if name == b"content-length" and int(value) > bytes_max:
@@ -161,7 +161,7 @@ class Message:
         return self.whole()
 
     def on_disconnect(self, call: Callable[[], None]) -> None:
-        """See :class:`tarry.fronts.http.exchange.Request`."""
+        """See :class:`tarry.fronts.http.exchange.HttpRequest`."""
         self._disconnect = call
         if self.gone:
             self._disconnect = None
@@ -177,7 +177,7 @@ class Message:
         self._disconnect = None
         self._wire.carry_out(self)
 
-    def answer(self, response: Response) -> None:
+    def answer(self, response: HttpResponse) -> None:
         """The whole answer at once."""
         if self.gone:
             self._end()

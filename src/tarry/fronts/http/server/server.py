@@ -13,7 +13,7 @@ from tarry.base.clock import Clock
 from tarry.base.descriptors import ConnectionLimits
 from tarry.fronts.http.app import App
 from tarry.fronts.http.exchange import DirectHandler
-from tarry.fronts.http.server.connection import Connection
+from tarry.fronts.http.server.connection import HttpConnection
 from tarry.fronts.http.server.known_heads import KnownHeads
 from tarry.fronts.http.server.limits import LOOK_S, HttpLimits
 
@@ -44,7 +44,7 @@ class HttpServer:
         self._app = app
         self._handlers = list(handlers.items())
         self._bounds = connections
-        self._connections: set[Connection] = set()
+        self._connections: set[HttpConnection] = set()
         self._by_peer: Counter[str] = Counter()
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server
@@ -53,7 +53,7 @@ class HttpServer:
     async def listen(self, listening: socket.socket) -> None:
         """Take connections of a bound socket."""
         self._look()
-        self._server = await self.loop.create_server(lambda: Connection(self), sock=listening, backlog=BACKLOG)
+        self._server = await self.loop.create_server(lambda: HttpConnection(self), sock=listening, backlog=BACKLOG)
 
     async def stop(self, grace_s: float) -> None:
         """Take no more, answer what is being asked for up to ``grace_s`` seconds, then cut what is left."""
@@ -73,7 +73,7 @@ class HttpServer:
 
     # -- for connections -----------------------------------------------------------------------------------------------
 
-    def admit(self, connection: Connection) -> bool:
+    def admit(self, connection: HttpConnection) -> bool:
         """Count a new connection; whether there is room for it."""
         host = connection.peer[0]
         fits = len(self._connections) < self._bounds.in_all and self._by_peer[host] < self._bounds.per_peer
@@ -81,7 +81,7 @@ class HttpServer:
         self._by_peer[host] += 1
         return fits
 
-    def forget(self, connection: Connection) -> None:
+    def forget(self, connection: HttpConnection) -> None:
         """A connection is lost."""
         if connection in self._connections:
             self._connections.remove(connection)

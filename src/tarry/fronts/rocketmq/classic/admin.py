@@ -11,7 +11,7 @@ from tarry.api.operations import GetOverview, GetPending, GetQueues, GetTopic, H
 from tarry.base.delay import parse_levels
 from tarry.fronts.rocketmq.classic.admin_tables import DATA_VERSION, queue_table
 from tarry.fronts.rocketmq.classic.codes import RequestCode, RequestRefused, ResponseCode
-from tarry.fronts.rocketmq.classic.connection import Answer, Request
+from tarry.fronts.rocketmq.classic.connection import OpenRequest, Reply
 from tarry.fronts.rocketmq.classic.dead_queues import DeadQueues
 from tarry.fronts.rocketmq.classic.fields import json_list, json_object, json_text, json_whole, to_json
 from tarry.fronts.rocketmq.classic.queues import TopicQueues
@@ -69,13 +69,13 @@ class TopicAdmin:
             RequestCode.GET_KV_CONFIG: self.no_config,
         }
 
-    def cluster(self, request: Request) -> Answer:
+    def cluster(self, request: OpenRequest) -> Reply:
         """GET_BROKER_CLUSTER_INFO."""
         cluster, broker = self._names
         table = {broker: broker_data(request, self._names)}
-        return Answer(body=to_json({"brokerAddrTable": table, "clusterAddrTable": {cluster: [broker]}}))
+        return Reply(body=to_json({"brokerAddrTable": table, "clusterAddrTable": {cluster: [broker]}}))
 
-    def configuration(self, request: Request) -> Answer:
+    def configuration(self, request: OpenRequest) -> Reply:
         """GET_BROKER_CONFIG: what Tarry has settings for of RocketMQ's, under its names, a line each."""
         config, (host, _, port) = self._broker.config, request.connection.local.rpartition(":")
         settings = {
@@ -87,9 +87,9 @@ class TopicAdmin:
             "defaultTopicQueueNums": config.remoting_queues, "fileReservedTime": config.retention_ms // 3_600_000,
             "autoCreateTopicEnable": str(config.rocketmq_create_topics == "on").lower(),
         }  # fmt: skip
-        return Answer(body="".join(f"{name}={value}\n" for name, value in settings.items()).encode())
+        return Reply(body="".join(f"{name}={value}\n" for name, value in settings.items()).encode())
 
-    async def runtime(self, _: Request) -> Answer:
+    async def runtime(self, _: OpenRequest) -> Reply:
         """GET_BROKER_RUNTIME_INFO: what brokerStatus and clusterList show. Rates and totals by day are not kept, and
         are 0.
         """
@@ -99,11 +99,11 @@ class TopicAdmin:
 
         overview = await self._run_in_thread(look_up)
         levels = len(parse_levels(self._broker.config.delay_levels))
-        return Answer(body=to_json({"table": runtime_table(overview, self._started_ms, levels)}))
+        return Reply(body=to_json({"table": runtime_table(overview, self._started_ms, levels)}))
 
-    async def topics(self, _: Request) -> Answer:
+    async def topics(self, _: OpenRequest) -> Reply:
         """GET_ALL_TOPIC_LIST_FROM_NAMESERVER, GET_TOPICS_BY_CLUSTER."""
-        return Answer(body=to_json({"topicList": await self._run_in_thread(self._all_topics)}))
+        return Reply(body=to_json({"topicList": await self._run_in_thread(self._all_topics)}))
 
     def _all_topics(self) -> list[str]:
         """In a thread: those that were made, have groups, or have messages, ready or pending."""
@@ -116,23 +116,23 @@ class TopicAdmin:
         names |= {topic for topic in queues.keys() - names if call(GetTopic(topic)).declared}
         return sorted(name for name in names if not name.startswith(_INTERNAL))
 
-    def system_topics(self, _: Request) -> Answer:
+    def system_topics(self, _: OpenRequest) -> Reply:
         """GET_SYSTEM_TOPIC_LIST_FROM_NS: topics that are no user's."""
-        return Answer(body=to_json({"topicList": [*self._names.own_topics, LEVELS_TOPIC, WHEEL_TOPIC]}))
+        return Reply(body=to_json({"topicList": [*self._names.own_topics, LEVELS_TOPIC, WHEEL_TOPIC]}))
 
-    async def topic_stats(self, request: Request) -> Answer:
+    async def topic_stats(self, request: OpenRequest) -> Reply:
         """GET_TOPIC_STATS_INFO: where its queue begins and ends."""
         name = request.fields.text("topic")
         if (count := delay_queues(name, self._broker.config)) is not None:
             pending = await self._pending(name)
             stands = [self._offsets(0, pending)] * count
-            return Answer(body=queue_table(self._names.broker, {name: stands}, {"topicPutTps": 0.0}))
+            return Reply(body=queue_table(self._names.broker, {name: stands}, {"topicPutTps": 0.0}))
         topic = topic_name(request.fields.text("topic"), "")
         names = [topic] * self._queues.count(topic)
         if is_alias(topic):
             names = await self._run_in_thread(lambda: self._dead_queues.look(topic))
         ends = await self._run_in_thread(lambda: self._broker.call(GetQueues(list(set(names)))))
-        return Answer(
+        return Reply(
             body=queue_table(
                 self._names.broker, {topic: [self._offsets(*ends[name]) for name in names]}, {"topicPutTps": 0.0}
             )
@@ -154,7 +154,7 @@ class TopicAdmin:
         now_ms = self._broker.clock.now_ms() if end else 0
         return {"lastUpdateTimestamp": now_ms, "maxOffset": end, "minOffset": first}
 
-    async def make_topic(self, request: Request) -> Answer:
+    async def make_topic(self, request: OpenRequest) -> Reply:
         """UPDATE_AND_CREATE_TOPIC, with as many queues as are asked for; where no number is given, with as many as it
         has, or as others have. Consumers have to read each: so it is the larger of two numbers.
         """
@@ -162,7 +162,7 @@ class TopicAdmin:
         asked = max(fields.whole("readQueueNums", 0), fields.whole("writeQueueNums", 0))
         return await self._make({topic_name(fields.text("topic"), ""): asked})
 
-    async def make_topics(self, request: Request) -> Answer:
+    async def make_topics(self, request: OpenRequest) -> Reply:
         """UPDATE_AND_CREATE_TOPIC_LIST: the same of several; none where one is not allowed."""
         configs = json_list(json_object(request.command.body).get("topicConfigList"), "topicConfigList")
         return await self._make(
@@ -174,7 +174,7 @@ class TopicAdmin:
             }
         )
 
-    async def _make(self, queues: dict[str, int]) -> Answer:
+    async def _make(self, queues: dict[str, int]) -> Reply:
         for topic, asked in queues.items():
             if not 0 <= asked <= QUEUES_MAX:
                 raise RequestRefused(
@@ -187,9 +187,9 @@ class TopicAdmin:
                 self._queues.look_again(topic)
 
         await self._run_in_thread(make)
-        return Answer()
+        return Reply()
 
-    async def delete_topic(self, request: Request) -> Answer:
+    async def delete_topic(self, request: OpenRequest) -> Reply:
         """DELETE_TOPIC_IN_BROKER: its groups are forgotten, and it is listed only while it has messages. Those are kept
         as long as any others, and what is pending is delivered to groups that are made anew, as in RocketMQ.
         """
@@ -205,13 +205,13 @@ class TopicAdmin:
             self._queues.look_again(topic)
 
         await self._run_in_thread(delete)
-        return Answer()
+        return Reply()
 
-    def nothing_to_do(self, _: Request) -> Answer:
+    def nothing_to_do(self, _: OpenRequest) -> Reply:
         """What a name server keeps, and this one does not."""
-        return Answer()
+        return Reply()
 
-    def no_config(self, request: Request) -> Answer:
+    def no_config(self, request: OpenRequest) -> Reply:
         """GET_KV_CONFIG.
 
         Raises:
@@ -219,17 +219,17 @@ class TopicAdmin:
         """
         raise RequestRefused(ResponseCode.QUERY_NOT_FOUND, f"no configuration {request.fields.text('key', '')!r:.300}")
 
-    def topic_config(self, request: Request) -> Answer:
+    def topic_config(self, request: OpenRequest) -> Reply:
         """GET_TOPIC_CONFIG."""
         name = request.fields.text("topic")
         count = delay_queues(name, self._broker.config)
-        return Answer(body=to_json(self._config(name if count is not None else topic_name(name, ""), count)))
+        return Reply(body=to_json(self._config(name if count is not None else topic_name(name, ""), count)))
 
-    async def topic_configs(self, _: Request) -> Answer:
+    async def topic_configs(self, _: OpenRequest) -> Reply:
         """GET_ALL_TOPIC_CONFIG: of all topics in one answer."""
         topics = await self._run_in_thread(self._all_topics)
         table = {"topicConfigTable": {topic: self._config(topic) for topic in topics}, "dataVersion": DATA_VERSION}
-        return Answer(body=to_json(table))
+        return Reply(body=to_json(table))
 
     def _config(self, topic: str, count: int | None = None) -> dict[str, Any]:
         count = self._queues.count(topic) if count is None else count

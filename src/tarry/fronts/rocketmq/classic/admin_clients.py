@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tarry.api.local import LocalBroker
-from tarry.fronts.rocketmq.classic.clients import ClientRegistry, Member, Subscription
+from tarry.fronts.rocketmq.classic.clients import ClientRegistry, GroupMember, TopicSubscription
 from tarry.fronts.rocketmq.classic.codes import RequestCode, RequestRefused, ResponseCode
-from tarry.fronts.rocketmq.classic.connection import Answer, Connection, Request
+from tarry.fronts.rocketmq.classic.connection import OpenRequest, RemotingConnection, Reply
 from tarry.fronts.rocketmq.classic.fields import to_json
 from tarry.fronts.rocketmq.classic.lookup import Lookup
 from tarry.fronts.rocketmq.classic.message_bytes import read_offset_id
@@ -35,7 +35,7 @@ class ClientAdmin:
             RequestCode.CONSUME_MESSAGE_DIRECTLY: self.consume_directly,
         }
 
-    def connections(self, request: Request) -> Answer:
+    def connections(self, request: OpenRequest) -> Reply:
         """GET_CONSUMER_CONNECTION_LIST.
 
         Raises:
@@ -51,9 +51,9 @@ class ClientAdmin:
             "consumeType": group.consume_type,
             "messageModel": group.message_model, "consumeFromWhere": group.consume_from,
         }  # fmt: skip
-        return Answer(body=to_json(body))
+        return Reply(body=to_json(body))
 
-    def producers(self, request: Request) -> Answer:
+    def producers(self, request: OpenRequest) -> Reply:
         """GET_PRODUCER_CONNECTION_LIST.
 
         Raises:
@@ -63,9 +63,9 @@ class ClientAdmin:
         members = self._clients.producers.get(name)
         if not members:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"the producer group[{name:.300}] not exist")
-        return Answer(body=to_json({"connectionSet": [_connection(c, m) for c, m in members.items()]}))
+        return Reply(body=to_json({"connectionSet": [_connection(c, m) for c, m in members.items()]}))
 
-    def all_producers(self, _: Request) -> Answer:
+    def all_producers(self, _: OpenRequest) -> Reply:
         """GET_ALL_PRODUCER_INFO: by group."""
         now_ms = self._broker.clock.now_ms()
         table = {
@@ -78,16 +78,16 @@ class ClientAdmin:
             ]
             for name, members in self._clients.producers.items()
         }  # fmt: skip
-        return Answer(body=to_json({"data": table}))
+        return Reply(body=to_json({"data": table}))
 
-    def subscription(self, request: Request) -> Answer:
+    def subscription(self, request: OpenRequest) -> Reply:
         """QUERY_SUBSCRIPTION_BY_CONSUMER: what a group wants of a topic; empty where no consumer of it is there."""
         group, topic = request.fields.text("group"), request.fields.text("topic")
         found = self._clients.subscription(group, topic)
         data = None if found is None else _subscription(topic, found)
-        return Answer(body=to_json({"group": group, "topic": topic, "subscriptionData": data}))
+        return Reply(body=to_json({"group": group, "topic": topic, "subscriptionData": data}))
 
-    async def running_info(self, request: Request) -> Answer:
+    async def running_info(self, request: OpenRequest) -> Reply:
         """GET_CONSUMER_RUNNING_INFO: what a consumer says of its own inside.
 
         Raises:
@@ -100,7 +100,7 @@ class ClientAdmin:
         }  # fmt: skip
         return await self._ask(request, asked, b"")
 
-    async def consume_directly(self, request: Request) -> Answer:
+    async def consume_directly(self, request: OpenRequest) -> Reply:
         """CONSUME_MESSAGE_DIRECTLY: a consumer is given a message once more, and says what became of it.
 
         Raises:
@@ -116,7 +116,7 @@ class ClientAdmin:
         body = await self._lookup.find(asked["topic"], place, request.connection.local)
         return await self._ask(request, asked | {"brokerName": self._broker_name}, body)
 
-    async def _ask(self, request: Request, asked: dict[str, str], body: bytes) -> Answer:
+    async def _ask(self, request: OpenRequest, asked: dict[str, str], body: bytes) -> Reply:
         """What a consumer answers to the request, which is handed on to it.
 
         Raises:
@@ -134,17 +134,17 @@ class ClientAdmin:
             raise RequestRefused(
                 ResponseCode.CONSUME_MSG_TIMEOUT, f"consumer {client_id!r:.300} does not answer: {error}"
             ) from error
-        return Answer(answer.code, body=answer.body, remark=answer.remark)
+        return Reply(answer.code, body=answer.body, remark=answer.remark)
 
 
-def _connection(connection: Connection, member: Member) -> dict[str, Any]:
+def _connection(connection: RemotingConnection, member: GroupMember) -> dict[str, Any]:
     return {
         "clientId": member.client_id, "clientAddr": connection.peer, "language": member.language,
         "version": member.version,
     }  # fmt: skip
 
 
-def _subscription(topic: str, subscription: Subscription) -> dict[str, Any]:
+def _subscription(topic: str, subscription: TopicSubscription) -> dict[str, Any]:
     return {
         "topic": topic, "subString": subscription.expression, "expressionType": subscription.expression_type,
         "subVersion": subscription.version, "tagsSet": [], "codeSet": [], "classFilterMode": False,

@@ -12,7 +12,7 @@ from tarry.base.errors import NotFoundError
 from tarry.fronts.rocketmq.classic.admin_tables import DATA_VERSION, queue_table
 from tarry.fronts.rocketmq.classic.clients import ClientRegistry
 from tarry.fronts.rocketmq.classic.codes import RequestCode, RequestRefused, ResponseCode, ToClient
-from tarry.fronts.rocketmq.classic.connection import Answer, Request
+from tarry.fronts.rocketmq.classic.connection import OpenRequest, Reply
 from tarry.fronts.rocketmq.classic.dead_queues import DeadQueues
 from tarry.fronts.rocketmq.classic.fields import json_list, json_object, json_text, to_json
 from tarry.fronts.rocketmq.classic.frames import oneway
@@ -58,7 +58,7 @@ class GroupAdmin:
             RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self.reset,
         }
 
-    async def groups_of(self, request: Request) -> Answer:
+    async def groups_of(self, request: OpenRequest) -> Reply:
         """QUERY_TOPIC_CONSUME_BY_WHO: the groups of a topic."""
         topic = topic_name(request.fields.text("topic"), "")
 
@@ -66,20 +66,20 @@ class GroupAdmin:
             infos = [info for name in self._dead_queues.topics(topic) for info in self._broker.call(ListGroups(name))]
             return [group for group in dict.fromkeys(info.group for info in infos) if not only_looks(group)]
 
-        return Answer(body=to_json({"groupList": await self._run_in_thread(look_up)}))
+        return Reply(body=to_json({"groupList": await self._run_in_thread(look_up)}))
 
-    async def set_group(self, request: Request) -> Answer:
+    async def set_group(self, request: OpenRequest) -> Reply:
         """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: how often a message is tried, in all topics that the group reads, and in
         those that it will read. A group that nobody has used is made; of other settings there is none.
         """
         return await self._set([_asked(json_object(request.command.body))])
 
-    async def set_groups(self, request: Request) -> Answer:
+    async def set_groups(self, request: OpenRequest) -> Reply:
         """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: the same of several; of none where one is not allowed."""
         configs = json_list(json_object(request.command.body).get("groupConfigList"), "groupConfigList")
         return await self._set([_asked(config) for config in configs])
 
-    async def _set(self, asked: list[tuple[str, int]]) -> Answer:
+    async def _set(self, asked: list[tuple[str, int]]) -> Reply:
         def change() -> None:
             for group, retries in asked:
                 # A group is one of a topic; that of its retries, which each has, keeps what holds for topics to come.
@@ -90,9 +90,9 @@ class GroupAdmin:
                     self._broker.call(SetGroup.of(topic, group, tries=retries + 1))
 
         await self._run_in_thread(change)
-        return Answer()
+        return Reply()
 
-    async def delete_group(self, request: Request) -> Answer:
+    async def delete_group(self, request: OpenRequest) -> Reply:
         """DELETE_SUBSCRIPTIONGROUP: the group is forgotten in all topics; that there is none is no error."""
         group = group_name(request.fields.text("groupName"), "")
 
@@ -101,7 +101,7 @@ class GroupAdmin:
                 self.forget(topic, group)
 
         await self._run_in_thread(delete)
-        return Answer()
+        return Reply()
 
     def forget(self, topic: str, group: str) -> None:
         """In a thread: delete a group of one topic."""
@@ -111,13 +111,13 @@ class GroupAdmin:
             pass  # somebody else was quicker
         self._positions.forget(topic, group)
 
-    async def topics_of(self, request: Request) -> Answer:
+    async def topics_of(self, request: OpenRequest) -> Reply:
         """QUERY_TOPICS_BY_CONSUMER: the topics that a group reads."""
         group = request.fields.text("group")
         topics = await self._run_in_thread(lambda: self._topics_of(group))
-        return Answer(body=to_json({"topicList": list(dict.fromkeys(map(self._shown, topics)))}))
+        return Reply(body=to_json({"topicList": list(dict.fromkeys(map(self._shown, topics)))}))
 
-    async def group_config(self, request: Request) -> Answer:
+    async def group_config(self, request: OpenRequest) -> Reply:
         """GET_SUBSCRIPTIONGROUP_CONFIG. Of a group that is not there: what it will be made with."""
         group = request.fields.text("group")
 
@@ -125,9 +125,9 @@ class GroupAdmin:
             topics = self._topics_of(group)
             return _config(group, self._broker.call(GetGroup(topics[0], group)) if topics else None)
 
-        return Answer(body=to_json(await self._run_in_thread(look_up)))
+        return Reply(body=to_json(await self._run_in_thread(look_up)))
 
-    async def group_configs(self, _: Request) -> Answer:
+    async def group_configs(self, _: OpenRequest) -> Reply:
         """GET_ALL_SUBSCRIPTIONGROUP_CONFIG: of all groups in one answer."""
 
         def look_up() -> dict[str, Any]:
@@ -139,9 +139,9 @@ class GroupAdmin:
             }
 
         table = {"subscriptionGroupTable": await self._run_in_thread(look_up), "dataVersion": DATA_VERSION}
-        return Answer(body=to_json(table | {"forbiddenTable": {}}))
+        return Reply(body=to_json(table | {"forbiddenTable": {}}))
 
-    async def reset(self, request: Request) -> Answer:
+    async def reset(self, request: OpenRequest) -> Reply:
         """INVOKE_BROKER_TO_RESET_OFFSET: the group goes on from what was due at a time or later; without ``isForce``
         only where that is further back. Its consumers are notified, and begin there.
         """
@@ -157,7 +157,7 @@ class GroupAdmin:
         members = self._clients.consumers.get(group)
         for connection in () if members is None else members.members:
             connection.send(oneway(ToClient.RESET_CONSUMER_CLIENT_OFFSET, reset_fields, body))
-        return Answer(body=body)
+        return Reply(body=body)
 
     async def _reset(self, topic: str, group: str, at_ms: int, *, force: bool) -> int:
         """Where the group stands in a topic then."""

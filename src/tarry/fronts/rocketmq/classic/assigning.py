@@ -17,7 +17,7 @@ from tarry.api.local import FrontState
 from tarry.base.errors import CorruptError
 from tarry.fronts.rocketmq.classic.clients import ClientRegistry
 from tarry.fronts.rocketmq.classic.codes import RequestRefused, ResponseCode
-from tarry.fronts.rocketmq.classic.connection import Answer, Request
+from tarry.fronts.rocketmq.classic.connection import OpenRequest, Reply
 from tarry.fronts.rocketmq.classic.fields import json_object, json_text, to_json
 from tarry.fronts.rocketmq.classic.positions import Positions
 from tarry.fronts.rocketmq.classic.queues import TopicQueues, queue_name
@@ -77,7 +77,7 @@ class Assigner:
     _modes: RequestModes
     _run_in_thread: RunInThread
 
-    def query(self, request: Request) -> Answer:
+    def query(self, request: OpenRequest) -> Reply:
         """QUERY_ASSIGNMENT. Who pops, pops all queues. Queues to pull are shared out among a group's consumers; an
         answer without assignments leaves a consumer with what it has.
 
@@ -97,15 +97,15 @@ class Assigner:
             members = self._clients.client_ids(group)
             share = _STRATEGIES.get(str(data.get("strategyName")))
             if share is None or not members:
-                return Answer(body=to_json({}))
+                return Reply(body=to_json({}))
             numbers = share(self._queues.count(topic), members, str(data.get("clientId")))
         assignments = [
             {"messageQueue": queue_name(self._broker_name, topic, number), "mode": mode, "attachments": None}
             for number in numbers
         ]
-        return Answer(body=to_json({"messageQueueAssignments": assignments}))
+        return Reply(body=to_json({"messageQueueAssignments": assignments}))
 
-    async def set_mode(self, request: Request) -> Answer:
+    async def set_mode(self, request: OpenRequest) -> Reply:
         """SET_MESSAGE_REQUEST_MODE. A group that changes goes on from its position in the broker: what it had settled
         beyond that may come again.
 
@@ -127,7 +127,7 @@ class Assigner:
 
         await self._run_in_thread(change)
         self._clients.notify(group)
-        return Answer()
+        return Reply()
 
 
 def _share_in_rows(count: int, members: list[str], member: str) -> list[int]:

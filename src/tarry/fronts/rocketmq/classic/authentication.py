@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from hashlib import sha1
 
 from tarry.fronts.rocketmq.classic.codes import RequestCode, RequestRefused, ResponseCode
-from tarry.fronts.rocketmq.classic.frames import Command
+from tarry.fronts.rocketmq.classic.frames import RemotingCommand
 
 ACCESS_KEY, SIGNATURE = "AccessKey", "Signature"
 UNSIGNED = frozenset(
@@ -35,11 +35,11 @@ class Authenticator:
         self._keys = {key: secret.encode() for key, secret in keys.items()}
 
     @property
-    def names_key(self) -> Callable[[Command], bool] | None:
+    def names_key(self) -> Callable[[RemotingCommand], bool] | None:
         """Whether a command, whose body may be missing, names a key that there is; None: nobody needs one."""
         return (lambda command: command.fields.get(ACCESS_KEY, "") in self._keys) if self._keys else None
 
-    def check(self, command: Command) -> None:
+    def check(self, command: RemotingCommand) -> None:
         """
         Raises:
             RequestRefused: NO_PERMISSION.
@@ -63,7 +63,7 @@ def _same(given: str, expected: str) -> bool:
     return hmac.compare_digest(given.encode(), expected.encode())
 
 
-def signature_of(command: Command, secret: bytes, late: str | None = None) -> str:
+def signature_of(command: RemotingCommand, secret: bytes, late: str | None = None) -> str:
     """What the field Signature must be; ``late``: a field that was not there yet."""
     signed = "".join(value for name, value in sorted(command.fields.items()) if name not in (SIGNATURE, late))
     return base64.b64encode(hmac.new(secret, signed.encode() + command.body, sha1).digest()).decode("ascii")

@@ -12,11 +12,11 @@ from collections import OrderedDict
 import pyarrow as pa
 
 from tarry.api.consuming import ConsumerGroup
-from tarry.api.filter import EVERYTHING
-from tarry.base.reserved import ONLY
 from tarry.fronts.rocketmq.classic.message_bytes import MessageRows, TopicBytes
 from tarry.fronts.rocketmq.classic.queues import TopicQueues
 from tarry.fronts.rocketmq.common.properties import lists_of
+from tarry.message.filter import EVERYTHING
+from tarry.message.reserved import ONLY
 
 BYTES_MAX = 64 << 20
 """Of all chunks, about."""

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tarry.fronts.rocketmq.classic.codes import RequestRefused, ResponseCode, ToClient
-from tarry.fronts.rocketmq.classic.connection import Answer, Connection, Request
+from tarry.fronts.rocketmq.classic.connection import OpenRequest, RemotingConnection, Reply
 from tarry.fronts.rocketmq.classic.fields import json_list, json_object, json_text, to_json
 from tarry.fronts.rocketmq.classic.frames import oneway
-from tarry.fronts.rocketmq.common.groups import GroupRegistry
+from tarry.fronts.rocketmq.common.groups import ClientGroups
 from tarry.fronts.rocketmq.common.names import group_name
 
 SILENT_S = 120.0
@@ -31,7 +31,7 @@ GROUPS_MAX = 1_000
 
 
 @dataclass(slots=True)
-class Member:
+class GroupMember:
     """A client on one connection. ``seen_s``: its last heartbeat, as the loop's time."""
 
     client_id: str
@@ -41,7 +41,7 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class Subscription:
+class TopicSubscription:
     """What a consumer group wants of a topic, as its consumers write it."""
 
     topic: str
@@ -54,8 +54,8 @@ class Subscription:
 class ConsumerMembers:
     """A group's consumers that are there, and what the last of their heartbeats said."""
 
-    members: dict[Connection, Member] = field(default_factory=dict)
-    subscriptions: dict[str, Subscription] = field(default_factory=dict)
+    members: dict[RemotingConnection, GroupMember] = field(default_factory=dict)
+    subscriptions: dict[str, TopicSubscription] = field(default_factory=dict)
     consume_type: str = ""
     message_model: str = ""
     consume_from: str = ""
@@ -64,11 +64,11 @@ class ConsumerMembers:
 class ClientRegistry:
     """On the loop's thread, until :meth:`close`."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, groups: GroupRegistry) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, groups: ClientGroups) -> None:
         self._loop = loop
         self._groups = groups
         self.consumers: dict[str, ConsumerMembers] = {}
-        self.producers: dict[str, dict[Connection, Member]] = {}
+        self.producers: dict[str, dict[RemotingConnection, GroupMember]] = {}
         self._sweep = loop.call_later(SWEEP_S, self._drop_silent)
         self._changed: set[str] = set()
         """Groups whose consumers are to be notified."""
@@ -79,7 +79,7 @@ class ClientRegistry:
         if self._telling is not None:
             self._telling.cancel()
 
-    def heartbeat(self, request: Request) -> Answer:
+    def heartbeat(self, request: OpenRequest) -> Reply:
         """HEART_BEAT: all that a client is, each time."""
         data = json_object(request.command.body)
         client_id = json_text(data, "clientID")
@@ -88,13 +88,13 @@ class ClientRegistry:
             name = json_text(producer, "groupName")
             _check_room(name, [n for n, members in self.producers.items() if request.connection in members])
             members = self.producers.setdefault(name, {})
-            members[request.connection] = Member(client_id, command.language, command.version, now_s)
+            members[request.connection] = GroupMember(client_id, command.language, command.version, now_s)
         for consumer in json_list(data.get("consumerDataSet"), "consumerDataSet"):
-            member = Member(client_id, command.language, command.version, now_s)
+            member = GroupMember(client_id, command.language, command.version, now_s)
             self._on_consumer(consumer, request.connection, member)
-        return Answer()
+        return Reply()
 
-    def _on_consumer(self, consumer: dict[str, Any], connection: Connection, member: Member) -> None:
+    def _on_consumer(self, consumer: dict[str, Any], connection: RemotingConnection, member: GroupMember) -> None:
         name = group_name(json_text(consumer, "groupName"), "")
         _check_room(name, [n for n, group in self.consumers.items() if connection in group.members])
         subscriptions = {}
@@ -112,7 +112,7 @@ class ClientRegistry:
         if changed:
             self._notify(name)
 
-    def unregister(self, request: Request) -> Answer:
+    def unregister(self, request: OpenRequest) -> Reply:
         """UNREGISTER_CLIENT: of one group of producers, or of consumers, or both."""
         producer_group = request.fields.text("producerGroup", " ").strip()
         consumer_group = request.fields.text("consumerGroup", " ").strip()
@@ -120,24 +120,24 @@ class ClientRegistry:
             self._remove_producer(producer_group, request.connection)
         if consumer_group:
             self._remove_consumer(consumer_group, request.connection)
-        return Answer()
+        return Reply()
 
-    def list_consumers(self, request: Request) -> Answer:
+    def list_consumers(self, request: OpenRequest) -> Reply:
         """GET_CONSUMER_LIST_BY_GROUP: the ids of its clients."""
         group = self.consumers.get(name := request.fields.text("consumerGroup"))
         if group is None:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"no consumer of group {name!r:.300} is there")
         ids = sorted({member.client_id for member in group.members.values()})
-        return Answer(body=to_json({"consumerIdList": ids}))
+        return Reply(body=to_json({"consumerIdList": ids}))
 
-    def check_filter(self, request: Request) -> Answer:
+    def check_filter(self, request: OpenRequest) -> Reply:
         """CHECK_CLIENT_CONFIG: whether a consumer's filter is one. Raises Refusal if it is none."""
         data = json_object(request.command.body).get("subscriptionData")
         if isinstance(data, dict):
             self.filter_text(_subscription(data))
-        return Answer()
+        return Reply()
 
-    def filter_text(self, subscription: Subscription) -> str:
+    def filter_text(self, subscription: TopicSubscription) -> str:
         """A subscription as the broker writes filters.
 
         Raises:
@@ -145,7 +145,7 @@ class ClientRegistry:
         """
         return self._groups.filter_text(subscription.expression, sql=subscription.expression_type == SQL)
 
-    def subscription(self, group: str, topic: str) -> Subscription | None:
+    def subscription(self, group: str, topic: str) -> TopicSubscription | None:
         """What the consumers of a group that are there want of a topic."""
         members = self.consumers.get(group)
         return None if members is None else members.subscriptions.get(topic)
@@ -155,7 +155,7 @@ class ClientRegistry:
         members = self.consumers.get(group)
         return [] if members is None else sorted({member.client_id for member in members.members.values()})
 
-    def is_push_consumer(self, group: str, connection: Connection) -> bool:
+    def is_push_consumer(self, group: str, connection: RemotingConnection) -> bool:
         """Whether a client hands a group's messages to a listener, as it says in its heartbeats."""
         members = self.consumers.get(group)
         return members is not None and connection in members.members and members.consume_type == PUSH
@@ -164,16 +164,16 @@ class ClientRegistry:
         """Have the consumers of a group look anew what they are to read."""
         self._notify(group)
 
-    def producer(self, group: str) -> Connection | None:
+    def producer(self, group: str) -> RemotingConnection | None:
         """One of a group's producers, whichever."""
         return next((connection for connection in self.producers.get(group, {}) if not connection.closed), None)
 
-    def consumer(self, group: str, client_id: str) -> Connection | None:
+    def consumer(self, group: str, client_id: str) -> RemotingConnection | None:
         """The connection of a group's consumer by the client's own id."""
         members = self.consumers.get(group, ConsumerMembers()).members
         return next((c for c, member in members.items() if member.client_id == client_id and not c.closed), None)
 
-    def client(self, client_id: str) -> Connection | None:
+    def client(self, client_id: str) -> RemotingConnection | None:
         """The connection of a producer by its own id."""
         return next(
             (
@@ -185,20 +185,20 @@ class ClientRegistry:
             None,
         )
 
-    def on_closed(self, connection: Connection) -> None:
+    def on_closed(self, connection: RemotingConnection) -> None:
         """The connection has ended."""
         for name in [name for name, members in self.producers.items() if connection in members]:
             self._remove_producer(name, connection)
         for name in [name for name, group in self.consumers.items() if connection in group.members]:
             self._remove_consumer(name, connection)
 
-    def _remove_producer(self, name: str, connection: Connection) -> None:
+    def _remove_producer(self, name: str, connection: RemotingConnection) -> None:
         members = self.producers.get(name, {})
         members.pop(connection, None)
         if not members:
             self.producers.pop(name, None)
 
-    def _remove_consumer(self, name: str, connection: Connection) -> None:
+    def _remove_consumer(self, name: str, connection: RemotingConnection) -> None:
         group = self.consumers.get(name)
         if group is None or group.members.pop(connection, None) is None:
             return
@@ -227,7 +227,7 @@ class ClientRegistry:
             if member.seen_s < before_s:
                 connection.abort(f"client {member.client_id!r:.100} has been silent for {SILENT_S:.0f} s")
 
-    def _members(self) -> Iterator[tuple[Connection, Member]]:
+    def _members(self) -> Iterator[tuple[RemotingConnection, GroupMember]]:
         for members in self.producers.values():
             yield from members.items()
         for group in self.consumers.values():
@@ -242,9 +242,9 @@ def _check_room(name: str, names: list[str]) -> None:
         )
 
 
-def _subscription(item: dict[str, Any]) -> Subscription:
+def _subscription(item: dict[str, Any]) -> TopicSubscription:
     version = item.get("subVersion")
-    return Subscription(
+    return TopicSubscription(
         json_text(item, "topic"),
         str(item.get("subString") or "*"),
         str(item.get("expressionType") or "TAG"),

@@ -15,8 +15,8 @@ from tarry.fronts.rocketmq.classic.assigning import Assigner, RequestModes
 from tarry.fronts.rocketmq.classic.authentication import Authenticator
 from tarry.fronts.rocketmq.classic.clients import ClientRegistry
 from tarry.fronts.rocketmq.classic.codes import RequestCode
-from tarry.fronts.rocketmq.classic.connection import Connection
-from tarry.fronts.rocketmq.classic.connections import Connections
+from tarry.fronts.rocketmq.classic.connection import RemotingConnection
+from tarry.fronts.rocketmq.classic.connections import RemotingConnections
 from tarry.fronts.rocketmq.classic.consume_stats import ConsumeStats
 from tarry.fronts.rocketmq.classic.dead_queues import DeadQueues
 from tarry.fronts.rocketmq.classic.filters import GroupFilters
@@ -26,23 +26,23 @@ from tarry.fronts.rocketmq.classic.lookup import Lookup
 from tarry.fronts.rocketmq.classic.lost_answers import LostAnswers
 from tarry.fronts.rocketmq.classic.message_bytes import PROPERTIES_BYTES_MAX
 from tarry.fronts.rocketmq.classic.offsets import Offsets
-from tarry.fronts.rocketmq.classic.pop_settling import PopSettler
-from tarry.fronts.rocketmq.classic.popping import Popper
 from tarry.fronts.rocketmq.classic.positions import Positions
 from tarry.fronts.rocketmq.classic.pulling import Puller
 from tarry.fronts.rocketmq.classic.queue_lag import QueueLag
 from tarry.fronts.rocketmq.classic.queues import TopicQueues
 from tarry.fronts.rocketmq.classic.recalling import Recaller
+from tarry.fronts.rocketmq.classic.receiving import Popper
 from tarry.fronts.rocketmq.classic.replying import Replier
 from tarry.fronts.rocketmq.classic.retrying import Retrier
 from tarry.fronts.rocketmq.classic.routes import Routes
 from tarry.fronts.rocketmq.classic.sending import Sender
 from tarry.fronts.rocketmq.classic.service import Service
+from tarry.fronts.rocketmq.classic.settling import PopSettler
 from tarry.fronts.rocketmq.classic.transactions import Transactions, check_transactions
 from tarry.fronts.rocketmq.common.access_keys import read_keys
 from tarry.fronts.rocketmq.common.broker_names import BrokerNames
-from tarry.fronts.rocketmq.common.draft import Rules
-from tarry.fronts.rocketmq.common.groups import GroupRegistry
+from tarry.fronts.rocketmq.common.draft import DraftRules
+from tarry.fronts.rocketmq.common.groups import ClientGroups
 from tarry.fronts.rocketmq.common.half_messages import HalfMessages
 from tarry.fronts.rocketmq.common.send_queue import SendQueue
 from tarry.fronts.rocketmq.common.threads import RunInThread
@@ -71,15 +71,15 @@ class Components:
     ) -> None:
         config, names = broker.config, BrokerNames.of(broker.config)
         self._frame_bytes_max = max(FRAME_BYTES_MIN, config.body_bytes_max + FRAME_BYTES_SPARE)
-        self._connections = Connections(connections)
+        self._connections = RemotingConnections(connections)
         self._unread = unread
         self._received = ByteBudget("requests that are not whole", RECEIVED_BYTES_MAX)
-        self._groups = GroupRegistry(broker, loop, run_in_thread)
+        self._groups = ClientGroups(broker, loop, run_in_thread)
         self._clients = clients = ClientRegistry(loop, self._groups)
         topics = TopicRegistry(broker, run_in_thread, create=config.rocketmq_create_topics == "on")
         half_messages = HalfMessages(broker)
         self._checks = check_transactions(broker, loop, clients)
-        rules, send_queue = Rules.of(config, PROPERTIES_BYTES_MAX), SendQueue(broker, loop, half_messages)
+        rules, send_queue = DraftRules.of(config, PROPERTIES_BYTES_MAX), SendQueue(broker, loop, half_messages)
         dead_queues = DeadQueues(broker)
         queues = TopicQueues(config.remoting_queues, dead_queues.topics, lambda t: broker.call(GetTopic(t)).queues)
         positions = Positions(broker, queues)
@@ -147,9 +147,9 @@ class Components:
             },
         )
 
-    def new_connection(self) -> Connection:
+    def new_connection(self) -> RemotingConnection:
         """For a client that has connected."""
-        return Connection(
+        return RemotingConnection(
             self._frame_bytes_max,
             self._connections.on_connected,
             self._service.serve,
@@ -179,6 +179,6 @@ class Components:
         # Last: what consumers committed until now is written down, too.
         self._offsets.close()
 
-    def _on_closed(self, connection: Connection) -> None:
+    def _on_closed(self, connection: RemotingConnection) -> None:
         if self._connections.on_closed(connection):
             self._clients.on_closed(connection)

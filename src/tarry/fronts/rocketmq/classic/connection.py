@@ -13,11 +13,11 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 from loopgrpc import ByteBudget, UnreadBytes, UnreadOfConnection
 from tarry.base.log_limiter import LogLimiter
-from tarry.fronts.common.receive_queue import CROWDED_S
-from tarry.fronts.common.unread import Room
+from tarry.fronts.kit.receiving import CROWDED_S
+from tarry.fronts.kit.unread import Room
 from tarry.fronts.rocketmq.classic.codes import ResponseCode
 from tarry.fronts.rocketmq.classic.fields import Fields
-from tarry.fronts.rocketmq.classic.frames import BadFrame, Command, decode, decode_header, encode, frame_length
+from tarry.fronts.rocketmq.classic.frames import BadFrame, RemotingCommand, decode, decode_header, encode, frame_length
 
 log = logging.getLogger(__name__)
 _closed = LogLimiter(log, logging.INFO)
@@ -41,7 +41,7 @@ NO_FIELDS: Mapping[str, str] = {}
 H = TypeVar("H")
 
 
-class Answer(NamedTuple):
+class Reply(NamedTuple):
     """What a request is answered with."""
 
     code: int = ResponseCode.SUCCESS
@@ -50,12 +50,12 @@ class Answer(NamedTuple):
     remark: str = ""
 
 
-class Request:
+class OpenRequest:
     """One that came, until it is answered."""
 
     __slots__ = ("_is_open", "bytes", "code", "command", "connection", "fields", "on_answered")
 
-    def __init__(self, command: Command, connection: Connection, bytes: int) -> None:
+    def __init__(self, command: RemotingCommand, connection: RemotingConnection, bytes: int) -> None:
         self.command = command
         self.code = command.code
         self.fields = Fields(command.fields)
@@ -65,7 +65,7 @@ class Request:
         """Called once it is, also where the connection is gone."""
         self._is_open = True
 
-    def answer(self, answer: Answer) -> None:
+    def answer(self, answer: Reply) -> None:
         """Only the first answer counts. Nothing is sent where nobody waits for one."""
         if self._is_open:
             self._is_open = False
@@ -74,7 +74,7 @@ class Request:
             self.connection.on_answered(self, answer)
 
 
-class Connection(asyncio.Protocol):
+class RemotingConnection(asyncio.Protocol):
     """On the loop's thread. ``on_connected`` says why it is refused, if it is; ``on_request`` gets each request,
     ``on_closed`` is called once. ``budget`` is of requests that are not whole, of all connections; ``names_key`` says
     of a request's header whether it names a key that there is (None: nobody needs one).
@@ -83,12 +83,12 @@ class Connection(asyncio.Protocol):
     def __init__(
         self,
         frame_bytes_max: int,
-        on_connected: Callable[[Connection], str | None],
-        on_request: Callable[[Request], None],
-        on_closed: Callable[[Connection], None],
+        on_connected: Callable[[RemotingConnection], str | None],
+        on_request: Callable[[OpenRequest], None],
+        on_closed: Callable[[RemotingConnection], None],
         budget: ByteBudget,
         unread: UnreadBytes,
-        names_key: Callable[[Command], bool] | None = None,
+        names_key: Callable[[RemotingCommand], bool] | None = None,
     ) -> None:
         self._frame_bytes_max = frame_bytes_max
         self._on_connected = on_connected
@@ -115,7 +115,7 @@ class Connection(asyncio.Protocol):
         self._stalled: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._held: dict[Any, Callable[[Any], None]] = {}
-        self._questions: dict[int, asyncio.Future[Command]] = {}
+        self._questions: dict[int, asyncio.Future[RemotingCommand]] = {}
         """What the client was asked and has not answered, by number."""
         self._last_question = 0
         self.local, self.peer = "", ""
@@ -181,12 +181,12 @@ class Connection(asyncio.Protocol):
     def closed(self) -> bool:
         return self._transport is None or self._transport.is_closing()
 
-    def send(self, command: Command) -> None:
+    def send(self, command: RemotingCommand) -> None:
         """A request of the broker's own; lost where the connection is, or does not take what it is sent."""
         if self._writable.is_set():
             self._write(command)
 
-    async def ask(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> Command:
+    async def ask(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> RemotingCommand:
         """Ask the client something that it answers.
 
         Raises:
@@ -196,10 +196,10 @@ class Connection(asyncio.Protocol):
         if self.closed or not self._writable.is_set() or len(self._questions) >= QUESTIONS_MAX:
             raise ConnectionError(f"the client at {self.peer} is gone or takes no questions")
         number = self._last_question = self._last_question % ((1 << 31) - 1) + 1
-        answer: asyncio.Future[Command] = self._loop.create_future()
+        answer: asyncio.Future[RemotingCommand] = self._loop.create_future()
         self._questions[number] = answer
         try:
-            self._write(Command(code, fields, body, number))
+            self._write(RemotingCommand(code, fields, body, number))
             async with asyncio.timeout(QUESTION_S):
                 return await answer
         finally:
@@ -234,7 +234,7 @@ class Connection(asyncio.Protocol):
         """For what a request is handed out."""
         return Room(self._all_unread, self._unread.host)
 
-    def on_answered(self, request: Request, answer: Answer) -> None:
+    def on_answered(self, request: OpenRequest, answer: Reply) -> None:
         """Called by the request."""
         self._open_requests -= 1
         self._open_bytes -= request.bytes
@@ -254,7 +254,7 @@ class Connection(asyncio.Protocol):
             self._flush()
             self._transport.close()
 
-    def _write(self, command: Command) -> None:
+    def _write(self, command: RemotingCommand) -> None:
         if self.closed:
             return
         if not self._outgoing:
@@ -336,7 +336,7 @@ class Connection(asyncio.Protocol):
         self._open_requests += 1
         self._open_bytes += len(frame)
         self._set_reading()
-        self._on_request(Request(command, self, len(frame)))
+        self._on_request(OpenRequest(command, self, len(frame)))
 
     def _set_reading(self) -> None:
         wanted = (

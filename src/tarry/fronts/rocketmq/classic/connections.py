@@ -6,24 +6,24 @@ from collections import Counter
 from collections.abc import Iterator
 
 from tarry.base.descriptors import ConnectionLimits
-from tarry.fronts.rocketmq.classic.connection import Connection
+from tarry.fronts.rocketmq.classic.connection import RemotingConnection
 
 
-class Connections:
+class RemotingConnections:
     """On the loop's thread."""
 
     def __init__(self, limits: ConnectionLimits) -> None:
         self._limits = limits
-        self._open: set[Connection] = set()
+        self._open: set[RemotingConnection] = set()
         self._hosts: Counter[str] = Counter()
 
-    def __iter__(self) -> Iterator[Connection]:
+    def __iter__(self) -> Iterator[RemotingConnection]:
         return iter(list(self._open))
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def on_connected(self, connection: Connection) -> str | None:
+    def on_connected(self, connection: RemotingConnection) -> str | None:
         """A connection begins; why it is refused, if it is."""
         host = connection.peer_host
         if len(self._open) >= self._limits.in_all:
@@ -34,7 +34,7 @@ class Connections:
         self._hosts[host] += 1
         return None
 
-    def on_closed(self, connection: Connection) -> bool:
+    def on_closed(self, connection: RemotingConnection) -> bool:
         """It is lost or closed; whether it had been taken."""
         if connection not in self._open:
             return False

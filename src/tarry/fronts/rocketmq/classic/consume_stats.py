@@ -14,7 +14,7 @@ from tarry.api.local import LocalBroker
 from tarry.api.operations import GetQueues, ListGroups
 from tarry.fronts.rocketmq.classic.admin_tables import queue_table
 from tarry.fronts.rocketmq.classic.codes import RequestCode, RequestRefused, ResponseCode
-from tarry.fronts.rocketmq.classic.connection import Answer, Request
+from tarry.fronts.rocketmq.classic.connection import OpenRequest, Reply
 from tarry.fronts.rocketmq.classic.dead_queues import DeadQueues
 from tarry.fronts.rocketmq.classic.group_lists import only_looks, topics_of
 from tarry.fronts.rocketmq.classic.positions import Positions
@@ -49,7 +49,7 @@ class ConsumeStats:
             RequestCode.GET_BROKER_CONSUME_STATS: self.of_all,
         }
 
-    async def of_group(self, request: Request) -> Answer:
+    async def of_group(self, request: OpenRequest) -> Reply:
         """GET_CONSUME_STATS: where a group stands, in one topic or in all that it reads.
 
         Raises:
@@ -64,9 +64,9 @@ class ConsumeStats:
         progress = await self._run_in_thread(look_up)
         if not progress:
             raise RequestRefused(ResponseCode.CONSUMER_NOT_ONLINE, f"there is no consumer group {group!r:.300}")
-        return Answer(body=queue_table(self._broker_name, progress, _TPS))
+        return Reply(body=queue_table(self._broker_name, progress, _TPS))
 
-    async def of_all(self, request: Request) -> Answer:
+    async def of_all(self, request: OpenRequest) -> Reply:
         """GET_BROKER_CONSUME_STATS: where all groups stand, a list of topics each."""
 
         def look_up() -> tuple[list[bytes], int]:
@@ -85,7 +85,7 @@ class ConsumeStats:
         parts, diff = await self._run_in_thread(look_up)
         address = json.dumps(request.connection.local).encode()
         body = b'{"brokerAddr":%b,"consumeStatsList":[%b],"totalDiff":%d,"totalInflightDiff":0}'
-        return Answer(body=body % (address, b",".join(parts), diff))
+        return Reply(body=body % (address, b",".join(parts), diff))
 
     def _progress(self, group: str, topics: list[str]) -> Progress:
         """In a thread. ``topics``: the broker's names."""

@@ -13,14 +13,14 @@ import logging
 import threading
 
 from tarry.api.local import FrontState, LocalBroker
-from tarry.base.dead_topics import dead_topic
 from tarry.base.errors import CorruptError
-from tarry.fronts.rocketmq.classic.connection import Request
+from tarry.fronts.rocketmq.classic.connection import OpenRequest
 from tarry.fronts.rocketmq.classic.fields import Fields
 from tarry.fronts.rocketmq.classic.group_lists import topics_of
 from tarry.fronts.rocketmq.classic.service import Handler
 from tarry.fronts.rocketmq.common.dead_letters import is_alias
 from tarry.fronts.rocketmq.common.names import DEAD_PREFIX, RETRY_PREFIX
+from tarry.message.dead_topics import dead_topic
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ class DeadQueues:
     def reading(self, handler: Handler) -> Handler:
         """A handler of requests that read a topic's queue, by the topic that is meant."""
 
-        def serve(request: Request) -> object:
+        def serve(request: OpenRequest) -> object:
             fields = request.command.fields
             topic = fields.get("topic", "")
             if topic.startswith(DEAD_PREFIX) and is_alias(topic):

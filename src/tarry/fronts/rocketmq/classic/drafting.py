@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from uuid import uuid4
 
 from tarry.base.clock import Clock
-from tarry.base.message import RESERVED
 from tarry.fronts.rocketmq.classic.batches import BatchEntry
 from tarry.fronts.rocketmq.classic.codes import RequestRefused, ResponseCode
 from tarry.fronts.rocketmq.classic.fields import Fields
@@ -14,7 +13,7 @@ from tarry.fronts.rocketmq.classic.message_bytes import PROPERTIES_BYTES_MAX
 from tarry.fronts.rocketmq.common.draft import (
     ID_BYTES_MAX,
     Draft,
-    Rules,
+    DraftRules,
     check_body,
     check_order_key,
     check_tag,
@@ -39,6 +38,7 @@ from tarry.fronts.rocketmq.common.properties import (
     asked_delay,
 )
 from tarry.fronts.rocketmq.common.unpacking import GZIP, LZ4, ZSTD, Unpacker
+from tarry.message.schema import RESERVED
 
 COMPRESSED = 1
 _COMPRESSION_SHIFT, _COMPRESSION_MASK = 8, 7
@@ -61,7 +61,7 @@ class Draftsman:
     """
 
     def __init__(
-        self, topic: str, queue: int | None, fields: Fields, peer: str, clock: Clock, rules: Rules, cluster: str
+        self, topic: str, queue: int | None, fields: Fields, peer: str, clock: Clock, rules: DraftRules, cluster: str
     ) -> None:
         self._topic = topic
         self._clock = clock

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tarry.api.local import LocalBroker
 from tarry.api.operations import GetGroup
 from tarry.base.errors import NotFoundError
-from tarry.fronts.rocketmq.classic.clients import ClientRegistry, Subscription
+from tarry.fronts.rocketmq.classic.clients import ClientRegistry, TopicSubscription
 from tarry.fronts.rocketmq.classic.codes import RequestRefused, ResponseCode
 from tarry.fronts.rocketmq.classic.dead_queues import DeadQueues
 from tarry.fronts.rocketmq.common.threads import RunInThread
@@ -47,7 +47,7 @@ class GroupFilters:
         """:meth:`find`, without asking the broker; None: only it may know."""
         if given is not None:
             expression, kind = given
-            return self._clients.filter_text(Subscription(topic, expression, kind, 0))
+            return self._clients.filter_text(TopicSubscription(topic, expression, kind, 0))
         place = self._dead_queues.place(topic)
         subscription = self._clients.subscription(group, topic if place is None else place[0])
         return None if subscription is None else self._clients.filter_text(subscription)

@@ -45,7 +45,7 @@ class BadFrame(ValueError):  # noqa: N818
 
 
 @dataclass(slots=True)
-class Command:
+class RemotingCommand:
     """A request or an answer."""
 
     code: int
@@ -71,17 +71,17 @@ class Command:
 
     def answer(
         self, code: int, fields: Mapping[str, str] | None = None, body: bytes = b"", remark: str = ""
-    ) -> Command:
+    ) -> RemotingCommand:
         """The answer to this request."""
-        return Command(code, fields or {}, body, self.opaque, _RESPONSE, remark, "JAVA", VERSION, self.form)
+        return RemotingCommand(code, fields or {}, body, self.opaque, _RESPONSE, remark, "JAVA", VERSION, self.form)
 
 
-def oneway(code: int, fields: Mapping[str, str], body: bytes = b"") -> Command:
+def oneway(code: int, fields: Mapping[str, str], body: bytes = b"") -> RemotingCommand:
     """A request of the broker's own that is not answered."""
-    return Command(code, fields, body, flag=_ONEWAY)
+    return RemotingCommand(code, fields, body, flag=_ONEWAY)
 
 
-def encode(command: Command) -> bytes:
+def encode(command: RemotingCommand) -> bytes:
     """A whole frame."""
     header = _binary_header(command) if command.form == BINARY else _json_header(command)
     length = _LONG.size + len(header) + len(command.body)
@@ -102,7 +102,7 @@ def frame_length(start: bytes | bytearray | memoryview, bytes_max: int) -> int |
     return int(length) + _LONG.size
 
 
-def decode(frame: bytes) -> Command:
+def decode(frame: bytes) -> RemotingCommand:
     """What one whole frame says.
 
     Raises:
@@ -125,7 +125,7 @@ def decode(frame: bytes) -> Command:
     return command
 
 
-def decode_header(start: bytearray) -> Command | None:
+def decode_header(start: bytearray) -> RemotingCommand | None:
     """What the header of a frame says of which all of the header has come; None: it has not.
 
     Raises:
@@ -138,7 +138,7 @@ def decode_header(start: bytearray) -> Command | None:
     return None if end > len(start) else decode(bytes(memoryview(start)[:end]))
 
 
-def _json_header(command: Command) -> bytes:
+def _json_header(command: RemotingCommand) -> bytes:
     values: dict[str, Any] = {
         "code": command.code,
         "flag": command.flag,
@@ -154,7 +154,7 @@ def _json_header(command: Command) -> bytes:
     return orjson.dumps(values)
 
 
-def _read_json(header: bytes) -> Command:
+def _read_json(header: bytes) -> RemotingCommand:
     try:
         values = orjson.loads(header)
     except orjson.JSONDecodeError as error:
@@ -168,7 +168,7 @@ def _read_json(header: bytes) -> Command:
         if type(value) is not str:
             fields = {name: _text(value) for name, value in fields.items() if value is not None}
             break
-    return Command(
+    return RemotingCommand(
         _whole(values, "code"), fields, b"", _whole(values, "opaque"), _whole(values, "flag"),
         _text(values.get("remark") or ""), _text(values.get("language") or "JAVA"), _whole(values, "version"),
     )  # fmt: skip
@@ -188,7 +188,7 @@ def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _binary_header(command: Command) -> bytes:
+def _binary_header(command: RemotingCommand) -> bytes:
     pairs = bytearray()
     for name, value in command.fields.items():
         key, text = name.encode(), value.encode()
@@ -204,7 +204,7 @@ def _low_half(code: int) -> int:
     return ((code + (1 << 15)) & 0xFFFF) - (1 << 15)
 
 
-def _read_binary(header: bytes) -> Command:
+def _read_binary(header: bytes) -> RemotingCommand:
     code, language, version, opaque, flag = _FIXED.unpack_from(header)
     remark, place = _read_text(header, _FIXED.size, _LONG)
     (length,) = _LONG.unpack_from(header, place)
@@ -219,7 +219,7 @@ def _read_binary(header: bytes) -> Command:
     if place != end:
         raise BadFrame(f"the last field ends at {place}, the fields at {end}")
     spoken = LANGUAGES[language] if 0 <= language < len(LANGUAGES) else "OTHER"
-    return Command(code, fields, opaque=opaque, flag=flag, remark=remark, language=spoken, version=version)
+    return RemotingCommand(code, fields, opaque=opaque, flag=flag, remark=remark, language=spoken, version=version)
 
 
 def _read_text(header: bytes, place: int, length_form: struct.Struct) -> tuple[str, int]:

@@ -8,7 +8,7 @@ import ssl
 from concurrent.futures import Executor
 
 from loopgrpc import TlsSniffingListener
-from tarry.fronts.common.loop_front import LoopFront, OnListening
+from tarry.fronts.kit.loop_front import LoopFront, OnListening
 from tarry.fronts.rocketmq.classic.components import Components
 from tarry.fronts.rocketmq.common.certificate import tls_context
 from tarry.fronts.rocketmq.common.threads import RunInThread

@@ -15,10 +15,8 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from tarry.api.local import LocalBroker
-from tarry.api.receipt import Accepted, id_of
 from tarry.base.errors import NotFoundError, TarryError
 from tarry.base.event_loop import post
-from tarry.base.message import SCHEMA
 from tarry.fronts.rocketmq.classic.positions import Positions
 from tarry.fronts.rocketmq.common.draft import Draft
 from tarry.fronts.rocketmq.common.names import RETRY_PREFIX
@@ -26,6 +24,8 @@ from tarry.fronts.rocketmq.common.properties import RECONSUME_TIMES
 from tarry.fronts.rocketmq.common.refusal import Refusal
 from tarry.fronts.rocketmq.common.send_queue import rows_of
 from tarry.fronts.rocketmq.common.threads import RunInThread
+from tarry.message.receipt import Accepted, id_of
+from tarry.message.schema import SCHEMA
 
 _DIGITS_MAX = 19
 

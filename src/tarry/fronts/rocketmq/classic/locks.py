@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from tarry.fronts.rocketmq.classic.connection import Answer, Request
+from tarry.fronts.rocketmq.classic.connection import OpenRequest, Reply
 from tarry.fronts.rocketmq.classic.fields import json_list, json_object, json_text, to_json
 
 HELD_S = 60.0
@@ -26,14 +26,14 @@ class QueueLocks:
         self._holders: dict[Queue, tuple[str, float]] = {}
         """Who holds a queue, and until when, as the loop's time."""
 
-    def lock(self, request: Request) -> Answer:
+    def lock(self, request: OpenRequest) -> Reply:
         """Those of the queues that the client holds now."""
         data = json_object(request.command.body)
         group, client_id = json_text(data, "consumerGroup"), json_text(data, "clientId")
         locked = [queue for queue in json_list(data.get("mqSet"), "mqSet") if self._lock(_key(group, queue), client_id)]
-        return Answer(body=to_json({"lockOKMQSet": locked}))
+        return Reply(body=to_json({"lockOKMQSet": locked}))
 
-    def unlock(self, request: Request) -> Answer:
+    def unlock(self, request: OpenRequest) -> Reply:
         """The client holds these no more."""
         data = json_object(request.command.body)
         group, client_id = json_text(data, "consumerGroup"), json_text(data, "clientId")
@@ -41,7 +41,7 @@ class QueueLocks:
             key = _key(group, queue)
             if self._holders.get(key, ("", 0.0))[0] == client_id:
                 del self._holders[key]
-        return Answer()
+        return Reply()
 
     def _lock(self, key: Queue, client_id: str) -> bool:
         now_s = self._loop.time()

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from tarry.api.local import LocalBroker
 from tarry.api.operations import FindOffset, GetQueues, ReadQueue
 from tarry.fronts.rocketmq.classic.codes import RequestRefused, ResponseCode
-from tarry.fronts.rocketmq.classic.connection import Answer, Request
+from tarry.fronts.rocketmq.classic.connection import OpenRequest, Reply
 from tarry.fronts.rocketmq.classic.dead_queues import DeadQueues
 from tarry.fronts.rocketmq.classic.message_bytes import (
     StoredMessage,
@@ -50,7 +50,7 @@ class Lookup:
     _dead_queues: DeadQueues
     _run_in_thread: RunInThread
 
-    async def query(self, request: Request) -> Answer:
+    async def query(self, request: OpenRequest) -> Reply:
         """QUERY_MESSAGE: those of a topic that have a key, or an id, and fell due within a span of time.
 
         Raises:
@@ -76,16 +76,16 @@ class Lookup:
         body = await self._run_in_thread(look)
         if not body:
             raise RequestRefused(ResponseCode.QUERY_NOT_FOUND, f"no message of topic {topic!r} has {key!r:.300}")
-        return Answer(fields={"indexLastUpdateTimestamp": "0", "indexLastUpdatePhyoffset": "0"}, body=body)
+        return Reply(fields={"indexLastUpdateTimestamp": "0", "indexLastUpdatePhyoffset": "0"}, body=body)
 
-    async def view(self, request: Request) -> Answer:
+    async def view(self, request: OpenRequest) -> Reply:
         """VIEW_MESSAGE_BY_ID: the one at a physical offset; or, where a producer got the id, the one of that number.
 
         Raises:
             RequestRefused: SYSTEM_ERROR: there is none, or it is not due yet.
         """
         topic, place = request.fields.text("topic", " ").strip(), request.fields.whole("offset")
-        return Answer(body=await self.find(topic, place, request.connection.local))
+        return Reply(body=await self.find(topic, place, request.connection.local))
 
     async def find(self, topic: str, place: int, local: str) -> bytes:
         """The message at a place, as :meth:`view` has it. ``topic``: empty, where any may be meant; ``local``: the

@@ -17,13 +17,13 @@ from hashlib import sha256
 from typing import NamedTuple
 
 from tarry.fronts.rocketmq.classic.codes import ResponseCode
-from tarry.fronts.rocketmq.classic.connection import Answer, Request
+from tarry.fronts.rocketmq.classic.connection import OpenRequest, Reply
 
 LOST_MAX = 10_000
 """That are remembered; then the oldest is forgotten."""
 
 
-class Content(NamedTuple):
+class SendContent(NamedTuple):
     """What a retry has in common with the send that it repeats. The queue and the time of birth may be others."""
 
     topic: str
@@ -39,17 +39,17 @@ class Content(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class Send:
+class PendingSend:
     """One that is on its way. ``followers``: who gets its answer, too."""
 
-    content: Content
-    request: Request
-    followers: list[Request] = field(default_factory=list)
+    content: SendContent
+    request: OpenRequest
+    followers: list[OpenRequest] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
 class _Lost:
-    answer: Answer
+    answer: Reply
     until_s: float
     """As the loop's time."""
 
@@ -60,10 +60,10 @@ class LostAnswers:
     def __init__(self, loop: asyncio.AbstractEventLoop, window_s: float) -> None:
         self._loop = loop
         self._window_s = window_s
-        self._open: dict[Content, list[Send]] = {}
+        self._open: dict[SendContent, list[PendingSend]] = {}
         self._lost: dict[bytes, list[_Lost]] = {}
 
-    def begin(self, content: Content, request: Request) -> Callable[[Answer], None] | None:
+    def begin(self, content: SendContent, request: OpenRequest) -> Callable[[Reply], None] | None:
         """A send begins: what its answer is to be given to. None: it is a retry, and is answered, or will be."""
         if not self._window_s or request.command.is_oneway:
             return request.answer
@@ -76,11 +76,11 @@ class LostAnswers:
             if send.request.connection.closed and all(f.connection.closed for f in send.followers):
                 send.followers.append(request)
                 return None
-        send = Send(content, request)
+        send = PendingSend(content, request)
         sends.append(send)
         return lambda answer: self._end(send, answer)
 
-    def _end(self, send: Send, answer: Answer) -> None:
+    def _end(self, send: PendingSend, answer: Reply) -> None:
         sends = self._open[send.content]
         sends.remove(send)
         if not sends:
@@ -91,7 +91,7 @@ class LostAnswers:
         for request in (send.request, *send.followers):
             request.answer(answer)
 
-    def _keep(self, digest: bytes, answer: Answer) -> None:
+    def _keep(self, digest: bytes, answer: Reply) -> None:
         now_s = self._loop.time()
         if len(self._lost) >= LOST_MAX:
             self._lost = {key: kept for key, kept in self._lost.items() if kept[-1].until_s > now_s}
@@ -99,7 +99,7 @@ class LostAnswers:
             del self._lost[next(iter(self._lost))]
         self._lost.setdefault(digest, []).append(_Lost(answer, now_s + self._window_s))
 
-    def _take(self, content: Content) -> Answer | None:
+    def _take(self, content: SendContent) -> Reply | None:
         """The answer that a send of this content did not get, if there is one: it is for one retry."""
         if not self._lost:
             return None

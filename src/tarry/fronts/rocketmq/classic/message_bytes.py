@@ -21,9 +21,6 @@ from functools import lru_cache
 
 import pyarrow as pa
 
-from tarry.api.receipt import id_of
-from tarry.base.message import ORDER_KEY, RESERVED
-from tarry.base.reserved import DEAD_ATTEMPTS, FIRST
 from tarry.fronts.rocketmq.common.properties import (
     BORN_HOST,
     BORN_TIMESTAMP,
@@ -41,6 +38,9 @@ from tarry.fronts.rocketmq.common.properties import (
     delay_properties,
     plain_keys,
 )
+from tarry.message.receipt import id_of
+from tarry.message.reserved import DEAD_ATTEMPTS, FIRST
+from tarry.message.schema import ORDER_KEY, RESERVED
 
 NAME_END, PAIR_END = "\x01", "\x02"
 PROPERTIES_BYTES_MAX = (1 << 15) - 1

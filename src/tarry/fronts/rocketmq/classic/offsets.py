@@ -15,7 +15,7 @@ from tarry.api.local import LocalBroker
 from tarry.api.operations import FindOffset, GetQueues
 from tarry.fronts.rocketmq.classic.codes import RequestRefused, ResponseCode
 from tarry.fronts.rocketmq.classic.commits import Commits
-from tarry.fronts.rocketmq.classic.connection import Answer, Request
+from tarry.fronts.rocketmq.classic.connection import OpenRequest, Reply
 from tarry.fronts.rocketmq.classic.positions import SAVE_S, Positions
 from tarry.fronts.rocketmq.classic.queues import TopicQueues
 from tarry.fronts.rocketmq.classic.rows import find_row
@@ -66,7 +66,7 @@ class Offsets:
         """Before a group is made."""
         await self._run_in_thread(lambda: self._positions.meet(topic, group))
 
-    async def update(self, request: Request) -> Answer:
+    async def update(self, request: OpenRequest) -> Reply:
         """UPDATE_CONSUMER_OFFSET: all below is done with, durably where somebody waits for the answer; else the queues
         that are ahead of others are written down with the next ones.
 
@@ -84,7 +84,7 @@ class Offsets:
 
         if not self._is_outdated(topic, group, queue, offset):
             await self._run_in_thread(commit)
-        return Answer()
+        return Reply()
 
     def commit_later(self, topic: str, group: str, queue: int, offset: int) -> None:
         """:meth:`update`, for which nobody waits."""
@@ -111,7 +111,7 @@ class Offsets:
             self._resets[topic, group, queue] = offset, self._loop.time() + RESET_S
         return offset
 
-    async def query(self, request: Request) -> Answer:
+    async def query(self, request: OpenRequest) -> Reply:
         """QUERY_CONSUMER_OFFSET: where a group stands.
 
         A new group of a topic of which nothing was deleted yet stands at its begin, wherever its consumers say that new
@@ -150,22 +150,22 @@ class Offsets:
         self._do_later(self._positions.save)
         self._saving = self._loop.call_later(SAVE_S, self._save)
 
-    async def first(self, request: Request) -> Answer:
+    async def first(self, request: OpenRequest) -> Reply:
         """GET_MIN_OFFSET: the first one that is kept."""
         topic = self._topic(request)
         return _offset((await self._run_in_thread(lambda: self._ends(topic)))[0])
 
-    async def end(self, request: Request) -> Answer:
+    async def end(self, request: OpenRequest) -> Reply:
         """GET_MAX_OFFSET: that of the message that comes next."""
         topic = self._topic(request)
         return _offset((await self._run_in_thread(lambda: self._ends(topic)))[1])
 
-    async def find(self, request: Request) -> Answer:
+    async def find(self, request: OpenRequest) -> Reply:
         """SEARCH_OFFSET_BY_TIMESTAMP: the first that was due at a moment or later."""
         topic, at_ms = self._topic(request), request.fields.whole("timestamp")
         return _offset(await self._run_in_thread(lambda: self._broker.call(FindOffset(topic, at_ms))))
 
-    async def earliest_time(self, request: Request) -> Answer:
+    async def earliest_time(self, request: OpenRequest) -> Reply:
         """GET_EARLIEST_MSG_STORETIME: when the first message that is kept fell due; -1: there is none."""
         topic = self._topic(request)
 
@@ -176,12 +176,12 @@ class Offsets:
             row = find_row(self._broker, topic, first)
             return -1 if row is None else int(row["due_ms"])
 
-        return Answer(fields={"timestamp": str(await self._run_in_thread(look_up))})
+        return Reply(fields={"timestamp": str(await self._run_in_thread(look_up))})
 
     def _ends(self, topic: str) -> tuple[int, int]:
         return self._broker.call(GetQueues([topic]))[topic]
 
-    def _topic(self, request: Request) -> str:
+    def _topic(self, request: OpenRequest) -> str:
         name = request.fields.text("topic")
         if delay_queues(name, self._broker.config) is not None:
             return name  # of which the broker knows nothing: no message, no group
@@ -190,13 +190,13 @@ class Offsets:
         self._topics.check(topic)
         return topic
 
-    def _names(self, request: Request) -> tuple[str, str, int]:
+    def _names(self, request: OpenRequest) -> tuple[str, str, int]:
         fields = request.fields
         return self._topic(request), group_name(fields.text("consumerGroup"), ""), fields.whole("queueId")
 
 
-def _offset(offset: int) -> Answer:
-    return Answer(fields={"offset": str(offset)})
+def _offset(offset: int) -> Reply:
+    return Reply(fields={"offset": str(offset)})
 
 
 def _note(error: BaseException | None) -> None:

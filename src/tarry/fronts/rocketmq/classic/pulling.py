@@ -14,7 +14,7 @@ from tarry.api.operations import DeleteGroup
 from tarry.base.errors import TarryError
 from tarry.fronts.rocketmq.classic.chunks import ChunkCache
 from tarry.fronts.rocketmq.classic.codes import ResponseCode
-from tarry.fronts.rocketmq.classic.connection import Answer, Connection, Request
+from tarry.fronts.rocketmq.classic.connection import OpenRequest, RemotingConnection, Reply
 from tarry.fronts.rocketmq.classic.dead_queues import DeadQueues
 from tarry.fronts.rocketmq.classic.filters import GroupFilters
 from tarry.fronts.rocketmq.classic.group_lists import only_looks
@@ -22,7 +22,7 @@ from tarry.fronts.rocketmq.classic.offsets import Offsets
 from tarry.fronts.rocketmq.classic.queue_reader import Pull, QueueReader
 from tarry.fronts.rocketmq.classic.queues import TopicQueues
 from tarry.fronts.rocketmq.common.delay_topics import delay_queues
-from tarry.fronts.rocketmq.common.groups import GroupRegistry
+from tarry.fronts.rocketmq.common.groups import ClientGroups
 from tarry.fronts.rocketmq.common.names import group_name, topic_name
 from tarry.fronts.rocketmq.common.threads import RunInThread
 from tarry.fronts.rocketmq.common.topics import TopicRegistry
@@ -32,12 +32,12 @@ COMMIT, SUSPEND, SUBSCRIPTION = 1, 2, 4
 WAIT_S_MAX = 60.0
 
 
-class Look(NamedTuple):
+class Inspection(NamedTuple):
     """A tool that looks at a topic, until its connection ends."""
 
     topic: str
     group: str
-    connection: Connection
+    connection: RemotingConnection
 
 
 @dataclass(eq=False)
@@ -46,7 +46,7 @@ class Puller:
 
     _broker: LocalBroker
     _loop: asyncio.AbstractEventLoop
-    _groups: GroupRegistry
+    _groups: ClientGroups
     _topics: TopicRegistry
     _queues: TopicQueues
     _filters: GroupFilters
@@ -55,14 +55,14 @@ class Puller:
     _run_in_thread: RunInThread
     _chunks: ChunkCache = field(default_factory=ChunkCache, init=False)
     _readers: dict[str, QueueReader] = field(default_factory=dict, init=False)
-    _looking: dict[tuple[str, str], set[Connection]] = field(default_factory=dict, init=False)
+    _looking: dict[tuple[str, str], set[RemotingConnection]] = field(default_factory=dict, init=False)
     """By topic and group of a tool: who looks by it."""
 
     def close(self) -> None:
         for reader in self._readers.values():
             reader.close()
 
-    def pull(self, request: Request) -> Awaitable[Answer | None] | None:
+    def pull(self, request: OpenRequest) -> Awaitable[Reply | None] | None:
         """
         Raises:
             Refusal, RequestRefused: SUBSCRIPTION_NOT_EXIST: the group has not said what it wants of the topic, and the
@@ -71,7 +71,7 @@ class Puller:
         fields = request.fields
         if delay_queues(fields.text("topic"), self._broker.config) is not None:
             nothing = {"suggestWhichBrokerId": "0", "nextBeginOffset": "0", "minOffset": "0", "maxOffset": "0"}
-            request.answer(Answer(ResponseCode.PULL_NOT_FOUND, nothing))
+            request.answer(Reply(ResponseCode.PULL_NOT_FOUND, nothing))
             return None
         topic, name = topic_name(fields.text("topic"), ""), group_name(fields.text("consumerGroup"), "")
         if only_looks(name):
@@ -88,16 +88,16 @@ class Puller:
         self._begin(request, topic, queue.group, number, flags)
         return None
 
-    def _note_look(self, topic: str, group: str, connection: Connection) -> None:
+    def _note_look(self, topic: str, group: str, connection: RemotingConnection) -> None:
         """Have the group of a tool forgotten with the last connection that looks by it: nobody else would, and it would
         stand still for ever.
         """
         looking = self._looking.setdefault((topic, group), set())
         if connection not in looking:
             looking.add(connection)
-            connection.hold(Look(topic, group, connection), self._on_looked)
+            connection.hold(Inspection(topic, group, connection), self._on_looked)
 
-    def _on_looked(self, look: Look) -> None:
+    def _on_looked(self, look: Inspection) -> None:
         topic, group, connection = look
         looking = self._looking.get((topic, group), set())
         looking.discard(connection)
@@ -113,7 +113,7 @@ class Puller:
         self._run_in_thread(forget)
         self._offsets.forget_later(topic, group)
 
-    async def _pull_when_known(self, request: Request, topic: str, name: str, filter: str | None) -> None:
+    async def _pull_when_known(self, request: OpenRequest, topic: str, name: str, filter: str | None) -> None:
         """Pull for a group that is to be made, or changed, or of which only the broker knows what it wants."""
         fields = request.fields
         known = await self._filters.find(topic, name, None) if filter is None else filter
@@ -122,7 +122,7 @@ class Puller:
         queue = await self._groups.prepare_queue(topic, name, known)
         self._begin(request, topic, queue.group, fields.whole("queueId"), fields.whole("sysFlag", 0))
 
-    def _begin(self, request: Request, topic: str, group: ConsumerGroup, number: int, flags: int) -> None:
+    def _begin(self, request: OpenRequest, topic: str, group: ConsumerGroup, number: int, flags: int) -> None:
         fields = request.fields
         wait_s = min(fields.whole("suspendTimeoutMillis", 0) / 1000, WAIT_S_MAX) if flags & SUSPEND else 0.0
         rows_max = max(1, min(fields.whole("maxMsgNums", 32), self._broker.config.remoting_pull_max))
@@ -138,7 +138,7 @@ class Puller:
         self._offsets.pass_over_later(pull.group.topic_name, pull.group.name, pull.queue, pull.start, pull.at)
 
 
-def _given(request: Request, flags: int) -> tuple[str, str] | None:
+def _given(request: OpenRequest, flags: int) -> tuple[str, str] | None:
     """The filter that a pull has, and its type."""
     if not flags & SUBSCRIPTION:
         return None

@@ -19,7 +19,7 @@ from tarry.api.operations import GetQueues, ReadQueue
 from tarry.base.event_loop import post
 from tarry.fronts.rocketmq.classic.chunks import Chunk, ChunkCache, Shown
 from tarry.fronts.rocketmq.classic.codes import ResponseCode
-from tarry.fronts.rocketmq.classic.connection import Answer, Request
+from tarry.fronts.rocketmq.classic.connection import OpenRequest, Reply
 from tarry.fronts.rocketmq.classic.message_bytes import address_bytes
 from tarry.fronts.rocketmq.classic.queues import TopicQueues
 from tarry.fronts.rocketmq.classic.service import answer_of
@@ -45,7 +45,7 @@ class Pull:
     __slots__ = ("at", "begun_s", "group", "host", "queue", "request", "rows_max", "start", "timer", "wait_s")
 
     def __init__(
-        self, request: Request, group: ConsumerGroup, queue: int, start: int, rows_max: int, wait_s: float
+        self, request: OpenRequest, group: ConsumerGroup, queue: int, start: int, rows_max: int, wait_s: float
     ) -> None:
         self.request = request
         self.group = group
@@ -215,7 +215,7 @@ class QueueReader:
             "suggestWhichBrokerId": "0", "nextBeginOffset": str(pull.at), "minOffset": str(first),
             "maxOffset": str(end),
         }  # fmt: skip
-        pull.request.answer(Answer(code, fields, body))
+        pull.request.answer(Reply(code, fields, body))
 
     # -- reading -------------------------------------------------------------------------------------------------------
 

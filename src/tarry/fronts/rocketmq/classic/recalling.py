@@ -13,7 +13,7 @@ from tarry.api.local import LocalBroker
 from tarry.api.operations import Cancel
 from tarry.api.outcome import Outcome
 from tarry.fronts.rocketmq.classic.codes import RequestRefused, ResponseCode
-from tarry.fronts.rocketmq.classic.connection import Answer, Request
+from tarry.fronts.rocketmq.classic.connection import OpenRequest, Reply
 from tarry.fronts.rocketmq.common.threads import RunInThread
 
 _VERSION = "v1"
@@ -26,7 +26,7 @@ class Recaller:
         self._broker = broker
         self._run_in_thread = run_in_thread
 
-    async def recall(self, request: Request) -> Answer:
+    async def recall(self, request: OpenRequest) -> Reply:
         """SUCCESS: no consumer will get it, durably.
 
         Raises:
@@ -41,7 +41,7 @@ class Recaller:
                 ResponseCode.ILLEGAL_OPERATION,
                 f"message {id!r:.300} of topic {topic!r:.300} is not recalled: {outcome}",
             )
-        return Answer(fields={"msgId": id})
+        return Reply(fields={"msgId": id})
 
 
 def recall_handle(broker: str, topic: str, handle: str, id: str) -> str:

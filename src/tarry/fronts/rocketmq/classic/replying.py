@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from tarry.base.clock import Clock
 from tarry.fronts.rocketmq.classic.clients import ClientRegistry
 from tarry.fronts.rocketmq.classic.codes import RequestRefused, ResponseCode, ToClient
-from tarry.fronts.rocketmq.classic.connection import Answer, Request
+from tarry.fronts.rocketmq.classic.connection import OpenRequest, Reply
 from tarry.fronts.rocketmq.classic.message_bytes import decode_properties, encode_properties
 from tarry.fronts.rocketmq.classic.sending import sent_fields
-from tarry.fronts.rocketmq.common.draft import Rules, check_body
+from tarry.fronts.rocketmq.common.draft import DraftRules, check_body
 from tarry.fronts.rocketmq.common.properties import REPLY_TO
 
 _PUSH_TIME = "PUSH_REPLY_TIME"
@@ -29,9 +29,9 @@ class Replier:
 
     _clock: Clock
     _clients: ClientRegistry
-    _rules: Rules
+    _rules: DraftRules
 
-    async def reply(self, request: Request) -> Answer:
+    async def reply(self, request: OpenRequest) -> Reply:
         """SUCCESS: the producer has it.
 
         Raises:
@@ -62,4 +62,4 @@ class Replier:
             raise RequestRefused(
                 ResponseCode.SYSTEM_ERROR, f"producer {client_id!r:.300} refused the reply: {answer.remark:.300}"
             )
-        return Answer(fields={"msgId": "0", "queueId": str(fields.whole("queueId")), "queueOffset": "0"})
+        return Reply(fields={"msgId": "0", "queueId": str(fields.whole("queueId")), "queueOffset": "0"})

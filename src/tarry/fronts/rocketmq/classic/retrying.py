@@ -10,18 +10,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from tarry.api.local import LocalBroker
-from tarry.api.receipt import id_of
 from tarry.base.delay import DelayLevel, due_from_delay
-from tarry.base.message import ORDER_KEY, RESERVED
-from tarry.base.reserved import FIRST
 from tarry.fronts.rocketmq.classic.codes import RequestRefused, ResponseCode, code_of
-from tarry.fronts.rocketmq.classic.connection import Answer, Request
+from tarry.fronts.rocketmq.classic.connection import OpenRequest, Reply
 from tarry.fronts.rocketmq.classic.dead_queues import DeadQueues
 from tarry.fronts.rocketmq.classic.giving_up import DeadLetterWriter, Tried
 from tarry.fronts.rocketmq.classic.rows import find_row_at
 from tarry.fronts.rocketmq.classic.sending import RETRIES
 from tarry.fronts.rocketmq.common.dead_letters import is_alias
-from tarry.fronts.rocketmq.common.draft import Draft, Rules
+from tarry.fronts.rocketmq.common.draft import Draft, DraftRules
 from tarry.fronts.rocketmq.common.names import DEAD_PREFIX, RETRY_PREFIX, group_name, topic_name
 from tarry.fronts.rocketmq.common.properties import (
     DELAYS,
@@ -37,6 +34,9 @@ from tarry.fronts.rocketmq.common.properties import (
 from tarry.fronts.rocketmq.common.refusal import Refusal
 from tarry.fronts.rocketmq.common.send_queue import SendQueue
 from tarry.fronts.rocketmq.common.threads import RunInThread
+from tarry.message.receipt import id_of
+from tarry.message.reserved import FIRST
+from tarry.message.schema import ORDER_KEY, RESERVED
 
 FIRST_LEVEL = 3
 _NOT_COPIED = {QUEUE, *DELAYS} - {START_DELIVER}
@@ -48,13 +48,13 @@ class Retrier:
     """On the loop's thread."""
 
     _broker: LocalBroker
-    _rules: Rules
+    _rules: DraftRules
     _send_queue: SendQueue
     _dead_letters: DeadLetterWriter
     _dead_queues: DeadQueues
     _run_in_thread: RunInThread
 
-    async def send_back(self, request: Request) -> Answer:
+    async def send_back(self, request: OpenRequest) -> Reply:
         """SUCCESS: the copy for the next try, or the dead letter, is durable. There is one, however often it is asked
         for.
 
@@ -78,7 +78,7 @@ class Retrier:
             home = await self._run_in_thread(lambda: self._dead_letters.home(group, came_from))
             if home is not None:
                 await self._dead_letters.write(draft, home, group, tried, times + 1)
-                return Answer()
+                return Reply()
         answers = _Answer(asyncio.get_running_loop())
         self._send_queue.add([draft], answers)
         return await answers.future
@@ -119,15 +119,15 @@ class _Answer:
     """The answer to one message."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.future: asyncio.Future[Answer] = loop.create_future()
+        self.future: asyncio.Future[Reply] = loop.create_future()
 
     def on_accepted(self, place: int, draft: Draft, seq: int, handle: str) -> None:
-        self._answer(Answer())
+        self._answer(Reply())
 
     def on_refused(self, place: int, draft: Draft, refusal: Refusal) -> None:
-        self._answer(Answer(code_of(refusal), remark=refusal.text))
+        self._answer(Reply(code_of(refusal), remark=refusal.text))
 
-    def _answer(self, answer: Answer) -> None:
+    def _answer(self, answer: Reply) -> None:
         if not self.future.done():
             self.future.set_result(answer)
 

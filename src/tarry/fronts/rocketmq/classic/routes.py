@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tarry.base.config import Config
-from tarry.fronts.rocketmq.classic.connection import Answer, Request
+from tarry.fronts.rocketmq.classic.connection import OpenRequest, Reply
 from tarry.fronts.rocketmq.classic.dead_queues import DeadQueues
 from tarry.fronts.rocketmq.classic.fields import to_json
 from tarry.fronts.rocketmq.classic.queues import TopicQueues
@@ -32,7 +32,7 @@ class Routes:
     _dead_queues: DeadQueues
     _run_in_thread: RunInThread
 
-    def route(self, request: Request) -> Answer | Awaitable[Answer]:
+    def route(self, request: OpenRequest) -> Reply | Awaitable[Reply]:
         """The broker is where the client found it, which may be behind a proxy."""
         topic = request.fields.text("topic")
         if (count := delay_queues(topic, self._config)) is not None:
@@ -43,19 +43,19 @@ class Routes:
             return self._route_of_dead_letters(topic, request)
         return self._answer(request, self._queues.count(topic))
 
-    async def _route_of_dead_letters(self, topic: str, request: Request) -> Answer:
+    async def _route_of_dead_letters(self, topic: str, request: OpenRequest) -> Reply:
         """Clients ask each 30 s: so they come to know of topics whose first dead letter is new."""
         return self._answer(request, len(await self._run_in_thread(lambda: self._dead_queues.look(topic))))
 
-    def _answer(self, request: Request, count: int, permission: int = READ_WRITE) -> Answer:
+    def _answer(self, request: OpenRequest, count: int, permission: int = READ_WRITE) -> Reply:
         queue = {
             "brokerName": self._names.broker, "readQueueNums": count, "writeQueueNums": count, "perm": permission,
             "topicSysFlag": 0,
         }  # fmt: skip
         route = {"brokerDatas": [broker_data(request, self._names)], "filterServerTable": {}, "queueDatas": [queue]}
-        return Answer(body=to_json(route))
+        return Reply(body=to_json(route))
 
 
-def broker_data(request: Request, names: BrokerNames) -> dict[str, Any]:
+def broker_data(request: OpenRequest, names: BrokerNames) -> dict[str, Any]:
     """The broker, as routes and the cluster's list have it."""
     return {"brokerAddrs": {"0": request.connection.local}, "brokerName": names.broker, "cluster": names.cluster}

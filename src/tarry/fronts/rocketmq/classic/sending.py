@@ -7,20 +7,19 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 from tarry.api.local import LocalBroker
-from tarry.base.reserved import FIRST
 from tarry.fronts.rocketmq.classic.batches import BatchEntry, decode_batch
 from tarry.fronts.rocketmq.classic.codes import RequestCode, RequestRefused, ResponseCode, code_of
-from tarry.fronts.rocketmq.classic.connection import Answer, Request
+from tarry.fronts.rocketmq.classic.connection import OpenRequest, Reply
 from tarry.fronts.rocketmq.classic.drafting import Draftsman
 from tarry.fronts.rocketmq.classic.fields import Fields
 from tarry.fronts.rocketmq.classic.giving_up import DeadLetterWriter, Tried
-from tarry.fronts.rocketmq.classic.lost_answers import Content, LostAnswers
+from tarry.fronts.rocketmq.classic.lost_answers import LostAnswers, SendContent
 from tarry.fronts.rocketmq.classic.message_bytes import address_bytes, decode_properties, offset_id
 from tarry.fronts.rocketmq.classic.queues import TopicQueues
 from tarry.fronts.rocketmq.classic.recalling import recall_handle
 from tarry.fronts.rocketmq.common.broker_names import TRACE, BrokerNames
 from tarry.fronts.rocketmq.common.delay_topics import refuse_delay_topic
-from tarry.fronts.rocketmq.common.draft import Draft, Rules
+from tarry.fronts.rocketmq.common.draft import Draft, DraftRules
 from tarry.fronts.rocketmq.common.half_messages import HalfMessages
 from tarry.fronts.rocketmq.common.names import DEAD_PREFIX, RETRY_PREFIX, topic_name
 from tarry.fronts.rocketmq.common.properties import MESSAGE_ID, NUMBER, RECONSUME_TIMES, RETRY_TOPIC
@@ -29,6 +28,7 @@ from tarry.fronts.rocketmq.common.send_queue import SendQueue
 from tarry.fronts.rocketmq.common.threads import RunInThread
 from tarry.fronts.rocketmq.common.topics import TopicRegistry
 from tarry.fronts.rocketmq.common.unpacking import Unpacker, Unpacking
+from tarry.message.reserved import FIRST
 
 RETRIES = 16
 """Of a group that says nothing about it."""
@@ -48,7 +48,7 @@ class Sender:
         self,
         broker: LocalBroker,
         names: BrokerNames,
-        rules: Rules,
+        rules: DraftRules,
         topics: TopicRegistry,
         queues: TopicQueues,
         send_queue: SendQueue,
@@ -67,7 +67,7 @@ class Sender:
         self._topics = topics
         self._send_queue = send_queue
 
-    def send(self, request: Request) -> Answer | Awaitable[Answer | None] | None:
+    def send(self, request: OpenRequest) -> Reply | Awaitable[Reply | None] | None:
         """Accept a request's messages, all or none; it is answered when they are durable.
 
         Raises:
@@ -77,7 +77,7 @@ class Sender:
         name = fields.text("topic")
         refuse_delay_topic(name)
         if name == TRACE:
-            return Answer(fields=_place(request, None, 0))
+            return Reply(fields=_place(request, None, 0))
         batch = request.code == RequestCode.SEND_BATCH_MESSAGE or fields.truth("batch")
         topic = _topic_of(name, fields, batch)
         queue = self._queue_of(topic, fields)
@@ -94,11 +94,11 @@ class Sender:
     async def _send_unpacked(
         self,
         make: Callable[[Unpacker], list[Draft]],
-        request: Request,
+        request: OpenRequest,
         queue: int | None,
         topic: str,
         entries: Sequence[BatchEntry],
-    ) -> Answer | None:
+    ) -> Reply | None:
         drafts, release = await self._unpacking.in_thread(make, request.connection.peer_host)
         request.on_answered = release
         try:
@@ -111,11 +111,11 @@ class Sender:
     def _send_drafts(
         self,
         drafts: list[Draft],
-        request: Request,
+        request: OpenRequest,
         queue: int | None,
         topic: str,
         entries: Sequence[BatchEntry],
-    ) -> Answer | Awaitable[Answer] | None:
+    ) -> Reply | Awaitable[Reply] | None:
         fields = sent_fields(request)
         name = fields.text("topic")
         if name.startswith(RETRY_PREFIX) and (tried := Tried.read(entries[0].properties.get(NUMBER, ""))) is not None:
@@ -132,29 +132,31 @@ class Sender:
         self._send(drafts, request, queue, topic, fields)
         return None
 
-    def _send(self, drafts: Sequence[Draft], request: Request, queue: int | None, topic: str, fields: Fields) -> None:
+    def _send(
+        self, drafts: Sequence[Draft], request: OpenRequest, queue: int | None, topic: str, fields: Fields
+    ) -> None:
         flags = f"{fields.whole('flag', 0)} {fields.whole('sysFlag', 0)}"
-        content = Content(topic, fields.text("properties", " "), flags, request.command.body)
+        content = SendContent(topic, fields.text("properties", " "), flags, request.command.body)
         if (answer := self._lost_answers.begin(content, request)) is not None:
             self._send_queue.add(drafts, _Answers(self._names.broker, request, queue, len(drafts), answer))
 
     async def _send_when(
-        self, preparation: Awaitable[None], drafts: Sequence[Draft], request: Request, queue: int | None
-    ) -> Answer:
+        self, preparation: Awaitable[None], drafts: Sequence[Draft], request: OpenRequest, queue: int | None
+    ) -> Reply:
         await preparation
         return await self._sent(drafts, request, queue)
 
-    async def _sent(self, drafts: Sequence[Draft], request: Request, queue: int | None) -> Answer:
-        result: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+    async def _sent(self, drafts: Sequence[Draft], request: OpenRequest, queue: int | None) -> Reply:
+        result: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
 
-        def answer(answer: Answer) -> None:
+        def answer(answer: Reply) -> None:
             if not result.done():
                 result.set_result(answer)
 
         self._send_queue.add(drafts, _Answers(self._names.broker, request, queue, len(drafts), answer))
         return await result
 
-    async def _give_up(self, draft: Draft, group: str, tried: Tried, request: Request) -> Answer:
+    async def _give_up(self, draft: Draft, group: str, tried: Tried, request: OpenRequest) -> Reply:
         """A message that its consumer sends itself, and that was tried often enough, becomes a dead letter."""
         properties = dict(draft.properties)
         came_from = properties.get(RETRY_TOPIC, "")
@@ -162,7 +164,7 @@ class Sender:
         if home is None:
             return await self._sent([draft], request, None)
         attempts = int(properties.get(RECONSUME_TIMES, "1"))
-        return Answer(fields=_place(request, None, await self._dead_letters.write(draft, home, group, tried, attempts)))
+        return Reply(fields=_place(request, None, await self._dead_letters.write(draft, home, group, tried, attempts)))
 
     def _queue_of(self, topic: str, fields: Fields) -> int | None:
         """The queue that the producer chose; None: it is all the same to it, or there is one only."""
@@ -175,7 +177,7 @@ class _Answers:
     """The answers to one request's messages, of which its own is made, and given to ``answer``."""
 
     def __init__(
-        self, broker: str, request: Request, queue: int | None, count: int, answer: Callable[[Answer], None]
+        self, broker: str, request: OpenRequest, queue: int | None, count: int, answer: Callable[[Reply], None]
     ) -> None:
         self._broker = broker
         self._request = request
@@ -205,19 +207,19 @@ class _Answers:
         if self._missing:
             return
         if self._refusal is not None:
-            self._answer(Answer(code_of(self._refusal), remark=self._refusal.text))
+            self._answer(Reply(code_of(self._refusal), remark=self._refusal.text))
         else:
-            self._answer(Answer(fields={**_place(self._request, self._queue, *self._seqs), **self._last}))
+            self._answer(Reply(fields={**_place(self._request, self._queue, *self._seqs), **self._last}))
 
 
-def _place(request: Request, queue: int | None, *seqs: int) -> dict[str, str]:
+def _place(request: OpenRequest, queue: int | None, *seqs: int) -> dict[str, str]:
     """Where the messages are: their numbers, since they have no offset until they fall due."""
     host = address_bytes(request.connection.local)
     ids = ",".join(offset_id(host, seq + NUMBER_BASE) for seq in seqs)
     return {"msgId": ids, "queueId": str(queue or 0), "queueOffset": str(seqs[0])}
 
 
-def sent_fields(request: Request) -> Fields:
+def sent_fields(request: OpenRequest) -> Fields:
     """The fields of a request that sends something, under their long names."""
     if request.code in (RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE):
         return request.fields

@@ -9,13 +9,13 @@ from typing import TypeAlias
 from tarry.base.errors import TarryError
 from tarry.fronts.rocketmq.classic.authentication import Authenticator
 from tarry.fronts.rocketmq.classic.codes import RequestRefused, ResponseCode, code_of
-from tarry.fronts.rocketmq.classic.connection import Answer, Request
-from tarry.fronts.rocketmq.classic.frames import Command
+from tarry.fronts.rocketmq.classic.connection import OpenRequest, Reply
+from tarry.fronts.rocketmq.classic.frames import RemotingCommand
 from tarry.fronts.rocketmq.common.refusal import Refusal
 
 log = logging.getLogger(__name__)
 
-Handler: TypeAlias = Callable[[Request], Answer | Awaitable[Answer | None] | None]
+Handler: TypeAlias = Callable[[OpenRequest], Reply | Awaitable[Reply | None] | None]
 """What serves a kind of request: an answer, at once or awaited; None: it answers by itself, later."""
 
 
@@ -28,11 +28,11 @@ class Service:
         self._handlers = {code & 0xFFFF: handler for code, handler in handlers.items()} | dict(handlers)
 
     @property
-    def names_key(self) -> Callable[[Command], bool] | None:
+    def names_key(self) -> Callable[[RemotingCommand], bool] | None:
         """See :attr:`Authenticator.names_key`."""
         return self._authenticator.names_key
 
-    def serve(self, request: Request) -> None:
+    def serve(self, request: OpenRequest) -> None:
         """Have a request answered, now or later."""
         try:
             self._authenticator.check(request.command)
@@ -47,12 +47,12 @@ class Service:
         except Exception as error:  # noqa: BLE001  the client is answered whatever fails
             request.answer(answer_of(error, request))
             return
-        if isinstance(answer, Answer):
+        if isinstance(answer, Reply):
             request.answer(answer)
         elif answer is not None:
             request.connection.run(self._finish(request, answer))
 
-    async def _finish(self, request: Request, answer: Awaitable[Answer | None]) -> None:
+    async def _finish(self, request: OpenRequest, answer: Awaitable[Reply | None]) -> None:
         try:
             if (found := await answer) is not None:
                 request.answer(found)
@@ -60,13 +60,13 @@ class Service:
             request.answer(answer_of(error, request))
 
 
-def answer_of(error: Exception, request: Request) -> Answer:
+def answer_of(error: Exception, request: OpenRequest) -> Reply:
     """How a client is told of an error."""
     if isinstance(error, RequestRefused):
-        return Answer(error.code, remark=error.text)
+        return Reply(error.code, remark=error.text)
     if isinstance(error, TarryError):
         error = Refusal.of(error)
     if isinstance(error, Refusal):
-        return Answer(code_of(error), remark=error.text)
+        return Reply(code_of(error), remark=error.text)
     log.error("request code %d failed", request.code, exc_info=error)
-    return Answer(ResponseCode.SYSTEM_ERROR, remark=f"{type(error).__name__} in the broker; its log says more")
+    return Reply(ResponseCode.SYSTEM_ERROR, remark=f"{type(error).__name__} in the broker; its log says more")

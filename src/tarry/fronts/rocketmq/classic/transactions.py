@@ -11,8 +11,8 @@ import pyarrow as pa
 from tarry.api.local import LocalBroker
 from tarry.fronts.rocketmq.classic.clients import ClientRegistry
 from tarry.fronts.rocketmq.classic.codes import RequestRefused, ResponseCode, ToClient
-from tarry.fronts.rocketmq.classic.connection import Answer, Request
-from tarry.fronts.rocketmq.classic.frames import Command, oneway
+from tarry.fronts.rocketmq.classic.connection import OpenRequest, Reply
+from tarry.fronts.rocketmq.classic.frames import RemotingCommand, oneway
 from tarry.fronts.rocketmq.classic.message_bytes import (
     address_bytes,
     encode_message,
@@ -38,7 +38,7 @@ class Transactions:
         self._half_messages = half_messages
         self._run_in_thread = run_in_thread
 
-    async def end(self, request: Request) -> Answer:
+    async def end(self, request: OpenRequest) -> Reply:
         """Commit or roll back, durably when it is answered. Whatever else the producer says, it is asked again.
 
         Raises:
@@ -55,7 +55,7 @@ class Transactions:
         if word != UNKNOWN:
             decide = self._half_messages.commit if word == COMMIT else self._half_messages.rollback
             await self._run_in_thread(lambda: decide(id, message_id))
-        return Answer()
+        return Reply()
 
 
 def check_transactions(
@@ -72,7 +72,7 @@ def check_transactions(
     return TransactionChecks(broker, loop, CHECKS_GROUP, f"sql:{PRODUCER_GROUP} IS NOT NULL", ask)
 
 
-def _question(half: dict[str, Any], row: pa.RecordBatch, local: str) -> Command:
+def _question(half: dict[str, Any], row: pa.RecordBatch, local: str) -> RemotingCommand:
     """``row``: the half message as a batch of one."""
     topic, id = half["properties"][REAL_TOPIC], half["key"]
     [message] = stored_messages(row, topic, [0])

@@ -22,7 +22,7 @@ from cryptography.x509.oid import NameOID
 
 from tarry.base.config import Config
 from tarry.base.errors import InvalidArgumentError
-from tarry.fronts.common.tls import server_context
+from tarry.fronts.kit.tls import server_context
 
 YEARS = 20
 

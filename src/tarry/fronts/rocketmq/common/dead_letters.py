@@ -1,6 +1,6 @@
 """Dead letters as RocketMQ's users look for them: ``%DLQ%GROUP``, all topics of a group together.
 
-In the broker each topic of a group has dead letters of its own (:func:`tarry.base.dead_topics.dead_topic`); those of
+In the broker each topic of a group has dead letters of its own (:func:`tarry.message.dead_topics.dead_topic`); those of
 classic consumers are in the topic of that name itself. To v5's clients all these are the queues of ``%DLQ%GROUP``: a
 queue's broker name is the topic that it stands for. The name is that of ``MixAll.getDLQTopic`` of apache/rocketmq.
 """
@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from tarry.api.local import LocalBroker
 from tarry.api.operations import HasTopic, ListGroups
-from tarry.base.dead_topics import dead_topic
 from tarry.fronts.rocketmq.common.names import DEAD_PREFIX
+from tarry.message.dead_topics import dead_topic
 
 
 def is_alias(topic: str) -> bool:

@@ -19,9 +19,9 @@ from tarry.base.clock import Clock
 from tarry.base.config import Config
 from tarry.base.delay import DelayLevel, check_due, due_after, due_from_delay, parse_levels
 from tarry.base.errors import InvalidArgumentError
-from tarry.base.message import RESERVED
 from tarry.fronts.rocketmq.common.properties import DELAYS, DELIVER_MS, RESERVED_NAMES, START_DELIVER
 from tarry.fronts.rocketmq.common.refusal import Code, Refusal
+from tarry.message.schema import RESERVED
 
 PROPERTIES_MAX = 128
 PROPERTIES_BYTES_MAX = 16 << 10
@@ -31,7 +31,7 @@ ID_BYTES_MAX = 255
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 
 
-class Rules(NamedTuple):
+class DraftRules(NamedTuple):
     """What the broker allows of a message."""
 
     body_bytes_max: int
@@ -42,7 +42,7 @@ class Rules(NamedTuple):
     """What the delay levels mean, in milliseconds."""
 
     @classmethod
-    def of(cls, config: Config, properties_bytes_max: int = sys.maxsize) -> Rules:
+    def of(cls, config: Config, properties_bytes_max: int = sys.maxsize) -> DraftRules:
         """Those of the broker's settings, and of a protocol that has room for so many bytes of properties."""
         properties_bytes_max = min(config.properties_bytes_max, properties_bytes_max)
         return cls(config.body_bytes_max, properties_bytes_max, config.delay_ms_max, parse_levels(config.delay_levels))
@@ -121,7 +121,7 @@ SECONDS_MIN = 10**9
 """As seconds, from 2001 on: what names an instant of 1970 in milliseconds from here on is one of today in seconds."""
 
 
-def due_ms_of(user: Mapping[str, str], timestamp_ms: int | None, clock: Clock, rules: Rules) -> int | None:
+def due_ms_of(user: Mapping[str, str], timestamp_ms: int | None, clock: Clock, rules: DraftRules) -> int | None:
     """When a message is due by its properties, or else at ``timestamp_ms``; None: no delay is asked for."""
     names = [name for name in DELAYS if name in user] if user else []
     if not names and timestamp_ms is None:

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import asyncio
 
-from tarry.api.filter import EVERYTHING, parse_filter
 from tarry.api.groups import GroupInfo
 from tarry.api.local import LocalBroker
 from tarry.api.operations import GetGroup, GetTopic, SetGroup
-from tarry.base.dead_topics import is_dead_topic
 from tarry.base.errors import InvalidArgumentError, NotFoundError
-from tarry.fronts.common.receive_queue import ReceiveQueue
+from tarry.fronts.kit.receiving import ReceiveQueue
 from tarry.fronts.rocketmq.common.names import RETRY_PREFIX
 from tarry.fronts.rocketmq.common.refusal import Code, Refusal
 from tarry.fronts.rocketmq.common.threads import RunInThread
+from tarry.message.dead_topics import is_dead_topic
+from tarry.message.filter import EVERYTHING, parse_filter
 
 TRIES = 17
 """Of a group that is made here: RocketMQ's 16 retries after the first try."""
@@ -24,7 +24,7 @@ RETRY = "rocketmq"
 _FILTERS_MAX = 4096
 
 
-class GroupRegistry:
+class ClientGroups:
     """The groups that clients have named, and the queue of receives of each. On the loop's thread."""
 
     def __init__(self, broker: LocalBroker, loop: asyncio.AbstractEventLoop, run_in_thread: RunInThread) -> None:

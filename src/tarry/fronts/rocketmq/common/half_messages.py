@@ -20,12 +20,12 @@ import pyarrow as pa
 from tarry.api.local import LocalBroker
 from tarry.api.operations import CancelKeys
 from tarry.api.outcome import Outcome
-from tarry.base.message import ORDER_KEY, PROPERTIES, UNNUMBERED
-from tarry.base.properties import with_property
 from tarry.fronts.rocketmq.common.draft import Draft
 from tarry.fronts.rocketmq.common.names import HALF_MESSAGES
 from tarry.fronts.rocketmq.common.properties import DELIVER_MS, MESSAGE_ID, REAL_TOPIC, SHARDING_KEY, TAGS, map_of
 from tarry.fronts.rocketmq.common.refusal import Code, Refusal
+from tarry.message.properties import with_property
+from tarry.message.schema import ORDER_KEY, PROPERTIES, UNNUMBERED
 from tarry.repeat import Repeat, to_json
 
 _ID_CHARACTERS = 40
@@ -33,7 +33,7 @@ _KEPT = (REAL_TOPIC, MESSAGE_ID, SHARDING_KEY, DELIVER_MS, TAGS)
 """Properties of a half message that its message does not have."""
 _TAG_BYTES_MAX = 255
 """A longer tag is a property of the half message, which is checked as any client's message is
-(:class:`tarry.api.admission.Limits`).
+(:class:`tarry.message.admission.MessageLimits`).
 """
 
 

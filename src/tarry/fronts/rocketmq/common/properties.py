@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from tarry.base.properties import entries_of
 from tarry.fronts.rocketmq.common.names import DEAD_PREFIX
+from tarry.message.properties import entries_of
 
 KEYS, TRACE_CONTEXT, BORN_HOST, BORN_TIMESTAMP = "KEYS", "TRACE_CONTEXT", "__BORNHOST", "BORN_TIMESTAMP"
 TRANSACTION = "TRAN_MSG"
@@ -69,8 +69,9 @@ _KEY_SEPARATOR = "\x1f"
 
 
 def map_of(rows: Sequence[Sequence[tuple[str, str]]]) -> pa.MapArray:
-    """The properties of many messages, as a column of :data:`tarry.base.message.PROPERTIES`: from flat columns, since a
-    list of pairs a row takes several times as long.
+    """Return the properties of many messages as a column of :data:`tarry.message.schema.PROPERTIES`.
+
+    It is made from flat columns: a list of pairs a row takes several times as long.
     """
     pairs = list(chain.from_iterable(rows))
     names = [name for name, _ in pairs]
@@ -103,7 +104,7 @@ class PropertyLists(NamedTuple):
 
 
 def lists_of(column: pa.MapArray) -> PropertyLists:
-    """A column of :data:`tarry.base.message.PROPERTIES`, in far less time than :meth:`to_pylist` takes."""
+    """A column of :data:`tarry.message.schema.PROPERTIES`, in far less time than :meth:`to_pylist` takes."""
     if column.null_count:
         # A null row may span entries.
         column = pa.array([row or [] for row in column.to_pylist()], column.type)

@@ -13,18 +13,18 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from tarry.api.admission import assembled
-from tarry.api.coalescing import Batch, Coalescer
 from tarry.api.local import LocalBroker
-from tarry.api.pacing import SOON_MS, Pace, PacedTurns
-from tarry.api.receipt import Accepted
 from tarry.base.errors import TarryError
 from tarry.base.event_loop import post
-from tarry.base.message import ORDER_KEY
+from tarry.batching.coalescing import Batch, Coalescer
+from tarry.batching.pacing import SOON_MS, Pace, PacedTurns
 from tarry.fronts.rocketmq.common.draft import Draft
 from tarry.fronts.rocketmq.common.half_messages import HalfMessages
 from tarry.fronts.rocketmq.common.properties import map_of
 from tarry.fronts.rocketmq.common.refusal import Refusal
+from tarry.message.admission import assembled
+from tarry.message.receipt import Accepted
+from tarry.message.schema import ORDER_KEY
 
 ROWS_BESIDE_MIN = 16
 _TEXT, _INTEGER, _BYTES = pa.string(), pa.int64(), pa.binary()
@@ -114,7 +114,7 @@ def _refuse(entries: list[Entry], error: TarryError) -> None:
 
 def rows_of(drafts: Sequence[Draft], now_ms: int) -> pa.RecordBatch:
     """Messages, none of them a half message, as the broker stores them: a row each of
-    :data:`tarry.base.message.UNNUMBERED`.
+    :data:`tarry.message.schema.UNNUMBERED`.
     """
     properties = [[*d.properties, (ORDER_KEY, d.order_key)] if d.order_key else d.properties for d in drafts]
     rows, topic, tags = len(drafts), drafts[0].topic, [d.tag for d in drafts]

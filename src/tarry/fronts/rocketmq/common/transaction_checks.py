@@ -21,7 +21,7 @@ import pyarrow as pa
 from tarry.api.local import LocalBroker
 from tarry.api.operations import SetGroup
 from tarry.base.errors import TarryError
-from tarry.fronts.common.receive_queue import ReceiveQueue, leases_of
+from tarry.fronts.kit.receiving import ReceiveQueue, leases_of
 from tarry.fronts.rocketmq.common.names import HALF_MESSAGES
 from tarry.fronts.rocketmq.common.properties import REAL_TOPIC
 from tarry.repeat import read_state

@@ -24,7 +24,7 @@ CALLERS_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Caller:
+class CallingClient:
     """A client, as the headers of its calls name it."""
 
     id: str
@@ -36,10 +36,10 @@ class Authenticator:
     """``keys``: secret by access key; without any, everybody is let in."""
 
     def __init__(self, keys: Mapping[str, str]) -> None:
-        self._callers: dict[tuple[bytes, bytes], Caller] = {}
+        self._callers: dict[tuple[bytes, bytes], CallingClient] = {}
         self._keys = {key: secret.encode() for key, secret in keys.items()}
 
-    def authenticate(self, call: Call) -> Caller:
+    def authenticate(self, call: Call) -> CallingClient:
         """Check a call's headers; who calls.
 
         Raises:
@@ -59,12 +59,12 @@ class Authenticator:
             return False
         return True
 
-    def _remember(self, id: bytes, namespace: bytes) -> Caller:
+    def _remember(self, id: bytes, namespace: bytes) -> CallingClient:
         if not id:
             raise Refusal(Code.CLIENT_ID_REQUIRED, "the header x-mq-client-id is missing or empty; it is needed")
         if len(self._callers) >= CALLERS_MAX:
             self._callers.clear()
-        caller = self._callers[id, namespace] = Caller(id.decode("latin-1"), namespace.decode("latin-1"))
+        caller = self._callers[id, namespace] = CallingClient(id.decode("latin-1"), namespace.decode("latin-1"))
         return caller
 
     def _check_signature(self, headers: Mapping[str, str]) -> None:

@@ -1,7 +1,7 @@
 """The clients that are there: what they said of themselves, their telemetry streams, and what push consumers hold.
 
 A front may have several processes, and a client may change from one to another. So each says on the board which clients
-it has (:mod:`tarry.fronts.rocketmq.v5.colleagues`): one that is with another is there, and what was handed to it here
+it has (:mod:`tarry.fronts.rocketmq.v5.peers`): one that is with another is there, and what was handed to it here
 stays its own; when it says goodbye, all hear of it.
 
 A push consumer's messages stay its own as long as it is there, however long its listener takes: such clients rely on
@@ -21,7 +21,7 @@ from typing import Any
 from tarry.api.consuming import ConsumerGroup, Subscription
 from tarry.base.errors import TarryError
 from tarry.base.types import Int64s
-from tarry.fronts.rocketmq.v5.colleagues import Colleagues
+from tarry.fronts.rocketmq.v5.peers import Colleagues
 from tarry.fronts.rocketmq.v5.resources import topic_of
 
 log = logging.getLogger(__name__)
@@ -66,7 +66,7 @@ def end_stream(stream: Stream, end: Any = None) -> None:
     stream.put_nowait(end)
 
 
-class Client:
+class ConnectedClient:
     """One client. On the loop's thread."""
 
     __slots__ = (
@@ -147,7 +147,7 @@ class ClientRegistry:
         self._colleagues = colleagues
         colleagues.on_goodbye = self._on_goodbye_elsewhere
         colleagues.on_attempt = self._on_attempt_elsewhere
-        self._clients: dict[tuple[str, str], Client] = {}
+        self._clients: dict[tuple[str, str], ConnectedClient] = {}
         """By namespace and id."""
         self._renewed_s = loop.time()
         self._timer = loop.call_later(SWEEP_S, self._sweep)
@@ -155,12 +155,12 @@ class ClientRegistry:
     def __len__(self) -> int:
         return len(self._clients)
 
-    def get_or_create(self, id: str, namespace: str) -> Client:
+    def get_or_create(self, id: str, namespace: str) -> ConnectedClient:
         """The client, which has just called, and is added if it is new."""
         now_s = self._loop.time()
         client = self._clients.get((namespace, id))
         if client is None:
-            client = Client(id, namespace, now_s)
+            client = ConnectedClient(id, namespace, now_s)
             if len(self._clients) < CLIENTS_MAX:
                 self._clients[namespace, id] = client
         client.last_call_s = now_s
@@ -168,24 +168,24 @@ class ClientRegistry:
             self._post(client)
         return client
 
-    def set_settings(self, client: Client, settings: Any) -> None:
+    def set_settings(self, client: ConnectedClient, settings: Any) -> None:
         """Keep what a client said of itself."""
         client.settings = settings
         self._post(client)
         self._colleagues.plan_topics(self._published_topics)
 
-    def request_timeout_s(self, client: Client) -> float:
+    def request_timeout_s(self, client: ConnectedClient) -> float:
         """How long a client waits for an answer, beside the time that it lets a receive wait for a message; it may have
         said so elsewhere.
         """
         said_s = _said_timeout_s(client) or self._colleagues.timeout_s(client.namespace, client.id)
         return said_s or REQUEST_TIMEOUT_S
 
-    def find(self, id: str, namespace: str) -> Client | None:
+    def find(self, id: str, namespace: str) -> ConnectedClient | None:
         """A client that has called before and is there."""
         return self._clients.get((namespace, id))
 
-    def remove_stream(self, client: Client, stream: Stream) -> None:
+    def remove_stream(self, client: ConnectedClient, stream: Stream) -> None:
         """Note that a telemetry stream of a client has ended."""
         client.streams.remove(stream)
         client.last_call_s = self._loop.time()
@@ -198,18 +198,18 @@ class ClientRegistry:
             self._remove(client)
         self._colleagues.say_goodbye(namespace, id)
 
-    def _remove(self, client: Client) -> None:
+    def _remove(self, client: ConnectedClient) -> None:
         """Forget a client that has left, or was given up; what it holds is for others."""
         self._clients.pop((client.namespace, client.id), None)
         self._withdraw(client)
         self._colleagues.plan_topics(self._published_topics)
         client.give_up_leases()
 
-    def _post(self, client: Client) -> None:
+    def _post(self, client: ConnectedClient) -> None:
         client.is_posted = True
         self._colleagues.post_client(client.namespace, client.id, _said_timeout_s(client))
 
-    def _withdraw(self, client: Client) -> None:
+    def _withdraw(self, client: ConnectedClient) -> None:
         if client.is_posted:
             client.is_posted = False
             self._colleagues.withdraw_client(client.namespace, client.id)
@@ -217,7 +217,7 @@ class ClientRegistry:
     def _published_topics(self) -> set[str]:
         return {topic for client in self._clients.values() if client.streams for topic in client.published_topics()}
 
-    def find_lost_attempt(self, client: Client, key: AttemptKey, attempt_id: str) -> Attempt | None:
+    def find_lost_attempt(self, client: ConnectedClient, key: AttemptKey, attempt_id: str) -> Attempt | None:
         """What a client was handed out when it asked with this id before, and did not get: the caller gives it back.
         Where that was elsewhere, it is given back there.
         """
@@ -266,7 +266,7 @@ class ClientRegistry:
                 client.renew_leases()
         self._timer = self._loop.call_later(SWEEP_S, self._sweep)
 
-    def _is_elsewhere(self, client: Client, now_s: float) -> bool:
+    def _is_elsewhere(self, client: ConnectedClient, now_s: float) -> bool:
         """Whether another process has a client that is not here any more. From now on that one answers for it."""
         self._withdraw(client)
         if not self._colleagues.has_client(client.namespace, client.id):
@@ -275,5 +275,5 @@ class ClientRegistry:
         return True
 
 
-def _said_timeout_s(client: Client) -> float:
+def _said_timeout_s(client: ConnectedClient) -> float:
     return 0.0 if client.settings is None else float(client.settings.request_timeout.ToMilliseconds()) / 1000

@@ -7,8 +7,8 @@ import asyncio
 from loopgrpc import UnreadBytes
 from tarry.api.local import LocalBroker
 from tarry.fronts.rocketmq.common.access_keys import read_keys
-from tarry.fronts.rocketmq.common.draft import Rules
-from tarry.fronts.rocketmq.common.groups import GroupRegistry
+from tarry.fronts.rocketmq.common.draft import DraftRules
+from tarry.fronts.rocketmq.common.groups import ClientGroups
 from tarry.fronts.rocketmq.common.half_messages import HalfMessages
 from tarry.fronts.rocketmq.common.send_queue import SendQueue
 from tarry.fronts.rocketmq.common.threads import RunInThread
@@ -16,8 +16,8 @@ from tarry.fronts.rocketmq.common.topics import TopicRegistry
 from tarry.fronts.rocketmq.common.unpacking import Unpacking
 from tarry.fronts.rocketmq.v5.authentication import Authenticator
 from tarry.fronts.rocketmq.v5.clients import ClientRegistry
-from tarry.fronts.rocketmq.v5.colleagues import Colleagues
 from tarry.fronts.rocketmq.v5.offsets import Offsets
+from tarry.fronts.rocketmq.v5.peers import Colleagues
 from tarry.fronts.rocketmq.v5.recalling import Recaller
 from tarry.fronts.rocketmq.v5.receiving import Receiver
 from tarry.fronts.rocketmq.v5.routes import ListeningAddress, Routes
@@ -43,7 +43,7 @@ class Components:
         config, clock, host = broker.config, broker.clock, address.host
         self._colleagues = Colleagues(broker, loop)
         self._clients = ClientRegistry(loop, self._colleagues)
-        self.groups = GroupRegistry(broker, loop, run_in_thread)
+        self.groups = ClientGroups(broker, loop, run_in_thread)
         topics = TopicRegistry(broker, run_in_thread, create=config.rocketmq_create_topics == "on")
         half_messages = HalfMessages(broker)
         self._transaction_checks = check_transactions(broker, loop, self._clients, self._colleagues, host)
@@ -51,7 +51,7 @@ class Components:
         routes = Routes(config.rocketmq_broker, broker, topics, run_in_thread, address)
         send_queue = SendQueue(broker, loop, half_messages)
         unpacking = Unpacking(config.body_bytes_max, run_in_thread)
-        sender = Sender(clock, loop, Rules.of(config), topics, send_queue, unpacking)
+        sender = Sender(clock, loop, DraftRules.of(config), topics, send_queue, unpacking)
         receiver = Receiver(clock, loop, self.groups, topics, self._clients, host, unread)
         settler = Settler(broker, loop)
         offsets = Offsets(broker, loop, self.groups, topics, run_in_thread, host)

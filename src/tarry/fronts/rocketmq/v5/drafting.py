@@ -11,7 +11,7 @@ from tarry.fronts.rocketmq.common.draft import (
     ID_BYTES_MAX,
     PROPERTIES_BYTES_MAX,
     Draft,
-    Rules,
+    DraftRules,
     check_body,
     check_keys,
     check_order_key,
@@ -50,7 +50,7 @@ _FREE_TYPES = frozenset((_UNSPECIFIED, _NORMAL, _TRANSACTION))
 _TYPES = frozenset((_UNSPECIFIED, _NORMAL, _FIFO, _DELAY, _TRANSACTION))
 
 
-def draft_of(message: Any, topic: str, clock: Clock, rules: Rules, peer: str, unpacker: Unpacker) -> Draft:
+def draft_of(message: Any, topic: str, clock: Clock, rules: DraftRules, peer: str, unpacker: Unpacker) -> Draft:
     """Check a ``Message``. ``topic``: its topic's name in the broker. ``peer``: the caller's address.
 
     Raises:

@@ -5,8 +5,8 @@ for a simple consumer's and 2 for a push consumer's, so that each process of the
 empty where the request that uses it names it. It needs no signature: what names no lease that is held now settles
 nothing.
 
-A recall handle is ``HANDLE.CRC.ID``: the handle that any Tarry client would get (signed, :mod:`tarry.base.handle`), the
-CRC-32 of the topic's name in hex, so that the handle of one topic is refused in another, and the message id in
+A recall handle is ``HANDLE.CRC.ID``: the handle that any Tarry client would get (signed, :mod:`tarry.message.handle`),
+the CRC-32 of the topic's name in hex, so that the handle of one topic is refused in another, and the message id in
 base64url, which the answer to a recall has to give. ``HANDLE`` alone is taken, too.
 """
 
@@ -33,7 +33,7 @@ def _topic_crc(topic: str) -> str:
     return f"{zlib.crc32(topic.encode()):08x}"
 
 
-class Receipt(NamedTuple):
+class ReceiptHandle(NamedTuple):
     """A delivery: the lease and the message's offset in its topic."""
 
     lease: int
@@ -50,7 +50,7 @@ def receipt_handle(lease: int, offset: int, topic: str = "", *, pushed: bool = F
     return base64url(body + _CRC.pack(zlib.crc32(body)))
 
 
-def read_receipt(text: str) -> Receipt:
+def read_receipt(text: str) -> ReceiptHandle:
     """Read a receipt handle.
 
     Raises:
@@ -68,7 +68,7 @@ def read_receipt(text: str) -> Receipt:
     kind, lease, offset = _RECEIPT.unpack(body[: _RECEIPT.size])
     if kind not in (_SIMPLE, _PUSHED):
         raise Refusal(Code.INVALID_RECEIPT_HANDLE, f"receipt handle of kind {kind}; allowed: {_SIMPLE} and {_PUSHED}")
-    return Receipt(lease, offset, body[_RECEIPT.size :].decode(errors="replace"), kind == _PUSHED)
+    return ReceiptHandle(lease, offset, body[_RECEIPT.size :].decode(errors="replace"), kind == _PUSHED)
 
 
 def recall_handle(handle: str, topic: str, id: str) -> str:

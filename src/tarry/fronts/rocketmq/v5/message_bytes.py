@@ -18,9 +18,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from tarry.api.receipt import id_of
-from tarry.base.message import ORDER_KEY
-from tarry.base.reserved import DEAD_TOPIC
 from tarry.fronts.rocketmq.common.properties import (
     BORN_HOST,
     KEYS,
@@ -35,6 +32,9 @@ from tarry.fronts.rocketmq.common.stubs import definition
 from tarry.fronts.rocketmq.v5.answer_bytes import text, varint
 from tarry.fronts.rocketmq.v5.handles import receipt_handle
 from tarry.fronts.rocketmq.v5.resources import copy_of
+from tarry.message.receipt import id_of
+from tarry.message.reserved import DEAD_TOPIC
+from tarry.message.schema import ORDER_KEY
 
 _TYPE = definition.MessageType
 _NORMAL, _FIFO, _DELAY, _TRANSACTION = int(_TYPE.NORMAL), int(_TYPE.FIFO), int(_TYPE.DELAY), int(_TYPE.TRANSACTION)

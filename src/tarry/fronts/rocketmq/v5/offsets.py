@@ -14,13 +14,13 @@ from tarry.api.consuming import ConsumerGroup
 from tarry.api.local import LocalBroker
 from tarry.api.operations import AdvanceGroup, FindOffset, FollowQueue, GetQueues, ReadQueue
 from tarry.base.errors import InvalidArgumentError, NotFoundError
-from tarry.fronts.common.receive_queue import wait_for_rows
-from tarry.fronts.rocketmq.common.groups import GroupRegistry
+from tarry.fronts.kit.receiving import wait_for_rows
+from tarry.fronts.rocketmq.common.groups import ClientGroups
 from tarry.fronts.rocketmq.common.refusal import Code, Refusal
 from tarry.fronts.rocketmq.common.stubs import definition, service
 from tarry.fronts.rocketmq.common.threads import RunInThread
 from tarry.fronts.rocketmq.common.topics import TopicRegistry
-from tarry.fronts.rocketmq.v5.authentication import Caller
+from tarry.fronts.rocketmq.v5.authentication import CallingClient
 from tarry.fronts.rocketmq.v5.message_bytes import answers_of
 from tarry.fronts.rocketmq.v5.receiving import BATCH_MAX, poll_s
 from tarry.fronts.rocketmq.v5.resources import filter_of, group_of, topic_of
@@ -36,12 +36,12 @@ class Offsets:
 
     _broker: LocalBroker
     _loop: asyncio.AbstractEventLoop
-    _groups: GroupRegistry
+    _groups: ClientGroups
     _topics: TopicRegistry
     _run_in_thread: RunInThread
     _host: str
 
-    async def pull(self, caller: Caller, request: Any, call: Call) -> AsyncIterator[bytes]:
+    async def pull(self, caller: CallingClient, request: Any, call: Call) -> AsyncIterator[bytes]:
         """PullMessage: what is in the queue from an offset on, and where to go on.
 
         Raises:
@@ -80,7 +80,7 @@ class Offsets:
         """The first offset that is kept and the end of a queue, durable. It may wait for the disk."""
         return self._broker.call(GetQueues([topic]))[topic]
 
-    async def update(self, caller: Caller, request: Any) -> Any:
+    async def update(self, caller: CallingClient, request: Any) -> Any:
         """UpdateOffset: all below is done with, durably. It never goes back.
 
         Raises:
@@ -97,7 +97,7 @@ class Offsets:
         await self._run_in_thread(advance)
         return service.UpdateOffsetResponse(status=OK)
 
-    async def get(self, caller: Caller, request: Any) -> Any:
+    async def get(self, caller: CallingClient, request: Any) -> Any:
         """GetOffset: where a group stands.
 
         Raises:
@@ -114,7 +114,7 @@ class Offsets:
 
         return service.GetOffsetResponse(status=OK, offset=await self._run_in_thread(look_up))
 
-    async def query(self, caller: Caller, request: Any) -> Any:
+    async def query(self, caller: CallingClient, request: Any) -> Any:
         """QueryOffset: the first one that is kept, the next one, or the first that was due at a moment or later."""
         topic = topic_of(request.message_queue.topic, caller.namespace)
         self._topics.check(topic)
@@ -129,7 +129,7 @@ class Offsets:
 
         return service.QueryOffsetResponse(status=OK, offset=await self._run_in_thread(look_up))
 
-    def _names(self, caller: Caller, request: Any) -> tuple[str, str]:
+    def _names(self, caller: CallingClient, request: Any) -> tuple[str, str]:
         topic = topic_of(request.message_queue.topic, caller.namespace)
         self._topics.check(topic)
         return topic, group_of(request.group, caller.namespace)

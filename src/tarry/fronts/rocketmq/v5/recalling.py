@@ -11,7 +11,7 @@ from tarry.api.outcome import Outcome
 from tarry.fronts.rocketmq.common.refusal import Code, Refusal
 from tarry.fronts.rocketmq.common.stubs import service
 from tarry.fronts.rocketmq.common.threads import RunInThread
-from tarry.fronts.rocketmq.v5.authentication import Caller
+from tarry.fronts.rocketmq.v5.authentication import CallingClient
 from tarry.fronts.rocketmq.v5.handles import read_recall
 from tarry.fronts.rocketmq.v5.resources import topic_of
 from tarry.fronts.rocketmq.v5.statuses import OK
@@ -24,7 +24,7 @@ class Recaller:
     _broker: LocalBroker
     _run_in_thread: RunInThread
 
-    async def recall(self, caller: Caller, request: Any) -> Any:
+    async def recall(self, caller: CallingClient, request: Any) -> Any:
         """OK: no consumer will get it, durably. RocketMQ (``RecallMessageActivity``) says so of any
         handle that is well-formed.
 

@@ -16,15 +16,15 @@ import pyarrow as pa
 from loopgrpc import Call, Promise, Responses, UnreadBytes, framed
 from tarry.base.clock import Clock
 from tarry.base.errors import TarryError
-from tarry.fronts.common.receive_queue import Received, ReceiveQueue, Waiter, give_back, leases_of
-from tarry.fronts.common.unread import Room
+from tarry.fronts.kit.receiving import Received, ReceiveQueue, Waiter, give_back, leases_of
+from tarry.fronts.kit.unread import Room
 from tarry.fronts.rocketmq.common.dead_letters import actual_topic
-from tarry.fronts.rocketmq.common.groups import GroupRegistry
+from tarry.fronts.rocketmq.common.groups import ClientGroups
 from tarry.fronts.rocketmq.common.refusal import Code, Refusal
 from tarry.fronts.rocketmq.common.stubs import definition, service
 from tarry.fronts.rocketmq.common.topics import TopicRegistry
-from tarry.fronts.rocketmq.v5.authentication import Caller
-from tarry.fronts.rocketmq.v5.clients import REQUEST_TIMEOUT_S, AttemptKey, Client, ClientRegistry
+from tarry.fronts.rocketmq.v5.authentication import CallingClient
+from tarry.fronts.rocketmq.v5.clients import REQUEST_TIMEOUT_S, AttemptKey, ClientRegistry, ConnectedClient
 from tarry.fronts.rocketmq.v5.drafting import ceil_ms
 from tarry.fronts.rocketmq.v5.message_bytes import answers_of
 from tarry.fronts.rocketmq.v5.resources import filter_of, group_of, topic_of
@@ -53,7 +53,7 @@ class Receiver:
 
     _clock: Clock
     _loop: asyncio.AbstractEventLoop
-    _groups: GroupRegistry
+    _groups: ClientGroups
     _topics: TopicRegistry
     _clients: ClientRegistry
     _host: str
@@ -61,7 +61,7 @@ class Receiver:
     _preparations: set[asyncio.Task[ReceiveQueue]] = field(default_factory=set, init=False)
     """The loop itself keeps no task alive."""
 
-    def receive(self, caller: Caller, request: Any, call: Call) -> Promise:
+    def receive(self, caller: CallingClient, request: Any, call: Call) -> Promise:
         """The answers of one ReceiveMessage, in RocketMQ's order: status, messages, the moment.
 
         Raises:
@@ -75,7 +75,7 @@ class Receiver:
         filter = filter_of(self._groups, request.filter_expression)
         queue = self._groups.find_queue(topic, group, filter)
         client = self._clients.get_or_create(caller.id, caller.namespace)
-        receive = Receive(
+        receive = ReceiveCall(
             self._clock,
             self._loop,
             self._host,
@@ -97,7 +97,7 @@ class Receiver:
         return receive.answer
 
 
-class Receive:
+class ReceiveCall:
     """One call on its way. It ends once: served, late, refused, or left by its client.
 
     ``asked_topic``: the topic that the client named; ``lease_ms``: of a simple consumer.
@@ -114,7 +114,7 @@ class Receive:
         loop: asyncio.AbstractEventLoop,
         host: str,
         clients: ClientRegistry,
-        client: Client,
+        client: ConnectedClient,
         request: Any,
         asked_topic: str,
         lease_ms: int,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tarry.fronts.rocketmq.common.groups import GroupRegistry
+from tarry.fronts.rocketmq.common.groups import ClientGroups
 from tarry.fronts.rocketmq.common.names import group_name, topic_name
 from tarry.fronts.rocketmq.common.stubs import definition
 
@@ -32,7 +32,7 @@ def copy_of(resource: Any) -> Any:
     return definition.Resource(resource_namespace=resource.resource_namespace, name=resource.name)
 
 
-def filter_of(groups: GroupRegistry, expression: Any) -> str:
+def filter_of(groups: ClientGroups, expression: Any) -> str:
     """A ``FilterExpression`` as the broker writes filters.
 
     Raises:

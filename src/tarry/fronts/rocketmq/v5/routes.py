@@ -18,7 +18,7 @@ from tarry.fronts.rocketmq.common.dead_letters import dead_topics_of, is_alias
 from tarry.fronts.rocketmq.common.stubs import definition, service
 from tarry.fronts.rocketmq.common.threads import RunInThread
 from tarry.fronts.rocketmq.common.topics import TopicRegistry
-from tarry.fronts.rocketmq.v5.authentication import Caller
+from tarry.fronts.rocketmq.v5.authentication import CallingClient
 from tarry.fronts.rocketmq.v5.resources import group_of, topic_of
 from tarry.fronts.rocketmq.v5.statuses import OK
 
@@ -58,7 +58,7 @@ class Routes:
     _run_in_thread: RunInThread
     _address: ListeningAddress
 
-    async def route(self, caller: Caller, request: Any) -> Any:
+    async def route(self, caller: CallingClient, request: Any) -> Any:
         """QueryRoute: the broker is where the client found it, which may be behind a proxy."""
         topic = topic_of(request.topic, caller.namespace)
         names = await self._queue_names(topic, request)
@@ -67,7 +67,7 @@ class Routes:
         queues = [self._queue(request, name, number, _TYPES) for number, name in enumerate(names)]
         return service.QueryRouteResponse(status=OK, message_queues=queues)
 
-    async def assignment(self, caller: Caller, request: Any) -> Any:
+    async def assignment(self, caller: CallingClient, request: Any) -> Any:
         """QueryAssignment: every consumer of a group reads all queues."""
         group_of(request.group, caller.namespace)
         names = await self._queue_names(topic_of(request.topic, caller.namespace), request)

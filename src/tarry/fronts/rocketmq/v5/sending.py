@@ -12,7 +12,7 @@ from typing import Any
 
 from loopgrpc import Promise
 from tarry.base.clock import Clock
-from tarry.fronts.rocketmq.common.draft import Draft, Rules
+from tarry.fronts.rocketmq.common.draft import Draft, DraftRules
 from tarry.fronts.rocketmq.common.half_messages import HalfMessages
 from tarry.fronts.rocketmq.common.refusal import Code, Refusal
 from tarry.fronts.rocketmq.common.send_queue import SendQueue
@@ -20,7 +20,7 @@ from tarry.fronts.rocketmq.common.stubs import service
 from tarry.fronts.rocketmq.common.topics import TopicRegistry
 from tarry.fronts.rocketmq.common.unpacking import Unpacker, Unpacking
 from tarry.fronts.rocketmq.v5.answer_bytes import send_answer
-from tarry.fronts.rocketmq.v5.authentication import Caller
+from tarry.fronts.rocketmq.v5.authentication import CallingClient
 from tarry.fronts.rocketmq.v5.drafting import draft_of
 from tarry.fronts.rocketmq.v5.handles import recall_handle
 from tarry.fronts.rocketmq.v5.resources import topic_of
@@ -76,12 +76,12 @@ class Sender:
 
     _clock: Clock
     _loop: asyncio.AbstractEventLoop
-    _rules: Rules
+    _rules: DraftRules
     _topics: TopicRegistry
     _queue: SendQueue
     _unpacking: Unpacking
 
-    def send(self, caller: Caller, request: Any, peer: str) -> Promise | Awaitable[bytes]:
+    def send(self, caller: CallingClient, request: Any, peer: str) -> Promise | Awaitable[bytes]:
         """SendMessage; ``peer`` is the client's address.
 
         Raises:

@@ -15,21 +15,21 @@ from google.protobuf.message import DecodeError
 from loopgrpc import Bidi, Call, GrpcError, Handler, Promise, ServerStream, StatusCode, Unary
 from tarry.fronts.rocketmq.common.refusal import Code, Refusal
 from tarry.fronts.rocketmq.common.stubs import service
-from tarry.fronts.rocketmq.v5.authentication import Authenticator, Caller
+from tarry.fronts.rocketmq.v5.authentication import Authenticator, CallingClient
 from tarry.fronts.rocketmq.v5.statuses import refused, status_of
 
 NAME = "apache.rocketmq.v2.MessagingService"
 _READY = (Promise, bytes)
 
-MessageMethod = Callable[[Caller, Any], Any]
+MessageMethod = Callable[[CallingClient, Any], Any]
 """Answers a request with a protobuf message, or an awaitable of one."""
-BytesMethod = Callable[[Caller, Any, Call], Promise | Awaitable[bytes]]
+BytesMethod = Callable[[CallingClient, Any, Call], Promise | Awaitable[bytes]]
 """Answers a request with bytes: of one message, or of several where they are :class:`loopgrpc.Framed`. What it
 promises is kept with refusals, too.
 """
-StreamMethod = Callable[[Caller, Any, Call], AsyncIterator[bytes]]
+StreamMethod = Callable[[CallingClient, Any, Call], AsyncIterator[bytes]]
 """Answers a request with several messages, one by one."""
-DialogMethod = Callable[[Caller, AsyncIterator[bytes]], AsyncIterator[bytes]]
+DialogMethod = Callable[[CallingClient, AsyncIterator[bytes]], AsyncIterator[bytes]]
 """Answers a stream with a stream."""
 
 
@@ -61,13 +61,15 @@ class Service:
         async def awaited(result: Awaitable[Any]) -> bytes:
             return _packed(await result)
 
-        def call(caller: Caller, request: Any, _: Call) -> Any:
+        def call(caller: CallingClient, request: Any, _: Call) -> Any:
             result = method(caller, request)
             return awaited(result) if isinstance(result, Awaitable) else _packed(result)
 
         return self._of_bytes_method(name, call)
 
-    def _of_bytes_method(self, name: str, method: Callable[[Caller, Any, Call], Any]) -> Callable[[bytes, Call], Any]:
+    def _of_bytes_method(
+        self, name: str, method: Callable[[CallingClient, Any, Call], Any]
+    ) -> Callable[[bytes, Call], Any]:
         kind, answer = _kinds(name)
         authenticate = self.authenticator.authenticate
 

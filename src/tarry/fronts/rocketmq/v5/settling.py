@@ -23,9 +23,9 @@ from tarry.fronts.rocketmq.common.refusal import Code, Refusal
 from tarry.fronts.rocketmq.common.stubs import service
 from tarry.fronts.rocketmq.common.threads import durably
 from tarry.fronts.rocketmq.v5.answer_bytes import ack_answer
-from tarry.fronts.rocketmq.v5.authentication import Caller
+from tarry.fronts.rocketmq.v5.authentication import CallingClient
 from tarry.fronts.rocketmq.v5.drafting import ceil_ms
-from tarry.fronts.rocketmq.v5.handles import Receipt, read_receipt, receipt_handle
+from tarry.fronts.rocketmq.v5.handles import ReceiptHandle, read_receipt, receipt_handle
 from tarry.fronts.rocketmq.v5.receiving import INVISIBLE_MS
 from tarry.fronts.rocketmq.v5.resources import group_of, topic_of
 from tarry.fronts.rocketmq.v5.statuses import OK, overall, status_of
@@ -70,7 +70,7 @@ class AckCall:
             self.answer.set_result(service.AckMessageResponse(status=status, entries=entries).SerializeToString())
 
 
-PendingAck = tuple[Receipt, AckCall, int]
+PendingAck = tuple[ReceiptHandle, AckCall, int]
 """A delivery that is acknowledged, the call that says so, and the entry's place there."""
 
 
@@ -92,7 +92,7 @@ class Settler:
 
     # -- done --------------------------------------------------------------------------------------------------------
 
-    def ack(self, caller: Caller, request: Any) -> Promise:
+    def ack(self, caller: CallingClient, request: Any) -> Promise:
         """AckMessage.
 
         Raises:
@@ -168,7 +168,7 @@ class Settler:
 
     # -- not yet -----------------------------------------------------------------------------------------------------
 
-    async def change(self, caller: Caller, request: Any) -> Any:
+    async def change(self, caller: CallingClient, request: Any) -> Any:
         """ChangeInvisibleDuration: a push consumer's is a try that failed, to come again after that time, durably;
         another's holds the message for so long from now, under a new handle.
 
@@ -194,7 +194,7 @@ class Settler:
 
     # -- never -------------------------------------------------------------------------------------------------------
 
-    async def reject(self, caller: Caller, request: Any) -> Any:
+    async def reject(self, caller: CallingClient, request: Any) -> Any:
         """ForwardMessageToDeadLetterQueue: the client has tried often enough.
 
         Raises:
@@ -204,7 +204,7 @@ class Settler:
         await durably(self._loop, lambda on_result: group.reject(*_columns([receipt]), on_result))
         return service.ForwardMessageToDeadLetterQueueResponse(status=OK)
 
-    def _delivery_of(self, caller: Caller, request: Any, wait_ms: int) -> tuple[ConsumerGroup, Receipt]:
+    def _delivery_of(self, caller: CallingClient, request: Any, wait_ms: int) -> tuple[ConsumerGroup, ReceiptHandle]:
         """What a request about one delivery is about, once all that it says is checked."""
         topic, name = topic_of(request.topic, caller.namespace), group_of(request.group, caller.namespace)
         if not 0 <= wait_ms <= INVISIBLE_MS[1]:
@@ -223,6 +223,6 @@ class Settler:
             raise Refusal.of(error) from error
 
 
-def _columns(receipts: list[Receipt]) -> tuple[Int64s, Int64s]:
+def _columns(receipts: list[ReceiptHandle]) -> tuple[Int64s, Int64s]:
     """Leases and offsets, an array of each with one entry a receipt."""
     return np.array([r.lease for r in receipts], np.int64), np.array([r.offset for r in receipts], np.int64)

@@ -15,11 +15,11 @@ from google.protobuf.message import DecodeError
 
 from loopgrpc import GrpcError, StatusCode
 from tarry.api.retry import parse_retry
-from tarry.fronts.rocketmq.common.groups import GroupRegistry
+from tarry.fronts.rocketmq.common.groups import ClientGroups
 from tarry.fronts.rocketmq.common.refusal import Code, Refusal
 from tarry.fronts.rocketmq.common.stubs import definition, service
-from tarry.fronts.rocketmq.v5.authentication import Caller
-from tarry.fronts.rocketmq.v5.clients import REQUEST_TIMEOUT_S, Client, ClientRegistry, Stream, end_stream
+from tarry.fronts.rocketmq.v5.authentication import CallingClient
+from tarry.fronts.rocketmq.v5.clients import REQUEST_TIMEOUT_S, ClientRegistry, ConnectedClient, Stream, end_stream
 from tarry.fronts.rocketmq.v5.resources import group_of, topic_of
 from tarry.fronts.rocketmq.v5.statuses import OK
 
@@ -35,12 +35,12 @@ RETRY_STEPS_MAX = 64
 class Telemetry:
     """Keeps the telemetry streams of clients. On the loop's thread."""
 
-    def __init__(self, clients: ClientRegistry, groups: GroupRegistry, *, body_bytes_max: int) -> None:
+    def __init__(self, clients: ClientRegistry, groups: ClientGroups, *, body_bytes_max: int) -> None:
         self._clients = clients
         self._groups = groups
         self._body_bytes_max = body_bytes_max
 
-    async def stream(self, caller: Caller, commands: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    async def stream(self, caller: CallingClient, commands: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         """Answer what a client says, and send what is for it, until either ends the stream."""
         client = self._clients.get_or_create(caller.id, caller.namespace)
         stream = client.add_stream()
@@ -54,7 +54,7 @@ class Telemetry:
             reader.cancel()
             self._clients.remove_stream(client, stream)
 
-    async def _read(self, client: Client, commands: AsyncIterator[bytes], stream: Stream) -> None:
+    async def _read(self, client: ConnectedClient, commands: AsyncIterator[bytes], stream: Stream) -> None:
         end: GrpcError | None = None
         try:
             async for data in commands:
@@ -71,7 +71,7 @@ class Telemetry:
         finally:
             end_stream(stream, end)
 
-    async def _answer(self, client: Client, command: Any) -> Any:
+    async def _answer(self, client: ConnectedClient, command: Any) -> Any:
         client = self._clients.get_or_create(client.id, client.namespace)
         if command.WhichOneof("command") != "settings":
             return None  # reports that we asked for, or did not
@@ -79,7 +79,7 @@ class Telemetry:
         self._clients.set_settings(client, settings)
         return service.TelemetryCommand(status=OK, settings=settings)
 
-    async def _settings(self, client: Client, given: Any) -> Any:
+    async def _settings(self, client: ConnectedClient, given: Any) -> Any:
         """What a client shall go by: what it said of itself, and what is for the server to say. The answer is whole for
         any group, also one that does not exist: some clients wait for ever otherwise.
 
@@ -112,7 +112,7 @@ class Telemetry:
         policy.exponential_backoff.max.FromSeconds(1)
         policy.exponential_backoff.multiplier = 2
 
-    async def _subscription(self, client: Client, settings: Any) -> None:
+    async def _subscription(self, client: ConnectedClient, settings: Any) -> None:
         subscription = settings.subscription
         group = group_of(subscription.group, client.namespace)
         topics = [topic_of(entry.topic, client.namespace) for entry in subscription.subscriptions]
@@ -122,14 +122,14 @@ class Telemetry:
         subscription.receive_batch_size = RECEIVE_BATCH
         subscription.long_polling_timeout.seconds = LONG_POLLING_S
 
-    def heartbeat(self, caller: Caller, request: Any) -> Any:
+    def heartbeat(self, caller: CallingClient, request: Any) -> Any:
         """Heartbeat: also of clients that have sent no settings, since some do not after a restart of ours."""
         if request.HasField("group"):
             group_of(request.group, caller.namespace)
         self._clients.get_or_create(caller.id, caller.namespace)
         return service.HeartbeatResponse(status=OK)
 
-    def goodbye(self, caller: Caller, _: Any) -> Any:
+    def goodbye(self, caller: CallingClient, _: Any) -> Any:
         """NotifyClientTermination: what it holds is for others at once."""
         self._clients.say_goodbye(caller.id, caller.namespace)
         return service.NotifyClientTerminationResponse(status=OK)

@@ -21,8 +21,8 @@ from tarry.fronts.rocketmq.common.properties import (
 from tarry.fronts.rocketmq.common.stubs import definition, service
 from tarry.fronts.rocketmq.common.transaction_checks import TransactionChecks, half_of
 from tarry.fronts.rocketmq.v5.clients import ClientRegistry
-from tarry.fronts.rocketmq.v5.colleagues import Colleagues
 from tarry.fronts.rocketmq.v5.message_bytes import answers_of
+from tarry.fronts.rocketmq.v5.peers import Colleagues
 
 GROUP = "checks"
 

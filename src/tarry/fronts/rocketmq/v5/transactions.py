@@ -7,7 +7,7 @@ from typing import Any
 from tarry.fronts.rocketmq.common.half_messages import HalfMessages, check_transaction_id
 from tarry.fronts.rocketmq.common.stubs import definition, service
 from tarry.fronts.rocketmq.common.threads import RunInThread
-from tarry.fronts.rocketmq.v5.authentication import Caller
+from tarry.fronts.rocketmq.v5.authentication import CallingClient
 from tarry.fronts.rocketmq.v5.resources import topic_of
 from tarry.fronts.rocketmq.v5.statuses import OK
 
@@ -21,7 +21,7 @@ class Transactions:
         self._run_in_thread = run_in_thread
         self._decisions = {_RESOLUTION.COMMIT: half_messages.commit, _RESOLUTION.ROLLBACK: half_messages.rollback}
 
-    async def end(self, caller: Caller, request: Any) -> Any:
+    async def end(self, caller: CallingClient, request: Any) -> Any:
         """Commit or roll back, durably when it is answered. Whatever else the producer says, it is asked again.
 
         Raises:

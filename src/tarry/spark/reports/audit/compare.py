@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, TypedDict
 
 from pyspark.sql import functions as F  # noqa: N812  as everybody writes it
 
-from tarry.base.dead_topics import PREFIX
 from tarry.base.errors import InvalidArgumentError
+from tarry.message.dead_topics import PREFIX
 from tarry.spark.reports.audit import count as counting
 from tarry.spark.reports.audit.ledgers import accepted_of, delivered_of, identity
 from tarry.spark.reports.audit.result import UNITS_MS, Audit

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F  # noqa: N812  as everybody writes it
 
-from tarry.base.dead_topics import PREFIX
 from tarry.base.errors import InvalidArgumentError
+from tarry.message.dead_topics import PREFIX
 from tarry.spark.reports.audit.result import (
     FAILURES,
     PERCENTILES,

@@ -19,9 +19,9 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from pyspark.sql import functions as F  # noqa: N812  as everybody writes it
 
-from tarry.base.bulk import SEQ_MIN, first_seq
 from tarry.base.errors import CorruptError, NotFoundError
-from tarry.base.message import Kind, kinds_of
+from tarry.message.bulk import SEQ_MIN, first_seq
+from tarry.message.schema import Kind, kinds_of
 from tarry.spark.broker_client import BrokerClient, IntakeState
 from tarry.spark.broker_store import check_table
 from tarry.spark.pipeline.stage_task import read_all

@@ -1,1 +1,0 @@
-"""What fronts of several protocols share: the thread and loop that one runs on, and consumers that wait."""

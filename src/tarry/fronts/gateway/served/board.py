@@ -1,0 +1,40 @@
+"""A gateway's place on the board: what its process says goes there, what the others say goes to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tarry.api.board import Board
+from tarry.api.wire import decode_json, encode_json
+from tarry.fronts.gateway.frames import FrameKind, frame
+from tarry.fronts.gateway.served.outgoing import Outgoing
+
+
+class BoardSeat:
+    """On the loop's thread, but for what the board calls."""
+
+    def __init__(self, board: Board, front: str, name: str, out: Outgoing) -> None:
+        self._out = out
+        self._member = board.join(front, name, self._on_message, self)
+
+    def post(self, number: int, payload: memoryview) -> None:
+        """Carry out a POST frame."""
+        key, value = decode_json(bytes(payload))
+        self._member.post(key, value)
+
+    def send(self, number: int, payload: memoryview) -> None:
+        """Carry out a SEND frame."""
+        to, message = decode_json(bytes(payload))
+        self._member.send(message, to)
+
+    def leave(self) -> None:
+        """The connection has ended."""
+        self._member.leave()
+
+    def on_post(self, member: int, key: str, value: Mapping[str, Any] | None) -> None:
+        """See :class:`tarry.api.board.Watcher`."""
+        self._out.write_from_anywhere(frame(FrameKind.SAID, member, encode_json([key, value])))
+
+    def _on_message(self, sender: int, message: Mapping[str, Any]) -> None:
+        self._out.write_from_anywhere(frame(FrameKind.MESSAGE, sender, encode_json(message)))

@@ -1,0 +1,149 @@
+"""The groups that gateways have named, by number, the queue of polls of each, and what is said of its changes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any, Protocol
+
+from tarry.api.consuming import ConsumerGroup
+from tarry.api.groups import GroupSettings
+from tarry.base.errors import NotFoundError
+from tarry.base.event_loop import post
+from tarry.fronts.kit.receiving import ReceiveQueue
+
+LOOK_S = 0.25
+"""How often is looked whether the settings of a group have changed."""
+
+_State = tuple[GroupSettings, bool, bool, bool, bool]
+
+
+class Listener(Protocol):
+    """Who hears of groups."""
+
+    def on_state(self, served: ServedGroup, state: dict[str, Any]) -> None:
+        """Something of a group has changed."""
+        ...
+
+    def on_news(self, number: int) -> None:
+        """The group of this number may have more messages."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class ServedGroup:
+    """One group. ``listeners`` get what has changed of it; ``followers`` hear that it may have more messages."""
+
+    number: int
+    group: ConsumerGroup
+    queue: ReceiveQueue
+    listeners: set[Listener] = field(default_factory=set)
+    followers: set[Listener] = field(default_factory=set)
+    last: _State | None = None
+    stop_following: Callable[[], None] | None = None
+    news_planned: bool = False
+
+    def state(self) -> dict[str, Any]:
+        """What a gateway gets to know of it."""
+        settings, ordered, waits_for_acks, deleted, closed = _state_of(self.group)
+        return {
+            "topic": self.group.topic_name,
+            "group": self.group.name,
+            "settings": asdict(settings),
+            "ordered": ordered,
+            "waits_for_acks": waits_for_acks,
+            "deleted": deleted,
+            "closed": closed,
+        }
+
+
+def _state_of(group: ConsumerGroup) -> _State:
+    return group.settings, group.ordered, group.waits_for_acks, group.deleted, group.closed
+
+
+class GroupTable:
+    """On the loop's thread. A group that was deleted and made again has another number."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._next = 1
+        self._by_number: dict[int, ServedGroup] = {}
+        self._by_name: dict[tuple[str, str], ServedGroup] = {}
+        self._timer = loop.call_later(LOOK_S, self._look)
+
+    def get_or_add(self, group: ConsumerGroup) -> ServedGroup:
+        """The entry of a group."""
+        key = (group.topic_name, group.name)
+        served = self._by_name.get(key)
+        if served is None or served.group is not group:
+            served = ServedGroup(self._next, group, ReceiveQueue(self._loop, group))
+            self._next += 1
+            self._by_name[key] = self._by_number[served.number] = served
+            served.last = _state_of(group)
+        return served
+
+    def find(self, number: int) -> ServedGroup:
+        """
+        Raises:
+            NotFoundError: there is no group of that number any more.
+        """
+        served = self._by_number.get(number)
+        if served is None:
+            raise NotFoundError(f"group number {number} is not there any more: it was deleted")
+        return served
+
+    def follow(self, served: ServedGroup, who: Listener) -> None:
+        """Tell ``who`` from now on that there may be more messages; several at once are one."""
+        served.followers.add(who)
+        if served.stop_following is None:
+            served.stop_following = served.group.listen(lambda: post(self._loop, self._on_news, served))
+
+    def forget(self, who: Listener) -> None:
+        """Somebody is not there any more."""
+        for served in self._by_number.values():
+            served.listeners.discard(who)
+            served.followers.discard(who)
+            if not served.followers and served.stop_following is not None:
+                served.stop_following()
+                served.stop_following = None
+
+    def close(self) -> None:
+        """Serve nobody any more."""
+        self._timer.cancel()
+        for served in self._by_number.values():
+            served.queue.close()
+
+    def _on_news(self, served: ServedGroup) -> None:
+        if not served.news_planned:
+            served.news_planned = True
+            self._loop.call_soon(self._announce_news, served)
+
+    def _announce_news(self, served: ServedGroup) -> None:
+        served.news_planned = False
+        for follower in list(served.followers):
+            follower.on_news(served.number)
+
+    def _look(self) -> None:
+        self._timer = self._loop.call_later(LOOK_S, self._look)
+        self.look()
+
+    def look(self) -> None:
+        """Tell of what has changed."""
+        for served in list(self._by_number.values()):
+            state = _state_of(served.group)
+            if state != served.last:
+                served.last = state
+                for listener in list(served.listeners):
+                    listener.on_state(served, served.state())
+            if served.group.closed:
+                self._remove(served)
+
+    def _remove(self, served: ServedGroup) -> None:
+        served.queue.close()
+        if served.stop_following is not None:
+            served.stop_following()
+        del self._by_number[served.number]
+        key = (served.group.topic_name, served.group.name)
+        if self._by_name.get(key) is served:
+            del self._by_name[key]

@@ -1,0 +1,130 @@
+"""The consumers of a gateway: their polls are served as messages fall due.
+
+What was handed out and not taken by the gateway when the connection ends goes back at once: its clients never saw it.
+What was taken stays leased for as long as its lease is: clients may be at it, and settle it through another worker.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from tarry.api.consuming import ConsumerGroup, Subscription
+from tarry.base.errors import ClosedError, InvalidArgumentError, TarryError
+from tarry.base.types import Int64s
+from tarry.fronts.gateway.frames import FrameKind, Poll, decode_int, encode_batch, error_frame, frame, numbered
+from tarry.fronts.gateway.served.groups import GroupTable, ServedGroup
+from tarry.fronts.gateway.served.outgoing import Outgoing
+from tarry.fronts.kit.receiving import Received, Waiter, leases_of
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, eq=False)
+class _Consumer:
+    """A subscription of the gateway's, and its poll that waits."""
+
+    number: int
+    served: ServedGroup
+    subscription: Subscription
+    waiter: Waiter | None = None
+
+    def stop_waiting(self) -> None:
+        waiter, self.waiter = self.waiter, None
+        if waiter is not None:
+            self.served.queue.remove(waiter)
+
+
+class LinkConsumers:
+    """On the loop's thread. Methods with a payload carry out the frame that bears their name."""
+
+    def __init__(self, groups: GroupTable, out: Outgoing) -> None:
+        self._groups, self._out = groups, out
+        self._consumers: dict[int, _Consumer] = {}
+        self._untaken: dict[int, tuple[ConsumerGroup, Int64s, Int64s]] = {}
+        """What was handed out and is not confirmed yet, by the numbers of batches."""
+        self._batches = 0
+
+    def poll(self, number: int, payload: memoryview) -> None:
+        poll = Poll.decode(payload)
+        try:
+            consumer = self._find_or_add(number, poll)
+        except TarryError as error:
+            self._on_nothing(number, error)
+            return
+        consumer.waiter = Waiter(
+            consumer.subscription, poll.rows_max, lambda received: self._on_polled(consumer, received)
+        )
+        consumer.served.queue.add(consumer.waiter)
+
+    def withdraw(self, number: int, payload: memoryview) -> None:
+        consumer = self._consumers.get(number)
+        if consumer is not None:
+            consumer.stop_waiting()
+
+    def taken(self, number: int, payload: memoryview) -> None:
+        self._untaken.pop(number, None)
+
+    def untaken(self, number: int, payload: memoryview) -> None:
+        self._give_back(number)
+
+    def renew(self, number: int, payload: memoryview) -> None:
+        consumer = self._consumers.get(number)
+        if consumer is not None:
+            consumer.subscription.renew(decode_int(payload))
+
+    def close(self, number: int, payload: memoryview) -> None:
+        consumer = self._remove(number)
+        if consumer is not None:
+            consumer.subscription.close()
+
+    def drop(self, number: int, payload: memoryview) -> None:
+        # Nobody polls for this consumer any more; what it holds it keeps.
+        self._remove(number)
+
+    def stop(self) -> None:
+        """The connection has ended."""
+        for consumer in self._consumers.values():
+            consumer.stop_waiting()
+        for number in list(self._untaken):
+            self._give_back(number)
+
+    def _find_or_add(self, number: int, poll: Poll) -> _Consumer:
+        consumer = self._consumers.get(number)
+        if consumer is None:
+            served = self._groups.find(poll.group)
+            subscription = served.group.subscribe(prefetch=poll.prefetch, lease_ms=poll.lease_ms)
+            consumer = self._consumers[number] = _Consumer(number, served, subscription)
+        elif consumer.waiter is not None:
+            raise InvalidArgumentError(f"consumer {number} polls twice; allowed: once at a time")
+        return consumer
+
+    def _remove(self, number: int) -> _Consumer | None:
+        consumer = self._consumers.pop(number, None)
+        if consumer is not None:
+            consumer.stop_waiting()
+        return consumer
+
+    def _on_polled(self, consumer: _Consumer, received: Received) -> None:
+        consumer.waiter = None
+        if isinstance(received, pa.RecordBatch):
+            self._batches += 1
+            self._untaken[self._batches] = (consumer.served.group, *leases_of(received))
+            self._out.write(frame(FrameKind.BATCH, consumer.number, numbered(self._batches), encode_batch(received)))
+        else:
+            self._on_nothing(consumer.number, received or ClosedError("the group is closed"))
+
+    def _on_nothing(self, number: int, error: TarryError) -> None:
+        self._out.write(frame(FrameKind.POLLED, number, *error_frame(number, error)[1:]))
+
+    def _give_back(self, number: int) -> None:
+        """Of a batch that nobody took, the messages are for others at once."""
+        untaken = self._untaken.pop(number, None)
+        if untaken is not None:
+            group, leases, offsets = untaken
+            try:
+                group.nack(leases, offsets, 0)
+            except TarryError as error:
+                log.warning("%d messages that nobody took come again with their leases: %s", len(leases), error)

@@ -1,0 +1,62 @@
+"""Jobs without a delay on the last bit of their way: durable, and in their queue a moment later.
+
+With lmstfy, a job that was published is in its queue. So who looks at a queue right after that, or asks without
+waiting, waits here until the last one has arrived.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from tarry.api.operations import FindMessage, GetGroup
+from tarry.fronts.http.lmstfy.names import GROUP
+from tarry.fronts.http.services import HttpServices
+
+LAND_S = 0.5
+"""How long a job may be on its way, and who looks for it waits at most."""
+AGAIN_S = 0.005
+TOPICS_MAX = 10_000
+
+
+class Landing:
+    """On the loop's thread."""
+
+    def __init__(self, services: HttpServices) -> None:
+        self._services = services
+        self._last: dict[str, tuple[int, int, float]] = {}  # the oldest first
+
+    def note(self, topic: str, seq: int, due_ms: int) -> None:
+        """A job without a delay was published."""
+        self._last.pop(topic, None)
+        self._last[topic] = (seq, due_ms, self._services.loop.time() + LAND_S)
+        if len(self._last) > TOPICS_MAX:
+            del self._last[next(iter(self._last))]
+
+    def arrived(self, topic: str, seq: int) -> None:
+        """This job, and all before it, are in the queue."""
+        last = self._last.get(topic)
+        if last is not None and last[0] <= seq:
+            del self._last[topic]
+
+    def left_s(self, topic: str) -> float:
+        """For how long the last job may still be on its way; 0: it is there."""
+        last = self._last.get(topic)
+        return 0.0 if last is None else max(0.0, last[2] - self._services.loop.time())
+
+    async def landed(self, topic: str) -> None:
+        """Return when what was published is in the queue."""
+        while self.left_s(topic):
+            last = self._last[topic]
+            found = await self._services.call(FindMessage(topic, GROUP, *last[:2]))
+            if not found.num_rows or found.column("state")[0].as_py() != "pending":
+                self.arrived(topic, last[0])
+                return
+            await asyncio.sleep(AGAIN_S)
+
+    async def buried(self, topic: str) -> None:
+        """Return when the jobs whose tries are used up are among the dead letters."""
+        info = await self._services.call(GetGroup(topic, GROUP))
+        expected, end_s = info.dead + info.burying, self._services.loop.time() + LAND_S
+        while info.dead < expected and self._services.loop.time() < end_s:
+            await asyncio.sleep(AGAIN_S)
+            info = await self._services.call(GetGroup(topic, GROUP))

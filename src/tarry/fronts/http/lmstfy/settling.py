@@ -1,0 +1,124 @@
+"""Acknowledging jobs by their ids: what consumers have, by its lease; anything else, wherever it is.
+
+Jobs that were handed out here and not acknowledged are kept with their leases until these are over. Of a job that is
+not among them (pending, ready, handed out before a restart, dead) the id says where to look.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from tarry.api.consuming import ConsumerGroup
+from tarry.api.operations import DiscardMessage
+from tarry.base.errors import TarryError
+from tarry.base.event_loop import post
+from tarry.base.types import Mask
+from tarry.batching.coalescing import EndOfTurn, copy_of
+from tarry.fronts.http.lmstfy.names import GROUP, place_of
+from tarry.fronts.http.services import HttpServices
+
+
+class Held(NamedTuple):
+    """A job in a consumer's hands."""
+
+    topic: str
+    group: ConsumerGroup
+    lease: int
+    offset: int
+    until_s: float
+    """As the loop's time."""
+
+
+OnSettled = Callable[[bool | TarryError], None]
+"""Called with whether the job was in this consumer's hands still, once that is durable; or with why it is not known."""
+Entry = tuple[Held, OnSettled]
+
+
+class Acknowledging:
+    """On the loop's thread, but for the groups' call-backs."""
+
+    def __init__(self, services: HttpServices) -> None:
+        self._services = services
+        self._held: dict[str, Held] = {}
+        self._ends: list[tuple[float, str]] = []
+        self._waiting: list[Entry] = []
+        self._end_of_turn = EndOfTurn(services.loop, self._acknowledge)
+
+    def hold(self, id: str, held: Held) -> None:
+        """Note a job that is handed out."""
+        self._held[id] = held
+        heapq.heappush(self._ends, (held.until_s, id))
+        now_s = self._services.loop.time()
+        while self._ends[0][0] < now_s:
+            self._drop(heapq.heappop(self._ends)[1], now_s)
+        if len(self._ends) > 2 * len(self._held) + 1024:
+            # Most were acknowledged long before their leases are over.
+            self._ends = [(held.until_s, id) for id, held in self._held.items()]
+            heapq.heapify(self._ends)
+
+    def settle(self, topic: str, id: str, on_settled: OnSettled) -> bool:
+        """Acknowledge a job that was handed out here; False: it is none of those, and nothing was done."""
+        held = self._held.get(id)
+        if held is None or held.topic != topic:
+            return False
+        del self._held[id]
+        self._waiting.append((held, on_settled))
+        self._end_of_turn.plan()
+        return True
+
+    async def discard(self, topic: str, id: str) -> bool:
+        """See to it that a job never comes (again); whether there was one.
+
+        Raises:
+            TarryError: not now.
+        """
+        future: asyncio.Future[bool] = self._services.loop.create_future()
+
+        def on_settled(result: bool | TarryError) -> None:
+            if future.done():
+                return
+            if isinstance(result, TarryError):
+                future.set_exception(copy_of(result))
+            else:
+                future.set_result(result)
+
+        if self.settle(topic, id, on_settled) and await future:
+            return True
+        place = place_of(topic, id)
+        return place is not None and await self._services.call(DiscardMessage(topic, GROUP, *place))
+
+    def _drop(self, id: str, now_s: float) -> None:
+        held = self._held.get(id)
+        if held is not None and held.until_s < now_s:
+            del self._held[id]
+
+    def _acknowledge(self) -> None:
+        """One acknowledgement for all of a group that came in this turn of the loop."""
+        waiting, self._waiting = self._waiting, []
+        by_group: dict[ConsumerGroup, list[Entry]] = {}
+        for entry in waiting:
+            by_group.setdefault(entry[0].group, []).append(entry)
+        for group, entries in by_group.items():
+            self._acknowledge_in(group, entries)
+
+    def _acknowledge_in(self, group: ConsumerGroup, entries: list[Entry]) -> None:
+        leases = np.array([held.lease for held, _ in entries], np.int64)
+        offsets = np.array([held.offset for held, _ in entries], np.int64)
+
+        def on_settled(settled: Mask | TarryError) -> None:
+            post(self._services.loop, _answer, entries, settled)
+
+        try:
+            group.ack_each(leases, offsets, on_settled)
+        except TarryError as error:
+            _answer(entries, error)
+
+
+def _answer(entries: list[Entry], settled: Mask | TarryError) -> None:
+    for place, (_, on_settled) in enumerate(entries):
+        on_settled(settled if isinstance(settled, TarryError) else bool(settled[place]))

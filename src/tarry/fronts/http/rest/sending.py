@@ -1,0 +1,183 @@
+"""Scheduling one message, and what is done with one that is pending, by its handle or its key."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+from urllib.parse import quote
+
+from pydantic import TypeAdapter
+
+from tarry.api.bounds import FIELDS, with_bound
+from tarry.api.operations import CancelKeys, FindKey, GetHistory, Reschedule
+from tarry.api.operations.messages import ReceiptJson, receipt_to_json
+from tarry.api.outcome import Outcome
+from tarry.base.errors import InvalidArgumentError, NotFoundError
+from tarry.fronts.http.rest import message_fields
+from tarry.fronts.http.rest.answer import JSON, Answer, chosen, json_answer
+from tarry.fronts.http.rest.description import DescribedBody, Description, Parameter, Schema, plain
+from tarry.fronts.http.rest.message_fields import message_of_json, message_of_request, times_of_json, times_of_query
+from tarry.fronts.http.rest.operations import REF, answer_of, check_json, result_of
+from tarry.fronts.http.rest.request import RestRequest
+from tarry.fronts.http.rest.routes import Names, Route
+from tarry.fronts.http.rest.table import TOPIC
+from tarry.fronts.http.services import HttpServices
+
+OVERHEAD_BYTES = 1 << 20
+"""What a JSON object may have beside its body."""
+MESSAGES, KEY, HANDLE = f"{TOPIC}/messages", f"{TOPIC}/keys/{{key}}", "/v1/messages/{handle}"
+TIMES_BYTES_MAX = 64 << 10
+ANY = "application/octet-stream"
+PRESENT = ("scheduled", "replaced")
+"""Outcomes of a message that is there because of this request."""
+RECEIPT: Schema = TypeAdapter(ReceiptJson).json_schema()
+
+
+class Messages:
+    """The endpoints."""
+
+    def __init__(self, services: HttpServices) -> None:
+        self._services = services
+        self._body_bytes_max = services.broker.config.body_bytes_max
+
+    def routes(self) -> Iterator[Route]:
+        """Each with what is said of it."""
+        for method, path in (("POST", MESSAGES), ("PUT", MESSAGES), ("PUT", KEY)):
+            yield Route(method, path, self.schedule, _scheduling(method, path))
+        outcome = DescribedBody("What became of it.", {JSON: _outcome_schema()})
+        rescheduled, schemas = result_of(Reschedule)
+        receipt = DescribedBody("The receipt of what is pending.", {JSON: _ref("Receipt")})
+        endpoints: tuple[tuple[str, str, _Endpoint, str, DescribedBody, dict[str, Schema]], ...] = (
+            ("GET", HANDLE, self.history, "What happened to a message, and will.", *result_of(GetHistory)),
+            ("DELETE", HANDLE, self.cancel, CANCEL.format("a message by its handle"), outcome, {}),
+            ("PATCH", HANDLE, self.reschedule, RESCHEDULE.format("a message"), rescheduled, schemas),
+            ("GET", KEY, self.find_key, "What is pending under a key; 404: nothing is.", receipt, {"Receipt": RECEIPT}),
+            ("DELETE", KEY, self.cancel_key, CANCEL.format("what is pending under a key"), outcome, {}),
+            ("PATCH", KEY, self.reschedule, RESCHEDULE.format("what is pending under a key"), rescheduled, schemas),
+        )
+        for method, path, endpoint, text, answer, named in endpoints:
+            yield Route(method, path, endpoint, _described(method, path, endpoint, text, answer, named))
+
+    async def schedule(self, request: RestRequest, names: Names) -> Answer:
+        """Schedule one message; 201 when it is durable, 200 where another one stands for it."""
+        chosen(request, JSON)
+        if request.media_type == JSON:
+            body = await request.body(2 * self._body_bytes_max + OVERHEAD_BYTES)
+            if request.query:
+                raise InvalidArgumentError("fields are in the query and in the JSON; allowed: one of them")
+            row = message_of_json(body, **names)
+        else:
+            row = message_of_request(request, await request.body(self._body_bytes_max), **names)
+        receipt = await self._services.schedule_row(row)
+        location = {"location": f"/v1/messages/{quote(receipt.handle, safe='')}"}
+        return json_answer(receipt_to_json(receipt), 201 if receipt.outcome in PRESENT else 200, location)
+
+    async def history(self, request: RestRequest, names: Names) -> Answer:
+        _check_no_query(request)
+        operation = GetHistory(names["handle"])
+        return answer_of(GetHistory, await self._services.call(operation), chosen(request, JSON))
+
+    async def cancel(self, request: RestRequest, names: Names) -> Answer:
+        chosen(request, JSON)
+        _check_no_query(request)
+        return _outcome(await self._services.cancel(names["handle"]))
+
+    async def cancel_key(self, request: RestRequest, names: Names) -> Answer:
+        chosen(request, JSON)
+        _check_no_query(request)
+        [outcome] = await self._services.call(CancelKeys(names["topic"], [names["key"]]))
+        return _outcome(outcome)
+
+    async def find_key(self, request: RestRequest, names: Names) -> Answer:
+        chosen(request, JSON)
+        _check_no_query(request)
+        receipt = await self._services.call(FindKey(names["topic"], names["key"]))
+        if receipt is None:
+            raise NotFoundError(f"nothing is pending under the key {names['key']!r:.80} in {names['topic']}")
+        return json_answer(receipt_to_json(receipt))
+
+    async def reschedule(self, request: RestRequest, names: Names) -> Answer:
+        media_type = chosen(request, JSON)
+        body = await request.body(TIMES_BYTES_MAX)
+        if body:
+            check_json(request)
+            if request.query:
+                raise InvalidArgumentError("fields are in the query and in the JSON; allowed: one of them")
+        time = times_of_json(body) if body else times_of_query(request)
+        operation = (
+            Reschedule.of(names["handle"], **time)
+            if "handle" in names
+            else Reschedule.of_key(names["topic"], names["key"], **time)
+        )
+        return answer_of(Reschedule, await self._services.call(operation), media_type)
+
+
+_Endpoint = Callable[[RestRequest, Names], Awaitable[Answer]]
+
+
+def _check_no_query(request: RestRequest) -> None:
+    if request.query:
+        raise InvalidArgumentError(f"the query has {request.query[0][0]!r:.60}; allowed: none")
+
+
+def _outcome(outcome: Outcome) -> Answer:
+    return json_answer({"outcome": outcome.value})
+
+
+# -- what is said of them ----------------------------------------------------------------------------------------------
+
+SCHEDULE = """Schedule a message{}; when this answers, it is durable.
+
+The body is sent as it is, and everything else is in the query (or in headers: `X-Tarry-Delay: 30m`, `X-Tarry-Key`,
+`X-Tarry-Property-NAME`; in the query, a property is `property.NAME`). Sent as `application/json`, all of it is one JSON
+object.
+
+201: it was scheduled. 200: another message stands for it (its outcome is "kept" or "duplicate")."""
+CANCEL = """Cancel {}, durably; of a series, all that is to come.
+
+The outcome is definite: "done" (no consumer will ever get it), "delivered" (it was due already), "cancelled" (it had
+been cancelled, replaced or rescheduled before) or "unknown" (nothing is known of it)."""
+RESCHEDULE = """Move {} to another time, durably; it keeps its content.
+
+The outcome is definite, as that of cancelling; where it is "done", the answer has the receipt of the message at its new
+time. The fields may be in the query instead."""
+
+
+def _outcome_schema() -> Schema:
+    words = {"type": "string", "enum": [outcome.value for outcome in Outcome]}
+    return {"type": "object", "properties": {"outcome": words}, "required": ["outcome"]}
+
+
+def _ref(name: str) -> Schema:
+    return {"$ref": REF.format(model=name)}
+
+
+def in_path(path: str) -> tuple[Parameter, ...]:
+    names = (part[1:-1] for part in path.split("/") if part.startswith("{"))
+    return tuple(Parameter(name, "path", with_bound({"type": "string"}, FIELDS.get(name)), "", True) for name in names)
+
+
+def _scheduling(method: str, path: str) -> Description:
+    is_key = path == KEY
+    text = SCHEDULE.format(" under a key, in the place of the one that is pending under it" if is_key else "")
+    body = DescribedBody("The body, or all of it as JSON.", {ANY: {"type": "string"}, JSON: _ref("Message")}, False)
+    receipt = DescribedBody("Its receipt.", {JSON: _ref("Receipt")})
+    return Description(
+        f"{method.lower()}_{'key' if is_key else 'message'}",
+        "messages",
+        text,
+        (*in_path(path), *message_fields.parameters(*(["key"] if is_key else []))),
+        body,
+        {201: receipt, 200: receipt},
+        {**message_fields.schemas(), "Receipt": RECEIPT},
+        (409, 413, 422),
+    )
+
+
+def _described(
+    method: str, path: str, endpoint: Any, text: str, answer: DescribedBody, schemas: dict[str, Schema]
+) -> Description:
+    body = DescribedBody("The new time.", {JSON: _ref("Times")}) if method == "PATCH" else None
+    schemas = {**schemas, **(message_fields.schemas() if body else {})}
+    name = f"{method.lower()}_{'key' if path == KEY else 'handle'}"
+    return Description(name, "messages", plain(text), in_path(path), body, {200: answer}, schemas, (403,))

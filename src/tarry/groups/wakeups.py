@@ -1,0 +1,47 @@
+"""Who waits for something of a group: consumers in threads of their own, and listeners, who have none to spare."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from tarry.base.clock import Clock
+
+
+class Wakeups:
+    """Any thread. Not guarded by the group's lock but by a condition of its own, so that the dispatcher, which calls
+    :meth:`notify`, never waits for a consumer that is being served.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self.count = 0
+        """How often there may have been something new: to be read before looking, and given to :meth:`wait`."""
+        self._clock = clock
+        self._changed = threading.Condition()
+        self._listeners: tuple[Callable[[], None], ...] = ()
+
+    def notify(self) -> None:
+        """Wake those who wait: there may be something for them."""
+        with self._changed:
+            self.count += 1
+            self._changed.notify_all()
+            listeners = self._listeners
+        for listener in listeners:
+            listener()
+
+    def listen(self, on_news: Callable[[], None]) -> Callable[[], None]:
+        """See :meth:`tarry.api.consuming.ConsumerGroup.listen`."""
+
+        def unsubscribe() -> None:
+            with self._changed:
+                self._listeners = tuple(listener for listener in self._listeners if listener is not on_news)
+
+        with self._changed:
+            self._listeners = (*self._listeners, on_news)
+        return unsubscribe
+
+    def wait(self, seen: int, timeout_s: float | None) -> None:
+        """Return at once where there was news since :attr:`count` was ``seen``, else when there is, or after a time."""
+        with self._changed:
+            if self.count == seen:
+                self._clock.wait(self._changed, timeout_s)

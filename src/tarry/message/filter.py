@@ -1,0 +1,151 @@
+"""Which messages of its topic a group wants: a filter, written as a short text.
+
+Two languages, as in RocketMQ. A **tag expression** names tags:
+
+    *                 every message, tagged or not; so does the empty text
+    A                 messages with the tag A
+    A || B            with A or B
+    A && B            with A and B, as QMQ has it; && binds tighter than ||
+
+The tag of a message is one text. One that is several tags has ``||`` between them, ``A||B``, which no RocketMQ tag can
+contain: a message without it has exactly one tag, which is compared as it is, blanks and case included. Blanks around
+the parts of an expression, and empty parts, are nothing. A message without a tag matches ``*`` only.
+
+A **condition** over properties begins with ``sql:``, and is RocketMQ's SQL92 (:mod:`tarry.message.filter_conditions`):
+
+    sql: price > 3 AND region IN ('eu', 'us') AND (a IS NULL OR NOT b = 'x')
+
+- A property's name is case sensitive; one that is no word, or a keyword, is quoted: ``"order-id"``. ``TAGS`` is the
+  tag.
+- Properties are texts. Beside a number, and beside ``< <= > >= BETWEEN``, they are numbers, and NULL if they are none
+  (``'5.50'`` is above 5, ``'abc'`` neither above nor below); beside a text they are compared as they are written
+  (``'05'`` is not ``'5'``); beside ``TRUE`` or ``FALSE``, anything but "true" in any case is false.
+- What is compared with a property that a message lacks is neither true nor false; a message matches if all is true.
+- NOT is SQL's, and turns the whole comparison after it.
+- Unlike in RocketMQ: no comments; ``NOT (a CONTAINS 'x')`` does not match a message without ``a``; and there are
+  ``!=``, numbers in IN, and ``LIKE 'a%' [ESCAPE '!']`` (case sensitive; of a text with a NUL, up to that).
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tarry.base.errors import InvalidArgumentError
+from tarry.base.types import Mask
+from tarry.message.columns import shown
+from tarry.message.filter_sql import SqlFilter
+from tarry.message.reserved import ONLY, values_of
+
+TEXT_MAX = 16_384
+"""Characters of a filter."""
+EVERYTHING = "*"
+CONDITION = "sql:"
+"""What a condition begins with."""
+_ALLOWED = f"'*', 'A || B', 'A && B', or 'sql:' and a condition, in up to {TEXT_MAX} characters"
+
+
+class Filter(Protocol):
+    """Says which messages a group wants; made by :func:`parse_filter`. Any thread may use it."""
+
+    @property
+    def text(self) -> str:
+        """What was parsed, without blanks around it; ``*`` for the empty text. It is what is stored and shown."""
+
+    @property
+    def matches_all(self) -> bool:
+        """Whether it is ``*``: then :meth:`mask` need not be asked."""
+
+    def mask(self, batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+        """Which rows of ``batch`` (:data:`tarry.message.schema.SCHEMA`) match.
+
+        Raises:
+            InvalidArgumentError: a condition took too long
+                (:data:`tarry.message.filter_sql.EVALUATION_S_MAX`).
+        """
+
+
+def parse_filter(text: str) -> Filter:
+    """The filter that ``text`` describes; the languages are in the module's docstring.
+
+    Raises:
+        InvalidArgumentError: it describes none; says where and why, and what is allowed.
+    """
+    if not isinstance(text, str) or len(text) > TEXT_MAX or not _storable(text):
+        raise InvalidArgumentError(f"filter {shown(text)}; allowed: {_ALLOWED}")
+    stripped = text.strip(_BLANKS) or EVERYTHING
+    return SqlFilter(stripped, stripped[len(CONDITION) :]) if stripped.startswith(CONDITION) else TagFilter(stripped)
+
+
+def unwanted_by(group: str, wanted: Filter | None, batch: pa.RecordBatch) -> Mask:
+    """Mark the rows of ``batch`` that this group does not want.
+
+    They are for another group, or do not match its filter. ``batch``: :data:`tarry.message.schema.SCHEMA`;
+    ``wanted`` None: the group has no filter.
+
+    Raises:
+        InvalidArgumentError: as :meth:`Filter.mask`.
+    """
+    unwanted = np.zeros(batch.num_rows, np.bool_)
+    only = values_of(batch.column("properties"), ONLY)
+    if only is not None:
+        rows, groups = only
+        unwanted[rows] = [name != group for name in groups.to_pylist()]
+    return unwanted if wanted is None else unwanted | ~np.asarray(wanted.mask(batch))
+
+
+def _storable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return False
+    return "\0" not in text
+
+
+class TagFilter:
+    """A tag expression: some sets of tags, of which a message must have one whole set."""
+
+    def __init__(self, text: str) -> None:
+        """Read ``text``, which has no blanks around it.
+
+        Raises:
+            InvalidArgumentError: it names no tag, or ``*`` among others.
+        """
+        self.text = text
+        self.matches_all = text == EVERYTHING
+        ways = [frozenset(_tags(way, "&&")) for way in _tags(text, "||")]
+        starred = any(EVERYTHING in way for way in ways) and not self.matches_all
+        if not ways or frozenset() in ways or starred:
+            wrong = "'*' stands alone" if starred else "a tag is needed on each side of || and &&"
+            raise InvalidArgumentError(f"filter {shown(text)}: {wrong}; allowed: {_ALLOWED}")
+        self._ways = ways
+        self._alone = pa.array(sorted(tag for way in ways if len(way) == 1 for tag in way), pa.string())
+
+    def __str__(self) -> str:
+        return self.text
+
+    def mask(self, batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+        """See :meth:`Filter.mask`."""
+        if self.matches_all:
+            return np.ones(batch.num_rows, np.bool_)
+        tag = batch.column("tag")
+        matching = np.array(pc.is_in(tag, self._alone))  # false where there is no tag; a copy, to be written to
+        several = pc.match_substring(tag, "||").fill_null(False)
+        texts = tag.filter(several).to_pylist()
+        if texts:
+            sets = {text: frozenset(_tags(text, "||")) for text in set(texts)}
+            wanted = {text: any(way <= tags for way in self._ways) for text, tags in sets.items()}
+            matching[np.array(several)] = [wanted[text] for text in texts]
+        return matching
+
+
+# What Java's trim takes off.
+_BLANKS = "".join(map(chr, range(0x21)))
+
+
+def _tags(text: str, between: str) -> list[str]:
+    return [part for part in (part.strip(_BLANKS) for part in text.split(between)) if part]

@@ -1,0 +1,117 @@
+"""The properties of messages: texts by name, a map column. Checked as they come from a producer; Tarry's own added."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tarry.base.errors import InvalidMessageError, MessageTooLargeError
+from tarry.base.types import Int64s
+from tarry.message.columns import is_text, lengths_of, shown
+from tarry.message.schema import PROPERTIES, RESERVED
+
+
+def check_properties(column: pa.Array, *, row_bytes_max: int, bytes_max: int, exempt: Sequence[str] = ()) -> pa.Array:
+    """Return the column as :data:`tarry.message.schema.PROPERTIES`, checked.
+
+    Checked are: no null name or value, no reserved name but ``exempt`` ones, and of names and values at most
+    ``row_bytes_max`` bytes in a row and ``bytes_max`` in all.
+
+    Raises:
+        InvalidMessageError: names the row and what is wrong.
+    """
+    if pa.types.is_null(column.type):
+        return pa.nulls(len(column), PROPERTIES)
+    kind = column.type
+    if not pa.types.is_map(kind) or not (is_text(kind.key_type) and is_text(kind.item_type)):
+        raise InvalidMessageError(f"column 'properties' has type {kind}; allowed: {PROPERTIES}")
+    # Of a slice, keys and items are those of the whole array, and offsets point into them; a null row may span some.
+    offsets = column.offsets.to_numpy().astype(np.int64)
+    starts, ends = offsets[:-1], offsets[1:]
+    empty = column.is_null().to_numpy(zero_copy_only=False)
+    if len(starts) and int(starts[0]) < int(ends[-1]):
+        low, high = int(starts[0]), int(ends[-1])
+        keys, items = column.keys.slice(low, high - low), column.items.slice(low, high - low)
+        if keys.null_count or items.null_count:
+            _check_no_null_property(keys, items, starts - low, ends - low, empty)
+        _check_reserved(keys, starts - low, ends - low, empty, exempt)
+        sizes: Int64s = np.zeros(high - low, np.int64)
+        for lengths in (lengths_of(keys), lengths_of(items)):
+            assert lengths is not None
+            sizes += lengths.fill_null(0).to_numpy(zero_copy_only=False)
+        totals = np.concatenate([[0], np.cumsum(sizes)])
+        if totals[-1] > bytes_max:
+            raise MessageTooLargeError(f"properties have {totals[-1]} bytes in all; allowed: {bytes_max}")
+        per_row = np.where(empty, 0, totals[ends - low] - totals[starts - low])
+        if per_row.max() > row_bytes_max:
+            row = int(per_row.argmax())
+            text = f"properties have {int(per_row[row])} bytes; allowed: {row_bytes_max}"
+            raise MessageTooLargeError(text, row=row)
+    try:
+        return column if kind == PROPERTIES else column.cast(PROPERTIES)
+    except pa.ArrowException as error:
+        raise InvalidMessageError(f"column 'properties' of type {kind} does not fit {PROPERTIES}: {error}") from error
+
+
+def with_property(properties: pa.Array | None, name: str, values: pa.Array) -> pa.Array:
+    """The properties with one more, in the rows where ``values`` has a text."""
+    texts = values.to_pylist()
+    given = [None] * len(texts) if properties is None else properties.to_pylist()
+    joined = [p if text is None else [*(p or []), (name, text)] for p, text in zip(given, texts, strict=True)]
+    return pa.array(joined, PROPERTIES)
+
+
+def has_none(properties: pa.Array) -> bool:
+    """Whether no row has a property of Tarry's own."""
+    if properties.null_count == len(properties):
+        return True
+    _, _, keys, _ = entries_of(properties)
+    if len(keys) <= _FEW_ENTRIES:
+        return not any(key.startswith(RESERVED) for key in keys.to_pylist())
+    return not pc.any(pc.starts_with(keys, RESERVED)).as_py()
+
+
+_FEW_ENTRIES = 64
+"""Up to here, a look at each takes less time than a kernel."""
+
+
+def entries_of(properties: pa.Array) -> tuple[Int64s, int, pa.Array, pa.Array]:
+    """Where each row's entries start, the first of them, and names and values from there on. Of a slice of a map
+    column, names and values are those of the whole array, and offsets point into them; a null row may span some.
+    """
+    offsets = properties.offsets.to_numpy().astype(np.int64)
+    low, high = int(offsets[0]), int(offsets[-1])
+    return offsets[:-1], low, properties.keys.slice(low, high - low), properties.items.slice(low, high - low)
+
+
+def _check_no_null_property(keys: pa.Array, items: pa.Array, starts: Int64s, ends: Int64s, empty: Any) -> None:
+    for side, entries in (("name", keys), ("value", items)):
+        nulls = np.concatenate([[0], np.cumsum(entries.is_null().to_numpy(zero_copy_only=False))])
+        bad = ~empty & (nulls[ends] > nulls[starts])
+        if bad.any():
+            raise InvalidMessageError(f"a property's {side} is null; a text is needed", row=int(np.argmax(bad)))
+
+
+def _check_reserved(keys: pa.Array, starts: Int64s, ends: Int64s, empty: Any, exempt: Sequence[str]) -> None:
+    is_reserved = pc.starts_with(keys, RESERVED).fill_null(False).to_numpy(zero_copy_only=False)
+    if exempt and is_reserved.any():
+        is_reserved = is_reserved & ~pc.is_in(keys, value_set=pa.array(exempt, keys.type)).to_numpy(
+            zero_copy_only=False
+        )
+    if is_reserved.any():
+        counts = np.concatenate([[0], np.cumsum(is_reserved)])
+        bad = ~empty & (counts[ends] > counts[starts])
+        if bad.any():
+            row = int(np.argmax(bad))
+            name = next(
+                k
+                for k in keys[int(starts[row]) : int(ends[row])].to_pylist()
+                if k.startswith(RESERVED) and k not in exempt
+            )
+            raise InvalidMessageError(
+                f"property {shown(name)} is reserved; allowed: names without {RESERVED!r}", row=row
+            )

@@ -1,0 +1,165 @@
+"""What a producer gets back for a message, and what one may ask of a topic: the same in-process and through the
+client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tarry.base.types import Int64s
+from tarry.message import handle
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_HEX = np.array([list(f"{i:02x}".encode()) for i in range(256)], np.uint8)
+
+
+ReceiptOutcome = Literal["scheduled", "replaced", "kept", "duplicate"]
+OUTCOMES: tuple[ReceiptOutcome, ...] = ("scheduled", "replaced", "kept", "duplicate")
+"""What may become of a scheduled message; see :class:`Receipt`."""
+
+PLACED = np.dtype(
+    [("seq", "<i8"), ("due_ms", "<i8"), ("first_seq", "<i8"), ("rows", "<u4"), ("token", "V8"), ("outcome", "u1")]
+)
+"""Where a row's message is, which accepted batch its handle speaks of, and its outcome as a place in OUTCOMES."""
+
+
+def id_of(seq: int) -> str:
+    """The id of a message whose producer gave it none."""
+    return f"{seq:016x}"
+
+
+def ids_of(seq: pa.Array) -> pa.Array:
+    """:func:`id_of` of many: a string column."""
+    numbers = np.ascontiguousarray(seq.to_numpy(zero_copy_only=False), ">i8")
+    digits = np.ascontiguousarray(_HEX[numbers.view(np.uint8)])
+    offsets = np.arange(0, 16 * len(numbers) + 1, 16, dtype=np.int32)
+    buffers: list[Any] = [None, pa.py_buffer(offsets), pa.py_buffer(digits)]
+    return pa.Array.from_buffers(pa.string(), len(numbers), buffers)
+
+
+class Receipt:
+    """The answer to one scheduled message: it is durable. A delay was resolved to ``due_ms`` by the broker's clock.
+
+    ``outcome`` is "scheduled"; "replaced": another message of its key was pending, and was cancelled; "kept": such a
+    message was pending, and this is its receipt; "duplicate": a message of its id had been accepted within the dedupe
+    window, and this is its receipt.
+    """
+
+    __slots__ = ("_first_seq", "_rows", "_token", "due_ms", "id", "outcome", "seq")
+
+    def __init__(
+        self,
+        id: str,
+        seq: int,
+        due_ms: int,
+        first_seq: int,
+        rows: int,
+        token: bytes,
+        outcome: ReceiptOutcome = "scheduled",
+    ) -> None:
+        self.id = id
+        self.seq = seq
+        self.due_ms = due_ms
+        self._first_seq = first_seq
+        self._rows = rows
+        self._token = token
+        self.outcome = outcome
+
+    @property
+    def handle(self) -> str:
+        """What cancels or reschedules the message later; keep it as it is."""
+        return handle.encode(self.seq, self.due_ms, self._first_seq, self._rows, self._token)
+
+    @property
+    def due(self) -> datetime:
+        """The due time as an aware datetime."""
+        return _EPOCH + timedelta(milliseconds=self.due_ms)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Receipt) and (self.seq, self.handle) == (other.seq, other.handle)
+
+    def __hash__(self) -> int:
+        return hash((self.seq, self.due_ms))
+
+    def __repr__(self) -> str:
+        fields = f"id={self.id!r}, seq={self.seq}, due_ms={self.due_ms}, handle={self.handle!r}"
+        return f"Receipt({fields}, outcome={self.outcome!r})"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Accepted:
+    """The answer to a batch of producers' rows, or to a chunk of one: they are durable.
+
+    Row ``row + i`` has seq ``first_seq + i`` and due time ``due_ms[i]``. Where that does not hold for each row, for
+    keys and ids, ``placed`` says where each one's message is (:data:`PLACED`); see :attr:`seqs` and :attr:`outcomes`.
+    """
+
+    first_seq: int
+    due_ms: Int64s = field(repr=False)
+    token: bytes = field(repr=False)
+    placed: npt.NDArray[np.void] | None = field(default=None, repr=False)
+    row: int = 0
+    """The chunk's first row in the whole of what was given."""
+
+    @property
+    def count(self) -> int:
+        """The number of rows."""
+        return len(self.due_ms)
+
+    @property
+    def seqs(self) -> Int64s:
+        """The seq of each row's message: shape (rows,)."""
+        if self.placed is not None:
+            return self.placed["seq"].astype(np.int64)
+        return np.arange(self.first_seq, self.first_seq + self.count)
+
+    @property
+    def outcomes(self) -> list[ReceiptOutcome]:
+        """What became of each row; see :class:`Receipt`."""
+        if self.placed is None:
+            return [OUTCOMES[0]] * self.count
+        return [OUTCOMES[outcome] for outcome in self.placed["outcome"].tolist()]
+
+    def handles(self) -> list[str]:
+        """The handle of each row's message, with which it is cancelled or rescheduled."""
+        if self.placed is not None:
+            return [handle.encode(*entry[:5]) for entry in self.placed.tolist()]
+        return [
+            handle.encode(self.first_seq + i, due, self.first_seq, self.count, self.token)
+            for i, due in enumerate(self.due_ms.tolist())
+        ]
+
+    def receipts(self, ids: Iterable[str | None]) -> list[Receipt]:
+        """Receipts of the rows, whose producer gave them ``ids``."""
+        if self.placed is not None:
+            return [placed_receipt(id, entry) for id, entry in zip(ids, self.placed.tolist(), strict=True)]
+        first, rows, token = self.first_seq, self.count, self.token
+        return [
+            Receipt(id or id_of(seq), seq, due, first, rows, token)
+            for seq, due, id in zip(range(first, first + rows), self.due_ms.tolist(), ids, strict=True)
+        ]
+
+
+def placed_receipt(id: str | None, entry: tuple[int, int, int, int, bytes, int]) -> Receipt:
+    """The receipt of a row, from its entry of :data:`PLACED`."""
+    seq, due_ms, first_seq, rows, token, outcome = entry
+    return Receipt(id or id_of(seq), seq, due_ms, first_seq, rows, bytes(token), OUTCOMES[outcome])
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPending:
+    """How much of a topic is pending (not due yet), when the next falls due, and how much is ready and unacknowledged
+    by the slowest group.
+    """
+
+    topic: str
+    pending: int
+    next_due_ms: int | None
+    ready: int
