@@ -1,0 +1,57 @@
+"""Docstrings are plain sentences: the first line is short, and says what the thing is or does, not in a clause.
+
+Ruff holds the rest (D205, D401: a summary line of its own, and functions in the imperative).
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import loopgrpc
+import tarry
+
+SUMMARY_CHARACTERS_MAX = 100
+CLAUSE = re.compile(r"(What|Whether|How|Who|Whom|Whose|Which|Where|When|Why)\b")
+ROOTS = [Path(package.__file__).parent for package in (tarry, loopgrpc)]
+PATHS = [path for root in ROOTS for path in sorted(root.rglob("*.py"))]
+
+
+def docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Those of modules, classes and functions, and the texts behind assignments, each with its line."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Module() | ast.ClassDef() | ast.FunctionDef() | ast.AsyncFunctionDef():
+                body = node.body
+            case _:
+                continue
+        for before, statement in zip([None, *body], body, strict=False):
+            documents = before is None or isinstance(before, ast.Assign | ast.AnnAssign)
+            match statement:
+                case ast.Expr(value=ast.Constant(value=str(text))) if documents:
+                    yield statement.lineno, text
+
+
+def faults(source: str) -> list[str]:
+    found = []
+    for line, text in docstrings(ast.parse(source)):
+        summary = text.strip().partition("\n")[0]
+        if CLAUSE.match(summary):
+            found.append(f"{line}: begins with a clause: {summary!r}")
+        if len(summary) > SUMMARY_CHARACTERS_MAX:
+            found.append(f"{line}: {len(summary)} characters in its first line; allowed: {SUMMARY_CHARACTERS_MAX}")
+    return found
+
+
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: "/".join(path.parts[-3:]))
+def test_docstrings_are_plain_sentences(path: Path) -> None:
+    assert faults(path.read_text()) == []
+
+
+def test_a_clause_and_a_long_line_are_found() -> None:
+    assert len(faults(f'"""What it is."""\nclass A:\n    """{"x" * 101}"""\nB = 1\n"""Whether it is."""\n')) == 3
+    assert faults('"""A thing."""\nB = 1\n"""Bytes of a frame."""\n') == []
