@@ -21,8 +21,8 @@ from tarry.fronts.rocketmq.common.stubs import definition
 from tarry.fronts.rocketmq.v5.handles import receipt_handle
 from tarry.fronts.rocketmq.v5.message_bytes import DEAD_TOPIC, digest, type_of
 from tarry.fronts.rocketmq.v5.resources import copy_of
+from tarry.message.options import ORDER_KEY
 from tarry.message.receipt import id_of
-from tarry.message.schema import ORDER_KEY
 
 _COLUMNS = ("seq", "due_ms", "id", "tag", "properties", "body", "born_ms", "offset")
 

@@ -21,7 +21,7 @@ from tarry.broker.verification import plan_checks
 from tarry.fronts.rocketmq.classic.codes import RequestCode, ResponseCode
 from tarry.fronts.rocketmq.classic.positions import Positions
 from tarry.fronts.rocketmq.classic.queues import TopicQueues
-from tarry.message.schema import ORDER_KEY
+from tarry.message.options import ORDER_KEY
 from tarry.verify import Finding
 from tests.rocketmq_classic.conftest import Place
 from tests.rocketmq_classic.remoting import Remoting, messages_of, send_fields

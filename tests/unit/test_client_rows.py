@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
+from itertools import zip_longest
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from tarry.base.delay import DelayLevel
 from tarry.base.errors import InvalidArgumentError, InvalidMessageError
 from tarry.message.admission import MessageLimits, admit, key_policies
-from tarry.message.rows import COLUMNS, columns_of, make_row, row_of, rows_of, to_batch
+from tarry.message.rows import COLUMNS, Row, columns_of, make_row, row_of, rows_of, to_batch
 from tarry.message.schema import Message
 from tarry.repeat import Repeat, parse, to_json
 
@@ -129,20 +130,20 @@ ROWS = st.builds(
 @given(st.lists(ROWS, min_size=1, max_size=20), st.booleans())
 def test_every_row_that_is_made_is_one_that_the_broker_takes(rows: list[Any], all_columns: bool) -> None:
     batch = to_batch(rows, [name for name, _ in COLUMNS] if all_columns else None)
-    rows = [(*row, *[None] * (len(COLUMNS) - len(row))) for row in rows]
+    rows = [dict(zip_longest((name for name, _ in COLUMNS), row)) for row in rows]
     admitted = admit(batch, 0)
-    assert admitted.column("body").to_pylist() == [row[1] for row in rows]
-    assert admitted.column("due_ms").to_pylist() == [row[3] for row in rows]
-    assert admitted.column("id").to_pylist() == [row[4] for row in rows]
+    assert admitted.column("body").to_pylist() == [row["body"] for row in rows]
+    assert admitted.column("due_ms").to_pylist() == [row["delay_ms"] for row in rows]
+    assert admitted.column("id").to_pylist() == [row["id"] for row in rows]
     for row, properties in zip(rows, admitted.column("properties").to_pylist(), strict=True):
-        own = {"tarry.order": row[-2], "tarry.late": row[-1]}
-        expected = dict(row[7] or []) | {name: value for name, value in own.items() if value is not None}
+        own = {"tarry.order": row["order_key"], "tarry.late": row["late"]}
+        expected = dict(row["properties"] or []) | {name: value for name, value in own.items() if value is not None}
         assert dict(properties or []) == expected
-    rules = [None if row[-3] is None else parse(row[-3]) for row in rows]
+    rules = [None if row["repeat"] is None else parse(row["repeat"]) for row in rows]
     assert [None if text is None else parse(text) for text in admitted.column("repeat").to_pylist()] == rules
     policies = key_policies(batch)
     if policies is not None:
-        assert [p.name.lower() for p in policies] == [row[-4] or "replace" for row in rows]
+        assert [p.name.lower() for p in policies] == [row["on_key"] or "replace" for row in rows]
 
 
 def test_absolute_and_relative_due_times_in_one_batch() -> None:
@@ -160,13 +161,21 @@ def test_columns_that_nobody_uses_are_left_out() -> None:
     assert columns_of([*keyed, make_row("t", b"", key="k", on_key="keep")])[-1] == "on_key"
 
 
+def said_of(row: Row) -> dict[str, object]:
+    return {name: value for (name, _), value in zip(COLUMNS, row, strict=True) if value is not None}
+
+
 def test_messages_and_dicts() -> None:
     full = Message("t", b"b", 7, "i", "k", "g", {"a": "b"}, 9, 3)
-    assert row_of(full) == ("t", b"b", 7, None, "i", "k", "g", [("a", "b")], 9, 3, None, None, None, None, None)
-    fuller = replace(full, on_key="keep", repeat='{"every": 60}', order_key="o", late="drop")
-    assert row_of(fuller) == (*row_of(full)[:11], "keep", '{"every": 60}', "o", "drop")
+    said = {
+        **{"topic": "t", "body": b"b", "due_ms": 7, "id": "i", "key": "k", "tag": "g", "properties": [("a", "b")]},
+        **{"ttl_ms": 9, "tries": 3},
+    }
+    assert said_of(row_of(full)) == said
+    more = {"on_key": "keep", "repeat": '{"every": 60}', "order_key": "o", "late": "drop"}
+    assert said_of(row_of(replace(full, **more))) == said | more
     for rule in ({"every": 60}, {"every": timedelta(minutes=1)}, Repeat.every("1m")):
-        assert row_of({"topic": "t", "body": b"", "repeat": rule})[-3] == to_json(Repeat.every(60))
+        assert said_of(row_of({"topic": "t", "body": b"", "repeat": rule}))["repeat"] == to_json(Repeat.every(60))
     assert row_of({"topic": "t", "body": "b", "delay": "1s"})[:4] == ("t", b"b", None, 1000)
 
 

@@ -22,7 +22,7 @@ from tarry.broker.operations import handlers
 from tarry.cli.main import app
 from tarry.client import AsyncClient, Client
 from tarry.fronts.flight.requests import ACTIONS, TICKETS
-from tarry.message.rows import MessageOptions
+from tarry.message.options import MessageOptions
 from tarry.testing import open_broker
 
 PIPELINE = (ops.BeginJob, ops.ReserveSeqs, ops.CommitJob, ops.AbortJob, ops.GetIntakeState, ops.ReadIntake)

@@ -20,8 +20,9 @@ from tarry.api.operation import Operation
 from tarry.api.outcome import Outcome
 from tarry.base.delay import Delay
 from tarry.base.errors import InvalidArgumentError
+from tarry.message.options import MessageOptions
 from tarry.message.receipt import Receipt
-from tarry.message.rows import MessageOptions, Row, make_row, plain_row
+from tarry.message.rows import Row, make_row, plain_row
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -172,8 +173,7 @@ class Calls(_Methods):
             delay: how long from now: seconds, a timedelta, "1h30m", an aware datetime, ``DelayLevel(n)`` (of the
                 broker's table). At once without ``delay`` and ``due``.
             due: the instant instead: an aware datetime, or UTC milliseconds.
-            options: id, key, on_key, tag, properties, ttl, late, tries, repeat, order_key: see
-                :class:`tarry.message.rows.MessageOptions`.
+            options: id, key, ttl and more; see :data:`tarry.message.options.OPTIONS`.
 
         Raises:
             KeyExistsError: ``on_key`` is "refuse", and a message of this key is pending; nothing was scheduled.

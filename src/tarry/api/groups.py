@@ -14,7 +14,7 @@ from tarry.base.errors import InvalidArgumentError
 from tarry.message.columns import shown
 from tarry.message.dead_topics import is_dead_topic
 from tarry.message.filter import parse_filter
-from tarry.message.schema import LATE_WAYS
+from tarry.message.options import LATE_WAYS
 
 INT32_MAX = 2**31 - 1
 YEAR_MS = 366 * 86_400_000

@@ -22,6 +22,7 @@ from tarry.base.errors import (
 )
 from tarry.cli import output
 from tarry.cli.ledger import Ledger, LedgerFile, open_ledger
+from tarry.cli.message_options import option_name, with_options
 from tarry.cli.options import (
     DEFAULT_ENDPOINT,
     Delayed,
@@ -30,11 +31,11 @@ from tarry.cli.options import (
     Json,
     Level,
     connect,
-    duration_ms,
     not_empty,
     when,
 )
 from tarry.cli.recurrence import Cron, Every, Rule, Times, Until, Zone, repeat_json
+from tarry.message.options import OPTIONS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,22 +49,7 @@ LINE_BYTES_MAX = 128 << 20
 Fields = dict[str, Any]
 
 
-OnKey = Annotated[
-    str, typer.Option("--on-key", help="Where one of that key is pending: replace it, keep it, or refuse this one.")
-]
-Properties = Annotated[
-    list[str] | None,
-    typer.Option("--property", "-p", metavar="NAME=VALUE", help="Stored and delivered; repeatable."),
-]
-Late = Annotated[
-    str | None, typer.Option("--late", help="If it is of no use any more: deliver, drop, or dead (letters).")
-]
-OrderKey = Annotated[
-    str | None, typer.Option("--order-key", help="Groups that keep order deliver those of one key in turn.")
-]
-Id = Annotated[str | None, typer.Option("--id", help="Its id, by which a second sending is known; else one is made.")]
-
-
+@with_options
 def send(
     topic: Annotated[str, typer.Argument(help="Where it will be delivered.")],
     body: Annotated[str | None, typer.Argument(help="The body; without it, --file or stdin.")] = None,
@@ -73,24 +59,17 @@ def send(
     delay: Delayed = None,
     due: Due = None,
     level: Level = None,
-    key: Annotated[str | None, typer.Option("--key", help="Your own name for it in the topic.")] = None,
-    on_key: OnKey = "replace",
-    tag: Annotated[str | None, typer.Option("--tag", help="Stored and delivered.")] = None,
-    properties: Properties = None,
-    ttl: Annotated[str | None, typer.Option("--ttl", help="How long from now it is of use.")] = None,
-    late: Late = None,
-    tries: Annotated[int | None, typer.Option("--tries", min=1, help="How often it is delivered at most.")] = None,
-    order_key: OrderKey = None,
     repeat: Rule = None,
     every: Every = None,
     cron: Cron = None,
     zone: Zone = None,
     times: Times = None,
     until: Until = None,
-    id: Id = None,
     ledger: LedgerFile = None,
     endpoint: Endpoint = DEFAULT_ENDPOINT,
     json: Json = False,
+    *,
+    options: Fields,
 ) -> None:
     """Schedule a message, or one a line.
 
@@ -107,16 +86,7 @@ def send(
     fields: Fields = {
         "topic": topic,
         column: value,
-        "id": id,
-        "key": key,
-        # Replacing is what a key means without a word.
-        "on_key": None if on_key == "replace" else on_key,
-        "tag": tag,
-        "properties": _properties(properties or []),
-        "ttl_ms": None if ttl is None else duration_ms(ttl, "--ttl"),
-        "late": late,
-        "tries": tries,
-        "order_key": order_key,
+        **options,
         "repeat": repeat_json(repeat, every, cron, zone, times, until),
     }
     if body is not None and (file is not None or lines):
@@ -148,8 +118,9 @@ def _send_file(
 
 
 def _check_names(fields: Fields, lines: bool) -> None:
-    for name in ("id", "key", "order_key"):
-        not_empty(fields[name], f"--{name.replace('_', '-')}")
+    for option in OPTIONS:
+        if option.is_name:
+            not_empty(fields[option.name], option_name(option))
     if fields["key"] is None and fields["on_key"] is not None:
         raise InvalidArgumentError(f"--on-key {fields['on_key']} without --key; allowed: with it")
     for name in ("id", "key"):
@@ -236,14 +207,10 @@ def _of_line(error: InvalidMessageError, before: int, accepted: int) -> InvalidM
 def _batch(fields: Fields, bodies: list[bytes]) -> pa.RecordBatch:
     import pyarrow as pa
 
-    from tarry.message.schema import PROPERTIES, check_topic
+    from tarry.message.rows import COLUMNS
+    from tarry.message.schema import check_topic
 
-    kinds = {
-        "topic": pa.string(), "due_ms": pa.int64(), "delay_ms": pa.int64(), "id": pa.string(), "key": pa.string(),
-        "tag": pa.string(), "properties": PROPERTIES, "ttl_ms": pa.int64(), "delay_level": pa.int32(),
-        "on_key": pa.string(), "late": pa.string(), "tries": pa.int32(), "order_key": pa.string(),
-        "repeat": pa.string(),
-    }  # fmt: skip
+    kinds = dict(COLUMNS)
     check_topic(fields["topic"])
     columns = {"body": pa.array(bodies, pa.binary())}
     for name, value in fields.items():
@@ -281,14 +248,6 @@ def _open(file: Path | None) -> AbstractContextManager[BinaryIO]:
     if file is None and sys.stdin.isatty():
         raise InvalidArgumentError("no body: give it as an argument, by --file, or on stdin")
     return nullcontext(sys.stdin.buffer)
-
-
-def _properties(given: list[str]) -> list[tuple[str, str]] | None:
-    pairs = [text.partition("=") for text in given]
-    for name, equals, _ in pairs:
-        if not name or not equals:
-            raise InvalidArgumentError(f"--property {name}{equals}: no name or no value; allowed: NAME=VALUE")
-    return [(name, value) for name, _, value in pairs] or None
 
 
 def _progress(source: BinaryIO) -> AbstractContextManager[Callable[[int, int], None]]:

@@ -23,9 +23,10 @@ from tarry.groups.services import GroupServices
 from tarry.groups.states import State, StateEvent, move, move_all
 from tarry.groups.upcoming import UpcomingRows
 from tarry.message.columns import without_nulls
+from tarry.message.options import LATE, LATE_WAYS, ORDER_KEY
 from tarry.message.properties import has_none
 from tarry.message.reserved import texts_of, values_of
-from tarry.message.schema import LATE, LATE_WAYS, ORDER_KEY, SCHEMA
+from tarry.message.schema import SCHEMA
 from tarry.queue.entries import JournalEntry
 
 DUE, TRIES, _PROPERTIES, _EXPIRE = (SCHEMA.get_field_index(n) for n in ("due_ms", "tries", "properties", "expire_ms"))

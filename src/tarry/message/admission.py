@@ -39,18 +39,9 @@ from tarry.message.columns import (
     plain,
     shown,
 )
+from tarry.message.options import OPTIONS, STORED_AS, Option, OptionKind
 from tarry.message.properties import check_properties, with_property
-from tarry.message.schema import (
-    INTERNAL_TOPIC,
-    LATE,
-    LATE_WAYS,
-    ORDER_KEY,
-    TOPIC_ALLOWED,
-    UNNUMBERED,
-    absent,
-    is_internal,
-    is_topic,
-)
+from tarry.message.schema import INTERNAL_TOPIC, TOPIC_ALLOWED, UNNUMBERED, absent, is_internal, is_topic
 from tarry.repeat import Repeat, first_due, parse, to_json
 
 
@@ -119,11 +110,11 @@ def admit(
     check_lengths(body, "body", limits.body_bytes_max)
     due = _due(given, now, limits)
     columns: dict[str, pa.Array] = {"topic": topic, "due_ms": due, "body": body}
-    for name in ("id", "key", "tag"):
-        if name in given:
+    for option in _NAMES:
+        if (name := option.name) in given:
             columns[name] = cast(given[name], name, pa.string())
             check_lengths(columns[name], name, limits.name_bytes_max)
-            if name != "tag":
+            if option.is_name:
                 # Two messages with an empty id would be duplicates, and nothing could name an empty key again.
                 check_not_empty(columns[name], name)
     if "repeat" in given and given["repeat"].null_count < rows:
@@ -134,18 +125,18 @@ def admit(
             given["properties"],
             row_bytes_max=limits.properties_bytes_max,
             bytes_max=limits.batch_bytes_max,
-            exempt=tuple(_IN_PROPERTIES.values()) if again else (),
+            exempt=tuple(STORED_AS) if again else (),
         )
         if again:
-            _check_late(pc.map_lookup(columns["properties"], LATE, "last"))
-    for name, reserved in _IN_PROPERTIES.items():
-        if name in given and given[name].null_count < rows:
-            check_lengths(value := cast(given[name], name, pa.string()), name, limits.name_bytes_max)
-            if name == "late":
-                _check_late(value)
+            for reserved, option in STORED_AS.items():
+                _check_stored(option, pc.map_lookup(columns["properties"], reserved, "last"))
+    for reserved, option in STORED_AS.items():
+        if option.column in given and given[option.column].null_count < rows:
+            value = _stored(option, given[option.column], limits)
             columns["properties"] = with_property(columns.get("properties"), reserved, value)
-    if "tries" in given:
-        columns["tries"] = integers(given["tries"], "tries", pa.int32(), 1)
+    for option in _NUMBERS:
+        if (name := option.column) in given:
+            columns[name] = integers(given[name], name, pa.int32(), option.low)
     expire = _expiry(given, now_ms, due)
     if expire is not None:
         columns["expire_ms"] = expire
@@ -179,9 +170,9 @@ def assembled(columns: Mapping[str, pa.Array], now_ms: int) -> pa.RecordBatch:
 _FEW_ROWS = 16
 _DUE_WAYS = ("due_ms", "due", "delay_ms", "delay_level", "delay")
 _MIXED_WAYS = {"due_ms", "delay_ms", "delay_level"}
-_IN_PROPERTIES = {"order_key": ORDER_KEY, "late": LATE}
-_TEXTS = ("id", "key", "on_key", "tag", "repeat", *_IN_PROPERTIES)
-_KNOWN = {"topic", "body", "properties", "expire_ms", "ttl_ms", "tries", *_TEXTS, *_DUE_WAYS}
+_NAMES = tuple(o for o in OPTIONS if o.kind is OptionKind.TEXT and not o.stored_as)
+_NUMBERS = tuple(o for o in OPTIONS if o.kind is OptionKind.WHOLE and not o.stored_as)
+_KNOWN = {"topic", "body", "expire_ms", *_DUE_WAYS, *(option.column for option in OPTIONS)}
 
 
 def _named_columns(data: pa.RecordBatch | pa.Table, bytes_max: int) -> dict[str, pa.Array]:
@@ -251,10 +242,39 @@ def key_policies(data: pa.RecordBatch | pa.Table) -> list[OnKey] | None:
 _ON_KEY = {policy.name.lower(): policy for policy in OnKey}
 
 
-def _check_late(column: pa.Array) -> None:
-    for row, text in enumerate(column.to_pylist()):
-        if text is not None and text not in LATE_WAYS:
-            raise InvalidMessageError(f"late is {shown(text)}; allowed: {', '.join(LATE_WAYS)}", row=row)
+def _stored(option: Option, column: pa.Array, limits: MessageLimits) -> pa.Array:
+    """Return the texts of an option that is stored as a property.
+
+    Raises:
+        InvalidMessageError: names the row and what is allowed.
+    """
+    name = option.column
+    if option.kind is OptionKind.WHOLE:
+        texts = integers(column, name, pa.int64(), option.low).cast(pa.string())
+    else:
+        texts = cast(column, name, pa.string())
+    check_lengths(texts, name, limits.name_bytes_max)
+    _check_stored(option, texts)
+    return texts
+
+
+def _check_stored(option: Option, texts: pa.Array) -> None:
+    if option.kind is OptionKind.CHOICE:
+        allowed = ", ".join(option.choices)
+    elif option.kind is OptionKind.WHOLE:
+        allowed = f"a whole number from {option.low} to {option.high}"
+    else:
+        return
+    for row, text in enumerate(texts.to_pylist()):
+        if text is not None and not _is_allowed(option, text):
+            raise InvalidMessageError(f"{option.name} is {shown(text)}; allowed: {allowed}", row=row)
+
+
+def _is_allowed(option: Option, text: str) -> bool:
+    if option.kind is OptionKind.CHOICE:
+        return text in option.choices
+    # It may have come over a wire: int() would take its time for thousands of digits.
+    return len(text) <= 20 and text.removeprefix("-").isdecimal() and option.low <= int(text) <= option.high
 
 
 def _due(given: dict[str, pa.Array], now: _Now, limits: MessageLimits) -> pa.Array:

@@ -7,60 +7,52 @@ of other callers' messages is refused here, by ``values``.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import fields
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
+from typing import Any, Final, Unpack, cast
 
 import pyarrow as pa
 
 from tarry.base.delay import Delay
 from tarry.base.errors import DelayTooLongError, InvalidArgumentError, InvalidMessageError, MessageTooLargeError
-from tarry.message.options import LateWay, OnKeyWay
-from tarry.message.schema import LATE_WAYS, PROPERTIES, Message
+from tarry.message.options import OPTIONS, MessageOptions, Option, OptionKind
+from tarry.message.schema import PROPERTIES, Message
 from tarry.message.values import (
-    ON_KEY,
     as_bytes,
     check_topic_name,
+    duration_ms_of,
     one_of,
     pairs_of,
     repeat_json,
     text_of,
-    tries_of,
-    ttl_ms_of,
     when,
+    whole_of,
 )
-
-if TYPE_CHECKING:
-    from tarry.repeat import Repeat
-
-    RepeatLike = Repeat | Mapping[str, Any] | str
 
 Row = tuple[str, bytes, int | None, int | None, str | None, *tuple[Any, ...]]
 """The values of :data:`COLUMNS`, in that order; or of the first :data:`SHORT` of them, where the others are None."""
 
+_TYPES = {
+    OptionKind.TEXT: pa.string(),
+    OptionKind.WHOLE: pa.int32(),
+    OptionKind.DURATION: pa.int64(),
+    OptionKind.CHOICE: pa.string(),
+    OptionKind.TEXTS: PROPERTIES,
+    OptionKind.RULE: pa.string(),
+}
 COLUMNS: tuple[tuple[str, pa.DataType], ...] = (
     ("topic", pa.string()),
     ("body", pa.binary()),
     ("due_ms", pa.int64()),
     ("delay_ms", pa.int64()),
-    ("id", pa.string()),
-    ("key", pa.string()),
-    ("tag", pa.string()),
-    ("properties", PROPERTIES),
-    ("ttl_ms", pa.int64()),
-    ("tries", pa.int32()),
+    *((option.column, _TYPES[option.kind]) for option in OPTIONS),
     ("delay_level", pa.int32()),
-    ("on_key", pa.string()),
-    ("repeat", pa.string()),
-    ("order_key", pa.string()),
-    ("late", pa.string()),
 )
 BODY: Final = 1
 DUE_MS: Final = 2
 ID: Final = 4
 """Places in a row."""
-LEVEL: Final = 10
 SHORT: Final = 5
 """Most messages say no more: a producer of many single messages notices the difference."""
 
@@ -68,35 +60,11 @@ _ALWAYS = ("topic", "body")
 _BODY_MAX = 1 << 30
 
 
-class MessageOptions(TypedDict, total=False):
-    """What one may say of a message beside its topic, its body and when it is due; None is as if it were left out.
-
-    - ``id``: the producer's name for this message: sent again within the broker's dedupe window, it is scheduled once,
-      and the second answer is the first one's.
-    - ``key``: the producer's name for a schedule in the topic; ``on_key``: what to do when a message of this key is
-      pending: "replace" it (the default), "keep" it (its receipt is the answer), or "refuse" this one.
-    - ``tag``: a word that consumers filter by; ``properties``: texts by name.
-    - ``ttl``: for how long from now it is of use: seconds, a timedelta, or a text such as "1h30m"; ``late``: what
-    happens once that has passed before a consumer took it: "deliver", "drop" (the default), or "dead": to the dead
-    letters.
-    - ``tries``: how often it is delivered at most, before it is a dead letter.
-    - ``repeat``: a :class:`tarry.Repeat` (or its dict, or its JSON): it comes again by that rule.
-    - ``order_key``: messages of one order key are delivered one after the other by groups that keep order.
-    """
-
-    id: str | None
-    key: str | None
-    tag: str | None
-    properties: Mapping[str, str] | None
-    ttl: float | str | timedelta | None
-    tries: int | None
-    on_key: OnKeyWay | None
-    repeat: RepeatLike | None
-    order_key: str | None
-    late: LateWay | None
-
-
-_IN_MS = {"due_ms": "due", "delay_ms": "delay", "ttl_ms": "ttl"}
+_IN_MS = {
+    "due_ms": "due",
+    "delay_ms": "delay",
+    **{option.column: option.name for option in OPTIONS if option.kind is OptionKind.DURATION},
+}
 """What a dict may say instead of an argument, as columns of a batch are called: whole milliseconds."""
 _ARGUMENTS = ("topic", "body", "delay", "due", *MessageOptions.__annotations__, *_IN_MS)
 
@@ -117,42 +85,48 @@ def make_row(
     row = plain_row(topic, body, delay, due)
     if not options:
         return row
-    return _full_row(row, **options)
+    return _full_row(row, options)
 
 
-def _full_row(
-    row: Row,
-    *,
-    id: str | None = None,
-    key: str | None = None,
-    tag: str | None = None,
-    properties: Mapping[str, str] | None = None,
-    ttl: float | str | timedelta | None = None,
-    tries: int | None = None,
-    on_key: OnKeyWay | None = "replace",
-    repeat: RepeatLike | None = None,
-    order_key: str | None = None,
-    late: LateWay | None = None,
-) -> Row:
-    plain = id is None and key is None and tag is None and properties is None and ttl is None and tries is None
-    if plain and repeat is None and order_key is None and late is None and on_key == "replace":
-        return row
-    policy = one_of("on_key", on_key, ON_KEY)
-    return (
-        *row[:ID],
-        text_of("id", id),
-        text_of("key", key),
-        text_of("tag", tag),
-        pairs_of(properties),
-        ttl_ms_of(ttl),
-        tries_of(tries),
-        row[LEVEL] if len(row) > SHORT else None,
-        # Replacing is what a key means without a word; a column that nobody needs costs the broker time.
-        None if key is None or policy == "replace" else policy,
-        repeat_json(repeat),
-        text_of("order_key", order_key),
-        one_of("late", late, LATE_WAYS),
-    )
+def _full_row(row: Row, options: Mapping[str, Any]) -> Row:
+    cells: list[Any] | None = None
+    for name, value in options.items():
+        if name not in _CHECKS:
+            raise TypeError(f"schedule() got an unexpected keyword argument {name!r}")
+        place, check = _CHECKS[name]
+        checked = check(value)
+        if checked is None or (place == _ON_KEY and options.get("key") is None):
+            continue
+        if cells is None:
+            cells = [*row, *_NONES] if len(row) == SHORT else [*row]
+        cells[place] = checked
+    # A column that nobody needs costs the broker time, so a message that says nothing keeps its short row.
+    return row if cells is None else cast(Row, tuple(cells))
+
+
+def _check_of(option: Option) -> Callable[[Any], Any]:
+    """Return what checks a value of an option, and brings it to what travels; None: nothing travels."""
+    name = option.name
+    match option.kind:
+        case OptionKind.TEXT:
+            return lambda value: text_of(name, value)
+        case OptionKind.WHOLE:
+            return lambda value: whole_of(name, value, option.low, option.high)
+        case OptionKind.DURATION:
+            return lambda value: duration_ms_of(name, value)
+        case OptionKind.TEXTS:
+            return pairs_of
+        case OptionKind.RULE:
+            return repeat_json
+        case OptionKind.CHOICE:
+            words = tuple(option.choices)
+            return lambda value: None if value == option.default else one_of(name, value, words)
+
+
+_PLACES = {name: place for place, (name, _) in enumerate(COLUMNS)}
+_ON_KEY = _PLACES["on_key"]
+_CHECKS = {option.name: (_PLACES[option.column], _check_of(option)) for option in OPTIONS}
+_NONES = (None,) * (len(COLUMNS) - SHORT)
 
 
 def plain_row(topic: str, body: bytes | str, delay: Delay | None, due: datetime | int | None) -> Row:
@@ -165,7 +139,7 @@ def plain_row(topic: str, body: bytes | str, delay: Delay | None, due: datetime 
     due_ms, delay_ms, level = when(delay, due)
     if level is None:
         return (topic, body, due_ms, delay_ms, None)
-    return (topic, body, due_ms, delay_ms, None, None, None, None, None, None, level, None, None, None, None)
+    return cast(Row, (topic, body, due_ms, delay_ms, None, *_NONES[1:], level))
 
 
 def row_of(message: Message | Mapping[str, Any]) -> Row:
@@ -174,10 +148,7 @@ def row_of(message: Message | Mapping[str, Any]) -> Row:
     """
     if isinstance(message, Message):
         given: dict[str, Any] = {f.name: getattr(message, f.name) for f in fields(message)}
-        ttl_ms = given.pop("ttl_ms")
-        given["due"] = given.pop("due_ms")
-        given["ttl"] = None if ttl_ms is None else timedelta(milliseconds=ttl_ms)
-        return make_row(**given)
+        return make_row(**_arguments(given))
     if not isinstance(message, Mapping):
         raise InvalidMessageError(f"a message of type {type(message).__name__}; allowed: Message, or a dict")
     unknown = sorted(set(message) - set(_ARGUMENTS), key=str)
@@ -241,6 +212,3 @@ def _cells(rows: Sequence[Row], *, whole: bool = False) -> list[tuple[Any, ...]]
         except ValueError:
             pass  # of both lengths; to ask each for its own takes as long as the rest of this
     return list(zip(*(row if len(row) > SHORT else (*row, *_NONES) for row in rows), strict=True))
-
-
-_NONES = (None,) * (len(COLUMNS) - SHORT)

@@ -62,8 +62,6 @@ UNNUMBERED = pa.schema(list(SCHEMA)[1:])
 
 RESERVED = "tarry."
 """Names of properties that begin so are Tarry's own."""
-ORDER_KEY, LATE = "tarry.order", "tarry.late"
-LATE_WAYS = ("deliver", "drop", "dead")
 
 TOPIC_PATTERN = r"^[A-Za-z0-9._%|/-]{1,255}$"
 TOPIC_ALLOWED = "1 to 255 of A-Z a-z 0-9 . _ % | / -"

@@ -15,9 +15,6 @@ from tarry.base.delay import Delay, DelayLevel, datetime_ms, due_from_delay, par
 from tarry.base.errors import DelayTooLongError, InvalidArgumentError, InvalidMessageError, TarryError
 from tarry.message.schema import INTERNAL_TOPIC, check_topic, is_internal
 
-ON_KEY = ("replace", "keep", "refuse")
-"""What to do with a message whose key is pending in its topic already."""
-
 _INT64 = 1 << 63
 _INT32 = 1 << 31
 
@@ -126,30 +123,38 @@ def pairs_of(properties: object) -> list[tuple[str, str]] | None:
     return pairs
 
 
-def ttl_ms_of(ttl: object) -> int | None:
-    """Milliseconds of a time to live."""
-    if ttl is None:
+def duration_ms_of(name: str, given: object) -> int | None:
+    """Return the milliseconds of a duration, or None.
+
+    Raises:
+        InvalidMessageError: it is no duration, or not more than 0.
+    """
+    if given is None:
         return None
     try:
-        if isinstance(ttl, bool) or not isinstance(ttl, int | float | str | timedelta):
-            raise InvalidArgumentError(f"of type {type(ttl).__name__}")
-        ttl_ms = parse_duration_ms(ttl) if isinstance(ttl, str) else due_from_delay(ttl, 0)
+        if isinstance(given, bool) or not isinstance(given, int | float | str | timedelta):
+            raise InvalidArgumentError(f"of type {type(given).__name__}")
+        duration_ms = parse_duration_ms(given) if isinstance(given, str) else due_from_delay(given, 0)
     except TarryError as error:
         raise InvalidMessageError(
-            f"ttl is {ttl!r}: {error}; allowed: seconds, a timedelta, or a text such as '1h30m'"
+            f"{name} is {given!r}: {error}; allowed: seconds, a timedelta, or a text such as '1h30m'"
         ) from error
-    if ttl_ms < 1:
-        raise InvalidMessageError(f"ttl is {ttl!r}; allowed: more than 0")
-    return min(ttl_ms, _INT64 - 1)
+    if duration_ms < 1:
+        raise InvalidMessageError(f"{name} is {given!r}; allowed: more than 0")
+    return min(duration_ms, _INT64 - 1)
 
 
-def tries_of(count: object) -> int | None:
-    """How often a message is delivered at most."""
-    if count is None:
+def whole_of(name: str, value: object, low: int, high: int) -> int | None:
+    """Return a whole number within bounds, or None.
+
+    Raises:
+        InvalidMessageError: it is something else.
+    """
+    if value is None:
         return None
-    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count < _INT32:
-        raise InvalidMessageError(f"tries is {count!r}; allowed: a whole number from 1 to {_INT32 - 1}")
-    return count
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise InvalidMessageError(f"{name} is {value!r}; allowed: a whole number from {low} to {high}")
+    return value
 
 
 def repeat_json(rule: Any) -> str | None:

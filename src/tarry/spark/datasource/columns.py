@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pyspark.sql import types as t
 
 from tarry.base.errors import InvalidMessageError
+from tarry.message.options import OPTIONS, OptionKind
 
 _MIXED = {"due_ms", "delay_ms", "delay_level"}
 WAYS = ("due", "due_ms", "delay", "delay_ms", "delay_level")
@@ -48,6 +49,13 @@ def _is_properties(kind: t.DataType) -> bool:
 
 _TEXT = _Column("string", _is_text)
 _INTEGER = _Column("bigint (or int, smallint, tinyint)", _is_integer)
+_BY_KIND = {
+    OptionKind.TEXT: _TEXT,
+    OptionKind.CHOICE: _TEXT,
+    OptionKind.WHOLE: _INTEGER,
+    OptionKind.DURATION: _INTEGER,
+    OptionKind.TEXTS: _Column("map<string,string>", _is_properties),
+}
 COLUMNS = {
     "topic": _TEXT,
     "body": _Column("binary, string, or a struct, array or map, which is written as JSON", _is_body),
@@ -56,19 +64,11 @@ COLUMNS = {
     "delay": _Column("interval day to second", lambda kind: isinstance(kind, t.DayTimeIntervalType)),
     "delay_ms": _INTEGER,
     "delay_level": _INTEGER,
-    "id": _TEXT,
-    "key": _TEXT,
-    "tag": _TEXT,
-    "properties": _Column("map<string,string>", _is_properties),
-    "ttl_ms": _INTEGER,
     "expire_ms": _INTEGER,
-    "tries": _INTEGER,
-    "order_key": _TEXT,
-    "late": _TEXT,
+    **{option.column: _BY_KIND[option.kind] for option in OPTIONS if not option.not_in_bulk},
 }
 _REFUSED = {
-    "repeat": "series are not for bulk: schedule them one by one with a client",
-    "on_key": "in bulk a row always replaces what is pending under its key: leave the column out",
+    **{option.column: option.not_in_bulk for option in OPTIONS if option.not_in_bulk},
     "seq": "the broker numbers messages: leave the column out",
 }
 

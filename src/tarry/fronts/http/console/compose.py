@@ -12,17 +12,26 @@ from starlette.responses import Response
 from tarry.base.errors import InvalidArgumentError, TarryError
 from tarry.fronts.http.console.messages import MESSAGE, OUTCOMES, instant_ms
 from tarry.fronts.http.console.page import Console, done, field, plural
-from tarry.message.rows import MessageOptions
+from tarry.message.options import OPTIONS, MessageOptions, Option, OptionKind
 from tarry.repeat import Repeat
 
 JOBS = "/console/jobs"
 JOBS_MAX = 200
 TOPICS_MAX = 100
 FIELDS = (
-    *("topic", "body", "encoding", "when", "delay", "due", "id", "key", "on_key", "tag", "properties", "ttl", "late"),
-    *("tries", "order_key", "repeat", "every", "cron", "zone", "times"),
+    *("topic", "body", "encoding", "when", "delay", "due", *(option.name for option in OPTIONS)),
+    *("every", "cron", "zone", "times"),
 )
-DEFAULTS = {"encoding": "text", "when": "delay", "delay": "1h", "on_key": "replace", "zone": "UTC", "repeat": "no"}
+SHOWN = tuple(option for option in OPTIONS if option.kind is not OptionKind.RULE)
+"""Options with a field of their own; a rule has several."""
+DEFAULTS = {
+    **{option.name: option.default for option in OPTIONS},
+    "encoding": "text",
+    "when": "delay",
+    "delay": "1h",
+    "zone": "UTC",
+    "repeat": "no",
+}
 
 
 async def show_form(console: Console, request: Request) -> Response:
@@ -52,7 +61,9 @@ async def schedule(console: Console, request: Request) -> Response:
 async def _form(console: Console, request: Request, given: dict[str, str], error: str | None) -> Response:
     overview = await console.figures.overview()
     topics = sorted(topic["topic"] for topic in overview["topics"]["listed"])[:TOPICS_MAX]
-    return console.render(request, "schedule.html.j2", 400 if error else 200, given=given, error=error, topics=topics)
+    filled = [option.name for option in SHOWN if given[option.name] not in ("", option.default)]
+    values = {"given": given, "error": error, "topics": topics, "options": SHOWN, "filled": filled}
+    return console.render(request, "schedule.html.j2", 400 if error else 200, **values)
 
 
 def _body(given: dict[str, str]) -> bytes:
@@ -74,17 +85,20 @@ def _when(given: dict[str, str], now_ms: int) -> dict[str, Any]:
 
 
 def _options(given: dict[str, str]) -> MessageOptions:
-    texts: Any = {name: given[name] for name in ("id", "key", "tag", "ttl", "late", "order_key") if given[name]}
-    if "key" in texts:
-        texts["on_key"] = given["on_key"]
-    options: MessageOptions = texts
-    if given["tries"].strip():
-        options["tries"] = _whole("tries", given["tries"])
-    if given["properties"].strip():
-        options["properties"] = _properties(given["properties"])
+    values: Any = {option.name: _value(option, given[option.name]) for option in SHOWN if given[option.name].strip()}
     if given["repeat"] in ("every", "cron"):
-        options["repeat"] = _repeat(given)
+        values["repeat"] = _repeat(given)
+    options: MessageOptions = values
     return options
+
+
+def _value(option: Option, text: str) -> Any:
+    match option.kind:
+        case OptionKind.WHOLE:
+            return _whole(option.name, text)
+        case OptionKind.TEXTS:
+            return _pairs(text)
+    return text
 
 
 def _repeat(given: dict[str, str]) -> Repeat:
@@ -94,15 +108,15 @@ def _repeat(given: dict[str, str]) -> Repeat:
     return Repeat.cron(given["cron"].strip(), given["zone"].strip() or "UTC", times=times)
 
 
-def _properties(text: str) -> dict[str, str]:
-    properties = {}
+def _pairs(text: str) -> dict[str, str]:
+    pairs = {}
     for line in text.splitlines():
         if line.strip():
             name, equals, value = line.partition("=")
             if not equals:
                 raise InvalidArgumentError(f"the property {line!r:.80} has no value; allowed: lines NAME=VALUE")
-            properties[name.strip()] = value
-    return properties
+            pairs[name.strip()] = value
+    return pairs
 
 
 def _whole(name: str, text: str) -> int:

@@ -35,6 +35,7 @@ from tarry.fronts.http.rest.routes import Names, Route
 from tarry.fronts.http.rest.sending import OVERHEAD_BYTES, RECEIPT, in_path
 from tarry.fronts.http.rest.table import TOPIC
 from tarry.fronts.http.services import HttpServices
+from tarry.message.options import OPTIONS
 from tarry.message.receipt import Accepted
 from tarry.message.rows import ID, Row, to_batch
 
@@ -62,8 +63,9 @@ The answer has a line (or a row) for each message, in their order: `row` and its
 `X-Tarry-Accepted` and `X-Tarry-Refused` count them. Messages are scheduled while they come: when the connection breaks,
 those that had come may have been scheduled (give them ids, and send all of them again).
 
-Columns of Arrow: `topic`, `body`, one of `due_ms`, `due`, `delay_ms` and `delay_level`; and `id`, `key`, `on_key`,
-`tag`, `properties`, `ttl_ms`, `tries`, `repeat`, `order_key`, `late`."""
+Columns of Arrow: `topic`, `body`, one of `due_ms`, `due`, `delay_ms` and `delay_level`; and """ + (
+    ", ".join(f"`{option.column}`" for option in OPTIONS) + "."
+)
 
 
 @dataclass(slots=True)

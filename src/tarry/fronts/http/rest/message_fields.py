@@ -6,16 +6,23 @@ import base64
 import binascii
 from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime, timedelta
-from typing import Annotated, Any, Literal, NoReturn
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    NoReturn,
+    NotRequired,  # pydantic wants this one before Python 3.12
+)
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
-from typing_extensions import TypedDict  # pydantic wants this one before Python 3.12
+from typing_extensions import TypedDict
 
-from tarry.api.bounds import DELAY_MS, DUE_MS, KEY, NAME, TRIES, Bound, with_bound
+from tarry.api.bounds import DELAY_MS, DUE_MS, KEY, NAME, Bound, Range, with_bound
 from tarry.base.delay import Delay, DelayLevel
 from tarry.base.errors import InvalidArgumentError, InvalidMessageError
 from tarry.fronts.http.rest.description import Parameter, Schema
 from tarry.fronts.http.rest.request import RestRequest, text_of
+from tarry.message.options import OPTIONS, Option, OptionKind
 from tarry.message.rows import Row, make_row
 
 HEADER = "x-tarry-"
@@ -45,43 +52,65 @@ class Times(TypedDict, total=False):
     delay_level: Annotated[int, _about("RocketMQ's delay level.")]
 
 
-class MessageFields(Times, total=False):
-    """A message; without a body, it is empty. One of ``due``, ``due_ms``, ``delay``, ``delay_ms`` and ``delay_level``
-    says when it is due; without them it is due at once.
-    """
-
-    body: Annotated[str, _about("The body, as a text.")]
-    body_base64: Annotated[str, _about("The body instead, in base64.")]
-    id: Annotated[str | None, _about("Your name for it: sent again within ten minutes, it is a duplicate.", KEY)]
-    key: Annotated[str | None, _about("Your name for the schedule in its topic: the same key again replaces it.", KEY)]
-    on_key: Annotated[
-        Literal["replace", "keep", "refuse"], _about("What happens when a message of this key is pending already.")
-    ]
-    tag: Annotated[str | None, _about("A word that consumers filter by.", NAME)]
-    properties: Annotated[dict[str, str] | None, _about("Texts by name.")]
-    ttl: Annotated[str | float | None, _about('For how long from now it is of use: seconds, or "1h30m".')]
-    late: Annotated[Literal["deliver", "drop", "dead"] | None, _about("What happens once that has passed.")]
-    tries: Annotated[int | None, _about("How often it is delivered at most, before it is a dead letter.", TRIES)]
-    repeat: Annotated[
-        dict[str, Any] | str | None,
-        _about('It comes again: {"every": "1m"} or {"cron": "0 9 * * *", "zone": "Europe/Berlin"}, "times", "until" …'),
-    ]
-    order_key: Annotated[str | None, _about("Messages of one order key are delivered one after the other.", NAME)]
+def _field(option: Option) -> Any:
+    """Return the type of an option in JSON, with its description."""
+    types: dict[OptionKind, Any] = {
+        OptionKind.TEXT: str,
+        OptionKind.WHOLE: int,
+        OptionKind.DURATION: str | float,
+        OptionKind.CHOICE: Literal[*option.choices],
+        OptionKind.TEXTS: dict[str, str],
+        OptionKind.RULE: dict[str, Any] | str,
+    }
+    bounds: dict[OptionKind, Bound] = {
+        OptionKind.TEXT: KEY if option.is_name and not option.stored_as else NAME,
+        OptionKind.WHOLE: Range(option.low, option.high),
+    }
+    # A choice that has a default is never null: it is the default that says "as if it were left out".
+    kind = types[option.kind] if option.default else types[option.kind] | None
+    more = ' Seconds, or a text such as "1h30m".' if option.kind is OptionKind.DURATION else ""
+    return Annotated[kind, _about(option.help + more, bounds.get(option.kind))]
 
 
-class TopicMessageFields(MessageFields):
-    """A message of a batch: it names its topic, where the path does not."""
+_BODY = {
+    "body": Annotated[str, _about("The body, as a text.")],
+    "body_base64": Annotated[str, _about("The body instead, in base64.")],
+}
+_SAID = {option.name: _field(option) for option in OPTIONS}
+_typed_dict: Any = TypedDict
+"""The fields are those of a table, which no type checker can follow."""
 
-    topic: str
+
+def _message_type(name: str, text: str, **required: Any) -> Any:
+    """Return the type of a message in JSON, whose fields may be left out but for ``required``."""
+    optional = {**Times.__annotations__, **_BODY, **_SAID}
+    fields = {**{n: NotRequired[kind] for n, kind in optional.items()}, **required}
+    made = _typed_dict(name, fields)
+    made.__pydantic_config__ = _STRICT
+    made.__doc__ = text
+    return made
 
 
-_MESSAGE: TypeAdapter[MessageFields] = TypeAdapter(MessageFields)
-_TOPIC_MESSAGE: TypeAdapter[TopicMessageFields] = TypeAdapter(TopicMessageFields)
-_TIMES: TypeAdapter[Times] = TypeAdapter(Times)
-_IN_QUERY = tuple(
-    name for name in MessageFields.__annotations__ if not name.startswith("body") and name != "properties"
+MessageFields: Any = _message_type(
+    "MessageFields",
+    "A message; without a body, it is empty. One of ``due``, ``due_ms``, ``delay``, ``delay_ms`` and ``delay_level``\n"
+    "says when it is due; without them it is due at once.",
 )
-_WHOLE = frozenset(("due_ms", "delay_ms", "delay_level", "tries"))
+TopicMessageFields: Any = _message_type(
+    "TopicMessageFields", "A message of a batch: it names its topic, where the path does not.", topic=str
+)
+
+_MESSAGE: TypeAdapter[dict[str, Any]] = TypeAdapter(MessageFields)
+_TOPIC_MESSAGE: TypeAdapter[dict[str, Any]] = TypeAdapter(TopicMessageFields)
+_TIMES: TypeAdapter[Times] = TypeAdapter(Times)
+_IN_QUERY = (
+    *Times.__annotations__,
+    *(option.name for option in OPTIONS if option.kind is not OptionKind.TEXTS),
+)
+_WHOLE = {
+    *("due_ms", "delay_ms", "delay_level"),
+    *(option.name for option in OPTIONS if option.kind is OptionKind.WHOLE),
+}
 
 
 def message_of_json(raw: bytes, topic: str | None, **fixed: str) -> Row:

@@ -38,9 +38,10 @@ from tarry.fronts.rocketmq.common.properties import (
     delay_properties,
     plain_keys,
 )
+from tarry.message.options import ORDER_KEY
 from tarry.message.receipt import id_of
 from tarry.message.reserved import DEAD_ATTEMPTS, FIRST
-from tarry.message.schema import ORDER_KEY, RESERVED
+from tarry.message.schema import RESERVED
 
 NAME_END, PAIR_END = "\x01", "\x02"
 PROPERTIES_BYTES_MAX = (1 << 15) - 1

@@ -22,7 +22,7 @@ from tarry.fronts.rocketmq.classic.codes import RequestRefused, ResponseCode
 from tarry.fronts.rocketmq.common.dead_letters import is_alias
 from tarry.fronts.rocketmq.common.names import DEAD_PREFIX, RETRY_PREFIX
 from tarry.fronts.rocketmq.common.properties import QUEUE, PropertyLists, lists_of
-from tarry.message.schema import ORDER_KEY
+from tarry.message.options import ORDER_KEY
 
 _OF_A_QUEUE = (QUEUE, ORDER_KEY)
 KNOWN_S = 1.0

@@ -34,9 +34,10 @@ from tarry.fronts.rocketmq.common.properties import (
 from tarry.fronts.rocketmq.common.refusal import Refusal
 from tarry.fronts.rocketmq.common.send_queue import SendQueue
 from tarry.fronts.rocketmq.common.threads import RunInThread
+from tarry.message.options import ORDER_KEY
 from tarry.message.receipt import id_of
 from tarry.message.reserved import FIRST
-from tarry.message.schema import ORDER_KEY, RESERVED
+from tarry.message.schema import RESERVED
 
 FIRST_LEVEL = 3
 _NOT_COPIED = {QUEUE, *DELAYS} - {START_DELIVER}

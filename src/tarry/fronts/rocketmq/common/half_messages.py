@@ -24,8 +24,9 @@ from tarry.fronts.rocketmq.common.draft import Draft
 from tarry.fronts.rocketmq.common.names import HALF_MESSAGES
 from tarry.fronts.rocketmq.common.properties import DELIVER_MS, MESSAGE_ID, REAL_TOPIC, SHARDING_KEY, TAGS, map_of
 from tarry.fronts.rocketmq.common.refusal import Code, Refusal
+from tarry.message.options import ORDER_KEY
 from tarry.message.properties import with_property
-from tarry.message.schema import ORDER_KEY, PROPERTIES, UNNUMBERED
+from tarry.message.schema import PROPERTIES, UNNUMBERED
 from tarry.repeat import Repeat, to_json
 
 _ID_CHARACTERS = 40

@@ -32,9 +32,9 @@ from tarry.fronts.rocketmq.common.stubs import definition
 from tarry.fronts.rocketmq.v5.answer_bytes import text, varint
 from tarry.fronts.rocketmq.v5.handles import receipt_handle
 from tarry.fronts.rocketmq.v5.resources import copy_of
+from tarry.message.options import ORDER_KEY
 from tarry.message.receipt import id_of
 from tarry.message.reserved import DEAD_TOPIC
-from tarry.message.schema import ORDER_KEY
 
 _TYPE = definition.MessageType
 _NORMAL, _FIFO, _DELAY, _TRANSACTION = int(_TYPE.NORMAL), int(_TYPE.FIFO), int(_TYPE.DELAY), int(_TYPE.TRANSACTION)
