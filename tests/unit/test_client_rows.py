@@ -168,8 +168,15 @@ def said_of(row: Row) -> dict[str, object]:
 def test_messages_and_dicts() -> None:
     full = Message("t", b"b", 7, "i", "k", "g", {"a": "b"}, 9, 3)
     said = {
-        **{"topic": "t", "body": b"b", "due_ms": 7, "id": "i", "key": "k", "tag": "g", "properties": [("a", "b")]},
-        **{"ttl_ms": 9, "tries": 3},
+        "topic": "t",
+        "body": b"b",
+        "due_ms": 7,
+        "id": "i",
+        "key": "k",
+        "tag": "g",
+        "properties": [("a", "b")],
+        "ttl_ms": 9,
+        "tries": 3,
     }
     assert said_of(row_of(full)) == said
     more = {"on_key": "keep", "repeat": '{"every": 60}', "order_key": "o", "late": "drop"}
