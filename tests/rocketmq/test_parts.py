@@ -39,7 +39,7 @@ from tarry.message.admission import MessageLimits, admit
 from tarry.message.schema import PROPERTIES
 from tests.rocketmq.reference import messages_of
 from tests.rocketmq.rpc import res
-from tests.unit.test_layers import LAYERS, ROOT, names_for
+from tests.unit.test_layers import LAYERS, ROOT, SHARED, names_for
 
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
 TEXT = st.text(st.characters(codec="utf-8"), max_size=300)
@@ -116,7 +116,7 @@ def test_files_of_keys_that_are_refused(tmp_path: Path, text: str) -> None:
 
 @pytest.mark.parametrize("front", ["rocketmq", "metrics"])
 def test_a_front_knows_api_alone(front: str) -> None:
-    others = tuple(package for package in LAYERS if package not in ("base", "repeat", "api", "fronts"))
+    others = tuple(package for package in LAYERS if package not in (*SHARED, "fronts"))
     paths = list((ROOT / "fronts" / front).rglob("*.py"))
     assert paths
     assert [name for path in paths for name in names_for(path, others)] == []

@@ -329,8 +329,8 @@ def test_a_python_without_tarry_is_named(intake: FakeIntake, tmp_path: Path, mon
 def test_the_job_ends_with_its_broker(intake: FakeIntake, tmp_path: Path) -> None:
     """The broker is killed: driver, JVM and workers go, without being told."""
     code = (
-        "import sys, time\nfrom pathlib import Path\nfrom tarry.spark.pipeline.supervisor import Supervisor\n"
-        "Supervisor(sys.argv[2:], Path(sys.argv[1])).start()\ntime.sleep(600)\n"
+        "import sys, time\nfrom pathlib import Path\nfrom tarry.spark.pipeline.supervisor import PipelineSupervisor\n"
+        "PipelineSupervisor(sys.argv[2:], Path(sys.argv[1])).start()\ntime.sleep(600)\n"
     )
     job = [sys.executable, "-m", "tarry.spark.pipeline.schedule", "--flight", intake.address, "--master", "local[1]"]
     job += ["--checkpoint", str(tmp_path / "c"), "--memory", "512m", "--schedule-bytes", str(BYTES_MIN)]

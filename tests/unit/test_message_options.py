@@ -53,7 +53,7 @@ def test_what_is_said_of_a_message_is_admitted(option: Option) -> None:
     admitted = admit(batch, 10**12)
     [row] = admitted.to_pylist()
     if option.stored_as:
-        assert dict(row["properties"]) == {option.stored_as: value_of(option)}
+        assert dict(row["properties"]) == {option.stored_as: str(value_of(option))}
     elif option.name in SCHEMA.names:
         assert row[option.name] is not None
 

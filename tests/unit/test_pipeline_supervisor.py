@@ -157,8 +157,9 @@ def test_the_child_ends_when_the_broker_is_killed(tmp_path: Path, how: signal.Si
         "time.sleep(600)\n"
     )
     broker = (
-        "import sys, time\nfrom pathlib import Path\nfrom tarry.spark.pipeline.supervisor import Supervisor\n"
-        f"Supervisor([sys.executable, '-c', {job!r}], Path({str(tmp_path / 'log')!r})).start()\ntime.sleep(600)\n"
+        "import sys, time\nfrom pathlib import Path\nfrom tarry.spark.pipeline.supervisor import PipelineSupervisor\n"
+        f"PipelineSupervisor([sys.executable, '-c', {job!r}], Path({str(tmp_path / 'log')!r})).start()\n"
+        "time.sleep(600)\n"
     )
     process = subprocess.Popen([sys.executable, "-c", broker])
     try:

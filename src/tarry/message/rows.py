@@ -49,6 +49,8 @@ COLUMNS: tuple[tuple[str, pa.DataType], ...] = (
     *((option.column, _TYPES[option.kind]) for option in OPTIONS),
     ("delay_level", pa.int32()),
 )
+PLACES = {name: place for place, (name, _) in enumerate(COLUMNS)}
+"""Places in a row, by the names of columns."""
 BODY: Final = 1
 DUE_MS: Final = 2
 ID: Final = 4
@@ -123,9 +125,8 @@ def _check_of(option: Option) -> Callable[[Any], Any]:
             return lambda value: None if value == option.default else one_of(name, value, words)
 
 
-_PLACES = {name: place for place, (name, _) in enumerate(COLUMNS)}
-_ON_KEY = _PLACES["on_key"]
-_CHECKS = {option.name: (_PLACES[option.column], _check_of(option)) for option in OPTIONS}
+_ON_KEY = PLACES["on_key"]
+_CHECKS = {option.name: (PLACES[option.column], _check_of(option)) for option in OPTIONS}
 _NONES = (None,) * (len(COLUMNS) - SHORT)
 
 
@@ -175,6 +176,14 @@ def _arguments(message: Mapping[str, Any]) -> dict[str, Any]:
         except OverflowError as error:
             raise DelayTooLongError(f"{name} is {ms!r:.60}; allowed: 40 years, or what the broker has") from error
     return given
+
+
+def with_cells(row: Row, cells: Mapping[str, Any]) -> Row:
+    """Return a short row with values of more columns, by their names, which the caller has checked."""
+    whole: list[Any] = [*row, *_NONES]
+    for name, value in cells.items():
+        whole[PLACES[name]] = value
+    return cast(Row, tuple(whole))
 
 
 def rows_of(messages: Iterable[Message | Mapping[str, Any]]) -> Iterable[Row]:

@@ -13,7 +13,7 @@ from tarry.fronts.http.lmstfy.names import GROUP, VERSION, job_id, job_ids, topi
 from tarry.fronts.http.lmstfy.read_your_writes import Landing
 from tarry.fronts.http.lmstfy.settling import Acknowledging
 from tarry.fronts.http.services import HttpServices
-from tarry.message.rows import Row
+from tarry.message.rows import PLACES, Row, with_cells
 
 BODY_BYTES_MAX = 1 << 20
 JOBS_MAX = 64
@@ -22,8 +22,7 @@ UINT32_MAX, UINT16_MAX = (1 << 32) - 1, (1 << 16) - 1
 TTL_S, DELAY_S, TRIES = 86_400, 0, 1
 """Defaults."""
 
-PROPERTIES = 7
-"""Their place in a row."""
+PROPERTIES = PLACES["properties"]
 ATTRIBUTE = b"job-attr-"
 ATTRIBUTES_MAX, NAME_BYTES_MAX, VALUE_BYTES_MAX = 16, 32, 128
 
@@ -38,8 +37,8 @@ class Options:
 
     def row(self, topic: str, body: bytes, attributes: list[tuple[str, str]] | None) -> Row:
         """A job as a row of values; see :mod:`tarry.message.rows`."""
-        rest = (None, None, None, attributes, self.ttl_ms, self.tries, None, None, None, None, None)
-        return (topic, body, None, self.delay_ms, *rest)
+        said = {"properties": attributes, "ttl_ms": self.ttl_ms, "tries": self.tries}
+        return with_cells((topic, body, None, self.delay_ms, None), said)
 
 
 class Publishing:
