@@ -68,7 +68,7 @@ class Topic:
     lock: threading.Lock = field(default_factory=threading.Lock)
     tails: list[Tail] = field(default_factory=list)
     evicted: int = 0
-    """How many entries at the head of ``tails`` are not in memory any more.
+    """Number of entries at the head of ``tails`` are not in memory any more.
 
     The list is cut only now and then, so that both ends are cheap.
     """
@@ -94,7 +94,7 @@ class Topic:
 
     @property
     def _in_memory(self) -> int:
-        """How many of ``tails`` are in memory."""
+        """Number of ``tails`` in memory."""
         return len(self.tails) - self.evicted
 
     def append(self, batch: pa.RecordBatch, size: int) -> Tail:

@@ -60,7 +60,7 @@ class SegmentsWriter:
 
     @property
     def added(self) -> int:
-        """How often :meth:`commit_added` was called: the ticket of all that was added before."""
+        """Number of calls of :meth:`commit_added`, which is the ticket of all rows added before."""
         return self._added
 
     def add(self, topic: Topic, tail: Tail, stored_rows: int) -> None:
