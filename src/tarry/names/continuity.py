@@ -1,9 +1,11 @@
-"""Whether a database has all that was written to it: RocksDB opens without a word when the end of its log is damaged,
-or its MANIFEST was cut, and what came after that is missing.
+"""Detection of missing writes in a database.
 
-Writes are counted in the database itself; the count after the last one tells of a missing end. Some of the writes
-leave a mark that names the mark before it, so that the marks are a chain, and a gap tells that something in the middle
-is missing: a file of which nothing knows any more, with later ones after it. Format: ``docs/formats.md``.
+RocksDB opens without an error when the end of its log is damaged, or its MANIFEST was cut; later writes are missing
+then.
+
+Writes are counted in the database itself; the count after the last write reveals a missing end. Some of the writes
+leave a mark that names the mark before it. So the marks are a chain, and a gap in it reveals that something in the
+middle is missing: a file that RocksDB no longer knows of, with later ones after it. Format: ``docs/formats.md``.
 """
 
 from __future__ import annotations
@@ -18,7 +20,10 @@ from tarry.names.encoding import MARK, META
 
 WRITES_KEY = META + b"writes"
 MARK_BYTES = 1 << 16
-"""A mark is left after so many bytes: RocksDB puts some megabytes into one file, which then has many marks."""
+"""A mark is left after this many bytes.
+
+RocksDB puts some megabytes into one file, so each file has many marks.
+"""
 MARKS_MAX = 1024
 
 _STATE = struct.Struct(">QQ")  # writes, the last mark
@@ -26,17 +31,19 @@ _NUMBER = struct.Struct(">Q")
 
 
 class Continuity:
-    """One thread writes."""
+    """Counts writes and leaves marks. One thread writes."""
 
     def __init__(self, writes: int = 0) -> None:
-        """Of a new database, which counts on from ``writes``."""
+        """Begin the count of a new database, which counts on from ``writes``."""
         self.writes = writes
         self._marks: deque[int] = deque()
         self._unmarked_bytes = MARK_BYTES  # the first write leaves a mark: the database begins a new file with it
 
     def resume(self, state: bytes | None, marks: Sequence[tuple[bytes, bytes]]) -> str | None:
-        """Go on, instead, with what a database has: the value of :data:`WRITES_KEY`, and all marks in order. What is
-        missing before the last write, if something is.
+        """Go on from the content of a database instead.
+
+        ``state`` is the value of :data:`WRITES_KEY`, ``marks`` are all marks in order. Return a description of the
+        writes that are missing before the last one; None if there are none.
         """
         self.writes, last_mark = (0, 0) if state is None else _STATE.unpack(state)
         for key, value in marks:
@@ -48,7 +55,7 @@ class Continuity:
         return None if newest == last_mark else f"writes {newest + 1} to {last_mark} are missing"
 
     def count(self, changes: WriteBatch) -> None:
-        """Have ``changes``, which are about to be written, say which write they are."""
+        """Put the next number into ``changes``, which are about to be written, and a mark if one is due."""
         self.writes += 1
         self._unmarked_bytes += changes.size_in_bytes()
         former = self._marks[-1] if self._marks else 0

@@ -1,6 +1,6 @@
-"""The registry's database: RocksDB on a directory, opened, read, written, made durable and thrown away.
+"""The registry's database: RocksDB on a directory, opened, read, written, made durable and discarded.
 
-All of it is derived. So what cannot be read is never repaired: the next start makes it again.
+All of it is derived. So a database that cannot be read is never repaired: the next start rebuilds it.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ T = TypeVar("T")
 
 
 def new_batch() -> WriteBatch:
-    """Changes that are written together or not at all."""
+    """Return an empty batch of changes, which are written together or not at all."""
     return WriteBatch(raw_mode=True)
 
 
 class Database:
-    """One thread writes what is counted; any thread reads and deletes."""
+    """The database. One thread makes the counted writes; any thread reads and deletes."""
 
     def __init__(self, files: Files, directory: Path, placement: Placement) -> None:
         self.directory = directory
@@ -54,13 +54,13 @@ class Database:
 
     @property
     def writes(self) -> int:
-        """How many batches it has been given, ever."""
+        """Number of batches that were ever written to it."""
         return self._continuity.writes
 
     # -- opening and closing -------------------------------------------------------------------------------------------
 
     def recover(self, writes_min: int) -> bool:
-        """Open what is on disk; False, and it is thrown away, where it cannot be used (:meth:`open_whole`)."""
+        """Open what is on disk; if it is unusable (:meth:`open_whole`), discard it and return False."""
         if not self.directory.is_dir():
             return False
         fault = self.open_whole(writes_min)
@@ -71,8 +71,10 @@ class Database:
         return False
 
     def open_whole(self, writes_min: int) -> str | None:
-        """Open what is on disk; why it is not to be used, if so: it is damaged, was not filled to the end, or has fewer
-        than ``writes_min`` of its batches. Then it is to be closed.
+        """Open what is on disk, and return the reason if it is not to be used; None if it is sound.
+
+        It is unusable if it is damaged, was not filled to the end, or has fewer than ``writes_min`` of its batches. The
+        caller has to close it then.
 
         Raises:
             OSError: it cannot be opened for now, since the disk is full or no descriptor is free.
@@ -89,10 +91,10 @@ class Database:
             return f"it cannot be opened: {str(error).partition(chr(10))[0]}"
 
     def read_all(self) -> None:
-        """Read every entry, so that every checksum is looked at.
+        """Read every entry, so that every checksum is checked.
 
         Raises:
-            CorruptError: one does not hold.
+            CorruptError: one does not match.
         """
 
         def read() -> None:
@@ -100,7 +102,7 @@ class Database:
             at.seek_to_first()
             while at.valid():
                 at.next()
-            at.status()  # it ends at damage as it does at the end
+            at.status()  # the iterator ends at damage as it does at the end
 
         self._guarded(read)
 
@@ -117,8 +119,9 @@ class Database:
         return gap
 
     def begin(self, writes: int) -> None:
-        """Make an empty one, to be filled, which counts on from ``writes``. Until :meth:`complete` it counts as
-        damaged: after a crash, the next start makes it again.
+        """Begin an empty database, which is then filled, and counts on from ``writes``.
+
+        Until :meth:`complete` it counts as damaged: after a crash, the next start rebuilds it.
         """
         self.discard()
         self._open()
@@ -126,7 +129,7 @@ class Database:
         self._db.put(_VERSION, VERSION)
 
     def complete(self) -> None:
-        """Record, durably, that everything is in it that belongs into it."""
+        """Record, durably, that the database is filled completely."""
         changes = new_batch()
         changes.put(_COMPLETE, b"")
         self.write(changes)
@@ -135,11 +138,11 @@ class Database:
     def _open(self) -> None:
         options = Options(raw_mode=True)
         options.create_if_missing(True)
-        # What lies behind a damaged place in its log is not taken up; whether it had been durable is for `recover`.
+        # RocksDB ignores its log behind a damaged place. `recover` finds out whether that part had been durable.
         options.set_wal_recovery_mode(DBRecoveryMode.point_in_time())
         options.set_write_buffer_size(BUFFER_BYTES)
         options.set_max_write_buffer_number(2)
-        # Most ids that are looked for are new: without a filter, to find that out goes down the buffer's whole tree.
+        # Most ids that are looked up are new. Without a filter, finding that out descends the buffer's whole tree.
         options.set_memtable_whole_key_filtering(True)
         options.set_memtable_prefix_bloom_ratio(0.05)
         options.set_max_background_jobs(2)
@@ -153,7 +156,7 @@ class Database:
         options.set_block_based_table_factory(blocks)
         self.directory.mkdir(mode=0o750, parents=True, exist_ok=True)
         self._closed = False
-        self._placement.apart()  # its threads begin on the cores of the one that opens it
+        self._placement.apart()  # RocksDB's threads inherit the cores of the thread that opens it
         self._db = when_free(lambda: Rdict(str(self.directory), options))
         self._files.adopt(self, self.directory)
 
@@ -170,33 +173,33 @@ class Database:
         try:
             db.close()
         except Exception as error:  # noqa: BLE001 - RocksDB's bindings raise nothing more specific
-            # Its own threads met damage. What was synced is in the files, and the next start looks at them.
+            # RocksDB's own threads met damage. What was synced is in the files, and the next start checks them.
             log.warning("%s was closed with an error: %s", self.directory, str(error).partition("\n")[0])
 
     def discard(self) -> None:
-        """Close it, and delete what is on disk."""
+        """Close it, and delete it from the disk."""
         self.close()
         shutil.rmtree(self.directory, ignore_errors=True)
 
     # -- writing and reading -------------------------------------------------------------------------------------------
 
     def write(self, changes: WriteBatch) -> None:
-        """Write a batch, counted."""
+        """Write a counted batch."""
         self._continuity.count(changes)
         self._guarded(lambda: self._db.write(changes))
 
     def delete(self, changes: WriteBatch) -> None:
-        """Write deletions of what is old, which are not counted: were they lost, they would be made again."""
+        """Write deletions of old entries, uncounted: if they were lost, they would be repeated."""
         self._guarded(lambda: self._db.write(changes))
 
     def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """The values of keys; None for those that are not there, all of them where nothing is open."""
+        """Return the values of keys; None for a missing key, and for all keys if no database is open."""
         if self._db is None or not keys:
             return [None] * len(keys)
         return self._guarded(lambda: self._db.get(list(keys)))
 
     def keys_between(self, low: bytes, high: bytes, keys_max: int) -> list[bytes]:
-        """The first keys from ``low`` on and below ``high``."""
+        """Return the first keys from ``low`` on and below ``high``, at most ``keys_max``."""
         return [] if self._db is None else self._guarded(lambda: self._read_range(low, high, keys_max))
 
     def _read_range(self, low: bytes, high: bytes, keys_max: int) -> list[bytes]:
@@ -210,7 +213,7 @@ class Database:
         return keys
 
     def last_key_up_to(self, high: bytes) -> bytes | None:
-        """The last key that is not above ``high``."""
+        """Return the last key that is not above ``high``."""
 
         def read() -> bytes | None:
             at = self._db.iter()
@@ -224,10 +227,10 @@ class Database:
             return when_free(work)
         except Exception as error:
             if self._closed:
-                # A reader that met close(): nothing is wrong with what is on disk.
+                # A reader ran into close(): nothing is wrong with the files.
                 raise ClosedError("the broker is closed") from error
             if (passing := passing_error(error, self.directory)) is not None:
                 raise passing from error
-            # Damage on disk. The registry is derived: the next start makes it again.
+            # Damage on disk. The registry is derived: the next start rebuilds it.
             self._files.remove(self.directory / "CURRENT")
             raise CorruptError(f"{self.directory} is damaged: {error}; the next start makes it again") from error

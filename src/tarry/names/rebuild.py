@@ -1,7 +1,7 @@
-"""Making the registry again from the store and the intake, after it was lost.
+"""Rebuilding the registry from the store and the intake, after it was lost.
 
-Every pending message and every cancellation of one is in either. What is past is not: whether a message that is no
-longer pending had been delivered or cancelled is unknown from then on.
+Every pending message, and every cancellation of one, is in one of them. The past is not: for a message that is no
+longer pending, it is unknown from then on whether it had been delivered or cancelled.
 """
 
 from __future__ import annotations
@@ -24,15 +24,16 @@ log = logging.getLogger(__name__)
 COLUMNS = ("seq", "topic", "due_ms", "id", "key", "body", "born_ms", "repeat", "kind")
 _WITHOUT_BODY = tuple(name for name in COLUMNS if name != "body")
 REPORT_S = 5.0
-"""How often the log says how far it is."""
+"""Seconds between log lines about progress."""
 
 
 def rebuild(
     registry: Registry, intake: Intake, store: Snapshot, end_seq: int, *, known_from_ms: int, writes: int = 0
 ) -> None:
-    """Fill ``registry`` with what is known of the messages below ``end_seq``. Reads a few columns of all of the store.
+    """Fill ``registry`` with what is known of the messages below ``end_seq``.
 
-    Nothing is served meanwhile: without the cancellations, what is pending would be wrong in every list and count.
+    This reads a few columns of all of the store. Nothing is served meanwhile: without the cancellations, pending
+    messages would be wrong in every list and count.
 
     Raises:
         CorruptError: the store or the intake is damaged.
@@ -53,7 +54,7 @@ def rebuild(
 
 
 def _batches(intake: Intake, store: Snapshot, end_seq: int) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """All rows, each batch with how many files of the store were read before it."""
+    """Yield all rows, each batch with the number of the store's files read before it."""
     place = Place.of(store.root)
     paths = [*((path, _WITHOUT_BODY) for path in store.files.path), *((path, COLUMNS) for path in store.cancelled)]
     for number, (path, columns) in enumerate(paths):
@@ -65,7 +66,7 @@ def _batches(intake: Intake, store: Snapshot, end_seq: int) -> Iterator[tuple[in
 
 
 def _with_all_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """All columns of the schema; those that were not read are null."""
+    """Return the batch with all columns of the schema; those that were not read are null."""
     names = set(batch.schema.names)
     columns = [batch.column(f.name) if f.name in names else pa.nulls(batch.num_rows, f.type) for f in SCHEMA]
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)

@@ -1,8 +1,8 @@
-"""The files of records that RocksDB reads when it opens, looked through before: its logs and its MANIFEST.
+"""A check of the record files that RocksDB reads when it opens: its logs and its MANIFEST.
 
-RocksDB 9.3 and later loop for ever at a record of one of the types that only recycled or time-stamped logs have
-(RocksDB's issue 13333), and one flipped bit makes such a type of an ordinary one. A database is not given to it then.
-All other damage it finds by its checksums.
+RocksDB 9.3 and later loop forever at a record of one of the types that only recycled or time-stamped logs have
+(RocksDB's issue 13333), and one flipped bit turns an ordinary type into such a one. A database with such a record is
+not opened. RocksDB finds all other damage by its checksums.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ ENDLESS_TYPES = frozenset((5, 6, 7, 8, 11))
 
 
 def find_endless_record(directory: Path) -> str | None:
-    """The file and the offset of a record that RocksDB would not come to an end with, if there is one."""
+    """Describe the first record, by file and offset, at which RocksDB would loop forever; None if none."""
     for path in sorted([*directory.glob("*.log"), *directory.glob("MANIFEST-*")]):
         offset = _first_endless(path.read_bytes())
         if offset is not None:

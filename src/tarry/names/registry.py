@@ -1,9 +1,9 @@
-"""The registry: what is known of messages by name, in an embedded database.
+"""The registry: names and cancellations of messages, in an embedded database.
 
-One thread, the intake's writer, changes it, in the order of the log and after each fsync of it; any thread reads. Its
-own log is not fsynced with each change: what a power failure takes is applied again from the intake, which keeps all
-that is not below the last checkpoint, and :meth:`Registry.sync` comes before the checkpoint. Nothing is made on disk
-before the first name is used, so who uses none pays nothing.
+One thread, the intake's writer, changes it, in the order of the log and after each fsync of it; any thread reads. The
+database's own log is not fsynced with each change. Changes that a power failure loses are applied again from the
+intake, which keeps everything from the last checkpoint on; :meth:`Registry.sync` comes before the checkpoint. Nothing
+is created on disk before the first name is used, so without names there is no cost.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from tarry.repeat import series_of
 log = logging.getLogger(__name__)
 
 GETS_MAX = 1024
-"""Beyond so many rows, the cancelled ones among them are found by reading a range rather than one by one."""
+"""Up to this many rows, each is looked up to find the cancelled ones; beyond, a range is read."""
 _COPIED = (DEAD, ONLY)
-"""Properties of dead letters and of what was respawned."""
+"""Properties of dead letters and of respawned messages."""
 _KNOWN_FROM = encoding.META + b"known_from_ms"
 _SERIES_KNOWN = encoding.META + b"series"
 _LONG_AGO_MS = -(1 << 62)
@@ -43,7 +43,7 @@ SERIES_CHUNK = 1024
 
 
 class Registry:
-    """``history_ms``: for how long after its due time what became of a message is remembered."""
+    """The registry. ``history_ms``: how long after its due time a message's fate is remembered."""
 
     def __init__(
         self,
@@ -60,36 +60,39 @@ class Registry:
         self._dedupe_ms = dedupe_ms
         self._latest_ms = _LONG_AGO_MS  # when the last id was accepted
         self.known_from_ms = _LONG_AGO_MS
-        """The registry was made again at that moment, after it was lost: what was due before may have been cancelled
-        without a trace here.
+        """Moment at which the registry was rebuilt after it was lost.
+
+        A message that was due before may have been cancelled without a trace here.
         """
         self.knows_series = False
-        """Whether it has each series from its first occurrence on: not where it was begun by a version that had it from
-        the second.
+        """True if it has each series from its first occurrence on.
+
+        Not so if it was begun by a version that had a series from its second occurrence on.
         """
         self.cancelled_jobs = CancelledJobs() if cancelled_jobs is None else cancelled_jobs
         """Bulk jobs that are cancelled as a whole."""
 
     @property
     def exists(self) -> bool:
-        """Whether any name was ever used."""
+        """True if any name was ever used."""
         return self._database.is_open
 
     @property
     def made_again_ms(self) -> int | None:
-        """Since when names are known, where it was made again after it was lost."""
+        """Moment from which names are known, if the registry was rebuilt after it was lost; else None."""
         return None if self.known_from_ms == _LONG_AGO_MS else self.known_from_ms
 
     @property
     def writes(self) -> int:
-        """How many batches of changes it has had, ever: after :meth:`sync`, so many are durable."""
+        """Number of batches of changes that it ever had: after :meth:`sync`, so many are durable."""
         return self._database.writes
 
     # -- opening -----------------------------------------------------------------------------------------------------
 
     def recover(self, writes_min: int = 0) -> bool:
-        """Open what is on disk; False when there is nothing, or nothing that can be used. ``writes_min``: how many
-        batches of changes are known to have been durable.
+        """Open what is on disk; return False if there is nothing, or nothing usable.
+
+        ``writes_min``: how many batches of changes are known to have been durable.
         """
         if not self._database.recover(writes_min):
             return False
@@ -107,8 +110,9 @@ class Registry:
         return True
 
     def begin(self, *, known_from_ms: int | None = None, writes: int = 0) -> None:
-        """Make an empty registry, to be filled, which counts its writes on from ``writes``. Until :meth:`complete` it
-        counts as damaged: after a crash, the next start makes it again.
+        """Begin an empty registry, which is then filled, and counts its writes on from ``writes``.
+
+        Until :meth:`complete` it counts as damaged: after a crash, the next start rebuilds it.
         """
         self._database.begin(writes)
         changes = new_batch()
@@ -120,7 +124,7 @@ class Registry:
         self._database.write(changes)
 
     def complete(self) -> None:
-        """Record that the registry has everything that belongs into it, durably."""
+        """Record, durably, that the registry is filled completely."""
         self._database.complete()
 
     def sync(self) -> None:
@@ -133,12 +137,17 @@ class Registry:
     # -- changing ----------------------------------------------------------------------------------------------------
 
     def apply(self, batch: pa.RecordBatch, *, in_order: bool = True, plain: bool = False) -> None:
-        """Take up rows of the intake, in seq order. To apply rows again, with all that came after them, changes
-        nothing. Where they are not ``in_order``, a name stays with what was scheduled last. ``plain``: all are
-        messages.
+        """Apply rows of the intake, in seq order.
+
+        To apply rows again, with all that came after them, changes nothing.
+
+        Args:
+            batch: rows, of which messages and cancellations count.
+            in_order: if False, a name stays with the message that was scheduled last.
+            plain: True if all rows are messages.
 
         Raises:
-            CorruptError: the disk gave something else than was written.
+            CorruptError: the disk returned something else than was written.
         """
         changes = new_batch()
         if not plain and (kinds := kinds_of(batch)).any():
@@ -153,8 +162,9 @@ class Registry:
         self._write(changes)
 
     def register(self, names: Mapping[bytes, NameEntry], ids: Mapping[bytes, tuple[int, int, int]]) -> None:
-        """Take up what was decided of names and of ids, by their digests (the fields of their entries): the same as to
-        :meth:`apply` the rows that it was decided for.
+        """Apply decisions about names, and about ids by their digests (as the fields of their entries).
+
+        The effect is the same as of :meth:`apply` for the rows that the decisions were about.
         """
         changes = new_batch()
         _put(changes, names.items())
@@ -213,7 +223,7 @@ class Registry:
         return [(n, e) for (n, e), old in pairs if old is None or not old.is_newer_than(e)]
 
     def sweep(self, fired_until_ms: int, now_ms: int, rows_max: int = 1 << 16) -> int:
-        """Forget what is old (:func:`tarry.names.sweep.sweep`); how many names were looked at."""
+        """Forget old entries (:func:`tarry.names.sweep.sweep`); return the number of names examined."""
         if not self.exists:
             return 0
         cancelled_until_ms = max(fired_until_ms - self._history_ms, _LONG_AGO_MS)
@@ -222,9 +232,10 @@ class Registry:
     # -- asking ------------------------------------------------------------------------------------------------------
 
     def series_from(self, due_ms: int, until_ms: int) -> Iterator[list[NameEntry]]:
-        """The current occurrences of series that are due from a moment on and before another: those of one instant in
-        one list or in lists one behind the other, ascending by due time. Some may be cancelled, or delivered; a series
-        that was moved may be there twice.
+        """Yield the current occurrences of series that are due from ``due_ms`` on and before ``until_ms``.
+
+        They ascend by due time; those of one instant are in one list or in consecutive lists. Some may be cancelled, or
+        delivered. A series that was moved may appear twice.
         """
         low = encoding.expiries_end(encoding.SERIES, due_ms)
         high = encoding.expiries_end(encoding.SERIES, until_ms)
@@ -237,12 +248,13 @@ class Registry:
             low = keys[-1] + b"\0"
 
     def get(self, names: Iterable[bytes]) -> list[NameEntry | None]:
-        """The entries of names (:func:`tarry.names.encoding.name_of_key` and its like)."""
+        """Return the entries of names (:func:`tarry.names.encoding.name_of_key` and the like)."""
         return [None if raw is None else NameEntry.of_bytes(raw) for raw in self._database.get(list(names))]
 
     def accepted_ids(self, digests: Sequence[bytes], now_ms: int) -> dict[bytes, NameEntry]:
-        """The messages of those ids, by their :func:`tarry.names.encoding.digest_of_id`, that were accepted within the
-        dedupe window.
+        """Return the messages of these ids that were accepted within the dedupe window.
+
+        The ids are given, and returned, as :func:`tarry.names.encoding.digest_of_id`.
         """
         window = self._dedupe_ms
         if not window or not self.exists:
@@ -258,7 +270,7 @@ class Registry:
         return {digest: entry for digest, entry in found.items() if entry.born_ms > now_ms - window}
 
     def cancelled_mask(self, due_ms: Int64s, seq: Int64s) -> Mask:
-        """Which of the messages with these due times and seqs are cancelled."""
+        """Return a mask of the messages, given by due times and seqs, that are cancelled."""
         return self._singly_cancelled(due_ms, seq) | self.cancelled_jobs.mask(due_ms, seq)
 
     def _singly_cancelled(self, due_ms: Int64s, seq: Int64s) -> Mask:
@@ -273,7 +285,7 @@ class Registry:
         return np.array([value is not None for value in values], np.bool_)
 
     def _cancelled_among(self, due_ms: Int64s, seq: Int64s) -> Int64s | None:
-        """The cancelled seqs in the span of these rows; None when there are far more of them than rows."""
+        """Return the cancelled seqs in the span of these rows; None if there are far more of them than rows."""
         order = np.lexsort((seq, due_ms))[[0, -1]]
         low, high = (encoding.cancellation(int(due_ms[i]), int(seq[i])) for i in order)
         cancellations = self._database.keys_between(low, high + b"\0", 4 * len(seq))
@@ -282,7 +294,7 @@ class Registry:
         return np.array([int.from_bytes(raw[9:], "big") for raw in cancellations], np.int64)
 
     def cancelled_between(self, after: tuple[int, int], until_ms: int, rows_max: int) -> tuple[Int64s, Int64s]:
-        """Due times and seqs of the first cancelled messages from a place on and before a moment."""
+        """Return due times and seqs of the first cancelled messages from ``after`` on and before ``until_ms``."""
         low, high = encoding.cancellation(*after), encoding.cancellation(until_ms, 0)
         keys = self._database.keys_between(low, high, rows_max)
         return encoding.decode_places(b"".join(key[1:] for key in keys))
@@ -296,8 +308,9 @@ def _put(changes: WriteBatch, entries: Iterable[tuple[bytes, NameEntry]]) -> Non
 
 
 def _copies(batch: pa.RecordBatch) -> set[int]:
-    """Dead letters, but for those with ids of their own, and what was respawned: they have the names of the messages
-    that they are copies of, which may have been given to others since.
+    """Return the rows that are respawned messages, or dead letters without ids of their own.
+
+    They have the names of the messages that they are copies of; these names may belong to others by now.
     """
     properties = batch.column("properties")
     if has_none(properties):

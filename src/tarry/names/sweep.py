@@ -1,5 +1,7 @@
-"""Forgetting what is old: names whose messages are long delivered, ids whose window has passed, and cancellations of
-what was due long ago.
+"""Forgetting old names, ids and cancellations.
+
+These are names whose messages were delivered long ago, ids whose window has passed, and cancellations of messages that
+were due long ago.
 """
 
 from __future__ import annotations
@@ -11,12 +13,14 @@ from tarry.names.encoding import NameEntry
 RIPE_MS = 60_000
 """Old cancellations are forgotten a minute's worth at a time."""
 SWEPT_ROWS = 4096
-"""Names that are looked at in one go."""
+"""Names examined at a time."""
 
 
 def sweep(database: Database, due_until_ms: int, ids_until_ms: int, rows_max: int) -> int:
-    """Forget keys, series and cancellations of what was due before ``due_until_ms``, and ids of the slices that began
-    before ``ids_until_ms``; how many names were looked at, at most ``rows_max`` of each kind.
+    """Forget what is old, and return the number of names examined, at most ``rows_max`` of each kind.
+
+    Keys, series and cancellations are old if they were due before ``due_until_ms``; ids, if their slice of time began
+    before ``ids_until_ms``.
     """
     looked = 0
     for about in (encoding.KEY, encoding.SERIES):
@@ -33,8 +37,10 @@ def sweep(database: Database, due_until_ms: int, ids_until_ms: int, rows_max: in
 
 
 def _forget(database: Database, low: bytes, high: bytes, ripe: bytes) -> None:
-    """Delete a range, if it has something below ``ripe``. Each such deletion is an entry of its own that every later
-    read has to look at until RocksDB merges it away: one a second, of nothing, made a quiet broker slower by the hour.
+    """Delete a range, if it has something below ``ripe``.
+
+    Each range deletion is an entry that every later read has to examine until RocksDB merges it away: one a second, for
+    nothing, made a quiet broker slower by the hour.
     """
     if database.keys_between(low, ripe, 1):
         changes = new_batch()

@@ -1,8 +1,10 @@
-"""What has become due: ``log`` is the ready log, frames by topic · ``topic`` is one topic's queue and its offsets ·
-``journal`` makes durable what groups have acknowledged · ``search`` finds messages in the log.
+"""The queues of messages that have become due, and the journal of what groups settled.
 
-Parts of the ready log: ``recovery`` (what is on disk) · ``writer`` ·
-``frame_table`` (which frames a segment has) · ``reader`` · ``retention`` (what is deleted). The journal's: ``entries``.
+``log`` is the ready log: frames, each of one topic. ``topic`` is the queue of one topic, with its offsets. ``journal``
+makes durable what groups have acknowledged. ``search`` finds messages in the log.
+
+Parts of the ready log: ``recovery`` (reads what is on disk), ``writer``, ``frame_table`` (the frames of each segment),
+``reader``, ``retention`` (deletion of segments). Part of the journal: ``entries``.
 """
 
 from tarry.queue.journal import Journal

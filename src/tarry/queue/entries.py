@@ -1,5 +1,6 @@
-"""The entries of the groups' journal: which groups there are, which offsets are settled, and which are to be tried
-again. Format: ``docs/formats.md``.
+"""The entries of the groups' journal: existing groups, settled offsets, and offsets to retry.
+
+Format: ``docs/formats.md``.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ SCHEMA = pa.schema(
 
 
 class JournalOp(IntEnum):
-    """What an entry says."""
+    """The kind of a journal entry."""
 
     GROUP = 0
     ACK = 1
@@ -56,7 +57,7 @@ class JournalEntry(NamedTuple):
 
 
 def to_batch(entries: Sequence[JournalEntry]) -> pa.RecordBatch:
-    """Entries as rows of :data:`SCHEMA`."""
+    """Return the entries as rows of :data:`SCHEMA`."""
     columns = list(zip(*entries, strict=True)) if entries else [()] * len(SCHEMA)
     arrays = [_column(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
@@ -69,12 +70,15 @@ def _column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     code = _CODES.get(kind)
     if code is None:
         return pa.array(values, kind)
-    # Half of what pa.array() takes for the handful of entries of most commits.
+    # This takes half as long as pa.array() for the handful of entries that most commits have.
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(array(code, values))])
 
 
 def serialized_one(entry: JournalEntry) -> Serialized:
-    """What :func:`to_batch` of this entry alone serializes to: nearly all commits of a steady stream have one."""
+    """Return the same bytes as serializing :func:`to_batch` of this one entry, but faster.
+
+    Nearly all commits of a steady stream have a single entry.
+    """
     template = _template(entry.topic, entry.group)
     content = bytearray(template.content)
     for code, position, value in zip(_NUMBERS, template.positions, entry[2:], strict=True):
@@ -83,12 +87,12 @@ def serialized_one(entry: JournalEntry) -> Serialized:
 
 
 _NUMBERS = ("<b", "<q", "<q", "<i", "<q")
-"""The fields of an entry behind topic and group."""
+"""Formats of the entry's fields after topic and group."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Template:
-    """A batch of one entry as bytes, and where in it each number stands."""
+    """The serialized batch of one entry, and the position of each number in it."""
 
     content: bytes
     positions: list[int]
@@ -96,7 +100,7 @@ class _Template:
 
 @lru_cache(maxsize=1024)
 def _template(topic: str, group: str) -> _Template:
-    # Where a number is, Arrow itself tells: those bytes alone differ when it is another one.
+    # Find the position of each number by experiment: only its bytes differ when the number changes.
     zeros = [JournalOp.GROUP, 0, 0, 0, 0]
     content = _serialized(topic, group, zeros)
     positions = []
@@ -115,6 +119,6 @@ def _serialized(topic: str, group: str, numbers: list[Any]) -> bytes:
 
 
 def from_batch(batch: pa.RecordBatch) -> Iterator[JournalEntry]:
-    """Rows of :data:`SCHEMA` as entries."""
+    """Yield the rows of a batch of :data:`SCHEMA` as entries."""
     for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
         yield JournalEntry(row[0], row[1], JournalOp(row[2]), *row[3:])

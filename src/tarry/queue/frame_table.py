@@ -1,7 +1,7 @@
-"""The frame table of a segment of the ready log: which frames it has, in file order.
+"""The frame table of a segment of the ready log: its frames, in file order.
 
-For a sealed segment it lies in a file beside it (``docs/formats.md``), which is made again where it is missing or
-damaged; for the one being written it is kept in memory.
+For a sealed segment, the table is a file beside it (``docs/formats.md``), which is rebuilt if it is missing or damaged.
+For the segment being written, it is kept in memory.
 """
 
 from __future__ import annotations
@@ -40,8 +40,9 @@ _SEAL = b"tarry"
 
 
 class FrameEntry(NamedTuple):
-    """A frame: ``rows`` rows of a topic from ``offset`` on, at a ``position`` in the file; ``stored_rows`` of them had
-    been read from the store.
+    """One frame: ``rows`` rows of a topic, from ``offset`` on, at a ``position`` in the file.
+
+    ``stored_rows`` of them had been read from the store.
     """
 
     topic: str
@@ -54,25 +55,28 @@ class FrameEntry(NamedTuple):
 
 
 def due_max_ms(frames: Sequence[FrameEntry]) -> int:
-    """The latest due time in the frames; 0 where there are none."""
+    """Return the latest due time in the frames; 0 if there are none."""
     return max((entry.due_max_ms for entry in frames), default=0)
 
 
 def frames_of_topic(frames: Sequence[FrameEntry], topic: str) -> tuple[Int64s, Int64s]:
-    """First offset and position of each frame of a topic, in file order, which is that of the offsets."""
+    """Return the first offset and the position of each frame of a topic, in file order.
+
+    File order is also the order of offsets.
+    """
     entries = [entry for entry in frames if entry.topic == topic]
     offsets = np.array([entry.offset for entry in entries], np.int64)
     return offsets, np.array([entry.position for entry in entries], np.int64)
 
 
 def store_frames(log_path: Path, frames: Sequence[FrameEntry]) -> None:
-    """Write the table of the segment at ``log_path``, as a whole.
+    """Write the whole table of the segment at ``log_path``.
 
     Raises:
         OSError: it was not written.
     """
     columns = list(zip(*frames, strict=True)) if frames else [()] * len(SCHEMA)
-    # It is not fsynced, so after a power failure it may hold anything: by the seal that is noticed.
+    # The file is not fsynced, so after a power failure it may hold anything. The seal detects that.
     schema = SCHEMA.with_metadata({_SEAL: _seal(log_path, frames)})
     arrays = [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)]
     table = pa.Table.from_arrays(arrays, schema=schema)
@@ -88,10 +92,13 @@ def store_frames(log_path: Path, frames: Sequence[FrameEntry]) -> None:
 
 
 def load_frames(log_path: Path) -> list[FrameEntry]:
-    """The table of the sealed segment at ``log_path``; made from the segment, and stored, where it is not valid.
+    """Return the table of the sealed segment at ``log_path``.
+
+    If the stored table is not valid, rebuild it from the segment, and store it.
 
     Raises:
-        FileNotFoundError: the segment was deleted. CorruptError: it is damaged.
+        FileNotFoundError: the segment was deleted.
+        CorruptError: the segment is damaged.
     """
     if (stored := read_frames(log_path)) is not None:
         return stored
@@ -108,7 +115,7 @@ def load_frames(log_path: Path) -> list[FrameEntry]:
 
 
 def read_frames(log_path: Path) -> list[FrameEntry] | None:
-    """The stored table of the sealed segment at ``log_path``; None where it is missing or damaged.
+    """Return the stored table of the sealed segment at ``log_path``; None if it is missing or damaged.
 
     Raises:
         FileNotFoundError: the segment was deleted.
@@ -116,7 +123,7 @@ def read_frames(log_path: Path) -> list[FrameEntry] | None:
     try:
         with when_free(lambda: pa.OSFile(str(log_path.with_suffix(SUFFIX)))) as file:
             table = pa.ipc.open_file(file).read_all()
-        table.validate(full=True)  # damaged offsets would have texts read from outside of the file
+        table.validate(full=True)  # damaged string offsets would read memory outside of the file
         if not table.schema.equals(SCHEMA) or any(column.null_count for column in table.columns):
             return None
         columns = [table[name].to_pylist() for name in SCHEMA.names]
@@ -124,15 +131,15 @@ def read_frames(log_path: Path) -> list[FrameEntry] | None:
         if (table.schema.metadata or {}).get(_SEAL) == _seal(log_path, frames):
             return frames
     except (OSError, pa.ArrowException, KeyError, ValueError):
-        log_path.stat()  # where the log itself was deleted, there is nothing to make
+        log_path.stat()  # raises if the log itself was deleted: then there is no table to rebuild
     return None
 
 
 def scan_frames(log_path: Path) -> Iterator[FrameEntry]:
-    """The frames of a whole segment, by their headers alone.
+    """Yield the frames of a whole segment, reading nothing but their headers and topics.
 
     Raises:
-        CorruptError: where there is no valid header before the end; a torn tail must have been cut off before.
+        CorruptError: there is no valid header at some point before the end. A torn tail must have been cut off before.
     """
     with SegmentReader(log_path) as reader:
         end = frame.FILE_HEADER_BYTES
@@ -150,7 +157,7 @@ def _topic_of(reader: SegmentReader, at: Located) -> str:
 
 
 def _seal(log_path: Path, frames: Sequence[FrameEntry]) -> bytes:
-    """Bytes of the log, and a checksum of the topics, a line each, and then of the numbers, row by row."""
+    """Return the size of the log, and a checksum of the topics (a line each) and the numbers (row by row)."""
     topics = "\n".join(entry.topic for entry in frames).encode()
     numbers = np.array([entry[1:] for entry in frames], "<i8").tobytes()
     return f"{log_path.stat().st_size} {zlib.crc32(numbers, zlib.crc32(topics))}".encode()

@@ -1,4 +1,4 @@
-"""The journal of the groups: makes durable what they have settled, and gives it back after a restart.
+"""The journal of the groups: makes durable what they have settled, and restores it after a restart.
 
 Format: ``docs/formats.md``. A file begins with a snapshot of all groups, so only the last whole file counts.
 """
@@ -21,7 +21,10 @@ from tarry.queue.entries import SCHEMA, JournalEntry, from_batch, serialized_one
 from tarry.queue.journal_recovery import SNAPSHOT_BEGINS, SNAPSHOT_ENDS, recover_journal
 
 ENTRIES_MAX = 1 << 18
-"""Entries that may wait to be written before consumers are refused: some 50 MB. As many may be owed to a full disk."""
+"""Entries that may wait to be written before consumers are refused: some 50 MB.
+
+As many again may be kept for a full disk.
+"""
 _UNLIMITED = 1 << 62
 
 
@@ -33,21 +36,26 @@ class _Item:
 
 
 class Journal:
-    """Open it, read :meth:`entries`, then write. Entries given together wait for one fsync, which comes
-    after the ready log's (``docs/formats.md`` says why).
+    """Writes what groups have settled. Open it, read :meth:`entries`, then write.
 
-    **How its queue is bounded.** :meth:`write` neither waits nor refuses. It is called with a group's lock held, which
-    the journal's own thread wants when it takes a snapshot, so that waiting for that thread would be a deadlock; from
-    the intake's writer, which tells that dead-letter copies are durable, and must not wait for a disk of others; and
-    what it is told has happened already, so that to refuse it would lose an acknowledgement. What is bounded is what
-    leads to entries: while ``ENTRIES_MAX`` wait, who would settle, move, or make groups is refused by
-    :meth:`check_room`, before anything is changed and without a lock, and to be tried again; and nothing is handed out
-    (:attr:`is_full`). What goes on by itself meanwhile (leases that were given end, copies under way become durable,
-    retention deletes) is bounded by what had been handed out before, and ends. The journal's thread depends on none of
-    those who are refused, so the queue shrinks as soon as the disk lets it.
+    Entries given together wait for one fsync, which comes after the ready log's (``docs/formats.md`` says why).
 
-    Entries that a full disk did not take are owed to it; consumers go on. When those become too many, they are
-    forgotten, and a snapshot of the groups, which has them all, is owed instead.
+    **Bounding the queue.** :meth:`write` neither waits nor refuses, for three reasons:
+
+    * It is called with a group's lock held. The journal's own thread takes that lock for a snapshot, so waiting
+      for that thread would be a deadlock.
+    * It is called from the intake's writer, which reports that dead-letter copies are durable, and must not wait for
+      another log's disk.
+    * Its entries have happened already: refusing one would lose an acknowledgement.
+
+    Instead, the calls that lead to entries are bounded. While ``ENTRIES_MAX`` wait, :meth:`check_room` refuses calls
+    that settle, move, or create groups, before anything is changed and without a lock; the caller may try again.
+    Nothing is handed out either (:attr:`is_full`). Some entries still come by themselves: leases end, copies under way
+    become durable, retention deletes. Their number is bounded by what had been handed out before. The journal's thread
+    depends on none of the refused callers, so the queue shrinks as soon as the disk allows.
+
+    Entries that a full disk did not take are kept, to be written later; consumers go on. When there are too many of
+    them, they are dropped, and a snapshot of the groups, which contains them all, is written later instead.
     """
 
     def __init__(
@@ -68,8 +76,8 @@ class Journal:
         Args:
             sync_ready: makes the ready log durable up to a ticket of its own, or all of it (None).
             snapshot: gives the state of all groups.
-            on_fatal: called with what kept an entry from ever becoming durable.
-            durable: :attr:`position` as the checkpoint has it; (0, 0) where it does not say.
+            on_fatal: called with the error because of which an entry can never become durable.
+            durable: the :attr:`position` recorded in the checkpoint; (0, 0) if it has none.
 
         Raises:
             CorruptError: for damage in what had been durable.
@@ -77,9 +85,9 @@ class Journal:
         self._opened_with = recover_journal(files, directory, durable)
         self._writer = SegmentWriter(files, directory, LogKind.ACKS, self._opened_with)
         try:
-            # Before anything is served: its writer may have died before the fsync.
+            # Before anything is served: the former process may have died before the fsync.
             self.position = self._opened_with, self._writer.sync()
-            """Number of the file that is written, and up to where it is durable."""
+            """Number of the file being written, and the position up to which it is durable."""
         except BaseException:
             self._writer.close()
             raise
@@ -103,7 +111,7 @@ class Journal:
         )
 
     def entries(self) -> Iterator[JournalEntry]:
-        """What was there when it was opened, oldest first; a later one wins. To be read before anything is written.
+        """Yield the entries found on disk, oldest first; a later one wins. Read them before writing.
 
         Raises:
             CorruptError: for damage in what had been durable.
@@ -117,14 +125,14 @@ class Journal:
 
     @property
     def is_full(self) -> bool:
-        """Whether too much waits to be written: nothing may be begun that leads to entries."""
+        """True if too many entries wait to be written: begin nothing that leads to more."""
         return self._waiting >= ENTRIES_MAX
 
     def check_room(self) -> None:
-        """To be called before anything is changed for somebody who asks for it.
+        """Check for room before anything is changed on behalf of a caller.
 
         Raises:
-            OverloadedError: too much waits to be written.
+            OverloadedError: too many entries wait to be written.
         """
         if self._waiting >= ENTRIES_MAX:
             raise OverloadedError(
@@ -134,11 +142,15 @@ class Journal:
     def write(
         self, entries: list[JournalEntry], ticket: int, on_result: Callable[[TarryError | None], None] | None = None
     ) -> None:
-        """Make entries durable. ``ticket``: what of the ready log they refer to. ``on_result`` is called from the
-        journal's thread.
+        """Make entries durable.
+
+        Args:
+            entries: what happened, in order.
+            ticket: the part of the ready log that they refer to.
+            on_result: called from the journal's thread.
 
         Raises:
-            ClosedError: it was closed, or has failed.
+            ClosedError: the journal was closed, or has failed.
         """
         with self._count_lock:
             self._waiting += len(entries)
@@ -167,9 +179,12 @@ class Journal:
                 item.on_result(error)
 
     def _after_append(self) -> TarryError | None:
-        """All is written, or in the snapshot that is owed; why it is not durable, if it is not."""
+        """Finish a commit whose entries are written, or will be in the snapshot to come.
+
+        Return the reason if they are not durable.
+        """
         if self._owes_snapshot:
-            # Nothing is appended behind what is missing: order counts.
+            # Order counts: append nothing while earlier entries are missing from the file.
             failure = self._roll()
             self._owes_snapshot = failure is not None
             return None if failure is None else self._not_durable(failure)
@@ -180,9 +195,9 @@ class Journal:
         return None
 
     def _owe(self, entries: list[JournalEntry]) -> None:
-        # Consumers go on; what they acknowledged is owed to the disk, and would be delivered again after a crash.
+        # Consumers go on. What they acknowledged is kept for the disk; after a crash it would be delivered again.
         if self._owes_snapshot or len(self._owed) + len(entries) > ENTRIES_MAX:
-            # Each entry says what its group knew before it was written here, so a snapshot has them all.
+            # Each group applied its entry before writing it here, so a snapshot contains them all.
             self._owed, self._owes_snapshot = [], True
         else:
             self._owed += entries
@@ -196,8 +211,10 @@ class Journal:
         self._writer.append(frame.encode(rows, base=0, kind=kind, durable_to=durable))
 
     def _roll(self) -> OSError | None:
-        """Begin a new file with what is true now; why it cannot be now, where the disk is too full for that or no
-        descriptor is free. The old files go only when it is durable.
+        """Begin a new file with a snapshot of the groups.
+
+        Return the error if the disk is too full for that, or no descriptor is free. The old files are deleted only when
+        the new one is durable.
         """
         old = self._writer
         try:
@@ -243,8 +260,8 @@ class Journal:
                 item.on_result(as_tarry_error(error, "writing the journal of acknowledgements"))
 
     def close(self) -> None:
-        """Write what waits, and stop."""
+        """Write what is queued, and stop."""
         self._commits.close()
         if (self._owed or self._owes_snapshot) and not self._failed:
-            self._commit([])  # what a full disk kept from being written, if there is room now
+            self._commit([])  # entries that a full disk refused, if there is room now
         self._writer.close()

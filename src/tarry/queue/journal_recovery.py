@@ -1,4 +1,4 @@
-"""Which file of the groups' journal counts after a restart, and what of it had been durable."""
+"""Choice of the journal file that counts after a restart, and a check of what had been durable."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ SNAPSHOT_BEGINS, SNAPSHOT_ENDS = 1, 2
 
 
 def recover_journal(files: Files, directory: Path, durable: tuple[int, int]) -> int:
-    """The number of the file to go on with, its torn tail cut off: the last one that has all of its opening snapshot.
-    ``durable`` (number, position) is how far the journal had been durable by the checkpoint.
+    """Return the number of the file to go on with, after cutting off its torn tail.
+
+    It is the last file whose opening snapshot is whole. ``durable`` (number, position) is how far the journal had been
+    durable by the checkpoint.
 
     Raises:
         CorruptError: for damage in what had been durable; nothing was changed.
@@ -30,7 +32,8 @@ def recover_journal(files: Files, directory: Path, durable: tuple[int, int]) -> 
     if not numbers:
         return 0
     newer = []
-    # One whose snapshot is not whole died while rolling: the file before it has everything, and is there still.
+    # A file without a whole snapshot was begun by a process that died meanwhile. The file before it has everything, and
+    # is still there.
     while numbers[-1] and not _has_whole_snapshot(segment_path(directory, numbers[-1])):
         if len(numbers) == 1 or (position and numbers[-1] == number):
             raise CorruptError(

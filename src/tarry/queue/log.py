@@ -1,8 +1,8 @@
-"""The ready log: what became due, in frames of one topic each, written behind the hand-out.
+"""The ready log: messages that became due, in frames of one topic each, written behind the hand-out.
 
-A row is handed to waiting consumers as soon as it has its offset; the file is written a little later, many rows to a
-frame, and fsynced only when an acknowledgement or a checkpoint needs it. Until then its source is still in the intake
-or the store. So no disk is on the way of a due message.
+A row is handed to waiting consumers as soon as it has its offset. The file is written a little later, many rows to a
+frame, and is fsynced only when an acknowledgement or a checkpoint needs it. Until then the row's source is still in the
+intake or the store. So a due message waits for no disk.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from tarry.queue.writer import FRAME_ROWS, SegmentsWriter
 from tarry.wheel.due import Due
 
 BATCH_BYTES = 8192
-"""What a record batch takes beside its rows; a trickle comes in batches of one or two."""
+"""Size of a record batch beside its rows; a trickle comes in batches of one or two."""
 FEW_ROWS = 16
-"""For so few, a Python list of topics is quicker than a dictionary of them."""
+"""Up to this many rows, a Python list of topics is faster than dictionary encoding."""
 UNWRITTEN_BYTES_MAX = 16 << 20
-"""The dispatcher writes itself when this much has not been written."""
+"""The dispatcher itself writes when this much has not been written."""
 
 
 class ReadyLog:
-    """One dispatcher appends; :meth:`flush` and :meth:`sync` may be called by any thread.
+    """The ready log. One dispatcher appends; any thread may call :meth:`flush` and :meth:`sync`.
 
-    ``topics`` by name; ``stored_rows``: how many of the rows ever appended had been read from the store.
+    ``topics`` are by name. ``stored_rows``: how many of the rows ever appended had been read from the store.
     """
 
     def __init__(
@@ -56,10 +56,11 @@ class ReadyLog:
         """Open what is on disk.
 
         Args:
-            place: (segment, position) where the checkpoint was taken, ``ends`` the topics' ends there, and
-                ``stored_rows`` how many of the rows before it had been read from the store.
-            on_append: called with the due times of what is appended, and when that was accepted.
-            on_damage: called for each damaged frame that a reader meets.
+            place: (segment, position) where the checkpoint was taken.
+            ends: the topics' ends there.
+            stored_rows: how many of the rows before it had been read from the store.
+            on_append: called with the due times of appended rows, and the times at which they were accepted.
+            on_damage: called for each damaged frame that a reader finds.
 
         Raises:
             CorruptError: for damage in what had been durable.
@@ -92,7 +93,7 @@ class ReadyLog:
     # -- appending ---------------------------------------------------------------------------------------------------
 
     def topic(self, name: str) -> Topic:
-        """The topic of that name, made when it is new."""
+        """Return the topic of that name; create it if it is new."""
         topic = self.topics.get(name)
         if topic is None:
             with self._topics_lock:
@@ -100,11 +101,12 @@ class ReadyLog:
         return topic
 
     def append(self, due: Due) -> list[Topic]:
-        """Give due rows their offsets; they can be read from now on. The topics that got some, for
-        :meth:`Topic.notify`.
+        """Give due rows their offsets; they can be read from now on.
+
+        Return the topics that got rows, so that the caller can :meth:`Topic.notify` them.
         """
         parts = _by_topic(due.batch)
-        # A consumer that polls may lease and acknowledge a row before this returns; the lock makes its ticket wait.
+        # A consumer that polls may lease and acknowledge a row before this returns; the lock makes ticket() wait.
         with self._append_lock:
             touched = self._append(due, parts)
         if self._on_append is not None:
@@ -118,7 +120,8 @@ class ReadyLog:
         share = due.stored_rows
         for name, part in parts:
             topic = self.topic(name)
-            # Which rows came from the store is known for the whole, and shared out over the topics: the sum is exact.
+            # The number of rows from the store is known for the whole only. Divide it over the topics; the sum is
+            # exact.
             stored = min(share, part.num_rows)
             share -= stored
             tail = topic.append(part, size * part.num_rows // rows + BATCH_BYTES)
@@ -138,20 +141,20 @@ class ReadyLog:
 
     @property
     def unwritten_bytes(self) -> int:
-        """How much waits to be written."""
+        """Bytes that wait to be written."""
         return self._writer.unwritten_bytes
 
     def ticket(self) -> int:
-        """What to give to :meth:`sync` to have all that can be read until now."""
+        """Return the ticket that makes :meth:`sync` cover all rows that can be read now."""
         with self._append_lock:
             return self._writer.added
 
     def flush(self) -> None:
-        """Write what was appended. An OSError (disk full) leaves it queued."""
+        """Write what was appended. After an OSError (disk full) it stays queued."""
         self._writer.flush()
 
     def sync(self, ticket: int) -> None:
-        """Return when all that was appended before :meth:`ticket` gave ``ticket`` is durable.
+        """Return when all rows are durable that were appended before :meth:`ticket` gave ``ticket``.
 
         Raises:
             OSError: the write failed (disk full), or the fsync did; the latter is fatal.
@@ -159,40 +162,42 @@ class ReadyLog:
         self._writer.sync(ticket)
 
     def mark(self) -> tuple[int, int, int]:
-        """Segment, position and ticket between what was appended and what will be; the caller keeps the dispatcher out
-        meanwhile.
+        """Return segment, position and ticket of the boundary between past and future appends.
 
-        Recovery that reads from there finds all that is appended from now on, and nothing else.
+        The caller keeps the dispatcher out meanwhile. A recovery that reads from there finds exactly the rows appended
+        from now on.
         """
         return self._writer.mark()
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def rows_after(self, segment: int, position: int) -> Iterator[pa.RecordBatch]:
-        """All rows from a place in the log on, in the order written."""
+        """Yield all rows from a place in the log on, in the order written."""
         return self._reader.rows_after(segment, position)
 
     def frames_in(self, segment: int) -> list[FrameEntry]:
-        """The frames of a segment, in file order; none where it was deleted since."""
+        """Return the frames of a segment, in file order; none if it was deleted meanwhile."""
         return self._reader.frames_in(segment)
 
     @property
     def segments(self) -> list[int]:
-        """The segments that there are, ascending; the last is being written."""
+        """The existing segments, ascending; the last is being written."""
         return list(self._writer.segments)
 
     def ends(self) -> dict[str, int]:
-        """The end offset of each topic."""
+        """Return the end offset of each topic."""
         return {name: topic.end for name, topic in list(self.topics.items())}
 
     def empty_topics(self) -> set[str]:
-        """Those of which nothing is kept."""
+        """Return the topics that keep no rows."""
         return {name for name, topic in list(self.topics.items()) if topic.is_empty}
 
     def forget(self, names: Collection[str], is_done: Callable[[str, int], bool]) -> None:
-        """Forget topics of which nothing is kept, nor was handed over by the dispatcher, which the caller keeps from
-        taking more: ``is_done``, called with a topic's end, says that nothing is on its way there. What comes to one
-        later begins at offset 0.
+        """Forget topics that keep no rows and have none on the way.
+
+        ``is_done``, called with a topic and its end, tells that nothing handed over by the dispatcher is on its way
+        there; the caller keeps the dispatcher from taking more. If a message comes to a forgotten topic later, the
+        topic begins at offset 0.
         """
         with self._append_lock, self._topics_lock:
             for name in names:
@@ -201,9 +206,9 @@ class ReadyLog:
                     self.topics.pop(name, None)
 
     def first_due(self, topic: Topic, due_ms: int) -> int:
-        """The lowest offset kept whose message is due at ``due_ms`` or later; the topic's end when there is none.
+        """Return the lowest kept offset whose message is due at ``due_ms`` or later; the topic's end if none.
 
-        Messages that arrived late are out of order: behind it there may be some that were due before.
+        Messages that arrived late are out of order: there may be some behind it that were due before.
         """
         with topic.lock:
             written, extents = topic.written, list(topic.extents)
@@ -219,18 +224,19 @@ class ReadyLog:
     # -- deletion, and the end ---------------------------------------------------------------------------------------
 
     def delete_consumed(self, now_ms: int, retention_ms: int, guard: RetentionGuard) -> int:
-        """Delete the oldest segments that all who read them are done with, or that are older than the retention, as
-        far as ``guard`` lets them go. How many.
+        """Delete the oldest segments, as far as ``guard`` allows, and return how many.
+
+        A segment goes when all its readers are done with it, or when it is older than the retention.
         """
         return self._retention.delete(now_ms, retention_ms, guard)
 
     def close(self) -> None:
-        """Close the files; what was not flushed is not written."""
+        """Close the files. Rows that were not flushed are not written."""
         self._writer.close()
 
 
 def _by_topic(batch: pa.RecordBatch) -> list[tuple[str, pa.RecordBatch]]:
-    """The rows of each topic, in the order in which they are in ``batch``."""
+    """Return the rows of each topic, in the order they have in ``batch``."""
     column = batch.column("topic")
     if batch.num_rows <= FEW_ROWS:
         few = column.to_pylist()
@@ -251,7 +257,7 @@ def _by_topic(batch: pa.RecordBatch) -> list[tuple[str, pa.RecordBatch]]:
 
 
 def _first_due(topic: Topic, start: int, end: int, due_ms: int) -> int | None:
-    """The lowest of the offsets ``start … end-1`` whose message is due then or later."""
+    """Return the lowest of the offsets ``start … end-1`` whose message is due at ``due_ms`` or later."""
     for base, batch in topic.read_range(start, end, FRAME_ROWS):
         hits = np.flatnonzero(batch.column("due_ms").to_numpy() >= due_ms)
         if len(hits):

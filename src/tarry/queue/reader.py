@@ -1,4 +1,4 @@
-"""Reads frames of the ready log's segments, and keeps what readers that lag behind come back to."""
+"""Reads frames of the ready log's segments, with a cache for readers that lag behind."""
 
 from __future__ import annotations
 
@@ -18,14 +18,16 @@ from tarry.queue.frame_table import FrameEntry, frames_of_topic, load_frames
 from tarry.queue.writer import SegmentsWriter
 
 TABLES_MAX = 64
-"""Frame tables (of one topic in one segment) that are kept for groups that lag behind."""
+"""Frame tables (of one topic in one segment) kept for groups that lag behind."""
 READ_BYTES_MAX = 32 << 20
-"""Frames that are kept for them, by segment and position."""
+"""Bytes of frames kept for groups that lag behind, by segment and position."""
 
 
 class FramesReader:
-    """Any thread. ``writer`` knows the frames of the segment that is being written; the others have tables.
-    ``on_damage`` is called for each damaged frame or table that is met, before the error is raised.
+    """Reads frames. Any thread.
+
+    ``writer`` knows the frames of the segment being written; the other segments have tables. ``on_damage`` is called
+    for each damaged frame or table found, before the error is raised.
     """
 
     def __init__(self, directory: Path, writer: SegmentsWriter, on_damage: Callable[[CorruptError], None]) -> None:
@@ -33,12 +35,14 @@ class FramesReader:
         self._writer = writer
         self._on_damage = on_damage
         self._tables: LruCache[tuple[int, str], tuple[Int64s, Int64s]] = LruCache(TABLES_MAX, lambda _: 1)
-        # A consumer that lags takes a few rows at a time, a frame has thousands, and reading it is checking all of it.
+        # A consumer that lags takes a few rows at a time. A frame has thousands, and is checked as a whole when it is
+        # read.
         self._read: LruCache[tuple[int, int], pa.RecordBatch] = LruCache(READ_BYTES_MAX, lambda rows: int(rows.nbytes))
 
     def read_frame(self, topic: str, segment: int, offset: int, rows_max: int) -> tuple[int, pa.RecordBatch]:
-        """See :data:`tarry.queue.topic.ReadFrame`. ``rows_max`` says how many rows from ``offset`` on are of use: a
-        frame that is not read to its end is kept.
+        """Return the frame that holds an offset: see :data:`tarry.queue.topic.ReadFrame`.
+
+        ``rows_max`` says how many rows from ``offset`` on are of use. A frame that is not read to its end is cached.
         """
         try:
             return self._read_frame(topic, segment, offset, rows_max)
@@ -71,17 +75,17 @@ class FramesReader:
         return table
 
     def frames_in(self, segment: int) -> list[FrameEntry]:
-        """The frames of a segment, in file order; none where it was deleted since."""
+        """Return the frames of a segment, in file order; none if it was deleted meanwhile."""
         frames = self._writer.frames_being_written(segment)
         if frames is not None:
             return frames
         try:
             return load_frames(segment_path(self._directory, segment))
         except FileNotFoundError:
-            return []  # deleted since
+            return []  # deleted meanwhile
 
     def rows_after(self, segment: int, position: int) -> Iterator[pa.RecordBatch]:
-        """All rows from a place in the log on, in the order written."""
+        """Yield all rows from a place in the log on, in the order written."""
         for base in list(self._writer.segments):
             if base < segment:
                 continue
@@ -91,5 +95,5 @@ class FramesReader:
                     yield batch
 
     def drop_table(self, segment: int, topic: str) -> None:
-        """Forget the table of a topic in a segment that was deleted."""
+        """Forget the frame table of a topic in a segment that was deleted."""
         self._tables.drop((segment, topic))

@@ -1,4 +1,4 @@
-"""What of the ready log is on disk when it is opened."""
+"""Recovery of the ready log: reads what is on disk when it is opened."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ from tarry.queue.topic import Extent
 
 @dataclass(slots=True)
 class Recovered:
-    """What segments have: which there are, ascending; the latest due time in each but the last, and the frames of that;
-    where each topic's rows are; and how many of the rows behind the checkpoint's place had been read from the store.
+    """The segments found on disk, and their content.
+
+    ``segments`` are ascending. ``sealed_due_ms`` has the latest due time of each segment but the last, ``last_frames``
+    the frames of the last. ``extents`` says where each topic's rows are. ``stored_rows``: how many of the rows behind
+    the checkpoint's place had been read from the store.
     """
 
     segments: list[int] = field(default_factory=list)
@@ -28,7 +31,7 @@ class Recovered:
     stored_rows: int = 0
 
     def add(self, segment: int, frames: list[FrameEntry], place: tuple[int, int]) -> None:
-        """The next segment has these frames; ``place`` (segment, position) is the checkpoint's."""
+        """Add the next segment with its frames; ``place`` (segment, position) is the checkpoint's."""
         if self.segments:
             self.sealed_due_ms[self.segments[-1]] = due_max_ms(self.last_frames)
         self.segments.append(segment)
@@ -45,8 +48,9 @@ class Recovered:
 
 
 def recover_segments(files: Files, directory: Path, place: tuple[int, int]) -> tuple[SegmentWriter, Recovered]:
-    """Read the frame tables, and cut off the torn tail of the last segment, which is to be written on. ``place``
-    (segment, position) is where the checkpoint was taken: what is before had been durable.
+    """Read the frame tables, and cut off the torn tail of the last segment, which is then appended to.
+
+    ``place`` (segment, position) is where the checkpoint was taken: everything before it had been durable.
 
     Raises:
         CorruptError: for damage in what had been durable.

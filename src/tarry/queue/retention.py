@@ -1,4 +1,4 @@
-"""What of the ready log is deleted: the oldest segments, when nobody needs them, or when they are too old."""
+"""Deletion of the ready log's oldest segments: when all readers are done, or when they are too old."""
 
 from __future__ import annotations
 
@@ -14,25 +14,29 @@ from tarry.queue.writer import SegmentsWriter
 
 
 class RetentionGuard(Protocol):
-    """Speaks for the readers of the queues, before a segment is deleted."""
+    """Represents the readers of the queues when a segment is to be deleted."""
 
     def floor_of(self, topic: str) -> int | None:
-        """The offset below which all who read the topic are done; None where nobody reads it."""
+        """Return the offset below which all readers of the topic are done; None if it has no readers."""
         ...
 
     def make_way(self, segment: int, topics: list[Topic]) -> bool:
-        """Whether a segment may be deleted for its age alone. What is needed of it has been copied to newer segments
-        then; ``topics`` are all that there are.
+        """Return whether a segment may be deleted for its age alone; ``topics`` are all topics.
+
+        If so, whatever is still needed of it has been copied to newer segments.
         """
         ...
 
     def on_deleted(self, topic: Topic) -> None:
-        """A segment that readers of the topic were not done with was deleted: ``topic.first`` has changed."""
+        """Note that a segment was deleted with which readers of the topic were not done.
+
+        ``topic.first`` has changed.
+        """
         ...
 
 
 class Retention:
-    """One thread at a time."""
+    """Deletes segments. One thread at a time."""
 
     def __init__(
         self, files: Files, directory: Path, topics: dict[str, Topic], writer: SegmentsWriter, reader: FramesReader
@@ -44,7 +48,7 @@ class Retention:
         self._reader = reader
 
     def delete(self, now_ms: int, retention_ms: int, guard: RetentionGuard) -> int:
-        """See :meth:`tarry.queue.log.ReadyLog.delete_consumed`."""
+        """Delete the oldest segments: see :meth:`tarry.queue.log.ReadyLog.delete_consumed`."""
         deleted = 0
         segments = self._writer.segments
         while len(segments) > 1:
@@ -58,7 +62,8 @@ class Retention:
         return deleted
 
     def _is_old(self, base: int, before_ms: int) -> bool:
-        # By the clock of messages, too: under a test clock, or after a restore, the file may look older than it is.
+        # The messages' due times count as well: under a test clock, or after a restore, the file may look older than it
+        # is.
         written_ms = segment_path(self._directory, base).stat().st_mtime_ns // 1_000_000
         return max(written_ms, self._writer.sealed_due_ms.get(base, 0)) < before_ms
 
@@ -76,7 +81,7 @@ class Retention:
 
 
 def _consumed(topic: Topic, segment: int, guard: RetentionGuard) -> bool:
-    """Whether all who read the topic are done with what the segment has of it."""
+    """Return whether all readers of the topic are done with its rows in the segment."""
     extent = topic.extent_in(segment)
     if extent is None:
         return True

@@ -1,7 +1,8 @@
-"""Finding messages in the ready log, which has an index of due times by frame and none of messages.
+"""Search for messages in the ready log, which indexes the due times of frames, but no messages.
 
-Of a message whose due time is known, about one frame is read: what became due in time lies in the order of due times.
-Without it, all that is kept may have to be read; then it is read from the newest on, for a limited time.
+For a message whose due time is known, about one frame is read, because messages that became due in time lie in the
+order of due times. Without a due time, the whole log may have to be read; then it is read from the newest on, for a
+limited time.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ READ_ROWS = 8192
 
 @dataclass(frozen=True, slots=True)
 class ReadyPlace:
-    """A message that has fallen due: its topic's queue, its place in it, and the message (a batch of one row)."""
+    """A message that has fallen due: its topic's queue, its offset there, and its row (a batch of one)."""
 
     topic: Topic
     offset: int
@@ -37,12 +38,14 @@ def find(
     due_ms: int | None = None,
     deadline_s: float,
 ) -> tuple[list[ReadyPlace], bool]:
-    """The messages that ``wanted`` picks (from a batch, a mask of its rows), and whether everything was looked at that
-    may have one.
+    """Return the messages that ``wanted`` picks, and whether everything was searched.
+
+    False means that the time was up before all places were searched that may have one.
 
     Args:
-        topic, due_ms: only of this topic, only what was due then.
-        deadline_s: by ``time.monotonic()``, how long to look.
+        wanted: returns a mask of the rows of a batch.
+        topic, due_ms: only of this topic, only with this due time.
+        deadline_s: when to stop, by ``time.monotonic()``.
     """
     places: list[ReadyPlace] = []
     for queue, first, end in _spans(log, topic, due_ms):
@@ -57,7 +60,7 @@ def find(
 
 
 def _spans(log: ReadyLog, topic: str | None, due_ms: int | None) -> Iterator[tuple[Topic, int, int]]:
-    """Queues and offsets that may have it; the newest first."""
+    """Yield the ranges of offsets that may have a match: unwritten rows first, then the newest frames."""
     topics = list(log.topics.values()) if topic is None else [t for t in [log.topics.get(topic)] if t is not None]
     segments: set[int] = set()
     for queue in topics:

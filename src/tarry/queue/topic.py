@@ -1,4 +1,4 @@
-"""One topic's queue: offsets, the newest rows in memory, where on disk the others are, and who hears of new rows."""
+"""The queue of one topic: offsets, newest rows in memory, extents on disk, and listeners for new rows."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from tarry.base.types import Int64s
 from tarry.message.schema import concat
 
 READ_BYTES = 16 << 20
-"""About the most that one read gives."""
+"""Approximate limit of what one read returns."""
 GAP_MAX = 64
-"""Rows that are read and left out, rather than read in two parts."""
+"""Gaps of up to this many rows are read and dropped, rather than split into two reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,29 +46,31 @@ class Extent:
 
 
 ReadFrame = Callable[[str, int, int, int], tuple[int, pa.RecordBatch]]
-"""``(topic, segment, offset, rows_max)`` → the frame of the segment that holds ``offset``: (its first offset, all of
-its rows). Raises FileNotFoundError where the segment was deleted.
+"""``(topic, segment, offset, rows_max)`` → (first offset of the frame with ``offset``, its rows).
+
+Raises FileNotFoundError if the segment was deleted.
 """
 
 ReadRows = Callable[[Int64s], tuple[int, Int64s, pa.RecordBatch | None]]
-"""See :meth:`Topic.read_rows`."""
+"""Type of :meth:`Topic.read_rows`."""
 
 
 @dataclass(slots=True)
 class Topic:
-    """Appended to by the dispatcher alone; read by any thread. ``lock`` guards everything here."""
+    """The queue of one topic. The dispatcher alone appends; any thread reads. ``lock`` guards all fields."""
 
     name: str
     read_frame: ReadFrame
     end: int = 0
-    """The offset that the next row gets: how many messages of the topic have ever become due."""
+    """The offset that the next row gets, which is how many messages of the topic ever became due."""
     written: int = 0
     """Offsets below are in a file (not necessarily fsynced)."""
     lock: threading.Lock = field(default_factory=threading.Lock)
     tails: list[Tail] = field(default_factory=list)
     evicted: int = 0
-    """How many entries at the head of ``tails`` are not in memory any more; the list is cut now and then, so that both
-    ends are cheap.
+    """Number of entries at the head of ``tails`` are not in memory any more.
+
+    The list is cut only now and then, so that both ends are cheap.
     """
     extents: list[Extent] = field(default_factory=list)
     listeners: tuple[Callable[[], None], ...] = ()
@@ -81,7 +83,7 @@ class Topic:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing of it is kept."""
+        """True if the topic keeps no rows."""
         with self.lock:
             return self._first() == self.end
 
@@ -92,7 +94,7 @@ class Topic:
 
     @property
     def _in_memory(self) -> int:
-        """How many of ``tails`` are in memory."""
+        """Number of ``tails`` in memory."""
         return len(self.tails) - self.evicted
 
     def append(self, batch: pa.RecordBatch, size: int) -> Tail:
@@ -104,7 +106,7 @@ class Topic:
         return tail
 
     def on_written(self, segment: int, base: int, rows: int) -> None:
-        """Rows from offset ``base`` on are in that segment."""
+        """Note that rows from offset ``base`` on are in that segment."""
         with self.lock:
             last = self.extents[-1] if self.extents else None
             if last is not None and last.segment == segment:
@@ -127,18 +129,19 @@ class Topic:
             return True
 
     def extent_in(self, segment: int) -> Extent | None:
-        """What of the topic is in that segment."""
+        """Return the topic's part of that segment."""
         with self.lock:
             return next((e for e in self.extents if e.segment == segment), None)
 
     def on_segment_deleted(self, segment: int) -> None:
-        """Nothing of the topic is in that segment any more."""
+        """Note that nothing of the topic is in that segment any more."""
         with self.lock:
             self.extents = [e for e in self.extents if e.segment != segment]
 
     def read(self, offset: int, rows_max: int) -> tuple[int, pa.RecordBatch] | None:
-        """Up to ``rows_max`` rows in offset order, the first of them at ``offset`` or, where that was deleted, at the
-        lowest after it.
+        """Return up to ``rows_max`` rows in offset order, from ``offset`` on.
+
+        If that offset was deleted, the first row is the lowest that is left after it.
 
         Returns:
             (offset of the first row, rows), or None at the end of the queue.
@@ -156,17 +159,18 @@ class Topic:
             try:
                 base, batch = self.read_frame(self.name, segment, offset, rows_max)
             except FileNotFoundError:
-                # Without the lock: retention may have deleted the segment since. Then there is another first offset.
+                # The read was without the lock, so retention may have deleted the segment. Then `_first()` has changed.
                 if self._has_segment(segment):
                     raise
                 continue
             return offset, batch.slice(offset - base, min(rows_max, batch.num_rows - (offset - base)))
-        # Without the lock: the dispatcher must not wait for it.
+        # Without the lock, so that the dispatcher need not wait.
         return offset, concat(parts)
 
     def read_range(self, start: int, end: int, rows_max: int) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """The rows with ``start <= offset < end`` that can still be read, up to ``rows_max`` at a time, each batch with
-        the offset of its first row.
+        """Yield the rows with ``start <= offset < end`` that can still be read, in batches.
+
+        A batch has up to ``rows_max`` rows, and comes with the offset of its first row.
         """
         while start < end and (rows := self.read(start, min(rows_max, end - start))) is not None and rows[0] < end:
             base, batch = rows
@@ -175,12 +179,13 @@ class Topic:
             start = base + batch.num_rows
 
     def read_rows(self, offsets: Int64s) -> tuple[int, Int64s, pa.RecordBatch | None]:
-        """The rows of these offsets (ascending) that can still be read; where they are many bytes, only of the first
-        ones.
+        """Return the rows of these offsets (ascending) that can still be read.
+
+        If they have many bytes, only the first ones are read.
 
         Returns:
             (how many of ``offsets``, from the first on, were looked for; those of them that can be read; their rows in
-            the same order, or None where there are none)
+            the same order, or None if there are none)
         """
         batches: list[pa.RecordBatch] = []
         kept = [np.empty(0, np.int64)]
@@ -222,8 +227,9 @@ class Topic:
         return parts
 
     def listen(self, on_rows: Callable[[], None]) -> Callable[[], None]:
-        """Have ``on_rows`` called when there are new rows (:meth:`notify`): from the dispatcher's thread above all, so
-        it must be quick and not raise. What is returned ends that.
+        """Call ``on_rows`` when there are new rows (:meth:`notify`), until the returned function is called.
+
+        The caller is mostly the dispatcher's thread, so ``on_rows`` must be quick and not raise.
         """
 
         def unsubscribe() -> None:
@@ -235,14 +241,15 @@ class Topic:
         return unsubscribe
 
     def notify(self) -> None:
-        """Call everybody who listens for new rows."""
+        """Call all listeners."""
         for listener in self.listeners:
             listener()
 
 
 class TailCache:
-    """The newest rows of all topics together, which stay in memory up to a number of bytes, or until they are written.
-    One thread adds, and one at a time evicts.
+    """The newest rows of all topics together, which stay in memory up to a number of bytes.
+
+    Rows that are not written yet stay beyond that. One thread adds, and one at a time evicts.
     """
 
     def __init__(self, bytes_max: int) -> None:
@@ -251,12 +258,12 @@ class TailCache:
         self._bytes = 0
 
     def add(self, topic: Topic, tail: Tail) -> None:
-        """Rows that were appended to a topic."""
+        """Add rows that were appended to a topic."""
         self._tails.append((topic, tail))
         self._bytes += tail.size
 
     def evict(self) -> None:
-        """Let topics forget the oldest of what is too much, as far as it is written."""
+        """Make topics forget their oldest rows beyond the limit, as far as these are written."""
         while self._bytes > self._bytes_max and self._tails:
             topic, tail = self._tails[0]
             if not topic.evict(tail):

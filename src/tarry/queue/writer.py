@@ -1,4 +1,4 @@
-"""Writes the ready log behind the hand-out: many rows to a frame, fsynced only when somebody needs it."""
+"""Writer of the ready log, behind the hand-out: many rows to a frame, fsynced only when needed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tarry.queue.topic import Tail, TailCache, Topic
 
 FRAME_ROWS = 8192
 WRITE_ENTRIES_MAX = 4096
-"""Appended parts that go into one write to the file."""
+"""Appended parts per write to the file."""
 
 
 class _Unwritten(NamedTuple):
@@ -31,10 +31,10 @@ class _Unwritten(NamedTuple):
 
 @dataclass(eq=False)
 class SegmentsWriter:
-    """Any thread, but for :meth:`add`, which one thread calls at a time.
+    """Writes and rolls segments. Any thread, except for :meth:`add`: one thread at a time.
 
-    ``segments`` are the bases of the segments that there are, ascending; ``sealed_due_ms`` the latest due time in each
-    but the last, which is the one being written and whose frames ``frames`` has. Retention takes the oldest out of
+    ``segments`` are the first numbers of the existing segments, ascending. ``sealed_due_ms`` has the latest due time of
+    each but the last, which is being written and whose frames are in ``frames``. Retention removes the oldest from
     both.
     """
 
@@ -60,21 +60,21 @@ class SegmentsWriter:
 
     @property
     def added(self) -> int:
-        """How often :meth:`commit_added` was called: the ticket of all that was added before."""
+        """Number of calls of :meth:`commit_added`, which is the ticket of all rows added before."""
         return self._added
 
     def add(self, topic: Topic, tail: Tail, stored_rows: int) -> None:
-        """Rows to be written, ``stored_rows`` of which had been read from the store."""
+        """Queue rows to be written, ``stored_rows`` of which had been read from the store."""
         self._unwritten.append(_Unwritten(topic, tail, stored_rows))
         self.unwritten_bytes += tail.size
 
     def commit_added(self) -> None:
-        """Give what was added since the last call a ticket: it belongs together."""
+        """Give one ticket to all rows added since the last call: they belong together."""
         self._added += 1
         self.dirty.set()
 
     def flush(self) -> None:
-        """Write what was added. An OSError (disk full) leaves it queued."""
+        """Write what was added. After an OSError (disk full) it stays queued."""
         with self._write_lock:
             self.dirty.clear()
             ticket, count = self._added, len(self._unwritten)
@@ -85,7 +85,7 @@ class SegmentsWriter:
                     self._unwritten.popleft()
                     self.unwritten_bytes -= part.tail.size
                 count -= len(parts)
-                # Only now: a roll that fails (disk full) must not make the same rows be written twice.
+                # Roll only now: if it fails (disk full), the same rows must not be written twice.
                 if self._writer.size >= self.segment_bytes_max:
                     self._roll()
             self._flushed = max(self._flushed, ticket)
@@ -110,7 +110,7 @@ class SegmentsWriter:
             topic.on_written(self._writer.base, entry.offset, entry.rows)
 
     def _encode(self, parts: list[_Unwritten], position: int) -> tuple[list[Buffer], FrameEntry]:
-        """A frame of these parts, to be written at ``position``."""
+        """Return a frame of these parts, to be written at ``position``, and its entry for the table."""
         name, base = parts[0].topic.name, parts[0].tail.base
         batch = concat(part.tail.batch for part in parts)
         due_min_ms, due_max_ms = extremes(batch.column("due_ms").to_numpy())
@@ -131,7 +131,7 @@ class SegmentsWriter:
         # The old segment is made durable before the new one exists: in a sealed segment every invalid frame is damage.
         old = self._writer
         old.sync()
-        # Everything that can fail for a full disk comes before the first change of state.
+        # Everything that can fail because of a full disk comes before the first change of state.
         store_frames(old.path, self.frames)
         fresh = SegmentWriter(self._files, self._directory, LogKind.READY, old.base + 1)
         self.sealed_due_ms[old.base] = due_max_ms(self.frames)
@@ -141,7 +141,7 @@ class SegmentsWriter:
         self.segments.append(fresh.base)
 
     def sync(self, ticket: int) -> None:
-        """See :meth:`tarry.queue.log.ReadyLog.sync`."""
+        """Make rows durable: see :meth:`tarry.queue.log.ReadyLog.sync`."""
         if self._synced >= ticket:
             return
         with self._sync_lock:
@@ -150,30 +150,30 @@ class SegmentsWriter:
             self.flush()
             with self._write_lock:
                 writer, flushed = self._writer, self._flushed
-            # Segments before this one were synced when it was opened.
+            # Segments before this one were synced when it was begun.
             writer.sync()
             self._synced = max(self._synced, flushed)
             while self._retired and self._retired[0] is not writer:
                 self._retired.pop(0).close()
 
     def mark(self) -> tuple[int, int, int]:
-        """See :meth:`tarry.queue.log.ReadyLog.mark`."""
+        """Flush, and return the place: see :meth:`tarry.queue.log.ReadyLog.mark`."""
         self.flush()
         return self._writer.base, self._writer.size, self._added
 
     def frames_being_written(self, segment: int) -> list[FrameEntry] | None:
-        """The frames of a segment, in file order, where it is the one being written."""
+        """Return the frames of a segment, in file order, if it is being written; else None."""
         with self._write_lock:
             return list(self.frames) if self._writer.base == segment else None
 
     def close(self) -> None:
-        """Close the files; what was not written is not."""
+        """Close the files. Rows that were not flushed are not written."""
         for writer in [*self._retired, self._writer]:
             writer.close()
 
 
 def _by_frame(parts: list[_Unwritten]) -> Iterator[list[_Unwritten]]:
-    """Parts of one topic that share a frame, in order."""
+    """Yield the parts of one topic that share a frame, in order."""
     group: list[_Unwritten] = []
     rows = 0
     for part in parts:

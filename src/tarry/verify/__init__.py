@@ -1,7 +1,9 @@
-"""Checking files for damage: all of a data directory offline (``tarry verify``), or slowly beside a broker.
+"""Checks of files for damage: of a data directory offline (``tarry verify``), or beside a broker.
 
-``check`` (what a check is, and what it finds) ← ``logs``, ``small_files``, ``store``, ``registry``: one kind of files
-each. ``tarry.broker.verification`` puts them together for a directory. Nothing here changes a file.
+Checks beside a broker run slowly.
+
+``check`` defines checks and their findings. ``logs``, ``small_files``, ``store`` and ``registry`` each check one kind
+of files. ``tarry.broker.verification`` puts them together for a directory. Nothing here changes a file.
 """
 
 from tarry.verify.check import Check, Finding, Note, Pace

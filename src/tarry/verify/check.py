@@ -1,4 +1,4 @@
-"""What a check is, and what it finds."""
+"""Checks and their findings."""
 
 from __future__ import annotations
 
@@ -8,20 +8,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 CHUNK_BYTES = 1 << 20
-"""Files are read in pieces of about so many bytes."""
+"""Files are read in pieces of about this many bytes."""
 
 _NOT_THE_DISK = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES, errno.EPERM)
 
 Pace = Callable[[int], None]
-"""Called with how many bytes were read since it was called last: shows progress, waits where it goes too fast, and may
-raise to end the check.
+"""Called with the number of bytes read since the last call.
+
+Shows progress, waits if reading goes too fast, and may raise to end the check.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something in a file that is not as it was written. ``offset`` in bytes, None where it is the whole file;
-    ``meaning``: what follows from it; ``advice``: how to go on.
+    """Content of a file that is not as it was written.
+
+    ``offset`` is in bytes, None for the whole file. ``meaning`` says what follows from it, ``advice`` how to go on.
     """
 
     path: str
@@ -37,7 +39,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Something about a file that is worth telling, and no damage: a torn tail that a crash has left, say."""
+    """Something worth reporting about a file that is no damage, such as a torn tail left by a crash."""
 
     path: str
     what: str
@@ -48,7 +50,7 @@ Results = Iterator[Finding | Note]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One file of some ``kind``, and about how many bytes are read to check it."""
+    """The check of one file of some ``kind``, which reads about ``bytes`` bytes."""
 
     kind: str
     path: str
@@ -57,12 +59,14 @@ class Check:
 
     @classmethod
     def of_file(cls, kind: str, path: Path, run: Callable[[Pace], Results]) -> Check:
-        """Of a local file, which may be deleted at any moment where a broker is at work."""
+        """Return the check of a local file, which a running broker may delete at any moment."""
         return cls(kind, str(path), bytes_of(path), run)
 
     def results(self, pace: Pace) -> Results:
-        """What is found. A file that the disk does not give back is damaged, too; one that was deleted meanwhile is
-        passed over, since others tell which must be there.
+        """Run the check, and yield its results.
+
+        A file that the disk cannot read is damaged, too. A file that was deleted meanwhile is skipped: other checks
+        know which files must exist.
         """
         try:
             yield from self.run(pace)
@@ -76,7 +80,7 @@ class Check:
 
 
 def bytes_of(path: Path) -> int:
-    """How long a file is; 0 where it is not there, or not any more."""
+    """Return the length of a file in bytes; 0 if it does not exist, or no longer."""
     try:
         return path.stat().st_size
     except FileNotFoundError:

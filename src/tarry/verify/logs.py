@@ -1,4 +1,7 @@
-"""Log segments of intake, ready log and journal, and the indexes beside them: every byte has a checksum, or is zero."""
+"""Checks of the log segments of intake, ready log and journal, and of the indexes beside them.
+
+Every byte of a segment has a checksum, or is zero.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +32,10 @@ _LEFTOVER = "nobody needs it any more; it was being deleted when the broker ende
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A segment to be checked. ``following``: the base of the next one; None for the last, which may end in a torn
-    tail behind ``durable_to``.
+    """A segment to be checked.
+
+    ``following`` is the first number of the next segment; None for the last, which may end in a torn tail behind
+    ``durable_to``.
     """
 
     path: Path
@@ -40,15 +45,17 @@ class Segment:
     durable_to: int = 0
 
     def finding(self, offset: int | None, what: str) -> Finding:
-        """Finding to this segment."""
+        """Return a finding about this segment."""
         return Finding(str(self.path), offset, what, _MEANING[self.log_kind], SALVAGE)
 
 
 def log_checks(
     data: Path, log_kind: LogKind, place: tuple[int, int] | None, first: int | None = None
 ) -> Iterator[Check]:
-    """The checks of one log: all of its segments and indexes, and whether segments are missing. ``place`` (segment,
-    position) was durable by the checkpoint; by its word, segments before ``first`` were to be deleted, and no others.
+    """Yield the checks of one log: of all its segments and indexes, and for missing segments.
+
+    ``place`` (segment, position) was durable by the checkpoint. By the checkpoint, too, the segments before ``first``
+    were to be deleted, and no others.
     """
     directory = data / DIRECTORIES[log_kind]
     there = list_segments(directory)
@@ -63,7 +70,7 @@ def log_checks(
 def segment_checks(
     directory: Path, log_kind: LogKind, bases: Sequence[int], place: tuple[int, int] | None
 ) -> Iterator[Check]:
-    """The checks of these segments, of which the last is being written, or was."""
+    """Yield the checks of these segments; the last is being written, or was when the broker ended."""
     for base, following in itertools.zip_longest(bases, bases[1:]):
         durable_to = place[1] if place is not None and place[0] == base else 0
         segment = Segment(segment_path(directory, base), log_kind, base, following, durable_to)
@@ -74,7 +81,7 @@ def segment_checks(
 
 
 def check_segment(segment: Segment, pace: Pace) -> Results:
-    """Every frame of a segment, up to the first that is damaged or to a torn tail."""
+    """Check every frame of a segment, up to the first damaged one or to a torn tail."""
     with SegmentReader(segment.path) as reader:
         try:
             named = reader.file_header()
@@ -108,7 +115,7 @@ def check_segment(segment: Segment, pace: Pace) -> Results:
 
 
 def _invalid(segment: Segment, reader: SegmentReader, position: int, what: str) -> Results:
-    """Finding, or a torn tail: by the rule of ``docs/formats.md``."""
+    """Yield a finding, or a note of a torn tail, by the rule of ``docs/formats.md``."""
     if segment.following is not None or max(segment.durable_to, durable_by_witness(reader, position + 8)) > position:
         yield segment.finding(position, f"{what}, in what had been durable; {reader.size - position} bytes follow")
     else:
@@ -119,7 +126,7 @@ def _invalid(segment: Segment, reader: SegmentReader, position: int, what: str) 
 
 
 def check_index(segment: Segment, pace: Pace) -> Results:
-    """The index beside a sealed segment."""
+    """Check the index beside a sealed segment."""
     path = segment.path.with_suffix(".idx")
     if segment.log_kind is LogKind.INTAKE:
         is_sound = is_sound_index(path, segment.path)
@@ -134,7 +141,7 @@ def check_index(segment: Segment, pace: Pace) -> Results:
 def _missing(
     directory: Path, log_kind: LogKind, bases: list[int], place: tuple[int, int] | None, first: int | None
 ) -> Results:
-    """Segments that are not there, as far as the names and the checkpoint tell."""
+    """Yield the segments that are missing, as far as the names and the checkpoint tell."""
     lost: list[tuple[int, str]] = []
     if place is not None and place[1] > 0 and (not bases or bases[-1] < place[0]):
         lost.append((place[0], f"{place[1]} bytes of it had been durable"))

@@ -1,4 +1,4 @@
-"""The registry: RocksDB's own checksums, in a copy that it may open without changing the original."""
+"""A check of the registry by RocksDB's own checksums, in a copy, so that the original is not changed."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from tarry.names.database import Database
 from tarry.verify.check import Check, Finding, Pace, Results
 
 _UNUSED = ("LOG", "LOCK", "IDENTITY", "OPTIONS", "rocksdict-config")
-"""Files that nothing is read from: they are for people, or written anew."""
+"""Files that nothing is read from: they are for people, or are written anew."""
 _MEANING = "Names, cancellations and series cannot be looked up: a cancelled message might be delivered."
 _ADVICE = "remove the directory registry/: the next start makes it again from store and intake, and says so"
 
 
 def registry_checks(data: Path, writes_min: int) -> Iterator[Check]:
-    """One check of the registry as a whole, if there is one. ``writes_min``: so many batches of changes had been
-    durable by the checkpoint.
+    """Yield one check of the registry as a whole, if there is one.
+
+    ``writes_min``: the number of batches of changes that had been durable by the checkpoint.
     """
     directory = data / "registry"
     if (directory / "CURRENT").exists():
@@ -46,7 +47,7 @@ def _check(directory: Path, writes_min: int, pace: Pace) -> Results:
 
 
 def _wrong_in(copy: Path, writes_min: int) -> str | None:
-    """What is wrong with it when all of it is read; None where it is sound."""
+    """Return the fault found when all of it is read; None if it is sound."""
     database = Database(OsFiles(), copy, ANY_CORE)
     try:
         fault = database.open_whole(writes_min)

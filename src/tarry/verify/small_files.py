@@ -1,4 +1,4 @@
-"""Small files: those with a checksum of their own, the key of the handles, jobs.db, and the pipeline's checkpoint."""
+"""Checks of small files: JSON with a checksum, the id, the key of handles, jobs.db, Spark's files."""
 
 from __future__ import annotations
 
@@ -49,8 +49,13 @@ def small_checks(
     *,
     in_use: bool = False,
 ) -> Iterator[Check]:
-    """The checks of small files: ``versions`` of JSON files by name; ``read_id``, ``read_secret``, ``check_bound``, and
-    ``open_jobs`` with a directory, raise where they are damaged. ``in_use``: a broker is writing them.
+    """Yield the checks of small files.
+
+    Args:
+        versions: readable versions of JSON files, by file name.
+        read_id, read_secret, check_bound: raise CorruptError if the file is damaged.
+        open_jobs: likewise, for the jobs.db in the given directory.
+        in_use: True if a broker is writing the files.
     """
     meanings = {
         "checkpoint.json": _CHECKPOINT,
@@ -61,7 +66,7 @@ def small_checks(
     for name, readable in versions.items():
         meaning = meanings.get(name, _CHECKPOINT)
         if name not in meanings and not in_use:
-            # One that the checkpoint names: it has to be there.
+            # The file that the checkpoint names: it has to be there.
             yield Check.of_file(name, data / name, partial(_check_json, data / name, readable, meaning))
             continue
         yield from _if_there(name, data / name, partial(_check_json, data / name, readable, meaning))
@@ -73,12 +78,12 @@ def small_checks(
     for name, read, meaning, advice in reads:
         yield from _if_there(name, data / name, partial(_check_read, data / name, read, meaning, advice))
     jobs = data / "jobs.db"
-    # Also where it is missing: it may have been there.
+    # Check even if it is missing now: it may have been there.
     yield Check.of_file("jobs.db", jobs, partial(_check_jobs, jobs, open_jobs, in_use=in_use))
 
 
 def front_state_checks(paths: Iterable[Path], versions: Sequence[int], bare: Sequence[int]) -> Iterator[Check]:
-    """The checks of fronts' own small files; ``bare``: versions that have no checksum."""
+    """Yield the checks of the fronts' own small files; ``bare``: versions that have no checksum."""
     for path in paths:
         yield from _if_there(path.name, path, partial(_check_json, path, versions, _FRONT_STATE, bare=bare))
 
@@ -98,7 +103,7 @@ def _check_json(path: Path, versions: Sequence[int], meaning: str, pace: Pace, *
 
 
 def _check_read(path: Path, read: Callable[[], object], meaning: str, advice: str, pace: Pace) -> Results:
-    """Of a file that ``read`` reads, or raises CorruptError."""
+    """Check a file by ``read``, which raises CorruptError if it is damaged."""
     pace(path.stat().st_size)
     try:
         read()
@@ -112,7 +117,7 @@ def _without(path: Path, error: CorruptError) -> str:
 
 def _check_jobs(path: Path, open_jobs: Callable[[Path], object], pace: Pace, *, in_use: bool) -> Results:
     pace(bytes_of(path))
-    # A copy, since opening may change it: SQLite rolls back what a crash left, and a file without a page is removed.
+    # Opening may change it, so open a copy: SQLite rolls back what a crash left, and a file without a page is removed.
     with tempfile.TemporaryDirectory(prefix="tarry-verify-") as directory:
         copy = Path(directory) / path.name
         try:
@@ -127,12 +132,12 @@ def _check_jobs(path: Path, open_jobs: Callable[[Path], object], pace: Pace, *, 
             yield Finding(str(path), None, _without(copy, error), _JOBS, RESTORE)
         except sqlite3.Error as error:
             if in_use and error.sqlite_errorcode in _FOR_NOW:
-                return  # the broker is writing it, or no descriptor is free: the next look tells
+                return  # the broker is writing it, or no descriptor is free: the next check finds out
             yield Finding(str(path), None, str(error), _JOBS, RESTORE)
 
 
 def pipeline_checks(data: Path) -> Iterator[Check]:
-    """The checks of the files of Spark's that have a checksum beside them, as Hadoop writes it on a local disk."""
+    """Yield the checks of Spark's files with a checksum beside them, as Hadoop writes on a local disk."""
     for checksum in sorted((data / "pipeline").rglob(".*.crc")):
         path = checksum.with_name(checksum.name.removeprefix(".").removesuffix(".crc"))
         yield from _if_there("pipeline", path, partial(_check_hadoop, path, checksum))

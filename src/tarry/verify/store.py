@@ -1,4 +1,4 @@
-"""The store: its Delta log against the records of it, and its files against their checksums and what the log says."""
+"""Checks of the store: of its Delta log by the records of it, of its files by checksums and the log."""
 
 from __future__ import annotations
 
@@ -42,8 +42,9 @@ _FILE = "Messages of that file cannot be read: they would not be delivered when 
 
 
 def store_checks(uri: str, version_min: int = -1) -> Iterator[Check]:
-    """The checks of a store: of its log, where that is on a local disk, and of every file that its newest version
-    names. ``version_min``: somebody has acted on that version.
+    """Yield the checks of a store: of its log, if on a local disk, and of all files of its newest version.
+
+    ``version_min``: the newest version that somebody has acted on.
     """
     place = Place.of(uri)
     if place.local is not None:
@@ -63,14 +64,15 @@ def _lost(uri: str, version_min: int) -> Results:
 
 
 def local_log_checks(root: Path, version_min: int) -> Iterator[Check]:
-    """The checks of the Delta log on a local disk."""
+    """Yield the checks of the Delta log on a local disk."""
     yield Check("store log", str(log_directory(root)), 0, lambda _: _missing_entries(root, version_min))
     yield from local_entry_checks(root, torn=_torn(root, version_min))
 
 
 def local_entry_checks(root: Path, *, torn: Path | None = None) -> Iterator[Check]:
-    """The checks of each file of a Delta log, of which others may be cleaned up meanwhile. ``torn``: the entry that a
-    crash has cut off.
+    """Yield the checks of each file of a Delta log; files may be cleaned up meanwhile.
+
+    ``torn``: the entry that a crash cut off.
     """
     directory = log_directory(root)
     for entry in entries_in(root):
@@ -84,7 +86,7 @@ def local_entry_checks(root: Path, *, torn: Path | None = None) -> Iterator[Chec
 
 
 def _torn(root: Path, version_min: int) -> Path | None:
-    """The newest entry, where it is incomplete and nobody has acted on it."""
+    """Return the newest entry, if it is incomplete and nobody has acted on it."""
     entry = max(entries_in(root), default=None)
     if entry is None or version_of_file(entry) <= version_min or record_path(entry).exists() or is_complete(entry):
         return None
@@ -92,7 +94,10 @@ def _torn(root: Path, version_min: int) -> Path | None:
 
 
 def _missing_entries(root: Path, version_min: int) -> Results:
-    """Entries are cleaned up from the oldest on, and never the newest: so none is missing between those there are."""
+    """Yield the missing entries.
+
+    Entries are cleaned up from the oldest on, and never the newest: so none may be missing between the existing ones.
+    """
     versions = [version_of_file(path) for path in entries_in(root)]
     recorded = [version_of_file(path) for path in log_directory(root).glob(f"[0-9]*.json{RECORD_SUFFIX}")]
     newest = max([*versions, *recorded, version_min])
@@ -116,7 +121,7 @@ def _matches(path: Path) -> bool | None:
     try:
         return is_as_recorded(path)
     except CorruptError:
-        return None  # the record's own check tells
+        return None  # the record's own check reports it
 
 
 def _check_checkpoint(checkpoint: Path, pace: Pace) -> Results:
@@ -136,7 +141,7 @@ def _check_record(record: Path, pace: Pace) -> Results:
         meaning = "Whether the entry that it is of has changed cannot be told."
         yield Finding(str(record), None, "the record of an entry's checksum is damaged", meaning, DERIVED)
     except FileNotFoundError:
-        return  # cleaned up meanwhile, or missing, which is told elsewhere
+        return  # cleaned up meanwhile, or missing, which another check reports
 
 
 def _check_hint(hint: Path, pace: Pace) -> Results:
@@ -162,7 +167,7 @@ def _is_true_of_its_checkpoint(fields: dict[str, int], directory: Path) -> bool:
 
 
 def file_checks(place: Place, version_min: int) -> Iterator[Check]:
-    """The checks of all files that the newest version names."""
+    """Yield the checks of all files that the newest version names."""
     torn = None if place.local is None else _torn(place.local, version_min)
     try:
         table = DeltaTable(place.uri, version=None if torn is None else version_of_file(torn) - 1)
@@ -178,7 +183,7 @@ def file_checks(place: Place, version_min: int) -> Iterator[Check]:
 
 
 def snapshot_checks(place: Place, columns: Iterable[FileColumns]) -> Iterator[Check]:
-    """The checks of these files."""
+    """Yield the checks of these files."""
     for files in columns:
         for i in range(len(files)):
             run = partial(check_file, place, files.path[i], int(files.size[i]), _claimed(files, i))
@@ -186,7 +191,7 @@ def snapshot_checks(place: Place, columns: Iterable[FileColumns]) -> Iterator[Ch
 
 
 def _claimed(files: FileColumns, i: int) -> FileContent:
-    """What the log says of the file at ``i``."""
+    """Return the log's claims about the file at ``i``."""
     return FileContent(
         rows=int(files.rows[i]),
         due_min_ms=int(files.due_min_ms[i]),
@@ -203,9 +208,10 @@ def _unreadable(uri: str, error: str) -> Results:
 
 
 def check_file(place: Place, relative: str, size: int, claimed: FileContent, pace: Pace) -> Results:
-    """One file: that it is there, its bytes against the checksums in its name, and its footer against what the log
-    says. Where the name has no checksum of the data, every page is read instead, for these have their own. Where it has
-    none at all, a foreign writer made the file, and may have said less of it.
+    """Check one file: that it exists, that its bytes match the checksums in its name, its footer the log.
+
+    If the name has no checksum of the data, every page is read instead, for pages have their own checksums. If it has
+    none at all, a foreign writer made the file, and the log may say less about it.
     """
     path = place.path(relative)
     [there] = place.sizes([relative])
@@ -232,7 +238,10 @@ def _damaged(path: str, offset: int | None, what: str) -> Finding:
 
 
 def _broken_checksum(place: Place, relative: str, size: int, pace: Pace) -> str | None:
-    """Which of the checksums in the name does not hold. Reads the whole file where the name has one of its data."""
+    """Return a description of the checksum in the name that does not match; None if all match.
+
+    Reads the whole file if the name has a checksum of its data.
+    """
     of_data, of_footer = checksums_in(relative)
     if of_data is None or of_footer is None:
         return None
@@ -257,7 +266,7 @@ def _crc32(file: Any, start: int, end: int, pace: Pace) -> int:
 
 
 def _first_damaged(place: Place, relative: str, pace: Pace) -> int | None:
-    """Where the first row group begins that cannot be read; None where all can, or the footer cannot."""
+    """Return the offset of the first row group that cannot be read; None if all can, or the footer cannot."""
     try:
         with pq.ParquetFile(
             place.path(relative), metadata=FOOTERS.get(place, place.path(relative)), filesystem=place.filesystem

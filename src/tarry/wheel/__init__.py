@@ -1,9 +1,9 @@
-"""The wheel: what falls due within the horizon, in memory, and the loader that keeps it filled.
+"""The wheel: messages due within the horizon, in memory, and the loader that keeps it filled.
 
 A worked example. The horizon is 60 s, slots are 1 s, it is 12:00:00.000, and ``loaded`` is (12:01:00.000, 0).
 
-* A message due 12:00:40.123 is accepted: below ``loaded``, so its rows go to slot 12:00:40, as a slice of the batch
-  that came.
+* A message due 12:00:40.123 is accepted: below ``loaded``, so its row goes to slot 12:00:40, as a slice of the batch
+  that arrived.
 * One due 12:05 is accepted: not below ``loaded``, so it stays in the intake alone (and soon in the store).
 * At 12:00:39 slot 12:00:40 is made *near*: its slices become one run sorted by (due time, seq). A message that arrives
   now for 12:00:40.500 becomes a small run of its own.

@@ -1,4 +1,4 @@
-"""Rows that were taken from the wheel because they are due."""
+"""Rows taken from the wheel because they are due."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tarry.base.types import Int64s, Mask
 class Due:
     """Rows that are due, sorted by (due time, seq); ``stored_rows`` of them came from the store.
 
-    ``series`` are those that repeat: their successors must be durable before they are handed on.
+    ``series`` holds the rows that repeat: their successors must be durable before they are handed on.
     """
 
     batch: pa.RecordBatch
@@ -23,8 +23,10 @@ class Due:
     series: Due | None = None
 
     def split(self, mask: Mask) -> tuple[Due, Due]:
-        """The rows of the mask, and the others. How many came from the store is known for the whole only: it is shared
-        out by the number of rows, and only the sum is exact. So are the bytes.
+        """Return the rows of the mask, and the others.
+
+        The number of rows from the store is known for the whole only. It is divided in proportion to the rows, so only
+        the sum is exact. The same holds for the bytes.
         """
         rows, some = max(1, len(mask)), int(mask.sum())
         size = self.bytes * some // rows

@@ -1,9 +1,9 @@
 """Messages that a consumer may have had before the last stop, though no file says so.
 
-What is due is handed out before the ready log has it on disk (docs/decisions/0002). A crash in between leaves such
-messages pending, and they come again. But nobody may be told of one of them that it is cancelled, and that no consumer
-will ever get it. Which those are cannot be known; which they *can* be is: what is due no later than the hand-outs' last
-durable bound (``broker/hand_out_bound.py``), and was there when the broker was opened.
+Due messages are handed out before the ready log has them on disk (docs/decisions/0002). A crash in between leaves such
+messages pending, and they come again. But a caller must not be told that one of them is cancelled, and that no consumer
+will ever get it. Exactly which messages those are is unknown, but they are among these: the messages due no later than
+the last durable bound of the hand-outs (``broker/hand_out_bound.py``), and there when the broker was opened.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from tarry.base.types import Int64s, Key, Mask
 from tarry.message.bulk import SEQ_MIN, first_seq
 
 NEVER_MS = -(1 << 62)
-"""Before all due times."""
+"""A moment before all due times."""
 
 
 @dataclass(frozen=True, slots=True)
 class PerhapsHanded:
-    """Messages due up to ``due_max_ms`` with a seq that was given out before the broker was opened: below ``seq_end``,
-    or, of bulk jobs, of an attempt below ``number_end``.
+    """Messages due up to ``due_max_ms`` with a seq that was given out before the broker was opened.
+
+    That is a seq below ``seq_end``; for bulk jobs, a seq of an attempt below ``number_end``.
     """
 
     due_max_ms: int = NEVER_MS
@@ -30,7 +31,7 @@ class PerhapsHanded:
     number_end: int = 0
 
     def mask(self, due_ms: Int64s, seq: Int64s) -> Mask:
-        """Which of these messages belong to it."""
+        """Return a mask of these messages that belong to the set."""
         early = due_ms <= self.due_max_ms
         if not early.any():
             return early
@@ -39,7 +40,7 @@ class PerhapsHanded:
         return mask
 
     def end_of(self, number: int) -> Key:
-        """The place before which all messages of that attempt belong to it."""
+        """Return the key below which all messages of that attempt belong to the set."""
         return Key(self.due_max_ms + 1 if number < self.number_end else NEVER_MS, 0)
 
 

@@ -1,8 +1,8 @@
-"""What the loader could not read of the store and passed over: row groups that are damaged, and files that are missing.
+"""Parts of the store that the loader could not read and skipped: damaged row groups, missing files.
 
-Their messages stay pending. While there is a hole no checkpoint is taken, so that nothing is deleted or expired that
-holds them, and a restart brings them once the file is whole. A broker that serves looks whether the file has changed,
-and then brings them itself.
+Their messages stay pending. While there is a hole, no checkpoint is taken, so that nothing that holds them is deleted
+or expired, and a restart brings them once the file is whole. A running broker checks whether the file has changed, and
+then brings them itself.
 """
 
 from __future__ import annotations
@@ -24,25 +24,27 @@ log = logging.getLogger(__name__)
 
 
 class FilesView(Protocol):
-    """The store's files, to be looked at again."""
+    """The store's files, for reading damaged ones again."""
 
     def state_of(self, path: str) -> tuple[int, ...]:
-        """Something that changes when the file does."""
+        """Return something that changes when the file does."""
         ...
 
     def groups_of(self, path: str) -> list[int]:
-        """The row groups of a file. Raises CorruptError."""
+        """Return the row groups of a file. Raises CorruptError."""
         ...
 
     def read_group(self, path: str, number: int) -> pa.RecordBatch:
-        """The rows of one. Raises CorruptError."""
+        """Return the rows of one row group. Raises CorruptError."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class _Hole:
-    """Of a row group, the rows with ``low <= (due_ms, seq) < high``; where there are ``numbers``, of these bulk jobs
-    alone. ``seqs``: those that are missing, where that is known. ``state``: the file's when it could not be read.
+    """The rows of one row group with ``low <= (due_ms, seq) < high``, which could not be read.
+
+    With ``numbers``, only those of these bulk jobs. ``keys``: due times and seqs of the missing rows, if known.
+    ``state``: the file's state when it could not be read.
     """
 
     path: str
@@ -56,7 +58,7 @@ class _Hole:
     state: tuple[int, ...]
 
     def below(self, key: Key) -> _Hole | None:
-        """What of it comes before ``key``."""
+        """Return the part of the hole before ``key``; None if there is none."""
         if self.low >= key:
             return None
         keys = self.keys
@@ -66,7 +68,7 @@ class _Hole:
         return replace(self, high=min(self.high, key), keys=keys)
 
     def rows_of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows of a batch that belong to it."""
+        """Return the rows of a batch that belong to the hole."""
         due, seq = batch.column("due_ms").to_numpy(), batch.column("seq").to_numpy()
         wanted = at_or_after(due, seq, self.low) & before(due, seq, self.high)
         if self.numbers:
@@ -75,7 +77,7 @@ class _Hole:
 
 
 class Holes:
-    """One thread changes it; any thread asks :attr:`unreadable`, :meth:`has` and :attr:`error`."""
+    """All holes, changed by one thread; any thread reads :attr:`unreadable`, :meth:`has`, :attr:`error`."""
 
     def __init__(self) -> None:
         self._holes: list[_Hole] = []
@@ -86,17 +88,17 @@ class Holes:
 
     @property
     def unreadable(self) -> int:
-        """How many messages are missing; where that cannot be told, as many as the row groups have."""
+        """Number of missing messages; where it is unknown, all rows of the row groups are counted."""
         return len(self._seqs) + sum(max(1, hole.rows) for hole in self._holes if hole.keys is None)
 
     @property
     def error(self) -> CorruptError | None:
-        """What keeps the last of them from being read."""
+        """The error of the latest hole; None if there are no holes."""
         holes = self._holes
         return holes[-1].error if holes else None
 
     def has(self, seq: int) -> bool:
-        """Whether this message is known to be in one."""
+        """Return whether this message is known to be in a hole."""
         return bool(len(self._seqs) and (self._seqs == seq).any())
 
     def add(
@@ -108,13 +110,13 @@ class Holes:
         numbers: frozenset[int],
         view: FilesView,
     ) -> None:
-        """Note what could not be read of a window; of its ``keys``, those that are missing."""
+        """Note an unreadable part of a window; ``keys`` are its missing messages, if known."""
         state = view.state_of(damaged.path)
         where = damaged.path, damaged.number, numbers
         new = _Hole(*where, low, high, damaged.rows, keys, damaged.error, state)
         for at, hole in enumerate(self._holes):
             if (hole.path, hole.number, hole.numbers, hole.high) == (*where, low):
-                # A window after the other comes to the same row group.
+                # The next window came to the same row group.
                 both = None
                 if hole.keys is not None and keys is not None:
                     both = np.concatenate([hole.keys[0], keys[0]]), np.concatenate([hole.keys[1], keys[1]])
@@ -125,13 +127,14 @@ class Holes:
         self._changed()
 
     def truncate(self, key: Key) -> None:
-        """From ``key`` on everything is loaded again, and will be met again."""
+        """Forget the holes from ``key`` on: everything there is loaded again, which will find them again."""
         self._holes = [part for hole in self._holes if (part := hole.below(key)) is not None]
         self._changed()
 
     def mended(self, view: FilesView) -> Iterator[pa.RecordBatch]:
-        """What can be read by now: the rows of one hole after the other, each of which is none any more when its rows
-        are given.
+        """Yield the rows of holes that can be read by now, one hole after the other.
+
+        A hole is removed before its rows are yielded.
         """
         for hole in list(self._holes):
             if hole.state != (state := view.state_of(hole.path)):
@@ -140,7 +143,7 @@ class Holes:
     def _read_again(self, hole: _Hole, state: tuple[int, ...], view: FilesView) -> Iterator[pa.RecordBatch]:
         try:
             if hole.number < 0:
-                # Row group by row group, for one of them may be damaged still; they are read next time.
+                # Row group by row group, for one of them may still be damaged. Those are read next time.
                 parts = [replace(hole, number=n, rows=0, state=()) for n in view.groups_of(hole.path)]
                 self._replace(hole, parts)
                 for part in parts:

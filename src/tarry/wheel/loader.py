@@ -1,16 +1,17 @@
-"""Moves ``loaded`` forward: reads what the intake and the store hold of the next window into the wheel.
+"""Moves ``loaded`` forward: reads the next window of the intake and the store into the wheel.
 
-Who has a message that is accepted while the loader works? Under the wheel's lock the loader first moves ``loaded`` to
-the end of the window and notes the intake's next seq. From then on an arrival below ``loaded`` goes to the wheel
-directly; what had a lower seq is read here. So each message is seen once.
-Cancelled messages are left out here; what is cancelled while it is below ``loaded``, the wheel itself leaves out
-(``tombstones``): a cancellation is in one of the two from when it is decided. The store's snapshot and its
-``committed_seq`` are fixed during a load, and segments and snapshots change only between loads, in this same thread.
+A message that is accepted while the loader works is seen once. Under the wheel's lock the loader first moves ``loaded``
+to the end of the window and notes the intake's next seq. From then on an arrival below ``loaded`` goes to the wheel
+directly; messages with a lower seq are read here.
 
-What a damaged frame of the intake or a damaged file of the store holds cannot be loaded. The rest is, so that it comes
-in time; but nothing may then say that all below some moment has fired, so no checkpoint is taken any more, and nothing
-that recovery would need is deleted: once the file is whole again, a restart brings what is missing, and that alone; of
-the store, the next step does (``holes.py``).
+The loader leaves out cancelled messages. Messages cancelled while they are below ``loaded`` are left out by the wheel
+itself (``tombstones``). As soon as a cancellation is decided, one of the two knows of it. The store's snapshot and its
+``committed_seq`` are fixed during a load; segments and snapshots change only between loads, in this same thread.
+
+Messages in a damaged frame of the intake or a damaged file of the store cannot be loaded. The rest is loaded, so that
+it comes in time. But then nothing may say that all messages below some moment have fired, so no checkpoint is taken any
+more, and nothing that recovery would need is deleted. Once a file of the intake is whole again, only a restart brings
+the missing messages. For a file of the store, the next step does (``holes.py``).
 """
 
 from __future__ import annotations
@@ -42,15 +43,15 @@ log = logging.getLogger(__name__)
 LOAD_ROWS = 8192
 LOAD_BYTES = 8 << 20
 LATE_SHARE = 1.1
-"""What is late may fill the wheel a little more than what is in time, so that it comes to its turn in a full one."""
+"""Factor by which late messages may overfill the wheel, so that they have their turn when it is full."""
 
 
 CancelledMask = Callable[[Int64s, Int64s], Mask]
-"""Which of the messages with these due times and seqs are cancelled."""
+"""Returns a mask of the messages, given by due times and seqs, that are cancelled."""
 
 
 def none_cancelled(due_ms: Int64s, seq: Int64s) -> Mask:
-    """Nothing was ever cancelled."""
+    """Return an empty mask: nothing was ever cancelled."""
     return np.zeros(len(seq), np.bool_)
 
 
@@ -64,26 +65,28 @@ class StoreView(FilesView, Protocol):
     def version(self) -> int: ...
 
     def read_window(self, after: Key, until_ms: int, batch_rows: int, on_damage: OnDamage) -> Iterator[pa.RecordBatch]:
-        """Rows with ``(due_ms, seq) >= after`` and ``due_ms < until_ms``, in that order; what cannot be read is told of
-        before rows that may come behind it.
+        """Yield rows with ``(due_ms, seq) >= after`` and ``due_ms < until_ms``, in that order.
+
+        Unreadable parts are reported to ``on_damage`` before any rows that may follow them.
         """
         ...
 
     def first_due_ms(self, after: Key) -> int | None:
-        """The lowest due time from ``after`` on of what can be read; None when nothing is left."""
+        """Return the lowest due time from ``after`` on among readable rows; None if nothing is left."""
         ...
 
     def read_jobs(
         self, numbers: Sequence[int], until_ms: int, batch_rows: int, on_damage: OnDamage
     ) -> Iterator[pa.RecordBatch]:
-        """Rows of these bulk jobs with ``due_ms < until_ms``, in order, as :meth:`read_window` gives them."""
+        """Yield rows of these bulk jobs with ``due_ms < until_ms``, in the way of :meth:`read_window`."""
         ...
 
 
 @dataclass(slots=True)
 class _Late:
-    """What bulk jobs brought for the window that had been loaded already: in order, up to ``bound``. ``position``: the
-    wheel has all of it below.
+    """Rows that bulk jobs brought for a window that had been loaded already: in order, up to ``bound``.
+
+    ``position``: the wheel has all of them below it.
     """
 
     numbers: set[int]
@@ -93,8 +96,9 @@ class _Late:
 
 
 class Loader:
-    """One thread calls :meth:`step` and :meth:`take_up`; the view of the store is changed by that thread alone, between
-    steps.
+    """Keeps the wheel filled. One thread calls :meth:`step` and :meth:`take_up`.
+
+    That thread alone changes the view of the store, between steps.
     """
 
     def __init__(
@@ -123,19 +127,19 @@ class Loader:
         self.wake = threading.Event()
         """Set when there may be something to do at once."""
         self.short = False
-        """The last load stopped for lack of memory: whoever makes room sets ``wake``."""
+        """True if the last load stopped for lack of memory. Whoever makes room sets ``wake``."""
         self.untaken: set[int] = set()
-        """Bulk jobs that are committed, and not in the view yet. Guarded by the wheel's lock."""
+        """Bulk jobs that are committed, but not in the view yet. Guarded by the wheel's lock."""
         self._late: list[_Late] = []
         self._on_damage = on_damage
         self._unreadable: Int64s = np.empty(0, np.int64)
         self._damage: CorruptError | None = None
         self._holes = Holes()
         self.still = threading.RLock()
-        """Held while something is loaded: whoever holds it sees a wheel and a view of the store that fit together."""
+        """Held during a load. Its holder sees a wheel and a view of the store that fit together."""
 
     def exclude(self, seqs: Int64s, due_max_ms: int) -> None:
-        """Leave the messages with these seqs out, up to that due time: recovery found them in the ready log."""
+        """Leave out the messages with these seqs, up to that due time: recovery found them in the ready log."""
         self._exclude, self._exclude_due_ms = np.sort(seqs), due_max_ms
 
     @property
@@ -145,53 +149,58 @@ class Loader:
 
     @property
     def excluded_until_ms(self) -> int:
-        """None of them is due after that."""
+        """The latest due time of excluded messages."""
         return self._exclude_due_ms if len(self._exclude) else int(np.iinfo(np.int64).min)
 
     def excludes(self, seq: int) -> bool:
-        """Whether recovery found this message in the ready log."""
+        """Return whether recovery found this message in the ready log."""
         at = int(np.searchsorted(self._exclude, seq))
         return at < len(self._exclude) and int(self._exclude[at]) == seq
 
     @property
     def behind(self) -> bool:
-        """Whether messages that are due below ``loaded`` are still to be brought, as bulk jobs brought them late, or
-        cannot be read: then no checkpoint may say that all below some moment has fired.
+        """True if messages due below ``loaded`` are missing from the wheel.
+
+        They are either still to be brought, because bulk jobs brought them late, or cannot be read. Then no checkpoint
+        may say that all messages below some moment have fired.
         """
         return bool(self.untaken or self._late or self.unreadable)
 
     @property
     def unreadable(self) -> int:
-        """How many messages due below ``loaded``, which nobody has cancelled before, lie in damaged frames or files."""
+        """Number of messages due below ``loaded``, not cancelled before, that lie in damaged frames or files."""
         return len(self._unreadable) + self._holes.unreadable
 
     def is_unreadable(self, seq: int) -> bool:
-        """Whether this message is one of those: it is pending, and nobody can have it."""
+        """Return whether this message is unreadable: it is pending, but nobody can have it."""
         return bool(len(self._unreadable) and (self._unreadable == seq).any()) or self._holes.has(seq)
 
     def check_readable(self) -> None:
-        """
+        """Check that no message below ``loaded`` is unreadable, and so missing from a view of the wheel.
+
         Raises:
-            CorruptError: there are such messages, which would be missing from what one sees of the wheel.
+            CorruptError: there are such messages.
         """
         damage = self._damage or self._holes.error
         if damage is not None:
             raise CorruptError(str(damage))
 
     def is_behind_with(self, number: int) -> bool:
-        """Whether messages of this job are still to be brought: see :attr:`behind`."""
+        """Return whether messages of this job are still to be brought: see :attr:`behind`."""
         return number in self.untaken or any(number in late.numbers for late in self._late)
 
     def is_late(self, due_ms: int, seq: int) -> bool:
-        """Whether a message that is due below ``loaded`` is one that a bulk job brought, and is still to come."""
+        """Return whether a message due below ``loaded`` was brought by a bulk job and is still to come."""
         if self.excludes(seq):
-            return False  # what the job brought is read again after a crash, without what had fired of it
+            return False  # after a crash the job's rows are read again, without those that had fired
         number, key = number_of(seq), Key(due_ms, seq)
         return number in self.untaken or any(number in x.numbers and x.position <= key < x.bound for x in self._late)
 
     def take_up(self, view: StoreView, numbers: Sequence[int] = ()) -> None:
-        """From now on read this view. ``numbers``: the bulk jobs that it has and the former had not. What they brought
-        for the window that is loaded comes with the next steps.
+        """Read from this view from now on.
+
+        ``numbers``: the bulk jobs that are in it and were not in the former view. Their rows for the window that is
+        loaded come with the next steps.
         """
         with self.still, self._wheel.lock:
             self.view = view
@@ -205,7 +214,7 @@ class Loader:
                 self.untaken.difference_update(numbers)
 
     def step(self) -> None:
-        """Do what is to be done now: shrink a wheel that grew too large, sort near slots, load the next window."""
+        """Do what is due: shrink a wheel that grew too large, sort near slots, load the next window."""
         now = self._clock.now_ms()
         with self.still:
             self._shrink()
@@ -217,7 +226,7 @@ class Loader:
                 self._late.pop(0)
 
     def _shrink(self) -> None:
-        # Arrivals are not asked whether there is room; the far end is given up instead, it is in the intake anyway.
+        # Arrivals are never refused for lack of room. The far end is given up instead: it is in the intake anyway.
         with self._wheel.lock:
             if self._wheel.bytes > 1.25 * self._bytes_max:
                 key = max(self._wheel.key_at_bytes(0.75 * self._bytes_max), self._wheel.fired)
@@ -229,17 +238,17 @@ class Loader:
         self._wheel.truncate(key)
         self._holes.truncate(key)
         for late in self._late:
-            # From there on it comes with everything else.
+            # From there on its rows come with everything else.
             late.bound = min(late.bound, key)
 
     def _load_late(self, late: _Late) -> bool:
-        """Bring what a bulk job brought late, as far as there is room; whether that was all."""
+        """Load a bulk job's late rows, as far as there is room; return whether that was all."""
         while late.position < late.bound:
             if self._wheel.bytes > LATE_SHARE * self._bytes_max:
                 with self._wheel.lock:
                     self.short = True
                     if late.position < self._wheel.fired:
-                        return False  # to be gone on with when consumers have taken what is due
+                        return False  # go on when consumers have taken what is due
                     self._truncate(late.position)
                     return True
             batch = next(late.rows, None)
@@ -247,7 +256,7 @@ class Loader:
                 return True
             run = Run.of(batch, stored=True)
             count = run.below(late.bound)
-            # First: whoever asks must not take for pending what the dispatcher is about to have.
+            # Set it first: a query must not take rows for pending that the dispatcher is about to have.
             late.position = Key(int(run.due_ms[-1]), int(run.seq[-1]) + 1)
             if count:
                 self.stored_rows += self._add(batch.slice(0, count), stored=True)
@@ -276,15 +285,18 @@ class Loader:
             self._exclude = np.empty(0, np.int64)
 
     def _load_window(self, after: Key, target: int, seq_max: int) -> Key:
-        """Load from ``after`` to ``target``, or until memory is used up; the key below which everything is loaded."""
+        """Load from ``after`` to ``target``, or until memory is used up.
+
+        Return the key below which everything is loaded.
+        """
         position = after
         on_damage = partial(self._set_aside, self.view, after, Key(target, 0), frozenset[int]())
         for batch in self.view.read_window(after, target, LOAD_ROWS, on_damage):
             key = Key(batch.column("due_ms")[-1].as_py(), batch.column("seq")[-1].as_py() + 1)
-            # `safe` moves only when both sides are in up to there; else a row of the store could be passed over.
+            # `safe` moves only when both sides are loaded up to there; else a row of the store could be passed over.
             position = self._load_intake(position, key, seq_max, alone=False)
             if position < key:
-                # The intake alone filled the wheel: of the store's rows, those below that place belong to it too.
+                # The intake alone filled the wheel. The store's rows below that place must be loaded, too.
                 run = Run.of(batch, stored=True)
                 self.stored_rows += self._add(batch.slice(0, run.below(position)), stored=True)
                 return position
@@ -295,7 +307,10 @@ class Loader:
         return self._load_intake(position, Key(target, 0), seq_max, alone=True)
 
     def _load_intake(self, position: Key, until: Key, seq_max: int, *, alone: bool) -> Key:
-        """Load the intake's rows up to ``until`` or until memory is used up; ``alone``: the store has none there."""
+        """Load the intake's rows up to ``until``, or until memory is used up, and return the place reached.
+
+        ``alone``: the store has no rows there.
+        """
         while position < until:
             window = Window(position, until, self.view.committed_seq, seq_max)
             due, seq, complete = self._intake.select(window, 4 * LOAD_ROWS)
@@ -316,17 +331,18 @@ class Loader:
         return position
 
     def _pass_over(self, due: Int64s, seq: Int64s, error: CorruptError, damaged: Int64s) -> None:
-        """``damaged`` are those of ``seq`` (with their due times) that lie in a damaged frame. Noted before ``safe``
-        passes them, so that no checkpoint does.
+        """Note the seqs in ``damaged``: those of ``seq`` (with due times ``due``) in a damaged frame.
+
+        They are noted before ``safe`` passes them, so that no checkpoint does.
         """
-        # What was cancelled, or has fired before, is not missing.
+        # Messages that were cancelled, or have fired before, are not missing.
         rows = np.isin(seq, damaged) & ~np.isin(seq, self._exclude) & ~self._cancelled(due, seq)
         if rows.any():
             self._unreadable, self._damage = np.union1d(self._unreadable, seq[rows]), error
         self._on_damage(error)
 
     def _set_aside(self, view: StoreView, low: Key, high: Key, numbers: frozenset[int], damaged: Damaged) -> None:
-        """What the store has between these places cannot be read all; noted as in :meth:`_pass_over`."""
+        """Note a part of the store, between these places, that cannot be read, as :meth:`_pass_over` does."""
         keys = damaged.keys
         if keys is not None:
             due, seq = keys
@@ -339,11 +355,11 @@ class Loader:
         self._on_damage(damaged.error)
 
     def _set_aside_late(self, view: StoreView, late: _Late, damaged: Damaged) -> None:
-        # Up to its bound as it is by then: what lies behind comes with everything else.
+        # Up to its bound at that moment: rows beyond it come with everything else.
         self._set_aside(view, Key(np.iinfo(np.int64).min, 0), late.bound, frozenset(late.numbers), damaged)
 
     def _mend(self) -> None:
-        """Bring what could not be read, where the file has changed since, and can be."""
+        """Load what could not be read, if the file has changed since and can be read now."""
         for batch in self._holes.mended(self.view) if self._holes else ():
             if batch.num_rows:
                 self.stored_rows += self._add(batch, stored=True)
@@ -351,7 +367,10 @@ class Loader:
                     self._wheel.lock.notify_all()
 
     def _load_rows(self) -> int:
-        """How many rows to read at once: bodies may be of any size, and what is read must be small beside the wheel."""
+        """Return how many rows to read at once.
+
+        Bodies may have any size, and the rows read must be small compared with the wheel.
+        """
         return max(1, min(LOAD_ROWS, int(min(LOAD_BYTES, self._bytes_max / 8) / self._row_bytes)))
 
     def _add(self, batch: pa.RecordBatch, *, stored: bool) -> int:
@@ -370,7 +389,7 @@ class Loader:
         return run.rows
 
     def next_unloaded_ms(self) -> int | None:
-        """The lowest due time that is not in the wheel; None when there is nothing. Reads a little from disk."""
+        """Return the lowest due time that is not in the wheel; None if none. Reads a little from disk."""
         after = self._wheel.loaded
         moments = (self.view.first_due_ms(after), self._intake.next_due(after, self.view.committed_seq))
         return min((m for m in moments if m is not None), default=None)

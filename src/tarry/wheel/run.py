@@ -1,4 +1,4 @@
-"""Sorted rows in memory: what the slots of the wheel hold, joined and merged as they come near."""
+"""Sorted rows in memory: the content of the wheel's slots, joined and merged as they come near."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from tarry.wheel.due import Due
 
 FEW_ROWS = 8
 SOME_ROWS = 32
-"""Up to so many rows are put in order by their places, in plain Python; more are moved."""
+"""Up to this many rows are sorted as places, in plain Python; more are moved."""
 
 
 @dataclass(slots=True, eq=False)
 class Run:
-    """Rows sorted by (due time, seq), all from the intake or all from the store. Nobody changes it.
+    """Rows sorted by (due time, seq), all from the intake or all from the store. Immutable.
 
-    They are rows of ``source``, which nobody moves or slices before they are needed: a slice of a batch looks at each
-    of its columns, and most rows are cut off, cut again and put together before they fire.
+    They are rows of ``source``, which is not rearranged or sliced before they are needed: slicing a batch touches each
+    of its columns, and most rows are cut off, cut again and joined before they fire.
     """
 
     source: pa.RecordBatch
     places: int | Int64s
-    """Where the rows stand in ``source``: each one's place, or the first one's where they stand in a row."""
+    """Positions of the rows in ``source``: an array, or the first position if the rows are contiguous."""
     due_ms: Int64s
     seq: Int64s
     stored: bool
@@ -35,7 +35,10 @@ class Run:
 
     @classmethod
     def of(cls, batch: pa.RecordBatch, *, stored: bool, size: float | None = None) -> Run:
-        """Sort a batch, if it is not sorted. ``size``: its bytes, where they are known; to count them takes a while."""
+        """Return a run of a batch, which is sorted if necessary.
+
+        ``size``: its bytes, if known; counting them takes a while.
+        """
         due, seq = batch.column("due_ms").to_numpy(), batch.column("seq").to_numpy()
         row_bytes = (batch.nbytes if size is None else size) / max(1, batch.num_rows)
         if len(due) > FEW_ROWS:
@@ -43,7 +46,7 @@ class Run:
                 order = np.lexsort((seq, due))
                 batch, due, seq = batch.take(pa.array(order, pa.int64())), due[order], seq[order]
         elif len(due) > 1:
-            # A steady stream comes in frames of a few rows, for which plain Python is several times as quick.
+            # A steady stream comes in frames of a few rows, for which plain Python is several times faster.
             keys = list(zip(due.tolist(), seq.tolist(), strict=True))
             if keys != sorted(keys):
                 places = np.array(sorted(range(len(keys)), key=keys.__getitem__), np.int64)
@@ -56,17 +59,17 @@ class Run:
 
     @property
     def batch(self) -> pa.RecordBatch:
-        """The rows themselves, made anew each time."""
+        """The rows themselves, as a new batch each time."""
         return concat(self.pieces())
 
     def pieces(self) -> list[pa.RecordBatch]:
-        """The rows themselves, in batches one behind the other."""
+        """Return the rows themselves, in consecutive batches."""
         if isinstance(self.places, int):
             return [self.source if self.rows == self.source.num_rows else self.source.slice(self.places, self.rows)]
         return pieces_at(self.source, self.places)
 
     def below(self, key: Key) -> int:
-        """How many rows come before ``key``."""
+        """Return how many rows come before ``key``."""
         return count_before(self.due_ms, self.seq, key)
 
     @property
@@ -79,15 +82,15 @@ class Run:
 
 
 def pieces_at(batch: pa.RecordBatch, places: Rows) -> list[pa.RecordBatch]:
-    """The rows of a batch at some places, in batches one behind the other."""
+    """Return the rows of a batch at these places, in consecutive batches."""
     if len(places) > FEW_ROWS:
         return [batch.take(pa.array(places, pa.int64()))]
-    # To take a handful of rows costs twice as much as to put them one behind the other.
+    # Taking a handful of rows costs twice as much as concatenating slices.
     return [batch.slice(place, 1) for place in places.tolist()]
 
 
 def cut(run: Run, slot_ms: int) -> list[tuple[int, Run]]:
-    """The parts of a run by slot, of ``slot_ms`` each, ascending."""
+    """Return the parts of a run by slot, of ``slot_ms`` each, ascending."""
     parts = []
     low = 0
     while low < run.rows:
@@ -99,12 +102,12 @@ def cut(run: Run, slot_ms: int) -> list[tuple[int, Run]]:
 
 
 def cut_arrival(batch: pa.RecordBatch, size: int, slot_ms: int) -> list[tuple[int, Run]]:
-    """The rows of a batch of ``size`` bytes from the intake, as they arrived, as runs by slot, ascending."""
+    """Return a batch of ``size`` bytes, just arrived in the intake, as runs by slot, ascending."""
     rows = batch.num_rows
     if not 1 < rows <= SOME_ROWS:
         return cut(Run.of(batch, stored=False, size=size), slot_ms)
     due, seq = batch.column("due_ms").to_numpy(), batch.column("seq").to_numpy()
-    # Seqs ascend in the intake, and a sort keeps the order of what is due at once.
+    # Seqs ascend in the intake, and a stable sort keeps their order among equal due times.
     moments = due.tolist()
     order = sorted(range(rows), key=moments.__getitem__)
     places = np.array(order, np.int64)
@@ -121,8 +124,9 @@ def cut_arrival(batch: pa.RecordBatch, size: int, slot_ms: int) -> list[tuple[in
 
 
 def join(runs: list[Run], *, copy: bool = False) -> list[Run]:
-    """At most two runs, one of rows from the intake and one from the store. With ``copy``, neither shares memory with
-    ``runs``.
+    """Return at most two runs: one of the rows from the intake and one of those from the store.
+
+    With ``copy``, neither shares memory with ``runs``.
     """
     joined = []
     for stored in (False, True):
@@ -130,7 +134,7 @@ def join(runs: list[Run], *, copy: bool = False) -> list[Run]:
         if len(parts) == 1 and not copy:
             joined += parts
         elif parts:
-            # They weigh what they weighed: the wheel's sum counts on it.
+            # Keep the summed size: the wheel's total was computed from it.
             size = sum(run.bytes for run in parts)
             batch = pa.concat_batches([piece for run in parts for piece in run.pieces()])
             joined.append(Run.of(batch, stored=stored, size=size))
@@ -138,7 +142,7 @@ def join(runs: list[Run], *, copy: bool = False) -> list[Run]:
 
 
 def merge(runs: list[Run], order: Rows | None) -> Due:
-    """All rows of some runs in order; ``order`` sorts their rows, one run after the other, where it is known."""
+    """Merge all rows of some runs; ``order``, if known, sorts their rows, one run after the other."""
     stored = sum(run.rows for run in runs if run.stored)
     size = int(sum(run.bytes for run in runs))
     if len(runs) == 1:
@@ -155,8 +159,9 @@ def merge(runs: list[Run], order: Rows | None) -> Due:
 
 
 def _merged(runs: list[Run]) -> tuple[pa.RecordBatch, Int64s]:
-    """The rows of some runs in order, and when each is due. Of a few, as in a steady stream, the slices that make them
-    cost the most: so each is cut once, in its place.
+    """Return the rows of a few runs in order, and their due times.
+
+    For a few rows, as in a steady stream, slicing costs the most: so each slice is cut once, in its place.
     """
     rows: list[tuple[int, int, int, int]] = []
     for number, run in enumerate(runs):

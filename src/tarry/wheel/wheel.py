@@ -1,7 +1,7 @@
 """Slots and runs: the messages below ``loaded``, by due time. See the package for a worked example.
 
-Nothing here is the only copy: every row is in the intake or the store until the ready log has it durably. That is what
-makes :meth:`Wheel.truncate` safe, and a crash.
+Nothing here is the only copy: every row is in the intake or the store until the ready log has it durably. Therefore
+:meth:`Wheel.truncate` is safe, and so is a crash.
 """
 
 from __future__ import annotations
@@ -26,12 +26,15 @@ SLOT_MS = 1000
 NEAR_MS = 1500
 """Slots that begin within this time are sorted into runs."""
 RUNS_MAX = 64
-"""So many slices of one slot are joined at once, so that no later join has thousands of parts."""
+"""After this many slices of a slot they are joined, so that no later join has thousands of parts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """What came in, and of that the rows below ``limit``, by slot; the first of ``parts`` has the lowest due time."""
+    """A batch that arrived, and its rows below ``limit``, by slot.
+
+    The first of ``parts`` has the lowest due time.
+    """
 
     batch: pa.RecordBatch
     size: int
@@ -46,8 +49,9 @@ class _Slot:
 
 
 class Wheel:
-    """All methods but :meth:`prepare`, :meth:`join_small` and :meth:`make_near` are called with :attr:`lock` held. The
-    lock's condition is what the dispatcher waits on.
+    """The wheel. Its :attr:`lock` is the condition that the dispatcher waits on.
+
+    All methods except :meth:`prepare`, :meth:`join_small` and :meth:`make_near` are called with the lock held.
     """
 
     def __init__(
@@ -59,45 +63,50 @@ class Wheel:
     ) -> None:
         self.lock = threading.Condition()
         self.loaded = loaded
-        """Rows accepted from now on that stand before it belong here."""
+        """Rows below this key that are accepted from now on belong here."""
         self.safe = loaded
-        """All pending rows below are here: ``loaded``, except while the loader is on its way there."""
+        """All pending rows below this key are here. Same as ``loaded``, except during a load."""
         self.fired = fired
-        """Above every row that was ever taken. The wheel is never cut below it, or a fired row would be loaded
-        again.
+        """Above every row that was ever taken.
+
+        The wheel is never cut below it, or a fired row would be loaded again.
         """
         self.bytes = 0.0
         self.rows = 0
         self._slots: dict[int, _Slot] = {}
         self._first = 0
-        """The lowest slot; where it is none of them, the lowest is to be looked for."""
-        self._near: list[tuple[int, int, int, Run]] = []  # heap of (due, seq, tie, the run's rest)
+        """The lowest slot. If that slot does not exist, the lowest has to be looked for."""
+        self._near: list[tuple[int, int, int, Run]] = []  # heap of (due, seq, tie, rest of the run)
         self._crowded: set[int] = set()
         self._near_slot = loaded.due_ms // SLOT_MS
         self._ties = itertools.count()
         self.perhaps_handed = perhaps_handed
-        """Messages that are delivered, but cancelled for nobody: they may have been before the last crash."""
+        """Messages that are delivered despite a cancellation of their job.
+
+        A consumer may have had them before the last crash.
+        """
         self.tombstones = Tombstones(CancelledJobs() if cancelled_jobs is None else cancelled_jobs, perhaps_handed)
-        """Messages that were cancelled and of which the rows are still here."""
+        """Messages that were cancelled and whose rows are still here."""
         self.advancing: dict[int, int] = {}
         """Occurrences of series (due time by seq) that were taken and are not in the ready log yet."""
 
     def prepare(self, batch: pa.RecordBatch, size: int) -> Arrival:
-        """Without the lock: the rows of an arrival of ``size`` bytes that are below ``loaded`` as it is now, sorted and
-        cut into slots. The dispatcher waits for the lock, so :meth:`accept` must have little left to do.
+        """Sort the rows of an arrival that are below ``loaded``, and cut them into slots. Without the lock.
+
+        The dispatcher waits for the lock, so :meth:`accept` must have little left to do. ``size`` is in bytes.
 
         A few rows of a large batch are copied out, so that they do not keep all of it in memory for the length of the
         horizon.
 
-        The seq counts as well as the due time: where the wheel was cut among the messages of a bulk job that are due in
-        one millisecond, what arrives for the same millisecond has a lower seq than the cut, and the loader, which goes
+        The seq counts as well as the due time. Suppose that the wheel was cut among a bulk job's messages due in one
+        millisecond. Then an arrival for the same millisecond has a lower seq than the cut, and the loader, which goes
         on from the cut, would never bring it.
         """
         limit, due = self.loaded, batch.column("due_ms").to_numpy()
         if extremes(due)[1] < limit.due_ms:
             return Arrival(batch, size, limit, cut_arrival(batch, size, SLOT_MS))
         is_below = due < limit.due_ms
-        if limit.seq:  # seldom: else the due time alone decides
+        if limit.seq:  # seldom; else the due time alone decides
             is_below |= (due == limit.due_ms) & (batch.column("seq").to_numpy() < limit.seq)
         below = is_below.nonzero()[0]
         if not len(below):
@@ -111,16 +120,17 @@ class Wheel:
         return Arrival(batch, size, limit, cut(run, SLOT_MS))
 
     def accept(self, arrival: Arrival) -> bool:
-        """Take the rows below ``loaded``; whether the next due time became sooner, so that the dispatcher must be
-        woken.
+        """Take the rows below ``loaded``.
+
+        Return whether the next due time became sooner, so that the dispatcher must be woken.
         """
         if arrival.limit != self.loaded:
-            # The loader moved it since: the rows between the two limits belong here now, or do no longer.
+            # The loader moved it since: the rows between the two limits now belong here, or no longer do.
             arrival = self.prepare(arrival.batch, arrival.size)
         return self._take(arrival.parts)
 
     def add(self, run: Run) -> bool:
-        """Take all rows; whether the next due time became sooner."""
+        """Take all rows; return whether the next due time became sooner."""
         return self._take(cut(run, SLOT_MS))
 
     def _take(self, parts: list[tuple[int, Run]]) -> bool:
@@ -150,7 +160,7 @@ class Wheel:
         heapq.heappush(self._near, (int(run.due_ms[0]), int(run.seq[0]), next(self._ties), run))
 
     def next_due(self) -> int | None:
-        """The lowest due time here; None where nothing is."""
+        """Return the lowest due time here; None if the wheel is empty."""
         run = self._near[0][0] if self._near else None
         slot = self._next_in_slots()
         if run is None or slot is None:
@@ -164,13 +174,13 @@ class Wheel:
     def _first_slot(self) -> _Slot | None:
         slot = self._slots.get(self._first)
         if slot is None and self._slots:
-            # An hour has thousands of slots, and this is asked several times a millisecond.
+            # An hour has thousands of slots, and this is called several times a millisecond.
             self._first = min(self._slots)
             slot = self._slots[self._first]
         return slot
 
     def next_fireable(self) -> int | None:
-        """The lowest due time here that need not wait for the loader; None when there is none."""
+        """Return the lowest due time here that need not wait for the loader; None if there is none."""
         heads = [Key(self._near[0][0], self._near[0][1])] if self._near else []
         if (slot := self._next_in_slots()) is not None:
             heads.append(Key(slot, 0))
@@ -179,12 +189,13 @@ class Wheel:
 
     @property
     def is_crowded(self) -> bool:
-        """Whether there is something for :meth:`join_small`."""
+        """True if there is something for :meth:`join_small`."""
         return bool(self._crowded)
 
     def join_small(self) -> None:
-        """Join the small runs of each slot that has many, so that no later join has thousands of parts. Takes the
-        lock itself, and joins without it: whoever is on the way of a message waits for no copying.
+        """Join the small runs of each slot that has many, so that no later join has thousands of parts.
+
+        Takes the lock itself, but not while joining: nothing on a message's way waits for copying.
         """
         while True:
             with self.lock:
@@ -197,20 +208,19 @@ class Wheel:
                 continue
             joined = [run for run in runs if run.rows >= 4 * RUNS_MAX] + join(small)
             with self.lock:
-                # It may have fired, become near or been cut meanwhile; what was added came behind.
+                # It may have fired, become near or been cut meanwhile. New runs were appended behind.
                 if self._slots.get(number) is slot:
                     slot.runs = joined + slot.runs[len(runs) :]
-            # Freed together, hundreds of batches would keep the interpreter from all threads for milliseconds.
+            # Hundreds of batches freed together would hold the interpreter lock for milliseconds.
             small.clear()
             while runs:
                 runs.pop()
 
     def make_near(self, now_ms: int) -> None:
-        """Sort the slots that begin soon into runs. Takes the lock itself; sorts without it, so that nothing waits for
-        a large slot.
+        """Sort the slots that begin soon into runs.
 
-        A slot stays where it is until its sorted run takes its place, so a dispatcher that comes meanwhile finds every
-        row.
+        Takes the lock itself, but not while sorting, so that nothing waits for a large slot. A slot stays where it is
+        until its sorted run takes its place, so a dispatcher that comes meanwhile finds every row.
         """
         end = (now_ms + NEAR_MS) // SLOT_MS + 1
         while True:
@@ -236,11 +246,11 @@ class Wheel:
                     self.lock.notify_all()
 
     def take_due(self, now_ms: int, rows_max: int) -> Due | None:
-        """Remove and give the first ``rows_max`` rows that are due, in order; None when nothing is.
+        """Remove and return the first ``rows_max`` rows that are due, in order; None if there are none.
 
-        Rows at or above ``safe`` wait for what the loader is still to bring from below them: that keeps the order, and
-        keeps ``fired`` at or below ``safe``, so that a load that stops half way can be taken up again from there.
-        A slot that is due and not near yet (the loader was busy) is turned into runs here.
+        Rows at or above ``safe`` wait until the loader has brought all rows below them. That keeps the order. It also
+        keeps ``fired`` at or below ``safe``, so that a load that stops half way can go on from there. A slot that is
+        due but not near yet (the loader was busy) is turned into runs here.
         """
         while (due := self._take_due(now_ms, rows_max)) is not None:
             due = self.tombstones.leave_out(due, self.fired) if self.tombstones else due
@@ -278,7 +288,7 @@ class Wheel:
         return merge(heads, order)
 
     def _pop_due_runs(self, now_ms: int) -> list[Run]:
-        """Take out the runs of which the first row is due."""
+        """Remove and return the runs whose first row is due."""
         while (soonest := self._next_in_slots()) is not None and soonest <= now_ms:
             for run in self._slots.pop(self._first).runs:
                 self._push(run)
@@ -288,7 +298,10 @@ class Wheel:
         return runs
 
     def has_late(self, due_ms: int, seq: int) -> bool:
-        """Whether this message, which is below :attr:`fired`, is here: it came late and is about to be taken."""
+        """Return whether this message, which is below :attr:`fired`, is here.
+
+        Such a message came late and is about to be taken.
+        """
         candidates = [run for due, *_, run in self._near if due <= due_ms]
         slot = self._slots.get(due_ms // SLOT_MS)
         for run in [*candidates, *(slot.runs if slot is not None else ())]:
@@ -298,13 +311,15 @@ class Wheel:
         return False
 
     def runs(self) -> list[Run]:
-        """All rows that are here, as runs."""
+        """Return all rows that are here, as runs."""
         return [run for s in self._slots.values() for run in s.runs] + [run for *_, run in self._near]
 
     def truncate(self, key: Key) -> None:
-        """Forget the rows at or above ``key`` and move ``loaded`` back to it: the loader will bring them again.
+        """Forget the rows at or above ``key``, and move ``loaded`` back to it.
 
-        What is kept is copied, since a slice would keep the whole batch in memory that it was cut from.
+        The loader will bring them again.
+
+        The rows kept are copied, since a slice would keep the whole batch in memory that it was cut from.
         """
         for number in list(self._slots):
             if (number + 1) * SLOT_MS > key.due_ms:
@@ -322,8 +337,9 @@ class Wheel:
         self.safe = min(self.safe, key)
 
     def key_at_bytes(self, size: float) -> Key:
-        """The key below which the first rows, about ``size`` bytes of them, lie. Always leaves at least one row
-        below.
+        """Return the key below which the first rows lie, about ``size`` bytes of them.
+
+        There is always at least one row below.
         """
         runs: list[Run] = [run for *_, run in self._near]
         for number in sorted(self._slots):
@@ -339,8 +355,9 @@ class Wheel:
 
 
 def _first_rows(runs: list[Run], until: Key, rows_max: int) -> tuple[list[int], Rows | None]:
-    """How many rows of each run are among the first ``rows_max`` of all before ``until``; and what sorts those rows,
-    one run after the other, where that was found out on the way.
+    """Return how many rows of each run are among the first ``rows_max`` of all before ``until``.
+
+    Also return the order that sorts those rows, one run after the other, if it was computed on the way.
     """
     counts = [run.below(until) for run in runs]
     if len(runs) < 2:
