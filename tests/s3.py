@@ -42,7 +42,7 @@ def listens(port: int) -> bool:
 
 @pytest.fixture
 def s3_uri(s3_endpoint: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
-    """What an operator sets in the environment: docs/operations.md."""
+    """What an operator sets in the environment: docs/spark-clusters.md."""
     for name in [n for n in os.environ if n.startswith("AWS_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "tests")

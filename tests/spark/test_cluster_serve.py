@@ -83,7 +83,7 @@ def survive(client: Client, forwarder: Forwarder, directory: Path) -> None:
 
 
 def test_a_second_application_and_an_environment_that_is_sent_along(standalone: str, tmp_path: Path) -> None:
-    """The recipe of docs/operations.md with ``spark.archives``; and a report on the cluster while the pipeline is
+    """The recipe of docs/spark-clusters.md with ``spark.archives``; and a report on the cluster while the pipeline is
     there, which does not take all of it.
     """
     here = tmp_path / "here"

@@ -205,5 +205,5 @@ def test_the_documented_settings_are_these() -> None:
     for name, field in Config.model_fields.items():
         default = "none" if field.default is None else f"`{field.default}`"
         rows.append(f"| `{name}` | {default} | {allowed(name)} | {field.description} |")
-    documented = (Path(__file__).parents[2] / "docs/operations.md").read_text().splitlines()
+    documented = (Path(__file__).parents[2] / "docs/operations-settings.md").read_text().splitlines()
     assert [line for line in documented if line.startswith("| `") and line.count("|") == 5] == rows

@@ -272,7 +272,7 @@ def test_the_documented_metrics_are_those_there_are(served: Served) -> None:
     _, body = served.request()
     kinds = {f.name: f for f in text_string_to_metric_families(body.decode()) if f.name.startswith("tarry_")}
     shown = {n if f.type != "counter" else f"{n}_total": f.type for n, f in kinds.items()}
-    text = (Path(__file__).parents[2] / "docs/operations.md").read_text()
+    text = (Path(__file__).parents[2] / "docs/operations-metrics.md").read_text()
     table = re.findall(r"^\| (`tarry_.*?) \| (counter|gauge|histogram) \|", text, re.MULTILINE)
     documented = {
         name: kind for names, kind in table for name in re.findall(r"`(tarry_[a-z_]+)(?:\{[a-z,]*\})?`", names)

@@ -21,7 +21,7 @@ from tarry.base.printable import printable
 
 
 class ExitCode(IntEnum):
-    """Stable across versions; ``docs/operations.md`` has the same table."""
+    """Stable across versions; ``docs/operations-running.md`` has the same table."""
 
     OK = 0
     FAILED = 1

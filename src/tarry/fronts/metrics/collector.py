@@ -1,5 +1,5 @@
 """A broker's figures as Prometheus knows them: names with their unit last, ``_total`` for what only grows, seconds and
-bytes. ``docs/operations.md`` has the table.
+bytes. ``docs/operations-metrics.md`` has the table.
 
 Cardinality is bounded: the first topics and groups to be seen keep labels of their own as long as the process lives,
 so that no counter ever goes back; the sum of all others has the label "".
