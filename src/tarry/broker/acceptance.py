@@ -1,5 +1,4 @@
-"""Whether anything may be accepted now: there is room in memory and on disk, or producers are refused and may try
-again."""
+"""Admission control: with too little room in memory or on disk, producers are refused and may retry."""
 
 from __future__ import annotations
 
@@ -12,15 +11,17 @@ from tarry.log.files import Files
 from tarry.wheel import Wheel
 
 CANCEL_PART = 64
-"""Cancelling goes on down to so small a part of ``disk_free_bytes_min``: it writes little, and makes room in the end.
-Not down to the last byte, which names could not stand (:mod:`tarry.names`).
+"""Cancelling goes on until free disk is below this fraction of ``disk_free_bytes_min``.
+
+It writes little, and makes room in the end. It does not go on down to the last byte, which the registry of names could
+not stand (:mod:`tarry.names`).
 """
 FREE_CHECK_S = 0.2
-"""How old the knowledge of free disk may be: to ask the system takes longer than the rest of a small batch."""
+"""Maximum age of the known free disk: asking the system takes longer than the rest of a small batch."""
 
 
 class Acceptance:
-    """Any thread."""
+    """Checks whether something may be accepted now. Any thread."""
 
     def __init__(self, config: Config, files: Files, health: Health, wheel: Wheel) -> None:
         self._config = config
@@ -32,24 +33,27 @@ class Acceptance:
 
     @property
     def free_bytes(self) -> int:
-        """Free disk below the data directory, now."""
+        """Bytes of free disk under the data directory, now."""
         return self._files.free_bytes(self._config.data)
 
     def check_serving(self) -> None:
-        """
+        """Check that the broker serves.
+
         Raises:
             ClosedError, FatalError: the broker does not serve any more.
         """
         self._health.check_serving()
 
     def check(self) -> None:
-        """
+        """Check that messages may be accepted now.
+
         Raises:
-            ClosedError, FatalError: the broker does not serve. OverloadedError: too much is due at once.
+            ClosedError, FatalError: the broker does not serve.
+            OverloadedError: too much is due at once.
             DiskFullError: free disk is below the watermark.
         """
-        # The loader gives up the wheel's far end when it is crowded. What cannot be given up is due at once, or was
-        # made to be by a clock that was set back; then producers must wait for consumers.
+        # The loader gives up the wheel's far end when it is too full. The part that cannot be given up is due at once,
+        # or is made to be by a clock that was set back; then producers must wait for consumers.
         bytes_max = 4 * self._config.wheel_bytes_max
         if self._wheel.bytes > bytes_max:
             self._health.check_serving()
@@ -60,7 +64,7 @@ class Acceptance:
         self.check_disk()
 
     def check_disk(self, *, is_cancelling: bool = False) -> None:
-        """As :meth:`check`, but for how much is due at once: for what takes no memory of the wheel."""
+        """Check as :meth:`check` does, except for the wheel: for calls that take no memory of the wheel."""
         self._health.check_serving()
         now_s = time.monotonic()
         if now_s - self._checked_s > FREE_CHECK_S:

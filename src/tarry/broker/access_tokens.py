@@ -31,7 +31,10 @@ INTERVAL_MS_MAX = 86_400_000
 
 
 class AccessTokens:
-    """Any thread. A change is durable when the call returns, or nothing was changed."""
+    """The access tokens of the HTTP front. Any thread.
+
+    A change is durable when the call returns, or nothing was changed.
+    """
 
     def __init__(self, files: Files, clock: Clock, directory: Path) -> None:
         """Read what is on disk.
@@ -44,12 +47,10 @@ class AccessTokens:
         self._path = directory / FILE
         self._lock = threading.Lock()
         self.snapshot: tuple[AccessToken, ...] = self._read()
-        """All tokens, oldest first. Another object after each change, so that who has looked sees whether to look
-        again.
-        """
+        """All tokens, oldest first. A new object after each change, so that a reader can tell whether it is stale."""
 
     def create(self, request: CreateToken) -> CreatedToken:
-        """See :class:`tarry.api.operations.CreateToken`."""
+        """Create an access token: see :class:`tarry.api.operations.CreateToken`."""
         check_namespace(request.namespace)
         check_description(request.description)
         secret = secrets.token_urlsafe(SECRET_BYTES) if request.secret is None else request.secret
@@ -72,11 +73,11 @@ class AccessTokens:
         return CreatedToken(token.id, secret, token.namespace, token.description)
 
     def list(self, request: ListTokens) -> list[AccessToken]:
-        """See :class:`tarry.api.operations.ListTokens`."""
+        """List the access tokens: see :class:`tarry.api.operations.ListTokens`."""
         return [token for token in self.snapshot if request.namespace in (None, token.namespace)]
 
     def limit(self, request: LimitToken) -> AccessToken:
-        """See :class:`tarry.api.operations.LimitToken`."""
+        """Limit the rate of an access token: see :class:`tarry.api.operations.LimitToken`."""
         for name in ("reads_max", "writes_max"):
             value = getattr(request, name)
             if not 0 <= value <= LIMIT_MAX:
@@ -95,7 +96,7 @@ class AccessTokens:
         return limited
 
     def delete(self, request: DeleteToken) -> None:
-        """See :class:`tarry.api.operations.DeleteToken`."""
+        """Delete an access token: see :class:`tarry.api.operations.DeleteToken`."""
         with self._lock:
             found = self._find(request.token)
             self._change(tuple(token for token in self.snapshot if token is not found))

@@ -1,5 +1,7 @@
-"""The broker: one data directory, open. Its parts are made in ``construction``; ``operations`` says which carries out
-what."""
+"""The broker: one open data directory.
+
+Its parts are made in ``construction``; ``operations`` maps each operation to the part that carries it out.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ R = TypeVar("R")
 
 
 class Broker(Calls):
-    """Open with :meth:`open`; thread-safe; close with :meth:`close` or a ``with`` block.
+    """A broker. Open it with :meth:`open`; close it with :meth:`close` or a ``with`` block. Thread-safe.
 
     It is a :class:`tarry.api.local.LocalBroker`, and has every operation as a method.
     """
@@ -52,7 +54,7 @@ class Broker(Calls):
         self.components: BrokerComponents = open_components(
             config, clock, files, self._health, threaded=threads, placement=placement
         )
-        """The parts, for tests and for who extends it."""
+        """The parts of the broker, for tests and extensions."""
         parts = self.components
         self._handlers = handlers(parts)
         self._health.listen(parts.groups.stop)
@@ -73,17 +75,19 @@ class Broker(Calls):
         """Open a data directory, recovering what a crash left.
 
         With ``threads=False`` nothing happens by itself: :meth:`step` does what is due (for tests, with a test clock).
-        ``placement`` says where its threads run.
+        ``placement`` says on which cores the broker's threads run.
 
         Raises:
-            LockedError: another broker has it open. CorruptError: it is damaged. DiskFullError: something has to be
-                written first, and there is no room for it. FatalError: its disk failed, or is read-only.
+            LockedError: another broker has it open.
+            CorruptError: it is damaged.
+            DiskFullError: something has to be written first, and there is no room for it.
+            FatalError: its disk failed, or is read-only.
         """
         return cls(config.anchored(), clock or SystemClock(), files or OsFiles(), threads=threads, placement=placement)
 
     @property
     def access_tokens(self) -> tuple[AccessToken, ...]:
-        """See :attr:`tarry.api.local.LocalBroker.access_tokens`."""
+        """All access tokens: see :attr:`tarry.api.local.LocalBroker.access_tokens`."""
         return self.components.access_tokens.snapshot
 
     def call(self, operation: Operation[R]) -> R:
@@ -100,52 +104,53 @@ class Broker(Calls):
         return receipt
 
     def schedule_batch(self, data: pa.RecordBatch | pa.Table) -> Accepted:
-        """Schedule a batch, all of it or nothing, and wait until it is durable (columns:
-        :func:`tarry.message.admission.admit`).
+        """Schedule a batch, all of it or nothing, and wait until it is durable.
+
+        Columns: :func:`tarry.message.admission.admit`.
         """
         return self.components.scheduling.schedule_batch(data)
 
     def submit(
         self, data: pa.RecordBatch | pa.Table, on_result: OnAccepted, *, lead: bool = False, internal: bool = False
     ) -> None:
-        """See :meth:`tarry.api.local.LocalBroker.submit`."""
+        """Schedule a batch: see :meth:`tarry.api.local.LocalBroker.submit`."""
         self.components.scheduling.submit(data, on_result, lead=lead, internal=internal)
 
     def submit_checked(self, batch: pa.RecordBatch, on_result: OnAccepted) -> None:
-        """See :meth:`tarry.api.local.LocalBroker.submit_checked`."""
+        """Schedule a checked batch: see :meth:`tarry.api.local.LocalBroker.submit_checked`."""
         self.components.scheduling.submit_checked(batch, on_result)
 
     def submit_dead(
         self, batch: pa.RecordBatch, on_result: OnAccepted, *, topic: str, group: str, attempts: Sequence[int]
     ) -> None:
-        """See :meth:`tarry.api.local.LocalBroker.submit_dead`."""
+        """Schedule dead letters: see :meth:`tarry.api.local.LocalBroker.submit_dead`."""
         copies = self.components.groups.dead_letters_of(batch, topic, group, attempts, self.clock.now_ms())
         self.components.scheduling.submit_checked(copies, on_result)
 
     def replace_key(self, topic: str, key: str, successor: Callable[[pa.RecordBatch], pa.RecordBatch]) -> Rescheduled:
-        """See :meth:`tarry.api.local.LocalBroker.replace_key`."""
+        """Replace the message under a key: see :meth:`tarry.api.local.LocalBroker.replace_key`."""
         return self.components.changes.replace_key(topic, key, successor)
 
     def stage_job(self, number: int, batches: Iterable[pa.RecordBatch]) -> tuple[list[StagedFile], Counter[str]]:
-        """See :meth:`tarry.api.local.LocalBroker.stage_job`."""
+        """Stage files of a bulk job: see :meth:`tarry.api.local.LocalBroker.stage_job`."""
         return self.components.bulk.stage(number, batches)
 
     def join(self, front: str, on_message: OnMessage) -> Member:
-        """See :meth:`tarry.api.local.LocalBroker.join`."""
+        """Join the processes of a front: see :meth:`tarry.api.local.LocalBroker.join`."""
         return self.components.board.join(front, "broker", on_message)
 
     @property
     def board(self) -> Board:
-        """What the processes of its fronts know of each other."""
+        """The board on which the processes of fronts share what they know."""
         return self.components.board
 
     @property
     def push(self) -> Push:
-        """See :class:`tarry.api.pushing.PushSubscriptions`."""
+        """Push subscriptions: see :class:`tarry.api.pushing.PushSubscriptions`."""
         return self.components.push
 
     def front_state(self, name: str) -> FrontStateFile:
-        """See :meth:`tarry.api.local.LocalBroker.front_state`."""
+        """Return the file of a front's state: see :meth:`tarry.api.local.LocalBroker.front_state`."""
         path = self.config.data / front_state.DIRECTORY / front_state.PATTERN.replace("*", name)
         return FrontStateFile(self._files, path)
 
@@ -161,7 +166,7 @@ class Broker(Calls):
     set_pipeline_status = method(ops.SetPipelineStatus)
 
     def open_subscription(self, request: Subscribe) -> GroupSubscription:
-        """See :meth:`tarry.api.local.LocalBroker.open_subscription`."""
+        """Add a consumer to a group: see :meth:`tarry.api.local.LocalBroker.open_subscription`."""
         self._health.check_serving()
         return self.components.consumers.subscribe(request)
 
@@ -175,44 +180,48 @@ class Broker(Calls):
         start: str | None = None,
         broadcast: str | None = None,
     ) -> GroupSubscription:
-        """A consumer of ``group``; see :class:`tarry.api.operations.delivery.Subscribe`."""
+        """Add a consumer to ``group``; see :class:`tarry.api.operations.delivery.Subscribe`."""
         return self.open_subscription(
             Subscribe(topic, group, prefetch=prefetch, lease_ms=lease_ms, start=start, broadcast=broadcast)  # type: ignore[arg-type]
         )
 
     def group(self, topic: str, name: str, *, start: str | None = None, broadcast: str | None = None) -> Group:
-        """See :meth:`tarry.api.local.LocalBroker.group`."""
+        """Return a group, created if new: see :meth:`tarry.api.local.LocalBroker.group`."""
         self._health.check_serving()
         return self.components.groups.get_or_create(topic, name, start=start, broadcast=broadcast)
 
     def find_group(self, topic: str, name: str) -> Group:
-        """See :meth:`tarry.api.local.LocalBroker.find_group`."""
+        """Return an existing group: see :meth:`tarry.api.local.LocalBroker.find_group`."""
         self._health.check_serving()
         return self.components.groups.find(topic, name)
 
     # -- running -------------------------------------------------------------------------------------------------------
 
     def step(self) -> None:
-        """Do all that is to be done at the clock's time. Only without threads."""
+        """Do everything that is due at the clock's time. Only without threads."""
         self._health.check_serving()
         self.components.loops.step()
 
     def next_event_ms(self) -> int | None:
-        """When :meth:`step` will have something to deliver at the earliest (a lower bound); None when nothing is
-        pending.
+        """Return the earliest time at which :meth:`step` may deliver something; None if nothing is pending.
+
+        The time is a lower bound.
         """
         return self.components.loops.next_event_ms()
 
     def checkpoint(self) -> bool:
-        """Make progress durable now; False when no consistent cut can be made. It is done all the time anyway."""
+        """Make progress durable now; return False if no consistent cut is possible at the moment.
+
+        The broker makes checkpoints by itself, too.
+        """
         return self.components.progress.checkpoint()
 
     def wait_fatal(self, timeout_s: float | None = None) -> bool:
-        """Wait until the broker has failed; whether it has."""
+        """Wait until the broker has failed; return whether it has."""
         return self._health.wait_fatal(timeout_s)
 
     def close(self) -> None:
-        """Answer what was submitted, make progress durable, and let go of the directory."""
+        """Answer what was submitted, make progress durable, and release the directory."""
         health, parts = self._health, self.components
         if health.closed:
             return
@@ -240,4 +249,4 @@ _ALWAYS = (
     *(ops.GetStatus, ops.GetOverview, ops.Ping, ops.SetPipelineStatus, ops.GetPending),
     ops.ListPushSubscriptions,
 )
-"""What is answered also by a broker that has failed, or is closed."""
+"""Operations that a failed or closed broker answers, too."""

@@ -1,9 +1,9 @@
-"""Bulk jobs: messages that go straight into the store, all of a job in one commit, and can be cancelled as a whole.
+"""Bulk jobs: messages written straight into the store, in one commit per job, and cancelled together.
 
-The store's commit decides: with it the job is there, without it nothing of it is. Then the intake's log says so
-(``tarry.message.bulk``), and only then may the loader take up that version of the store. So nothing of a job fires
-before the log knows of it, and no checkpoint says that everything has fired while some of a job is still to come.
-A crash between the two commits is made good when the broker opens.
+The store's commit decides: with it the whole job is there, without it nothing of it is. Then the intake's log records
+the job (``tarry.message.bulk``), and only then may the loader take up that version of the store. So nothing of a job
+fires before the log knows of the job, and no checkpoint says that everything has fired while some of a job is still to
+come. If a crash comes between the two commits, the log is completed when the broker opens.
 """
 
 from __future__ import annotations
@@ -40,15 +40,17 @@ from tarry.store.layout import CANCELLED
 log = logging.getLogger(__name__)
 
 CHUNK_BYTES = 32 << 20
-"""So much is staged at once of what comes over the wire; sorting it takes about three times that."""
+"""Bytes staged at once of messages that arrive over the wire; sorting them takes about three times that."""
 CHUNK_FILES_MAX = 4
 STAGED_COLUMNS = ("topic", "due_ms", "id", "key", "tag", "properties", "body", "expire_ms", "tries")
 
 
 @dataclass(eq=False)
 class Bulk:
-    """Any thread. ``on_news`` has the loader look at the store; ``commit_alone`` writes a command while nobody else
-    writes: before the broker serves.
+    """Carries out the operations of bulk jobs. Any thread.
+
+    ``on_news`` makes the loader look at the store. ``commit_alone`` writes a command while nothing else writes: before
+    the broker serves.
     """
 
     _jobs: Jobs
@@ -68,11 +70,14 @@ class Bulk:
     # -- loading -----------------------------------------------------------------------------------------------------
 
     def begin(self, job: str, attempt: str | None = None) -> Job:
-        """A new attempt of a job; or the one that committed it, when nothing is to be done. A job that was cancelled
-        stays so. Who says the same ``attempt`` shares one, as long as it is open.
+        """Begin a new attempt of a job; return the committed one if nothing is to be done.
+
+        A job that was cancelled stays cancelled. Callers that give the same ``attempt`` share one attempt, as long as
+        it is open.
 
         Raises:
-            InvalidArgumentError: no name for a job. OverloadedError: it is being committed; try again.
+            InvalidArgumentError: the name is not allowed for a job.
+            OverloadedError: the job is being committed; try again.
         """
         self._acceptance.check_serving()
         highest = int(self._follower.snapshot.files.seq_max.max(initial=0))
@@ -80,23 +85,27 @@ class Bulk:
         return self._jobs.begin(job, self._clock.now_ms(), number_min=above, attempt=attempt)
 
     def reserve(self, number: int, rows: int) -> int:
-        """The first of ``rows`` seqs for messages of an attempt, which nobody else gets. Who asks is about to write
-        them, so this is where a disk that is nearly full says no: consumers need what is left of it.
+        """Reserve ``rows`` seqs for messages of an attempt, and return the first.
+
+        The caller is about to write the messages, so this is where a disk that is nearly full refuses: consumers need
+        what is left of it.
 
         Raises:
-            NotFoundError, StaleCommitError: it is not there, or not open. InvalidArgumentError: too many.
-            DiskFullError: below the watermark.
+            NotFoundError, StaleCommitError: the attempt does not exist, or is not open.
+            InvalidArgumentError: too many rows.
+            DiskFullError: free disk is below the watermark.
         """
         self._acceptance.check_disk()
         return self._jobs.reserve(number, rows)
 
     def stage(self, number: int, batches: Iterable[pa.RecordBatch]) -> tuple[list[StagedFile], Counter[str]]:
-        """Write batches with :data:`STAGED_COLUMNS` as files of an attempt, for its commit; and how many messages of
-        each topic they are. For those that cannot reach the store themselves.
+        """Write batches with :data:`STAGED_COLUMNS` as files of an attempt, for its commit.
+
+        For clients that cannot reach the store themselves. Return the files, and the number of messages of each topic.
 
         Raises:
-            InvalidMessageError: names the row and what is allowed. NotFoundError, StaleCommitError, DiskFullError: as
-            :meth:`reserve`. Nothing of it is left then.
+            InvalidMessageError: names the row and what is allowed.
+            NotFoundError, StaleCommitError, DiskFullError: as :meth:`reserve`. No file is left then.
         """
         topics = Counter[str]()
         with staging(self._store.root, "the job") as files:
@@ -129,22 +138,24 @@ class Bulk:
     def commit(
         self, number: int, files: Sequence[StagedFile], topics: Mapping[str, int], keys: int | None = None
     ) -> tuple[Job, int]:
-        """Publish all files of an attempt at once, durably; the attempt, and the version of the store. Again: the same.
-        ``keys``: how many of the messages have a key, if known; they are registered soon afterwards.
+        """Publish all files of an attempt at once, durably; return the attempt and the store's version.
+
+        A repeated call returns the same. ``keys``: how many of the messages have a key, if known; they are registered
+        soon afterwards.
 
         Raises:
-            NotFoundError, StaleCommitError: the attempt is not there, not open, or a file of it has gone.
-            InvalidArgumentError: the files are not of this attempt, or do not hold what is said of them.
-            UnavailableError, DiskFullError, OverloadedError: not now; whether it is committed tells another try.
+            NotFoundError, StaleCommitError: the attempt does not exist, is not open, or one of its files is gone.
+            InvalidArgumentError: the files are not of this attempt, or do not hold what the caller claims.
+            UnavailableError, DiskFullError, OverloadedError: not now; another try finds out whether it is committed.
         """
         self._acceptance.check_serving()
         with self._one:
             if self._jobs.unannounced() is not None:
-                # This one, or another of which the outcome is in doubt: the store tells of the last one alone.
+                # It is this attempt, or another whose outcome is in doubt: the store names only the last one.
                 self.announce()
             attempt = self._jobs.get(number)
             if attempt.state is JobState.COMMITTED:
-                # Of the store itself: the loader may not have taken the job's version up yet.
+                # Ask the store itself: the loader may not have taken the job's version up yet.
                 return attempt, self._store.snapshot().version
             attempt = self._jobs.open_one(number)
             span = _checked(attempt, files, topics, self._store.shard)
@@ -167,7 +178,7 @@ class Bulk:
         keys: int | None,
     ) -> int:
         number = attempt.number
-        # Under this lock: a look at the store that began before has ended, and none begins until the log knows.
+        # Under this lock: a look at the store that began before has ended, and none begins until the log knows the job.
         with self._announcements.look_lock:
             self._jobs.committing(number, topics, span, keys)
             self._announcements.unannounced = number
@@ -182,8 +193,9 @@ class Bulk:
             raise
 
     def announce(self) -> None:
-        """Have the intake's log say what is committed in the store and not yet in the log, if anything. An attempt of
-        which that was in doubt, and that is not in the store, is open again.
+        """Record in the intake's log a job that is committed in the store but not yet in the log, if any.
+
+        If a commit was in doubt and the store does not have it, its attempt is open again.
 
         Raises:
             UnavailableError, DiskFullError, OverloadedError, ClosedError, FatalError: not now.
@@ -192,8 +204,9 @@ class Bulk:
             self._on_news()
 
     def announce_before_serving(self, commit: Callable[[list[Submission]], None]) -> None:
-        """The same before the intake's writer runs, by ``commit``, the writer's: what a crash has left between the two
-        commits.
+        """Do the same as :meth:`announce`, before the intake's writer runs, by its function ``commit``.
+
+        It completes what a crash left between the two commits.
         """
         try:
             self._announce(lambda command: commit([Submission(NO_ROWS, lambda _: None, command)]))
@@ -201,7 +214,10 @@ class Bulk:
             log.warning("a bulk job that is in the store cannot be announced yet: %s", error)
 
     def announce_again(self) -> None:
-        """What could not be told of, for a full disk, say. Nothing happens while a job is being committed."""
+        """Retry an announcement that failed, because of a full disk for example.
+
+        Nothing happens while a job is being committed.
+        """
         if self._announcements.unannounced is not None and self._one.acquire(blocking=False):
             try:
                 self.announce()
@@ -213,7 +229,7 @@ class Bulk:
     def _announce(self, carry_out: Callable[[Command], None]) -> bool:
         attempt = self._jobs.unannounced()
         if attempt is not None and self._store.bulk_number() != attempt.number:
-            # The commit failed while the store could not be asked, or a full disk did not let us write so.
+            # The commit failed while the store could not be asked, or a full disk kept us from recording that.
             self._jobs.reopen(attempt.number)
             attempt = None
         if attempt is not None:
@@ -227,13 +243,13 @@ class Bulk:
         """Refuse an attempt's commit from now on, and remove its files.
 
         Raises:
-            NotFoundError: there is none.
+            NotFoundError: there is no such attempt.
         """
         self._acceptance.check_serving()
         with self._one:
             if self._jobs.get(number).state in (JobState.OPEN, JobState.ABORTED):
-                # Files first: where the disk is full, writing down that it was given up needs the room. A commit that
-                # comes in spite of all finds that files are missing. Files of tasks that still write become orphans.
+                # Files first: on a full disk, recording the abort needs the room that they take. A commit that comes
+                # nevertheless finds that files are missing. Files of tasks that still write become orphans.
                 store = self._store
                 remove_staged(store.root, store.shard, prefix_of(number))
             self._jobs.abort(number)
@@ -241,7 +257,7 @@ class Bulk:
     # -- cancelling ----------------------------------------------------------------------------------------------------
 
     def cancel(self, job: str) -> JobCancelled:
-        """Cancel all messages of a job that are pending, durably. One that has not committed never will.
+        """Cancel all pending messages of a job, durably. An uncommitted job can never be committed then.
 
         Raises:
             UnavailableError, DiskFullError, OverloadedError: not now; nothing was cancelled.
@@ -265,7 +281,7 @@ class Bulk:
     # -- asking --------------------------------------------------------------------------------------------------------
 
     def list(self, job: str | None = None, limit: int = 100) -> list[Job]:
-        """The last attempt of a job, or those of the jobs that were begun last, the newest first."""
+        """Return the last attempt of a job, or of the jobs begun last, the newest first."""
         if job is None:
             return self._jobs.recent(limit)
         last = self._jobs.last(job)
@@ -275,7 +291,7 @@ class Bulk:
 def _checked(
     attempt: Job, files: Sequence[StagedFile], topics: Mapping[str, int], shard: int
 ) -> tuple[int, int] | None:
-    """The span of due times of an attempt's files; None where it has no messages."""
+    """Check an attempt's files, and return the span of their due times; None if it has no messages."""
     first, end = first_seq(attempt.number), first_seq(attempt.number) + attempt.reserved
     for file in files:
         if not (first <= file.seq_min <= file.seq_max < end and file.rows > 0 and file.shard == shard):
@@ -284,7 +300,7 @@ def _checked(
                 f"{file.shard}; allowed: 1 or more, {first} to {end - 1}, {shard}"
             )
         place = f"shard={shard}/bucket={file.bucket}/"
-        # Names are decoded as those of a Delta log are, where %2e is a dot: stages make none with a %.
+        # Names are decoded like those of a Delta log, where %2e is a dot. Staging makes no names with a %.
         strays = "%" in file.path or not {"", ".", ".."}.isdisjoint(file.path.split("/"))
         if strays or not file.path.startswith(place) or file.bucket == CANCELLED:
             raise InvalidArgumentError(

@@ -1,7 +1,7 @@
-"""Cancelling and rescheduling, as callers ask for it: find the message, have it decided, wait until that is durable.
+"""Cancelling and rescheduling on request: find the message, decide, wait until that is durable.
 
-Reading (the store, for a message in it) happens in the caller's thread. Whether a message is pending is decided
-afterwards by the intake's writer, so it does not matter how long the reading took.
+Reading (the store, for a message in it) happens in the caller's thread. The intake's writer decides afterwards whether
+a message is pending, so it does not matter how long the reading took.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from tarry.names import NameEntry, Registry, name_of_key, name_of_series
 from tarry.repeat import read_state, state_json
 
 Successor = Callable[[pa.RecordBatch], pa.RecordBatch]
-"""From a message as it was found (of SCHEMA, one row) to the one that takes its place (of UNNUMBERED, one row)."""
+"""Makes the message (of UNNUMBERED, one row) that replaces the one found (of SCHEMA, one row)."""
 TARGETS_MAX = 4096
-"""Messages that are cancelled in one write: producers wait while it is decided."""
+"""Messages cancelled in one write: producers wait while it is decided."""
 
 
 @dataclass(eq=False)
 class Changes:
-    """Any thread."""
+    """Cancels, reschedules and replaces messages. Any thread."""
 
     _registry: Registry
     _finder: MessageFinder
@@ -49,7 +49,7 @@ class Changes:
     _secret: bytes
 
     def cancel(self, request: ops.Cancel) -> list[Outcome]:
-        """An outcome for each handle, durable.
+        """Cancel messages by handle; return an outcome for each, durable.
 
         Raises:
             InvalidArgumentError, ForgedHandleError: names the first bad handle; nothing was cancelled.
@@ -58,7 +58,7 @@ class Changes:
         handles = request.handles
         entries = [self._entry(text, place if len(handles) > 1 else None) for place, text in enumerate(handles)]
         series = self._registry.get([name_of_series(e.seq) for e in entries])
-        # All at once: of many that are drawn at random, most row groups of the store have some.
+        # All at once: if many handles are random, most row groups of the store contain some of the messages.
         rows = self._finder.find([s or e for s, e in zip(series, entries, strict=True)])
         targets = []
         for entry, current in zip(entries, series, strict=True):
@@ -67,15 +67,19 @@ class Changes:
         return self._cancelled(targets)
 
     def discard_placed(self, seq: int, due_ms: int, topic: str) -> bool:
-        """Have one message of a topic, which the caller has found, not come again, by its place; durable. False: it is
-        not pending. It may have been handed out before a crash: then this is an acknowledgement.
+        """Cancel one message of a topic by its place, durably; return False if it is not pending.
+
+        The caller has found the message. If it may have been handed out before a crash, this acknowledges it.
         """
         make = partial(CancelCommand, [CancelTarget(seq, due_ms, topic)], handed_too=True)
         [outcome] = self._carry_out(make)
         return bool(outcome is Outcome.DONE)
 
     def cancel_keys(self, request: ops.CancelKeys) -> list[Outcome]:
-        """An outcome for each key, durable; "unknown" where no message of that key is remembered."""
+        """Cancel messages by key; return an outcome for each key, durable.
+
+        The outcome is "unknown" if no message of that key is remembered.
+        """
         topic, keys = request.topic, request.keys
         entries = self._keyed(topic, keys)
         targets = [
@@ -105,13 +109,13 @@ class Changes:
         while True:
             series = name_of_series(entry.seq)
             [current] = self._registry.get([series])
-            # Also where there is no series yet: its first occurrence may fall due while we look.
+            # Also if there is no series yet: its first occurrence may fall due during the search.
             moved = self._move(current or entry, series, self._at(due_ms))
             if moved is not None:
                 return moved
 
     def replace_key(self, topic: str, key: str, successor: Successor) -> Rescheduled:
-        """Put another message, of any topic, in the place of the one that is pending under a key."""
+        """Replace the message that is pending under a key by another, of any topic."""
         while True:
             [entry] = self._keyed(topic, [key])
             if entry is None:
@@ -121,7 +125,7 @@ class Changes:
                 return moved
 
     def find_key(self, request: ops.FindKey) -> Receipt | None:
-        """The receipt of the message that is pending under a key."""
+        """Return the receipt of the message that is pending under a key."""
         [entry] = self._keyed(request.topic, [request.key])
         if entry is None or self._decisions.state_of(entry) is not Outcome.DONE:
             return None
@@ -140,7 +144,7 @@ class Changes:
             if current is not None and current.seq != entry.seq:
                 return None
             outcome = self._decisions.outcome_of(entry)
-            # Pending and nowhere: the due time of the handle is not that of the message.
+            # It is pending, but was not found: the handle's due time is not the message's.
             return Rescheduled(Outcome.UNKNOWN if outcome is Outcome.DONE else outcome)
         target = CancelTarget(entry.seq, entry.due_ms, str(column(rows, entry.seq, "topic")), name)
         anew = successor(row)
@@ -169,10 +173,10 @@ class Changes:
 
 
 def _at(row: pa.RecordBatch, due_ms: int, now_ms: int) -> pa.RecordBatch:
-    """The message (of SCHEMA) as it is stored for another due time, of UNNUMBERED.
+    """Return a message (of SCHEMA) as it is stored for another due time (of UNNUMBERED).
 
-    It keeps its id, also one that was derived. It is of use for as long after its due time as before. Of a series, it
-    begins another, with as many occurrences left.
+    It keeps its id, also a derived one. Its expiry moves with its due time. If it belongs to a series, it begins
+    another series, with as many occurrences left.
     """
     values = {name: row.column(name)[0].as_py() for name in ("seq", "due_ms", "id", "expire_ms", "repeat")}
     state = None if values["repeat"] is None else read_state(values["repeat"])

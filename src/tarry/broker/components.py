@@ -39,7 +39,7 @@ from tarry.wheel import Loader, Wheel
 
 @dataclass(frozen=True, slots=True)
 class BrokerComponents:
-    """See the parts' own descriptions."""
+    """All parts of an open broker."""
 
     lock: DirectoryLock
     secret: bytes
@@ -79,7 +79,7 @@ class BrokerComponents:
     loops: Loops
 
     def close(self) -> None:
-        """Close the files, and let go of the directory."""
+        """Close the files, and release the directory."""
         self.bound.close(is_durable=False)
         self.intake.close()
         self.registry.close()

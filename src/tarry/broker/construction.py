@@ -1,9 +1,11 @@
-"""Opening a data directory: the parts of a broker are made in order, after a clean stop and after a crash alike.
+"""Opening a data directory: makes the parts of a broker in order, after a clean stop and after a crash.
 
 ``opened_files``: lock → checkpoint → store → validate and cut the logs' tails. ``message_path``: find what fired since
 the checkpoint → what arrived since the checkpoint and was due before it → groups. The loader then brings the window
-from ``fired_until_ms`` on, without what was found fired. Its time depends on the tail and the window, not on what is
-pending. Here is what works beside them; each stage makes some parts and hands them on.
+from ``fired_until_ms`` on, without the messages that were found fired. The time this takes depends on the tail and the
+window, not on the number of pending messages.
+
+This module makes the remaining parts. Each stage makes some parts and hands them on.
 """
 
 from __future__ import annotations
@@ -51,8 +53,9 @@ def open_components(
     """Open every part of a data directory, in order; on failure nothing stays open or locked.
 
     Raises:
-        LockedError: another broker has it open. CorruptError: it is damaged. DiskFullError, FatalError: something has
-            to be written first, and cannot be.
+        LockedError: another broker has it open.
+        CorruptError: it is damaged.
+        DiskFullError, FatalError: something has to be written first, and cannot be.
     """
     with _named_failures(config.data), ExitStack() as undo:
         around = Opened(
@@ -76,7 +79,7 @@ def _named_failures(directory: Path) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class _Background:
-    """What goes on beside single messages: the store's news, bulk jobs, checkpoints, the pipeline's programs."""
+    """Parts that work beside the message path: following the store, bulk jobs, checkpoints, pipeline, scrub."""
 
     follower: StoreFollower
     progress: FiredProgress
@@ -151,7 +154,7 @@ def _make_background(around: Opened, opened: OpenedFiles, path: MessagePath) -> 
 
 @dataclass(frozen=True, slots=True)
 class _Queries:
-    """What answers questions, and changes a message found by name."""
+    """Parts that answer queries, or change a message found by name."""
 
     changes: Changes
     placed: PlacedMessages
@@ -228,7 +231,7 @@ def _make_loops(around: Opened, opened: OpenedFiles, path: MessagePath, backgrou
 
 
 def _assemble(around: Opened, opened: OpenedFiles, path: MessagePath) -> BrokerComponents:
-    """Make what only uses the parts there are, and give all of them together."""
+    """Make the parts that only use existing parts, and return all of them together."""
     window, accepting, delivery = path.window, path.accepting, path.delivery
     groups = delivery.groups
     background = _make_background(around, opened, path)

@@ -1,4 +1,4 @@
-"""Consuming by calls: a consumer of a group, and messages that are received."""
+"""Consuming by calls: adding a consumer to a group, and receiving messages."""
 
 from __future__ import annotations
 
@@ -11,14 +11,17 @@ from tarry.groups import ConsumerGroups, GroupSubscription
 
 
 class Consumers:
-    """Any thread. ``lease_ms`` is the lease of groups that have none of their own."""
+    """Adds consumers and receives messages. Any thread.
+
+    ``lease_ms`` is the lease of groups that set none of their own.
+    """
 
     def __init__(self, groups: ConsumerGroups, lease_ms: int) -> None:
         self._groups = groups
         self._lease_ms = lease_ms
 
     def subscribe(self, request: Subscribe) -> GroupSubscription:
-        """A consumer of a group, which is made (durably) when it is new."""
+        """Add a consumer to a group, which is created (durably) when it is new."""
         group = self._groups.get_or_create(
             request.topic, request.group, start=request.start, broadcast=request.broadcast
         )

@@ -1,4 +1,4 @@
-"""What was met of damage while serving: said once in the log, and shown in status and metrics until the broker ends."""
+"""Damaged files found while serving: each logged once, listed in status and metrics until the end."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from tarry.base.errors import CorruptError
 log = logging.getLogger(__name__)
 
 PLACES_MAX = 100
-"""So many are said one by one."""
+"""Damaged places that are logged and listed; further ones are not."""
 
 
 class Damage:
-    """Any thread. Of a damaged file that keeps the broker from serving at all, :class:`tarry.broker.health.Health`
-    hears instead.
+    """Collects damage. Any thread.
+
+    A damaged file that keeps the broker from serving at all is reported to :class:`tarry.broker.health.Health` instead.
     """
 
     def __init__(self) -> None:
@@ -24,12 +25,12 @@ class Damage:
 
     @property
     def texts(self) -> list[str]:
-        """What is damaged: each with file and offset, in the order in which it was met."""
+        """Descriptions of damaged places, each with file and offset, in the order in which they were found."""
         with self._lock:
             return list(self._texts)
 
     def report(self, error: CorruptError) -> None:
-        """Something that is damaged was met, maybe again."""
+        """Report a damaged place, which may have been reported before."""
         text = str(error)
         with self._lock:
             if text in self._texts or len(self._texts) >= PLACES_MAX:

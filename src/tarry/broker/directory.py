@@ -20,31 +20,34 @@ from tarry.store import Owner
 
 VERSION = 5
 VERSIONS = (1, 2, 3, 4, VERSION)
-"""Those that can be read: before the second there were no names and no cancellations, before the third it was not said
-how far the registry, ``jobs.db`` and the journal of the groups were durable. Before the fifth hand-outs had no bound
-(:mod:`tarry.broker.hand_out_bound`): a program of then would hand out beyond it, so it must not open the directory.
+"""Readable versions of the checkpoint.
+
+Before version 2 there were no names and no cancellations. Before version 3 the checkpoint did not record how far the
+registry, ``jobs.db`` and the journal of the groups were durable. Before version 5 hand-outs had no bound
+(:mod:`tarry.broker.hand_out_bound`): a program of that time would hand out beyond it, so it must not open the
+directory.
 """
 SECRET_BYTES = 32
 ID_FILE = "broker.id"
 ID_BYTES = 16
 _CRC = struct.Struct("<I")
-"""Behind the secret; older files have none."""
+"""The checksum behind the secret; older files have none."""
 
 
 class DirectoryLock:
-    """Holds a data directory for one broker; the operating system lets go of it when the process dies."""
+    """Holds a data directory for one broker; the operating system releases it when the process dies."""
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir(mode=0o750, parents=True, exist_ok=True)
         self._file = LockFile(directory / "lock", held=directory, user="broker")
 
     def release(self) -> None:
-        """Let go of it."""
+        """Release the directory."""
         self._file.release()
 
 
 def owner_of(directory: Path) -> Owner:
-    """The broker that a directory is of, as a store knows it; a new one where :data:`ID_FILE` is not there.
+    """Return the broker that owns a directory, as a store knows it; a new one if there is no :data:`ID_FILE`.
 
     Raises:
         CorruptError: the id is damaged.
@@ -60,18 +63,21 @@ def owner_of(directory: Path) -> Owner:
 
 
 def keep_id(files: Files, directory: Path, owner: Owner) -> None:
-    """Make the id durable: before a store says that it is of this broker, which would be refused after a crash."""
+    """Make the id durable, before the store records this broker as its owner.
+
+    Otherwise the store would refuse the broker after a crash.
+    """
     path = directory / ID_FILE
     if not path.exists():
         files.replace(path, f"{owner.id}\n".encode())
 
 
 def read_secret(files: Files, directory: Path) -> bytes:
-    """The key that authenticates message handles, made at the first start.
+    """Return the key that authenticates message handles; create it at the first start.
 
     Raises:
-        CorruptError: it is damaged: handles given out would be taken for forged, and with an empty key anybody could
-            make some.
+        CorruptError: it is damaged. Otherwise valid handles would be taken for forged, and with an empty key
+            anybody could forge some.
     """
     path = directory / "secret.key"
     if not path.exists():
@@ -89,7 +95,7 @@ def read_secret(files: Files, directory: Path) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Progress that is durable; what the fields promise is in ``docs/formats.md``."""
+    """Durable progress; ``docs/formats.md`` says what the fields promise."""
 
     fired_until_ms: int = -(1 << 62)
     fired_seq: int = 0
@@ -101,20 +107,29 @@ class Checkpoint:
     committed_seq: int = 0
     cancelled: dict[str, int] = field(default_factory=dict)
     registry: bool = False
-    """Whether names were in use: then the registry is there, with all that is below ``fired_seq``, or was lost."""
+    """True if names were in use.
+
+    Then the registry is there, with everything below ``fired_seq``, or was lost.
+    """
     registry_writes: int = 0
-    """So many batches of changes the registry had had, durably."""
+    """Number of batches of changes of the registry that were durable."""
     jobs_changes: int = 0
-    """The counter of changes of ``jobs.db``; 0 where there was none."""
+    """The counter of changes of ``jobs.db``; 0 if there was no such file."""
     acks: tuple[int, int] = (0, 0)
     """File, and position in it, up to which the journal of the groups was durable."""
     intake_first: int | None = None
-    """The intake begins there: what is before may have been deleted, and nothing else. None: not known."""
+    """First segment of the intake: only segments before it may have been deleted. None if unknown."""
     store_version: int = -1
-    """The store's version when it was written: the broker acted on it, so the store has it or is damaged."""
+    """The store's version when the checkpoint was written.
+
+    The broker acted on that version, so a store without it is damaged.
+    """
 
     def write(self, files: Files, directory: Path, counts: TopicCounts | None = None) -> None:
-        """Replace the checkpoint on disk, atomically and durably. ``counts``: what the former one had beside it."""
+        """Replace the checkpoint on disk, atomically and durably.
+
+        ``counts``: the file of topic counts beside the former checkpoint.
+        """
         plain = {f.name: getattr(self, f.name) for f in fields(self)}  # not asdict, which copies each topic's numbers
         counts = counts or TopicCounts(directory)
         former = counts.number
@@ -126,16 +141,16 @@ class Checkpoint:
 
     @classmethod
     def read(cls, directory: Path) -> Checkpoint:
-        """The checkpoint on disk, or one from which everything is recovered where there is none.
+        """Return the checkpoint on disk; if there is none, one from which everything is recovered.
 
         Raises:
-            CorruptError: when it is damaged or of another version.
+            CorruptError: it is damaged, or of another version.
         """
         return cls.read_with_counts(directory)[0]
 
     @classmethod
     def read_with_counts(cls, directory: Path) -> tuple[Checkpoint, TopicCounts]:
-        """:meth:`read`, and what it has beside it, for :meth:`write`."""
+        """Return the checkpoint as :meth:`read` does, and the topic counts beside it, for :meth:`write`."""
         found = read_json(directory / "checkpoint.json", VERSIONS)
         if found is None:
             return cls(), TopicCounts(directory)

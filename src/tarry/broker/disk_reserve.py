@@ -1,9 +1,9 @@
-"""A file that only takes room, for a start on a full disk: names cannot be opened without some.
+"""A file that only reserves room for a start on a full disk: opening the registry of names needs some.
 
-RocksDB writes what its log holds into a table when it is opened, which without a free byte fails; and without names no
-message is cancelled, and none with a key delivered. So some of the room below which producers are refused is kept in a
-file, and given back before the next start on a disk that is full. It is made again when there is room. A crash while it
-is made, or between its end and the opening, leaves it too small or not there: it is made again then, too.
+RocksDB writes the content of its log into a table when it is opened, which fails if no byte is free. Without names no
+message can be cancelled, and none with a key delivered. So some of the room below which producers are refused is kept
+in a file, and is released before the next start on a full disk. The file is made again when there is room. If a crash
+comes while it is made, or between its removal and the opening, it is too small or missing: then, too, it is made again.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from tarry.log.files import Files
 log = logging.getLogger(__name__)
 
 RESERVE_BYTES = 32 << 20
-"""Twice what the buffers of names come to (:data:`tarry.names.database.BUFFER_BYTES`), or ``disk_free_bytes_min`` where
-that is less; so none where it is 0.
+"""Twice the size of the registry's buffers (:data:`tarry.names.database.BUFFER_BYTES`).
+
+If ``disk_free_bytes_min`` is less, that is the size instead: no file if it is 0.
 """
 
 
 class DiskReserve:
-    """One thread at a time."""
+    """The reserve file. One thread at a time."""
 
     def __init__(self, files: Files, config: Config) -> None:
         self._files = files
@@ -36,13 +37,13 @@ class DiskReserve:
         self._is_kept = False
 
     def give_back(self) -> None:
-        """Where the disk is full, make the room free: before anything is written."""
+        """If the disk is full, release the room, before anything is written."""
         if self._path.exists() and self._files.free_bytes(self._directory) < self._size:
             log.warning("the disk of %s is full: the room that %s kept is used to start", self._directory, self._path)
             self._files.remove(self._path)
 
     def keep(self) -> None:
-        """Make it, where it is not there and the disk has room for it beside what producers may not take."""
+        """Make the file, if it is missing and the disk has room for it beside the room kept from producers."""
         if self._is_kept or not self._size:
             return
         if _size_of(self._path) == self._size:
@@ -66,7 +67,7 @@ def _make(path: Path, size: int) -> bool:
         finally:
             os.close(fd)
     except OSError as error:
-        # Others were quicker to take the room, or the file system has no such thing: nothing depends on it now.
+        # Others took the room first, or the file system cannot allocate: nothing depends on it now.
         log.warning("%s cannot be made: %s", path, error)
         with suppress(OSError):
             path.unlink()

@@ -1,4 +1,4 @@
-"""Takes what is due from the wheel and hands it to the ready log; says how far that has come, for the checkpoint."""
+"""Moves due messages from the wheel to the ready log, and reports progress for the checkpoint."""
 
 from __future__ import annotations
 
@@ -20,13 +20,15 @@ ROWS_MAX = 16_384
 """Rows handed over at once: a herd's first consumers get theirs while the rest is still being prepared."""
 IDLE_CUT_MS = 60_000
 WAIT_S_MAX = 0.25
-"""The dispatcher looks at the wall clock at least this often, so that a step of the clock is noticed."""
+"""The dispatcher reads the wall clock at least this often, so that it notices a step of the clock."""
 
 
 @dataclass(frozen=True, slots=True)
 class FiredProgress:
-    """A consistent cut: every message with ``due_ms < fired_until_ms`` and ``seq < fired_seq`` was cancelled or was
-    appended to the ready log before (``segment``, ``position``), and nothing else was.
+    """A consistent cut through the messages.
+
+    Every message with ``due_ms < fired_until_ms`` and ``seq < fired_seq`` was cancelled, or was appended to the ready
+    log before ``ready`` (segment, position), and no other message was.
     """
 
     fired_until_ms: int
@@ -41,7 +43,7 @@ class FiredProgress:
 
 @dataclass(eq=False)
 class Dispatcher:
-    """One thread calls :meth:`run`, or a test calls :meth:`step`."""
+    """Hands due rows over. One thread calls :meth:`run`, or a test calls :meth:`step`."""
 
     _wheel: Wheel
     _intake: Intake
@@ -55,10 +57,10 @@ class Dispatcher:
     _stopped: bool = False
 
     def step(self) -> bool:
-        """Hand over one batch of due rows; whether there was one.
+        """Hand over one batch of due rows; return whether there was one.
 
         Raises:
-            OSError: the disk does not let us move the bound of hand-outs, and something is due beyond it.
+            OSError: the disk does not allow moving the bound of hand-outs, and something is due beyond it.
         """
         self._cover()
         with self._fire_lock:
@@ -70,7 +72,7 @@ class Dispatcher:
 
     def _cover(self) -> None:
         now_ms = self._clock.now_ms()
-        if self._bound.until_ms >= now_ms:  # as nearly always: it is kept ahead
+        if self._bound.until_ms >= now_ms:  # nearly always: the bound is kept ahead
             return
         with self._wheel.lock:
             due_ms = self._wheel.next_fireable()
@@ -79,7 +81,7 @@ class Dispatcher:
 
     def _fire(self) -> Callable[[], None] | None:
         with self._wheel.lock:
-            # The bound is read under the lock: whoever moves it back asks there for what was handed out.
+            # Read the bound under the lock: when it is moved back, what was handed out is asked for under this lock.
             due = self._wheel.take_due(min(self._clock.now_ms(), self._bound.until_ms), ROWS_MAX)
         if due is None:
             return None
@@ -96,7 +98,7 @@ class Dispatcher:
         return notify
 
     def run(self) -> None:
-        """Until :meth:`stop`: hand over what is due, sleep until the next is."""
+        """Hand over due rows, sleeping until the next are due, until :meth:`stop`."""
         self._placement.together()
         while not self._stopped:
             if not self._has_room():
@@ -111,14 +113,14 @@ class Dispatcher:
             self._sleep()
 
     def _has_room(self) -> bool:
-        """Write what is to be written, when that is much; False while a full disk does not let us."""
+        """Write the ready log if much is unwritten; return False while a full disk prevents that."""
         if self._ready.unwritten_bytes > UNWRITTEN_BYTES_MAX:
             try:
                 self._ready.flush()
             except OSError as error:
                 if error.errno not in TRY_AGAIN:
                     raise
-                # Consumers have what is in memory. The rest is late, not lost, until there is space again.
+                # Consumers have the rows that are in memory. The rest is late, not lost, until there is space again.
                 self._wait_for_disk()
                 return False
         return True
@@ -140,11 +142,11 @@ class Dispatcher:
             self._wheel.lock.notify_all()
 
     def progress(self) -> FiredProgress | None:
-        """Where everything stands, or None when no consistent cut can be made now.
+        """Return a consistent cut, or None if none can be made now.
 
-        None while a pending row is below what has fired already: a late arrival that was not handed over yet, or a
-        clock that was set back; or while the loader is behind the clock, or with a bulk job. The former checkpoint then
-        stays, and recovery has more to read.
+        That is so while a pending row is due before rows that have fired already: a late arrival that was not handed
+        over yet, or a clock that was set back. It is also so while the loader is behind the clock, or with a bulk job.
+        The former checkpoint then stays, and recovery has more to read.
         """
         self._cover()
         self._ready.flush()  # most of the writing, before the dispatcher is kept waiting
@@ -153,13 +155,14 @@ class Dispatcher:
             with self._fire_lock:
                 while (notify := self._fire()) is not None:
                     pending.append(notify)
-                # What is neither in the wheel nor in the ready log would be in neither after a crash. Nobody may add to
-                # it meanwhile, or it would never be empty.
+                # Rows that are neither in the wheel nor in the ready log would be lost to both after a crash. Nothing
+                # may be added to the queue of series meanwhile, or it might never be empty.
                 if not self._series.drain():
                     return None
                 return self._cut()
         finally:
-            # Also when the disk was full: what was handed over must be told, or its consumers wait for the next.
+            # Also if the disk was full: topics that got rows must be notified, or their consumers wait for the next
+            # row.
             for notify in pending:
                 notify()
 
@@ -170,7 +173,7 @@ class Dispatcher:
             low = self._wheel.next_due()
             if (low is not None and low < until) or self._wheel.safe.due_ms < until:
                 return None
-            # What was cancelled never fires: time alone moves the cut on, but not so often that an idle broker writes.
+            # Cancelled messages never fire: time alone moves the cut on, but not so often that an idle broker writes.
             passed = min(self._clock.now_ms(), self._wheel.safe.due_ms)
             passed = passed if low is None else min(passed, low)
             if passed > until + IDLE_CUT_MS:

@@ -1,4 +1,4 @@
-"""Shows what is in a log file, for people: every frame, its rows, and where the file stops being readable."""
+"""A dump of a log file, for people: every frame, its rows, and where the file stops being readable."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ from tarry.queue import entries
 
 
 def dump_file(path: Path, *, rows: bool = True) -> Iterator[dict[str, Any]]:
-    """What a segment file holds, as plain data: one entry for the file, one a frame, one a row, and one for damage or a
-    torn tail.
+    """Yield the content of a segment file as plain data.
 
-    Never raises for what is in the file: a damaged part becomes an entry with ``"what": "damage"``, and reading goes on
-    behind it.
+    There is one entry for the file, one per frame, one per row, and one for damage or a torn tail. The content never
+    makes this raise: a damaged part becomes an entry with ``"what": "damage"``, and reading goes on behind it.
 
     Raises:
         NotFoundError: there is no such file.

@@ -1,7 +1,7 @@
 """The broker inside the caller's process, as SQLite is inside its user's: ``tarry.open("dir")``.
 
-:class:`AsyncBroker` is the same for asyncio: many tasks may each wait for one message's durability, and share batches
-and fsyncs: what the tasks of one turn of the event loop schedule travels together.
+:class:`AsyncBroker` is the same for asyncio. Many tasks may each wait until their message is durable, and share batches
+and fsyncs: the messages scheduled by tasks in one turn of the event loop travel together.
 """
 
 from __future__ import annotations
@@ -23,22 +23,26 @@ R = TypeVar("R")
 
 
 def open(directory: str | Path, *, clock: Clock | None = None, **settings: Any) -> Broker:
-    """Open a data directory in this process; one process at a time may. No Spark runs: what is pending stays in the
-    intake.
+    """Open a data directory in this process; only one process at a time can.
+
+    No Spark runs: pending messages stay in the intake.
 
     Args:
-        directory: made if it is not there.
+        directory: created if it does not exist.
         settings: those of :class:`tarry.base.config.Config`.
 
     Raises:
-        LockedError: another broker has it open. CorruptError: it is damaged.
+        LockedError: another broker has it open.
+        CorruptError: it is damaged.
     """
     return Broker.open(Config(data=Path(directory), pipeline="off", **settings), clock=clock)
 
 
 class AsyncBroker(AsyncCalls):
-    """A broker for tasks of the running event loop: scheduling, cancelling, moving. For the rest there is ``broker``,
-    whose calls are quick or can be made in a thread. Closing it leaves the broker open.
+    """A broker for tasks of the running event loop: scheduling, cancelling, moving.
+
+    For other operations there is ``broker``, whose calls are quick or can be made in a thread. Closing this object
+    leaves the broker open.
     """
 
     def __init__(self, broker: Broker) -> None:
@@ -54,5 +58,5 @@ class AsyncBroker(AsyncCalls):
         return await asyncio.to_thread(self.broker.call, operation)
 
     async def close(self) -> None:
-        """Refuse what is not sent yet."""
+        """Refuse messages that were not sent yet."""
         self._rows.close("the broker is closed")

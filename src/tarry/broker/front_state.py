@@ -1,4 +1,4 @@
-"""Small durable files of fronts' own state: with a checksum, and replaced whole. In ``docs/formats.md``."""
+"""Small durable files of fronts' own state, with a checksum, replaced whole. In ``docs/formats.md``."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from tarry.log.files import Files, make_directory
 from tarry.log.json_file import change_json, read_json
 
 VERSION, BARE_VERSION = 2, 1
-"""The first version had no checksum; it is read still."""
+"""Version 1 had no checksum; it can still be read."""
 DIRECTORY = "rocketmq"
 PATTERN = "classic-*.json"
 
 
 class FrontStateFile:
-    """Implements :class:`tarry.api.local.FrontState`. Not for several writers at a time."""
+    """A file of a front's state: implements :class:`tarry.api.local.FrontState`. One writer at a time."""
 
     def __init__(self, files: Files, path: Path) -> None:
         self._files = files
         self._path = path
 
     def read(self) -> dict[str, Any] | None:
-        """See :meth:`tarry.api.local.FrontState.read`."""
+        """Return the fields written last: see :meth:`tarry.api.local.FrontState.read`."""
         return read_json(self._path, (VERSION,), bare=(BARE_VERSION,))
 
     def write(self, fields: Mapping[str, Any]) -> None:
-        """See :meth:`tarry.api.local.FrontState.write`."""
+        """Replace the fields, durably: see :meth:`tarry.api.local.FrontState.write`."""
         make_directory(self._path.parent)
         change_json(self._files, self._path, VERSION, fields)

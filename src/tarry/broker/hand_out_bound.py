@@ -1,15 +1,17 @@
-"""How far hand-outs may have come: a due time, durable before anything that is due after it is handed out.
+"""The hand-out bound: a due time, durable before anything that is due after it is handed out.
 
-A due message is handed to consumers before the ready log has it on disk (docs/decisions/0002), and that may be behind
-by as long as the disk takes. After a crash this bound says which messages a consumer may have had, so that "done" is
-not said of them (``wheel/handed.py``). It needs no clock that is right: a hand-out is due no later than the bound that
-was durable then, whatever the clock says after the restart.
+A due message is handed to consumers before the ready log has it on disk (docs/decisions/0002); the log may be behind by
+as long as the disk takes. After a crash this bound says which messages a consumer may have had, so that nobody is told
+that they were cancelled in time (``wheel/handed.py``). It does not depend on a correct clock: a hand-out is due no
+later than the bound that was durable then, whatever the clock says after the restart.
 
-The bound is moved ahead some seconds at a time by the thread that keeps the checkpoint, so no message waits for an
-fsync; but for the first one after a silence, or after a leap of the clock, for which :meth:`HandOutBound.cover` moves
-it. It is written over in place, in two slots by turns: that needs no free space, so that consumers are served on a full
-disk, and a write that is torn leaves the other slot, whose bound holds then, as nothing was handed out beyond it yet.
-The format is in ``docs/formats.md``.
+The bound is moved ahead some seconds at a time by the thread that makes checkpoints, so no message waits for an fsync.
+The exception is the first message after a silence, or after a leap of the clock: :meth:`HandOutBound.cover` moves the
+bound for it.
+
+The file is overwritten in place, in two slots by turns. That needs no free space, so consumers are served on a full
+disk. A torn write leaves the other slot intact, and its bound still holds, as nothing was handed out beyond it yet. The
+format is in ``docs/formats.md``.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ log = logging.getLogger(__name__)
 
 FILE = "handed"
 AHEAD_MS = 5_000
-"""So far ahead of the clock the bound is moved at once."""
+"""Distance ahead of the clock to which the bound is moved."""
 _MAGIC = b"THND"
 _VERSION = 1
 _RECORD = struct.Struct("<4sIQq")  # magic, version, number of the write, bound
@@ -42,8 +44,9 @@ _LOOKS = 3
 
 
 def read_bound(path: Path) -> tuple[int, int, bool] | None:
-    """Number and bound of the newest write, and whether the other slot is whole or was never written; None where there
-    is no file.
+    """Return number and bound of the newest write, and whether the other slot is sound.
+
+    A slot is sound if its record is whole, or if it was never written. None if there is no file.
 
     Raises:
         CorruptError: neither slot is whole.
@@ -59,10 +62,10 @@ def read_bound(path: Path) -> tuple[int, int, bool] | None:
 
 
 def check_bound(path: Path) -> None:
-    """Look for damage, also where a broker would go on without what is damaged.
+    """Check the file for damage, also for damage despite which a broker would go on.
 
     Raises:
-        CorruptError: there is some.
+        CorruptError: it is damaged.
     """
     for _ in range(_LOOKS):  # a running broker may be writing
         content = path.read_bytes()
@@ -79,7 +82,7 @@ def _slots_of(content: bytes) -> list[bytes]:
 
 
 def _are_whole(content: bytes) -> bool:
-    """Whether each slot has a record, or was never written."""
+    """Return whether each slot has a whole record, or was never written."""
     return all(_decoded(slot) is not None or not any(slot) for slot in _slots_of(content))
 
 
@@ -102,14 +105,15 @@ def _first_content(until_ms: int) -> bytes:
 
 
 class HandOutBound:
-    """``left_ms`` is the bound that the last run left: what is due up to it may have been handed out. It is NEVER_MS
-    where the ready log has all that was.
+    """The bound of hand-outs, in memory and on disk.
 
-    :attr:`until_ms` is this run's: nothing that is due after it may be handed out.
+    ``left_ms`` is the bound that the last run left: messages due up to it may have been handed out. It is NEVER_MS if
+    the ready log has all that were. :attr:`until_ms` is the bound of this run: nothing that is due after it may be
+    handed out.
 
     Args:
         is_new: the data directory has never had a message.
-        ahead_ms: how far the bound is moved at once.
+        ahead_ms: how far ahead the bound is moved at once.
 
     Raises:
         CorruptError: the file is damaged.
@@ -122,7 +126,8 @@ class HandOutBound:
         found = read_bound(path)
         self._number, self.left_ms, is_whole = found if found is not None else (0, NEVER_MS, True)
         if (found is None and not is_new) or not is_whole:
-            # Of a version without the bound, or its last write was torn, or hurt since: the clock is all there is.
+            # The file is of a version without the bound, or its last write was torn, or was damaged since: use the
+            # clock.
             self.left_ms = max(self.left_ms, now_ms + ahead_ms)
         self._floor_ms = self.left_ms
         self._lock = threading.Lock()
@@ -132,28 +137,29 @@ class HandOutBound:
         self._file = files.open_overwrite(path)
 
     def cover(self, now_ms: int) -> None:
-        """Return when what is due by now may be handed out.
+        """Move the bound, if necessary, so that messages due by now may be handed out.
 
         Raises:
-            OSError: the disk does not let us.
+            OSError: the disk does not allow it.
         """
         with self._lock:
             if self.until_ms < now_ms:
                 self._move(now_ms + self.ahead_ms)
 
     def keep_ahead(self, now_ms: int, handed_ms: Callable[[], int]) -> None:
-        """Move the bound on before it is reached; and back, where a clock that was wrong has moved it far ahead, as far
-        as ``handed_ms`` lets it: what was handed out is due no later than that.
+        """Move the bound on before it is reached, or back if a wrong clock moved it far ahead.
+
+        It is moved back no further than ``handed_ms``, the latest due time that was handed out.
 
         Raises:
-            OSError: the disk does not let us.
+            OSError: the disk does not allow it.
         """
         with self._lock:
             left_ms = self.until_ms - now_ms
             if 2 * left_ms < self.ahead_ms:
                 self._move(now_ms + self.ahead_ms)
             elif left_ms > 2 * self.ahead_ms:
-                # First in memory: from then on nothing beyond it is handed out, and what was, `handed_ms` has.
+                # First in memory: from then on nothing beyond it is handed out, and `handed_ms` covers what was.
                 former, self.until_ms = self.until_ms, now_ms + self.ahead_ms
                 lowest = max(self.until_ms, self._floor_ms, handed_ms())
                 if lowest < former:
@@ -162,12 +168,15 @@ class HandOutBound:
                     self.until_ms = former
 
     def release(self, fired_until_ms: int) -> None:
-        """All that is due before ``fired_until_ms`` and was there at the start is in the ready log, durably."""
+        """Note that the ready log durably has all messages due before this that were there at the start."""
         if self.left_ms < fired_until_ms:
             self._floor_ms = NEVER_MS
 
     def close(self, *, is_durable: bool) -> None:
-        """``is_durable``: the ready log has all that was handed out, durably, and nothing more will be."""
+        """Close the file.
+
+        ``is_durable``: the ready log durably has all that was handed out, and nothing more will be handed out.
+        """
         with self._lock:
             try:
                 if is_durable:

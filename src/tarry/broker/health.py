@@ -1,4 +1,4 @@
-"""Whether a broker serves, has failed, or is closed; and who must hear of it."""
+"""The state of a broker: serving, failed, or closed; with callbacks for its end."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ log = logging.getLogger(__name__)
 
 
 class Health:
-    """Any thread. ``ending`` is set once the broker has failed or is about to close: loops end then."""
+    """The state of a broker. Any thread.
+
+    ``ending`` is set once the broker has failed or is about to close; loops end then.
+    """
 
     def __init__(self) -> None:
         self.fatal: BaseException | None = None
-        """After it, going on could lose what was acknowledged."""
+        """The first error after which going on could lose acknowledged messages; None if there was none."""
         self.closed = False
         self.ending = threading.Event()
         self._failed = threading.Event()
@@ -24,12 +27,12 @@ class Health:
 
     @property
     def state(self) -> str:
-        """serving, closed or fatal."""
+        """One of ``serving``, ``closed`` and ``fatal``."""
         return "fatal" if self.fatal else "closed" if self.closed else "serving"
 
     @property
     def fatal_code(self) -> str | None:
-        """``corrupt`` where a damaged file ended it, ``fatal`` where anything else did."""
+        """``corrupt`` if a damaged file ended the broker, ``fatal`` for any other error; None if it did not fail."""
         return None if self.fatal is None else self._fatal_class.code
 
     @property
@@ -37,11 +40,12 @@ class Health:
         return CorruptError if isinstance(self.fatal, CorruptError) else FatalError
 
     def listen(self, on_end: Callable[[], None]) -> None:
-        """Have ``on_end`` called when the broker ends, for whatever reason; from any thread, maybe more than once."""
+        """Call ``on_end`` when the broker ends, for whatever reason: from any thread, maybe more than once."""
         self._listeners.append(on_end)
 
     def check_serving(self) -> None:
-        """
+        """Check that the broker serves.
+
         Raises:
             FatalError, CorruptError, ClosedError: it does not serve any more.
         """
@@ -51,7 +55,7 @@ class Health:
             raise ClosedError("the broker is closed")
 
     def fail(self, error: BaseException) -> None:
-        """Stop serving, for this error unless there was one before; from now on every call is refused."""
+        """Stop serving; from now on every call is refused, with this error if it is the first."""
         if self.fatal is None:
             log.critical("fatal: %s: %s; the broker has stopped", type(error).__name__, error, exc_info=error)
             self.fatal = error
@@ -59,11 +63,11 @@ class Health:
             self.end()
 
     def end(self) -> None:
-        """Have the loops end, and let go of who waits for messages."""
+        """End the loops, and release callers that wait for messages."""
         self.ending.set()
         for on_end in list(self._listeners):
             on_end()
 
     def wait_fatal(self, timeout_s: float | None = None) -> bool:
-        """Wait until the broker has failed; whether it has."""
+        """Wait until the broker has failed; return whether it has."""
         return self._failed.wait(timeout_s)

@@ -1,4 +1,4 @@
-"""Cancelling what is pending of a bulk job that is in the store: as one row of the intake, whatever its size."""
+"""Cancelling the pending messages of a bulk job in the store, by one row of the intake, whatever its size."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ LATE = ["seq", "due_ms", "topic"]
 
 @dataclass(eq=False)
 class JobCancelling:
-    """Any thread; of a job, one at a time. ``on_news`` has the loader look at the store."""
+    """Cancels bulk jobs. Any thread; one cancellation at a time for each job.
+
+    ``on_news`` makes the loader look at the store.
+    """
 
     _follower: StoreFollower
     _wheel: Wheel
@@ -45,22 +48,24 @@ class JobCancelling:
     _threaded: bool
 
     def cancel(self, number: int) -> int:
-        """Cancel what is pending of a job, durably; how many messages that was.
+        """Cancel the pending messages of a job, durably; return how many there were.
 
         Raises:
             UnavailableError, DiskFullError, OverloadedError: not now; nothing was cancelled.
         """
         self._wait_until_loaded(number)
         now = self._clock.now_ms()
-        # From here on nothing of it fires or is cancelled alone; what falls due is kept aside. So it can be counted.
+        # From here on none of its messages fires or is cancelled singly; due ones are held back. So they can be
+        # counted.
         with self._loader.still, self._wheel.lock:
             self._wheel.tombstones.add_job(number)
-            # What a consumer may have had before a crash is not cancelled: it stands before that place.
+            # Messages that a consumer may have had before a crash are not cancelled: they stand before that place.
             perhaps_handed = self._wheel.perhaps_handed
             since = max(self._wheel.fired, perhaps_handed.end_of(number))
             safe, snapshot = self._wheel.safe, self._follower.snapshot
             counts, late = _in_wheel(self._wheel, number, since)
-            # Not all of them are in the registry: what is being cancelled alone, and what recovery found delivered.
+            # The registry lacks some of these: messages being cancelled singly, and those that recovery found
+            # delivered.
             others = np.concatenate([self._wheel.tombstones.seqs(), self._loader.excluded])
 
         def alive(due_ms: Int64s, seq: Int64s) -> Mask:
@@ -72,7 +77,7 @@ class JobCancelling:
             counts += count_job(snapshot, number, max(safe, since), alive)
             total = int(counts.total() + late.num_rows)
             if total:
-                # Those that are late stand among what was delivered: they are cancelled one by one.
+                # Late messages stand among delivered ones: they are cancelled one by one.
                 by_topic = counts or {late.column("topic")[0].as_py(): 0}
                 rows = [job_rows(Kind.JOB_CANCELLED, number, by_topic, now, since), cancellations(late, now)]
                 wait_for(lambda done: self._scheduling.carry_out(AppendRows(pa.concat_batches(rows), done)))
@@ -104,8 +109,10 @@ class JobCancelling:
 
 
 def _in_wheel(wheel: Wheel, number: int, since: Key) -> tuple[Counter[str], pa.RecordBatch]:
-    """Living messages of a job in the wheel: how many of each topic from a place on, and those before it. What is at or
-    above ``safe`` is counted in the store.
+    """Return the pending messages of a job in the wheel, split at ``since``.
+
+    From there on they are counted by topic; those before it are returned as rows. Messages at or above ``safe`` are
+    counted in the store.
     """
     counts, alone, late = Counter[str](), wheel.tombstones.seqs(), list[pa.RecordBatch]()
     for piece in wheel.runs():
@@ -120,9 +127,10 @@ def _in_wheel(wheel: Wheel, number: int, since: Key) -> tuple[Counter[str], pa.R
 
 
 def _not_loaded(snapshot: Snapshot, number: int, safe: Key, since: Key, alive: Alive) -> Iterator[pa.RecordBatch]:
-    """Living messages of a job before ``since`` that are still to come into the wheel. There are some only soon after
-    a crash: what fell due last was in the ready log, and not all that was due before it (it was being cancelled then,
-    or was in another topic's frame, which was torn).
+    """Yield a job's pending messages before ``since`` that are not in the wheel yet.
+
+    There are some only soon after a crash. Then the latest fired message was in the ready log, but not all that were
+    due before it: one was being cancelled, or was in another topic's frame, which was torn.
     """
     if safe >= since:
         return

@@ -1,9 +1,9 @@
-"""What is known of bulk jobs, on disk: their attempts, and what became of each. In SQLite, one row an attempt.
+"""The table of bulk jobs, on disk: their attempts, and the outcome of each. In SQLite, one row per attempt.
 
-An attempt is *open* until its files are handed in; *committing* from before the store's commit until the intake's log
-says that it is committed; then *committed*, and perhaps *cancelled*. An attempt that was given up, or that a later one
-of its job has replaced, is *aborted*. The intake's rows about jobs are applied again after a crash, so that what they
-say is never lost, and applying them twice changes nothing.
+An attempt is *open* until its files are handed in. It is *committing* from before the store's commit until the intake's
+log says that it is committed; then *committed*, and perhaps *cancelled*. An attempt that was given up, or replaced by a
+later one of its job, is *aborted*. The intake's rows about jobs are applied again after a crash, so that nothing they
+say is lost; applying them twice changes nothing.
 """
 
 from __future__ import annotations
@@ -23,30 +23,31 @@ from tarry.message.schema import Kind
 from tarry.store import StaleCommitError
 
 RESERVED_ROWS = 1 << 26
-"""So many seqs are taken durably at once; handing them out needs no disk."""
+"""Seqs that are reserved durably at once; handing them out then needs no disk."""
 
 _COLUMNS = "number, job, state, reserved, rows, topics, due_min_ms, due_max_ms, begun_ms, committed_ms, cancelled, keys"
 
 
 class Jobs:
-    """Thread-safe. Nothing is on disk before the first job."""
+    """The table of bulk jobs. Thread-safe. Nothing is on disk before the first job."""
 
     def __init__(self, directory: Path, changes_min: int = 0) -> None:
-        """
+        """Open the table.
+
         Args:
-            directory: where ``jobs.db`` is.
-            changes_min: :attr:`changes` as the checkpoint has it.
+            directory: the directory of ``jobs.db``.
+            changes_min: :attr:`changes` as recorded in the checkpoint.
 
         Raises:
-            CorruptError: what is on disk is damaged, of another version, or older than the checkpoint.
+            CorruptError: the file is damaged, of another version, or older than the checkpoint.
         """
         self._file = JobsFile(directory / "jobs.db", changes_min)
         self._lock = threading.RLock()
-        self._left: dict[int, tuple[int, int]] = {}  # of each attempt: seqs that are reserved and not handed out
+        self._left: dict[int, tuple[int, int]] = {}  # by attempt: seqs that are reserved and not handed out
         self.cancelled = CancelledJobs()
-        """The attempts that were cancelled and are not forgotten: of their messages, too, it is asked what became."""
+        """The attempts that were cancelled and not forgotten, needed to tell the fate of their messages."""
         self.registry_writes = 0
-        """So many batches of changes the registry had had, durably, when keys of a job were last registered in it."""
+        """Durable batches of changes of the registry when keys of a job were last registered in it."""
         if self._file.exists:
             with self._file.read() as db:
                 rows = db.execute(
@@ -60,17 +61,20 @@ class Jobs:
 
     @property
     def changes(self) -> int:
-        """A number that grows with each change; so far it is durable."""
+        """A number that grows with each change, and covers durable changes only."""
         return self._file.changes
 
     # -- an attempt's way ------------------------------------------------------------------------------------------
 
     def begin(self, job: str, now_ms: int, *, number_min: int = 0, attempt: str | None = None) -> Job:
-        """A new attempt; or the one that has committed the job already. Former open attempts are aborted, but for one
-        that was begun with the same ``attempt``, a text that those draw who work on one together: they share it.
+        """Begin a new attempt, or return the one that has committed the job already.
+
+        Former open attempts are aborted. The exception is one begun with the same ``attempt``, a text that the members
+        of one cooperating run draw: they share it.
 
         Raises:
-            InvalidArgumentError: the name is empty or too long. OverloadedError: the job is being committed.
+            InvalidArgumentError: the name is empty or too long.
+            OverloadedError: the job is being committed.
         """
         if not JOB.fits(job):
             raise InvalidArgumentError(f"job {job!r:.80}; allowed: a text of 1 to {JOB.bytes_max} bytes")
@@ -97,7 +101,7 @@ class Jobs:
             return self.get(number)
 
     def next_number(self) -> int:
-        """Above the numbers of all attempts that were ever begun."""
+        """Return a number above those of all attempts ever begun."""
         if not self._file.exists:
             return 0
         with self._file.read() as db:
@@ -110,10 +114,11 @@ class Jobs:
             return None if attempt is None else str(attempt)
 
     def reserve(self, number: int, rows: int) -> int:
-        """The first of ``rows`` seqs that nobody else has.
+        """Reserve ``rows`` seqs, and return the first.
 
         Raises:
-            NotFoundError, StaleCommitError: no such attempt; it is not open. InvalidArgumentError: too many.
+            NotFoundError, StaleCommitError: no such attempt; it is not open.
+            InvalidArgumentError: too many.
         """
         with self._lock:
             attempt = self.open_one(number)
@@ -121,14 +126,14 @@ class Jobs:
             if rows < 1 or at + rows > ROWS_MAX:
                 raise InvalidArgumentError(f"{rows} rows after {at}; allowed: 1 or more, and {ROWS_MAX} for a job")
             if at + rows > end:
-                # After a restart, what was reserved before it and not used is left out.
+                # Seqs that were reserved before a restart and not used are skipped.
                 end = at + rows + RESERVED_ROWS
                 self._update("reserved = ? where number = ?", (end, number))
             self._left[number] = (at + rows, end)
             return first_seq(number) + at
 
     def committing(self, number: int, topics: dict[str, int], span_ms: tuple[int, int], keys: int | None) -> None:
-        """The store's commit is about to be made. ``keys``: 0 where no message has one."""
+        """Note that the store's commit is about to be made. ``keys``: 0 if no message has one."""
         rows, keys = sum(topics.values()), 0 if keys == 0 else None
         self._update(
             "state = ?, rows = ?, topics = ?, due_min_ms = ?, due_max_ms = ?, keys = ? where number = ?",
@@ -136,22 +141,23 @@ class Jobs:
         )
 
     def named(self, number: int, keys: int, registry_writes: int) -> None:
-        """So many of its messages had keys, which are registered, durably, with the registry's first
-        ``registry_writes`` batches of changes.
+        """Note that ``keys`` messages of the attempt had keys, all of which are registered, durably.
+
+        They are in the registry's first ``registry_writes`` batches of changes.
         """
         self._update("keys = ?, registry_writes = ? where number = ?", (keys, registry_writes, number))
 
     def reopen(self, number: int) -> None:
-        """The store's commit was not made."""
+        """Note that the store's commit was not made."""
         self._update("state = ? where number = ? and state = ?", (JobState.OPEN, number, JobState.COMMITTING))
 
     def abort(self, number: int) -> None:
-        """Its commit is refused from now on. What is committed stays so."""
+        """Refuse the attempt's commit from now on. A committed attempt stays committed."""
         self._update("state = ? where number = ? and state = ?", (JobState.ABORTED, number, JobState.OPEN))
         self._left.pop(number, None)
 
     def apply(self, rows: Iterable[JobRow], now_ms: int) -> set[int]:
-        """Take up what the intake's log says; the attempts that it says are committed."""
+        """Apply rows of the intake's log; return the attempts that they say are committed."""
         committed: set[int] = set()
         cancelled: dict[int, int] = {}
         since: dict[int, tuple[int, int]] = {}
@@ -178,19 +184,19 @@ class Jobs:
         return committed
 
     def done(self, number: int, now_ms: int) -> None:
-        """An attempt without messages is committed: there is nothing to say of it in the log."""
+        """Note that an attempt without messages is committed: the log need not record it."""
         self._update("state = ?, committed_ms = ?, keys = 0 where number = ?", (JobState.COMMITTED, now_ms, number))
 
     def forbid(self, number: int) -> None:
-        """A job that was cancelled before it had committed anything."""
+        """Note that a job was cancelled before it had committed anything."""
         self._update("state = ? where number = ?", (JobState.CANCELLED, number))
 
     def sweep(self, fired_until_ms: int, old_ms: int) -> None:
-        """Forget attempts of which all is older than ``old_ms`` and due before ``fired_until_ms``.
+        """Forget attempts that are older than ``old_ms`` as a whole and due before ``fired_until_ms``.
 
-        After a long pause the broker may not have come to what is old: of a cancelled attempt it would then be
-        delivered. And what was cancelled is remembered for as long as what was delivered, or asking for one of its
-        messages would be answered with "delivered" as soon as the last of them is past.
+        After a long pause the broker may not have reached old messages yet: those of a forgotten cancelled attempt
+        would then be delivered. Cancelled attempts are remembered for as long as delivered ones. Otherwise a query for
+        one of their messages would be answered with "delivered" as soon as the last of them is past.
         """
         if not self._file.exists:
             return
@@ -207,7 +213,7 @@ class Jobs:
     # -- asking ----------------------------------------------------------------------------------------------------
 
     def get(self, number: int) -> Job:
-        """An attempt.
+        """Return an attempt.
 
         Raises:
             NotFoundError: there is none of that number, or it was forgotten.
@@ -218,10 +224,11 @@ class Jobs:
         return attempt
 
     def open_one(self, number: int) -> Job:
-        """An attempt that may still be filled and committed.
+        """Return an attempt that may still be filled and committed.
 
         Raises:
-            NotFoundError: there is none. StaleCommitError: it is not open any more.
+            NotFoundError: there is no such attempt.
+            StaleCommitError: it is not open any more.
         """
         attempt = self.get(number)
         if attempt.state is not JobState.OPEN:
@@ -229,21 +236,21 @@ class Jobs:
         return attempt
 
     def last(self, job: str) -> Job | None:
-        """The attempt that a job's name stands for: the last one."""
+        """Return the last attempt of a job: the one that the job's name stands for."""
         return self._first("where job = ? order by number desc limit 1", (job,))
 
     def recent(self, limit: int) -> list[Job]:
-        """The last attempts of all jobs, the newest first."""
+        """Return the last attempt of each job, the newest first."""
         return self._select(
             "where number in (select max(number) from attempt group by job) order by 1 desc limit ?", (limit,)
         )
 
     def unannounced(self) -> Job | None:
-        """The attempt that is committing; there is one at most."""
+        """Return the attempt that is committing; there is one at most."""
         return self._first("where state = ?", (JobState.COMMITTING,))
 
     def unnamed(self) -> list[Job]:
-        """Committed attempts of which the keys are not all registered."""
+        """Return the committed attempts whose keys are not all registered."""
         return self._select("where state = ? and keys is null order by number", (JobState.COMMITTED,))
 
     def _first(self, where: str, values: tuple[Any, ...]) -> Job | None:

@@ -1,7 +1,7 @@
 """The file ``jobs.db``: SQLite, checked when it is opened. Format: ``docs/formats.md``.
 
-Which jobs were cancelled is known by nothing else, so it is held to how far it had been durable, and its rows have
-checksums, which SQLite does not make.
+Nothing else knows which jobs were cancelled. So the file is checked against how far it had been durable, and its rows
+have checksums, which SQLite itself does not make.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tarry.base.errors import CorruptError, DiskFullError, OverloadedError
 
 VERSION = 2
 VERSIONS = (1, 2)
-"""Those that can be read; the first had no ``registry_writes`` and no checksums."""
+"""Readable versions; the first had no ``registry_writes`` and no checksums."""
 _SCHEMA = """
 create table attempt (
   number integer primary key, job text not null, state text not null, reserved integer not null default 0,
@@ -38,29 +38,30 @@ _CHECKED = (
     "since_due_ms, since_seq, keys, attempt, registry_writes"
 )
 _CHANGES_AT = 24
-"""Where SQLite's file change counter is, which each commit increments."""
+"""Offset of SQLite's file change counter, which each commit increments."""
 _ADVICE = "Restore the directory from one copy"
 _FOR_NOW = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_CANTOPEN)
 
 
 class JobsFile:
-    """There once something was written. One thread writes at a time."""
+    """The file, which exists once something was written. One thread writes at a time."""
 
     def __init__(self, path: Path, changes_min: int) -> None:
-        """
+        """Check the file, if it exists.
+
         Args:
             path: the file.
-            changes_min: :attr:`changes` as the checkpoint has it.
+            changes_min: :attr:`changes` as recorded in the checkpoint.
 
         Raises:
             CorruptError: it is damaged, of another version, missing, or older than the checkpoint.
         """
         self._path = path
         self.version = 0
-        """0 until something was written."""
+        """Version of the file; 0 until something was written."""
         self.changes = 0
-        """A number that grows with each change; so far it is durable."""
-        # An empty one is of a process that died before it had written the first job.
+        """A number that grows with each change, and covers durable changes only."""
+        # An empty file was left by a process that died before it had written the first job.
         if path.exists() and path.stat().st_size:
             self._check()
             self.changes = self._read_changes()
@@ -72,14 +73,14 @@ class JobsFile:
 
     @property
     def exists(self) -> bool:
-        """Whether anything was ever written."""
+        """True if anything was ever written."""
         return self.version > 0
 
     def _check(self) -> None:
         with self.read() as db:
             [(self.version, tables)] = db.execute(_WRITTEN)
             if not (self.version or tables):
-                return  # nothing was written yet; a copy of nothing has a page all the same
+                return  # nothing was written yet; even a copy of nothing has a page
             if self.version not in VERSIONS:
                 readable = " or ".join(map(str, VERSIONS))
                 raise CorruptError(f"{self._path} is of version {self.version}; this program reads {readable}")
@@ -97,15 +98,17 @@ class JobsFile:
 
     @contextmanager
     def read(self) -> Iterator[sqlite3.Connection]:
-        """A connection. Opened each time, for it is seldom: nothing is held open, and nothing has to be closed after a
-        crash.
+        """Open a connection for a while.
+
+        It is opened each time, since that is seldom: nothing stays open, and nothing has to be closed after a crash.
 
         Raises:
-            CorruptError: it is damaged. DiskFullError, OverloadedError: not now; nothing was changed.
+            CorruptError: the file is damaged.
+            DiskFullError, OverloadedError: not now; nothing was changed.
         """
         try:
             with closing(sqlite3.connect(self._path, isolation_level=None)) as db:
-                # EXTRA: also the name of the journal is gone from the directory, durably, when a commit returns.
+                # EXTRA: when a commit returns, the removal of the journal from the directory is durable, too.
                 db.execute("pragma synchronous = extra")
                 yield db
         except sqlite3.Error as error:
@@ -113,7 +116,10 @@ class JobsFile:
 
     @contextmanager
     def write(self) -> Iterator[sqlite3.Connection]:
-        """One change, durable at the end; who updates a row sets its ``crc`` to null. Raises as :meth:`read` does."""
+        """Make one change, durable at the end.
+
+        A caller that updates a row sets its ``crc`` to null. Raises the same errors as :meth:`read`.
+        """
         with self.read() as db:
             db.execute("begin immediate")
             try:
@@ -142,5 +148,5 @@ class JobsFile:
 
 
 def _crc(row: Sequence[Any]) -> int:
-    # What is neither a number nor a text was never written; its checksum does not hold either.
+    # A value that is neither a number nor a text was never written by us; its checksum will not match either.
     return zlib.crc32(json.dumps(list(row), separators=(",", ":"), default=repr).encode())

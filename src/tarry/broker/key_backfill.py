@@ -1,4 +1,4 @@
-"""Goes through the messages of a bulk job that have keys, and has them registered, a few thousand at a time."""
+"""Registers the keys of a bulk job's messages, a few thousand at a time."""
 
 from __future__ import annotations
 
@@ -24,13 +24,16 @@ from tarry.store.place import Place
 log = logging.getLogger(__name__)
 
 ROWS_MAX = 4096
-"""Messages that are named in one write: producers wait while it is decided."""
+"""Messages registered in one write: producers wait while it is decided."""
 RETRY_S = 1.0
 
 
 @dataclass(eq=False)
 class KeyBackfill:
-    """One job after the other; with threads, in one of its own. :meth:`stop` ends it between two writes."""
+    """Registers keys, one job after the other; in a thread of its own if ``threaded``.
+
+    :meth:`stop` ends it between two writes.
+    """
 
     _jobs: Jobs
     _store: StoreFollower
@@ -43,7 +46,7 @@ class KeyBackfill:
     _thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """There may be jobs whose keys are not registered."""
+        """Begin to register the keys of jobs whose keys are not all registered, if there are any."""
         if not self._jobs.unnamed():
             return
         if not self.threaded:
@@ -83,12 +86,13 @@ class KeyBackfill:
                 count += rows.num_rows
             writes = self._registry.writes if count else 0
             if count:
-                # Before the job is done with: what a power failure takes of the registry is not in the log.
+                # Sync before the job is marked as done: changes that a power failure takes from the registry are not in
+                # the log.
                 self._registry.sync()
             self._jobs.named(job.number, count, writes)
 
     def _rows(self, job: Job) -> Iterator[pa.RecordBatch]:
-        # Not the loader's view: it may not have the job yet.
+        # Not the loader's view, which may not have the job yet.
         snapshot = self._store.newest().of_jobs([job.number])
         place = Place.of(snapshot.root)
         for path in snapshot.files.path:

@@ -1,1 +1,1 @@
-"""Fronts: each translates one protocol into calls on the broker, and decides nothing."""
+"""Network fronts: each translates one protocol into calls on the broker, and decides nothing itself."""

@@ -1,1 +1,1 @@
-"""Parts that every front is made of: its loop and thread, its sockets and TLS, waiting consumers, unread answers."""
+"""Shared parts of all fronts: event loop and thread, sockets, TLS, waiting receives, unread answers."""

@@ -1,4 +1,4 @@
-"""A front on an event loop and a thread of its own, in the broker's process."""
+"""Base class of fronts that run in the broker's process, on an event loop and thread of their own."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tarry.base.placement import ANY_CORE, Placement
 from tarry.fronts.kit.loop_thread import LoopThread, OnStarted
 
 OnListening: TypeAlias = OnStarted[int]
-"""Called once, with the port that is listened on; see :data:`tarry.fronts.kit.loop_thread.OnStarted`."""
+"""Callback for the listening port, called once; see :data:`tarry.fronts.kit.loop_thread.OnStarted`."""
 
 
 class LoopFront(ABC):
-    """Made by :meth:`start`; :meth:`stop` before the broker is closed. Any thread."""
+    """A running front. :meth:`start` makes it; :meth:`stop` it before the broker is closed. Any thread."""
 
     THREAD: ClassVar[str]
-    """The name of its threads."""
+    """Name of the front's threads."""
 
     def __init__(
         self,
@@ -52,23 +52,28 @@ class LoopFront(ABC):
         connections: ConnectionLimits | None = None,
         unread: UnreadBytes | None = None,
     ) -> Self:
-        """Serve a broker on ``"HOST:PORT"``; port 0 takes a free one, see :attr:`port`.
+        """Serve a broker on ``"HOST:PORT"``; port 0 takes a free port, which :attr:`port` then gives.
 
-        ``placement`` says where its threads run, ``connections`` how many it takes,
-        ``unread`` the bound of answers that are not read, where other fronts share it.
+        Args:
+            broker: the broker that is served.
+            address: ``"HOST:PORT"``.
+            placement: the cores that the front's threads run on.
+            connections: limits on the number of connections.
+            unread: limit on the bytes of answers that clients have not read; pass it where fronts share one.
 
         Raises:
-            InvalidArgumentError: no address, or a setting that cannot be. UnavailableError: it cannot be listened on.
+            InvalidArgumentError: the address cannot be parsed, or a setting is invalid.
+            UnavailableError: the address cannot be listened on.
         """
         return cls(broker, address, placement, connections or ConnectionLimits(), unread=unread)
 
     @property
     def address(self) -> str:
-        """``"HOST:PORT"`` with the port that is listened on."""
+        """``"HOST:PORT"``, with the port that is actually listened on."""
         return f"{self._host}:{self.port}"
 
     def stop(self, grace_s: float = 2.0) -> None:
-        """Take nothing more, let what runs or was written end for up to ``grace_s`` seconds, then cut what is left."""
+        """Accept nothing new, wait up to ``grace_s`` seconds for calls and answers to end, then cut the rest."""
         self._thread.stop(grace_s)
 
     def __enter__(self) -> Self:
@@ -79,4 +84,7 @@ class LoopFront(ABC):
 
     @abstractmethod
     async def _serve(self, pool: Executor, on_listening: OnListening) -> None:
-        """Listen, say so, await the stop, and end. On the front's thread; ``pool`` for what waits for the disk."""
+        """Listen, call ``on_listening``, await the stop that it returns, and shut down.
+
+        On the front's thread. ``pool`` runs work that waits for the disk.
+        """

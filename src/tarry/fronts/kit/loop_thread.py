@@ -1,4 +1,4 @@
-"""A thread with an event loop of its own, and threads beside it for what waits for the disk."""
+"""A thread that runs an event loop, with a pool of threads beside it for work that waits for the disk."""
 
 from __future__ import annotations
 
@@ -16,20 +16,24 @@ from tarry.base.placement import Placement
 log = logging.getLogger(__name__)
 
 THREADS = 8
-"""For what waits for the disk: cancelling, settings of groups and topics, transactions."""
+"""Size of the pool, which runs cancellations, changes of groups and topics, and transactions."""
 
 T = TypeVar("T")
 
 OnStarted: TypeAlias = Callable[[T], asyncio.Future[float]]
-"""Called once, on the loop, with what the start gives. What it returns is to be awaited: its result, the seconds of
-grace, says that it is time to stop.
+"""Callback for the result of the start, called once, on the loop.
+
+It returns a future to await. The future is done when it is time to stop; its result is the grace in seconds.
 """
 Serve: TypeAlias = Callable[[Executor, OnStarted[T]], Awaitable[None]]
-"""Start, say so, await the stop, and end. On the loop; the executor is for what waits for the disk."""
+"""Start, call the callback, await the stop that it returns, and shut down.
+
+On the loop. The executor runs work that waits for the disk.
+"""
 
 
 class LoopThread(Generic[T]):
-    """Begins when it is made, and runs ``serve``. Any thread may call it."""
+    """A thread that runs ``serve`` on an event loop, started by the constructor. Any thread may call it."""
 
     def __init__(self, name: str, placement: Placement, serve: Serve[T]) -> None:
         self._name = name
@@ -42,10 +46,10 @@ class LoopThread(Generic[T]):
         self._thread.start()
 
     def started(self) -> T:
-        """Wait until it has started; what that gave.
+        """Wait until ``serve`` has started, and return what it passed to its callback.
 
         Raises:
-            BaseException: what it failed with; the thread has ended.
+            BaseException: the start failed with it; the thread has ended.
         """
         try:
             return self._started.result()
@@ -54,11 +58,11 @@ class LoopThread(Generic[T]):
             raise
 
     def stop(self, grace_s: float) -> None:
-        """Have it stop, and wait until it has."""
+        """Ask ``serve`` to stop with this grace, in seconds, and wait until the thread has ended."""
         try:
             self.loop.call_soon_threadsafe(self._request_stop, grace_s)
         except RuntimeError:
-            pass  # the loop is closed: it has stopped already, or has failed
+            pass  # the loop is closed: the thread has stopped already, or has failed
         self._thread.join()
 
     def _run(self) -> None:
@@ -72,7 +76,7 @@ class LoopThread(Generic[T]):
                 self._started.set_exception(error)
 
     async def _serve_with_threads(self) -> None:
-        # Threads begin on the cores of the thread that makes them.
+        # New threads inherit the cores of the thread that makes them.
         with ThreadPoolExecutor(THREADS, self._name, initializer=self._placement.apart) as pool:
             await self._serve(pool, self._on_started)
 

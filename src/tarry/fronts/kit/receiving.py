@@ -1,8 +1,8 @@
-"""Who waits for messages of a group: receives, first come, first served; and pulls. None of them has a thread.
+"""Waiting for a group's messages without a thread: receives, first come, first served, and pulls.
 
-A receive costs both ends far more than a message in it. So when a queue of receives has taken all messages that there
-were, the group is asked again only after ``GATHER_S``: a receive that comes rarely is served at once, and under load a
-receive gets several messages.
+A receive costs the client and the server far more than a message in it does. So once a queue of receives has taken all
+messages that were ready, the group is asked again only after ``GATHER_S``. A receive that comes rarely is still served
+at once, and under load each receive gets several messages.
 """
 
 from __future__ import annotations
@@ -20,113 +20,122 @@ from tarry.base.event_loop import post
 from tarry.base.types import Int64s
 
 GATHER_S = 0.004
-"""How long messages gather after all that there were have been handed out."""
+"""Seconds for which messages gather after all ready ones have been handed out."""
 
 CROWDED_S = 0.25
-"""How often is looked whether a client has read enough of its answers to get more."""
+"""Seconds between checks for a client having read enough of its answers to get more."""
 
 Received: TypeAlias = pa.RecordBatch | TarryError | None
-"""What a receive ends with: messages (:data:`tarry.api.views.DELIVERY`), why there are none, or None: the group was
-deleted or the front stops, so there is nothing to wait for any more.
+"""Result of a receive: messages (:data:`tarry.api.views.DELIVERY`), an error, or None.
+
+None: the group was deleted or the front stops, so there is nothing left to wait for.
 """
 
 
 class HasRoom(Protocol):
-    """What bounds what is handed out; see :class:`tarry.fronts.kit.unread.Room`."""
+    """A limit on what is handed out; see :class:`tarry.fronts.kit.unread.Room`."""
 
     @property
     def is_free(self) -> bool:
-        """Whether messages may be handed out now. Asked right before they are."""
+        """True if messages may be handed out now. Read right before they are."""
         ...
 
     def hold(self, size: int) -> None:
-        """So much was handed out."""
+        """Count this many bytes as handed out."""
         ...
 
 
 @dataclass(slots=True, eq=False)
 class Waiter:
-    """A receive that waits. ``on_result`` is called once, on the loop's thread; the waiter has left the queue then."""
+    """A waiting receive.
+
+    ``on_result`` is called once, on the loop's thread; the waiter has left the queue by then.
+    """
 
     subscription: Subscription
     rows_max: int
     on_result: Callable[[Received], None]
     has_left: Callable[[], bool] = bool
-    """Whether it wants nothing any more, and has not been removed yet."""
+    """Returns whether the receive has ended although it has not been removed from the queue yet."""
     room: HasRoom | None = None
-    """For what it gets; None: that has a bound elsewhere. While there is none, those behind it are served."""
+    """Limit for the messages handed to this receive; None: they are limited elsewhere.
+
+    While there is no room, the receives behind this one are served.
+    """
 
 
 class ReceiveQueue:
-    """The receives that wait for one group. On the loop's thread, but for the group's own call-backs. It listens to the
-    group until :meth:`close`.
+    """The receives that wait for messages of one group.
+
+    On the loop's thread, except for the group's own callbacks. The queue listens to the group until :meth:`close`.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, group: ConsumerGroup) -> None:
         self.group = group
         self._loop = loop
-        self._waiting: dict[Waiter, None] = {}  # in the order in which they came
+        self._waiting: dict[Waiter, None] = {}  # in order of arrival
         self._planned = False
         self._timer: asyncio.TimerHandle | None = None
         self._emptied_s = 0.0
-        """When the last message that there was was handed out, as the loop's time."""
+        """The loop's time at which the last ready message was handed out."""
         self._stop_listening = group.listen(self._on_news)
 
     def __len__(self) -> int:
-        """The number of receives that wait."""
         return len(self._waiting)
 
     def add(self, waiter: Waiter) -> None:
-        """Wait. ``on_result`` may be called before this returns."""
-        # In the queue before anybody looks: what becomes ready after the look is announced to who is in it.
+        """Queue a waiter. Its ``on_result`` may be called before this returns."""
+        # Queued before the group is asked: a message that becomes ready afterwards is announced only to queued waiters.
         self._waiting[waiter] = None
         if not self._planned and next(iter(self._waiting)) is waiter:
             self._planned = True
             self._plan()
 
     def remove(self, waiter: Waiter) -> None:
-        """Wait no more: ``on_result`` is not called any more. Nothing where it has left the queue already."""
+        """Remove a waiter, so that its ``on_result`` is not called any more. No effect if it has left already."""
         was_first = next(iter(self._waiting), None) is waiter
         self._waiting.pop(waiter, None)
         if was_first:
             waiter.subscription.withdraw()
             if self._waiting and self.group.gathers and not self._planned:
-                # A broker elsewhere has been asked for the first one alone.
+                # A broker in another process has been asked on behalf of the first waiter only.
                 self._planned = True
                 self._loop.call_soon(self._plan)
 
     def receive(
         self, subscription: Subscription, rows_max: int, room: HasRoom | None = None
     ) -> asyncio.Future[pa.RecordBatch | None]:
-        """Up to ``rows_max`` messages, when there are any; None: see :data:`Received`. Cancel the future to leave.
+        """Return a future of up to ``rows_max`` messages. Cancel the future to leave the queue.
+
+        The result None means the same as in :data:`Received`.
 
         Raises:
-            TarryError: when it is awaited; see :meth:`Subscription.poll`.
+            TarryError: when the future is awaited; see :meth:`Subscription.poll`.
         """
         future: asyncio.Future[pa.RecordBatch | None] = self._loop.create_future()
 
         def on_result(received: Received) -> None:
             if future.done():
-                give_back(self.group, received)  # it was cancelled, and its call-back below has not run yet
+                give_back(self.group, received)  # the future was cancelled, and its callback below has not run yet
             elif isinstance(received, TarryError):
                 future.set_exception(received)
             else:
                 future.set_result(received)
 
-        # A timer may serve the queue between the cancellation and its call-back: what were handed out then, and given
-        # back, would have lost a try.
+        # A timer may serve the queue between the cancellation and its callback. Messages that were handed out then and
+        # given back would have lost a try: `done` as `has_left` prevents it.
         waiter = Waiter(subscription, rows_max, on_result, future.done, room)
         future.add_done_callback(lambda _: self.remove(waiter))
         self.add(waiter)
         return future
 
     def close(self) -> None:
-        """Serve nobody any more: who waits gets None."""
+        """Stop serving: every waiting receive ends with None."""
         self._stop_listening()
         self._release_all()
 
     def _on_news(self) -> None:
-        # From any thread, often from the dispatcher's, between two messages: nothing is looked at here.
+        # From any thread, often from the dispatcher's between two messages, so the group is not asked here.
         if self._waiting and not self._planned:
             self._planned = True
             post(self._loop, self._plan)
@@ -150,7 +159,7 @@ class ReceiveQueue:
             self._timer = None
         for waiter in list(self._waiting):
             if waiter not in self._waiting or waiter.has_left():
-                continue  # the call-back of another one has made it leave, or its own is still to come
+                continue  # another's callback removed it, or it was cancelled and its own callback is yet to run
             room = waiter.room
             if room is not None and not room.is_free:
                 self._serve_later(CROWDED_S)
@@ -181,13 +190,13 @@ class ReceiveQueue:
 
 
 def leases_of(batch: pa.RecordBatch) -> tuple[Int64s, Int64s]:
-    """What to settle these rows with: leases and offsets, an array of each with one entry a row."""
+    """Return the leases and the offsets to settle these rows with, as two arrays with one entry a row."""
     leases, offsets = (batch.column(name).to_numpy() for name in ("lease", "offset"))
     return leases, offsets
 
 
 def give_back(group: ConsumerGroup, received: Received) -> None:
-    """Give back messages that nobody took: they are for others at once."""
+    """Give back messages that no client took, so that other consumers get them at once."""
     if isinstance(received, pa.RecordBatch) and received.num_rows:
         group.nack(*leases_of(received), 0)
 
@@ -195,8 +204,10 @@ def give_back(group: ConsumerGroup, received: Received) -> None:
 async def poll_now(
     loop: asyncio.AbstractEventLoop, subscription: Subscription, rows_max: int, timeout_s: float
 ) -> pa.RecordBatch | None:
-    """What there is now; where it must be looked at in a thread first, after that, if that ends in time. No other
-    thread waits meanwhile.
+    """Return the messages that are ready now, without leaving a thread waiting.
+
+    Where messages must first be filtered in a thread or skipped, wait up to ``timeout_s`` seconds for that.
+    None: there is no message, or the time was not enough.
 
     Raises:
         TarryError: see :meth:`Subscription.poll`.
@@ -218,7 +229,7 @@ async def poll_now(
                 async with asyncio.timeout(left_s):
                     await news.wait()
             else:
-                await asyncio.sleep(0)  # there is more to be passed over, and others come first
+                await asyncio.sleep(0)  # there are more messages to skip; other work on the loop goes first
     except TimeoutError:
         pass
     finally:
@@ -227,11 +238,13 @@ async def poll_now(
 
 
 async def wait_for_rows(loop: asyncio.AbstractEventLoop, group: ConsumerGroup, offset: int, wait_s: float) -> None:
-    """For consumers that keep their own offsets: return when the queue of the group's topic ends elsewhere than at
-    ``offset``, when the group was closed, or after ``wait_s`` seconds. Nothing is asked in a thread meanwhile.
+    """Wait until the queue of the group's topic ends elsewhere than at ``offset``.
+
+    Return also when the group was closed, or after ``wait_s`` seconds. For consumers that keep their own offsets.
+    No thread is used meanwhile.
     """
     news = asyncio.Event()
-    # Before the first look, so that what comes after it is noticed.
+    # Listen before the first check, so that no change after it is missed.
     stop_listening = group.listen(lambda: post(loop, news.set))
     try:
         async with asyncio.timeout(wait_s):

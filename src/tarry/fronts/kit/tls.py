@@ -1,4 +1,4 @@
-"""TLS of a server, from the files of a certificate and its key."""
+"""TLS for servers, from a certificate file and its key file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tarry.base.errors import InvalidArgumentError
 
 
 def server_context(certificate: str, key: str) -> ssl.SSLContext:
-    """TLS 1.2 or newer.
+    """Return a TLS context for a server, for TLS 1.2 or newer.
 
     Raises:
         InvalidArgumentError: the files are no certificate and its key.

@@ -1,4 +1,4 @@
-"""Room for answers that clients have not read yet: one bound (:class:`loopgrpc.UnreadBytes`) for all fronts."""
+"""Limit on unread answers, shared by all fronts (:class:`loopgrpc.UnreadBytes`)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tarry.base.errors import OverloadedError
 
 
 class Room:
-    """For what one receive hands out, until its answer is written. On one thread."""
+    """Unread bytes of one receive, counted from the hand-out until its answer is written. On one thread."""
 
     __slots__ = ("_held", "_host", "_unread")
 
@@ -18,32 +18,34 @@ class Room:
 
     @property
     def is_free(self) -> bool:
-        """Whether messages may be handed out now."""
+        """True if messages may be handed out now."""
         return self._unread.refusal(self._host) is None
 
     def check(self) -> None:
-        """
+        """Raise an error if the client's address has too many unread bytes.
+
         Raises:
-            OverloadedError: the client's address has too much that it has not read.
+            OverloadedError: the client's address has too many unread bytes.
         """
         check_room(self._unread, self._host)
 
     def hold(self, size: int) -> None:
-        """So much was handed out."""
+        """Count this many bytes as handed out."""
         self._unread.add(self._host, size)
         self._held += size
 
     def release(self) -> None:
-        """It is written, and counted where it waits; or nobody wants it."""
+        """Stop counting: the answer is written and counted where it waits, or nobody wants it."""
         if self._held:
             self._unread.add(self._host, -self._held)
             self._held = 0
 
 
 def check_room(unread: UnreadBytes, host: str) -> None:
-    """
+    """Raise an error if an address has too many unread bytes.
+
     Raises:
-        OverloadedError: an address has too much that it has not read.
+        OverloadedError: the address has too many unread bytes.
     """
     if (refusal := unread.refusal(host)) is not None:
         raise OverloadedError(refusal)
