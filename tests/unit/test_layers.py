@@ -198,3 +198,19 @@ def test_every_package_was_looked_at() -> None:
     seen = {path.relative_to(ROOT).parts[0].removesuffix(".py") for path in ROOT.rglob("*.py")}
     assert seen <= {*LAYERS, *PUBLIC}
     assert all(files(package) for package in LAYERS)
+
+
+ROLES = {
+    *("Authenticator", "ClientRegistry", "Components", "Offsets", "Recaller", "Routes", "Sender", "Service", "Settler"),
+    *("Transactions", "WriteBatch"),
+}
+"""Classes of the same role in several fronts, or a protocol and the class that implements it."""
+
+
+def test_a_class_name_has_one_meaning() -> None:
+    places: dict[str, list[str]] = {}
+    for path in sorted(ROOT.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(f"{id_of(path)}:{node.lineno}")
+    assert {name: found for name, found in places.items() if len(found) > 1 and name not in ROLES} == {}

@@ -19,7 +19,7 @@ from tarry.broker.key_backfill import KeyBackfill
 from tarry.broker.loops import Loops
 from tarry.broker.pipeline import Pipeline
 from tarry.broker.placed import PlacedMessages
-from tarry.broker.progress import FiredProgress
+from tarry.broker.progress import Checkpointer
 from tarry.broker.push import Push
 from tarry.broker.queries.lateness import Lateness
 from tarry.broker.queries.queries import Queries
@@ -72,7 +72,7 @@ class BrokerComponents:
     queues: Queues
     key_backfill: KeyBackfill
     bulk: Bulk
-    progress: FiredProgress
+    progress: Checkpointer
     pipeline: Pipeline
     status: Status
     queries: Queries

@@ -32,7 +32,7 @@ from tarry.broker.message_path import MessagePath, make_message_path
 from tarry.broker.opened_files import Opened, OpenedFiles, open_files
 from tarry.broker.pipeline import Pipeline
 from tarry.broker.placed import PlacedMessages
-from tarry.broker.progress import FiredProgress
+from tarry.broker.progress import Checkpointer
 from tarry.broker.push import Push
 from tarry.broker.push_file import PushFile
 from tarry.broker.queries.cut import Places
@@ -82,7 +82,7 @@ class _Background:
     """Parts that work beside the message path: following the store, bulk jobs, checkpoints, pipeline, scrub."""
 
     follower: StoreFollower
-    progress: FiredProgress
+    progress: Checkpointer
     key_backfill: KeyBackfill
     bulk: Bulk
     pipeline: Pipeline
@@ -93,7 +93,7 @@ def _make_background(around: Opened, opened: OpenedFiles, path: MessagePath) -> 
     config, clock, files, jobs = around.config, around.clock, around.files, opened.jobs
     window, accepting, delivery = path.window, path.accepting, path.delivery
     follower = StoreFollower(opened.store, window.loader, window.announcements)
-    progress = FiredProgress(
+    progress = Checkpointer(
         config,
         clock,
         files,

@@ -17,7 +17,7 @@ from tarry.broker.bulk import Bulk
 from tarry.broker.dispatcher import Dispatcher
 from tarry.broker.hand_out_bound import HandOutBound
 from tarry.broker.health import Health
-from tarry.broker.progress import FiredProgress
+from tarry.broker.progress import Checkpointer
 from tarry.broker.scrub import Scrub
 from tarry.broker.series import Series
 from tarry.broker.store_view import StoreFollower
@@ -57,7 +57,7 @@ class Loops:
     _ready: ReadyLog
     _bound: HandOutBound
     _store: StoreFollower
-    _progress: FiredProgress
+    _progress: Checkpointer
     _bulk: Bulk
     _scrub: Scrub
     _threads: list[threading.Thread] = field(default_factory=list)

@@ -17,7 +17,7 @@ from tarry.base.config import Config
 from tarry.base.errors import CorruptError, InvalidArgumentError
 from tarry.broker.damage import Damage
 from tarry.broker.jobs import Jobs
-from tarry.broker.progress import FiredProgress
+from tarry.broker.progress import Checkpointer
 from tarry.broker.store_view import StoreFollower
 from tarry.intake import Intake
 
@@ -35,7 +35,7 @@ class Pipeline:
     _intake: Intake
     _store: StoreFollower
     _jobs: Jobs
-    _progress: FiredProgress
+    _progress: Checkpointer
     _damage: Damage
     _on_store_news: Callable[[], None]
     status: dict[str, Any] = field(default_factory=lambda: {"state": "off"})

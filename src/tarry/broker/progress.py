@@ -30,7 +30,7 @@ JOBS_SWEEP_S = 600.0
 
 
 @dataclass(slots=True, eq=False)
-class FiredProgress:
+class Checkpointer:
     """:meth:`checkpoint` is called by one thread at a time. ``last`` is the checkpoint on disk."""
 
     _config: Config

@@ -13,7 +13,7 @@ from tarry.base.version import VERSION
 from tarry.broker.damage import Damage
 from tarry.broker.health import Health
 from tarry.broker.pipeline import Pipeline
-from tarry.broker.progress import FiredProgress
+from tarry.broker.progress import Checkpointer
 from tarry.broker.push import Push
 from tarry.broker.queries.lateness import Lateness
 from tarry.broker.scrub import Scrub
@@ -35,7 +35,7 @@ class Status:
     _ready: ReadyLog
     _wheel: Wheel
     _store: StoreFollower
-    _progress: FiredProgress
+    _progress: Checkpointer
     _pipeline: Pipeline
     _lateness: Lateness
     _damage: Damage

@@ -14,7 +14,7 @@ from aiohappyeyeballs import start_connection
 
 from tarry.base.addresses import AddressPolicy
 from tarry.base.errors import InvalidArgumentError
-from tarry.fronts.push.connection import HttpConnection, LostError, PushTarget
+from tarry.fronts.push.connection import LostError, PushTarget, ReceiverConnection
 from tarry.fronts.push.resolver import AddressRefusedError, CheckedResolver, SocketGate
 from tarry.fronts.push.verdict import PushAnswer
 
@@ -35,13 +35,13 @@ class HttpClient:
         self._resolver = CheckedResolver(policy)
         self._gate = SocketGate(policy)
         self._tls = _tls(ca_file)
-        self._kept: dict[_Place, list[HttpConnection]] = {}
+        self._kept: dict[_Place, list[ReceiverConnection]] = {}
         self._sweeper: asyncio.TimerHandle | None = None
         self._closed = False
 
     async def post(self, target: PushTarget, headers: Mapping[str, str], body: bytes, timeout_s: float) -> PushAnswer:
         """Send a request, and wait up to ``timeout_s`` for its answer. Never raises but when it is cancelled."""
-        connection: HttpConnection | None = None
+        connection: ReceiverConnection | None = None
         try:
             request = _request(target, headers, body)
             async with asyncio.timeout(timeout_s):
@@ -74,13 +74,13 @@ class HttpClient:
 
     # -- connections -------------------------------------------------------------------------------------------------
 
-    async def _exchange(self, target: PushTarget, connection: HttpConnection, request: bytes) -> PushAnswer:
+    async def _exchange(self, target: PushTarget, connection: ReceiverConnection, request: bytes) -> PushAnswer:
         answer = await connection.send(request)
         if connection.usable:
             self._keep(target, connection)
         return answer
 
-    def _take(self, target: PushTarget) -> HttpConnection | None:
+    def _take(self, target: PushTarget) -> ReceiverConnection | None:
         kept = self._kept.get(_place(target), [])
         while kept:
             connection = kept.pop()
@@ -88,7 +88,7 @@ class HttpClient:
                 return connection
         return None
 
-    def _keep(self, target: PushTarget, connection: HttpConnection) -> None:
+    def _keep(self, target: PushTarget, connection: ReceiverConnection) -> None:
         if self._closed:
             connection.close()
             return
@@ -108,7 +108,7 @@ class HttpClient:
                 del self._kept[place]
         self._sweeper = self._loop.call_later(IDLE_S / 2, self._sweep) if self._kept else None
 
-    async def _connect(self, target: PushTarget) -> HttpConnection:
+    async def _connect(self, target: PushTarget) -> ReceiverConnection:
         """
         Raises:
             OSError: no connection; says where to, and why, without the URL, which may have a password in its query.
@@ -119,7 +119,7 @@ class HttpClient:
                 places, happy_eyeballs_delay=NEXT_ADDRESS_S, interleave=1, socket_factory=self._gate
             )
             _, connection = await self._loop.create_connection(
-                lambda: HttpConnection(self._loop),
+                lambda: ReceiverConnection(self._loop),
                 sock=connected,
                 ssl=self._tls if target.tls else None,
                 server_hostname=target.host if target.tls else None,

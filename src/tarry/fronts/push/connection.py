@@ -42,7 +42,7 @@ class PushTarget:
         self.head = f"POST {path} HTTP/1.1\r\nhost: {parts.netloc}\r\n"
 
 
-class HttpConnection(asyncio.Protocol):
+class ReceiverConnection(asyncio.Protocol):
     """On the loop's thread. Closed for good once :attr:`usable` is false."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
