@@ -41,8 +41,10 @@ class Batch(Generic[E]):
 
 
 Send = Callable[[Batch[E]], None]
-"""Hands a batch on. Its answer is told to the coalescer, once, from any thread; also before this returns. What this
-raises is the answer, too: nothing was sent.
+"""Callback that sends a batch.
+
+Its answer is given to the coalescer once, from any thread; also before this returns.
+What this raises is the answer, too: nothing was sent.
 """
 Refuse = Callable[[list[E], TarryError], None]
 """Tells the callers of some entries that these were not accepted, or may not have been. Never raises."""
@@ -59,7 +61,9 @@ class Pacing(Protocol):
 
 
 class Coalescer(Generic[E]):
-    """Entries of many callers on their way, in the order in which they were added, but for what goes again. Any thread.
+    """Entries of many callers, sent in the order in which they were added, but for those sent again.
+
+    Any thread.
 
     It sends in :meth:`pump` alone, which the owner calls after :meth:`add` and after each answer, in a thread that may
     send, and as late as it likes: what is added until then comes along. Who sends is who gets the sending lock; a
@@ -124,7 +128,7 @@ class Coalescer(Generic[E]):
 
     @property
     def is_ready(self) -> bool:
-        """Whether :meth:`pump` would send something now."""
+        """Return whether :meth:`pump` would send something now."""
         in_flight = self._in_flight
         if in_flight >= self._batches_max:
             return False
@@ -133,7 +137,7 @@ class Coalescer(Generic[E]):
         return len(self._waiting) >= (self._rows_beside_min if in_flight else 1) and not self.hold_s()
 
     def is_light(self, rows_max: int, bytes_max: int) -> bool:
-        """Whether nothing is on its way, and what waits is no more than this."""
+        """Return whether nothing is on its way, and no more than this is waiting."""
         if self._in_flight or self._again or len(self._waiting) > rows_max:
             return False
         # A copy, which is made at once: another thread may be taking entries out.
@@ -152,8 +156,9 @@ class Coalescer(Generic[E]):
             self._refuse_waiting()  # what was added by one who had looked before it was closed
 
     def close(self, why: str, wait_s: float = 0.0) -> None:
-        """Let what waits and what is on its way end, for up to ``wait_s`` seconds, then refuse what was not sent. The
-        answers to what was sent may come later.
+        """Wait up to ``wait_s`` seconds for entries to be answered, then refuse those that were not sent.
+
+        The answers to what was sent may come later.
         """
         self._closed_why = why
         with self._ended:
@@ -187,7 +192,7 @@ class Coalescer(Generic[E]):
             self.on_failed(batch, error)
 
     def on_failed(self, batch: Batch[E], error: TarryError) -> None:
-        """It was refused as a whole, or its answer will not come."""
+        """Handle a batch that was refused as a whole, or whose answer will not come."""
         try:
             self._refuse(batch.entries, error)
         finally:
@@ -204,7 +209,7 @@ class Coalescer(Generic[E]):
     # -- sending -------------------------------------------------------------------------------------------------------
 
     def _next(self) -> Batch[E] | None:
-        """The next batch, which counts as on its way from now on; under the sending lock."""
+        """Take the next batch, which counts as on its way from now on. Under the sending lock."""
         if self._closed or not self.is_ready:
             return None
         batch = self._take()
@@ -259,8 +264,9 @@ class Coalescer(Generic[E]):
 
 
 class EndOfTurn:
-    """Has some work done at the end of the event loop's present turn, once, however often it is asked for: what other
-    tasks do in this turn comes along. On the loop's thread.
+    """Work that is done once at the end of the event loop's present turn, however often it is asked for.
+
+    What other tasks add in this turn comes along. On the loop's thread.
     """
 
     __slots__ = ("_loop", "_planned", "_work")
@@ -282,12 +288,12 @@ class EndOfTurn:
 
 
 def copy_of(error: TarryError) -> TarryError:
-    """The same error for another caller: one that several raise collects all their tracebacks."""
+    """Return the same error for another caller: one that several raise collects all their tracebacks."""
     return copy(error)
 
 
 def fail_futures(entries: list[tuple[Any, asyncio.Future[Any]]], error: TarryError) -> None:
-    """:data:`Refuse` for callers that wait for futures: tasks, which may have been cancelled. On the loop's thread."""
+    """Refuse entries whose callers wait for futures, which may have been cancelled. On the loop's thread."""
     for _, future in entries:
         if not future.done():
             future.set_exception(copy_of(error))

@@ -1,4 +1,4 @@
-"""When a batch of few messages is sent, while more keep coming: a while after the one before it, not at once.
+"""Spacing of small batches: while messages arrive steadily, a batch waits a little for more of them.
 
 A batch costs nearly the same with one message as with ten, so a steady stream of single messages is cheaper in fewer
 batches. But who waits for an answer before it sends more is slowed down by that. Which of the two it is shows in how
@@ -20,13 +20,13 @@ HOLD_S = 0.005
 ROWS_ENOUGH = 16
 """So many are not held back."""
 SOON_MS = 50
-"""What is due before is not held back."""
+"""Messages due sooner than this are not held back."""
 PER_S_MIN = 200.0
 """Of fewer messages a second nothing is held back: they rarely meet."""
 SLOWED = 0.8
 """If less than this part comes while messages are held back, somebody waits for the answers."""
 LOOK_S = 0.1
-"""How long is counted what comes, with messages held back and without."""
+"""Seconds of one measurement of the rate of arrival, with messages held back and without."""
 HOLDING_S = 2.0
 """After which it is looked again whether more would come."""
 PAUSE_S_MIN, PAUSE_S_MAX = 1.0, 8.0
@@ -70,7 +70,7 @@ class Pace:
         return max(0.0, self._sent_s + HOLD_S - self._now_s())
 
     def on_sent(self) -> None:
-        """What waited is on its way."""
+        """Note that the waiting messages were sent."""
         self._sent_s = self._now_s()
         self._urgent = False
 
@@ -91,8 +91,9 @@ class Pace:
 
 
 class PacedTurns:
-    """Has a coalescer's entries sent at the end of the event loop's present turn, or when they are not held back any
-    more. On the loop's thread.
+    """Sends a coalescer's entries at the end of the loop's turn, or once they are no longer held back.
+
+    On the loop's thread.
     """
 
     __slots__ = ("_coalescer", "_loop", "_planned", "_pump", "_timer")

@@ -1,5 +1,6 @@
-"""The intake: the log of what was accepted. Gives each message its seq, and finds by due time what is not in the store
-yet.
+"""The intake: the log of accepted messages.
+
+Gives each message its seq, and finds by due time those that are not in the store yet.
 
 ``submission`` (what is given to the writer) → ``writer`` (decides, numbers, writes) → ``segments`` (the files, each
 with an ``index`` by due time, in memory or as a ``sealed_index``) → ``intake`` (reads them).

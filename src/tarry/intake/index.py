@@ -1,4 +1,4 @@
-"""Which rows of an intake segment fall due in a window?
+"""Due index of an intake segment that is in memory: the rows that fall due in a window.
 
 A segment that is being written answers from arrays in memory (:class:`ActiveIndex`); a sealed one from a file
 (:class:`tarry.intake.sealed_index.SealedIndex`).
@@ -65,8 +65,9 @@ class ActiveIndex:
         self.due_max_ms = np.iinfo(np.int64).min
 
     def add(self, first_seq: int, position: int, due_ms: Int64s, due_min_ms: int, due_max_ms: int) -> None:
-        """Take up a frame that was written: the seq of its first row, its position in the file, its due times, and the
-        lowest and highest of these.
+        """Add a written frame: the seq of its first row, its position in the file, and its due times.
+
+        ``due_min_ms`` and ``due_max_ms`` are the lowest and the highest of these.
         """
         self.due_min_ms = min(self.due_min_ms, due_min_ms)
         self.due_max_ms = max(self.due_max_ms, due_max_ms)
@@ -107,7 +108,7 @@ class ActiveIndex:
 
 
 def index_of_log(path: Path, base: int) -> ActiveIndex:
-    """The index made again from the frames of a segment, each checked.
+    """Rebuild the index from the frames of a segment, each checked.
 
     Raises:
         CorruptError: for a damaged frame.

@@ -43,7 +43,8 @@ class Intake:
     def add(
         self, frames: Sequence[WrittenFrame], accepted: Counter[str], cancelled: Counter[str], end_seq: int
     ) -> None:
-        """These frames are durable and to be seen by readers; with them ``end_seq`` is the seq after the last message.
+        """Show durable frames to readers; ``end_seq`` is then the seq after the last message.
+
         To be called under the lock that the loader moves the horizon with.
         """
         self._segments.add(frames)
@@ -68,8 +69,9 @@ class Intake:
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def select(self, window: Window, limit: int) -> tuple[Int64s, Int64s, bool]:
-        """Due times and seqs of the window's first ``limit`` (or somewhat more) rows, in order, and whether that is all
-        of it.
+        """Return due times and seqs of the window's first ``limit`` (or somewhat more) rows, in order.
+
+        The third value is True if these are all of its rows.
         """
         indexes = [
             i
@@ -93,14 +95,15 @@ class Intake:
         return due[keep], seq[keep], False
 
     def next_due(self, after: Key, seq_min: int) -> int | None:
-        """The lowest due time from ``after`` on; None when nothing is left."""
+        """Return the lowest due time from ``after`` on; None if nothing is left."""
         window = Window(after, Key(np.iinfo(np.int64).max, 0), seq_min, self.published_seq)
         due, _, _ = self.select(window, 1)
         return int(due[0]) if len(due) else None
 
     def read_rows(self, seqs: Int64s, on_damage: OnDamage | None = None) -> pa.RecordBatch | None:
-        """The messages with these seqs, in seq order; None for none. Those that are not here are left out, and with
-        ``on_damage`` those that cannot be read.
+        """Return the messages with these seqs, in seq order; None for none.
+
+        Those that are not here are left out, and with ``on_damage`` those that cannot be read.
 
         Raises:
             CorruptError: when a frame is damaged, without ``on_damage``.
@@ -112,7 +115,9 @@ class Intake:
         return concat(batches) if batches else None
 
     def read_columns(self, seqs: Int64s, names: Sequence[str]) -> pa.RecordBatch:
-        """Some columns of the messages with these seqs, in seq order; those that are not here any more are left out.
+        """Return some columns of the messages with these seqs, in seq order.
+
+        Messages that are not here any more are left out.
 
         For looking at many, without holding their bodies: one frame is in memory at a time.
 
@@ -125,7 +130,7 @@ class Intake:
         return pa.concat_batches(batches) if batches else pa.RecordBatch.from_pylist([], schema=schema)
 
     def born_ms(self, seq: int) -> int:
-        """When the message with this seq (or the first one after it) was accepted."""
+        """Return the time at which the message with this seq (or the first one after it) was accepted."""
         rows = self.read_rows(np.array([max(seq, self.first_seq)], np.int64))
         assert rows is not None
         return int(rows.column("born_ms")[0].as_py())
@@ -161,8 +166,9 @@ class Intake:
             yield concat(waiting)
 
     def columns_between(self, start: int, end: int, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Some columns of the messages that are here with ``start <= seq < end``, in seq order, a frame at a time;
-        raises as :meth:`read_columns` does.
+        """Yield some columns of the messages here with ``start <= seq < end``, in order, a frame at a time.
+
+        Raises as :meth:`read_columns` does.
         """
         for batch in self._slices(start, end):
             yield batch.select(list(names))
@@ -213,7 +219,7 @@ class Intake:
                     yield batch, part - int(first_seqs[number])
 
     def _slices(self, start: int, end: int) -> Iterator[pa.RecordBatch]:
-        """The messages with ``start <= seq < end`` of one frame after the other."""
+        """Yield the messages with ``start <= seq < end``, one frame after the other."""
         for segment in self._segments.frames_between(start, end):
             with SegmentReader(segment.path) as reader:
                 for position in _positions_between(segment, start, end):

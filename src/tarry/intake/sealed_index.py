@@ -1,5 +1,6 @@
-"""The due index of a sealed segment: a file sorted by due time, of which only the blocks are read that may have some of
-a window. Format: ``docs/formats.md``.
+"""Due index of a sealed segment: a file sorted by due time.
+
+Only the blocks that may have rows of a window are read. Format: ``docs/formats.md``.
 
 A wrong due time in it would make a message late for good, since the loader goes on behind the window. So nothing of it
 is believed unchecked: its checksum is verified when it is opened, and each part against checksums that are kept in
@@ -47,7 +48,7 @@ class _DamagedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Summary:
-    """What is known of a sound file: ``blocks``: the checksum of each; ``first_due_ms``: of each."""
+    """Summary of a sound file: each block's checksum (``blocks``) and first due time (``first_due_ms``)."""
 
     base: int
     rows: int
@@ -103,7 +104,7 @@ class SealedIndex:
                 self._known = self._written(self._known)
 
     def frames(self) -> FrameTable:
-        """The segment's frames. Raises as :meth:`select` does."""
+        """Return the segment's frames. Raises as :meth:`select` does."""
         return self._sound(ActiveIndex.frames, self._frames)
 
     def select(self, window: Window, limit: int) -> tuple[Int64s, Int64s]:
@@ -119,7 +120,7 @@ class SealedIndex:
     # -- inside ------------------------------------------------------------------------------------------------------
 
     def _sound(self, ask: Callable[[ActiveIndex], T], read: Callable[[int, _Summary], T]) -> T:
-        """What ``ask`` gives of what is in memory, else ``read`` of the file; a damaged one is made again first."""
+        """Return ``ask`` of the index in memory, else ``read`` of the file, which is rebuilt first if damaged."""
         known = self._known
         if isinstance(known, ActiveIndex):
             return ask(known)
@@ -209,7 +210,7 @@ def write_index(path: Path, index: ActiveIndex, log_bytes: int) -> None:
 
 
 def is_sound_index(path: Path, log_path: Path) -> bool:
-    """Whether an index file is whole and of this log, by its checksum."""
+    """Return whether an index file is whole and of this log, by its checksum."""
     return _checked_content(path, log_path) is not None
 
 

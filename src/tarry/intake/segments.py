@@ -1,4 +1,4 @@
-"""The segment files of the intake, in seq order: written, rolled, sealed, deleted, and opened again after a crash.
+"""Segment files of the intake: written, rolled, sealed, deleted, and opened again after a crash.
 
 A segment is *active* while it is written; its index is in memory. Then it is *rolled*: the next one is written. It is
 *sealed* when its index is on disk, and goes when nobody needs its messages from here.
@@ -37,8 +37,9 @@ class SegmentFrames(NamedTuple):
 
 
 class WrittenFrame(NamedTuple):
-    """A frame in the active segment: the seq of its first row, its position in the file, its rows' due times with the
-    lowest and the highest of them.
+    """A frame in the active segment: the seq of its first row, and its position in the file.
+
+    With its rows' due times, and the lowest and the highest of them.
     """
 
     first_seq: int
@@ -50,7 +51,7 @@ class WrittenFrame(NamedTuple):
 
 @dataclass(slots=True)
 class _Rolled:
-    """A segment that is no longer written; its index is in memory until :meth:`Segments.seal` has put it on disk."""
+    """A segment that is no longer written, whose index is in memory until :meth:`Segments.seal` writes it."""
 
     path: Path
     index: ActiveIndex | SealedIndex
@@ -72,7 +73,7 @@ class _Active:
 
 
 class Segments:
-    """One thread writes (:meth:`append`, :meth:`sync`, :meth:`add`, :meth:`roll`); any thread calls the rest."""
+    """Segment files. One thread calls append, sync, add and roll; any thread calls the rest."""
 
     def __init__(
         self, files: Files, directory: Path, rolled: list[_Rolled], active: _Active, leftover: Sequence[Path] = ()
@@ -138,7 +139,7 @@ class Segments:
 
     @property
     def directory(self) -> Path:
-        """Where the files are."""
+        """Directory of the files."""
         return self._directory
 
     # -- writing -----------------------------------------------------------------------------------------------------
@@ -221,12 +222,12 @@ class Segments:
         return self._active.index.end_seq
 
     def indexes(self) -> list[ActiveIndex | SealedIndex]:
-        """The indexes of all segments, in seq order."""
+        """Return the indexes of all segments, in seq order."""
         with self._lock:
             return [*(s.index for s in self._rolled), self._active.index]
 
     def frames_between(self, start: int, end: int) -> list[SegmentFrames]:
-        """The segments that have messages with ``start <= seq < end``, in seq order."""
+        """Return the segments that have messages with ``start <= seq < end``, in seq order."""
         with self._lock:
             files = [(s.path, s.index) for s in self._rolled] + [(self._active.writer.path, self._active.index)]
         hits = [(path, index) for path, index in files if index.base < end and index.end_seq > start]
@@ -254,8 +255,9 @@ class Segments:
                 self._keepers -= 1
 
     def deletable_until(self, committed_seq: int, fired_seq: int, fired_until_ms: int) -> int:
-        """Before which seq every segment may go: each of its messages is in the store's snapshot, or fired with the
-        ready log durable. The base of the first segment that has to stay.
+        """Return the seq below which every segment may be deleted: the base of the first that has to stay.
+
+        Each of its messages is in the store's snapshot, or fired with the ready log durable.
         """
         with self._lock:
             for segment in self._rolled:
@@ -268,8 +270,9 @@ class Segments:
             return self._active.index.base
 
     def delete_below(self, first_seq: int) -> int:
-        """Delete the segments before ``first_seq``, which :meth:`deletable_until` gave and a checkpoint on disk has.
-        How many.
+        """Delete the segments before ``first_seq``, and return their number.
+
+        :meth:`deletable_until` gave ``first_seq``, and a checkpoint on disk has it.
         """
         for path in self._leftover:
             self._remove(path)
@@ -290,7 +293,7 @@ class Segments:
 
 
 def _files_below(directory: Path, first_seq: int) -> list[Path]:
-    """The segments before that one, also those of which only the index is there."""
+    """Return the files of segments below ``first_seq``, also where only the index is left."""
     stems = {path.stem for suffix in ("log", "idx") for path in directory.glob(f"*.{suffix}")}
     return [directory / f"{stem}.log" for stem in sorted(stems) if stem.isdecimal() and int(stem) < first_seq]
 

@@ -1,4 +1,4 @@
-"""What is given to the intake's writer, and what it answers."""
+"""Submissions to the intake's writer, and its answers."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ NO_ROWS = pa.RecordBatch.from_pylist([], schema=UNNUMBERED)
 
 
 class WriteBatch(Protocol):
-    """What is decided in one commit: see ``tarry.broker.commands.write_batch``."""
+    """Decisions of one commit: see ``tarry.broker.commands.write_batch``."""
 
     next_seq: int
     """Of the next row that is written."""
 
     def register(self, rows: int) -> bool:
-        """The ``rows`` that the commands of this commit came to are durable. Whether everybody knows now what they say
-        of names, and all of them are messages.
+        """Register the durable ``rows`` of this commit's commands.
+
+        Return True if everybody knows now what they say of names, and all of them are messages.
         """
         ...
 
@@ -32,15 +33,15 @@ class WriteBatch(Protocol):
         ...
 
     def on_refused(self) -> None:
-        """The disk refused it: nothing of it came to pass."""
+        """Undo the decisions: the disk refused the commit, and nothing of it came to pass."""
         ...
 
 
 class Command(Protocol):
-    """What a submission asks beyond having its rows stored. The writer calls it, in the order of the log."""
+    """A submission that asks for more than storing rows. The writer calls it, in the order of the log."""
 
     def decide(self, batch: Any) -> pa.RecordBatch | None:
-        """The rows to write, if any; ``batch`` is the :class:`WriteBatch` of this commit.
+        """Return the rows to write, if any; ``batch`` is the :class:`WriteBatch` of this commit.
 
         Raises:
             TarryError: it is refused, and nothing was decided.
@@ -48,7 +49,7 @@ class Command(Protocol):
         ...
 
     def on_durable(self, first_seq: int) -> None:
-        """It is durable; its rows begin at ``first_seq``."""
+        """Answer the caller: the command is durable; its rows begin at ``first_seq``."""
         ...
 
     def on_refused(self, error: TarryError) -> None:
@@ -58,8 +59,9 @@ class Command(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """An admitted batch on its way to the disk, and who gets the result; or a command, which says what to write and
-    answers its caller itself.
+    """An admitted batch on its way to the disk, with the callback for its result; or a command.
+
+    A command says what to write, and answers its caller itself.
     """
 
     batch: pa.RecordBatch

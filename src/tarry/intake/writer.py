@@ -1,4 +1,4 @@
-"""The writer of the intake: decides, numbers, writes, fsyncs, publishes and answers, one commit after the other."""
+"""Writer of the intake: decides, numbers, writes, fsyncs, publishes and answers, commit by commit."""
 
 from __future__ import annotations
 
@@ -66,8 +66,9 @@ class IntakeWriter:
         self._register = register
 
     def commit(self, submissions: list[Submission]) -> None:
-        """Number, write, fsync, publish and answer. Full disk refuses the submissions; other failures are the caller's
-        to treat as fatal.
+        """Number, write, fsync, publish and answer.
+
+        A full disk refuses the submissions; other failures are the caller's to treat as fatal.
         """
         first_seq = self._intake.published_seq
         submissions, batch, command_rows = self._decide(submissions)
@@ -96,8 +97,9 @@ class IntakeWriter:
             self._segments.roll(self._intake.published_seq)
 
     def _decide(self, submissions: list[Submission]) -> tuple[list[Submission], WriteBatch | None, int]:
-        """The submissions with the rows that their commands come to, and how many rows these are; those that are
-        refused are told so and left out.
+        """Decide the commands: return the submissions with their rows, and the number of rows.
+
+        Refused submissions are told so, and left out.
         """
         if not any(s.command is not None for s in submissions):
             return submissions, None, 0

@@ -21,7 +21,7 @@ SMALL_BYTES = 64 << 10
 
 
 class GroupCommit(Generic[T]):
-    """Hands everything that was submitted since the last round to ``commit(items)``, in order, from one thread.
+    """Calls ``commit(items)`` with all that was submitted since the last round, in order, from one thread.
 
     ``commit`` answers its items itself. When it raises, that is fatal: ``on_fatal(error, items)`` is told, and nothing
     is taken any more. The queue is bounded by the sum of the weights (bytes) of what waits.
@@ -52,8 +52,10 @@ class GroupCommit(Generic[T]):
             self._thread.start()
 
     def submit(self, item: T, weight: int, *, lead: bool = False) -> None:
-        """Queue an item for the next round. With ``lead``, the caller's thread does the round, unless one is under way:
-        that saves handing over to the writer and back, and takes as long as the disk does.
+        """Queue an item for the next round.
+
+        With ``lead``, the caller's thread does the round, unless one is under way: that saves
+        handing over to the writer and back, and takes as long as the disk does.
 
         Raises:
             OverloadedError: when the queue is full. ClosedError: after :meth:`close` or a fatal error.

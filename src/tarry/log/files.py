@@ -1,4 +1,4 @@
-"""What the logs ask of the disk, in one small seam: tests put a layer that fails and crashes in its place."""
+"""The seam between the logs and the disk: tests replace it by a layer that fails and crashes."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ Buffer = bytes | bytearray | memoryview
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 TRY_AGAIN = (*DISK_FULL, *NONE_FREE)
-"""Errors of a file system that pass: what could not be written is written later, and nothing is broken."""
+"""Errors of a file system that pass: the write is repeated later, and nothing is broken."""
 _IOV_MAX = 512
 
 
 def not_now(error: OSError, place: Path, consequence: str) -> TarryError:
-    """What to answer where an error of :data:`TRY_AGAIN` kept something from being written at ``place``: what is
-    lacking, and the ``consequence``. Both are to be tried again.
+    """Return the error for a caller whose write at ``place`` failed with one of :data:`TRY_AGAIN`.
+
+    It says what is lacking, and the ``consequence``; the caller may try again.
     """
     if error.errno in DISK_FULL:
         return DiskFullError(f"the disk of {place} is full ({error.strerror}): {consequence}; try again")
@@ -35,13 +36,17 @@ def not_now(error: OSError, place: Path, consequence: str) -> TarryError:
 
 
 def passing_error(error: Exception, place: Path) -> OSError | None:
-    """An error of :data:`TRY_AGAIN` at ``place`` that a library passed on in words alone, as embedded databases do."""
+    """Return an error of :data:`TRY_AGAIN` that a library, such as a database, reports in words alone.
+
+    None: ``error`` is no such error.
+    """
     number = next((each for each in TRY_AGAIN if os.strerror(each) in str(error)), None)
     return None if number is None else OSError(number, os.strerror(number), str(place))
 
 
 def start_failure(error: OSError, directory: Path) -> Exception:
-    """What to say of an error that kept a broker from opening ``directory``: which file could not be written, and why;
+    """Return the error to show when a broker could not open ``directory``: the file, and the reason.
+
     ``error`` itself where it is neither the disk's nor passing.
     """
     place = str(error.filename or directory)
@@ -69,14 +74,16 @@ class AppendFile(Protocol):
         ...
 
     def write(self, buffers: Sequence[Buffer]) -> None:
-        """Append all of ``buffers``. Raises OSError; the file may then hold a part, which :meth:`truncate` takes
-        back.
+        """Append all of ``buffers``.
+
+        Raises OSError; the file may then hold a part, which :meth:`truncate` takes back.
         """
         ...
 
     def sync(self) -> None:
-        """Return when everything written is durable. An OSError is fatal: what the disk holds is unknown from then
-        on.
+        """Return when everything written is durable.
+
+        An OSError is fatal: what the disk holds is unknown from then on.
         """
         ...
 
@@ -93,8 +100,9 @@ class OverwriteFile(Protocol):
     """A small file of a fixed size that is written over in place. Not thread-safe: one owner."""
 
     def write(self, at: int, content: Buffer) -> None:
-        """Write over what is at ``at``, within the file's size; durable on return. It needs no free space. Raises
-        OSError.
+        """Overwrite the bytes at ``at``, within the file's size; durable on return.
+
+        It needs no free space. Raises OSError.
         """
         ...
 
@@ -102,7 +110,7 @@ class OverwriteFile(Protocol):
 
 
 class Closeable(Protocol):
-    """What is open and can be closed."""
+    """Something open that can be closed."""
 
     def close(self) -> None: ...
 
@@ -131,8 +139,9 @@ class Files(Protocol):
         ...
 
     def adopt(self, database: Closeable, directory: Path) -> None:
-        """Told that this process has opened a database in that directory. For files that stand for a process of their
-        own: when they crash, what the database has open ends, too.
+        """Note that this process has opened a database in that directory.
+
+        For files that stand for a process of their own: when they crash, what the database has open ends, too.
         """
         ...
 
@@ -214,7 +223,7 @@ class OsFiles:
 
     @cached_property
     def syncs_us(self) -> Durations:
-        """How long each sync took, in microseconds."""
+        """Durations of the syncs, in microseconds."""
         return Durations()
 
     def open_append(self, path: Path) -> AppendFile:
@@ -267,7 +276,7 @@ def make_directory(path: Path) -> None:
 
 @contextmanager
 def removed_on_failure(path: Path) -> Iterator[None]:
-    """For what writes a new file: where it fails, no part of it goes on taking room, and the error names the file."""
+    """Remove a new file if writing it fails, so that no part of it takes room; the error names the file."""
     try:
         yield
     except OSError as error:

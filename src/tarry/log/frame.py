@@ -27,7 +27,7 @@ assert FILE_HEADER_BYTES == 32
 
 
 class LogKind(IntEnum):
-    """Which log a file belongs to."""
+    """Log to which a file belongs."""
 
     INTAKE = 1
     READY = 2
@@ -78,7 +78,7 @@ def encode(
     due_max_ms: int = 0,
     stored_rows: int = 0,
 ) -> list[bytes | memoryview]:
-    """The buffers of one frame, ready for a gathered write; the columns are not copied more than once."""
+    """Return the buffers of one frame, for a gathered write; the columns are copied at most once."""
     content = batch.content if isinstance(batch, Serialized) else memoryview(batch.serialize())
     name = topic.encode()
     prelude = name + bytes(padded(len(name)) - len(name))
@@ -90,7 +90,7 @@ def encode(
 
 
 def decode_header(data: bytes | memoryview, offset: int = 0) -> FrameHeader | None:
-    """The header at ``offset``, or None where there is no valid one."""
+    """Return the header at ``offset``, or None if there is no valid one."""
     if len(data) - offset < HEADER_BYTES:
         return None
     magic, crc, *fields = HEADER.unpack_from(data, offset)
@@ -101,7 +101,7 @@ def decode_header(data: bytes | memoryview, offset: int = 0) -> FrameHeader | No
 
 
 def body_is_valid(header: FrameHeader, body: bytes | memoryview) -> bool:
-    """Whether ``body`` has the length and the checksum that ``header`` names."""
+    """Return whether ``body`` has the length and the checksum that ``header`` names."""
     return len(body) == header.body_bytes and zlib.crc32(body) == header.body_crc
 
 
@@ -126,13 +126,13 @@ def decode_body(
 
 
 def encode_file_header(log_kind: LogKind, base: int) -> bytes:
-    """The first 32 bytes of a segment file."""
+    """Return the first 32 bytes of a segment file."""
     head = struct.pack("<8sIIqI", FILE_MAGIC, VERSION, log_kind, base, 0)
     return head + struct.pack("<I", zlib.crc32(head))
 
 
 def decode_file_header(data: bytes) -> tuple[LogKind, int] | None:
-    """Which log it is of, and its base of a segment file, or None where the header is invalid.
+    """Return the log and the base of a segment file, or None if the header is invalid.
 
     Raises:
         CorruptError: for a header of a version or a log that this program does not know.

@@ -1,4 +1,4 @@
-"""Small durable files: a JSON object with a version and a checksum, replaced as a whole. In ``docs/formats.md``."""
+"""Small durable JSON files with a version and a checksum, replaced as a whole; ``docs/formats.md``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ def write_json(files: Files, path: Path, version: int, fields: Mapping[str, Any]
 
 
 def change_json(files: Files, path: Path, version: int, fields: Mapping[str, Any], *, mode: int | None = None) -> None:
-    """:func:`write_json`, of what somebody asked to be changed. ``mode``: the file's, where it has secrets in it.
+    """Write a file that somebody asked to change, as :func:`write_json` does.
+
+    ``mode``: the mode of a file with secrets in it.
 
     Raises:
         DiskFullError, OverloadedError: nothing was changed; it may be tried again.
@@ -37,8 +39,9 @@ def change_json(files: Files, path: Path, version: int, fields: Mapping[str, Any
 
 
 def make_private(path: Path, mode: int) -> None:
-    """Make the file that will take the place of this one, before there is anything in it: a file that is there keeps
-    its mode when it is written.
+    """Create the file that will replace this one, with its mode, before anything is written to it.
+
+    A file that exists keeps its mode when it is written.
     """
     temporary = path.with_name(path.name + ".new")
     os.close(os.open(temporary, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, mode))
@@ -46,8 +49,9 @@ def make_private(path: Path, mode: int) -> None:
 
 
 def read_json(path: Path, versions: Sequence[int], *, bare: Sequence[int] = ()) -> dict[str, Any] | None:
-    """The fields that :func:`write_json` was given; None where there is no file. ``bare``: versions from before there
-    was a checksum.
+    """Return the fields that :func:`write_json` was given; None if there is no file.
+
+    ``bare``: versions from before there was a checksum.
 
     Raises:
         CorruptError: it is damaged, or its version is none of ``versions``.

@@ -1,5 +1,6 @@
-"""Torn or damaged? What to do with a segment whose end, or middle, does not read well. The rule is in
-``docs/formats.md``.
+"""Recovery of a segment whose end or middle cannot be read: torn, or damaged.
+
+The rule is in ``docs/formats.md``.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _MAGIC = struct.pack("<I", frame.MAGIC)
 def recover_tail(
     files: Files, path: Path, log_kind: LogKind, base: int, *, durable_to: int = 0, start: int = 0
 ) -> list[Located]:
-    """Check the last segment of a log from ``start`` on, cut off a torn tail, and give the frames that are left.
+    """Check the last segment of a log from ``start`` on, cut off a torn tail, and return the frames left.
 
     ``durable_to`` is how much of the file is known from elsewhere (the checkpoint) to have been durable. A file that
     died before its header was written is made empty.
@@ -68,7 +69,7 @@ def _valid_frames(reader: SegmentReader, position: int) -> tuple[list[Located], 
 
 
 def durable_by_witness(reader: SegmentReader, position: int) -> int:
-    """The highest ``durable_to`` that any intact frame header at or after ``position`` claims; 0 without one.
+    """Return the highest ``durable_to`` of intact frame headers from ``position`` on; 0 without one.
 
     A frame lies at a multiple of 8 and behind what it calls durable. Anything else that looks like one is a piece of a
     message, such as a log file that somebody sent as a body.

@@ -106,8 +106,9 @@ class Located:
 
 
 class SegmentReader:
-    """Reads frames of one segment with ``pread``; never maps the file, so that what was read does not count as
-    memory.
+    """Reads frames of one segment with ``pread``.
+
+    It never maps the file, so that what was read does not count as memory.
     """
 
     def __init__(self, path: Path) -> None:
@@ -128,7 +129,7 @@ class SegmentReader:
         return os.fstat(self._fd).st_size
 
     def file_header(self) -> tuple[LogKind, int] | None:
-        """Which log it is of, and its base, or None where the file's first bytes are not a header.
+        """Return the log and the base of the file, or None if its first bytes are not a header.
 
         Raises:
             CorruptError: for a sound header of a version or a log that this program does not know; names the file.
@@ -139,7 +140,7 @@ class SegmentReader:
             raise CorruptError(f"{self.path} at offset 0: {error}") from error
 
     def header(self, position: int) -> FrameHeader | None:
-        """The frame header at a position, or None where there is no valid one."""
+        """Return the frame header at a position, or None if there is no valid one."""
         return frame.decode_header(os.pread(self._fd, frame.HEADER_BYTES, position))
 
     def headers(self, position: int = frame.FILE_HEADER_BYTES) -> Iterator[Located]:
@@ -150,7 +151,7 @@ class SegmentReader:
             position += header.frame_bytes
 
     def valid_body(self, at: Located) -> bool:
-        """Whether the body's checksum holds."""
+        """Return whether the body's checksum holds."""
         return frame.body_is_valid(at.header, self._body(at))
 
     def read(self, position: int, schema: pa.Schema) -> tuple[FrameHeader, str, pa.RecordBatch]:
