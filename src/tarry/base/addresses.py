@@ -1,5 +1,6 @@
-"""Which addresses and ports a broker may connect to when a user's URL says so: none inside of its own network, unless a
-setting allows it. Otherwise whoever may name a URL could reach what only the broker's machine can (SSRF).
+"""Addresses and ports that a broker may connect to for a user's URL.
+
+None inside of its own network are, unless a setting allows it. Otherwise whoever may name a URL could reach what only the broker's machine can (SSRF).
 
 An IPv6 address that carries an IPv4 one (mapped, 6to4, Teredo, NAT64) is judged by both.
 """
@@ -29,8 +30,9 @@ PORT_MAX = 65535
 
 @dataclass(frozen=True, slots=True)
 class AddressPolicy:
-    """``networks``: private ones that are allowed; ``ports``: first and last of each range that is allowed, all where
-    it is empty.
+    """Allowed addresses and ports.
+
+    ``networks``: private ones that are allowed; ``ports``: first and last of each allowed range, all if it is empty.
     """
 
     networks: tuple[Network, ...] = ()
@@ -38,11 +40,11 @@ class AddressPolicy:
 
     @classmethod
     def of(cls, private_addresses: str, ports: str) -> AddressPolicy:
-        """The policy that two settings describe, see :func:`parse_networks` and :func:`parse_ports`."""
+        """Make the policy of two settings, see :func:`parse_networks` and :func:`parse_ports`."""
         return cls(parse_networks(private_addresses), parse_ports(ports))
 
     def refusal(self, address: str) -> str | None:
-        """Why a literal address may not be connected to; None: it may."""
+        """Return the reason to refuse a literal address; None: it is allowed."""
         try:
             given = ipaddress.ip_address(address)
         except ValueError:
@@ -53,14 +55,14 @@ class AddressPolicy:
         return None
 
     def port_refusal(self, port: int) -> str | None:
-        """Why a port may not be connected to; None: it may."""
+        """Return the reason to refuse a port; None: it is allowed."""
         if not self.ports or any(low <= port <= high for low, high in self.ports):
             return None
         return f"port {port} is not among those that the setting push_ports allows"
 
 
 def parse_networks(text: str) -> tuple[Network, ...]:
-    """Networks of a text: "off" is none, "on" all there are, else networks such as ``10.0.0.0/8 fd00::/8 127.0.0.1``.
+    """Parse networks: "off" is none, "on" all, else such as ``10.0.0.0/8 fd00::/8 127.0.0.1``.
 
     Raises:
         InvalidArgumentError: it has something else.

@@ -23,15 +23,17 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 UNPACKED_BYTES_MAX = 128 << 20
-"""What all compressed batches that are being read may come to, beside room for two of the largest bodies."""
+"""Bytes that all compressed batches under way may unpack to, beside two of the largest bodies."""
 WAIT_S_MAX = 30.0
 _BACKEND = "ARROW_DEFAULT_MEMORY_POOL"
 _PROBE_BYTES = 1 << 20
 
 
 def bound_default_pool(body_bytes_max: int) -> int | None:
-    """Bound it in this process, which has not imported pyarrow yet; how many bytes it is, and None where it cannot be
-    bounded: pyarrow is there already or has no mimalloc, or ``ARROW_DEFAULT_MEMORY_POOL`` says what is wanted.
+    """Bound Arrow's default pool in this process, which has not imported pyarrow yet; return the bound in bytes.
+
+    None: it cannot be bounded, since pyarrow is imported already or has no mimalloc, or since
+    ``ARROW_DEFAULT_MEMORY_POOL`` says what is wanted.
 
     Raises:
         InvalidArgumentError: the system does not give that much memory.
@@ -72,7 +74,7 @@ def bound_default_pool(body_bytes_max: int) -> int | None:
 
 
 def when_memory(read: Callable[[], T]) -> T:
-    """What ``read`` gives, which takes a little of that memory; while others have all of it, it is tried again.
+    """Return ``read()``, which takes a little of that memory; try again while others have all of it.
 
     Raises:
         Exception: whatever it raises for another reason, or still after half a minute.

@@ -13,22 +13,22 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What the broker asks about time."""
+    """The broker's source of time."""
 
     def now_ms(self) -> int:
         """Milliseconds since the Unix epoch, UTC, rounded down: never ahead of the true time."""
         ...
 
     def start_ms(self) -> int:
-        """The same rounded up: what is counted from here is never shorter than was asked for."""
+        """Return :meth:`now_ms` rounded up: a delay counted from here is never shorter than asked for."""
         ...
 
     def seconds_until(self, due_ms: int) -> float:
-        """How long until :meth:`now_ms` reaches ``due_ms``, finer than a millisecond; negative when it has."""
+        """Return the time until :meth:`now_ms` reaches ``due_ms``, in fine steps; negative once it has."""
         ...
 
     def wait(self, condition: threading.Condition, timeout_s: float | None) -> None:
-        """Wait on ``condition`` (held) until notified or until ``timeout_s`` of this clock's time may have passed."""
+        """Wait on ``condition`` (held) until notified, or until ``timeout_s`` of this clock may have passed."""
         ...
 
 

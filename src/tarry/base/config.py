@@ -45,14 +45,14 @@ from tarry.base.spark_conf import without_secrets
 
 ENV_PREFIX = "TARRY_"
 NOT_SETTINGS = frozenset({"TARRY_CONFIG", "TARRY_ENDPOINT"})
-"""Variables with our prefix that mean something else: the file of settings, and the broker of the client commands."""
+"""Variables with our prefix that are no settings: the file of settings, and the clients' broker."""
 
 # A Kubernetes service called "tarry" or "tarry-NAME" puts these into the environment of every pod beside it.
 _SERVICE_LINK = re.compile(r"TARRY_(.*_)?(PORT|PORT_[0-9].*|SERVICE_HOST|SERVICE_PORT.*)")
 
 
 class Config(BaseSettings):
-    """The settings of one broker. What is not given comes from the environment, or is the default; no file is read.
+    """Settings of one broker: as given, else from the environment, else the default; no file is read.
 
     Raises:
         InvalidArgumentError: an unknown name, or a value that is not allowed.
@@ -233,19 +233,19 @@ class Config(BaseSettings):
 
     @property
     def store_uri(self) -> str:
-        """Where the store is: a URI, or an absolute path, which means the same in any working directory."""
+        """Place of the store: a URI or an absolute path, the same in any working directory."""
         if self.store is None:
             return str(self.data.absolute() / "store")
         return self.store if ":/" in self.store else str(Path(self.store).absolute())
 
     def anchored(self) -> Config:
-        """The same with absolute places: they stay where they are when the process goes to another directory."""
+        """Return the settings with absolute paths, for a process that changes its directory."""
         return self.model_copy(update={"data": self.data.absolute(), "store": self.store_uri})
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """The settings, and for each where it came from: "command line", "environment", the file's path, or "default"."""
+    """Settings, each with its origin: "command line", "environment", the file's path, or "default"."""
 
     config: Config
     origins: Mapping[str, str]
@@ -253,8 +253,9 @@ class Loaded:
     """``TARRY_…`` in the environment that is no setting. Not refused: others put variables there, too."""
 
     def to_toml(self) -> str:
-        """All settings as a configuration file, which gives the same settings when it is used as one; but for secrets
-        among those for Spark, which are named instead.
+        """Return all settings as a configuration file.
+
+        Used as one, it gives the same settings, but for secrets among those for Spark, which are named instead.
         """
         return "\n\n".join(self._entries()) + "\n"
 
@@ -272,7 +273,7 @@ class Loaded:
 def load(
     file: Path | None = None, flags: Mapping[str, Any] | None = None, environment: Mapping[str, str] = os.environ
 ) -> Loaded:
-    """The settings of a broker, from everywhere.
+    """Load the settings of a broker, from everywhere.
 
     Args:
         file: a TOML file; without it the one that ``TARRY_CONFIG`` names, if any.
@@ -309,7 +310,7 @@ def load(
 
 
 def allowed(name: str) -> str:
-    """What a setting may be, for people."""
+    """Return the allowed values of a setting, for people."""
     field = Config.model_fields[name]
     if get_args(field.annotation) and not _optional(field):
         return " or ".join(map(repr, get_args(field.annotation))).replace("'", '"')
@@ -353,7 +354,7 @@ def _read(file: Path) -> dict[str, Any]:
 
 
 def _from_environment(environment: Mapping[str, str]) -> tuple[dict[str, str], tuple[str, ...]]:
-    """The settings among the variables, and the names of those with our prefix that nobody knows."""
+    """Return the settings among the variables, and the unknown names with our prefix."""
     ours = {variable: variable.removeprefix(ENV_PREFIX).lower() for variable in environment if _is_ours(variable)}
     settings = {name: environment[variable] for variable, name in ours.items() if name in Config.model_fields}
     return settings, tuple(sorted(variable for variable, name in ours.items() if name not in settings))

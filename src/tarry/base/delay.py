@@ -1,4 +1,4 @@
-"""When is a message due? Every way in which a producer may say it, resolved to one instant in UTC milliseconds.
+"""Due times: every way in which a producer may say one, resolved to UTC milliseconds.
 
 A delay is a number of seconds, a ``timedelta``, a text such as ``"1h30m"`` or ``"500ms"``, an ISO 8601 instant with an
 offset, an aware ``datetime``, or RocketMQ's delay level (:class:`DelayLevel`). Naive datetimes are refused: they mean
@@ -23,7 +23,7 @@ ROCKETMQ_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 """RocketMQ's default ``messageDelayLevel``; levels are counted from 1."""
 
 DUE_MS_MIN = 946_684_800_000
-"""2000-01-01: who names an instant before it in milliseconds has most likely seconds, which are those of 1970."""
+"""2000-01-01: a lower number is most likely meant in seconds, and would be a time of 1970."""
 
 INT64_MAX = 2**63 - 1
 
@@ -38,7 +38,7 @@ _ALLOWED = 'seconds as a number, a timedelta, a text like "1h30m" or "500ms", an
 
 @dataclass(frozen=True, slots=True)
 class DelayLevel:
-    """RocketMQ's delay level: 1 is the first entry of the table, what is above the last means the last, 0 at once."""
+    """RocketMQ's delay level: 1 is the table's first entry, above the last means the last, 0 at once."""
 
     level: int
 
@@ -47,14 +47,14 @@ Delay = float | int | str | timedelta | datetime | DelayLevel
 
 
 def parse_levels(table: str) -> tuple[int, ...]:
-    """The delays in milliseconds of a RocketMQ level table such as :data:`ROCKETMQ_LEVELS`."""
+    """Return the delays in milliseconds of a level table such as :data:`ROCKETMQ_LEVELS`."""
     if not table.split():
         raise InvalidArgumentError(f"delay levels {table!r}; allowed: at least one duration, as in {ROCKETMQ_LEVELS!r}")
     return tuple(parse_duration_ms(word) for word in table.split())
 
 
 def parse_duration_ms(text: str) -> int:
-    """Milliseconds of a text such as ``"1h30m"``, ``"1.5s"`` or ``"250ms"``; units are ms, s, m, h, d and w.
+    """Parse a duration such as ``"1h30m"``, ``"1.5s"`` or ``"250ms"``; units are ms, s, m, h, d and w.
 
     A fraction of a millisecond is rounded up, so that nothing is delivered before it.
 
@@ -85,8 +85,9 @@ def datetime_ms(when: datetime) -> int:
 
 
 def due_after(delay_ms: int, now_ms: int, start_ms: int) -> int:
-    """When a message of this delay is due: ``now_ms`` where there is none, and else counted from ``start_ms``, the
-    clock's reading rounded up, for the delay of a message that comes in the midst of a millisecond is over in the midst
+    """Return the due time of a message with this delay.
+
+    Without a delay it is ``now_ms``. Else it is counted from ``start_ms``, the clock's reading rounded up, for the delay of a message that comes in the midst of a millisecond is over in the midst
     of one.
     """
     return start_ms + delay_ms if delay_ms > 0 else now_ms
@@ -99,8 +100,9 @@ def due_from_delay(
     *,
     start_ms: int | None = None,
 ) -> int:
-    """The due time in UTC milliseconds that ``delay`` means at ``now_ms``; ``start_ms``: see :func:`due_after` (None:
-    ``now_ms``).
+    """Return the due time in UTC milliseconds that ``delay`` means at ``now_ms``.
+
+    ``start_ms``: see :func:`due_after` (None: ``now_ms``).
 
     Raises:
         InvalidArgumentError: a type or text that means no delay, NaN, infinity, or a negative duration; a naive
@@ -164,7 +166,7 @@ def check_due(due_ms: int, now_ms: int, delay_ms_max: int) -> int:
 
 
 def format_ms(ms: int) -> str:
-    """An instant as ISO 8601 in UTC with milliseconds, or the bare number where no calendar reaches."""
+    """Format an instant as ISO 8601 in UTC with milliseconds; as a number where no calendar reaches."""
     try:
         return (_EPOCH + timedelta(milliseconds=ms)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     except OverflowError:

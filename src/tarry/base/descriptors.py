@@ -1,5 +1,6 @@
-"""File descriptors, which connections and files share: how many there are, how many connections that is enough for, and
-what to do when none is free.
+"""File descriptors, which connections and files share.
+
+Their limit, the number of connections that it is enough for, and what to do when none is free.
 
 A process without a free descriptor can open no file, which says nothing about the disk: so whoever opens one tries
 again (:func:`when_free`). It hardly ever comes to that, because the fronts take no more connections than leave some for
@@ -23,9 +24,11 @@ log = logging.getLogger(__name__)
 
 NONE_FREE = (errno.EMFILE, errno.ENFILE)
 LIMIT_MAX = 1 << 20
-"""More are not asked for: some programs that are started from here walk through all numbers up to the limit."""
+"""Highest limit asked for: some programs started from here walk through all numbers up to it."""
 RESERVE = 512
-"""Descriptors that are not for connections: a broker with all its fronts begins with about 40, the registry keeps up to
+"""Descriptors that are not for connections.
+
+A broker with all its fronts begins with about 40, the registry keeps up to
 64 files, and a window of the store is read from some at a time. Of a small limit it is half.
 """
 HELD_BACK = 64
@@ -33,14 +36,15 @@ HELD_BACK = 64
 CONNECTIONS_MAX = 10_000
 """Most connections of a port, whatever the limit is: each takes memory, too."""
 WAIT_S_MAX = 30.0
-"""How long something waits for a free descriptor before it fails."""
+"""Seconds of waiting for a free descriptor before failing."""
 
 T = TypeVar("T")
 
 
 def raise_limit() -> int:
-    """Let this process open as many files as the system's hard limit allows, but for those that are held back; how many
-    that is.
+    """Let this process open as many files as the hard limit allows, but for those held back.
+
+    Return that number.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     raised, most = _limits(hard)
@@ -50,7 +54,7 @@ def raise_limit() -> int:
 
 
 def limit() -> int:
-    """How many files this process may have open."""
+    """Return the number of files that this process may have open."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return LIMIT_MAX if soft == resource.RLIM_INFINITY else soft
 
@@ -62,35 +66,36 @@ def number_limit() -> int:
 
 
 def _limits(hard: int) -> tuple[int, int]:
-    """What the soft limit is raised to, and what it is while a file is opened with one that was held back."""
+    """Return the raised soft limit, and the one for opening a file with a descriptor held back."""
     most = LIMIT_MAX if hard == resource.RLIM_INFINITY else min(hard, LIMIT_MAX)
     return most - min(HELD_BACK, most // 8), most
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """How many connections a port takes, in all and from one peer address."""
+    """Limits on a port's connections, in all and from one peer address."""
 
     in_all: int = CONNECTIONS_MAX
     per_peer: int = CONNECTIONS_MAX
 
     @classmethod
     def of(cls, descriptors: int, ports: int) -> ConnectionLimits:
-        """The share of one of ``ports`` in what ``descriptors`` leave beside the reserve. One peer may have half."""
+        """Share the ``descriptors`` beside the reserve among ``ports``. One peer may have half of a share."""
         in_all = (descriptors - min(RESERVE, descriptors // 2)) // max(1, ports)
         in_all = max(2, min(in_all, CONNECTIONS_MAX))
         return cls(in_all, in_all // 2)
 
 
 def lacks_descriptor(error: BaseException) -> bool:
-    """Whether something failed because no descriptor was free; embedded databases only say so in words."""
+    """Return whether something failed for lack of a descriptor; embedded databases only say so in words."""
     number = error.errno if isinstance(error, OSError) else None
     return number in NONE_FREE or (number is None and "Too many open files" in str(error))
 
 
 def when_free(open_file: Callable[[], T]) -> T:
-    """What ``open_file`` gives. While there is no free descriptor it is tried with one that was held back, and where
-    there is none of those either, again for :data:`WAIT_S_MAX`.
+    """Return ``open_file()``, also while no descriptor is free.
+
+    Then it is tried with one that was held back, and if there is none of those either, again for :data:`WAIT_S_MAX`.
 
     Raises:
         Exception: whatever it raises for another reason, or still after that time.
@@ -120,7 +125,9 @@ def when_free(open_file: Callable[[], T]) -> T:
 
 @contextmanager
 def _limit_lifted() -> Iterator[bool]:
-    """Let this process have what is held back; whether it can. Of two threads, one may end it for the other, which then
+    """Let this process use the descriptors held back; yield whether it can.
+
+    Of two threads, one may end it for the other, which then
     tries again. Where the limit is none that :func:`raise_limit` has set, the process is somebody else's.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -1,4 +1,4 @@
-"""Where a broker is reached: ``HOST:PORT``, or ``unix:PATH`` on its own machine."""
+"""Addresses of brokers: ``HOST:PORT``, or ``unix:PATH`` on the same machine."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 def socket_path(address: str) -> str | None:
-    """The path of ``unix:PATH``, where only this machine gets; None where the address is HOST:PORT.
+    """Return the path of ``unix:PATH``, which only this machine reaches; None for HOST:PORT.
 
     Raises:
         InvalidArgumentError: it is neither.

@@ -20,7 +20,7 @@ class TarryError(Exception):
     retryable: ClassVar[bool] = False
 
     def to_wire(self) -> dict[str, Any]:
-        """The error as plain data, for a front to send; :func:`from_wire` is its inverse."""
+        """Return the error as plain data, for a front to send; :func:`from_wire` is its inverse."""
         return {"code": self.code, "message": str(self)}
 
 
@@ -31,7 +31,7 @@ class InvalidArgumentError(TarryError):
 
 
 class InvalidMessageError(InvalidArgumentError):
-    """A message was refused. In a batch, ``row`` is the first offending row; nothing of the batch was accepted."""
+    """A message was refused; in a batch all of it, and ``row`` is the first offending row."""
 
     code = "invalid_message"
 
@@ -40,7 +40,7 @@ class InvalidMessageError(InvalidArgumentError):
         self.row = row
 
     def of_row(self, row: int | None) -> InvalidMessageError:
-        """This error, about another row, as the caller counts them; None: the caller has one message."""
+        """Return this error for another row, as the caller counts them; None: the caller has one message."""
         text = _ROW.sub("", str(self))
         self.row = row
         self.args = (text if row is None else f"row {row}: {text}",)
@@ -84,7 +84,7 @@ class StaleLeaseError(TarryError):
 
 
 class StaleCommitError(TarryError):
-    """The store or a bulk job has moved on: another committed, or this plans from an old state. Nothing was done."""
+    """Another has committed to the store or job, or this plans from an old state. Nothing was done."""
 
     code = "stale_commit"
 
@@ -97,7 +97,7 @@ class OverloadedError(TarryError):
 
 
 class FilterPausedError(TarryError):
-    """The group's filter takes too long, and is paused: no message is handed out until it is set again, or a while."""
+    """The group's filter took too long and is paused: nothing is handed out for a while, or until it is set."""
 
     code = "filter_paused"
     retryable = True
@@ -136,7 +136,7 @@ class CorruptError(TarryError):
 
 
 class FatalError(TarryError):
-    """The broker cannot go on without risking what it acknowledged (a failed fsync, above all); it has stopped."""
+    """The broker has stopped, for it would risk what it acknowledged (after a failed fsync, above all)."""
 
     code = "fatal"
 
@@ -155,7 +155,7 @@ def _tree(cls: type[TarryError]) -> dict[str, type[TarryError]]:
 
 
 def from_wire(code: str, message: str) -> TarryError:
-    """The error that :meth:`TarryError.to_wire` described; an unknown code gives a plain :class:`TarryError`."""
+    """Return the error of :meth:`TarryError.to_wire`; an unknown code gives a plain :class:`TarryError`."""
     cls = _tree(TarryError).get(code, TarryError)
     error = cls.__new__(cls)
     Exception.__init__(error, message)

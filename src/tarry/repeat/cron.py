@@ -1,4 +1,4 @@
-"""At which instants does a cron rule fire? Wall-clock times that match the expression, in a zone whose clocks shift.
+"""Instants at which a cron rule fires: matching wall-clock times, in a zone whose clocks shift.
 
 The rule for shifts is that of Debian's cron, which cronsim follows too:
 
@@ -30,27 +30,30 @@ from tarry.repeat.local_times import LocalTimes, local_times
 from tarry.repeat.zones import LAST_S, Zone, zone
 
 _NEVER_S = 50 * 366 * 86_400
-"""As cronsim: what does not fire for 50 years fires never. (Five Mondays in February come every 28 or 40 years.)"""
+"""As in cronsim, a rule that does not fire for 50 years never fires.
+
+Five Mondays in February come every 28 or 40 years.
+"""
 
 
 class Cron(Protocol):
     """An increasing sequence of instants."""
 
     def next(self, instant: int) -> int | None:
-        """The first firing after ``instant``, or None: there is none in 50 years."""
+        """Return the first firing after ``instant``; None: there is none in 50 years."""
         ...
 
     def last(self, after: int, by: int) -> int | None:
-        """The last firing after ``after`` and not after ``by``, or None."""
+        """Return the last firing after ``after`` and not after ``by``, or None."""
         ...
 
     def count(self, after: int, by: int) -> int:
-        """How many firings are after ``after`` and not after ``by``."""
+        """Return the number of firings after ``after`` and not after ``by``."""
         ...
 
 
 class Fixed:
-    """A rule at fixed times. Its instants rise with the local times that they belong to: see ``Zone.instant``."""
+    """A rule at fixed times. Its instants rise with their local times: see ``Zone.instant``."""
 
     def __init__(self, times: LocalTimes, zone: Zone) -> None:
         self._times, self._zone = times, zone
@@ -98,7 +101,7 @@ class Running:
 
 @lru_cache(maxsize=4096)
 def cron(expression: str, zone_name: str) -> Cron:
-    """The firings of a valid expression.
+    """Return the firings of a valid expression.
 
     Raises:
         InvalidArgumentError: the zone is not known (any more).
@@ -112,7 +115,7 @@ def cron(expression: str, zone_name: str) -> Cron:
 # Many series share a rule and are due at the same instant: the herd of 9 o'clock is one search.
 @lru_cache(maxsize=4096)
 def next_firing(expression: str, zone_name: str, instant: int) -> int | None:
-    """The first firing after ``instant``, or None when there is none until the year 9998 or for 50 years."""
+    """Return the first firing after ``instant``; None: none until the year 9998, or for 50 years."""
     # Before 1970 there is nothing to be due, and half of it has no calendar.
     if instant >= LAST_S:
         return None
@@ -121,14 +124,14 @@ def next_firing(expression: str, zone_name: str, instant: int) -> int | None:
 
 
 def last_firing(expression: str, zone_name: str, after: int, by: int) -> tuple[int, int]:
-    """The last firing after ``after`` and not after ``by``, and how many there are; ``(after, 0)`` when none."""
+    """Return the last firing after ``after`` and not after ``by``, and their number; ``(after, 0)``: none."""
     rule = cron(expression, zone_name)
     last = rule.last(after, by) if by > after else None
     return (after, 0) if last is None else (last, rule.count(after, by))
 
 
 def firing(expression: str, zone_name: str, after: int, by: int, number: int) -> int:
-    """The ``number``-th firing after ``after``, counted from 1; there must be so many until ``by``."""
+    """Return the ``number``-th firing after ``after``, from 1; there must be so many until ``by``."""
     rule = cron(expression, zone_name)
     instants = range(after + 1, by + 1)
     return instants[bisect_left(instants, number, key=lambda instant: rule.count(after, instant))]

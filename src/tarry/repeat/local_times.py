@@ -1,5 +1,6 @@
-"""Which local times match a cron expression: what the local clocks show, without zones. What happens in gaps and
-folds is for ``cron``.
+"""Local times that match a cron expression: what the local clocks show, without zones.
+
+Gaps and folds are left to ``cron``.
 
 The ``cronsim`` library reads the expression and finds the next and the former match; it is given naive datetimes only.
 (Given a zone, it advances in steps of an hour or of minutes at once and so passes over times near a shift of the
@@ -35,7 +36,7 @@ class LocalTimes:
     """The local times, in whole seconds (see ``zones``), that match a cron expression."""
 
     def __init__(self, expression: str) -> None:
-        """Reads the expression.
+        """Read the expression.
 
         Raises:
             CronSimError, ValueError: it is not valid; the text says which field.
@@ -50,21 +51,21 @@ class LocalTimes:
         self.fixed = not any(field.startswith("*") for field in self._sim.parts[:3])
 
     def next(self, local_s: int) -> int | None:
-        """The first match after ``local_s``, or None: none within 50 years, or before the end of the calendar."""
+        """Return the first match after ``local_s``; None: none within 50 years, or in the calendar."""
         try:
             return local_seconds(next(CronSim(self._expression, local_datetime(local_s))))
         except (StopIteration, OverflowError, ValueError):
             return None
 
     def last(self, local_s: int) -> int | None:
-        """The last match that is not after ``local_s``, or None: none within 50 years."""
+        """Return the last match not after ``local_s``; None: none within 50 years."""
         try:
             return local_seconds(next(CronSim(self._expression, local_datetime(local_s + 1), reverse=True)))
         except (StopIteration, OverflowError, ValueError):
             return None
 
     def count(self, after: int, by: int) -> int:
-        """How many matches are after ``after`` and not after ``by``."""
+        """Return the number of matches after ``after`` and not after ``by``."""
         if by <= after:
             return 0
         (first, first_s), (last, last_s) = divmod(after, _DAY_S), divmod(by, _DAY_S)
@@ -72,7 +73,7 @@ class LocalTimes:
         return whole + self._of_day(last, last_s) - self._of_day(first, first_s)
 
     def closer_than(self, least_s: float) -> bool:
-        """Whether two matches are ever less than ``least_s`` seconds apart."""
+        """Return whether two matches are ever less than ``least_s`` seconds apart."""
         hours, minutes = np.array(self._hours) * 3600, np.array(self._minutes) * 60
         times = np.add.outer(np.add.outer(hours, minutes), np.array(self._seconds)).ravel()
         if len(times) > 1 and int(np.diff(times).min()) < least_s:
@@ -84,17 +85,17 @@ class LocalTimes:
         return len(days) > 1 and int(np.diff(days).min()) * _DAY_S + over_night < least_s
 
     def _days(self, first: int, last: int) -> int:
-        """Matching days from ``first`` on and before ``last``; days since the epoch."""
+        """Count the matching days from ``first`` on and before ``last``; days since the epoch."""
         begin, end = date.fromordinal(_EPOCH_DAY + first), date.fromordinal(_EPOCH_DAY + last)
         years = sum(_days_of_year(self._expression, year)[-1] for year in range(begin.year, end.year))
         return years + self._before(end) - self._before(begin)
 
     def _before(self, day: date) -> int:
-        """Matching days of the same year before ``day``."""
+        """Count the matching days of the same year before ``day``."""
         return _days_of_year(self._expression, day.year)[day.timetuple().tm_yday - 1]
 
     def _of_day(self, day: int, second: int) -> int:
-        """Matches of ``day`` up to and including its ``second``."""
+        """Count the matches of ``day`` up to and including its ``second``."""
         if not self.matches(date.fromordinal(_EPOCH_DAY + day)):
             return 0
         hour, minute, second = second // 3600, second // 60 % 60, second % 60
@@ -106,19 +107,19 @@ class LocalTimes:
         return matches
 
     def matches(self, day: date) -> bool:
-        """Whether the date fields match ``day``."""
+        """Return whether the date fields match ``day``."""
         return day.month in self._sim.months and self._sim.match_day(day)
 
 
 @lru_cache(maxsize=4096)
 def local_times(expression: str) -> LocalTimes:
-    """The matches of an expression; raises as :class:`LocalTimes` does."""
+    """Return the matches of an expression; raises as :class:`LocalTimes` does."""
     return LocalTimes(expression)
 
 
 @lru_cache(maxsize=1024)
 def _days_of_year(expression: str, year: int) -> array[int]:
-    """How many days of the year before its first, second, … day match; the last entry: how many in all."""
+    """Count the matching days of a year before its first, second, … day; the last entry is the total."""
     matches, first = local_times(expression).matches, date(year, 1, 1)
     days = date(year + 1, 1, 1).toordinal() - first.toordinal()
     return array("H", accumulate((matches(first + timedelta(days=d)) for d in range(days)), initial=0))
@@ -126,13 +127,13 @@ def _days_of_year(expression: str, year: int) -> array[int]:
 
 @lru_cache(maxsize=1024)
 def closer_than(expression: str, least_s: float) -> bool:
-    """Whether two matches of an expression are ever less than ``least_s`` seconds apart."""
+    """Return whether two matches of an expression are ever less than ``least_s`` seconds apart."""
     return local_times(expression).closer_than(least_s)
 
 
 @lru_cache(maxsize=1024)
 def problem(expression: str) -> str | None:
-    """What is wrong with a cron expression, or None: it is valid, and fires some time."""
+    """Return the fault of a cron expression; None: it is valid, and fires some time."""
     try:
         times = local_times(expression)
     except (CronSimError, ValueError) as error:

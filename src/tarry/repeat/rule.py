@@ -1,4 +1,4 @@
-"""What is a rule, and is it valid? A :class:`Repeat` that exists is valid, whoever made it.
+"""Rules of recurrence. A :class:`Repeat` that exists is valid, whoever made it.
 
 Only the broker's shortest interval is checked apart, by :func:`check_least`: a rule does not know the broker.
 """
@@ -20,7 +20,7 @@ LEAST_MS = 1000
 """The default of the shortest interval."""
 
 MOST_MS = 86_400_000
-"""The default cap of an interval that grows, as in Chronos: a day (or the first interval, if that is longer)."""
+"""Default cap of a growing interval, as in Chronos: a day, or the first interval if that is longer."""
 
 FACTOR_MIN = 1.01
 """The least factor above 1: an interval reaches any cap within 4,500 occurrences, and a search ends."""
@@ -29,7 +29,7 @@ CRON_CHARS_MAX = 1024
 """Characters of a cron expression: all values of all fields written out are fewer."""
 
 Missed = Literal["all", "last", "none"]
-"""Which of the occurrences that downtime has missed are delivered, late."""
+"""Occurrences missed in downtime that are delivered, late."""
 
 Duration: TypeAlias = float | str | timedelta
 """Seconds, a text such as ``"1h30m"``, or a ``timedelta``."""
@@ -96,7 +96,7 @@ class Repeat:
         until: Moment | None = None,
         missed: Missed = "all",
     ) -> Repeat:
-        """When the clocks of ``zone`` show a matching time: ``Repeat.cron("0 9 * * MON-FRI", "Europe/Berlin")``."""
+        """Make a rule for matching times of ``zone``: ``Repeat.cron("0 9 * * MON-FRI", "Europe/Berlin")``."""
         if expression is None:
             refuse("cron", None, _CRON)
         return cls(None, expression, zone, times, _moment_ms(until), missed=missed)
@@ -173,7 +173,7 @@ def refuse(field: str, value: object, allowed: str, why: str = "") -> NoReturn:
 
 
 def short(value: object, most: int = 80) -> str:
-    """A value in an error text."""
+    """Return a value for an error text."""
     try:
         text = repr(value)
     except Exception:  # noqa: BLE001 - what a caller's own __repr__ raises; numbers of thousands of digits have none
@@ -212,7 +212,7 @@ def _duration_ms(field: str, value: Any) -> int:
 
 
 def _moment_ms(value: Any) -> int | None:
-    """A moment in UTC milliseconds, rounded down: nothing may be due after it."""
+    """Return a moment in UTC milliseconds, rounded down: nothing may be due after it."""
     if isinstance(value, str):
         try:
             value = datetime.fromisoformat(value)

@@ -1,4 +1,4 @@
-"""When is the next occurrence of a series, and what becomes of those that downtime has missed?
+"""Next occurrence of a series, and treatment of those that downtime has missed.
 
 Everything here is a function of the rule and of one occurrence (its due time and its number), so a series is wholly in
 the row of its pending occurrence. Intervals are added to due times, not to the moments of delivery: a series does not
@@ -20,7 +20,7 @@ from tarry.repeat.zones import LAST_MS
 
 
 class Step(NamedTuple):
-    """What to do with an occurrence that was taken.
+    """Treatment of an occurrence that was taken.
 
     ``next_due_ms`` and ``next_n`` are the occurrence to be scheduled next; None and 0: the series has ended.
     """
@@ -31,7 +31,7 @@ class Step(NamedTuple):
 
 
 def first_due(repeat: Repeat, due_ms: int) -> int:
-    """The due time of the first occurrence: ``due_ms`` itself, or with cron the first firing at or after it.
+    """Return the due time of the first occurrence: ``due_ms``, or with cron the first firing from it on.
 
     Raises:
         InvalidArgumentError: that is after ``until``, or a cron rule does not fire any more.
@@ -50,7 +50,7 @@ def first_due(repeat: Repeat, due_ms: int) -> int:
 
 
 def following(repeat: Repeat, due_ms: int, n: int) -> int | None:
-    """The due time of occurrence ``n + 1``, given that of occurrence ``n``; None when the series ends with ``n``.
+    """Return the due time of occurrence ``n + 1`` from that of ``n``; None: the series ends with ``n``.
 
     It ends after ``times`` occurrences, at ``until``, when a cron rule does not fire any more, and with the year 9998.
     """
@@ -67,7 +67,7 @@ def following(repeat: Repeat, due_ms: int, n: int) -> int | None:
 
 
 def catch_up(repeat: Repeat, due_ms: int, n: int, now_ms: int, missed_after_ms: int) -> Step:
-    """What to do with occurrence ``n``, due at ``due_ms``, that is taken at ``now_ms``.
+    """Decide about occurrence ``n``, due at ``due_ms``, that is taken at ``now_ms``.
 
     By ``repeat.missed``:
 
@@ -93,7 +93,7 @@ def catch_up(repeat: Repeat, due_ms: int, n: int, now_ms: int, missed_after_ms: 
 
 
 def interval_ms(repeat: Repeat, n: int) -> int:
-    """The time from occurrence ``n`` to the next, of a rule with intervals: every · factor^(n-1), at most ``most``."""
+    """Return the time from occurrence ``n`` to the next: every · factor^(n-1), at most ``most``."""
     assert repeat.every_ms is not None
     every, factor, power = repeat.every_ms, repeat.factor, n - 1
     if factor == 1 or power == 0:
@@ -106,7 +106,7 @@ def interval_ms(repeat: Repeat, n: int) -> int:
 
 
 def _reach(repeat: Repeat, due_ms: int, n: int, by_ms: int) -> tuple[int, int]:
-    """The last occurrence that is due at or before ``by_ms``, and its number; at least the given one."""
+    """Return the last occurrence due at or before ``by_ms``, and its number; at least the given one."""
     by_ms = min(by_ms, _end(repeat))
     left = repeat.times - n if repeat.times is not None else None
     if repeat.expression is not None:

@@ -1,4 +1,4 @@
-"""How is a rule written? By a producer, as a dict or JSON text; and in a message's row, with the state of the series.
+"""Written forms of a rule: a producer's dict or JSON, and a row's text with the state of the series.
 
 The fields, all optional but one of the first two::
 
@@ -38,7 +38,7 @@ _ALLOWED = f"a Repeat, a dict or a JSON object with fields of {', '.join(FIELDS)
 
 @dataclass(frozen=True, slots=True)
 class SeriesState:
-    """Where a series stands: this row is occurrence ``n``; ``series`` is the ``seq`` of the first, None in itself."""
+    """State of a series: this row is occurrence ``n``; ``series``: the ``seq`` of the first, None in it."""
 
     repeat: Repeat
     n: int = 1
@@ -46,7 +46,7 @@ class SeriesState:
 
 
 def parse(value: Repeat | Mapping[str, Any] | str, *, least_ms: int = LEAST_MS) -> Repeat:
-    """The rule that a producer has written; ``least_ms`` is the shortest interval that the broker takes.
+    """Read a producer's rule; ``least_ms`` is the shortest interval that the broker takes.
 
     Raises:
         InvalidArgumentError: names the field, its value and what is allowed.
@@ -66,12 +66,12 @@ def parse(value: Repeat | Mapping[str, Any] | str, *, least_ms: int = LEAST_MS) 
 
 
 def to_json(repeat: Repeat) -> str:
-    """The canonical text; :func:`parse` is its inverse."""
+    """Return the canonical text; :func:`parse` is its inverse."""
     return _write(_to_fields(repeat))
 
 
 def read_state(text: str) -> SeriesState:
-    """What :func:`state_json` has written.
+    """Read what :func:`state_json` has written.
 
     Raises:
         InvalidArgumentError: the text is no state, or its zone is not known any more.
@@ -89,15 +89,16 @@ def read_state(text: str) -> SeriesState:
 
 
 def series_of(text: str) -> int | None:
-    """The series that a row belongs to; None where it is the first of its own. The rule itself is not looked at: it may
-    name a zone that this machine does not know.
+    """Return the series of a row; None: it is the first of its own.
+
+    The rule itself is not read: it may name a zone that this machine does not know.
     """
     series = json.loads(text).get("series")
     return None if series is None else int(series)
 
 
 def state_json(state: SeriesState) -> str:
-    """The text of a row's ``repeat`` column."""
+    """Return the text of a row's ``repeat`` column."""
     fields = _to_fields(state.repeat)
     if state.n != 1:
         fields["n"] = state.n

@@ -1,4 +1,4 @@
-"""What do the clocks of a zone show? Instants to local times and back, and the shifts between them.
+"""Clocks of a zone: instants to local times and back, and the shifts between them.
 
 An instant is a whole number of seconds since the Unix epoch, UTC. A local time is what a local clock shows,
 counted in the same way as if it were UTC, so that ``local_s = instant + offset``. When clocks go forward, some local
@@ -15,8 +15,10 @@ from typing import NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 LAST_MS = 253_370_764_799_999
-"""The last moment at which an occurrence may be due: the end of the year 9998, so that no search runs over the end of
-the calendar."""
+"""Last moment at which an occurrence may be due: the end of the year 9998.
+
+So no search runs over the end of the calendar.
+"""
 
 LAST_S = LAST_MS // 1000
 
@@ -34,7 +36,7 @@ class Shift(NamedTuple):
 
 
 class OffsetSpan(NamedTuple):
-    """The instants after ``after`` up to and including ``by``, in all of which the clocks have the same ``offset``."""
+    """Instants after ``after`` up to and including ``by``, with the same ``offset`` in all of them."""
 
     after: int
     by: int
@@ -53,14 +55,14 @@ class Zone:
         return _seconds(datetime.fromtimestamp(instant, self._info).utcoffset())
 
     def instant(self, local_s: int) -> int:
-        """When the clocks show ``local_s``: the first time, in a fold; the end of the gap, for one skipped."""
+        """Return the instant of ``local_s``: the first, in a fold; the end of the gap, for one skipped."""
         shown = local_datetime(local_s).replace(tzinfo=self._info)
         before, after = _seconds(shown.utcoffset()), _seconds(shown.replace(fold=1).utcoffset())
         # Outside of gaps and folds the two are equal; in a gap the clock jumps over it, so ``after`` is greater.
         return local_s - before if before >= after else self._turn(local_s - after, local_s - before)
 
     def passed(self, instant: int) -> int:
-        """The greatest local time whose :meth:`instant` is not after ``instant``."""
+        """Return the greatest local time whose :meth:`instant` is not after ``instant``."""
         shown = datetime.fromtimestamp(instant, self._info)
         offset = _seconds(shown.utcoffset())
         if not shown.fold:
@@ -69,12 +71,12 @@ class Zone:
         return self._turn(instant - (first - offset), instant) + first - 1
 
     def shifts(self, after: int, by: int) -> Iterator[Shift]:
-        """The shifts at instants after ``after`` up to and including ``by``, in order."""
+        """Yield the shifts at instants after ``after`` up to and including ``by``, in order."""
         for year in range(_year(after), _year(by) + 1):
             yield from (shift for shift in _shifts(self._name, year) if after < shift.at <= by)
 
     def spans(self, after: int, by: int) -> Iterator[OffsetSpan]:
-        """The instants after ``after`` up to and including ``by``, cut where the clocks are shifted. Lazy."""
+        """Yield spans of the instants after ``after`` up to and including ``by``, cut at shifts. Lazy."""
         offset = self.offset(after)
         for shift in self.shifts(after, by):
             yield OffsetSpan(after, shift.at - 1, offset)
@@ -82,7 +84,7 @@ class Zone:
         yield OffsetSpan(after, by, offset)
 
     def _turn(self, after: int, by: int) -> int:
-        """The instant in (``after``, ``by``] from which on the offset is no longer what it was at ``after``."""
+        """Find the instant in (``after``, ``by``] from which on the offset differs from that at ``after``."""
         former = self.offset(after)
         instants = range(after + 1, by + 1)
         return instants[bisect_left(instants, True, key=lambda instant: self.offset(instant) != former)]
@@ -99,7 +101,7 @@ class Zone:
 
 @lru_cache(maxsize=1024)
 def zone(name: str) -> Zone | None:
-    """The zone of this IANA name, or None when there is none."""
+    """Return the zone of this IANA name, or None if there is none."""
     try:
         return Zone(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):  # OSError: the name of a directory, such as "America"
@@ -113,12 +115,12 @@ def _shifts(name: str, year: int) -> tuple[Shift, ...]:
 
 
 def local_datetime(local_s: int) -> datetime:
-    """A local time as a naive datetime."""
+    """Return a local time as a naive datetime."""
     return _EPOCH + timedelta(seconds=local_s)
 
 
 def local_seconds(shown: datetime) -> int:
-    """The inverse of :func:`local_datetime`."""
+    """Invert :func:`local_datetime`."""
     return (shown - _EPOCH) // timedelta(seconds=1)
 
 
