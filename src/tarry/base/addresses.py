@@ -1,6 +1,7 @@
 """Addresses and ports that a broker may connect to for a user's URL.
 
-None inside of its own network are, unless a setting allows it. Otherwise whoever may name a URL could reach what only the broker's machine can (SSRF).
+None inside of its own network are allowed, unless a setting says so: whoever may name a URL could otherwise reach what
+only the broker's machine can (SSRF).
 
 An IPv6 address that carries an IPv4 one (mapped, 6to4, Teredo, NAT64) is judged by both.
 """

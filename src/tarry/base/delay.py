@@ -87,8 +87,8 @@ def datetime_ms(when: datetime) -> int:
 def due_after(delay_ms: int, now_ms: int, start_ms: int) -> int:
     """Return the due time of a message with this delay.
 
-    Without a delay it is ``now_ms``. Else it is counted from ``start_ms``, the clock's reading rounded up, for the delay of a message that comes in the midst of a millisecond is over in the midst
-    of one.
+    Without a delay it is ``now_ms``. Else it is counted from ``start_ms``, the clock's reading rounded up: the delay of
+    a message that comes within a millisecond ends within one.
     """
     return start_ms + delay_ms if delay_ms > 0 else now_ms
 

@@ -1,4 +1,4 @@
-"""The one error tree. Every error has a stable ``code`` (also on the wire) and says whether a retry can help.
+"""The one error tree: each error has a stable ``code``, also on the wire, and says if a retry can help.
 
 Texts follow one form: what was wrong, with the value, and what is allowed.
 """
@@ -97,7 +97,7 @@ class OverloadedError(TarryError):
 
 
 class FilterPausedError(TarryError):
-    """The group's filter took too long and is paused: nothing is handed out for a while, or until it is set."""
+    """The group's filter took too long: nothing is handed out for a while, or until it is set again."""
 
     code = "filter_paused"
     retryable = True

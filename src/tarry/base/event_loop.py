@@ -14,16 +14,18 @@ Ts = TypeVarTuple("Ts")
 
 
 def post(loop: asyncio.AbstractEventLoop, function: Callable[[*Ts], object], *args: *Ts) -> None:
-    """Have a function called on the loop's thread: for call-backs of the broker, in any thread. Where the loop is
-    closed nobody waits for it any more, and nothing is done.
+    """Call a function on the loop's thread: for callbacks of the broker, from any thread.
+
+    If the loop is closed, nobody waits for it any more, and nothing is done.
     """
     with suppress(RuntimeError):  # the loop is closed
         loop.call_soon_threadsafe(function, *args)
 
 
 def answer_future(loop: asyncio.AbstractEventLoop) -> tuple[asyncio.Future[A], Callable[[A | TarryError], None]]:
-    """A future, and what gives it its result, or the error that it raises: called once, from any thread. The twin of
-    :func:`tarry.base.waiting.answer_of` for who may not wait.
+    """Return a future, and the callback that gives it its result or error, once, from any thread.
+
+    The twin of :func:`tarry.base.waiting.answer_of` for callers that must not block.
     """
     future: asyncio.Future[A] = loop.create_future()
 

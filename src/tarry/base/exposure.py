@@ -1,4 +1,4 @@
-"""Which ports other machines may reach although they ask nobody who they are: none, unless a setting names them.
+"""Ports without authentication that other machines may reach: none, unless a setting names them.
 
 A name counts as this machine's own where all of its addresses are loopback. That is asked when the port is about to be
 opened, so a name that points elsewhere later changes nothing.
@@ -19,7 +19,7 @@ LISTENERS = (FLIGHT,)
 
 
 def parse_listeners(text: str) -> frozenset[str]:
-    """The ports that a setting names, as in "flight"; "" is none.
+    """Parse the ports that a setting names, as in "flight"; "" is none.
 
     Raises:
         InvalidArgumentError: there is no such port, or it asks who comes.
@@ -31,7 +31,7 @@ def parse_listeners(text: str) -> frozenset[str]:
 
 
 def is_loopback(name: str) -> bool:
-    """Whether a host, as it is written, is this machine itself: ``localhost``, or a loopback address."""
+    """Return whether a host, as written, is this machine: ``localhost``, or a loopback address."""
     if name.lower() == "localhost" or name.lower().endswith(".localhost"):
         return True
     try:
@@ -43,7 +43,7 @@ def is_loopback(name: str) -> bool:
 
 
 def is_exposed(address: str) -> bool:
-    """Whether a port at ``HOST:PORT`` could be reached from other machines.
+    """Return whether a port at ``HOST:PORT`` could be reached from other machines.
 
     Raises:
         InvalidArgumentError: no address.
@@ -64,7 +64,7 @@ def is_exposed(address: str) -> bool:
 
 
 def check_exposure(listener: str, address: str, insecure: str) -> bool:
-    """Whether a port that asks nobody is about to be opened to other machines. ``insecure``: the setting.
+    """Return whether a port without authentication is opened to other machines. ``insecure``: the setting.
 
     Raises:
         InvalidArgumentError: it is, and the setting does not name it.
@@ -82,6 +82,6 @@ def check_exposure(listener: str, address: str, insecure: str) -> bool:
 
 
 def exposed(addresses: Mapping[str, str | None]) -> dict[str, str]:
-    """The ports without authentication that other machines reach, by the settings of a broker: name and address."""
+    """Return the ports without authentication that other machines reach: names and addresses."""
     given = {name: address for name in LISTENERS if (address := addresses.get(name)) is not None}
     return {name: address for name, address in given.items() if is_exposed(address)}

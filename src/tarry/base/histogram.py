@@ -24,7 +24,7 @@ _SUB = 1 << _SUB_BITS
 _BUCKETS = (63 - _SUB_BITS) * _SUB + _SUB
 
 RELATIVE_ERROR = 1 / _SUB
-"""How far :meth:`Histogram.percentile` may be above the true value, relative to it; it is never below."""
+"""Most that :meth:`Histogram.percentile` is above the true value, relative to it; it is never below."""
 
 PERCENTILES = (50.0, 99.0, 99.9)
 _WAITING_MAX = 512
@@ -32,7 +32,7 @@ _FEW, _SPAN = 1024, 1 << 16
 
 
 class Durations:
-    """Values of which one comes at a time, often: noting one is an append, and a histogram is made of many at once."""
+    """Values that come singly and often: each is appended, and a histogram is made of many at once."""
 
     def __init__(self) -> None:
         self._waiting: deque[int] = deque()
@@ -45,7 +45,7 @@ class Durations:
             self.histogram()
 
     def histogram(self) -> Histogram:
-        """The histogram of all values until now."""
+        """Return the histogram of all values until now."""
         # Appending and popping are atomic; another thread may pop what we counted on.
         values = []
         with suppress(IndexError):
@@ -92,7 +92,7 @@ class Histogram:
             self.total += total
 
     def percentile(self, percent: float) -> int | None:
-        """The smallest value, rounded up to its bucket's end, that ``percent`` of the values do not exceed.
+        """Return the least value, rounded up to its bucket's end, that ``percent`` of values do not exceed.
 
         None when empty.
 
@@ -113,7 +113,7 @@ class Histogram:
             return [min(max(_bucket_end(int(b)), self.min), self.max) for b in buckets]
 
     def counts_below(self, bounds: Sequence[int]) -> list[int]:
-        """How many of the values are below each of ``bounds``. Where one cuts a bucket, those in the bucket are not."""
+        """Count the values below each of ``bounds``, without those in a bucket that a bound cuts."""
         with self._lock:
             sums = np.concatenate([[0], np.cumsum(self._counts)])
         return [int(sums[np.searchsorted(_ENDS, bound, "left")]) for bound in bounds]
@@ -130,7 +130,7 @@ class Histogram:
             self.total += others.total
 
     def copy(self) -> Histogram:
-        """A copy, which later values do not change."""
+        """Return a copy, which later values do not change."""
         twin = Histogram()
         with self._lock:
             twin._counts = self._counts.copy()
@@ -138,8 +138,10 @@ class Histogram:
         return twin
 
     def since(self, before: Histogram) -> Histogram:
-        """What was counted after ``before``, which was this one then; all of it, where it was another (the process that
-        counts has begun anew). Minimum and maximum are as exact as buckets are.
+        """Return what was counted after ``before``, an earlier state of this histogram.
+
+        It is all of it if ``before`` is of another one (the counting process has begun anew). Minimum and maximum are
+        as exact as buckets are.
         """
         now, then = self.copy(), before.copy()
         counts = now._counts - then._counts  # noqa: SLF001 - another of this class
@@ -175,7 +177,7 @@ class Histogram:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Histogram:
-        """The histogram that :meth:`to_json` described."""
+        """Return the histogram that :meth:`to_json` described."""
         histogram = cls()
         histogram._counts[np.asarray(data["buckets"], np.int64)] = data["counts"]
         histogram.count, histogram.total = data["count"], data["total"]
@@ -197,7 +199,7 @@ def _buckets(values: Int64s) -> Int64s:
 
 
 def _bucket_end(bucket: int) -> int:
-    """The greatest value that falls into ``bucket``."""
+    """Return the greatest value that falls into ``bucket``."""
     shift = max(0, bucket // _SUB - 1)
     return ((bucket - shift * _SUB + 1) << shift) - 1
 

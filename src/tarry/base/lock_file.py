@@ -11,7 +11,7 @@ from tarry.base.errors import LockedError
 
 
 class LockFile:
-    """Held from when it is made until :meth:`release`; the operating system lets go of it when the process dies."""
+    """A lock, held until :meth:`release`; the operating system releases it when the process dies."""
 
     def __init__(self, path: Path, *, held: Path, user: str) -> None:
         """``held`` is what the file stands for, ``user`` what may hold it, for the refusal.

@@ -11,8 +11,10 @@ PERIOD_S = 10.0
 
 
 class LogLimiter:
-    """Writes to ``log``, on one thread. Of more than :data:`LINES_MAX` lines within :data:`PERIOD_S` the first are
-    written, and later the number of the others.
+    """Limited writing to ``log``, on one thread.
+
+    Of more than :data:`LINES_MAX` lines within :data:`PERIOD_S` the first are written, and later the number of the
+    others.
     """
 
     def __init__(self, log: logging.Logger, level: int, clock_s: Callable[[], float] = time.monotonic) -> None:

@@ -1,4 +1,4 @@
-"""Where a process of ours logs: stderr, a line each."""
+"""Logging of Tarry's processes: to stderr, a line each."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from tarry.base.printable import printable
 
 
 def log_to_stderr(*, verbose: bool = False, process: str | None = None) -> None:
-    """Log what is worth knowing, with ``verbose`` more; ``process``: a name in each line, where several share stderr.
-    Does nothing where the log has a handler already.
+    """Log what is worth knowing, and more with ``verbose``.
+
+    ``process``: a name in each line, where several share stderr. Does nothing if the log has a handler already.
     """
     name = "%(name)s" if process is None else f"%(name)s [{process}]"
     handler = logging.StreamHandler(sys.stderr)

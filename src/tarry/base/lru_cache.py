@@ -1,4 +1,4 @@
-"""A cache of bounded size that drops what was used least recently: for what is dear to read or to make again."""
+"""A cache of bounded size that drops the least recently used: for values that are dear to make again."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ V = TypeVar("V")
 
 
 class LruCache(Generic[K, V]):
-    """Values by their keys, the least recently used dropped first, up to ``size_max`` and always one. Any thread.
+    """Values by their keys, up to ``size_max`` and always one; the least recently used goes. Any thread.
 
     ``size_of`` gives a value's size, the same each time: its bytes, or 1 where values are counted. What a key stands
     for must never change.

@@ -1,5 +1,6 @@
-"""The process's memory: how much it is, and giving back to the operating system what was freed, in a process that lives
-long and moves gigabytes.
+"""Memory of a process that lives long and moves gigabytes.
+
+Its amount, and giving back to the operating system what was freed.
 
 The C library keeps what was freed for the next allocation, in one arena for each of many threads; after a burst that
 can be hundreds of megabytes that nothing uses. So there are few arenas, and when the process has grown it is asked to
@@ -24,7 +25,7 @@ _STATM = Path("/proc/self/statm")
 
 
 def resident_bytes() -> int:
-    """The resident memory of this process; 0 where the system does not say, or no descriptor is free to ask it."""
+    """Return the resident memory of this process; 0: unknown, or no descriptor is free to ask."""
     with suppress(OSError):
         return int(_STATM.read_text().split()[1]) * mmap.PAGESIZE
     return 0

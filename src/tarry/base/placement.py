@@ -1,5 +1,6 @@
-"""What a process that serves changes about how the interpreter runs it: where threads run, whose turn it is, and when
-garbage is looked for. All of it is here; ``tarry serve`` makes a :class:`Placement` and hands it to the parts.
+"""Changes to the interpreter of a serving process: cores of threads, switching, garbage collection.
+
+All of it is here; ``tarry serve`` makes a :class:`Placement` and hands it to the parts.
 
 The interpreter runs one thread at a time. A message passes through several (read, fire, write, settle), and each
 hand-over to a thread that sleeps on another core costs an interrupt there, a cold cache, and time in which nobody runs.
@@ -18,33 +19,39 @@ import time
 from typing import Final, Protocol
 
 SWITCH_S = 0.0005
-"""How long a thread may keep the interpreter while another wants it (Python's own: 5 ms): bounds what one busy thread
-adds to a lateness. Measured: no difference between 0.03 and 5 ms at a steady 2,000 messages a second (decision 0007);
+"""Seconds that a thread may keep the interpreter while another wants it (Python's default: 0.005).
+
+It bounds what one busy thread adds to a lateness. Measured: no difference between 0.03 and 5 ms at a steady 2,000
+messages a second (decision 0007);
 with RocketMQ clients the p99 was 37 to 47 ms at 0.1 ms, and 28 to 31 ms at 0.5 and 2 ms (decision 0017).
 """
 GC_THRESHOLDS = (50_000, 20, 50)
-"""The collector's, instead of 700 or 2,000, 10, 10. What comes while a broker serves are columns, in few objects
+"""Thresholds of the garbage collector, instead of 700 or 2,000, 10, 10.
+
+What comes while a broker serves are columns, in few objects
 without cycles: so it may look seldom. Measured: a full look at what `tarry serve` imports takes 13 ms, in which no
 other thread runs, and next to nothing once that is left out.
 """
 YOUNG_S = 0.1
-"""How often the collector looks at what is new. By itself it does so once far more objects were made than let go: where
+"""Seconds between collections of the youngest generation.
+
+By itself it does so once far more objects were made than let go: where
 as many go as come, as from a full cache, hardly ever, and then it looks at all that have come meanwhile: measured, for
 20 to 70 ms, in which no other thread runs. Ten times a second, it takes 3 ms each time at the most.
 """
 OLD_S = 600.0
-"""How often it looks at all."""
+"""Seconds between full collections."""
 
 
 class Placement(Protocol):
-    """Where the calling thread runs from now on. Any thread."""
+    """Choice of the core of the calling thread. Any thread."""
 
     def together(self) -> None:
-        """It passes small batches on: on the core of the others that do."""
+        """Run on the core of the threads that pass small batches on."""
         ...
 
     def apart(self) -> None:
-        """It works in bulk: on any core."""
+        """Run on any core: the thread works in bulk."""
         ...
 
 
@@ -59,11 +66,11 @@ class AnyCore:
 
 
 ANY_CORE: Final = AnyCore()
-"""What the parts take when they are handed nothing: brokers within another's process leave its threads alone."""
+"""Default placement: brokers within another's process leave its threads alone."""
 
 
 class SharedCore:
-    """Moves threads to one core and back. Leaves them where they are where there is one core only, or no such call."""
+    """Moves threads to one core and back. Does nothing with a single core, or without such a call."""
 
     def __init__(self) -> None:
         self._everywhere = os.sched_getaffinity(0) if hasattr(os, "sched_setaffinity") else set()
@@ -93,7 +100,7 @@ def shorten_turns() -> None:
 
 
 def settle_memory() -> None:
-    """Before a process serves for long: what is there stays, and is not looked at again; see :data:`GC_THRESHOLDS`."""
+    """Exempt what exists from collection, before a process serves for long; see :data:`GC_THRESHOLDS`."""
     import pyarrow as pa
 
     # Arrow imports pandas, where there is one, when it is first given a list: now, not in front of a message.

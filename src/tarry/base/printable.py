@@ -1,5 +1,6 @@
-"""Text that a terminal may be shown, whoever wrote it: characters that would steer it, hide, or turn what is around
-them are written as Python's ``repr`` writes them.
+"""Text that is safe for a terminal, whoever wrote it.
+
+Characters that would steer it, hide, or turn the text around them are written as Python's ``repr`` does.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""An Arrow record batch, for type checkers: pyarrow tells them nothing, so that everything that it gives is ``Any``."""
+"""Type of an Arrow record batch, for type checkers: pyarrow has none, so all it returns is ``Any``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
 
     class RecordBatch(Protocol):
-        """What ``pyarrow.RecordBatch`` has that one looks at; columns and schemas are pyarrow's own."""
+        """The commonly used part of ``pyarrow.RecordBatch``; columns and schemas are pyarrow's own."""
 
         @property
         def num_rows(self) -> int: ...

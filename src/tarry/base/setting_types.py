@@ -1,4 +1,4 @@
-"""What kinds of settings there are: how each is read from a text, and what it may be.
+"""Kinds of settings: how each is read from a text, and its allowed values.
 
 A validator raises ValueError, as pydantic has it; what is allowed is said by :func:`tarry.base.config.allowed`.
 """
@@ -22,7 +22,7 @@ from tarry.base.spark_conf import parse_lines
 T = TypeVar("T", str, str | None)
 
 DELAY_MS_LIMIT = 1000 * 366 * 86_400_000
-"""How far ``delay_ms_max`` may be raised: 1,000 years; instants stay well inside of int64 and of the calendar."""
+"""Highest ``delay_ms_max``, 1,000 years: instants stay well inside of int64 and of the calendar."""
 
 BYTES_LIMIT = 1 << 60
 """The most that a setting in bytes may be."""
@@ -86,7 +86,7 @@ def _checked(parse: Callable[[str], object]) -> Callable[[T], T]:
 
 
 def _spark_conf(value: object) -> object:
-    """A table or a list of a file is the same as lines."""
+    """Turn a table or a list of a file into lines."""
     if isinstance(value, Mapping):
         value = [f"{name}={text}" for name, text in value.items()]
     if isinstance(value, list | tuple):

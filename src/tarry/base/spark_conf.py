@@ -1,5 +1,6 @@
-"""Settings for Spark as people write them: ``NAME=VALUE`` on a command line, or a file like Spark's own
-``spark-defaults.conf``. What they mean, Spark knows; refused is what would silently do nothing, or break a job.
+"""Settings for Spark: ``NAME=VALUE`` on a command line, or a file like ``spark-defaults.conf``.
+
+What they mean, Spark knows; refused is what would silently do nothing, or break a job.
 """
 
 from __future__ import annotations
@@ -36,13 +37,15 @@ def parse_pairs(texts: Iterable[str]) -> dict[str, str]:
 
 
 def parse_lines(text: str) -> dict[str, str]:
-    """The same, one a line; empty lines do not count."""
+    """Parse settings, one a line; empty lines do not count."""
     return parse_pairs(line for line in text.splitlines() if line.strip())
 
 
 def read_file(path: Path) -> dict[str, str]:
-    """Out of a file like ``spark-defaults.conf``: a name, a space or ``=``, and a value on each line; ``#`` begins a
-    comment, and a backslash at the end goes on with the next line.
+    """Read a file like ``spark-defaults.conf``.
+
+    Each line has a name, a space or ``=``, and a value; ``#`` begins a comment, and a backslash at the end goes on
+    with the next line.
 
     Raises:
         InvalidArgumentError: it cannot be read, or a line is not like that.
@@ -51,13 +54,13 @@ def read_file(path: Path) -> dict[str, str]:
 
 
 def lines_of(settings: Mapping[str, str]) -> str:
-    """A file that :func:`read_file` reads as these."""
+    """Return a file's text that :func:`read_file` reads as these settings."""
     # A space keeps a backslash at the end of a value from going on with the next line; it is no part of the value.
     return "".join(f"{name}={value} \n" for name, value in settings.items())
 
 
 def is_secret(name: str) -> bool:
-    """Whether a setting's value may be a secret, by its name."""
+    """Return whether a setting's value may be a secret, by its name."""
     return _SECRET.search(name) is not None
 
 

@@ -13,8 +13,9 @@ from typing import Any
 
 
 class StopSignals:
-    """SIGTERM and SIGINT, as something to wait for. The second one ends the process on the spot, with exit code 1,
-    unless ``patient``: then it is as the first.
+    """SIGTERM and SIGINT through a self-pipe, as something to wait for.
+
+    The second one ends the process on the spot, with exit code 1, unless ``patient``: then it is as the first.
     """
 
     def __init__(self, *, patient: bool = False) -> None:

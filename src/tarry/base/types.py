@@ -1,4 +1,4 @@
-"""The types that columns of numbers have everywhere, and the order of delivery: by due time, then by arrival.
+"""Types of numeric columns, and the order of delivery: by due time, then by arrival.
 
 Functions on columns take ``due_ms`` and ``seq`` of the same rows: two arrays of one length.
 """
@@ -30,7 +30,7 @@ class Key(NamedTuple):
 
 
 def extremes(values: Int64s) -> tuple[int, int]:
-    """The lowest and the highest of some values. Of a few, without NumPy, which takes several times as long."""
+    """Return the lowest and highest value. For a few, NumPy would take several times as long."""
     if len(values) <= FEW_VALUES:
         few = values.tolist()
         return min(few), max(few)
@@ -38,19 +38,19 @@ def extremes(values: Int64s) -> tuple[int, int]:
 
 
 def at_or_after(due_ms: Int64s, seq: Int64s, key: tuple[int, int]) -> Mask:
-    """Which of the rows stand at ``key`` or after it."""
+    """Mark the rows at ``key`` or after it."""
     mask: Mask = (due_ms > key[0]) | ((due_ms == key[0]) & (seq >= key[1]))
     return mask
 
 
 def before(due_ms: Int64s, seq: Int64s, key: tuple[int, int]) -> Mask:
-    """Which of the rows stand before ``key``."""
+    """Mark the rows before ``key``."""
     mask: Mask = (due_ms < key[0]) | ((due_ms == key[0]) & (seq < key[1]))
     return mask
 
 
 def count_before(due_ms: Int64s, seq: Int64s, key: tuple[int, int]) -> int:
-    """How many rows stand before ``key``, where the rows are in the order of delivery: by binary search."""
+    """Count the rows before ``key`` by binary search: they are in the order of delivery."""
     low = int(due_ms.searchsorted(key[0], "left"))
     if key[1] <= 0:  # as most are: no seq is below
         return low
@@ -59,6 +59,6 @@ def count_before(due_ms: Int64s, seq: Int64s, key: tuple[int, int]) -> int:
 
 
 def is_in_order(due_ms: Int64s, seq: Int64s) -> bool:
-    """Whether the rows are in the order of delivery, no two at the same place."""
+    """Return whether the rows are in the order of delivery, no two at the same place."""
     step = np.diff(due_ms)
     return bool(((step > 0) | ((step == 0) & (np.diff(seq) > 0))).all())
