@@ -32,8 +32,8 @@ _PROBE_BYTES = 1 << 20
 def bound_default_pool(body_bytes_max: int) -> int | None:
     """Bound Arrow's default memory pool in this process, and return the bound in bytes.
 
-    To be called before pyarrow is imported. None: it cannot be bounded, since pyarrow is imported already or has no mimalloc, or since
-    ``ARROW_DEFAULT_MEMORY_POOL`` says what is wanted.
+    To be called before pyarrow is imported. None: it cannot be bounded, since pyarrow is imported already or has no
+    mimalloc, or since ``ARROW_DEFAULT_MEMORY_POOL`` says what is wanted.
 
     Raises:
         InvalidArgumentError: the system does not give that much memory.

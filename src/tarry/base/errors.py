@@ -1,4 +1,4 @@
-"""The one error tree: each error has a stable ``code``, also on the wire, and says if a retry can help.
+"""The one error tree: each error has a stable ``code``, also on the wire, and says if it may pass.
 
 Texts follow one form: what was wrong, with the value, and what is allowed.
 """
