@@ -1,1 +1,1 @@
-"""A message: its schema and columns, what a producer may say of it, its checks, its receipt and handle, and filters."""
+"""A message: its schema and columns, its options and their checks, its receipt and handle, filters."""

@@ -53,7 +53,7 @@ class _Now(NamedTuple):
 
 
 class OnKey(IntEnum):
-    """What to do with a message whose key is pending in its topic already; names as a producer writes them."""
+    """Treatment of a message whose key is pending in its topic; names as a producer writes them."""
 
     REPLACE = 0
     KEEP = 1
@@ -62,7 +62,7 @@ class OnKey(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class MessageLimits:
-    """What a message may be. ``delay_ms_max`` is the one documented limit of a delay."""
+    """Limits of messages and batches. ``delay_ms_max`` is the one documented limit of a delay."""
 
     delay_ms_max: int = DELAY_MS_MAX
     body_bytes_max: int = 4 << 20
@@ -158,9 +158,10 @@ def _count_rows(data: object, limits: MessageLimits) -> int:
 
 
 def assembled(columns: Mapping[str, pa.Array], now_ms: int) -> pa.RecordBatch:
-    """A batch of :data:`UNNUMBERED` of columns of its types, of one length, whose values the caller has checked one by
-    one as :func:`admit` would: for fronts that see single messages, where column operations on a handful of rows cost
-    several times what a look at each does.
+    """Assemble a batch of :data:`UNNUMBERED` from columns of its types and of one length.
+
+    The caller has checked the values one by one as :func:`admit` would: for fronts that see single messages, where
+    column operations on a handful of rows cost several times what a look at each does.
     """
     rows = len(columns["topic"])
     whole = {**absent(rows), **columns, "born_ms": pa.array(np.full(rows, now_ms, np.int64), pa.int64())}
@@ -204,7 +205,7 @@ def _check_topics(topic: pa.Array, *, internal: bool) -> None:
 
 
 def _repeats(column: pa.Array, due: pa.Array, now: _Now, limits: MessageLimits) -> tuple[pa.Array, pa.Array]:
-    """The rules in their canonical form, and the due time of each row's first occurrence."""
+    """Return the rules in their canonical form, and the due time of each row's first occurrence."""
     given = cast(column, "repeat", pa.string())
     rules: dict[str, tuple[Repeat, str]] = {}
     texts, moments = given.to_pylist(), due.to_pylist()
@@ -225,7 +226,7 @@ def _repeats(column: pa.Array, due: pa.Array, now: _Now, limits: MessageLimits) 
 
 
 def key_policies(data: pa.RecordBatch | pa.Table) -> list[OnKey] | None:
-    """The column ``on_key`` of a producer's batch ("replace", "keep" or "refuse"; null: replace); None without one.
+    """Return the column ``on_key`` of a producer's batch (null: replace); None: there is no such column.
 
     Raises:
         InvalidMessageError: another value.
@@ -336,7 +337,7 @@ def _one_of(given: dict[str, pa.Array], ways: list[str], now: _Now, limits: Mess
 
 
 def _later(delay_ms: pa.Array, now: _Now) -> pa.Array:
-    """See :func:`due_after`; the greatest int64 where that overflows: beyond every limit, so refused by it."""
+    """Apply :func:`due_after`; on overflow the greatest int64, which every limit refuses."""
     delay_ms_max = INT64_MAX - max(now.start_ms, 0)
     if delay_ms.null_count:
         capped = pc.min_element_wise(delay_ms, delay_ms_max, skip_nulls=False)

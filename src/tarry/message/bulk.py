@@ -31,22 +31,22 @@ _SHIFT = 40
 
 
 def first_seq(number: int) -> int:
-    """The lowest seq of an attempt."""
+    """Return the lowest seq of an attempt."""
     return SEQ_MIN + (number << _SHIFT)
 
 
 def number_of(seq: int) -> int:
-    """The attempt that a seq of a bulk job belongs to."""
+    """Return the attempt to which a seq of a bulk job belongs."""
     return (seq - SEQ_MIN) >> _SHIFT
 
 
 def prefix_of(number: int) -> str:
-    """How the names of the files begin that are staged for an attempt."""
+    """Return the prefix of the names of an attempt's staged files."""
     return f"bulk-{number}-"
 
 
 def among(seq: Int64s, numbers: Iterable[int]) -> Mask:
-    """Which of the messages with these seqs belong to one of these attempts."""
+    """Mark the messages with these seqs that belong to one of these attempts."""
     wanted = list(numbers)
     if not wanted or not len(seq) or int(seq.max()) < SEQ_MIN:
         return np.zeros(len(seq), np.bool_)
@@ -54,8 +54,10 @@ def among(seq: Int64s, numbers: Iterable[int]) -> Mask:
 
 
 class CancelledJobs:
-    """Attempts that are cancelled, each from a place in the order of ``(due_ms, seq)`` on: what lies before it had been
-    delivered. One object for all who must know; it is changed by the intake's writer alone.
+    """Cancelled attempts, each from a place in the order of ``(due_ms, seq)`` on.
+
+    What lies before that place had been delivered. One object for all who must know; it is changed by the intake's
+    writer alone.
     """
 
     def __init__(self) -> None:
@@ -75,7 +77,7 @@ class CancelledJobs:
             del self._since[number]
 
     def mask(self, due_ms: Int64s, seq: Int64s) -> Mask:
-        """Which of the messages with these due times and seqs are cancelled with their job."""
+        """Mark the messages with these due times and seqs that are cancelled with their job."""
         cancelled = np.zeros(len(seq), np.bool_)
         if not self._since or not len(seq) or int(seq.max()) < SEQ_MIN:
             return cancelled
@@ -86,18 +88,18 @@ class CancelledJobs:
         return cancelled
 
     def to_wire(self) -> list[list[int]]:
-        """``[number, due_ms, seq]`` of each attempt: it is cancelled from that place on."""
+        """Return ``[number, due_ms, seq]`` of each attempt: it is cancelled from that place on."""
         return [[number, *since] for number, since in sorted(self._since.items())]
 
     @classmethod
     def of_wire(cls, wire: Iterable[Sequence[int]]) -> CancelledJobs:
-        """The object of which :meth:`to_wire` gave this."""
+        """Return the object of which :meth:`to_wire` gave this."""
         jobs = cls()
         jobs.update({number: (due_ms, seq) for number, due_ms, seq in wire})
         return jobs
 
     def numbers(self) -> list[int]:
-        """The attempts, ascending."""
+        """Numbers of the attempts, ascending."""
         return sorted(self._since)
 
     def since(self, number: int) -> tuple[int, int]:
@@ -106,8 +108,9 @@ class CancelledJobs:
 
 
 class JobRow(NamedTuple):
-    """So many messages of a topic that an attempt brought (kind JOB), or that were cancelled with it, ``since`` a place
-    in the order.
+    """Number of messages of a topic that an attempt brought (kind JOB), or that were cancelled with it.
+
+    ``since``: a place in the order, from which on they were cancelled.
     """
 
     kind: Kind
@@ -134,7 +137,7 @@ def job_rows(
 
 
 def read_job_rows(batch: pa.RecordBatch) -> list[JobRow]:
-    """What a batch of the intake says of jobs, in its order.
+    """Read the rows about jobs of a batch of the intake, in its order.
 
     Raises:
         CorruptError: a row of these kinds says something else.

@@ -1,4 +1,4 @@
-"""Columns as a producer gives them: checked against lies, brought to plain types, refused with the row and the value.
+"""Columns as a producer gives them: checked, brought to plain types, refused with row and value.
 
 Knows nothing of messages; :mod:`tarry.message.schema` says which columns there are and what they may hold.
 """
@@ -46,7 +46,10 @@ _PLAIN = frozenset((pa.string(), pa.binary(), pa.int64()))
 
 
 def plain(column: pa.Array | pa.ChunkedArray, name: str, bytes_max: int) -> pa.Array:
-    """One array without chunks and dictionary, refused above ``bytes_max``; far below 2 GiB, every cast is possible."""
+    """Return one array without chunks and dictionary; above ``bytes_max`` it is refused.
+
+    Far below 2 GiB, every cast is possible.
+    """
     try:
         whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
         kind = whole.type
@@ -81,7 +84,7 @@ def lengths_of(column: pa.Array) -> pa.Array | None:
 
 
 def cast(column: pa.Array, name: str, kind: pa.DataType) -> pa.Array:
-    """A column of texts or bytes as ``kind``; nothing else is turned into a text."""
+    """Return a column of texts or bytes as ``kind``; nothing else is turned into a text."""
     if column.type == kind:
         return column
     if not _compatible(column.type, kind):
@@ -93,7 +96,7 @@ def cast(column: pa.Array, name: str, kind: pa.DataType) -> pa.Array:
 
 
 def is_text(given: pa.DataType) -> bool:
-    """Whether it is one of Arrow's string types."""
+    """Return whether it is one of Arrow's string types."""
     return bool(pa.types.is_string(given) or pa.types.is_large_string(given) or pa.types.is_string_view(given))
 
 
@@ -106,7 +109,7 @@ def _compatible(given: pa.DataType, wanted: pa.DataType) -> bool:
 
 
 def no_nulls(column: pa.Array, name: str) -> pa.Array:
-    """The column itself, when each row has a value."""
+    """Return the column itself if each row has a value."""
     if column.null_count:
         row = int(pc.index(column.is_null(), True).as_py())
         raise InvalidMessageError(f"{name} is null; a value is needed", row=row)
@@ -142,13 +145,13 @@ def check_not_empty(column: pa.Array, name: str) -> None:
 
 
 def without_nulls(column: pa.Array, instead: int) -> Any:
-    """A column of integers as NumPy's, with ``instead`` for null."""
+    """Return a column of integers as a NumPy array, with ``instead`` for null."""
     # To ask Arrow for a column without nulls takes several times what the rest of it takes for a few rows.
     return (column.fill_null(instead) if column.null_count else column).to_numpy()
 
 
 def integers(column: pa.Array, name: str, kind: pa.DataType, least: int) -> pa.Array:
-    """The column as ``kind``, each value at least ``least``; nulls stay."""
+    """Return the column as ``kind``, each value at least ``least``; nulls stay."""
     if pa.types.is_null(column.type):
         return pa.nulls(len(column), kind)
     if not pa.types.is_integer(column.type):
@@ -171,7 +174,7 @@ _PER_MS = {"us": 1_000, "ns": 1_000_000}
 
 
 def in_ms(column: pa.Array, name: str) -> pa.Array:
-    """Milliseconds of a timestamp or duration column, rounded up: nothing is delivered before what was asked for.
+    """Return a timestamp or duration column in milliseconds, rounded up so that nothing comes early.
 
     In whole numbers: Arrow's own casts wrap around silently, or need the time zone database.
     """
@@ -192,6 +195,6 @@ def in_ms(column: pa.Array, name: str) -> pa.Array:
 
 
 def shown(value: object, most: int = 80) -> str:
-    """A value in an error text: quoted, and cut where it is long."""
+    """Return a value for an error text: quoted, and cut if it is long."""
     text = repr(value)
     return text if len(text) <= most else f"{text[:most]}… ({len(text)} characters)"

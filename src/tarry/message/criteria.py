@@ -1,5 +1,6 @@
-"""Which messages somebody looks for: of a topic, with a key, an id or a tag. Checked on columns, and on the bounds of a
-file, which may rule out that it has any.
+"""Criteria of a search for messages: a topic, a key, an id or a tag.
+
+They are checked on columns, and on the bounds of a file, which may rule out that it has any.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Criteria:
         return name == "id" and self.seq is not None
 
     def mask(self, batch: pa.RecordBatch) -> Mask:
-        """Which rows fulfil them. Rows that are no messages never do, where ``batch`` says what they are."""
+        """Mark the rows that fulfil them; rows that ``batch`` says are no messages never do."""
         mask = np.ones(batch.num_rows, np.bool_)
         for name in ("topic", "key", "id", "tag"):
             if (value := getattr(self, name)) is not None:
@@ -53,14 +54,14 @@ class Criteria:
         return mask
 
     def may_be_in(self, seq_min: int, seq_max: int, topic_min: str | None, topic_max: str | None) -> bool:
-        """Whether bounds (inclusive; None: not known) leave room for such a message."""
+        """Return whether bounds (inclusive; None: unknown) leave room for such a message."""
         if self.seq is not None and not seq_min <= self.seq <= seq_max:
             return False
         return self.topic is None or topic_min is None or topic_max is None or topic_min <= self.topic <= topic_max
 
 
 def derived_seq(id: str) -> int | None:
-    """The seq that makes this id (:func:`tarry.message.receipt.id_of`); None when none does."""
+    """Return the seq of an id made by :func:`tarry.message.receipt.id_of`; None: it was not."""
     return int(id, 16) if _DERIVED.fullmatch(id) else None
 
 

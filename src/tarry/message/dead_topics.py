@@ -9,14 +9,15 @@ from tarry.message.schema import is_topic
 
 PREFIX = "%DLQ%"
 DEAD_LETTER_GROUP = "tarry.dead"
-"""The group of a dead-letter topic that lists what is neither respawned nor purged. It hands out nothing."""
+"""Group of a dead-letter topic that lists what is neither respawned nor purged; hands out nothing."""
 _NAME_BYTES_MAX = 255
 _DIGEST_CHARACTERS = 32
 
 
 def dead_topic(topic: str, group: str) -> str:
-    """The topic of a group's dead letters: ``%DLQ%topic/group`` where that is a topic name that no other pair has,
-    else one with a digest after ``//``.
+    """Return the topic of a group's dead letters.
+
+    It is ``%DLQ%topic/group`` if that is a topic name that no other pair has, else one with a digest after ``//``.
     """
     plain = f"{PREFIX}{topic}/{group}"
     # The last "/" tells the two apart; "//" before the end is kept for the digests.
@@ -28,5 +29,5 @@ def dead_topic(topic: str, group: str) -> str:
 
 
 def is_dead_topic(topic: str) -> bool:
-    """Whether a topic is for dead letters: its messages never become dead letters again."""
+    """Return whether a topic is for dead letters: its messages never become dead letters again."""
     return topic.startswith(PREFIX)

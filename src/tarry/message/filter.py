@@ -1,4 +1,4 @@
-"""Which messages of its topic a group wants: a filter, written as a short text.
+"""Filters: the messages of its topic that a group wants, written as a short text.
 
 Two languages, as in RocketMQ. A **tag expression** names tags:
 
@@ -45,7 +45,7 @@ TEXT_MAX = 16_384
 """Characters of a filter."""
 EVERYTHING = "*"
 CONDITION = "sql:"
-"""What a condition begins with."""
+"""Prefix of a condition."""
 _ALLOWED = f"'*', 'A || B', 'A && B', or 'sql:' and a condition, in up to {TEXT_MAX} characters"
 
 
@@ -54,14 +54,14 @@ class Filter(Protocol):
 
     @property
     def text(self) -> str:
-        """What was parsed, without blanks around it; ``*`` for the empty text. It is what is stored and shown."""
+        """Text as stored and shown: what was parsed, without blanks around it; ``*`` for the empty text."""
 
     @property
     def matches_all(self) -> bool:
-        """Whether it is ``*``: then :meth:`mask` need not be asked."""
+        """True if it is ``*``: then :meth:`mask` need not be called."""
 
     def mask(self, batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-        """Which rows of ``batch`` (:data:`tarry.message.schema.SCHEMA`) match.
+        """Mark the matching rows of ``batch`` (:data:`tarry.message.schema.SCHEMA`).
 
         Raises:
             InvalidArgumentError: a condition took too long
@@ -70,7 +70,7 @@ class Filter(Protocol):
 
 
 def parse_filter(text: str) -> Filter:
-    """The filter that ``text`` describes; the languages are in the module's docstring.
+    """Parse a filter; the languages are in the module's docstring.
 
     Raises:
         InvalidArgumentError: it describes none; says where and why, and what is allowed.

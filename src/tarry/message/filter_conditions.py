@@ -20,7 +20,9 @@ from tarry.base.errors import InvalidArgumentError
 from tarry.message.columns import shown
 
 NESTING_MAX = 20
-"""Parentheses inside each other. SQLite's own limit differs by version, and a stored filter is to be read by the next.
+"""Depth of nested parentheses.
+
+SQLite's own limit differs by version, and a stored filter is to be read by the next.
 """
 CONDITIONS_MAX = 500
 PROPERTIES_MAX = 64
@@ -56,7 +58,7 @@ _SPACE = re.compile(r"[ \t\r\n\f]*+")
 
 @dataclass(frozen=True, slots=True)
 class Translated:
-    """``sql`` is an expression over columns ``c0 …``; ``columns`` gives each one's property name and SQL type.
+    """A translated condition: ``sql`` over columns ``c0 …``, each with its property's name and SQL type.
 
     A TEXT column is the property as it is. A NUMERIC one is a number where the text is one, and else the text.
     """
@@ -81,7 +83,7 @@ class _Token:
     at: int
 
     def says(self, *values: str) -> bool:
-        """It is one of these signs or keywords, and no property or text of that name."""
+        """Return whether it is one of these signs or keywords, not a property or text of that name."""
         return self.kind in ("sign", "word") and self.value in values
 
 
@@ -120,7 +122,7 @@ class _Translator:
     columns: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def run(self) -> Translated:
-        """What joins conditions goes through as it is, once it is sure to stand where it may."""
+        """Translate; words that join conditions stay as they are, once their place is checked."""
         sql: list[str] = []
         depth = conditions = 0
         wanted = True  # a condition, or what begins one

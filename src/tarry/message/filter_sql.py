@@ -35,7 +35,7 @@ _FUNCTIONS = frozenset({"instr", "substr", "lower", "glob"})
 _STEPS_MAX, _STEPS_MIN = 10_000, 20
 """Of SQLite's machine between two looks at the clock: well below a millisecond..."""
 _STEP_BYTES = 50_000_000
-"""...also where one step compares a long text with a long one: about so many bytes of both, multiplied."""
+"""Bytes of two compared texts, multiplied, that count as a step of SQLite's."""
 _LIMITS = {
     sqlite3.SQLITE_LIMIT_SQL_LENGTH: 1 << 20,
     sqlite3.SQLITE_LIMIT_EXPR_DEPTH: 1000,
@@ -83,11 +83,11 @@ class SqlFilter:
 
     @property
     def is_busy(self) -> bool:
-        """Whether another thread evaluates it just now."""
+        """True while another thread evaluates it."""
         return self._lock.locked()
 
     def mask(self, batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-        """Which rows of ``batch`` (:data:`tarry.message.schema.SCHEMA`) the condition is true for.
+        """Mark the rows of ``batch`` (:data:`tarry.message.schema.SCHEMA`) that the condition is true for.
 
         Raises:
             InvalidArgumentError: it took longer than :data:`EVALUATION_S_MAX`.
@@ -118,7 +118,7 @@ class SqlFilter:
             return np.concatenate(masks)
 
     def _evaluate(self, batch: pa.RecordBatch, left_s: float) -> tuple[npt.NDArray[np.bool_], float]:
-        """Which rows match, and the CPU time that SQLite took for that."""
+        """Return the matching rows, and the CPU time that SQLite took."""
         arrays = [_values(batch, name) for name in self._names]
         longest = max((pc.max(pc.binary_length(array)).as_py() or 0 for array in arrays), default=0)
         steps = max(_STEPS_MIN, min(_STEPS_MAX, _STEP_BYTES // (longest * len(self.text) + 1)))

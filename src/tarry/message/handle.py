@@ -1,4 +1,4 @@
-"""The handle of a scheduled message: what its producer cancels or reschedules it with, without an index in the broker.
+"""Handles of scheduled messages, by which they are cancelled or rescheduled without an index.
 
 It carries where the message is (``seq``, ``due_ms``) and which accepted batch it came with, and a token that only the
 broker could make:
@@ -35,7 +35,7 @@ _ALLOWED = "a handle as schedule() returned it, 50 characters of A-Z a-z 0-9 - _
 
 @dataclass(frozen=True, slots=True)
 class Handle:
-    """What a handle says. Only :func:`verify` tells whether a broker made it."""
+    """Content of a handle. Only :func:`verify` tells whether a broker made it."""
 
     seq: int
     due_ms: int
@@ -45,18 +45,18 @@ class Handle:
 
 
 def sign(secret: bytes, first_seq: int, rows: int) -> bytes:
-    """The token of the batch of ``rows`` messages from ``first_seq`` on; ``secret`` is the broker's, 1 to 64 bytes."""
+    """Sign the batch of ``rows`` messages from ``first_seq`` on; ``secret``: the broker's, 1 to 64 bytes."""
     return blake2b(_BATCH.pack(first_seq, rows), digest_size=TOKEN_BYTES, key=secret, person=b"tarry.handle").digest()
 
 
 def encode(seq: int, due_ms: int, first_seq: int, rows: int, token: bytes) -> str:
-    """The handle of message ``seq``, one of the ``rows`` messages from ``first_seq`` on."""
+    """Return the handle of message ``seq``, one of the ``rows`` messages from ``first_seq`` on."""
     body = _BODY.pack(VERSION, seq, due_ms, seq - first_seq, rows, token)
     return base64url(body + _CRC.pack(zlib.crc32(body))).rstrip("=")
 
 
 def decode(text: str) -> Handle:
-    """What ``text`` says.
+    """Read a handle.
 
     Raises:
         InvalidArgumentError: it is damaged, cut, of another version, or no handle at all.
@@ -74,7 +74,7 @@ def decode(text: str) -> Handle:
 
 
 def verify(handle: Handle, secret: bytes) -> bool:
-    """Whether the broker with this ``secret`` gave the batch that ``handle`` names its token."""
+    """Return whether the broker with this ``secret`` signed the batch that ``handle`` names."""
     return hmac.compare_digest(sign(secret, handle.first_seq, handle.rows), handle.token)
 
 

@@ -1,4 +1,4 @@
-"""One table of what may be said of a message beside its topic, its body and its due time; imports nothing slow.
+"""One table of a message's options: all but its topic, body and due time. Imports nothing slow.
 
 A new option is a row of :data:`OPTIONS`, its name in :class:`MessageOptions` (for editors and type checkers), and a
 field of :class:`tarry.message.schema.Message`. The arguments of ``schedule``, the columns of batches, REST's fields and

@@ -1,4 +1,4 @@
-"""The properties of messages: texts by name, a map column. Checked as they come from a producer; Tarry's own added."""
+"""Properties of messages: texts by name, a map column; checked, and completed by Tarry's own."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def check_properties(column: pa.Array, *, row_bytes_max: int, bytes_max: int, ex
 
 
 def with_property(properties: pa.Array | None, name: str, values: pa.Array) -> pa.Array:
-    """The properties with one more, in the rows where ``values`` has a text."""
+    """Return the properties with one more, in the rows where ``values`` has a text."""
     texts = values.to_pylist()
     given = [None] * len(texts) if properties is None else properties.to_pylist()
     joined = [p if text is None else [*(p or []), (name, text)] for p, text in zip(given, texts, strict=True)]
@@ -66,7 +66,7 @@ def with_property(properties: pa.Array | None, name: str, values: pa.Array) -> p
 
 
 def has_none(properties: pa.Array) -> bool:
-    """Whether no row has a property of Tarry's own."""
+    """Return whether no row has a property of Tarry's own."""
     if properties.null_count == len(properties):
         return True
     _, _, keys, _ = entries_of(properties)
@@ -80,8 +80,10 @@ _FEW_ENTRIES = 64
 
 
 def entries_of(properties: pa.Array) -> tuple[Int64s, int, pa.Array, pa.Array]:
-    """Where each row's entries start, the first of them, and names and values from there on. Of a slice of a map
-    column, names and values are those of the whole array, and offsets point into them; a null row may span some.
+    """Return each row's start of entries, the first of these, and names and values from there on.
+
+    Of a slice of a map column, names and values are those of the whole array, and offsets point into them; a null row
+    may span some.
     """
     offsets = properties.offsets.to_numpy().astype(np.int64)
     low, high = int(offsets[0]), int(offsets[-1])

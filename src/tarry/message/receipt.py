@@ -1,5 +1,6 @@
-"""What a producer gets back for a message, and what one may ask of a topic: the same in-process and through the
-client.
+"""Receipts of scheduled messages, and what is pending of a topic.
+
+The same in-process and through the client.
 """
 
 from __future__ import annotations
@@ -22,16 +23,16 @@ _HEX = np.array([list(f"{i:02x}".encode()) for i in range(256)], np.uint8)
 
 ReceiptOutcome = Literal["scheduled", "replaced", "kept", "duplicate"]
 OUTCOMES: tuple[ReceiptOutcome, ...] = ("scheduled", "replaced", "kept", "duplicate")
-"""What may become of a scheduled message; see :class:`Receipt`."""
+"""Outcomes of a scheduled message; see :class:`Receipt`."""
 
 PLACED = np.dtype(
     [("seq", "<i8"), ("due_ms", "<i8"), ("first_seq", "<i8"), ("rows", "<u4"), ("token", "V8"), ("outcome", "u1")]
 )
-"""Where a row's message is, which accepted batch its handle speaks of, and its outcome as a place in OUTCOMES."""
+"""Columns: place of a row's message, accepted batch of its handle, outcome as an index of OUTCOMES."""
 
 
 def id_of(seq: int) -> str:
-    """The id of a message whose producer gave it none."""
+    """Return the id of a message whose producer gave it none."""
     return f"{seq:016x}"
 
 
@@ -45,7 +46,7 @@ def ids_of(seq: pa.Array) -> pa.Array:
 
 
 class Receipt:
-    """The answer to one scheduled message: it is durable. A delay was resolved to ``due_ms`` by the broker's clock.
+    """The answer to one scheduled, durable message; the broker's clock resolved its delay to ``due_ms``.
 
     ``outcome`` is "scheduled"; "replaced": another message of its key was pending, and was cancelled; "kept": such a
     message was pending, and this is its receipt; "duplicate": a message of its id had been accepted within the dedupe
@@ -74,7 +75,7 @@ class Receipt:
 
     @property
     def handle(self) -> str:
-        """What cancels or reschedules the message later; keep it as it is."""
+        """Handle that cancels or reschedules the message later; keep it as it is."""
         return handle.encode(self.seq, self.due_ms, self._first_seq, self._rows, self._token)
 
     @property
@@ -122,13 +123,13 @@ class Accepted:
 
     @property
     def outcomes(self) -> list[ReceiptOutcome]:
-        """What became of each row; see :class:`Receipt`."""
+        """Outcome of each row; see :class:`Receipt`."""
         if self.placed is None:
             return [OUTCOMES[0]] * self.count
         return [OUTCOMES[outcome] for outcome in self.placed["outcome"].tolist()]
 
     def handles(self) -> list[str]:
-        """The handle of each row's message, with which it is cancelled or rescheduled."""
+        """Return the handle of each row's message, by which it is cancelled or rescheduled."""
         if self.placed is not None:
             return [handle.encode(*entry[:5]) for entry in self.placed.tolist()]
         return [
@@ -148,15 +149,16 @@ class Accepted:
 
 
 def placed_receipt(id: str | None, entry: tuple[int, int, int, int, bytes, int]) -> Receipt:
-    """The receipt of a row, from its entry of :data:`PLACED`."""
+    """Return the receipt of a row, from its entry of :data:`PLACED`."""
     seq, due_ms, first_seq, rows, token, outcome = entry
     return Receipt(id or id_of(seq), seq, due_ms, first_seq, rows, bytes(token), OUTCOMES[outcome])
 
 
 @dataclass(frozen=True, slots=True)
 class TopicPending:
-    """How much of a topic is pending (not due yet), when the next falls due, and how much is ready and unacknowledged
-    by the slowest group.
+    """Numbers of a topic: pending (not due yet), next due time, and ready messages.
+
+    Ready are those that the slowest group has not acknowledged.
     """
 
     topic: str

@@ -19,11 +19,11 @@ ONLY = "tarry.only"
 FIRST = "tarry.first"
 """Of a message that was respawned: the seq and the due time that it had first, ``SEQ:DUE_MS``."""
 DEAD = "tarry.dead."
-"""What a dead letter's properties about its end begin with."""
+"""Prefix of a dead letter's properties about its end."""
 DEAD_TOPIC, DEAD_SEQ, DEAD_DUE_MS = f"{DEAD}topic", f"{DEAD}seq", f"{DEAD}due_ms"
 """Of a dead letter: those of the message that it is a copy of."""
 DEAD_GROUP, DEAD_CAUSE, DEAD_ATTEMPTS, DEAD_AT_MS = f"{DEAD}group", f"{DEAD}cause", f"{DEAD}attempts", f"{DEAD}at_ms"
-"""Of a dead letter: the group that gave the message up, why, how often it was handed out, and when it died."""
+"""Properties of a dead letter: group that gave it up, cause, number of hand-outs, time of its end."""
 DEAD_REASON = f"{DEAD}reason"
 """Of a dead letter: what the consumer of its last try said of it."""
 DEAD_ID = f"{DEAD}id"
@@ -32,7 +32,7 @@ _PLACE = re.compile("(-?[0-9]{1,19}):(-?[0-9]{1,19})")
 
 
 def values_of(properties: pa.Array, name: str) -> tuple[Int64s, pa.Array] | None:
-    """The rows that have the property, ascending, and its value in each; None where no row has it."""
+    """Return the rows that have the property, ascending, and its values; None: no row has it."""
     if properties.null_count == len(properties):
         return None
     starts, low, keys, items = entries_of(properties)
@@ -45,7 +45,7 @@ def values_of(properties: pa.Array, name: str) -> tuple[Int64s, pa.Array] | None
 
 
 def texts_of(properties: pa.Array, name: str) -> list[str | None]:
-    """The property's value in each row, None where it has none."""
+    """Return the property's value in each row; None: the row has none."""
     texts: list[str | None] = [None] * len(properties)
     values = values_of(properties, name)
     if values is not None:
@@ -55,7 +55,9 @@ def texts_of(properties: pa.Array, name: str) -> list[str | None]:
 
 
 def rewritten(properties: pa.Array, *, without: str, added: Mapping[str, Any]) -> pa.Array:
-    """The column without the properties that match the pattern ``without``, and with ``added`` to each row: name →
+    """Return the column without the properties that match ``without``, and with ``added`` to each row.
+
+    ``without``: a pattern. ``added``: name →
     one text for all rows, or an array of texts, null where a row does not get it.
     """
     rows = len(properties)
@@ -83,8 +85,10 @@ def rewritten(properties: pa.Array, *, without: str, added: Mapping[str, Any]) -
 
 
 def first_places(batch: pa.RecordBatch) -> list[tuple[int, int] | None]:
-    """Seq and due time that each row (columns ``seq``, ``due_ms``, ``properties``) had first: those of a dead letter's
-    original, those from before a respawn, or its own. None where a text is no such number.
+    """Return the seq and due time that each row had first (columns ``seq``, ``due_ms``, ``properties``).
+
+    They are those of a dead letter's original, those from before a respawn, or its own. None where a text is no such
+    number.
     """
     properties = batch.column("properties")
     own: list[tuple[int, int] | None] = list(

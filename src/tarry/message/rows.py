@@ -1,4 +1,4 @@
-"""What a producer says about one message, checked where that is cheap, as a tuple; and many of them as columns.
+"""One message as a tuple of values, checked where that is cheap; and many of them as columns.
 
 A relative delay stays one (``delay_ms``), and a delay level a level: the broker's clock and table resolve them, so that
 a client whose clock is wrong still gets the delay it asked for. Everything that would make Arrow refuse a whole batch
@@ -31,7 +31,7 @@ from tarry.message.values import (
 )
 
 Row = tuple[str, bytes, int | None, int | None, str | None, *tuple[Any, ...]]
-"""The values of :data:`COLUMNS`, in that order; or of the first :data:`SHORT` of them, where the others are None."""
+"""Values of :data:`COLUMNS` in that order; or of the first :data:`SHORT`, if the others are None."""
 
 _TYPES = {
     OptionKind.TEXT: pa.string(),
@@ -67,7 +67,7 @@ _IN_MS = {
     "delay_ms": "delay",
     **{option.column: option.name for option in OPTIONS if option.kind is OptionKind.DURATION},
 }
-"""What a dict may say instead of an argument, as columns of a batch are called: whole milliseconds."""
+"""Fields of a dict in place of an argument, named as columns of a batch: whole milliseconds."""
 _ARGUMENTS = ("topic", "body", "delay", "due", *MessageOptions.__annotations__, *_IN_MS)
 
 
@@ -144,8 +144,9 @@ def plain_row(topic: str, body: bytes | str, delay: Delay | None, due: datetime 
 
 
 def row_of(message: Message | Mapping[str, Any]) -> Row:
-    """The row of a :class:`~tarry.message.schema.Message`, or of a dict with the arguments of ``schedule``; or with
-    ``due_ms``, ``delay_ms``, ``ttl_ms`` instead of those without ``_ms``.
+    """Return the row of a :class:`~tarry.message.schema.Message`, or of a dict.
+
+    A dict has the arguments of ``schedule``; or ``due_ms``, ``delay_ms``, ``ttl_ms`` instead of those without ``_ms``.
     """
     if isinstance(message, Message):
         given: dict[str, Any] = {f.name: getattr(message, f.name) for f in fields(message)}
@@ -198,13 +199,13 @@ def rows_of(messages: Iterable[Message | Mapping[str, Any]]) -> Iterable[Row]:
 
 
 def columns_of(rows: Sequence[Row]) -> list[str]:
-    """The names of the columns that some row uses."""
+    """Return the names of the columns that some row uses."""
     columns = zip(COLUMNS, _cells(rows), strict=False)
     return [name for (name, _), cells in columns if name in _ALWAYS or cells.count(None) < len(cells)]
 
 
 def to_batch(rows: Sequence[Row], names: Collection[str] | None = None) -> pa.RecordBatch:
-    """Columns of many messages, as the broker takes them: those of ``names``, or those that some message uses."""
+    """Return messages as columns for the broker: those of ``names``, or those that some message uses."""
     kept, arrays = [], []
     for (name, kind), cells in zip(COLUMNS, _cells(rows, whole=names is not None), strict=False):
         if (name in _ALWAYS or cells.count(None) < len(cells)) if names is None else name in names:

@@ -26,8 +26,10 @@ from tarry.message.columns import shown, without_nulls
 
 
 class Kind(IntEnum):
-    """What a row of the intake is. A cancellation names its target: see :func:`cancellations`. The last two are about
-    bulk jobs: see :mod:`tarry.message.bulk`.
+    """Kind of a row of the intake.
+
+    A cancellation names its target: see :func:`cancellations`. The last two are about bulk jobs: see
+    :mod:`tarry.message.bulk`.
     """
 
     MESSAGE = 0
@@ -58,7 +60,7 @@ SCHEMA = pa.schema(
 """A message, everywhere: intake frames, store files, ready frames, Flight, Spark."""
 
 UNNUMBERED = pa.schema(list(SCHEMA)[1:])
-"""What :func:`tarry.message.admission.admit` gives: :data:`SCHEMA` before the intake has assigned ``seq``."""
+"""Schema of :func:`tarry.message.admission.admit`: before the intake has assigned ``seq``."""
 
 RESERVED = "tarry."
 """Names of properties that begin so are Tarry's own."""
@@ -90,12 +92,12 @@ class Message:
 
 @lru_cache(maxsize=1024)
 def is_topic(name: str) -> bool:
-    """Whether a topic may have this name."""
+    """Return whether a topic may have this name."""
     return bool(_TOPIC.match(name)) and not name.endswith("\n")
 
 
 def is_internal(topic: str) -> bool:
-    """Whether a topic is Tarry's own: its messages are made and consumed by fronts, never by their clients."""
+    """Return whether a topic is Tarry's own, made and consumed by fronts and never by their clients."""
     return topic.startswith(RESERVED)
 
 
@@ -164,7 +166,7 @@ def _field(name: str, values: list[Any], kind: pa.DataType) -> pa.Array:
 
 
 def absent_columns(rows: int) -> dict[str, pa.Array]:
-    """Each column of :data:`UNNUMBERED` as it is when a producer leaves it out: nulls, and the kind of a message."""
+    """Return the columns of :data:`UNNUMBERED` that a producer left out: nulls, and the kind message."""
     columns = {f.name: pa.nulls(rows, f.type) for f in UNNUMBERED}
     columns["kind"] = pa.array(np.full(rows, Kind.MESSAGE, np.int8), pa.int8())
     return columns
@@ -185,7 +187,7 @@ _BORN = SCHEMA.get_field_index("born_ms")
 
 
 def accepted_ms(batch: pa.RecordBatch) -> Int64s:
-    """When each of these rows of :data:`SCHEMA` was accepted; long ago, where that is not known."""
+    """Return the time at which each row of :data:`SCHEMA` was accepted; long ago if it is unknown."""
     return np.asarray(without_nulls(batch.column(_BORN), 0))
 
 
@@ -209,12 +211,12 @@ def cancellations(targets: pa.RecordBatch, now_ms: int) -> pa.RecordBatch:
 
 
 def cancelled_seqs(rows: pa.RecordBatch) -> Int64s:
-    """The targets of rows that are all cancellations."""
+    """Return the targets of rows that are all cancellations."""
     return np.array([int.from_bytes(body, "little", signed=True) for body in rows.column("body").to_pylist()], np.int64)
 
 
 def kinds_of(batch: pa.RecordBatch) -> npt.NDArray[np.int8]:
-    """The kind of each row; null, where another program wrote it, is a message."""
+    """Return the kind of each row; null, as other programs write it, is a message."""
     kinds = batch.column("kind")
     if kinds.null_count:
         kinds = pc.fill_null(kinds, int(Kind.MESSAGE))
@@ -222,7 +224,7 @@ def kinds_of(batch: pa.RecordBatch) -> npt.NDArray[np.int8]:
 
 
 def messages_only(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch without rows of another kind than message; itself, where it has none."""
+    """Return the batch without rows that are no messages; itself if it has none."""
     kinds = kinds_of(batch)
     return batch.filter(pa.array(kinds == Kind.MESSAGE)) if kinds.any() else batch
 

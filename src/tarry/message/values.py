@@ -1,4 +1,4 @@
-"""The values of one message as a producer writes them, checked and brought to what travels. Used by ``rows``.
+"""Values of one message as a producer writes them, checked and brought to what travels.
 
 Checked here is what would make Arrow refuse a whole batch of other callers' messages, and what is cheap; limits are the
 broker's, and it alone knows them.
@@ -35,7 +35,7 @@ def _checked_topic(name: str) -> str:
 
 
 def as_bytes(body: object) -> bytes:
-    """The bytes of a body that is something else: a text, or another buffer."""
+    """Return the bytes of a body that is a text or another buffer."""
     if isinstance(body, str):
         try:
             return body.encode()
@@ -47,7 +47,7 @@ def as_bytes(body: object) -> bytes:
 
 
 def when(delay: Delay | None, due: datetime | int | None) -> tuple[int | None, int | None, int | None]:
-    """``(due_ms, delay_ms, delay_level)``, two of them None. The broker's clock and table resolve the latter two."""
+    """Return ``(due_ms, delay_ms, delay_level)``, two of them None; the broker resolves the latter two."""
     if due is not None:
         if delay is not None:
             raise InvalidMessageError(f"delay {delay!r} and due {due!r} are both given; allowed: one of them")
@@ -88,7 +88,7 @@ def _int64(value: int, name: str, given: object) -> int:
 
 
 def text_of(name: str, value: object) -> str | None:
-    """A text that Arrow can hold, or None."""
+    """Return a text that Arrow can hold, or None."""
     if value is None:
         return None
     if not isinstance(value, str):
@@ -158,7 +158,7 @@ def whole_of(name: str, value: object, low: int, high: int) -> int | None:
 
 
 def repeat_json(rule: Any) -> str | None:
-    """A rule of :mod:`tarry.repeat` (or its dict, or its JSON) as JSON. The broker knows the least interval."""
+    """Return a rule (or its dict, or its JSON) as JSON. The broker knows the least interval."""
     if rule is None or isinstance(rule, str):
         return text_of("repeat", rule)
     from tarry.repeat import parse, to_json
