@@ -57,7 +57,8 @@ def _parameter(option: Option) -> inspect.Parameter:
         type_, more = list[str], {"metavar": "NAME=VALUE"}
     elif option.kind is OptionKind.CHOICE:
         more = {"metavar": "|".join(option.choices)}
-    annotation = Annotated[type_ | None, typer.Option(*names, help=option.help, **more)]
+    text = f"{option.help} Repeatable." if option.kind is OptionKind.TEXTS else option.help
+    annotation = Annotated[type_ | None, typer.Option(*names, help=text, **more)]
     return inspect.Parameter(option.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
