@@ -1,4 +1,4 @@
-"""The Python client. ``sync`` and ``aio`` are what people use; both have the operations of :mod:`tarry.api.calls`.
+"""The Python client: ``sync`` and ``aio``, both with the operations of :mod:`tarry.api.calls`.
 
 Producing: ``producing`` sends many callers' messages together · ``bulk`` sends iterables and tables. Consuming:
 ``feed`` keeps a stream · ``delivery`` is what arrives · ``settling`` brings acks back · ``consumer`` and ``received``

@@ -40,14 +40,17 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 WAITING_CALLS_MAX = 32
-"""Calls other than schedule (long polls, above all) that one client has under way; more wait for their turn."""
+"""Calls under way of one client, long polls above all, but for schedule; more wait for their turn."""
 
 
 class AsyncClient(AsyncCalls):
     """As :class:`tarry.client.Client`, for one event loop: the one it is first used in."""
 
     def __init__(self, address: str = "localhost:7611", *, timeout: float = 30.0) -> None:
-        """As :class:`tarry.client.Client`. ``timeout`` does not apply to :meth:`schedule`: use ``asyncio.timeout``."""
+        """Make a client as :class:`tarry.client.Client`.
+
+        ``timeout`` does not apply to :meth:`schedule`: use ``asyncio.timeout``.
+        """
         super().__init__()
         self.address = address
         self._client = Client(address, timeout=timeout)
@@ -72,7 +75,7 @@ class AsyncClient(AsyncCalls):
     # -- producing -----------------------------------------------------------------------------------------------------
 
     def _schedule(self, row: Row) -> asyncio.Future[Receipt]:
-        """A cancelled call may have scheduled its message."""
+        """Schedule a message; a cancelled call may have scheduled it."""
         if self._sender is None:
             self._check_open()
             self._sender = _Sender(self.address)
@@ -133,7 +136,7 @@ class AsyncClient(AsyncCalls):
 
 
 class _Sender:
-    """Between the event loop and the producer: a thread that sends, so that a slow network never stops the loop.
+    """A sending thread between event loop and producer, so that a slow network never stops the loop.
 
     What certainly fits into the connection's window is sent by the loop itself: it saves the wait for a thread.
     """

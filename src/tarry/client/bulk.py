@@ -97,7 +97,7 @@ class Chunks:
         self._receipts[accepted.row] = accepted.receipts(self._ids.pop(accepted.row))
 
     def receipts(self) -> list[Receipt]:
-        """The receipts of all messages, in order."""
+        """Return the receipts of all messages, in order."""
         return [receipt for row in sorted(self._receipts) for receipt in self._receipts[row]]
 
 
@@ -203,7 +203,7 @@ class BulkStream:
 
 
 def accepted_of(row: int, answer: AcceptedAnswer | PlacedAnswer, due_ms: Int64s | None) -> Accepted:
-    """What the broker answered to a chunk; ``due_ms`` is the chunk's own, for an answer that leaves it out."""
+    """Return the broker's answer to a chunk; ``due_ms``: the chunk's own, if the answer leaves it out."""
     if isinstance(answer, PlacedAnswer):
         placed = answer.placed
         first, token = (int(placed["seq"][0]), bytes(placed["token"][0])) if len(placed) else (0, b"")

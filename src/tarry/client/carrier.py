@@ -1,4 +1,4 @@
-"""Carries operations to a broker: as actions with a JSON answer, or as tickets that are answered by rows."""
+"""Carries operations to a broker: as actions with a JSON answer, or as tickets answered by rows."""
 
 from __future__ import annotations
 
@@ -100,6 +100,6 @@ def _parts(keys: Sequence[str]) -> Iterator[list[str]]:
 
 
 def _of_place(error: InvalidArgumentError, start: int) -> InvalidArgumentError:
-    """``error``, which names a place in the part of the handles that begins at ``start``, with its place among all."""
+    """Return ``error`` with a handle's place among all; it names one in the part that begins at ``start``."""
     error.args = (_PLACE.sub(lambda match: f"handle {int(match[1]) + start}: ", str(error)),)
     return error

@@ -16,7 +16,7 @@ from tarry.base.errors import ClosedError, InvalidArgumentError, TarryError, Una
 log = logging.getLogger(__name__)
 
 FLIGHT_ERRORS = (pa.ArrowException, OSError)
-"""What pyarrow raises when a call fails."""
+"""Exceptions that pyarrow raises when a call fails."""
 
 _OPTIONS: list[tuple[str, int]] = [
     # How long a try to connect may take; gRPC's default is 20 s.
@@ -37,7 +37,9 @@ class BrokerConnection:
     """Thread-safe; connects when it is first used, and again when it must."""
 
     def __init__(self, address: str, *, waiting: bool = False) -> None:
-        """``waiting``: for a stream that mostly listens; it gets a connection of its own.
+        """Make a connection, which connects when first used.
+
+        ``waiting``: for a stream that mostly listens; it gets a connection of its own.
 
         Raises:
             InvalidArgumentError: ``address`` is not HOST:PORT.
@@ -80,7 +82,7 @@ class BrokerConnection:
             raise self.translate(error) from error
 
     def translate(self, error: BaseException) -> TarryError:
-        """What an error of a call means: what the broker said, or that it could not be reached."""
+        """Translate an error of a call: what the broker said, or that it could not be reached."""
         broker_error = getattr(error, "extra_info", None)
         if broker_error:
             return decode_error(bytes(broker_error))
@@ -91,12 +93,12 @@ class BrokerConnection:
         return UnavailableError(f"no answer from the broker at {self.address}: {_short(error)}")
 
     def check_open(self) -> None:
-        """Raises ClosedError after :meth:`close`."""
+        """Raise ClosedError after :meth:`close`."""
         if self._closed:
             raise ClosedError(f"the client of {self.address} is closed")
 
     def close(self) -> None:
-        """Calls under way end by themselves; new ones are refused."""
+        """Refuse new calls; those under way end by themselves."""
         if not self._closed:
             self._closed = True
             try:
@@ -113,6 +115,6 @@ def _encoded(body: Any) -> bytes:
 
 
 def _short(error: BaseException) -> str:
-    """The part of pyarrow's text that a person can use."""
+    """Return the part of pyarrow's text that a person can use."""
     text = re.split(r"\.? ?gRPC client debug context|\. Client context|\. Detail:", str(error), maxsplit=1)[0]
     return text.replace("Flight returned unavailable error, with message: ", "").strip() or type(error).__name__

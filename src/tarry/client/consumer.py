@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 class HoldOptions(TypedDict, total=False):
-    """How messages are held.
+    """Options about holding messages.
 
     - ``lease``: for how long a message is this consumer's before it goes to another; default: the group's, 30 s where
       it has none. :meth:`Client.consume` extends it while the message is worked on: then it is how long it takes until
@@ -39,14 +39,18 @@ class HoldOptions(TypedDict, total=False):
 
 
 class ReceiveOptions(HoldOptions, total=False):
-    """- ``max_messages``: at most so many, 1 by default. ``wait``: for so many seconds for the first, 0 by default."""
+    """Options of ``receive``.
+
+    - ``max_messages``: at most so many, 1 by default. ``wait``: seconds to wait for the first, 0 by default.
+    """
 
     max_messages: int
     wait: float
 
 
 class ConsumeOptions(HoldOptions, total=False):
-    """
+    """Options of ``consume``.
+
     - ``prefetch``: how many unsettled messages may be here at most, 1000 by default; more for herds. It begins with a
       few, and has as many as the loop works through in half a second.
     - ``timeout``: end when no message came for so many seconds; else it goes on for ever. Where the broker could not be
@@ -83,7 +87,7 @@ class CheckedConsumeOptions:
         check_count("prefetch", self.prefetch)
 
     def command(self, topic: str, group: str) -> dict[str, Any]:
-        """The command that a consumer's stream begins with."""
+        """Return the command with which a consumer's stream begins."""
         return {
             "op": "consume",
             "topic": topic,
@@ -148,7 +152,7 @@ class Consumer:
             self._leave(hand, message)
 
     def batches(self) -> Iterator[DeliveryBatch]:
-        """The same by the batch, for columnar consumers: ``batch.data`` is Arrow. ``auto_ack`` does not apply."""
+        """Yield batches, for columnar consumers: ``batch.data`` is Arrow. ``auto_ack`` does not apply."""
         hand = self._holding.begin()
         try:
             while (batch := self._next()) is not None:
@@ -160,9 +164,10 @@ class Consumer:
             self._leave(hand, None)
 
     def run(self, handle: Callable[[Delivery], object]) -> None:
-        """Call ``handle`` with each message, and acknowledge it when that returns. After an exception, which is logged,
-        the message is given back with its text as reason, to come again after the group's back-off. Several threads may
-        run at a time. Ends, and raises, as iterating does.
+        """Call ``handle`` with each message, and acknowledge it when that returns.
+
+        After an exception, which is logged, the message is given back with its text as reason, to come again after the
+        group's back-off. Several threads may run at a time. Ends, and raises, as iterating does.
         """
         for message in self:
             try:
@@ -237,7 +242,7 @@ class Consumer:
 
 
 def abandon(feed: Feed, holding: Holding) -> None:
-    """A consumer was forgotten: give back what it has, without waiting."""
+    """Give back what a forgotten consumer has, without waiting."""
     holding.give_back()
     holding.fail_left(LEFT)
     feed.abandon()

@@ -1,4 +1,4 @@
-"""What a consumer gets: a batch of columns, and a message as a view of one of its rows.
+"""Deliveries: a batch of columns, and a message as a view of one of its rows.
 
 A message is two references. Columns become Python values a whole batch at a time, and only those that are asked for.
 Acknowledging appends a row number to a list; everything else about it happens in bulk, in ``settling``.
@@ -59,7 +59,7 @@ def _with_ids(data: pa.RecordBatch) -> pa.RecordBatch:
 
 
 class Settles(Protocol):
-    """What a delivery tells of what its user wants: :class:`tarry.client.settling.Settler`. Any thread."""
+    """The receiver of a delivery's settlements: :class:`tarry.client.settling.Settler`. Any thread."""
 
     @property
     def closed(self) -> bool:
@@ -67,7 +67,7 @@ class Settles(Protocol):
         ...
 
     def mark(self, batch: DeliveryBatch) -> None:
-        """A row of the batch was acknowledged."""
+        """Note that a row of the batch was acknowledged."""
         ...
 
     def order(
@@ -93,7 +93,7 @@ class Keeps(Protocol):
         ...
 
     def leave_work(self, batch: DeliveryBatch) -> None:
-        """It has ended."""
+        """Note that the work has ended."""
         ...
 
 
@@ -131,8 +131,9 @@ class DeliveryBatch:
 
     @property
     def data(self) -> pa.RecordBatch:
-        """An Arrow record batch: the columns of a message, and ``offset``, ``lease``, ``attempt``. A message that was
-        given no id has the one that is made of its seq, as :attr:`Delivery.id`.
+        """Arrow record batch: the columns of a message, and ``offset``, ``lease``, ``attempt``.
+
+        A message that was given no id has the one that is made of its seq, as :attr:`Delivery.id`.
         """
         if self._data is None:
             self._data = _with_ids(self._raw)
@@ -145,16 +146,17 @@ class DeliveryBatch:
         return iter(self.messages())
 
     def messages(self) -> list[Delivery]:
-        """The messages, in order."""
+        """Messages, in order."""
         return list(map(Delivery, repeat(self), range(self._raw.num_rows)))
 
     def ack(self) -> None:
-        """Acknowledge all of it. Returns at once; see :meth:`Consumer.flush`. What was settled before stays so."""
+        """Acknowledge all of it; returns at once (:meth:`Consumer.flush`). What was settled before stays so."""
         self.settler.order(StreamOp.ACK, 0, self, None)
 
     def nack(self, delay: Delay | None = None, *, reason: str = "") -> None:
-        """Deliver all of it again, after ``delay`` (default: by the group's back-off). ``reason``: as of
-        :meth:`Delivery.nack`.
+        """Deliver all of it again, after ``delay`` (default: by the group's back-off).
+
+        ``reason``: as of :meth:`Delivery.nack`.
         """
         self.settler.order(*_nacked(delay, reason), self, None, reason)
 
@@ -185,17 +187,20 @@ class DeliveryBatch:
 
     @property
     def unstarted(self) -> int:
-        """How many messages nobody has taken."""
+        """Number of messages that nobody has taken."""
         return len(self) if self._rest is None else length_hint(self._rest)
 
     def begin(self) -> Iterator[Delivery]:
-        """What nobody has taken yet; whoever has this iterator takes from it."""
+        """Yield what nobody has taken yet; whoever has this iterator takes from it."""
         if self._rest is None:
             self._rest = iter(self.messages())
         return self._rest
 
     def take_rest(self) -> list[int]:
-        """Take all that nobody has taken yet; the rows. One step: no other thread's iterator takes any of it, too."""
+        """Take all that nobody has taken yet, and return the rows.
+
+        It is one step: no other thread's iterator takes any of it, too.
+        """
         if self._rest is None:
             self._rest = iter(())
             return list(range(len(self)))
@@ -221,7 +226,7 @@ class DeliveryBatch:
         return self.take(rows, settle=True)
 
     def take(self, rows: Int64s | None, *, settle: bool) -> tuple[Int64s, Int64s]:
-        """Leases and offsets of those of ``rows`` (None: all) that are not settled yet; ``settle`` makes them so."""
+        """Return leases and offsets of ``rows`` (None: all) not settled yet; ``settle``: mark them settled."""
         if self._open is None:
             self._open = np.ones(len(self), np.bool_)
         if rows is None:
@@ -260,7 +265,7 @@ class Delivery:
 
     @property
     def row(self) -> int:
-        """Which of its batch it is."""
+        """Row of the message in its batch."""
         return self._row
 
     def __enter__(self) -> Self:
@@ -288,8 +293,10 @@ class Delivery:
         self.__exit__(kind, error, traceback)
 
     def ack(self) -> None:
-        """Done; it never comes again. Returns at once: acks travel together, within milliseconds. To acknowledge it
-        once more is accepted, and does nothing.
+        """Acknowledge the message: it never comes again.
+
+        Returns at once: acks travel together, within milliseconds. To acknowledge it once more is accepted, and does
+        nothing.
         """
         batch = self._batch
         batch.acked.append(self._row)
@@ -297,8 +304,9 @@ class Delivery:
             batch.mark()
 
     def nack(self, delay: Delay | None = None, *, reason: str = "") -> None:
-        """Not done: deliver it again, after ``delay`` (default: by the group's back-off). ``reason``: why, for who
-        looks at its history, or at the dead letter that it becomes.
+        """Give the message back: it comes again after ``delay`` (default: by the group's back-off).
+
+        ``reason``: why, for who looks at its history, or at the dead letter that it becomes.
         """
         self._order(*_nacked(delay, reason), reason)
 
@@ -332,37 +340,37 @@ class Delivery:
 
     @property
     def properties(self) -> dict[str, str]:
-        """The producer's properties, and those of Tarry's own, which begin with "tarry."; empty when there are none."""
+        """The producer's properties, and Tarry's own, which begin with "tarry."; empty if there are none."""
         return self._batch.lists["properties"][self._row]
 
     @property
     def order_key(self) -> str | None:
-        """What the producer wants delivered in order; see :meth:`Client.schedule`."""
+        """Order key: messages of one are delivered in order; see :meth:`Client.schedule`."""
         return self.properties.get(ORDER_KEY)
 
     @property
     def due_ms(self) -> int:
-        """When it was due, UTC milliseconds."""
+        """Due time in UTC milliseconds."""
         return self._batch.lists["due_ms"][self._row]
 
     @property
     def due(self) -> datetime:
-        """When it was due, as an aware datetime."""
+        """Due time as an aware datetime."""
         return _EPOCH + timedelta(milliseconds=self.due_ms)
 
     @property
     def born_ms(self) -> int:
-        """When the broker accepted it, UTC milliseconds."""
+        """Time at which the broker accepted it, in UTC milliseconds."""
         return self._batch.lists["born_ms"][self._row]
 
     @property
     def expire_ms(self) -> int | None:
-        """When it stops being of use, UTC milliseconds."""
+        """Time at which it stops being of use, in UTC milliseconds."""
         return self._batch.lists["expire_ms"][self._row]
 
     @property
     def attempt(self) -> int:
-        """Which delivery of it this is; 1 is the first."""
+        """Number of this delivery; 1 is the first."""
         return self._batch.lists["attempt"][self._row]
 
     @property
@@ -387,7 +395,7 @@ class Delivery:
 
 
 def reason_of(error: BaseException) -> str:
-    """The text of an exception, for who asks why a message was not handled."""
+    """Return the text of an exception, as the reason why a message was not handled."""
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 

@@ -1,4 +1,4 @@
-"""The connection of a consumer: keeps a stream open, hands on what arrives, and connects again after it broke.
+"""Connection of a consumer: keeps a stream open, hands on what arrives, connects again when it broke.
 
 One thread reads. It puts batches into ``sink`` and never waits for the consumer: the broker sends no more than
 ``prefetch`` unsettled messages, which bounds what can gather here. Each stream has its own settler: when a stream is
@@ -52,12 +52,12 @@ LEASE_MS_DEFAULT = 30_000
 CONNECT_S = 1.0
 """A first try to connect that has had no answer for so long counts as one that failed."""
 ANSWER_S = 5.0
-"""How long a broker that is connected may take to say that it is there."""
+"""Seconds that a connected broker may take to answer."""
 CLOSE_S = 5.0
-"""How long closing waits for the broker to confirm the last acks."""
+"""Seconds that closing waits for the broker to confirm the last acks."""
 
 HOPELESS = (InvalidArgumentError, NotFoundError, CorruptError)
-"""What connecting again does not help."""
+"""Errors that connecting again does not help."""
 
 _running: weakref.WeakSet[Feed] = weakref.WeakSet()
 
@@ -87,18 +87,19 @@ class _ConsumeStream:
         self._on_settled = on_settled
         self._sent = 0
         self._durable: deque[int] = deque()
-        """The numbers of what was sent and not answered that the broker writes down: of these it may be unable to."""
+        """Numbers of unanswered messages that the broker makes durable, which it may be unable to."""
         self._settled = 0
         self._error: TarryError | None = None
         self._ended = False
         self.heard_s = time.monotonic()
-        """When the broker last said something."""
+        """Time of the broker's last word, monotonic."""
         self.goodbye: TarryError | None = None
-        """Why it ends the stream."""
+        """The broker's reason for ending the stream."""
 
     def lease_ms(self) -> int | None:
-        """For how long a batch is the consumer's; None: the broker is an older one, which does not say, nor has a
-        window, nor hears of reasons. Waits for its first word.
+        """Return the milliseconds for which a batch is the consumer's. Waits for the broker's first word.
+
+        None: the broker is an older one, which does not say, nor has a window, nor hears of reasons.
         """
         said = (self.reader.schema.metadata or {}).get(LEASE_MS)
         self._knows_reasons = said is not None
@@ -117,7 +118,7 @@ class _ConsumeStream:
                 self._durable.append(self._sent)
 
     def sent(self) -> int:
-        """The number of the last message that was sent; changes under the settler's lock."""
+        """Number of the last message sent; changes under the settler's lock."""
         return self._sent
 
     def on_settled(self, notice: Notice) -> None:
@@ -147,7 +148,7 @@ class _ConsumeStream:
             raise error
 
     def answers(self, window: int, timeout_s: float) -> bool:
-        """Whether the broker answers within so many seconds, or the connection ends; ``window`` is what it is told."""
+        """Return whether the broker answers in time, or the connection ends; ``window``: what it is told."""
         if not self._knows_reasons:
             return True  # of an older one nobody knows
         self.settler.resize(window)
@@ -198,7 +199,7 @@ class Feed:
         self._away: tuple[float, TarryError | None] | None = (time.monotonic(), None)
         """Since when the broker has not been reached, and the last error; None while it is."""
         self._refusal: TarryError | None = None
-        """Why the broker, which is there, does not serve this consumer now."""
+        """The reason why the broker, which is there, does not serve this consumer now."""
         self._backoff_s = BACKOFF_S
         self._thread = threading.Thread(target=self._run, name="tarry-client-feed", daemon=True)
         _running.add(self)
@@ -211,8 +212,9 @@ class Feed:
         return None if stream is None else stream.settler
 
     def check_reached(self, since_s: float) -> None:
-        """Nothing came from then (of ``time.monotonic``) until now. A broker that has said nothing else either is asked
-        whether it is there.
+        """Check that the broker is there, as nothing came since then (of ``time.monotonic``).
+
+        One that has said nothing else either is asked.
 
         Raises:
             UnavailableError: the broker could not be reached all the while: nobody knows whether there was something.
@@ -345,7 +347,7 @@ class Feed:
         self._holding.begin_stream(stream.settler, own_ms, stream.sent, adapts=False)
 
     def _group_lease_ms(self) -> int:
-        """The lease of the group's settings."""
+        """Return the lease of the group's settings."""
         topic, group = self._source
         broadcast = self._command["broadcast"]
         try:

@@ -1,5 +1,7 @@
-"""What a consumer holds, so that no lease of it ends by itself: extended while it is worked on, given back where the
-work would begin too late, and asked for as fast as it is worked through.
+"""Messages that a consumer holds, so that no lease of them ends by itself.
+
+They are extended while they are worked on, given back where the work would begin too late, and asked for as fast as
+they are worked through.
 
 Iterators take messages out of batches; the settler's thread looks at what they leave (:meth:`Holding.tend`). Both have
 the lock when a batch is begun or taken back, not for each message: to take one out of a list's iterator is one step,
@@ -22,16 +24,20 @@ from tarry.client.settling import Settler
 log = logging.getLogger(__name__)
 
 START_ROWS = 4
-"""What may be here before it is known how fast the consumer is."""
+"""Messages that may be here before the consumer's speed is known."""
 AHEAD_S = 0.5
-"""What waits here is so much work at most: far more than the way to the broker and back, far less than others may have
-to wait for it."""
+"""Seconds of work that may wait here.
+
+That is far more than the way to the broker and back, and far less than others may have to wait for it.
+"""
 JUDGE_S = 0.1
-"""Work of so long says how fast the consumer is; a shorter piece of it only that it is faster than was thought."""
+"""Seconds of work that show the consumer's speed; less shows only that it is faster than was thought."""
 TEND_S = 0.25
 SUSPECT_S = 2.0
-"""After the process had stood still, what comes within so long may have been handed out long before: of an older
-broker, which need not answer."""
+"""Seconds after a standstill in which an older broker's messages may have been handed out before it.
+
+An older broker need not answer.
+"""
 HELD_S_MAX = 12 * 3600.0
 """A handler that has one batch for longer hangs: its leases end."""
 PUSH_SHARE = 4
@@ -41,7 +47,7 @@ GONE_S = -math.inf
 
 
 class Hand:
-    """What one iterator is at."""
+    """State of one iterator."""
 
     __slots__ = ("batch", "since_s", "unstarted")
 
@@ -56,7 +62,7 @@ class Holding:
 
     def __init__(self, prefetch: int) -> None:
         self.window = min(START_ROWS, prefetch)
-        """How many unsettled messages the broker may let it have."""
+        """Unsettled messages that the broker may hand to it."""
         self._prefetch = prefetch
         # Reentrant: a consumer in a circle of references may be collected by whoever is in here.
         self._lock = threading.RLock()
@@ -71,7 +77,7 @@ class Holding:
         self._worked_rows = 0
         """Since acks were last sent for that."""
         self._left: list[tuple[DeliveryBatch, Delivery | None]] = []
-        """What iterators had in hand when they were closed."""
+        """Messages that iterators had in hand when they were closed."""
         self._resting = True
         self._ended = False
         self._target = self.window
@@ -79,7 +85,7 @@ class Holding:
         self._waiting = 0
         self._tended_s = self._suspect_until_s = 0.0
         self._suspect_after: int | None = None
-        """What comes is suspect until the broker has answered a message of a higher number."""
+        """Number of a message: what comes is suspect until the broker has answered a later one."""
         self._came_rows = 0
         """Without those that were lost or given back."""
         self._mark = (0.0, 0)
@@ -87,15 +93,16 @@ class Holding:
     # -- the feed's --------------------------------------------------------------------------------------------------
 
     def begin_stream(self, settler: Settler, lease_ms: int, sent: Callable[[], int], *, adapts: bool) -> None:
-        """A stream is there, on which so many messages were ``sent``. ``adapts``: its broker has a window, and takes
-        back what nobody saw.
+        """Begin with a stream on which so many messages were ``sent``.
+
+        ``adapts``: its broker has a window, and takes back what nobody saw.
         """
         with self._lock:
             self._settler, self._lease_s, self._sent, self._adapts = settler, lease_ms / 1000, sent, adapts
             self._resting, self._suspect_after = True, None
 
     def end_stream(self) -> None:
-        """The stream is over: the broker hands out again what was not settled."""
+        """Forget the stream: the broker hands out again what was not settled."""
         with self._lock:
             for batch in self._batches:
                 batch.until_s = GONE_S
@@ -106,7 +113,7 @@ class Holding:
             self.window = min(self._prefetch, max(START_ROWS, self._target))
 
     def add(self, batch: DeliveryBatch) -> None:
-        """A batch has come."""
+        """Add a batch that has come."""
         now = time.monotonic()
         batch.keeper = self
         batch.came_s, batch.extended_s, batch.until_s = now, now, self._until_s(now)
@@ -139,7 +146,7 @@ class Holding:
                 self._suspect_until_s = now + SUSPECT_S
 
     def on_settled(self, number: int) -> None:
-        """The broker has carried out the stream's messages up to this one."""
+        """Note that the broker has carried out the stream's messages up to this one."""
         if self._suspect_after is not None:
             with self._lock:
                 if self._suspect_after is not None and number > self._suspect_after:
@@ -150,7 +157,7 @@ class Holding:
         return now + self._lease_s - min(1.0, self._lease_s / 10)
 
     def answer(self) -> None:
-        """The broker asks whether this consumer is there: it hands out nothing to one whose leases ended in silence."""
+        """Answer the broker, which hands out nothing to a consumer whose leases ended in silence."""
         with self._lock:
             self._speak()
 
@@ -169,12 +176,13 @@ class Holding:
         return Hand()
 
     def is_for_many(self, batch: DeliveryBatch) -> bool:
-        """Whether others iterate, too, and there is enough in it for them."""
+        """Return whether others iterate, too, and the batch has enough for them."""
         return self._iterators > 1 and batch.unstarted > 1
 
     def take(self, hand: Hand, batch: DeliveryBatch, *, whole: bool = False) -> Iterator[Delivery] | None:
-        """What nobody took of a batch yet, which others may take from, too; ``whole``: all of it, or None where some
-        was taken, or its lease is over.
+        """Take what nobody took of a batch yet; others may take from it, too.
+
+        ``whole``: all of it, or None where some was taken, or its lease is over.
         """
         with self._lock:
             unstarted = batch.unstarted
@@ -191,8 +199,10 @@ class Holding:
         return rest
 
     def done(self, hand: Hand) -> bool:
-        """The iterator is asked for what comes next; whether so much was worked through that acks are to be sent at
-        once: the broker may be waiting for room in the window. Otherwise the settler's thread does it.
+        """Note that the iterator is asked for the next message.
+
+        Return True if so much was worked through that acks are to be sent at once: the broker may be waiting for room
+        in the window. Otherwise the settler's thread does it.
         """
         with self._lock:
             batch, hand.batch = hand.batch, None
@@ -209,8 +219,9 @@ class Holding:
             return is_much
 
     def leave(self, hand: Hand, message: Delivery | None) -> DeliveryBatch | None:
-        """The iterator is closed; ``message`` (None: its batch) is the last that it gave, unless it was asked for the
-        next. The batch, where there is something left in it for the next iterator.
+        """Close the iterator; ``message`` (None: its batch) is the last it gave, unless asked for the next.
+
+        Return the batch if something is left in it for the next iterator.
         """
         with self._lock:
             self._iterators -= 1
@@ -268,7 +279,7 @@ class Holding:
                     settler.hurry()
 
     def leave_work(self, batch: DeliveryBatch) -> None:
-        """It has ended."""
+        """Note that the work has ended."""
         with self._lock:
             batch.busy -= 1
             self._forget_done(batch)
@@ -283,7 +294,7 @@ class Holding:
             self._return_down_to(0)
 
     def fail_left(self, reason: str) -> None:
-        """What iterators had when they were closed, and is not settled, has failed."""
+        """Fail what iterators had when they were closed, and is not settled."""
         with self._lock:
             left, self._left = self._left, []
         for batch, message in left:
@@ -301,8 +312,9 @@ class Holding:
     # -- the settler's thread ----------------------------------------------------------------------------------------
 
     def tend(self) -> float | None:
-        """Extend what is held, give back what waits for too long; in how many seconds to look again (None: when there
-        is something).
+        """Extend what is held, and give back what waits for too long.
+
+        Return the seconds until the next look (None: once there is something).
         """
         with self._lock:
             settler = self._settler
@@ -362,12 +374,12 @@ class Holding:
                 self._resize(self._target)
 
     def _bound(self, rows: int, seconds: float) -> int:
-        """How many messages are work for :data:`AHEAD_S`, as so many took so long."""
+        """Return the number of messages that are work for :data:`AHEAD_S`, as ``rows`` took ``seconds``."""
         ahead_s = min(AHEAD_S, self._lease_s / 4)
         return min(self._prefetch, math.ceil(ahead_s * rows / max(seconds, 1e-9)))
 
     def _judge(self, now: float) -> None:
-        """Shrink the window where what waits is more work than was thought: a handler is slow, or nobody iterates."""
+        """Shrink the window if more work waits than was thought: a handler is slow, or nobody iterates."""
         unstarted = sum(batch.unstarted for batch in self._batches)
         taken = self._came_rows - unstarted
         since_s, before = self._mark
@@ -390,7 +402,7 @@ class Holding:
             self._settler.resize(window)
 
     def _return_down_to(self, keep: int) -> None:
-        """Give back what nobody took, the last that came first, until no more than ``keep`` wait; whole batches."""
+        """Give back untaken messages, the last first, in whole batches, until at most ``keep`` wait."""
         unstarted = sum(batch.unstarted for batch in self._batches)
         for batch in reversed(list(self._batches)):
             if unstarted <= keep:

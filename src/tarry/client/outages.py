@@ -1,4 +1,4 @@
-"""Says that a broker is away, or that it cannot do something: once, now and then while that lasts, and at its end."""
+"""Logs that a broker is away or unable: once, now and then while that lasts, and at its end."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Outage:
         self._is_said = False
 
     def begin(self, error: Exception, what: str) -> None:
-        """``what`` could not go on, for this error; or cannot still."""
+        """Note that ``what`` cannot go on, or still cannot, for this error."""
         now = time.monotonic()
         with self._lock:
             if self._since_s is None:
@@ -41,7 +41,7 @@ class Outage:
         log.warning("%s: %s; %s", what, error, self._meanwhile)
 
     def end(self) -> None:
-        """It goes on."""
+        """Note that it goes on."""
         if self._since_s is None:  # as nearly always
             return
         now = time.monotonic()
@@ -55,5 +55,5 @@ class Outage:
 
 @cache
 def outage_of(address: str) -> Outage:
-    """The outage that all consumers of a broker share."""
+    """Return the outage that all consumers of a broker share."""
     return Outage(address)

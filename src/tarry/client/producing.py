@@ -1,4 +1,4 @@
-"""Scheduling of single messages: many callers', few batches (:mod:`tarry.batching.coalescing`), over Flight streams.
+"""Scheduling of many callers' single messages in few batches (:mod:`tarry.batching`), over Flight.
 
 A stream's schema is fixed, and columns that nobody uses cost the broker time, so there is one stream for each set of
 columns in use. Answers are read by one thread a stream.
@@ -29,7 +29,7 @@ QUICK_BYTES = 32 << 10
 BYTES_MAX = 8 << 20
 STREAMS_MAX = 4
 CLOSE_S = 5.0
-"""How long closing waits for answers."""
+"""Seconds that closing waits for answers."""
 
 W = TypeVar("W")
 Entry = tuple[Row, W]
@@ -61,13 +61,14 @@ class Producer(Generic[W]):
 
     @property
     def is_ready(self) -> bool:
-        """Whether :attr:`pump` would send now. When not, the next answer does."""
+        """Return whether :attr:`pump` would send now. If not, the next answer does."""
         return self.coalescer.is_ready
 
     @property
     def is_quick(self) -> bool:
-        """Whether :attr:`pump` would neither connect nor wait for the network: nothing is under way, and what it sends
-        is small.
+        """Return whether :attr:`pump` would neither connect nor wait for the network.
+
+        Then nothing is under way, and what it sends is small.
         """
         return bool(self._streams) and self.coalescer.is_light(QUICK_ROWS, QUICK_BYTES)
 
@@ -128,7 +129,7 @@ class Producer(Generic[W]):
         self.pump()
 
     def on_lost(self, batch: Batch[Entry[W]], why: TarryError) -> None:
-        """Tell the callers of a batch that its answer will not come, or cannot be read: it may have been accepted."""
+        """Tell a batch's callers that its answer is lost or cannot be read: it may have been accepted."""
         self.coalescer.on_failed(batch, why)
         self.pump()
 
@@ -145,7 +146,7 @@ class Producer(Generic[W]):
 
 
 class _PutStream(Generic[W]):
-    """One DoPut stream. Its own thread reads the answers; the lock is held while it is written to or ended."""
+    """One DoPut stream. Its thread reads the answers; the lock is held while it is written to or ended."""
 
     def __init__(self, connection: BrokerConnection, schema: pa.Schema, producer: Producer[W]) -> None:
         connection.check_open()
@@ -212,7 +213,7 @@ class _PutStream(Generic[W]):
                 self._producer.on_lost(self._sent.popleft(), cause)
 
     def _cause(self) -> TarryError:
-        """Why the stream has ended, as the error of batches whose answer it did not bring."""
+        """Return the reason for the stream's end, as the error of batches without an answer."""
         try:
             self._writer.close()
         except FLIGHT_ERRORS as error:

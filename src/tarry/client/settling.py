@@ -23,7 +23,7 @@ from tarry.client.delivery import DeliveryBatch
 log = logging.getLogger(__name__)
 
 GATHER_S = 0.02
-"""How long an ack may wait for others."""
+"""Seconds that an ack may wait for others."""
 
 Source = tuple[str, str]
 _What = tuple[StreamOp, int, Source, str]
@@ -32,7 +32,7 @@ _NONE: Int64s = np.empty(0, np.int64)
 
 
 class SendSettlement(Protocol):
-    """Carries a settlement of messages of one source to the broker. May raise TarryError: then they come again."""
+    """Carries a settlement of one source's messages to the broker. On a TarryError they come again."""
 
     def __call__(
         self, op: StreamOp, argument: int, source: Source, leases: Int64s, offsets: Int64s, reason: str
@@ -45,7 +45,9 @@ class Settler:
     def __init__(
         self, send: SendSettlement, *, tend: Callable[[], float | None] | None = None, threaded: bool = True
     ) -> None:
-        """``tend`` is called by the thread whenever it is awake, and says in how many seconds to call it again at the
+        """Make a settler.
+
+        ``tend`` is called by the thread whenever it is awake, and says in how many seconds to call it again at the
         latest; None: when it is awake again.
         """
         self._send = send
@@ -91,7 +93,7 @@ class Settler:
             self._ready.append(((StreamOp.EXTEND, lease_ms, batch.source, ""), batch.last_open()))
 
     def resize(self, window: int) -> None:
-        """Have the broker hand out up to so many messages that are not settled; sent with what is sent next, first."""
+        """Have the broker hand out up to so many unsettled messages; goes first of what is sent next."""
         with self._lock:
             self._window = window
         if self._idle:
@@ -119,13 +121,13 @@ class Settler:
                     self._error = self._error or error
 
     def take_error(self) -> TarryError | None:
-        """The first error of a push since the last call."""
+        """Return the first error of a push since the last call."""
         with self._lock:
             error, self._error = self._error, None
         return error
 
     def lock(self) -> threading.Lock:
-        """The lock that is held while sending: whoever owns the stream takes it to end the stream."""
+        """Lock held while sending: whoever owns the stream takes it to end the stream."""
         return self._lock
 
     def close(self) -> None:
@@ -150,7 +152,7 @@ class Settler:
             self.push()
 
     def _gathered(self) -> Iterator[tuple[_What, Int64s, Int64s]]:
-        """What to send, joined as far as it can be; under the lock."""
+        """Yield what is to be sent, joined as far as it can be; under the lock."""
         window, self._window = self._window, None
         if window is not None:
             # First: what is given back must not come again at once where there is less room from now on.

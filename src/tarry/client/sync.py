@@ -68,7 +68,7 @@ class Client(Calls):
     # -- producing -----------------------------------------------------------------------------------------------------
 
     def _schedule(self, row: Row) -> Receipt:
-        """Calls of several threads share a round trip."""
+        """Schedule a message; calls of several threads share a round trip."""
         future: Future[Receipt] = Future()
         self._producer.add(row, future)
         self._producer.pump()
@@ -81,8 +81,9 @@ class Client(Calls):
             ) from None
 
     def schedule_many(self, messages: Iterable[Message | Mapping[str, Any]]) -> list[Receipt]:
-        """Schedule messages, or dicts with the arguments of :meth:`schedule`; their receipts, in order. A dict may have
-        ``due_ms``, ``delay_ms`` and ``ttl_ms`` instead of those without ``_ms``.
+        """Schedule messages, or dicts with the arguments of :meth:`schedule`; return receipts, in order.
+
+        A dict may have ``due_ms``, ``delay_ms`` and ``ttl_ms`` instead of those without ``_ms``.
 
         They travel in chunks, several at a time; each chunk is accepted whole or not at all.
 
@@ -138,7 +139,7 @@ class Client(Calls):
         return consumer
 
     def receive(self, topic: str, *, group: str, **options: Unpack[ReceiveOptions]) -> list[Delivery]:
-        """Up to ``max_messages`` messages that are ready, waiting up to ``wait`` seconds for the first; maybe none.
+        """Receive up to ``max_messages`` ready messages, or none; wait up to ``wait`` seconds for the first.
 
         Settle them as in :meth:`consume`; :meth:`flush` waits until that is durable.
 
@@ -185,7 +186,7 @@ class Client(Calls):
         self.close()
 
     def _fail(self, error: BaseException) -> None:
-        """What consumers had in hand was not settled, for this error."""
+        """Fail what consumers had in hand and not settled, for this error."""
         for consumer in list(self._consumers):
             consumer.fail(error)
 
