@@ -1,1 +1,1 @@
-"""The command ``tarry``: one file a group of commands. What is heavy (Arrow, Spark) is imported when a command runs."""
+"""The command ``tarry``: one file a group of commands, which imports Arrow and Spark when it runs."""

@@ -136,7 +136,7 @@ def _report(comparison: Audit, out: Path | None, *, json: bool) -> None:
 
 
 def columns(given: list[str] | None, option: str) -> dict[str, str]:
-    """What each column is for.
+    """Parse the roles of columns.
 
     Raises:
         InvalidArgumentError: one is not written as it must be.

@@ -1,4 +1,4 @@
-"""``tarry cancel``, ``tarry reschedule`` and ``tarry find-key``: what was scheduled, taken back, moved, looked up."""
+"""``tarry cancel``, ``tarry reschedule`` and ``tarry find-key``: changes of pending messages."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def _cancel(client: Client, handles: list[str], lines: list[int] | None) -> tupl
 
 
 def _handles(file: Path) -> dict[int, str]:
-    """Handles by their lines, which count from 1; empty lines are nothing."""
+    """Read handles by their lines, which count from 1; empty lines are nothing."""
     handles: dict[int, str] = {}
     with nullcontext(sys.stdin.buffer) if str(file) == "-" else file.open("rb") as source:
         number = 0

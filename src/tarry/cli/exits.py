@@ -1,4 +1,4 @@
-"""How a command ends: the exit codes, and an expected error as one line on stderr."""
+"""End of a command: the exit codes, and an expected error as one line on stderr."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ _BY_ERROR: list[tuple[type[TarryError], ExitCode]] = [
 
 
 def exit_code(error: TarryError) -> ExitCode:
-    """The exit code of a command that failed with ``error``."""
+    """Return the exit code of a command that failed with ``error``."""
     return next((code for cls, code in _BY_ERROR if isinstance(error, cls)), ExitCode.FAILED)
 
 

@@ -20,8 +20,9 @@ _UNITS = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000))
 
 
 def frame(now: Figures, before: Figures | None, *, rows_max: int = 1000) -> RenderableType:
-    """Rates and lateness are those since ``before``; without it, since the broker began. ``rows_max``: how many lines
-    the two tables may have together.
+    """Render rates and lateness since ``before``; without it, since the broker began.
+
+    ``rows_max``: lines of the two tables together.
     """
     topics = sorted(now["topics"]["listed"], key=lambda t: (-t["pending"] - t["ready"], t["topic"]))
     groups = sorted(now["groups"]["listed"], key=lambda g: (-g["lag"], g["topic"], g["group"]))
@@ -40,7 +41,7 @@ def frame(now: Figures, before: Figures | None, *, rows_max: int = 1000) -> Rend
 
 
 def damage(now: Figures) -> list[Text]:
-    """What is damaged, as the broker's status has it; nothing where all is sound."""
+    """Render what is damaged, by the broker's status; nothing if all is sound."""
     found = now.get("damage") or {}
     places, unreadable = found.get("places", ()), found.get("unreadable_messages", 0)
     if not places and not unreadable:
@@ -54,7 +55,7 @@ def damage(now: Figures) -> list[Text]:
 
 
 def _text(line: str, style: str = "") -> Text:
-    """What others wrote, as names of topics and errors are, must not steer the terminal."""
+    """Render what others wrote, such as names and errors, which must not steer the terminal."""
     return Text(printable(line, keep="\n"), style=style)
 
 
@@ -104,7 +105,7 @@ def late_text(now: Figures, before: Figures | None, *path: str) -> str:
 
 
 def since(now: Figures, before: Figures | None, path: Iterable[str]) -> Histogram | None:
-    """What was counted between two moments; None where there is no such histogram."""
+    """Return what was counted between two moments; None: there is no such histogram."""
     one: Any = now
     other: Any = before
     for name in path:
@@ -182,7 +183,7 @@ def _due(due_ms: int | None, now_ms: int) -> str:
 
 
 def span(ms: int) -> str:
-    """A length of time in its two largest units: "3d 4h", "12s"."""
+    """Format a length of time in its two largest units: "3d 4h", "12s"."""
     if ms < 1000:
         return f"{max(ms, 0)}ms"
     for place, (unit, size_ms) in enumerate(_UNITS):

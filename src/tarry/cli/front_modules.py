@@ -27,7 +27,7 @@ def check_rocketmq() -> None:
 
 
 def rocketmq_front() -> type[RocketMQFront]:
-    """The front for v5 clients.
+    """Import the front for v5 clients.
 
     Raises:
         NotFoundError: it lacks a module.
@@ -38,14 +38,14 @@ def rocketmq_front() -> type[RocketMQFront]:
 
 
 def remoting_front() -> type[RemotingFront]:
-    """The front for classic clients. Raises NotFoundError as well."""
+    """Import the front for classic clients. Raises NotFoundError as well."""
     with _named_extra("remoting", "RocketMQ"):
         from tarry.fronts.rocketmq.classic.front import RemotingFront
     return RemotingFront
 
 
 def http_front() -> type[HttpFront]:
-    """The HTTP front. Raises NotFoundError as well."""
+    """Import the HTTP front. Raises NotFoundError as well."""
     with _named_extra("http", "HTTP"):
         from tarry.fronts.http.front import HttpFront
     return HttpFront

@@ -1,4 +1,4 @@
-"""The process of a gateway's worker: a front behind a link, until it is told to stop or has lost its broker.
+"""Process of a gateway's worker: a front behind a link, until told to stop, or its broker is lost.
 
 It is started by :mod:`tarry.fronts.gateway.supervisor` with its settings as JSON, and ends when that process has ended.
 Without its link a worker knows nothing that is true, so it ends; the next one begins when the broker can be reached.
@@ -32,11 +32,11 @@ from tarry.fronts.gateway.supervisor import Start
 log = logging.getLogger("tarry.gateway")
 
 LOOK_S = 0.25
-"""How often is looked whether the broker, and who started this, are there."""
+"""Seconds between checks that the broker and the parent process are there."""
 SAY_S = 1.0
-"""How often the broker is told how it is."""
+"""Seconds between reports to the broker."""
 CLOCK_S = 10.0
-"""How often the broker is asked what time it is."""
+"""Seconds between readings of the broker's clock."""
 GRACE_S, LOST_GRACE_S = 2.0, 0.2
 """For calls under way: when it stops, and when it has lost its broker."""
 
@@ -54,7 +54,7 @@ class Settings:
     """Of one of them."""
 
     def command(self, start: Start) -> Sequence[str]:
-        """The command line that runs one of them."""
+        """Return the command line of one worker."""
         return [sys.executable, "-m", __name__, json.dumps(asdict(replace(self, start=start)), default=str)]
 
 
@@ -126,7 +126,7 @@ def _serve(settings: Settings, connections: ConnectionLimits, stop: StopSignals)
 
 
 def _is_alone(alive: int) -> bool:
-    """Whether who started this process has ended: nobody ever writes to that pipe."""
+    """Return whether the parent process has ended: nobody ever writes to that pipe."""
     poll = select.poll()
     poll.register(alive, select.POLLIN)
     return bool(poll.poll(0))

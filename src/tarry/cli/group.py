@@ -149,7 +149,7 @@ def _plain(info: GroupInfo) -> dict[str, object]:
 
 
 def _fields(info: GroupInfo) -> dict[str, object]:
-    """A group as plain data: its topic and name first, then its settings and where it stands."""
+    """Return a group as plain data: topic and name first, then its settings and where it stands."""
     return {"topic": info.topic, "group": info.group, **asdict(info)}
 
 

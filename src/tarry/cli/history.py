@@ -29,7 +29,7 @@ def history(
     endpoint: Endpoint = DEFAULT_ENDPOINT,
     json: Json = False,
 ) -> None:
-    """Show what happened to a message: accepted, cancelled or moved, fallen due, and where it is in each group.
+    """Show what happened to a message: accepted, cancelled or moved, due, and its state in each group.
 
     Text output is: time, seq, what happened. What is not known any more is said on stderr. Exit code 8 when nothing is
     known of it. With --accepted and --delivered it is read from the ledgers of an audit (extra "spark").

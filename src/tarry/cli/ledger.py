@@ -1,5 +1,6 @@
-"""Ledgers that ``tarry audit`` reads: a line of JSON for each answer to a producer (``send --ledger``), or for each
-hand-out to a consumer (``receive --ledger``). Columns: docs/reports.md.
+"""Ledgers for ``tarry audit``: a line of JSON for each answer to a producer, or each hand-out.
+
+They are written by ``send --ledger`` and ``receive --ledger``. Columns: docs/reports.md.
 
 A line is written when the broker has answered, and before the hand-out is acknowledged: what is not in a ledger after a
 crash was not answered, or comes again.
@@ -29,7 +30,7 @@ LedgerFile = Annotated[
 
 
 class Ledger(Protocol):
-    """Where rows go."""
+    """Destination of rows."""
 
     def accepted(self, topic: str, receipts: Iterable[Receipt], *, asked_ms: int, ttl_ms: int | None) -> None: ...
     def unanswered(self, topic: str, id: str | None) -> None: ...
@@ -37,7 +38,7 @@ class Ledger(Protocol):
 
 
 def open_ledger(path: Path | None) -> AbstractContextManager[Ledger]:
-    """The ledger at a path, which is appended to; one that takes everything and keeps nothing where there is none.
+    """Open the ledger at a path, to append to it; without a path, one that keeps nothing.
 
     Raises:
         InvalidArgumentError: it cannot be written.
@@ -80,12 +81,12 @@ class _FileLedger(AbstractContextManager["_FileLedger"]):
         )
 
     def unanswered(self, topic: str, id: str | None) -> None:
-        """A message that may have been accepted. One without an id of its own nobody could tell from others."""
+        """Add a message that may have been accepted, if it has an id of its own to be known by."""
         if id is not None:
             self._write([{"topic": topic, "id": id, "answered": False}])
 
     def delivered(self, message: Delivery, group: str) -> None:
-        """A hand-out."""
+        """Add a hand-out."""
         names = ("topic", "id", "seq", "due_ms")
         row = {name: getattr(message, name) for name in names}
         at_ms = message.due_ms + message.lateness_ms

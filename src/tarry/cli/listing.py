@@ -1,4 +1,4 @@
-"""``tarry list``, ``tarry peek`` and ``tarry forecast``: what is pending, what is ready, and what is to come."""
+"""``tarry list``, ``tarry peek`` and ``tarry forecast``: pending, ready and coming messages."""
 
 from __future__ import annotations
 

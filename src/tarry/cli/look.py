@@ -18,7 +18,7 @@ def pending(
     endpoint: Endpoint = DEFAULT_ENDPOINT,
     json: Json = False,
 ) -> None:
-    """How much is pending, and when the next falls due, by topic.
+    """Show the pending messages of each topic, and when the next falls due.
 
     PENDING is not due yet; READY is due, and not acknowledged by the slowest group.
 

@@ -91,7 +91,7 @@ def _main(
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit code. An expected error is one line on stderr, never a traceback."""
+    """Run the command line and return its exit code; an expected error is one line, never a traceback."""
     try:
         # Not standalone: so that usage errors, too, are reported here and in the one way.
         code = app(args=arguments, prog_name="tarry", standalone_mode=False)
@@ -115,7 +115,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _usage(error: Exception) -> int:
-    """Report what Typer says about wrong usage. Its classes moved between versions, so they are known by name."""
+    """Report wrong usage as Typer does; its classes moved between versions, so they are known by name."""
     if type(error).__name__ == "Abort":
         return ExitCode.INTERRUPTED
     if not hasattr(error, "format_message"):

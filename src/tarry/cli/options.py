@@ -32,14 +32,14 @@ SparkConfFile = Annotated[
 
 
 def connect(endpoint: str) -> Client:
-    """A client of the broker at ``endpoint``; close it, or use it in a ``with`` block."""
+    """Return a client of the broker at ``endpoint``; close it, or use it in a ``with`` block."""
     from tarry.client import Client
 
     return Client(endpoint)
 
 
 def check_topic_is_known(client: Client, topic: str | None) -> None:
-    """For a command that found nothing in a topic: a name that is spelt wrong must not read as an empty topic.
+    """Check a topic in which a command found nothing: a misspelt name must not read as an empty topic.
 
     Raises:
         NotFoundError: no message, group or setting has ever named it.
@@ -65,8 +65,9 @@ Level = Annotated[int | None, typer.Option("--level", help="Instead: a delay lev
 
 
 def when(delay: str | None, due: str | None, level: int | None = None) -> tuple[str, int]:
-    """What ``--delay``, ``--level`` or ``--due`` mean: ``delay_ms`` or ``delay_level``, which the broker resolves, or
-    ``due_ms``. At once without any.
+    """Return the column and value that ``--delay``, ``--level`` or ``--due`` mean; at once without any.
+
+    ``delay_ms`` or ``delay_level``, which the broker resolves, or ``due_ms``.
 
     Raises:
         InvalidArgumentError: two are given, or one means nothing.

@@ -1,4 +1,4 @@
-"""``tarry forecast --report`` and ``--store``: the load to come, counted by Spark out of the store itself."""
+"""``tarry forecast --report`` and ``--store``: forecasts that Spark counts out of the store itself."""
 
 from __future__ import annotations
 

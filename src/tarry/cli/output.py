@@ -1,5 +1,6 @@
-"""What commands print: data as JSON lines or as text for people, on stdout; everything else goes to stderr. Characters
-that cannot be printed are escaped in all of it.
+"""Output of commands: data as JSON lines or text, on stdout; everything else goes to stderr.
+
+Characters that cannot be printed are escaped in all of it.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ if TYPE_CHECKING:
 
 
 def line(text: str) -> None:
-    """One line on stdout, at once: what reads a pipe should not wait for a full buffer. What others wrote is in it, so
-    nothing that would steer a terminal.
+    """Print one line at once: a reader of a pipe should not wait for a full buffer.
+
+    It has what others wrote, so nothing that would steer a terminal is printed.
     """
     sys.stdout.write(printable(text) + "\n")
     sys.stdout.flush()
@@ -45,7 +47,7 @@ def json_line(value: Any) -> None:
 
 
 def result(data: Mapping[str, Any], text: str | Mapping[str, Any], *, json: bool) -> None:
-    """What a command comes to: ``data`` as JSON, or ``text`` (nested values as a tree) for people."""
+    """Print a command's result: ``data`` as JSON, or ``text`` (nested values as a tree) for people."""
     if json:
         json_line(data)
     elif isinstance(text, str):
@@ -55,7 +57,7 @@ def result(data: Mapping[str, Any], text: str | Mapping[str, Any], *, json: bool
 
 
 def body_fields(body: bytes) -> dict[str, str]:
-    """A body for JSON: ``body`` where it is UTF-8, else ``body_base64``."""
+    """Return a body for JSON: ``body`` if it is UTF-8, else ``body_base64``."""
     try:
         return {"body": body.decode()}
     except UnicodeDecodeError:
@@ -63,7 +65,7 @@ def body_fields(body: bytes) -> dict[str, str]:
 
 
 def body_text(body: bytes) -> str:
-    """A body in one line for people: as it is where that is printable, else as Python would write it."""
+    """Return a body as a line for people: as it is if printable, else as Python would write it."""
     try:
         text = body.decode()
     except UnicodeDecodeError:
@@ -77,7 +79,7 @@ def instant(ms: int | None) -> str | None:
 
 
 def receipt(accepted: Receipt, json: bool, *, outcome: str | None = None) -> None:
-    """Where a message is, what became of it (``outcome``: of what was done now), and its handle."""
+    """Print a message's id and due time, its outcome (``outcome``: of what was done now), its handle."""
     became, due = outcome or accepted.outcome, instant(accepted.due_ms)
     place = {"id": accepted.id, "seq": accepted.seq, "due_ms": accepted.due_ms, "due": due}
     data = {**place, "handle": accepted.handle, "outcome": became}
@@ -105,7 +107,7 @@ def tree(values: Mapping[str, Any], indent: str = "") -> None:
 
 
 def shown(name: str, value: object) -> str:
-    """A value for people; what is an instant by its name is shown as one, too."""
+    """Return a value for people; an instant, known by its name, also as one."""
     if value is None:
         return "-"
     if name.endswith("_ms") and isinstance(value, int) and value > DUE_MS_MIN:

@@ -1,4 +1,4 @@
-"""``tarry push``: push subscriptions, made, listed, shown, paused, tried and removed; and what came of requests."""
+"""``tarry push``: make, list, show, pause, try and remove push subscriptions; their last requests."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def add(
     endpoint: Endpoint = DEFAULT_ENDPOINT,
     json: Json = False,
 ) -> None:
-    """Push the messages of a topic to a URL; or change what a subscription says, where there is one of that name.
+    """Push the messages of a topic to a URL, or change the subscription of that name.
 
     A new one gets a secret, which is shown this once, unless one is given.
 
@@ -209,7 +209,7 @@ def attempts(
 
 @app.command()
 def test(name: Name, endpoint: Endpoint = DEFAULT_ENDPOINT, json: Json = False) -> int:
-    """Send one signed request with a body of its own, and show what comes of it. Exit code 8 where that is no 2xx.
+    """Send one signed request with a body of its own, and show the answer. Exit code 8: it is no 2xx.
 
     \b
     tarry push test shop
@@ -237,7 +237,7 @@ def _header(text: str) -> tuple[str, str]:
 
 
 def _plain(info: PushInfo) -> dict[str, Any]:
-    """A subscription as plain data; of durations, what people ask for."""
+    """Return a subscription as plain data; of durations, what people ask for."""
     from tarry.base.histogram import Histogram
 
     plain = asdict(info)

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from tarry.client import Client, Delivery
 
 GROUP = "cli"
-"""Whose the messages are where no group is named."""
+"""Group of the messages if none is named."""
 ONCE_MAX = 1000
 """Most messages asked for in one call."""
 WAIT_MS_MAX = 20_000
-"""Longest wait asked for in one call; longer ones are several calls, so that a broker that is gone is noticed."""
+"""Longest wait of one call; longer ones are several calls, so that a lost broker is noticed."""
 
 Show = Callable[..., None]
 """Prints a message; with the ledger that it goes to."""
@@ -86,7 +86,7 @@ def receive(
 
 
 def _note_unknown(client: Client, topic: str, *, follow: bool) -> None:
-    """Say that nobody has named the topic: it may be spelt wrong, or be waited for before its first message."""
+    """Say that nobody has named the topic: it may be misspelt, or have no message yet."""
     try:
         if not client.has_topic(topic):
             output.note(f"there is no topic {topic!r:.300} yet; tarry pending and tarry group list show those that are")

@@ -22,7 +22,7 @@ Rule = Annotated[
 def repeat_json(
     rule: str | None, every: str | None, cron: str | None, zone: str | None, times: int | None, until: str | None
 ) -> str | None:
-    """The rule that the options give, as JSON; None where there is none.
+    """Return the rule of the options as JSON; None: there is none.
 
     Raises:
         InvalidArgumentError: the options contradict each other, or a value is not allowed.

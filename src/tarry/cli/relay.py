@@ -111,7 +111,7 @@ def _check_extra() -> None:
 
 
 def make(given: dict[str, Any]) -> tuple[RelaySettings, RunOptions]:
-    """The settings, from names and values as a file or a command line has them.
+    """Make the settings from names and values of a file or a command line.
 
     Raises:
         InvalidArgumentError: one is unknown, missing or not allowed.

@@ -174,7 +174,7 @@ def _send_lines(endpoint: str, fields: Fields, source: BinaryIO, ledger: Ledger,
 
 
 class _Count:
-    """How many lines were accepted, and under which numbers; they go to the ledger, too."""
+    """Count of accepted lines, with their numbers; they go to the ledger, too."""
 
     def __init__(self, ledger: Ledger, fields: Fields) -> None:
         self._ledger, self._fields = ledger, fields
@@ -184,7 +184,7 @@ class _Count:
         self.last_seq: int | None = None
 
     def start(self) -> int:
-        """Some more lines are sent; how many were accepted before."""
+        """Note that more lines are sent, and return how many were accepted before."""
         self._asked_ms = time.time_ns() // 1_000_000
         return self.rows
 
@@ -251,7 +251,7 @@ def _open(file: Path | None) -> AbstractContextManager[BinaryIO]:
 
 
 def _progress(source: BinaryIO) -> AbstractContextManager[Callable[[int, int], None]]:
-    """Shows how far a file is, on a terminal. The context is a function of bytes more, and messages in all."""
+    """Show a file's progress on a terminal; the context is a function of bytes more, and messages in all."""
     if not sys.stderr.isatty():
         return nullcontext(lambda more, sent: None)
     return _bar(source)

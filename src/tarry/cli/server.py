@@ -32,13 +32,16 @@ if TYPE_CHECKING:
 log = logging.getLogger("tarry.serve")
 
 LOOK_S = 0.5
-"""How often the health of the broker and the pipeline is looked at."""
+"""Seconds between checks of the broker's and the pipeline's health."""
 PIPELINE_STOP_S = 3.0
-"""How long the pipeline may take to end by itself; while its JVM starts it cannot hear. Killing it loses nothing."""
+"""Seconds that the pipeline has to end by itself.
+
+It does not react while its JVM starts; killing it loses nothing.
+"""
 WORKERS_S = 60.0
-"""How long the workers of a front may take to begin."""
+"""Seconds that the workers of a front may take to begin."""
 FATAL_END_S = 10.0
-"""How long a failed broker may take to stop."""
+"""Seconds that a failed broker may take to stop."""
 
 
 def run(config: Config, *, unknown_variables: Sequence[str] = (), verbose: bool = False) -> None:
@@ -126,7 +129,7 @@ def _serve(config: Config, files_max: int, stop: StopSignals, stack: ExitStack) 
 
 
 def _start_gateways(broker: Broker, config: Config, placement: Placement, stack: ExitStack) -> list[str]:
-    """Where gateways connect, and the workers that are this broker's own; as the line says it that it serves."""
+    """Start the port of gateways and the broker's own workers; return them for the line "serving"."""
     from tarry.fronts.gateway.front import GatewayFront, socket_of
 
     addresses = [] if config.gateway is None else [config.gateway]
@@ -144,7 +147,7 @@ def _start_gateways(broker: Broker, config: Config, placement: Placement, stack:
 
 
 def _start_workers(broker: str, rocketmq: str, count: int, stack: ExitStack) -> str:
-    """Processes of the front for v5 clients; ``broker``: where they connect."""
+    """Start processes of the front for v5 clients; ``broker``: where they connect."""
     from tarry.cli.gateway_worker import Settings
     from tarry.fronts.gateway.supervisor import WorkerSupervisor
 
@@ -185,7 +188,7 @@ def _wait(broker: Broker, supervisor: PipelineSupervisor | None, stop: StopSigna
 
 
 def _failure(status: dict[str, Any]) -> TarryError:
-    """Why the broker has failed, and how to go on; the process ends within :data:`FATAL_END_S`."""
+    """Return the reason of the broker's failure, and what to do; it ends within :data:`FATAL_END_S`."""
     if status["fatal_code"] == CorruptError.code:
         how = "copy the data directory, then see 'When a file is damaged' in docs/operations.md"
         error: TarryError = CorruptError(f"{status['fatal']}; the broker has stopped, and lost nothing else: {how}")
@@ -204,7 +207,7 @@ def _end_within(seconds: float, code: ExitCode) -> None:
 
 
 def pipeline_status(supervisor: dict[str, Any]) -> dict[str, Any]:
-    """What the broker shows about its pipeline: the job says itself how it is, but not when it does not run."""
+    """Return the status of the pipeline to show: the job reports itself, but not while it does not run."""
     shown: dict[str, Any] = {"supervisor": supervisor}
     if supervisor["state"] != "running":
         shown["state"] = supervisor["state"]
@@ -212,6 +215,6 @@ def pipeline_status(supervisor: dict[str, Any]) -> dict[str, Any]:
 
 
 def reachable(address: str) -> str:
-    """An address that this machine can connect to, for one that is listened on."""
+    """Return an address that this machine can connect to, for a listening one."""
     host, port = parse_address(address)
     return f"{ {'0.0.0.0': '127.0.0.1', '[::]': '[::1]'}.get(host, host) }:{port}"

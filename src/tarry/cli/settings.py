@@ -1,4 +1,4 @@
-"""The options of ``tarry group set`` and ``tarry topic set``: one for each setting that ``tarry.api.groups`` defines.
+"""Options of ``tarry group set`` and ``tarry topic set``, from the settings of ``tarry.api.groups``.
 
 A number of milliseconds is asked for as a duration (``lease_ms`` is ``--lease 90s``), a truth as a pair of options
 (``--ordered/--not-ordered``); anything else as what it is, under its own name. What is not given stays as it is.
@@ -17,12 +17,13 @@ import typer
 from tarry.cli.options import duration_ms
 
 NONE = "none"
-"""What a duration whose default is -1 takes for that."""
+"""Word for -1 of a duration whose default that is."""
 
 
 def with_settings(kind: type, left_out: tuple[str, ...] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """A command with an option for each field of ``kind``; it gets them in ``settings``, by their names, None for what
-    was not given.
+    """Give a command an option for each field of ``kind``.
+
+    It gets them in ``settings``, by their names; None: not given.
 
     Raises:
         InvalidArgumentError: in the command, where a duration is none.

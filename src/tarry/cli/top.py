@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tarry.client import Client
 
 PIPE_COLUMNS = 160
-"""How wide a frame is where there is no terminal."""
+"""Width of a frame without a terminal."""
 NEXT_DUE_TOPICS_MAX = 1000
 """Beyond so many topics it would take the broker too long to look for each one's next due time."""
 

@@ -1,4 +1,4 @@
-"""Who may read what a process that serves writes."""
+"""Permissions of the files that a serving process writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``tarry compact`` and ``tarry expire``: the upkeep of a broker's store, at once; without Spark, or with it."""
+"""``tarry compact`` and ``tarry expire``: upkeep of a broker's store, at once, with Spark or without."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def compact(
 
 
 def expire(endpoint: Endpoint = DEFAULT_ENDPOINT, store: Store = None, json: Json = False) -> None:
-    """Take files out of the store of which all messages have fired, and delete those that were taken out long ago.
+    """Take files whose messages have all fired out of the store, and delete those taken out long ago.
 
     \b
     tarry expire

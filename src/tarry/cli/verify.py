@@ -86,7 +86,7 @@ def _report(check: Check, result: Finding | Note, *, json: bool) -> bool:
 
 @contextmanager
 def _progress(size: int) -> Iterator[Pace]:
-    """A bar on a terminal; elsewhere, where it takes its time, a line on stderr for each tenth."""
+    """Show a bar on a terminal; elsewhere, if it takes its time, a line on stderr for each tenth."""
     if sys.stderr.isatty():
         from rich.console import Console
         from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
