@@ -1,4 +1,4 @@
-"""Makes ``format("tarry")`` known to PySpark, which looks for ``DefaultSource`` in modules named ``pyspark_*``."""
+"""Registration of ``format("tarry")``: PySpark looks for ``DefaultSource`` in modules ``pyspark_*``."""
 
 import pyspark
 

@@ -1,4 +1,4 @@
-"""Tarry: a delayed-message broker that is on time to the millisecond and keeps what is far away in an open Delta table.
+"""Tarry: a delayed-message broker, on time to the millisecond, with a Delta table for the far future.
 
     from tarry import Client
     client = Client("localhost:7611")

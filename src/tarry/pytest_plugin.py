@@ -1,4 +1,4 @@
-"""Fixtures for users' tests, found by pytest when Tarry is installed. Nothing is imported before one is asked for."""
+"""Fixtures for users' tests, found by pytest; they import nothing before one is asked for."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def tarry_broker(tmp_path: Path) -> Iterator[TestBroker]:
-    """The real broker on a temporary directory, with a clock that stands still until the test moves it
-    (:meth:`tarry.testing.TestBroker.advance`). For other settings use :func:`tarry.testing.open_broker`.
+    """Provide the real broker on a temporary directory, with a clock that the test moves.
+
+    The clock stands still until :meth:`tarry.testing.TestBroker.advance`. For other settings use
+    :func:`tarry.testing.open_broker`.
     """
     from tarry.testing import open_broker
 

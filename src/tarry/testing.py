@@ -1,4 +1,4 @@
-"""For tests, Tarry's own and its users': the real broker on a directory, with a clock that the test moves.
+"""Support for tests: the real broker on a directory, with a clock that the test moves.
 
 with tarry.testing.open_broker(tmp_path) as broker:
     broker.schedule("orders", b"unpaid?", delay="30d")
@@ -31,8 +31,9 @@ class TestBroker(Broker):
     clock: TestClock
 
     def advance(self, by: str | timedelta | float) -> None:
-        """Move the clock on, stopping at each moment at which something falls due. ``by``: "1h30m", a timedelta, or
-        seconds.
+        """Move the clock on, stopping at each moment at which something falls due.
+
+        ``by``: "1h30m", a timedelta, or seconds.
         """
         if isinstance(by, str):
             by_ms = parse_duration_ms(by)
@@ -54,7 +55,7 @@ class TestBroker(Broker):
 def open_broker(
     directory: Path | str, *, clock: TestClock | None = None, files: Files | None = None, **settings: Any
 ) -> Iterator[TestBroker]:
-    """The real broker on ``directory``, with a clock that stands still until the test moves it.
+    """Open the real broker on ``directory``, with a clock that stands still until the test moves it.
 
     ``settings`` are those of :class:`tarry.base.config.Config`. Open it again on the same directory, with the same
     clock, to see what a restart keeps.

@@ -82,7 +82,8 @@ class Coalescer(Generic[E]):
         bytes_max: int = 0,
         pace: Pacing | None = None,
     ) -> None:
-        """
+        """Make a coalescer.
+
         Args:
             batches_max: how many batches may wait for their answers.
             rows_max: how many entries a batch has at most.

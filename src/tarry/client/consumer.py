@@ -262,7 +262,8 @@ def check_seconds(name: str, seconds: float | None) -> float | None:
 
 
 def check_count(name: str, count: int) -> None:
-    """
+    """Check a number of messages.
+
     Raises:
         InvalidArgumentError: ``count`` is no number of messages.
     """

@@ -269,7 +269,8 @@ class Delivery:
         return self._row
 
     def __enter__(self) -> Self:
-        """
+        """Begin the work on the message.
+
         Raises:
             StaleLeaseError: it is not this consumer's any more: its lease is over, or its consumer has ended.
         """

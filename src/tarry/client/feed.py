@@ -118,7 +118,7 @@ class _ConsumeStream:
                 self._durable.append(self._sent)
 
     def sent(self) -> int:
-        """Number of the last message sent; changes under the settler's lock."""
+        """Return the number of the last message sent; it changes under the settler's lock."""
         return self._sent
 
     def on_settled(self, notice: Notice) -> None:

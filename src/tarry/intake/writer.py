@@ -66,7 +66,7 @@ class IntakeWriter:
         self._register = register
 
     def commit(self, submissions: list[Submission]) -> None:
-        """Number, write, fsync, publish and answer.
+        """Commit submissions: number, write, fsync, publish and answer.
 
         A full disk refuses the submissions; other failures are the caller's to treat as fatal.
         """

@@ -1,4 +1,4 @@
-"""Counts the calls that are open, in all and by peer: each keeps a thread of gRPC's, and most a few of ours.
+"""Open calls, counted in all and by peer: each keeps a thread of gRPC's, and most a few of ours.
 
 A call is counted from its first byte, before gRPC waits for its first message; whose it is, pyarrow only says when its
 handler runs. So streams that have sent nothing yet are bounded together, and where they stay so, the connections are
@@ -25,7 +25,7 @@ _STREAMS = (fl.FlightMethod.DO_PUT, fl.FlightMethod.DO_EXCHANGE)
 
 
 class CallLimits(fl.ServerMiddlewareFactory):  # type: ignore[misc]
-    """No more than ``calls_max`` calls at a time; half of it for one peer address, and for those without a message."""
+    """Limit of ``calls_max`` calls at a time; half for a peer address, and for calls without a message."""
 
     def __init__(self, calls_max: int) -> None:
         super().__init__()
@@ -65,12 +65,12 @@ class CallLimits(fl.ServerMiddlewareFactory):  # type: ignore[misc]
             return 0.0 if self._crowded_since_s is None else now_s - self._crowded_since_s
 
     def peers(self) -> set[str]:
-        """Who has a call whose handler runs, or whose answer is being sent."""
+        """Return the peers with a call whose handler runs, or whose answer is being sent."""
         with self._lock:
             return set(self._peers)
 
     def claim(self, call: OpenCall, peer: str) -> None:
-        """A call is one of ``peer`` (``ServerCallContext.peer()``): its handler begins.
+        """Count a call, whose handler begins, for its ``peer`` (``ServerCallContext.peer()``).
 
         Raises:
             OverloadedError: that address has too many.
@@ -87,7 +87,7 @@ class CallLimits(fl.ServerMiddlewareFactory):  # type: ignore[misc]
             call.is_silent, call.peer = False, peer
 
     def release(self, call: OpenCall) -> None:
-        """A call has ended."""
+        """Release a call that has ended."""
         with self._lock:
             self._calls -= 1
             self._add_silent(-call.is_silent)
@@ -114,7 +114,7 @@ class OpenCall(fl.ServerMiddleware):  # type: ignore[misc]
 
 
 def host_of(peer: str) -> str:
-    """The address alone of ``ServerCallContext.peer()``, as other fronts know it."""
+    """Return the address alone of ``ServerCallContext.peer()``, as other fronts know it."""
     return unquote(_host(peer)).partition(":")[2].strip("[]")
 
 

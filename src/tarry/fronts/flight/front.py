@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 class FlightFront:
-    """A Flight server in front of a broker. Start with :meth:`start`; :meth:`stop` before the broker is closed."""
+    """A Flight server before a broker. Start with :meth:`start`; :meth:`stop` before the broker is closed."""
 
     def __init__(self, service: Service, host: str, guard: ConnectionGuard) -> None:
         self._service = service
@@ -85,7 +85,7 @@ class FlightFront:
         return f"{self._host}:{self.port}"
 
     def stop(self, grace_s: float = 2.0) -> None:
-        """Refuse what is new, let calls and consumers end for up to ``grace_s`` seconds, then cut what is left."""
+        """Refuse new calls, let the others end for up to ``grace_s`` seconds, then cut what is left."""
         with self._stopped:
             if self._done:
                 return

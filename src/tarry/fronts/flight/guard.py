@@ -1,4 +1,4 @@
-"""Bounds what peers take of the Flight front from outside: connections, and memory for messages that are on their way.
+"""Limits on peers of the Flight front, from outside: connections, and memory for messages under way.
 
 gRPC's server, as pyarrow builds it, accepts every connection, keeps a message of any size until it is whole, and has no
 setting against either. So a thread looks at the sockets of the port: how many each peer address has, whether they ever
@@ -42,21 +42,21 @@ log = logging.getLogger(__name__)
 TICK_S = 0.05
 LOOK_S = 1.0
 SILENT_S = 10.0
-"""How long a connection may be open without having sent a byte: a client of gRPC speaks first."""
+"""Seconds that a connection may be open without a byte sent: a client of gRPC speaks first."""
 PEER_BYTES_MAX = 288 << 20
 """Of a connection's messages that are not whole yet. The largest batch that is accepted has 256 MiB."""
 BYTES_MAX = 2 * PEER_BYTES_MAX
 """Of all connections together; then the one that has most is cut."""
 STALLED_S = 30.0
-"""How long a peer may take nothing of an answer that is being sent."""
+"""Seconds that a peer may take nothing of an answer that is being sent."""
 TAKEN_BYTES_MIN = 16 << 10
-"""What comes beside answers, pings above all, is less in that time."""
+"""Bytes that exceed what comes beside answers, pings above all, in that time."""
 _GROWTH_DESCRIPTORS = 16
 _GROWTH_BYTES = 32 << 20
 
 _ENHANCE_YOUR_CALM = 0xB
 _LAST_STREAM = (1 << 31) - 1
-"""All streams count as begun: those that do not, gRPC's clients open again by themselves, at once and for ever."""
+"""Last stream of a GOAWAY: all count as begun, else gRPC's clients open them again at once."""
 
 
 @dataclass(slots=True)
@@ -65,16 +65,17 @@ class _Connection:
     inode: int
     host: str
     peer_port: str
-    """What a handler knows it by, since gRPC has ways of its own to write an address. Another machine's connection may
-    come from the same port by chance: then a message of one counts for both.
+    """Port by which a handler knows the peer, since gRPC has ways of its own to write an address.
+
+    Another machine's connection may come from the same port by chance: then a message of one counts for both.
     """
     since_s: float
     received: int = 0
     counted_from: int = 0
-    """What had been received when a handler was last given a message."""
+    """Bytes received when a handler was last given a message."""
     refused: bool = False
     taken: int = 0
-    """What the peer had taken when that was last seen to have grown by :data:`TAKEN_BYTES_MIN`, and since when."""
+    """Bytes the peer had taken when they last grew by :data:`TAKEN_BYTES_MIN`, and since when."""
     taken_s: float = 0.0
 
     @property
@@ -130,12 +131,12 @@ class ConnectionGuard:
         return sum(c.waiting for c in list(self._connections.values()))
 
     def on_message(self, peer: str) -> None:
-        """A handler was given a message of that peer (``ServerCallContext.peer()``). Any thread."""
+        """Note that a handler was given a message of a peer (``ServerCallContext.peer()``). Any thread."""
         self._given.add(_port(peer))
 
     @contextmanager
     def sending(self, peer: str) -> Iterator[None]:
-        """An answer to that peer is being sent. Any thread."""
+        """Count an answer to a peer while it is sent. Any thread."""
         self._count_sending(peer, 1)
         try:
             yield
@@ -208,8 +209,10 @@ class ConnectionGuard:
     # -- ending --------------------------------------------------------------------------------------------------------
 
     def _end_silent(self, now_s: float) -> None:
-        """Connections that never said anything; and, where there are too many streams without a message, all that have
-        no other call: theirs are among them. A client that was merely idle connects again when it has something.
+        """End connections that never said anything.
+
+        Where there are too many streams without a message, all connections without another call end: theirs are among
+        them. A client that was merely idle connects again when it has something.
         """
         crowded = self._calls.crowded_s(now_s) >= self._silent_s
         busy = set(map(_port, self._calls.peers())) if crowded else set()
@@ -222,7 +225,7 @@ class ConnectionGuard:
             log.warning("%d connections to port %d were ended: too many silent streams", len(ended), self._port)
 
     def _end_stalled(self, now_s: float) -> None:
-        """Who takes nothing of his answers: what was leased for them is for others."""
+        """End peers that take nothing of their answers: what was leased for them is for others."""
         with self._sending_lock:
             sending = set(self._sending)
         for connection in [c for c in self._connections.values() if c.peer_port in sending or c.taken_s]:
@@ -277,7 +280,7 @@ class ConnectionGuard:
             connection.refused = True
 
     def _refuse(self, connection: _Connection, text: str) -> None:
-        """Say goodbye. gRPC may be in the middle of a frame of its own: then the peer sees an error of the protocol."""
+        """Send GOAWAY. gRPC may be in the middle of a frame: then the peer sees an error of the protocol."""
         if not connection.received:
             return
         payload = struct.pack(">II", _LAST_STREAM, _ENHANCE_YOUR_CALM) + text.encode()

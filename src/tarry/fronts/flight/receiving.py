@@ -59,17 +59,17 @@ log = logging.getLogger(__name__)
 ROWS_MAX = 8192
 """Most messages in one batch to a consumer."""
 LOOK_S = 0.25
-"""How often is looked whether a consumer has settled what lies before a damaged frame."""
+"""Seconds between checks that a consumer has settled what lies before a damaged frame."""
 MUCH_BYTES = 1 << 20
 """Whoever got so much at once will get more."""
 ANSWER_S = 1.0
-"""How long to wait for a sign of a consumer before it is asked again."""
+"""Seconds to wait for a sign of a consumer before it is asked again."""
 INBOX_MAX = 1024
 """Settling messages that may wait; beyond that the reader waits, and so does the client."""
 BULK_ROWS = 1000
 """Batches of so many rows are written by whatever core is free."""
 LAST_ACKS_S = 10.0
-"""How long the end of a stream waits for its last acks to be durable."""
+"""Seconds that the end of a stream waits for its last acks to be durable."""
 
 
 @dataclass(slots=True)
@@ -175,8 +175,9 @@ class ConsumeStream:
             self._changed.wait_for(lambda: self._ended or not self._subscription.silent, ANSWER_S)
 
     def _fetch_within_room(self) -> tuple[pa.RecordBatch | None, bool]:
-        """What there is now: as much as one read may give, where the peer's other streams leave room for that, else one
-        message now and then, since they may never read; and whether there was room.
+        """Fetch what there is now, as much as one read may give; and return whether there was room for it.
+
+        Where the peer's other streams leave no room, it is one message now and then, since they may never read.
         """
         if not self._unread.take(self._host, ANSWER_BYTES, LOOK_S):
             return self._subscription.fetch(1, 0.0), False
@@ -191,8 +192,9 @@ class ConsumeStream:
 
     @contextmanager
     def _counted(self, size: int) -> Iterator[None]:
-        """While so much is on its way, in the place of what was reserved for it: at once, for what is free in between
-        would let in all streams that wait.
+        """Count so many bytes as under way, in the place of what was reserved for them.
+
+        In one step: what is free in between would let in all streams that wait.
         """
         self._unread.add(self._host, size - self._reserved)
         self._reserved = 0

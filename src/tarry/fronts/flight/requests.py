@@ -1,4 +1,4 @@
-"""What a client asks for: descriptors, tickets, bodies and messages of Flight as operations and batches."""
+"""Requests of clients: descriptors, tickets, bodies and messages of Flight as operations and batches."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ TICKETS = {o.wire.name: o for o in OPERATIONS if isinstance(o.wire, Rows)}
 
 
 class CountedReader:
-    """What a call's client sends; the guard hears of each message that has come. Names of columns are checked once, for
-    a stream has one schema.
+    """Reader of a call's messages, of each of which the guard hears.
+
+    Names of columns are checked once, for a stream has one schema.
 
     Raises:
         InvalidArgumentError: by :attr:`schema` and :meth:`read_chunk`, for a name that is not UTF-8.
@@ -65,7 +66,7 @@ class CountedReader:
 
 
 def consume_command(descriptor: fl.FlightDescriptor, reader: CountedReader) -> bytes:
-    """What a DoExchange is told to do, in its descriptor or in its first message."""
+    """Return the command of a DoExchange, from its descriptor or its first message."""
     if descriptor.path is None:
         return bytes(descriptor.command or b"")
     if descriptor.path != CONSUME_PATH:
@@ -81,7 +82,7 @@ def consume_command(descriptor: fl.FlightDescriptor, reader: CountedReader) -> b
 
 
 def put_command(command: Any) -> Any:
-    """A descriptor's command; None where it is no JSON: then it is none that we know."""
+    """Return a descriptor's command; None: it is no JSON, so none that we know."""
     try:
         return decode_request(command or b"")
     except MessageTooLargeError:
@@ -91,8 +92,9 @@ def put_command(command: Any) -> Any:
 
 
 def action_request(kind: type[Operation[Any]], body: bytes | memoryview) -> Operation[Any]:
-    """The operation of a DoAction. Where an operation has no fields, its body is not read; without a body, all fields
-    are at their defaults.
+    """Return the operation of a DoAction.
+
+    Of an operation without fields, the body is not read; without a body, all fields are at their defaults.
     """
     if kind.wire_fields() == {}:
         return kind()
@@ -101,7 +103,7 @@ def action_request(kind: type[Operation[Any]], body: bytes | memoryview) -> Oper
 
 
 def ticket_request(raw: bytes) -> Operation[Any]:
-    """The operation of a DoGet."""
+    """Return the operation of a DoGet."""
     values = decode_request(raw)
     op = values.pop("op", None) if isinstance(values, dict) else None
     if not isinstance(op, str) or op not in TICKETS:
@@ -110,7 +112,7 @@ def ticket_request(raw: bytes) -> Operation[Any]:
 
 
 def subscribe_request(raw: bytes) -> Subscribe:
-    """The consumer of a DoExchange."""
+    """Return the consumer of a DoExchange."""
     command = decode_request(raw)
     if isinstance(command, dict) and command.get("op", CONSUME) == CONSUME:
         command.pop("op", None)
@@ -123,7 +125,7 @@ def _opened(request: Q) -> Q:
 
 
 def batches_of(reader: CountedReader) -> Iterator[pa.RecordBatch]:
-    """The batches of a stream that have rows."""
+    """Yield the batches of a stream that have rows."""
     while True:
         try:
             chunk = reader.read_chunk()
@@ -136,7 +138,7 @@ def batches_of(reader: CountedReader) -> Iterator[pa.RecordBatch]:
 
 
 def shown(descriptor: fl.FlightDescriptor) -> str:
-    """A descriptor in an error's text."""
+    """Return a descriptor for an error's text."""
     if descriptor.path is None:
         return f"{bytes(descriptor.command or b'')[:80]!r}"
     return f"{[p[:80].decode('utf-8', 'replace') for p in descriptor.path[:8]]!r:.300}"

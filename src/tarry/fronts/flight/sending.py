@@ -1,4 +1,4 @@
-"""One DoPut stream: batches are submitted as they are read, and answered in order as they become durable.
+"""One DoPut stream: batches are submitted as they are read, and answered in order once durable.
 
 Two threads. The call's own thread reads and submits, so that reading the next large batch never waits for the disk. A
 second one writes the answers. A small batch is written to the log and answered by the reading thread itself where

@@ -1,5 +1,6 @@
-"""The Flight service: which call is which operation. It decides nothing; what the broker refuses reaches the client as
-it is.
+"""The Flight service: calls as operations.
+
+It decides nothing; what the broker refuses reaches the client as it is.
 
 Whatever a handler raises becomes a Flight error with a code: pyarrow would otherwise send the traceback.
 """
@@ -50,7 +51,7 @@ from tarry.message.schema import UNNUMBERED
 log = logging.getLogger(__name__)
 
 LOOK_S = 0.25
-"""How often a long poll looks whether its client is still there."""
+"""Seconds between checks of a long poll that its client is still there."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -101,7 +102,7 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
         super().__init__(location, middleware={CALLS: calls})
 
     def on_call(self, context: fl.ServerCallContext) -> None:
-        """A handler is about to run.
+        """Prepare a call whose handler is about to run.
 
         Raises:
             OverloadedError: its peer has too many calls open.
@@ -141,7 +142,7 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
         self._stage(from_json(StageJob, command), reader, writer)
 
     def _stage(self, job: StageJob, reader: fl.MetadataRecordBatchReader, writer: fl.FlightMetadataWriter) -> None:
-        """Write a stream of messages as files of an attempt of a job; the answer has what its commit needs of them."""
+        """Write a stream of messages as files of a job's attempt; the answer has what its commit needs."""
         if reader.schema.names != UNNUMBERED.names:
             raise InvalidArgumentError(f"the columns are {reader.schema.names}; allowed: {UNNUMBERED.names}")
         files, topics = self._broker.stage_job(job.number, batches_of(reader))
@@ -180,7 +181,7 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
 
     @_coded
     def do_get(self, context: fl.ServerCallContext, asked: fl.Ticket) -> fl.FlightDataStream:
-        """An operation that is answered by rows."""
+        """Carry out an operation that is answered by rows."""
         request = ticket_request(asked.ticket)
         self._check_serving()
         peer = context.peer()
@@ -208,14 +209,14 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
         return fl.GeneratorStream(DELIVERY, self._written(peer, batch, subscription))
 
     def _fetch(self, subscription: Subscription, rows_max: int, wait_s: float, host: str) -> pa.RecordBatch | None:
-        """What there is, where there is room for it: other answers to that address may have come between."""
+        """Fetch what there is, if there is room for it: other answers to that address may have come between."""
         if not self._unread.take(host, ANSWER_BYTES, wait_s):
             return None
         self._unread.add(host, -ANSWER_BYTES)
         return subscription.fetch(rows_max, wait_s)
 
     def _written(self, peer: str, batch: pa.RecordBatch | None, subscription: Subscription) -> Iterator[pa.RecordBatch]:
-        """The answer to a receive. Dropped before the batch was taken from it, the messages go back at once."""
+        """Yield the answer to a receive; dropped before its batch was taken, the messages go back at once."""
         was_read = batch is None or not batch.num_rows
         try:
             if not was_read:
@@ -226,7 +227,7 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
                 subscription.close()
 
     def _sending(self, peer: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Each counts as unread until gRPC asks for the next. A connection that takes nothing is cut meanwhile."""
+        """Yield batches, each unread until gRPC asks for the next; a connection that takes nothing is cut."""
         host = host_of(peer)
         for batch in batches:
             with self._unread.sending(host, batch.nbytes), self._guard.sending(peer):
@@ -236,7 +237,7 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
 
     @_coded
     def list_actions(self, context: fl.ServerCallContext) -> list[tuple[str, str]]:
-        """The actions and what they are for."""
+        """Return the actions and their purposes."""
         return [(name, kind.wire.about) for name, kind in ACTIONS.items() if isinstance(kind.wire, Action)]
 
     @_coded

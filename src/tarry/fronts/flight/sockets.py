@@ -1,4 +1,4 @@
-"""The sockets of gRPC's connections, found among this process's descriptors: gRPC gives none of them out.
+"""Sockets of gRPC's connections, found among this process's descriptors: gRPC gives none of them out.
 
 Any of them may be closed at any time, and its number given to something else: so each is worked on by a copy, and
 known by its inode.
@@ -26,7 +26,7 @@ _TAKEN = struct.Struct("120xQ8x")
 
 
 def open_descriptors() -> Iterable[int]:
-    """Numbers of this process's descriptors; or all that there may be, where none is free to look them up with."""
+    """Return this process's descriptors; or all possible ones if none is free to look them up with."""
     try:
         return [int(path.name) for path in OF_PROCESS.iterdir()]
     except OSError as error:
@@ -51,7 +51,7 @@ def cut_connections(port: int) -> int:
 
 
 def is_connection(peer: socket.socket, port: int) -> bool:
-    """Whether this is the server's end of a connection to ``port``."""
+    """Return whether this is the server's end of a connection to ``port``."""
     with suppress(OSError):
         internet = peer.family in (socket.AF_INET, socket.AF_INET6) and peer.type == socket.SOCK_STREAM
         listens = internet and peer.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
@@ -61,7 +61,7 @@ def is_connection(peer: socket.socket, port: int) -> bool:
 
 @contextmanager
 def borrowed(fd: int) -> Iterator[socket.socket]:
-    """The socket of a descriptor, by a copy of it, unless there is no descriptor free for one. Raises OSError: none."""
+    """Yield the socket of a descriptor, by a copy if a descriptor is free for one. Raises OSError: none."""
     copy = -1
     with suppress(OSError):
         copy = os.dup(fd)
@@ -77,12 +77,12 @@ def borrowed(fd: int) -> Iterator[socket.socket]:
 
 
 def inode_of(fd: int) -> int:
-    """What tells a socket from another that has its number later."""
+    """Return what tells a socket from a later one with the same number."""
     return os.fstat(fd).st_ino
 
 
 def received_bytes(fd: int) -> int:
-    """Bytes that have come on a TCP socket; 1 where the system does not say: then nothing counts as silent or large."""
+    """Return the bytes received on a TCP socket; 1: unknown, so that nothing counts as silent or large."""
     return _tcp_info(fd, _RECEIVED)
 
 

@@ -1,4 +1,4 @@
-"""The metrics front: a broker's figures for Prometheus, over HTTP. ``collector`` has them, ``server`` serves them.
+"""The metrics front: ``collector`` has a broker's figures for Prometheus, ``server`` serves them.
 
 Reading costs something when somebody reads; nothing is counted for it on the way of a message.
 """

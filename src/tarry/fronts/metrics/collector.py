@@ -1,5 +1,7 @@
-"""A broker's figures as Prometheus knows them: names with their unit last, ``_total`` for what only grows, seconds and
-bytes. ``docs/operations-metrics.md`` has the table.
+"""A broker's figures as Prometheus knows them.
+
+Names have their unit last, seconds and bytes, and ``_total`` for what only grows. ``docs/operations-metrics.md`` has
+the table.
 
 Cardinality is bounded: the first topics and groups to be seen keep labels of their own as long as the process lives,
 so that no counter ever goes back; the sum of all others has the label "".
@@ -53,7 +55,7 @@ class _Labelled(Generic[K]):
         return tuple(self._keys)
 
     def select(self, rows: Iterable[dict[str, Any]], key: Callable[[dict[str, Any]], K]) -> list[dict[str, Any]]:
-        """Those of ``rows`` whose ``key`` has a label; as long as there are labels left, the first ones get one."""
+        """Select the ``rows`` whose ``key`` has a label; the first ones get one while there are labels left."""
         rows = list(rows)
         for row in rows:
             if len(self._keys) < self._most:

@@ -1,4 +1,4 @@
-"""A small HTTP server for ``GET /metrics``: one request a connection, few at a time, and no long wait for anybody.
+"""Small HTTP server for ``GET /metrics``: one request a connection, few at a time, no long waits.
 
 A client that does not finish its request keeps nobody out: where all places are taken, the one goes that has been
 asking for longest.
@@ -30,15 +30,18 @@ from tarry.fronts.metrics.collector import BrokerCollector
 log = logging.getLogger(__name__)
 
 STOP_LOOK_S = 0.05
-"""How often the thread looks whether it is to stop."""
+"""Seconds between checks for the end."""
 CONNECTIONS_MAX = 8
-"""Of more at a time, the oldest whose request is not complete is closed; while all are being answered, the new one."""
+"""Connections at a time.
+
+Of more, the oldest without a complete request is closed; while all are being answered, the new one.
+"""
 PLACE_S = 1.0
-"""How long a new connection waits for the place of one that was closed for it."""
+"""Seconds that a new connection waits for the place of one closed for it."""
 NO_DESCRIPTOR_S = 0.1
-"""How long nothing is accepted when no descriptor is free: the connection waits where it is."""
+"""Seconds in which nothing is accepted after a lack of descriptors: the connection waits."""
 TIMEOUT_S = 5.0
-"""How long a client may take for a part of its request."""
+"""Seconds that a client may take for a part of its request."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -63,7 +66,7 @@ class _Handler(BaseHTTPRequestHandler):
         raise AttributeError(name)
 
     def parse_request(self) -> bool:
-        """Called when the first line is there; what follows is the request's headers."""
+        """Parse the request after its first line has come; its headers follow."""
         complete = super().parse_request()
         cast(_Server, self.server).on_request(self.connection)
         return complete
@@ -137,7 +140,7 @@ class _Server(socketserver.ThreadingTCPServer):
             self.shutdown_request(request)
 
     def on_request(self, request: Any) -> None:
-        """It is complete, or the connection ends."""
+        """Note that the request is complete, or that the connection ends."""
         with self._lock:
             self._asking.pop(request, None)
 
