@@ -27,6 +27,11 @@ def test_a_figure_that_grows(name: str, by: float) -> None:
     assert list(growing(run(**{name: by}))) == [name]
 
 
+def test_threads_that_come_and_go_are_no_growth() -> None:
+    """A sample may meet the threads of a read of the store, in one third of the run more often than in another."""
+    assert growing([replace(FLAT, at_s=i, threads=65 if i > 60 and i % 2 else 37) for i in range(90)]) == {}
+
+
 def test_what_has_just_started_does_not_count() -> None:
     young = [replace(each, age_s=5, rss_mb=1 + i) for i, each in enumerate(run())]
     assert growing(young) == {}

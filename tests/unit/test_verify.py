@@ -212,6 +212,18 @@ def test_a_directory_in_use_is_refused_and_left_alone(data: Path, capsys: Captur
     assert not (data / "intake" / "lock").exists()
 
 
+def test_a_missing_id_and_another_brokers_store_are_told(data: Path, tmp_path: Path, capsys: Captured) -> None:
+    """A broker would refuse to start on either."""
+    own = (data / "broker.id").read_text().strip()
+    (data / "broker.id").unlink()
+    text = out_of(capsys, "verify", str(data), code=4)
+    assert f"damage: {data / 'broker.id'}: missing; the store at {data / 'store'} is of broker {own}" in text
+    (data / "broker.id").write_text(f"{'0' * 32}\n")
+    text = out_of(capsys, "verify", str(data), code=4)
+    assert f"damage: {data / 'store'}: the store of another broker, {own}" in text
+    assert out_of(capsys, "verify", "--store", str(tmp_path / "none"), str(data), code=4).count("store of another") == 0
+
+
 def test_a_broker_does_not_start_while_a_directory_is_checked(data: Path) -> None:
     with held(data), held(data), pytest.raises(LockedError):
         Broker.open(Config(data=data, pipeline="off"), threads=False)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tarry.base.errors import CorruptError, LockedError, NotFoundError
 from tarry.broker import access_tokens, directory, front_state, hand_out_bound, push_file
-from tarry.broker.directory import Checkpoint, owner_of, read_secret
+from tarry.broker.directory import ID_FILE, Checkpoint, owner_of, read_secret
 from tarry.broker.hand_out_bound import check_bound
 from tarry.broker.jobs import Jobs
 from tarry.broker.topic_counts import VERSION as COUNTS_VERSION
@@ -24,7 +24,7 @@ from tarry.verify import Check
 from tarry.verify.logs import log_checks
 from tarry.verify.registry import registry_checks
 from tarry.verify.small_files import front_state_checks, pipeline_checks, small_checks
-from tarry.verify.store import store_checks
+from tarry.verify.store import owner_checks, store_checks
 
 JSON_VERSIONS: dict[str, tuple[int, ...]] = {
     "checkpoint.json": directory.VERSIONS,
@@ -89,4 +89,5 @@ def plan_checks(data: Path, store_uri: str) -> Iterator[Check]:
     yield from log_checks(data, LogKind.ACKS, checkpoint.acks)
     yield from registry_checks(data, checkpoint.registry_writes)
     yield from store_checks(store_uri, checkpoint.store_version)
+    yield from owner_checks(store_uri, data / ID_FILE, lambda: owner_of(data).id if (data / ID_FILE).exists() else None)
     yield from pipeline_checks(data)

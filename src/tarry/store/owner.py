@@ -19,6 +19,8 @@ from deltalake.exceptions import DeltaError
 from tarry.base.errors import LockedError
 from tarry.store.place import Place
 
+_PREFIX = "tarry.owner."
+
 
 @dataclass(frozen=True, slots=True)
 class Owner:
@@ -54,7 +56,7 @@ class Owner:
 
 def owner_key(shard: int) -> str:
     """The name of the property."""
-    return f"tarry.owner.{shard}"
+    return f"{_PREFIX}{shard}"
 
 
 def relay_numbers_id(shard: int) -> str:
@@ -74,6 +76,15 @@ def check_before_mending(place: Place, shard: int, owner: Owner) -> None:
     except (DeltaError, OSError):
         return
     owner.check(place.uri, shard, configuration_of(table))
+
+
+def owners_in(place: Place) -> list[Owner]:
+    """Return the brokers that a table's shards are of; none if it cannot be read."""
+    try:
+        properties = configuration_of(DeltaTable(place.uri))
+    except (DeltaError, OSError):
+        return []
+    return [Owner(**json.loads(text)) for name, text in properties.items() if name.startswith(_PREFIX)]
 
 
 def configuration_of(table: DeltaTable) -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,12 +32,17 @@ from tarry.store.locallog import (
     record_path,
     version_of_file,
 )
+from tarry.store.owner import owners_in
 from tarry.store.parquet import check_group, groups
 from tarry.store.place import Place
 from tarry.store.snapshot import FileColumns
 from tarry.verify.check import CHUNK_BYTES, DERIVED, RESTORE, Check, Finding, Note, Pace, Results
 
 _LOG = "Which files the store has, or what they are, is not known for certain."
+_OWNER = "A broker does not start on this directory with this store."
+_OWNER_ADVICE = (
+    "name this directory's own store (--store); where that is right: docs/operations.md, 'Another broker's store'"
+)
 _FILE = "Messages of that file cannot be read: they would not be delivered when they are due."
 
 
@@ -54,6 +59,34 @@ def store_checks(uri: str, version_min: int = -1) -> Iterator[Check]:
             return
         yield from local_log_checks(place.local, version_min)
     yield from file_checks(place, version_min)
+
+
+def owner_checks(uri: str, id_file: Path, read_id: Callable[[], str | None]) -> Iterator[Check]:
+    """Yield the check that the store is of the broker whose data directory this is.
+
+    Args:
+        id_file: the directory's file with the broker's id.
+        read_id: returns the id, or None if there is no file; raises CorruptError if it is damaged.
+    """
+    place = Place.of(uri)
+    if place.local is None or place.local.is_dir():
+        yield Check("store owner", uri, 0, lambda _: _other_owner(place, id_file, read_id))
+
+
+def _other_owner(place: Place, id_file: Path, read_id: Callable[[], str | None]) -> Results:
+    owners = owners_in(place)
+    try:
+        own = read_id()
+    except CorruptError:
+        return  # the file's own check tells
+    if not owners or own in {owner.id for owner in owners}:
+        return
+    other = "; ".join(f"{owner.id}, which ran on {owner.host} with the data directory {owner.data}" for owner in owners)
+    if own is None:
+        yield Finding(str(id_file), None, f"missing; the store at {place.uri} is of broker {other}", _OWNER, RESTORE)
+    else:
+        what = f"the store of another broker, {other}; the id in {id_file} is {own}"
+        yield Finding(place.uri, None, what, _OWNER, _OWNER_ADVICE)
 
 
 def _lost(uri: str, version_min: int) -> Results:
