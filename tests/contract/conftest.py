@@ -10,7 +10,7 @@ import pytest
 from tarry.base.config import Config
 from tarry.broker import Broker
 from tarry.client import Client
-from tarry.fronts.flight import FlightFront
+from tarry.fronts.flight.front import FlightFront
 
 
 class Served:

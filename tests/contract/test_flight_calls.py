@@ -16,7 +16,7 @@ from tarry.api.views import DELIVERY
 from tarry.api.wire import decode_error
 from tarry.base.errors import InvalidArgumentError, UnavailableError
 from tarry.client import Client
-from tarry.fronts.flight import FlightFront
+from tarry.fronts.flight.front import FlightFront
 from tarry.message.schema import SCHEMA
 
 

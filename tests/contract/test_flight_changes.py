@@ -20,7 +20,7 @@ from tarry.api.wire import decode_error
 from tarry.base.delay import DelayLevel
 from tarry.base.errors import ForgedHandleError, InvalidArgumentError, TarryError
 from tarry.client import AsyncClient, Client
-from tarry.fronts.flight import FlightFront
+from tarry.fronts.flight.front import FlightFront
 from tarry.message import handle
 from tarry.message.receipt import Receipt
 

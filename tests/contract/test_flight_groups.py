@@ -19,7 +19,7 @@ from tarry.api.operations.delivery import Subscribe
 from tarry.api.wire import decode_error
 from tarry.base.errors import InvalidArgumentError, NotFoundError, TarryError, UnavailableError
 from tarry.client import AsyncClient, Client, Delivery
-from tarry.fronts.flight import FlightFront
+from tarry.fronts.flight.front import FlightFront
 
 OLD_MS = 946_684_800_000
 """2000 begins: long ago, and allowed."""

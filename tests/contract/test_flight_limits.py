@@ -26,8 +26,8 @@ from tarry.api.wire import decode_error
 from tarry.base.descriptors import ConnectionLimits
 from tarry.base.errors import OverloadedError, UnavailableError
 from tarry.client import Client
-from tarry.fronts.flight import FlightFront
 from tarry.fronts.flight.calls import CallLimits
+from tarry.fronts.flight.front import FlightFront
 from tarry.fronts.flight.guard import ConnectionGuard
 from tarry.testing import TestBroker, open_broker
 

@@ -13,7 +13,7 @@ import pytest
 
 from tarry.base.errors import InvalidMessageError, KeyExistsError
 from tarry.client import AsyncClient, Client
-from tarry.fronts.flight import FlightFront
+from tarry.fronts.flight.front import FlightFront
 from tarry.message import handle
 from tarry.message.receipt import OUTCOMES, PLACED, Receipt
 

@@ -21,7 +21,7 @@ from tarry.base.errors import (
     OverloadedError,
     TarryError,
 )
-from tarry.fronts.flight import FlightFront
+from tarry.fronts.flight.front import FlightFront
 
 SCHEDULE = fl.FlightDescriptor.for_path("schedule")
 

@@ -23,7 +23,7 @@ from tarry.base.errors import ForgedHandleError, InvalidArgumentError, NotFoundE
 from tarry.base.histogram import Histogram
 from tarry.broker import Broker
 from tarry.client import AsyncClient, Client
-from tarry.fronts.flight import FlightFront
+from tarry.fronts.flight.front import FlightFront
 from tarry.message import handle
 from tarry.message.schema import SCHEMA
 from tarry.store import Store, stage

@@ -12,7 +12,7 @@ from tarry.broker import Broker
 from tarry.fronts.gateway.front import GatewayFront, socket_of
 from tarry.fronts.gateway.remote.broker import RemoteBroker
 from tarry.fronts.kit.listening import SharedPort
-from tarry.fronts.rocketmq import RocketMQFront
+from tarry.fronts.rocketmq.front import RocketMQFront
 from tests.rocketmq.conftest import Place
 
 

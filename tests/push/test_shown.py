@@ -9,8 +9,8 @@ import pytest
 
 from tarry.broker import Broker
 from tarry.cli.exits import ExitCode
-from tarry.fronts.flight import FlightFront
-from tarry.fronts.metrics import MetricsFront
+from tarry.fronts.flight.front import FlightFront
+from tarry.fronts.metrics.server import MetricsFront
 from tests.cli_tools import Captured, data_of, error_of, out_of
 from tests.push.receiver import Got, Receiver, Reply
 from tests.waiting import wait_until

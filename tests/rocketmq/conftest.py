@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tarry.fronts.rocketmq import RocketMQFront
+from tarry.fronts.rocketmq.front import RocketMQFront
 from tests import rocketmq_place
 from tests.faults import FaultyFiles
 from tests.rocketmq.rpc import Rpc

@@ -8,7 +8,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from tarry.fronts.rocketmq import RocketMQFront
+from tarry.fronts.rocketmq.front import RocketMQFront
 from tarry.fronts.rocketmq.v5 import clients
 from tarry.fronts.rocketmq.v5.routes import QUEUES
 from tarry.testing import TestBroker, open_broker

@@ -20,7 +20,7 @@ from tarry.base.errors import InvalidArgumentError, NotFoundError
 from tarry.broker import Broker
 from tarry.cli.exits import ExitCode
 from tarry.cli.main import run
-from tarry.fronts.flight import FlightFront
+from tarry.fronts.flight.front import FlightFront
 from tarry.spark.reports.audit.result import Audit
 from tests.examples import examples
 

@@ -15,7 +15,7 @@ from tarry.base.config import Config
 from tarry.base.errors import CorruptError, InvalidArgumentError, NotFoundError
 from tarry.broker import Broker
 from tarry.cli.exits import ExitCode
-from tarry.fronts.flight import FlightFront
+from tarry.fronts.flight.front import FlightFront
 from tarry.testing import open_broker
 
 SECRET = "correct-horse-battery-staple"

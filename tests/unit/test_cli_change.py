@@ -13,7 +13,7 @@ from tests.cli_tools import Captured, data_of, error_of, out_of, stdin_is
 from tarry.base.config import Config
 from tarry.broker import Broker
 from tarry.cli.exits import ExitCode
-from tarry.fronts.flight import FlightFront
+from tarry.fronts.flight.front import FlightFront
 
 
 @pytest.fixture

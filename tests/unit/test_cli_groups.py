@@ -13,7 +13,7 @@ from tarry.broker import Broker
 from tarry.cli import dead
 from tarry.cli.exits import ExitCode
 from tarry.cli.main import run
-from tarry.fronts.flight import FlightFront
+from tarry.fronts.flight.front import FlightFront
 
 OLD_MS = 946_684_801_000
 """A second into 2000: long ago, and allowed."""

@@ -26,7 +26,7 @@ from tarry.cli import top as top_module
 from tarry.cli.exits import ExitCode
 from tarry.cli.frame import frame, lost, rate, since, size, span
 from tarry.cli.main import run
-from tarry.fronts.flight import FlightFront
+from tarry.fronts.flight.front import FlightFront
 
 Captured = pytest.CaptureFixture[str]
 

@@ -20,7 +20,7 @@ from tarry.cli import output
 from tarry.cli.exits import report
 from tarry.cli.frame import frame
 from tarry.cli.main import run
-from tarry.fronts.flight import FlightFront
+from tarry.fronts.flight.front import FlightFront
 
 EVIL = "\x1b]0;OWNED\x07\x1b[2J\x7f\x9b31m\u202eevil\r\nfake line"
 

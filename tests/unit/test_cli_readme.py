@@ -12,7 +12,7 @@ import pytest
 from tarry.base.config import Config
 from tarry.broker import Broker
 from tarry.cli.main import run
-from tarry.fronts.flight import FlightFront
+from tarry.fronts.flight.front import FlightFront
 from tarry.testing import TestBroker
 
 ROOT = Path(__file__).parents[2]

@@ -16,7 +16,7 @@ from tarry.base.config import Config
 from tarry.broker import Broker
 from tarry.cli.exits import ExitCode
 from tarry.cli.main import run
-from tarry.fronts.flight import FlightFront
+from tarry.fronts.flight.front import FlightFront
 
 
 @pytest.fixture

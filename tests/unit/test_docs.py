@@ -152,7 +152,7 @@ def test_the_program_with_rocketmqs_client_runs(tmp_path: Path) -> None:
     """In a process of its own: the client has threads that do not end."""
     from tests import rocketmq_place
 
-    from tarry.fronts.rocketmq import RocketMQFront
+    from tarry.fronts.rocketmq.front import RocketMQFront
 
     place: Any = rocketmq_place.Place(RocketMQFront, lambda port: None, tmp_path / "data")
     try:

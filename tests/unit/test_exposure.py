@@ -14,7 +14,7 @@ from tarry.base.exposure import check_exposure, is_exposed, is_loopback, parse_l
 from tarry.broker import Broker
 from tarry.cli.exits import ExitCode
 from tarry.cli.main import run
-from tarry.fronts.flight import FlightFront
+from tarry.fronts.flight.front import FlightFront
 from tarry.fronts.http.console.overview import health
 
 NAMES = {

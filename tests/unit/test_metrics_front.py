@@ -14,7 +14,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tarry.base.errors import InvalidArgumentError, UnavailableError
-from tarry.fronts.metrics import MetricsFront, collector, server
+from tarry.fronts.metrics import collector, server
+from tarry.fronts.metrics.server import MetricsFront
 from tarry.testing import TestBroker, open_broker
 
 

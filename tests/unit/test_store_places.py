@@ -15,7 +15,7 @@ from tarry.base.config import Config, load
 from tarry.base.errors import InvalidArgumentError, UnavailableError
 from tarry.broker import Broker
 from tarry.cli.main import run
-from tarry.fronts.flight import FlightFront
+from tarry.fronts.flight.front import FlightFront
 from tarry.relay.job import Relay
 from tarry.relay.settings import RelaySettings, RunOptions
 from tarry.spark.broker_client import BrokerClient, IntakeState

@@ -14,7 +14,7 @@ from tarry.base.errors import InvalidArgumentError
 from tarry.base.logs import log_to_stderr
 from tarry.base.stop_signals import StopSignals
 from tarry.base.version import VERSION
-from tarry.cli import front_modules, output
+from tarry.cli import output
 from tarry.cli.gateway_worker import Settings
 from tarry.cli.serve import pairs
 
@@ -50,6 +50,7 @@ def gateway(
     """
     from tarry.fronts.gateway.remote.broker import OWN_SETTINGS
     from tarry.fronts.gateway.supervisor import WorkerSupervisor
+    from tarry.fronts.registry import front_of
 
     is_near = socket_path(broker) is not None
     given = pairs(settings or [])
@@ -57,7 +58,7 @@ def gateway(
     if others:
         raise InvalidArgumentError(f"--set {others[0]}: that is the broker's; allowed: {', '.join(OWN_SETTINGS)}")
     loaded = load(None, given)
-    front_modules.check_rocketmq()
+    front_of(FRONT).check_installed()
     # What names a file of this machine is this machine's, also where it is not given; beside the broker it is the same.
     own = {
         name: value

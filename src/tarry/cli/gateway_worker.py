@@ -77,15 +77,18 @@ def run(settings: Settings) -> None:
 
 def _serve(settings: Settings, connections: ConnectionLimits, stop: StopSignals) -> None:
     from tarry.fronts.gateway.remote.broker import RemoteBroker
+    from tarry.fronts.kit.front import FrontServices, WorkerFront
     from tarry.fronts.kit.listening import SharedPort
-    from tarry.fronts.rocketmq import RocketMQFront
+    from tarry.fronts.registry import front_of
 
     start = settings.start
     assert start is not None, "a worker is started"
     broker = RemoteBroker(settings.broker, secrets.token_hex(8), settings.front, start.name, settings.own)
     lost: list[bool] = []
     shared = SharedPort(socket.socket(fileno=start.listening), lambda: broker.connect(lambda: lost.append(True)))
-    front = RocketMQFront(broker, settings.address, ANY_CORE, connections, shared)
+    services = FrontServices(broker, settings.address, ANY_CORE, connections, shared=shared)
+    front = front_of(settings.front).run(services)
+    assert isinstance(front, WorkerFront), "only such a front is started in a worker"
     settle_memory()
     collect_often()
     sys.stdout.write("serving\n")

@@ -7,26 +7,27 @@ import os
 import threading
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from loopgrpc import UnreadBytes
 from tarry.base.arrow_memory import bound_default_pool
 from tarry.base.config import Config
 from tarry.base.descriptors import ConnectionLimits, raise_limit
-from tarry.base.endpoint import parse_address, socket_path
-from tarry.base.errors import CorruptError, FatalError, InvalidArgumentError, TarryError, UnavailableError
-from tarry.base.exposure import FLIGHT, check_exposure
+from tarry.base.endpoint import parse_address
+from tarry.base.errors import CorruptError, FatalError, InvalidArgumentError, TarryError
 from tarry.base.logs import log_to_stderr
 from tarry.base.memory import Trimmer
 from tarry.base.placement import ANY_CORE, Placement, SharedCore, collect_often, settle_memory, shorten_turns
 from tarry.base.stop_signals import StopSignals
 from tarry.base.version import VERSION
-from tarry.cli import front_modules, output
+from tarry.cli import output
 from tarry.cli.exits import ExitCode, exit_code
 from tarry.cli.umask import UMASK
 
 if TYPE_CHECKING:
     from tarry.broker import Broker
+    from tarry.fronts.kit.front import Front, RunningFront
     from tarry.spark.pipeline.supervisor import PipelineSupervisor
 
 log = logging.getLogger("tarry.serve")
@@ -38,8 +39,6 @@ PIPELINE_STOP_S = 3.0
 
 It does not react while its JVM starts; killing it loses nothing.
 """
-WORKERS_S = 60.0
-"""Seconds that the workers of a front may take to begin."""
 FATAL_END_S = 10.0
 """Seconds that a failed broker may take to stop."""
 
@@ -60,8 +59,6 @@ def run(config: Config, *, unknown_variables: Sequence[str] = (), verbose: bool 
     shorten_turns()
     files_max = raise_limit()
     log.debug("%d files and connections may be open", files_max)
-    if config.workers and config.rocketmq is None:
-        raise InvalidArgumentError(f"workers is {config.workers}, and rocketmq has no address; allowed: both, or 0")
     with ExitStack() as stack:
         stop = stack.enter_context(StopSignals())
         _serve(config, files_max, stop, stack)
@@ -69,97 +66,63 @@ def run(config: Config, *, unknown_variables: Sequence[str] = (), verbose: bool 
 
 
 def _serve(config: Config, files_max: int, stop: StopSignals, stack: ExitStack) -> None:
+    # Not before the pool is bounded: Arrow reads its environment when it is loaded.
     from tarry.broker import Broker
 
-    if config.flight is not None:
-        check_exposure(FLIGHT, config.flight, config.insecure_open)  # before anything is made or opened
-    if config.gateway is not None and socket_path(config.gateway) is None:
-        from tarry.fronts.gateway.authentication import Trust
-
-        Trust.of_broker(config, config.gateway)
+    fronts = _wanted(config)
     placement = SharedCore() if config.share_core == "on" else ANY_CORE
     broker = stack.enter_context(Broker.open(config, placement=placement))
-    ports = sum(address is not None for address in (config.flight, config.rocketmq, config.remoting, config.http))
-    connections = ConnectionLimits.of(files_max, ports + (config.push == "on"))
-    unread = UnreadBytes()
-    address = None
-    if config.flight is not None:
-        from tarry.fronts.flight import FlightFront
-
-        front = FlightFront.start(
-            broker, config.flight, placement, connections, config.flight_calls_max, config.insecure_open, unread
-        )
-        stack.callback(front.stop)
-        address = front.address
-    fronts = [] if address is None else [f"flight on {address}"]
-    if config.gateway is not None or config.workers:
-        fronts += _start_gateways(broker, config, placement, stack)
-    if config.rocketmq is not None and not config.workers:
-        rocketmq = front_modules.rocketmq_front().start(broker, config.rocketmq, placement, connections, unread)
-        stack.callback(rocketmq.stop)
-        fronts.append(f"rocketmq on {rocketmq.address}")
-    if config.remoting is not None:
-        remoting = front_modules.remoting_front().start(broker, config.remoting, placement, connections, unread)
-        stack.callback(remoting.stop)
-        fronts.append(f"remoting on {remoting.address}")
-        if remoting.vip_address is not None:
-            fronts.append(f"remoting vip on {remoting.vip_address}")
-    if config.http is not None:
-        http = front_modules.http_front()(broker, config.http, placement, connections, config.http_admin, unread=unread)
-        stack.callback(http.stop)
-        fronts.append(f"http on {http.address}")
-        if http.admin_address is not None:
-            fronts.append(f"http admin on {http.admin_address}")
-    if config.push == "on":
-        from tarry.fronts.push.front import PushFront
-
-        stack.callback(PushFront.start(broker, placement, connections).stop)
-    fronts = fronts or ["no front"]
-    if config.metrics is not None:
-        from tarry.fronts.metrics import MetricsFront
-
-        metrics = MetricsFront.start(broker, config.metrics)
-        stack.callback(metrics.stop)
-        fronts.append(f"metrics on {metrics.address}")
-    output.line(f"tarry {VERSION} serving {', '.join(fronts)}, data {config.data}")
+    connections = ConnectionLimits.of(files_max, sum(front.takes_descriptors for front in fronts))
+    running = _start_fronts(fronts, broker, placement, connections, stack)
+    serving = [f"{name} on {address}" for front in running.values() for name, address in front.addresses.items()]
+    output.line(f"tarry {VERSION} serving {', '.join(serving or ['no front'])}, data {config.data}")
+    address = running["flight"].addresses["flight"] if "flight" in running else None
     supervisor = _start_pipeline(broker, config, address, stack)
     settle_memory()
     collect_often()
     _wait(broker, supervisor, stop)
 
 
-def _start_gateways(broker: Broker, config: Config, placement: Placement, stack: ExitStack) -> list[str]:
-    """Start the port of gateways and the broker's own workers; return them for the line "serving"."""
-    from tarry.fronts.gateway.front import GatewayFront, socket_of
+def _wanted(config: Config) -> list[Front]:
+    """Return the fronts that the settings turn on, before anything is made or opened.
 
-    addresses = [] if config.gateway is None else [config.gateway]
-    if config.workers and (config.gateway is None or socket_path(config.gateway) is None):
-        # Its own workers come by a socket of this machine, whatever those of others have to show.
-        addresses.append(socket_of(config.data))
-    fronts = []
-    for address in addresses:
-        fronts.append(GatewayFront.start(broker, address, placement))
-        stack.callback(fronts[-1].stop)
-    lines = [] if config.gateway is None else [f"gateways on {fronts[0].address}"]
-    if config.workers and config.rocketmq is not None:
-        lines.append(_start_workers(fronts[-1].address, config.rocketmq, config.workers, stack))
-    return lines
+    Raises:
+        InvalidArgumentError: one of them must not be started, or there is none for the workers.
+    """
+    from tarry.fronts.registry import FRONTS
+
+    wanted = [front for front in FRONTS if front.is_on(config)]
+    if config.workers and not any(front.in_worker for front in wanted):
+        names = ", ".join(front.name for front in FRONTS if front.in_worker)
+        raise InvalidArgumentError(f"workers is {config.workers}, and {names} has no address; allowed: both, or 0")
+    for front in wanted:
+        front.refuse(config)
+    return wanted
 
 
-def _start_workers(broker: str, rocketmq: str, count: int, stack: ExitStack) -> str:
-    """Start processes of the front for v5 clients; ``broker``: where they connect."""
-    from tarry.cli.gateway_worker import Settings
-    from tarry.fronts.gateway.supervisor import WorkerSupervisor
+def _start_fronts(
+    fronts: Sequence[Front], broker: Broker, placement: Placement, connections: ConnectionLimits, stack: ExitStack
+) -> dict[str, RunningFront]:
+    """Start fronts in their order, in this process or in workers; return them by name."""
+    from tarry.cli.workers import Workers
+    from tarry.fronts.kit.front import FrontServices
 
-    front_modules.check_rocketmq()
-    settings = Settings(broker, "rocketmq", rocketmq, verbose=log.isEnabledFor(logging.DEBUG))
-    supervisor = WorkerSupervisor(settings.command, rocketmq, "rocketmq", count)
-    stack.callback(supervisor.stop)
-    supervisor.start()
-    if not supervisor.wait_serving(WORKERS_S):
-        ended = ", ".join(f"{worker['name']}: {worker['ended'] or worker['state']}" for worker in supervisor.status())
-        raise UnavailableError(f"the front's workers did not begin ({ended}); the log above says why")
-    return f"rocketmq on {supervisor.address} ({count} workers)"
+    config = broker.config
+    running: dict[str, RunningFront] = {}
+    services = FrontServices(broker, "", placement, connections, UnreadBytes())
+    for front in fronts:
+        address = str(getattr(config, front.name))
+        if config.workers and front.in_worker:
+            from tarry.fronts.gateway.front import GatewayPorts
+
+            ports = running["gateway"]
+            assert isinstance(ports, GatewayPorts)
+            started: RunningFront = Workers(front, ports.near_address, address, config.workers)
+        else:
+            started = front.run(replace(services, address=address))
+        running[front.name] = started
+        stack.callback(started.stop)
+    return running
 
 
 def _start_pipeline(broker: Broker, config: Config, address: str | None, stack: ExitStack) -> PipelineSupervisor | None:

@@ -4,7 +4,3 @@
 long-lived streams · ``calls`` and ``guard`` (by ``sockets``) bound what one client may take · ``front`` starts and
 stops it all. Encoding and decoding, which clients share, are in :mod:`tarry.api.wire`.
 """
-
-from tarry.fronts.flight.front import FlightFront
-
-__all__ = ["FlightFront"]

@@ -11,11 +11,13 @@ import ctypes
 import logging
 import socket
 import threading
+from collections.abc import Mapping
 
 import pyarrow as pa
 
 from loopgrpc import UnreadBytes
 from tarry.api.local import LocalBroker
+from tarry.base.config import Config
 from tarry.base.descriptors import ConnectionLimits
 from tarry.base.endpoint import parse_address
 from tarry.base.errors import UnavailableError
@@ -25,6 +27,7 @@ from tarry.fronts.flight.calls import CALLS_MAX, CallLimits
 from tarry.fronts.flight.guard import ConnectionGuard
 from tarry.fronts.flight.server import Service
 from tarry.fronts.flight.sockets import cut_connections
+from tarry.fronts.kit.front import FrontServices
 
 log = logging.getLogger(__name__)
 
@@ -84,6 +87,11 @@ class FlightFront:
         """``"HOST:PORT"`` with the port that is listened on."""
         return f"{self._host}:{self.port}"
 
+    @property
+    def addresses(self) -> Mapping[str, str]:
+        """The one address, by the setting's name."""
+        return {FLIGHT: self.address}
+
     def stop(self, grace_s: float = 2.0) -> None:
         """Refuse new calls, let the others end for up to ``grace_s`` seconds, then cut what is left."""
         with self._stopped:
@@ -109,6 +117,30 @@ class FlightFront:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+
+def check(config: Config) -> None:
+    """Raise an error if other machines reach the port and no setting allows it.
+
+    Raises:
+        InvalidArgumentError: they do.
+    """
+    if config.flight is not None:
+        check_exposure(FLIGHT, config.flight, config.insecure_open)
+
+
+def start(services: FrontServices) -> FlightFront:
+    """Start the front for ``tarry serve``."""
+    config = services.broker.config
+    return FlightFront.start(
+        services.broker,
+        services.address,
+        services.placement,
+        services.connections,
+        config.flight_calls_max,
+        config.insecure_open,
+        services.unread,
+    )
 
 
 def _try_bind(host: str, port: int) -> None:

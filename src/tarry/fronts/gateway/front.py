@@ -6,12 +6,15 @@ import asyncio
 import os
 import socket
 import tempfile
+from collections.abc import Mapping
 from concurrent.futures import Executor
 from contextlib import suppress
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
+from typing import cast
 
+from tarry.base.config import Config
 from tarry.base.endpoint import SOCKET, SOCKET_BYTES_MAX, parse_address, socket_path
 from tarry.base.errors import UnavailableError
 from tarry.base.placement import ANY_CORE, Placement
@@ -19,6 +22,7 @@ from tarry.fronts.gateway.authentication import Trust
 from tarry.fronts.gateway.served.connection import HELLO_S, ServedConnection
 from tarry.fronts.gateway.served.groups import GroupTable
 from tarry.fronts.gateway.served.shared import ServedBroker, Shared
+from tarry.fronts.kit.front import FrontServices
 from tarry.fronts.kit.listening import listen_on
 from tarry.fronts.kit.loop_thread import LoopThread, OnStarted
 
@@ -88,6 +92,53 @@ class GatewayFront:
             if path is not None:
                 with suppress(OSError):
                     Path(path).unlink()
+
+
+class GatewayPorts:
+    """The ports of gateways of ``tarry serve``: that of the setting, and one for its own workers. Any thread."""
+
+    def __init__(self, services: FrontServices) -> None:
+        config = services.broker.config
+        given = [] if config.gateway is None else [config.gateway]
+        if config.workers and (config.gateway is None or socket_path(config.gateway) is None):
+            # Its own workers come by a socket of this machine, whatever those of others have to show.
+            given.append(socket_of(config.data))
+        # Whoever serves gateways has the board: the broker itself, and no front behind a link.
+        broker = cast(ServedBroker, services.broker)
+        self._fronts: list[GatewayFront] = []
+        try:
+            for address in given:
+                self._fronts.append(GatewayFront.start(broker, address, services.placement))
+        except BaseException:
+            self.stop()
+            raise
+        self.addresses: Mapping[str, str] = {} if config.gateway is None else {"gateways": self._fronts[0].address}
+        """The port of the setting, by a name for people."""
+
+    @property
+    def near_address(self) -> str:
+        """Where workers of this machine connect."""
+        return self._fronts[-1].address
+
+    def stop(self, grace_s: float = 0.0) -> None:
+        """Cut off the gateways, whose workers end then."""
+        for front in reversed(self._fronts):
+            front.stop(grace_s)
+
+
+def check(config: Config) -> None:
+    """Raise an error if gateways by TCP could not be told from strangers.
+
+    Raises:
+        InvalidArgumentError: there is no secret, or a file of the settings is not what it should be.
+    """
+    if config.gateway is not None and socket_path(config.gateway) is None:
+        Trust.of_broker(config, config.gateway)
+
+
+def start(services: FrontServices) -> GatewayPorts:
+    """Start the ports of gateways for ``tarry serve``."""
+    return GatewayPorts(services)
 
 
 def _listen_at(path: str) -> socket.socket:

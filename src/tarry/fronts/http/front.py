@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from concurrent.futures import Executor
 
 from loopgrpc import UnreadBytes
@@ -22,6 +23,7 @@ from tarry.fronts.http.rest.app import rest_app
 from tarry.fronts.http.server.limits import HttpLimits
 from tarry.fronts.http.server.server import BACKLOG, HttpServer
 from tarry.fronts.http.services import HttpServices
+from tarry.fronts.kit.front import FrontServices
 from tarry.fronts.kit.listening import listen_on
 from tarry.fronts.kit.loop_front import LoopFront, OnListening
 
@@ -29,6 +31,7 @@ from tarry.fronts.kit.loop_front import LoopFront, OnListening
 class HttpFront(LoopFront):
     """HTTP/1.1."""
 
+    NAME = "http"
     THREAD = "tarry-http"
 
     def __init__(
@@ -47,6 +50,11 @@ class HttpFront(LoopFront):
         self.admin_address: str | None = None
         """``"HOST:PORT"`` of the admin API, with the port that is listened on."""
         super().__init__(broker, address, placement, connections or ConnectionLimits(), unread)
+
+    @property
+    def addresses(self) -> Mapping[str, str]:
+        """The port, and that of lmstfy's admin API."""
+        return {self.NAME: self.address} | ({} if self.admin_address is None else {"http admin": self.admin_address})
 
     async def _serve(self, pool: Executor, on_listening: OnListening) -> None:
         loop = asyncio.get_running_loop()
@@ -92,6 +100,14 @@ class HttpFront(LoopFront):
         self, loop: asyncio.AbstractEventLoop, app: App | DirectHandler, handlers: dict[str, DirectHandler]
     ) -> HttpServer:
         return HttpServer(loop, self._broker.clock, app, handlers, self._connections, self._unread, self._limits)
+
+
+def start(services: FrontServices) -> HttpFront:
+    """Start the front for ``tarry serve``."""
+    admin = services.broker.config.http_admin
+    return HttpFront(
+        services.broker, services.address, services.placement, services.connections, admin, unread=services.unread
+    )
 
 
 def applications(services: HttpServices, access: Access) -> dict[str, App]:

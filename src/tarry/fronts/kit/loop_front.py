@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from concurrent.futures import Executor
 from typing import ClassVar, Self, TypeAlias
 
@@ -21,6 +22,8 @@ OnListening: TypeAlias = OnStarted[int]
 class LoopFront(ABC):
     """A running front. :meth:`start` makes it; :meth:`stop` it before the broker is closed. Any thread."""
 
+    NAME: ClassVar[str]
+    """Name of the front's setting."""
     THREAD: ClassVar[str]
     """Name of the front's threads."""
 
@@ -71,6 +74,11 @@ class LoopFront(ABC):
     def address(self) -> str:
         """``"HOST:PORT"``, with the port that is actually listened on."""
         return f"{self._host}:{self.port}"
+
+    @property
+    def addresses(self) -> Mapping[str, str]:
+        """Every address that the front listens on, by a name for people."""
+        return {self.NAME: self.address}
 
     def stop(self, grace_s: float = 2.0) -> None:
         """Accept nothing new, wait up to ``grace_s`` seconds for calls and answers to end, then cut the rest."""

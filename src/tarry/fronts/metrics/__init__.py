@@ -2,7 +2,3 @@
 
 Reading costs something when somebody reads; nothing is counted for it on the way of a message.
 """
-
-from tarry.fronts.metrics.server import MetricsFront
-
-__all__ = ["MetricsFront"]

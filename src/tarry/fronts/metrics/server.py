@@ -11,6 +11,7 @@ import socket
 import socketserver
 import threading
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
@@ -25,6 +26,7 @@ from tarry.base.descriptors import lacks_descriptor
 from tarry.base.endpoint import parse_address
 from tarry.base.errors import UnavailableError
 from tarry.base.version import VERSION
+from tarry.fronts.kit.front import FrontServices
 from tarry.fronts.metrics.collector import BrokerCollector
 
 log = logging.getLogger(__name__)
@@ -193,8 +195,13 @@ class MetricsFront:
         except OSError as error:
             raise UnavailableError(f"cannot listen on {address}: {error.strerror or error}") from error
 
-    def stop(self) -> None:
-        """Listen no more. Who is being answered is answered."""
+    @property
+    def addresses(self) -> Mapping[str, str]:
+        """The one address, by the setting's name."""
+        return {"metrics": self.address}
+
+    def stop(self, grace_s: float = 0.0) -> None:
+        """Accept no more connections; requests that are being answered are answered, whatever ``grace_s`` is."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -204,3 +211,8 @@ class MetricsFront:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+
+def start(services: FrontServices) -> MetricsFront:
+    """Start the front for ``tarry serve``."""
+    return MetricsFront.start(services.broker, services.address)

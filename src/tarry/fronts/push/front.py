@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from collections.abc import Mapping
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Self
 
@@ -14,6 +15,7 @@ from tarry.base.descriptors import ConnectionLimits
 from tarry.base.errors import TarryError, UnavailableError
 from tarry.base.extras import missing_extra
 from tarry.base.placement import ANY_CORE, Placement
+from tarry.fronts.kit.front import FrontServices
 from tarry.fronts.push.figures import AttemptLog
 
 if TYPE_CHECKING:
@@ -63,6 +65,11 @@ class PushFront:
             thread, self._thread, self._pusher = self._thread, None, None
         if thread is not None:
             thread.stop(grace_s)
+
+    @property
+    def addresses(self) -> Mapping[str, str]:
+        """Nothing: it listens nowhere."""
+        return {}
 
     def __enter__(self) -> Self:
         return self
@@ -141,3 +148,8 @@ class PushFront:
         pusher = SubscriptionPusher(self._broker, pool, self._attempts, self._connections.in_all)
         grace_s = await on_started(pusher)
         await pusher.stop(grace_s)
+
+
+def start(services: FrontServices) -> PushFront:
+    """Start the pusher for ``tarry serve``."""
+    return PushFront.start(services.broker, services.placement, services.connections)

@@ -20,7 +20,3 @@
 
 Everything is on the loop's thread, but for calls that may wait for the disk (``run_in_thread``).
 """
-
-from tarry.fronts.rocketmq.front import RocketMQFront
-
-__all__ = ["RocketMQFront"]

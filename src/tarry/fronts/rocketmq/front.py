@@ -10,6 +10,7 @@ from tarry.api.local import LocalBroker
 from tarry.base.config import Config
 from tarry.base.descriptors import ConnectionLimits
 from tarry.base.placement import ANY_CORE, Placement
+from tarry.fronts.kit.front import FrontServices
 from tarry.fronts.kit.listening import SharedPort
 from tarry.fronts.kit.loop_front import LoopFront, OnListening
 from tarry.fronts.rocketmq.common.certificate import tls_context
@@ -26,6 +27,7 @@ REQUEST_BYTES_SPARE = 1 << 20
 class RocketMQFront(LoopFront):
     """Calls by gRPC."""
 
+    NAME = "rocketmq"
     THREAD = "tarry-rocketmq"
     _components: Components
     _server: GrpcServer
@@ -77,6 +79,18 @@ class RocketMQFront(LoopFront):
         finally:
             components.close()
         await server.stop(grace_s)
+
+
+def start(services: FrontServices) -> RocketMQFront:
+    """Start the front for ``tarry serve``, or in a gateway's worker."""
+    return RocketMQFront(
+        services.broker,
+        services.address,
+        services.placement,
+        services.connections,
+        services.shared,
+        services.unread,
+    )
 
 
 def _limits(config: Config, connections: ConnectionLimits) -> Limits:

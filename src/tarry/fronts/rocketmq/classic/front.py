@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
+from collections.abc import Mapping
 from concurrent.futures import Executor
 
 from loopgrpc import TlsSniffingListener
+from tarry.fronts.kit.front import FrontServices
 from tarry.fronts.kit.loop_front import LoopFront, OnListening
 from tarry.fronts.rocketmq.classic.components import Components
 from tarry.fronts.rocketmq.common.certificate import tls_context
@@ -26,6 +28,7 @@ Listener = TlsSniffingListener | asyncio.Server
 class RemotingFront(LoopFront):
     """Commands of the remoting protocol."""
 
+    NAME = "remoting"
     THREAD = "tarry-remoting"
     vip_port: int | None = None
     """The lower port, where it is listened on."""
@@ -34,6 +37,11 @@ class RemotingFront(LoopFront):
     def vip_address(self) -> str | None:
         """:attr:`address` of the lower port, where it is listened on."""
         return None if self.vip_port is None else f"{self._host}:{self.vip_port}"
+
+    @property
+    def addresses(self) -> Mapping[str, str]:
+        """Both ports, as far as they are listened on."""
+        return {self.NAME: self.address} | ({} if self.vip_address is None else {"remoting vip": self.vip_address})
 
     async def _serve(self, pool: Executor, on_listening: OnListening) -> None:
         loop, config = asyncio.get_running_loop(), self._broker.config
@@ -79,6 +87,13 @@ class RemotingFront(LoopFront):
             self.vip_port = port
         except OSError as error:
             log.warning("port %d cannot be listened on; clients before 4.5 want it: %s", port, error)
+
+
+def start(services: FrontServices) -> RemotingFront:
+    """Start the front for ``tarry serve``."""
+    return RemotingFront.start(
+        services.broker, services.address, services.placement, services.connections, services.unread
+    )
 
 
 def _port_of(listener: Listener) -> int:

@@ -1,0 +1,12 @@
+"""Declaration of the Arrow Flight front."""
+
+from __future__ import annotations
+
+from tarry.fronts.kit.front import Front
+
+FLIGHT = Front(
+    name="flight",
+    title="Arrow Flight",
+    start="tarry.fronts.flight.front:start",
+    check="tarry.fronts.flight.front:check",
+)

@@ -1,0 +1,7 @@
+"""Declaration of the HTTP front."""
+
+from __future__ import annotations
+
+from tarry.fronts.kit.front import Front
+
+HTTP = Front(name="http", title="HTTP", start="tarry.fronts.http.front:start", extra="http")

@@ -1,0 +1,136 @@
+"""Declaration of a front.
+
+It is all that ``tarry serve`` and a gateway's worker know of a front before its modules are loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any, Protocol, TypeAlias, cast, runtime_checkable
+
+from loopgrpc import UnreadBytes
+from tarry.api.local import LocalBroker
+from tarry.base.config import Config
+from tarry.base.descriptors import ConnectionLimits
+from tarry.base.errors import NotFoundError
+from tarry.base.extras import missing_extra
+from tarry.base.placement import ANY_CORE, Placement
+from tarry.fronts.kit.listening import SharedPort
+
+
+@dataclass(frozen=True, slots=True)
+class FrontServices:
+    """Everything that a front is started with."""
+
+    broker: LocalBroker
+    address: str
+    """The front's own setting: ``HOST:PORT``, or "on" where it listens nowhere."""
+    placement: Placement = ANY_CORE
+    connections: ConnectionLimits = field(default_factory=ConnectionLimits)
+    unread: UnreadBytes = field(default_factory=UnreadBytes)
+    shared: SharedPort | None = None
+    """In a gateway's worker: the port that all workers listen on."""
+
+
+class RunningFront(Protocol):
+    """A front that was started. Any thread."""
+
+    @property
+    def addresses(self) -> Mapping[str, str]:
+        """Every address that it listens on: names for people, such as "http admin", and ``HOST:PORT``."""
+        ...
+
+    def stop(self, grace_s: float = ...) -> None:
+        """Accept nothing new, let calls end for up to ``grace_s`` seconds, then cut the rest."""
+        ...
+
+
+@runtime_checkable
+class WorkerFront(RunningFront, Protocol):
+    """A front that can run in a gateway's worker."""
+
+    def figures(self) -> Mapping[str, int]:
+        """Return figures for the status of the worker, such as its number of connections."""
+        ...
+
+
+StartFront: TypeAlias = Callable[[FrontServices], RunningFront]
+"""Start a front.
+
+Raises InvalidArgumentError for a wrong setting, and UnavailableError if an address cannot be listened on.
+"""
+CheckFront: TypeAlias = Callable[[Config], None]
+"""Raise an error if the front must not be started with these settings.
+
+Called before anything is opened or made.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Front:
+    """A front that ``tarry serve`` can start."""
+
+    name: str
+    """Name of the setting that turns the front on: its address, or "on" and "off"."""
+    start: str
+    """``MODULE:FUNCTION`` of the :data:`StartFront`; loaded when the front is wanted."""
+    title: str
+    """Name for people."""
+    extra: str | None = None
+    """The extra of the package that has the front's modules."""
+    check: str | None = None
+    """``MODULE:FUNCTION`` of a :data:`CheckFront`."""
+    is_wanted: Callable[[Config], bool] | None = None
+    """Decides whether the front is started, where its own setting alone does not."""
+    takes_descriptors: bool = True
+    """True if its connections have a share of the process's file descriptors."""
+    worker_needs: str | None = None
+    """A module whose import shows that the front's packages are installed.
+
+None if the front cannot run in a gateway's worker.
+"""
+
+    @property
+    def in_worker(self) -> bool:
+        """True if the front can run in a gateway's worker."""
+        return self.worker_needs is not None
+
+    def is_on(self, config: Config) -> bool:
+        """Return whether the settings turn the front on."""
+        if self.is_wanted is not None:
+            return self.is_wanted(config)
+        return getattr(config, self.name) not in (None, "off")
+
+    def refuse(self, config: Config) -> None:
+        """Raise the error for which the front must not be started with these settings, if there is one."""
+        if self.check is not None:
+            cast(CheckFront, self._load(self.check))(config)
+
+    def run(self, services: FrontServices) -> RunningFront:
+        """Load the front, and start it.
+
+        Raises:
+            NotFoundError: a package is not installed; the text says how to install it.
+            TarryError: it could not be started.
+        """
+        return cast(StartFront, self._load(self.start))(services)
+
+    def check_installed(self) -> None:
+        """Raise an error if a worker would lack a package.
+
+        Raises:
+            NotFoundError: it would.
+        """
+        if self.worker_needs is not None:
+            self._load(f"{self.worker_needs}:__name__")
+
+    def _load(self, place: str) -> Any:
+        module, _, name = place.partition(":")
+        try:
+            return getattr(import_module(module), name)
+        except ModuleNotFoundError as error:
+            otherwise = f"no {self.name} address"
+            text = missing_extra(f"the {self.title} front", self.extra or self.name, error, otherwise)
+            raise NotFoundError(text) from error

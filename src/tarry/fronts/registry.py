@@ -1,0 +1,21 @@
+"""All fronts, in the order in which ``tarry serve`` starts them.
+
+A new front adds its declaration here.
+"""
+
+from __future__ import annotations
+
+from tarry.fronts.flight.declaration import FLIGHT
+from tarry.fronts.gateway.declaration import GATEWAY
+from tarry.fronts.http.declaration import HTTP
+from tarry.fronts.kit.front import Front
+from tarry.fronts.metrics.declaration import METRICS
+from tarry.fronts.push.declaration import PUSH
+from tarry.fronts.rocketmq.declaration import REMOTING, ROCKETMQ
+
+FRONTS: tuple[Front, ...] = (FLIGHT, GATEWAY, ROCKETMQ, REMOTING, HTTP, PUSH, METRICS)
+
+
+def front_of(name: str) -> Front:
+    """Return the front of that name; there must be one."""
+    return next(front for front in FRONTS if front.name == name)
