@@ -35,7 +35,7 @@ _KINDS: dict[str, type[Operation[Any]]] = {o.wire.name: o for o in OPERATIONS}
 _UNCHANGED = StaleCommitError("another message is under that key by now")
 
 
-class _Seen(Exception):  # it carries a message out of a decision that is not made
+class _Seen(Exception):  # noqa: N818 - it carries a message out of a decision that is not made
     def __init__(self, row: pa.RecordBatch) -> None:
         self.row = row
 
