@@ -295,7 +295,7 @@ class Connection(asyncio.Protocol):
         self._transport.abort()
 
     def check_timeouts(self, now: float) -> None:
-        """End what does not arrive, or does not go on. Call it about once a second with the loop's time."""
+        """Check all time-outs, and end what is overdue. Call it about once a second with the loop's time."""
         if self._over:
             return
         limits, blocks = self._limits, self._header_blocks

@@ -116,7 +116,7 @@ class Connections:
         return [connection.usage() for connection in self._open]
 
     def check_timeouts(self, now: float) -> None:
-        """End what does not arrive, or does not go on, on any connection; ``now`` is the loop's time."""
+        """Check the time-outs of all connections; ``now`` is the loop's time."""
         for connection in list(self._open):
             try:
                 connection.check_timeouts(now)

@@ -42,7 +42,7 @@ class Limits:
     The oldest that has not sent its preface is closed first, so that silent ones cannot keep others out.
     """
     peer_connections_max: int = 10_000
-    """Connections of one address."""
+    """The same for the connections of one address."""
     streams_max: int = 1_000
     """Calls of a connection at a time.
 

@@ -77,7 +77,7 @@ def marker_of(place: Reached, shards: int) -> Marker:
 
 
 ReadAheadRows = Callable[[int, int], Iterator[ReadyRecords]]
-"""Records of the shard read before they were due: after the first argument and by the second."""
+"""Records read before they were due: those due after the first argument and by the second."""
 
 
 class DeliverWork:

@@ -51,7 +51,7 @@ class Reached:
     v: int
 
     def joined(self, other: Reached) -> Reached:
-        """Return the place that covers both deliveries, one of which began at the other's end."""
+        """Return the place that covers both deliveries, one of which began at the other place."""
         return Reached(max(self.t, other.t), max(self.v, other.v))
 
 

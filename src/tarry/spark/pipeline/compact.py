@@ -71,7 +71,7 @@ class Upkeep:
         monotonic: Callable[[], float] = time.monotonic,
         cores: Cores = one_core,
     ) -> None:
-        """Make it; ``cores``: number of works at once if the settings do not say."""
+        """Call ``cores`` for the number of works at once if the settings do not say."""
         self._cores = cores
         self._store, self._client, self._reporter, self._settings = store, client, reporter, settings
         self._rewriter = StoreRewriter(store, settings, rewrite, monotonic)

@@ -43,7 +43,7 @@ Rewrite = Callable[[list[Work]], list[Result]]
 
 
 Cores = Callable[[], int]
-"""Number of works that may be carried out at once, if no setting says it."""
+"""Returns the number of works that may be carried out at once, if no setting says it."""
 
 
 def one_core() -> int:

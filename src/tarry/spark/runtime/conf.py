@@ -18,7 +18,7 @@ from tarry.base.spark_conf import parse_pairs, properties, read_file
 CORES_MAX = "2"
 """Cores of a standalone cluster for one application, which otherwise gets all of them.
 
-A second one would wait for ever. Two schedule some hundred thousand messages a second.
+A second application would wait for ever. Two schedule some hundred thousand messages a second.
 """
 _PYTHONS = ("spark.pyspark.python", "spark.pyspark.driver.python")
 _APPENDED = ("spark.driver.extraJavaOptions",)

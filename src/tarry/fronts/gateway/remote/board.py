@@ -41,7 +41,7 @@ class RemoteMember:
             self.link.send_from_anywhere(FrameKind.SEND, 0, encode_json([to, message]))
 
     def leave(self) -> None:
-        """Stop receiving messages; the end of the link is what leaves the board."""
+        """Stop receiving messages; the member leaves the board when the link ends."""
         self._on_message = None
 
     def on_said(self, member: int, key: str, value: Mapping[str, Any] | None) -> None:

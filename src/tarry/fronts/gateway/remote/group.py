@@ -60,7 +60,7 @@ class RemoteGroup:
         self._listeners: tuple[Callable[[], None], ...] = ()
         self._pause = FilterPause(self.name, self.topic_name, clock)
         self._filter = EVERYTHING, parse_filter(EVERYTHING)
-        """As text and parsed, for consumers that read by offsets."""
+        """The filter as text and parsed, for consumers that read by offsets."""
         self.update(state)
 
     def update(self, state: Mapping[str, Any]) -> None:

@@ -107,7 +107,7 @@ class ServedConnection(asyncio.Protocol):
         self._handlers: Handlers | None = None
         """None until it is admitted."""
         self._challenged: tuple[dict[str, Any], bytes] | None = None
-        """Its greeting, and the nonce for which it has to prove the secret."""
+        """The gateway's greeting, and the nonce for which it has to prove the secret."""
         self._link: ServedLink | None = None
         self._hello_timer: asyncio.TimerHandle
 
