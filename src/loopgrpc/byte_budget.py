@@ -1,4 +1,4 @@
-"""A bound for what is held for peers: of all of them together, and of those of one address."""
+"""Bounds on the bytes held for peers: for all of them together, and for those of one address."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ _PART: Final = 2
 
 
 class ByteBudget:
-    """On the event loop's thread. ``what``: of what it is a bound, for the text of a refusal."""
+    """A budget of bytes, used on the event loop's thread.
+
+    ``what`` names the bounded thing in the text of a refusal.
+    """
 
     __slots__ = ("_bytes_max", "_held", "_held_by", "_peer_bytes_max", "_what")
 
@@ -22,11 +25,14 @@ class ByteBudget:
 
     @property
     def held(self) -> int:
-        """Of all peers."""
+        """Bytes held for all peers together."""
         return self._held
 
     def take(self, size: int, peer: str) -> str | None:
-        """Hold ``size`` bytes more for the address ``peer``; why there is no room now, if there is none."""
+        """Hold ``size`` more bytes for the address ``peer``.
+
+        Returns the reason if there is no room now, else None.
+        """
         held = self._held_by.get(peer, 0) + size
         if held > self._peer_bytes_max:
             return f"{self._what} of {peer} would take {held} bytes; allowed: {self._peer_bytes_max} of one address"
@@ -37,7 +43,7 @@ class ByteBudget:
         return None
 
     def give_back(self, size: int, peer: str) -> None:
-        """They are not held any more."""
+        """Release ``size`` bytes held for the address ``peer``."""
         self._held -= size
         held = self._held_by.get(peer, 0) - size
         if held > 0:

@@ -1,4 +1,4 @@
-"""What a handler sees of its call: who calls which method, until when, and whether anybody still waits."""
+"""A call as its handler sees it: caller, method, metadata, deadline, and cancellation."""
 
 from __future__ import annotations
 
@@ -25,12 +25,15 @@ class RequestHeaders(Protocol):
         """The caller's own fields in their order."""
 
     def value(self, name: bytes) -> bytes:
-        """The last of these with a name; empty if there is none."""
+        """Return the last field with this name; empty if there is none."""
 
 
 class Call:
-    """One call. It may be kept after its end (see :meth:`on_done`): it then still says what it said before, and what is
-    set on it is not sent."""
+    """One call, as its handler sees it.
+
+    It may be kept after its end (see :meth:`on_done`): it then still says what it said before, and what is set on it is
+    not sent.
+    """
 
     __slots__ = ("_callbacks", "_metadata", "_request", "cancelled", "deadline", "done", "peer", "trailing")
 
@@ -39,15 +42,15 @@ class Call:
         self._metadata: Mapping[str, str] | None = None
         self._callbacks: list[Callable[[Call], None]] | None = None
         self.peer = peer
-        """Where the client is: ``127.0.0.1:1234``, ``[::1]:1234``."""
+        """The client's address with its port: ``127.0.0.1:1234``, ``[::1]:1234``."""
         self.deadline = deadline
-        """When the client stops waiting, as the event loop's time, in seconds; None: never."""
+        """The time at which the client stops waiting, as the event loop's time, in seconds; None: never."""
         self.cancelled = False
         """True once nobody waits for the response: reset by the client, late, or its connection lost."""
         self.done = False
         """True once the call has ended, in whichever way."""
         self.trailing: list[Field] = []
-        """What :meth:`set_trailing_metadata` set, as it is sent."""
+        """The fields set by :meth:`set_trailing_metadata`, as they are sent."""
 
     @property
     def host(self) -> str:
@@ -61,21 +64,26 @@ class Call:
 
     @property
     def metadata(self) -> Mapping[str, str]:
-        """The caller's own fields by their names in lower case; values that came apart under one name are joined with
-        ``,``. Values of ``-bin`` names are in base64: see :meth:`binary`. What belongs to gRPC itself is left out."""
+        """The caller's own fields by their names in lower case.
+
+        Values that arrived separately under one name are joined with ``,``. Values of ``-bin`` names are in base64: see
+        :meth:`binary`. Fields of gRPC itself are left out.
+        """
         if self._metadata is None:
             self._metadata = join_metadata(self._request.metadata)
         return self._metadata
 
     def value(self, name: bytes) -> bytes:
-        """One of the caller's fields as it came, the last of that name; empty if there is none. Faster than
-        :attr:`metadata` for handlers that need a few fields of each of many calls."""
+        """Return one of the caller's fields as it came, the last of that name; empty if there is none.
+
+        Faster than :attr:`metadata` for handlers that need a few fields of each of many calls.
+        """
         return self._request.value(name)
 
     def binary(self, name: str) -> list[bytes]:
-        """The values of a ``-bin`` field, decoded; none if there is no such field.
+        """Return the values of a ``-bin`` field, decoded; none if there is no such field.
 
-        Raises GrpcError (INVALID_ARGUMENT): one is no base64. A handler lets it pass to its caller.
+        Raises GrpcError (INVALID_ARGUMENT): one of them is not base64. A handler can let it pass to its caller.
         """
         text = self.metadata.get(name)
         if text is None:
@@ -86,14 +94,14 @@ class Call:
             raise GrpcError(StatusCode.INVALID_ARGUMENT, f"metadata {name!r} is no base64: {error}") from error
 
     def set_trailing_metadata(self, metadata: Mapping[str, str | bytes]) -> None:
-        """What is sent after the response beside its status, instead of what was set before; bytes for ``-bin`` names.
+        """Set the fields sent after the response beside its status; bytes for ``-bin`` names.
 
-        Raises ValueError: a name or a value that the wire cannot carry.
+        They replace those set before. Raises ValueError: a name or a value that the wire cannot carry.
         """
         self.trailing = [encode_metadata(name, value) for name, value in metadata.items()]
 
     def on_done(self, callback: Callable[[Call], None]) -> None:
-        """Call ``callback`` once when this call ends, at once if it has; what it raises is logged."""
+        """Call ``callback`` once when this call ends, or at once if it has ended; log its exceptions."""
         if self.done:
             _run_callback(callback, self)
         elif self._callbacks is None:
@@ -102,7 +110,7 @@ class Call:
             self._callbacks.append(callback)
 
     def end(self, *, cancelled: bool) -> None:
-        """For the server alone, and for tests of handlers: the call has ended. Again: does nothing."""
+        """End the call; a second time, do nothing. For the server alone, and for tests of handlers."""
         if self.done:
             return
         self.done = True

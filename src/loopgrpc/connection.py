@@ -1,4 +1,4 @@
-"""One connection: it hands each frame to the part that it concerns, and lives from its preface to its end.
+"""One connection: it passes each frame to the part in charge of it, from its preface to its end.
 
 ::
 
@@ -52,23 +52,23 @@ log = logging.getLogger(__name__)
 
 _DRAIN_PING: Final = b"draining"
 _DRAIN_PING_S: Final = 2.0
-"""How long a draining connection waits for its PING to come back before it names its last stream anyway."""
+"""Seconds a draining connection waits for its PING to return before it names its last stream anyway."""
 
 
 class ConnectionOwner(Protocol):
-    """The server, as its connections know it."""
+    """The server, as its connections see it."""
 
     @property
     def handlers(self) -> Mapping[bytes, Handler]:
-        """By their paths."""
+        """Handlers by their paths."""
 
     @property
     def limits(self) -> Limits:
-        """For each connection."""
+        """Bounds of each connection."""
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
-        """The one that everything runs on."""
+        """The event loop of the server."""
 
     @property
     def tasks(self) -> set[asyncio.Task[Any]]:
@@ -76,31 +76,34 @@ class ConnectionOwner(Protocol):
 
     @property
     def budget(self) -> ByteBudget:
-        """Of requests that are not taken by handlers yet, of all connections."""
+        """Bound on requests that handlers have not taken yet, of all connections."""
 
     @property
     def trusts(self) -> Callable[[Call], bool] | None:
-        """Whether a connection may be trusted, by the headers of a call; None: each may."""
+        """Decides by the headers of a call if its connection may be trusted; None: each may."""
 
     @property
     def unread(self) -> UnreadBytes:
-        """What peers have not read of responses, of all connections."""
+        """Bytes of responses that peers have not read, of all connections."""
 
     def on_connected(self, connection: Connection) -> str | None:
-        """A connection begins; why it is refused, if it is."""
+        """Add a new connection. Returns the reason if it is refused, else None."""
 
     def has_room_to_refuse(self) -> bool:
-        """Whether a refused connection may stay for its GOAWAY to arrive."""
+        """Return whether a refused connection may stay until its GOAWAY has arrived."""
 
     def on_preface(self, connection: Connection) -> None:
-        """It has shown that it speaks HTTP/2."""
+        """Note that the connection has shown that it speaks HTTP/2."""
 
     def on_disconnected(self, connection: Connection) -> None:
-        """It is lost or closed."""
+        """Forget a connection that is lost or closed."""
 
 
 class NewConnection(asyncio.Protocol):
-    """The protocol of a connection until asyncio gives it its transport: :class:`Connection` is made with it."""
+    """The protocol of a connection until asyncio gives it its transport.
+
+    Then a :class:`Connection` is made with the transport.
+    """
 
     def __init__(self, owner: ConnectionOwner) -> None:
         self._owner = owner
@@ -137,11 +140,11 @@ class Connection(asyncio.Protocol):
         self._reader = FrameReader(self._on_frame)
         self._began_at = loop.time()
         self._settings_received = False
-        """The preface and the first SETTINGS are there."""
+        """True once the preface and the first SETTINGS have arrived."""
         self._over = False
         self._draining_since: float | None = None
         self._refusing = False
-        """The last stream was named: new ones are refused."""
+        """True once the last stream was named: new ones are refused."""
 
     def begin(self) -> None:
         """Send SETTINGS, or refuse the connection."""
@@ -167,7 +170,7 @@ class Connection(asyncio.Protocol):
     # What asyncio calls.
 
     def data_received(self, data: bytes) -> None:
-        """Bytes, cut anywhere."""
+        """Take bytes, cut anywhere."""
         if self._over:
             return
         self._keepalive.received = True
@@ -183,18 +186,18 @@ class Connection(asyncio.Protocol):
             self._sender.flush()
 
     def pause_writing(self) -> None:
-        """The socket takes no more."""
+        """Note that the socket takes no more bytes."""
         self._sender.pause()
 
     def resume_writing(self) -> None:
-        """The socket takes more again."""
+        """Note that the socket takes bytes again."""
         try:
             self._sender.resume()
         except ConnectionFault as fault:  # pragma: no cover - what is pending only shrinks here
             self._fail(fault)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """All calls end; nobody waits for them."""
+        """End all calls: nobody waits for them."""
         self._stop_reading()
         self._streams.drop_all()
         self._sender.unread.note(0)
@@ -203,7 +206,7 @@ class Connection(asyncio.Protocol):
     # Frames.
 
     def _on_frame(self, kind: int, flags: int, stream_id: int, payload: bytes) -> None:
-        """Raises ConnectionFault."""
+        """Pass one frame on. Raises ConnectionFault."""
         try:
             if self._header_blocks.incomplete_stream_id:
                 self._header_blocks.on_next_frame(kind, flags, stream_id, payload)
@@ -222,7 +225,7 @@ class Connection(asyncio.Protocol):
             self._streams.on_fault(fault)
 
     def _on_pong(self, opaque: bytes) -> None:
-        """A PING of ours has come back."""
+        """Handle the acknowledgement of one of our PINGs."""
         if opaque == _DRAIN_PING and self._draining_since is not None:
             self._refuse_new_streams()
 
@@ -233,7 +236,7 @@ class Connection(asyncio.Protocol):
         self._reader.stop()
 
     def _fail(self, fault: ConnectionFault) -> None:
-        """GOAWAY; all calls end; what still arrives is dropped for a while."""
+        """Send GOAWAY, end all calls, and drop what still arrives for ``linger_s``."""
         if self._over:
             return
         self._stop_reading()
@@ -249,8 +252,11 @@ class Connection(asyncio.Protocol):
         self._loop.call_later(self._limits.linger_s, self._transport.abort)
 
     def drain(self) -> None:
-        """Take no new calls, let those that run end, then close. Streams that are on their way when the peer reads the
-        first GOAWAY are still taken; a PING tells when it has (RFC 9113, section 6.8)."""
+        """Take no new calls, let those that run end, then close.
+
+        Streams that are on their way when the peer reads the first GOAWAY are still taken; a PING tells when it has
+        read it (RFC 9113, section 6.8).
+        """
         if self._over or self._draining_since is not None:
             return
         self._draining_since = self._loop.time()
@@ -268,7 +274,7 @@ class Connection(asyncio.Protocol):
         self._streams.refuse_new()
 
     def _on_drained(self) -> None:
-        """The last call has ended: what is written still goes out."""
+        """Close after the last call has ended; what is written still goes out."""
         self._loop.call_soon(self._close)
 
     def _close(self) -> None:
@@ -283,13 +289,13 @@ class Connection(asyncio.Protocol):
         self._transport.abort()
 
     def abort(self) -> None:
-        """Grace is over: calls that still run are reset."""
+        """End the grace period: calls that still run are reset."""
         if not self._over:
             self._fail(ConnectionFault(ErrorCode.NO_ERROR, "the server has stopped"))
         self._transport.abort()
 
     def check_timeouts(self, now: float) -> None:
-        """Once a second or so, with the loop's time: end what does not come, or does not go on."""
+        """Check all time-outs, and end what is overdue. Call it about once a second with the loop's time."""
         if self._over:
             return
         limits, blocks = self._limits, self._header_blocks
@@ -312,7 +318,7 @@ class Connection(asyncio.Protocol):
             self.give_up()
 
     def usage(self) -> ConnectionUsage:
-        """What it uses at the moment."""
+        """Return the connection's current usage."""
         return ConnectionUsage(
             peer=self._peer,
             streams=self._streams.open_count,
@@ -332,7 +338,7 @@ def _speaks_h2(transport: asyncio.Transport) -> bool:
 
 
 def _peer(transport: asyncio.Transport) -> tuple[str, str]:
-    """The peer's address, and the same with its port."""
+    """Return the peer's address, without and with its port."""
     name = transport.get_extra_info("peername")
     if isinstance(name, tuple) and len(name) >= 2:
         host, port = name[0], name[1]

@@ -1,4 +1,4 @@
-"""The open connections of a server that runs, and the one timer for all of them: an idle connection has none."""
+"""The open connections of a running server, and one timer for all: an idle connection has none."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ log = logging.getLogger(__name__)
 
 _TICK_S: Final = 1.0
 _REFUSED_MAX: Final = 64
-"""How many connections above the limit may linger until they have read why."""
+"""Connections above the limit that may linger until they have read the reason."""
 _CANCELLED_HANDLERS_S: Final = 1.0
-"""How long handlers that were cancelled may take, once grace is over."""
+"""Seconds that cancelled handlers may take once grace is over."""
 
 
 class Connections:
@@ -47,7 +47,7 @@ class Connections:
         self._open: set[Connection] = set()
         self._hosts: Counter[str] = Counter()
         self._silent: dict[Connection, None] = {}
-        """Those without a preface, the oldest first."""
+        """Connections without a preface, the oldest first."""
         self._draining = False
         self._none_open = asyncio.Event()
         self._none_open.set()
@@ -61,11 +61,11 @@ class Connections:
         self._timer = self.loop.call_later(_TICK_S, self._tick)
 
     def new_protocol(self) -> asyncio.Protocol:
-        """The protocol of a connection that is being accepted."""
+        """Return the protocol for a connection that is being accepted."""
         return NewConnection(self)
 
     def on_connected(self, connection: Connection) -> str | None:
-        """A connection begins; why it is refused, if it is."""
+        """Add a new connection. Returns the reason if it is refused, else None."""
         host = connection.host
         self._open.add(connection)
         self._hosts[host] += 1
@@ -81,11 +81,11 @@ class Connections:
         return None
 
     def on_preface(self, connection: Connection) -> None:
-        """It is there: the connection speaks HTTP/2."""
+        """Note that the connection's preface has arrived: it speaks HTTP/2."""
         self._silent.pop(connection, None)
 
     def on_disconnected(self, connection: Connection) -> None:
-        """It is lost or closed. Again: does nothing."""
+        """Forget a connection that is lost or closed; a second time, do nothing."""
         if connection in self._open:
             self._open.discard(connection)
             self._silent.pop(connection, None)
@@ -96,24 +96,27 @@ class Connections:
             self._none_open.set()
 
     def has_room_to_refuse(self) -> bool:
-        """Whether a refused connection may stay for its GOAWAY to arrive."""
+        """Return whether a refused connection may stay until its GOAWAY has arrived."""
         return len(self._open) <= self.limits.connections_max + _REFUSED_MAX
 
     def _end_silent(self, host: str | None) -> bool:
-        """Make room by ending the oldest connection (of ``host``) without a preface; whether there was one."""
+        """Make room by ending the oldest connection (of ``host``) without a preface.
+
+        Returns whether there was one.
+        """
         silent = next((c for c in self._silent if host is None or c.host == host), None)
         if silent is None:
             return False
         silent.give_up()
-        self.on_disconnected(silent)  # now, and not when the transport says so: its place is given away
+        self.on_disconnected(silent)  # now, and not when the transport reports the loss: its place is given to another
         return True
 
     def usage(self) -> list[ConnectionUsage]:
-        """What each connection uses at the moment."""
+        """Return the current usage of each connection."""
         return [connection.usage() for connection in self._open]
 
     def check_timeouts(self, now: float) -> None:
-        """End what does not come, or does not go on, on any connection; ``now`` is the loop's time."""
+        """Check the time-outs of all connections; ``now`` is the loop's time."""
         for connection in list(self._open):
             try:
                 connection.check_timeouts(now)
@@ -125,8 +128,10 @@ class Connections:
         self.start_timer()
 
     async def drain(self, grace_s: float) -> None:
-        """Take no more connections nor calls, let calls that run end within ``grace_s`` seconds, reset the others, and
-        return when all connections are closed."""
+        """Take no more connections nor calls, and return when all connections are closed.
+
+        Calls that run may end within ``grace_s`` seconds; the others are reset.
+        """
         self._draining = True
         for connection in list(self._open):
             connection.drain()

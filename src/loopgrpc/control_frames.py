@@ -1,6 +1,7 @@
-"""All frames but DATA and those of header blocks: SETTINGS, PING, WINDOW_UPDATE, RST_STREAM, PRIORITY, GOAWAY, unknown.
+"""All frames but DATA and those of header blocks.
 
-Each is checked (RFC 9113, sections 6.3 to 6.9), counted against floods, and answered or passed on.
+They are SETTINGS, PING, WINDOW_UPDATE, RST_STREAM, PRIORITY, GOAWAY, and unknown ones. Each is checked (RFC 9113,
+sections 6.3 to 6.9), counted against floods, and answered or passed on.
 """
 
 from __future__ import annotations
@@ -39,7 +40,10 @@ log = logging.getLogger(__name__)
 
 
 class ControlFrames:
-    """The control frames of one connection. ``on_pong`` gets the eight bytes of each PING of ours that comes back."""
+    """The control frames of one connection.
+
+    ``on_pong`` gets the eight bytes of each PING of ours that comes back.
+    """
 
     __slots__ = ("_flood", "_on_pong", "_peer", "_sender", "_streams")
 
@@ -53,7 +57,10 @@ class ControlFrames:
         self._on_pong = on_pong
 
     def on_frame(self, kind: int, flags: int, stream_id: int, payload: bytes) -> None:
-        """Any frame but DATA, HEADERS, and CONTINUATION after HEADERS. Raises ConnectionFault, StreamFault."""
+        """Handle any frame but DATA, HEADERS, and CONTINUATION after HEADERS.
+
+        Raises ConnectionFault, StreamFault.
+        """
         if kind == WINDOW_UPDATE:
             self._on_window_update(stream_id, payload)
         elif kind == PING:
@@ -82,7 +89,7 @@ class ControlFrames:
             return
         self._flood.settings.take()
         pairs = parse_settings(payload)
-        # Before the DATA that a larger window lets go, so that the peer knows by which values it was sent.
+        # Before the DATA that a larger window releases, so that the peer knows which values applied to it.
         self._sender.add(SETTINGS_ACK)
         # A larger MAX_FRAME_SIZE changes nothing: larger frames would only make streams wait longer for each other.
         for name, value in pairs:
@@ -121,7 +128,10 @@ class ControlFrames:
             raise StreamFault(stream_id, ErrorCode.PROTOCOL_ERROR, "a stream that depends on itself")
 
     def _on_goaway(self, stream_id: int, payload: bytes) -> None:
-        """The peer opens no more streams; those that are open go on, and the peer closes the connection after them."""
+        """Note that the peer opens no more streams.
+
+        Open ones go on; the peer closes the connection after them.
+        """
         _require_connection(stream_id, "GOAWAY")
         self._flood.other_frames.take()
         if len(payload) < 8:

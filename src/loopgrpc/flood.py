@@ -1,4 +1,4 @@
-"""Bounds on frames that cost the server something and bring the peer nothing: token buckets that real work refills.
+"""Bounds on frames that cost the server work and are of no use: token buckets that real work refills.
 
 A good call costs one increment (:attr:`WorkCounter.units`). The clock is read only when a bucket is empty: the bucket
 then gets what time and work have earned since it was last empty, but never more than its burst.
@@ -13,8 +13,11 @@ from loopgrpc.limits import Allowance, Limits
 
 
 class WorkCounter:
-    """Work done for one peer: ``units`` grows by one with each response and each DATA frame that is sent, and with each
-    request message but those that come whole in the only DATA frame of their call."""
+    """Work done for one peer.
+
+    ``units`` grows by one with each response and each DATA frame sent, and with each request message but those that
+    come whole in the only DATA frame of their call.
+    """
 
     __slots__ = ("units",)
 
@@ -23,7 +26,7 @@ class WorkCounter:
 
 
 class TokenBucket:
-    """One allowance of one connection. ``clock`` gives seconds."""
+    """One allowance of one connection. ``clock`` returns seconds."""
 
     __slots__ = ("_allowance", "_clock", "_refilled_at_s", "_refilled_at_work", "_tokens", "_what", "_work")
 
@@ -53,7 +56,7 @@ class TokenBucket:
 
 
 class FloodLimiter:
-    """The buckets of one connection, by what they count (see :class:`loopgrpc.Limits`)."""
+    """The buckets of one connection, named by the frames they count (see :class:`loopgrpc.Limits`)."""
 
     __slots__ = ("empty_data", "other_frames", "pings", "resets", "settings")
 

@@ -1,4 +1,7 @@
-"""Bytes that arrived, cut anywhere, to the client's preface and frames (RFC 9113, sections 3.4 and 4.1)."""
+"""Parser from bytes, cut anywhere, to the client's preface and frames.
+
+Source: RFC 9113, sections 3.4 and 4.1.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,10 @@ from loopgrpc.frames import (
 
 
 class FrameReader:
-    """The frames of one connection. Each goes to ``on_frame`` as its type, flags, stream and payload."""
+    """The frames of one connection.
+
+    Each is passed to ``on_frame`` as its type, flags, stream and payload.
+    """
 
     __slots__ = ("_incomplete", "_needed_bytes", "_on_frame", "_preface_expected", "_stopped")
 
@@ -24,7 +30,7 @@ class FrameReader:
         self._on_frame = on_frame
         self._incomplete = bytearray()
         self._needed_bytes = len(PREFACE)
-        """How long ``_incomplete`` has to become before it is worth another look."""
+        """Length that ``_incomplete`` has to reach before parsing can go on."""
         self._preface_expected = True
         self._stopped = False
 
@@ -33,9 +39,9 @@ class FrameReader:
         self._stopped = True
 
     def feed(self, data: bytes) -> None:
-        """All frames that ``data`` completes.
+        """Pass on all frames that ``data`` completes.
 
-        Raises ConnectionFault: there is no preface, a frame is too large, or what ``on_frame`` raises.
+        Raises ConnectionFault: there is no preface, or a frame is too large. Exceptions of ``on_frame`` pass through.
         """
         incomplete = self._incomplete
         if incomplete:
@@ -64,7 +70,7 @@ class FrameReader:
             incomplete += data[at:] if at else data
 
     def _read_preface(self, data: bytes) -> int:
-        """Where the frames begin."""
+        """Check the preface and return the offset of the first frame."""
         if data[: len(PREFACE)] != PREFACE[: len(data)]:
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "this is HTTP/2 alone, by prior knowledge or ALPN")
         if len(data) < len(PREFACE):

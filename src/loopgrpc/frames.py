@@ -1,4 +1,4 @@
-"""Frames of HTTP/2 as bytes: their layout, their numbers, and the two kinds of errors that a peer can make.
+"""Frames of HTTP/2 as bytes: layout, numbers, and the two kinds of errors that a peer can make.
 
 ::
 
@@ -23,7 +23,7 @@ from typing import Final
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 FRAME_HEADER_BYTES: Final = 9
 FRAME_BYTES_MAX: Final = 16_384
-"""The largest payload that this server takes; RFC 9113 lets nobody set a smaller one."""
+"""The largest payload that this server takes; RFC 9113 allows no smaller limit."""
 WINDOW_MAX: Final = 2**31 - 1
 WINDOW_DEFAULT: Final = 65_535
 STREAM_MAX: Final = 2**31 - 1
@@ -51,7 +51,7 @@ _UINT32 = struct.Struct(">I")
 
 
 class ErrorCode(IntEnum):
-    """Why a stream or a connection ends, RFC 9113, section 7."""
+    """Codes for the end of a stream or a connection (RFC 9113, section 7)."""
 
     NO_ERROR = 0x0
     PROTOCOL_ERROR = 0x1
@@ -78,7 +78,10 @@ class ConnectionFault(Exception):  # noqa: N818 - what the peer did, not what we
 
 
 class StreamFault(Exception):  # noqa: N818
-    """A stream error (RFC 9113, section 5.4.2): the stream ends with RST_STREAM and ``code``, the others go on."""
+    """A stream error (RFC 9113, section 5.4.2).
+
+    The stream ends with RST_STREAM and ``code``, the others go on.
+    """
 
     def __init__(self, stream_id: int, code: ErrorCode, text: str) -> None:
         super().__init__(text)
@@ -87,35 +90,43 @@ class StreamFault(Exception):  # noqa: N818
 
 
 def frame(kind: int, flags: int, stream_id: int, payload: bytes) -> bytes:
-    """One frame; ``kind`` is its type. ``payload`` has at most ``FRAME_BYTES_MAX`` bytes."""
+    """Return one frame; ``kind`` is its type.
+
+    ``payload`` has at most ``FRAME_BYTES_MAX`` bytes.
+    """
     return FRAME_HEADER.pack(len(payload) << 8 | kind, flags, stream_id) + payload
 
 
 def rst_stream(stream_id: int, code: ErrorCode) -> bytes:
-    """RST_STREAM, section 6.4."""
+    """Return RST_STREAM (section 6.4)."""
     return frame(RST_STREAM, 0, stream_id, _UINT32.pack(code))
 
 
 def goaway(last_stream_id: int, code: ErrorCode, text: str = "") -> bytes:
-    """GOAWAY, section 6.8: streams above ``last_stream_id`` were not and will not be processed. ``text`` is for
-    people."""
+    """Return GOAWAY (section 6.8).
+
+    Streams above ``last_stream_id`` were not and will not be processed. ``text`` is for people.
+    """
     return frame(
         GOAWAY, 0, 0, _UINT32.pack(last_stream_id) + _UINT32.pack(code) + text.encode("ascii", "replace")[:256]
     )
 
 
 def window_update(stream_id: int, increment: int) -> bytes:
-    """WINDOW_UPDATE, section 6.9; ``increment`` is in bytes, above 0. Stream 0 is the connection."""
+    """Return WINDOW_UPDATE (section 6.9); ``increment`` is in bytes, above 0.
+
+    Stream 0 is the connection.
+    """
     return frame(WINDOW_UPDATE, 0, stream_id, _UINT32.pack(increment))
 
 
 def ping(opaque: bytes, *, ack: bool = False) -> bytes:
-    """PING, section 6.7, with its eight bytes."""
+    """Return PING (section 6.7) with its eight bytes."""
     return frame(PING, ACK if ack else 0, 0, opaque)
 
 
 def settings(values: dict[int, int]) -> bytes:
-    """SETTINGS, section 6.5."""
+    """Return SETTINGS (section 6.5)."""
     return frame(SETTINGS, 0, 0, b"".join(_SETTING.pack(*item) for item in values.items()))
 
 
@@ -123,9 +134,9 @@ SETTINGS_ACK: Final = frame(SETTINGS, ACK, 0, b"")
 
 
 def parse_settings(payload: bytes) -> list[tuple[int, int]]:
-    """The pairs of a SETTINGS frame in their order, each checked against section 6.5.2.
+    """Return the pairs of a SETTINGS frame in their order, each checked against section 6.5.2.
 
-    Raises ConnectionFault: a length that is no multiple of six, or a value out of its range.
+    Raises ConnectionFault: a length that is not a multiple of six, or a value out of its range.
     """
     if len(payload) % 6:
         raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, f"SETTINGS of {len(payload)} bytes; allowed: multiples of 6")
@@ -141,9 +152,9 @@ def parse_settings(payload: bytes) -> list[tuple[int, int]]:
 
 
 def parse_uint32(payload: bytes, what: str) -> int:
-    """The one 32-bit number that RST_STREAM and WINDOW_UPDATE carry.
+    """Return the one 32-bit number that RST_STREAM and WINDOW_UPDATE carry.
 
-    Raises ConnectionFault: another length than four.
+    Raises ConnectionFault: a length other than four.
     """
     if len(payload) != 4:
         raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, f"{what} of {len(payload)} bytes; allowed: 4")
@@ -151,7 +162,7 @@ def parse_uint32(payload: bytes, what: str) -> int:
 
 
 def unpad(payload: bytes, what: str) -> bytes:
-    """A PADDED payload without its padding, section 6.1.
+    """Return a PADDED payload without its padding (section 6.1).
 
     Raises ConnectionFault: the padding is as long as the payload, or longer.
     """
@@ -161,7 +172,7 @@ def unpad(payload: bytes, what: str) -> bytes:
 
 
 def strip_priority(payload: bytes) -> bytes:
-    """A HEADERS payload without the five bytes of priority, which RFC 9113 deprecated.
+    """Return a HEADERS payload without the five bytes of priority, which RFC 9113 deprecated.
 
     Raises ConnectionFault: there are fewer than five.
     """
@@ -171,5 +182,8 @@ def strip_priority(payload: bytes) -> bytes:
 
 
 def depends_on_itself(priority: bytes, stream_id: int) -> bool:
-    """Whether the five bytes of ``priority`` make ``stream_id`` depend on itself (RFC 7540, section 5.3.1)."""
+    """Return whether a priority of five bytes makes ``stream_id`` depend on itself.
+
+    Source: RFC 7540, section 5.3.1.
+    """
     return int.from_bytes(priority[:4], "big") & STREAM_MAX == stream_id

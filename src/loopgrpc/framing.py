@@ -1,7 +1,8 @@
-"""gRPC's framing of messages inside DATA: a flag (compressed or not), a length in four bytes, the message.
+"""gRPC's framing of messages inside DATA: a compression flag, a length in four bytes, the message.
 
-DATA frames cut messages anywhere. A message is refused by the length that it announces, before its bytes are there, and
-a compressed one as soon as it has grown above the limit. Source: PROTOCOL-HTTP2.md, Length-Prefixed-Message.
+DATA frames cut messages anywhere. A message that is too large is refused by the length that it announces, before its
+bytes have arrived, and a compressed one as soon as it has grown above the limit. Source: PROTOCOL-HTTP2.md,
+Length-Prefixed-Message.
 """
 
 from __future__ import annotations
@@ -13,27 +14,33 @@ from typing import Final
 from loopgrpc.status import GrpcError, StatusCode
 
 PREFIX_BYTES: Final = 5
-"""The bytes before each message: whether it is compressed, and its length in four bytes."""
+"""Bytes before each message: the compression flag, and the length in four bytes."""
 _WINDOW_BITS: Final = {b"gzip": 31, b"deflate": 15}
 """zlib's ``wbits`` by ``grpc-encoding``: with a header of gzip, or of zlib."""
 
 
 class Framed(bytes):
-    """Messages with their prefixes: what a handler returns or yields that has several at once."""
+    """Several messages with their prefixes, which a handler may return or yield at once."""
 
 
 def framed(messages: Iterable[bytes]) -> Framed:
-    """Several messages as one piece: they go to the wire in one step, where each alone would take one."""
+    """Join several messages into one piece.
+
+    The piece goes to the wire in one step, where each message alone would take one.
+    """
     return Framed(b"".join([part for m in messages for part in (b"\0", len(m).to_bytes(4, "big"), m)]))
 
 
 def prefix(message: bytes) -> bytes:
-    """``message`` with gRPC's five bytes before it, uncompressed."""
+    """Return ``message`` with gRPC's five bytes before it, uncompressed."""
     return b"\0" + len(message).to_bytes(4, "big") + message
 
 
 def is_one_message(data: bytes, message_bytes_max: int) -> bool:
-    """Whether ``data`` is exactly one uncompressed message, with its prefix, of at most ``message_bytes_max`` bytes."""
+    """Return whether ``data`` is exactly one uncompressed message with its prefix.
+
+    The message may have at most ``message_bytes_max`` bytes.
+    """
     length = len(data) - PREFIX_BYTES
     return 0 <= length <= message_bytes_max and data[0] == 0 and int.from_bytes(data[1:PREFIX_BYTES], "big") == length
 
@@ -48,7 +55,7 @@ class Deframer:
         self._message_bytes_max = message_bytes_max
         self._incomplete = bytearray()
         self._needed_bytes = PREFIX_BYTES
-        """How long ``_incomplete`` has to become before it is worth another look."""
+        """Length that ``_incomplete`` has to reach before parsing can go on."""
 
     @property
     def incomplete_bytes(self) -> int:
@@ -56,9 +63,9 @@ class Deframer:
         return len(self._incomplete)
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The messages that ``data`` completes, without their prefixes and decompressed.
+        """Return the messages that ``data`` completes, without their prefixes and decompressed.
 
-        Raises GrpcError: RESOURCE_EXHAUSTED for a message above the limit, INTERNAL for framing that is none.
+        Raises GrpcError: RESOURCE_EXHAUSTED for a message above the limit, INTERNAL for invalid framing.
         """
         incomplete = self._incomplete
         if incomplete:
@@ -96,7 +103,7 @@ class Deframer:
             raise GrpcError(StatusCode.INTERNAL, f"a message with flag {flag} and {self._encoding.decode()} encoding")
         inflater = zlib.decompressobj(window_bits)
         try:
-            # One byte above the limit is enough to know, however much a bomb would grow to.
+            # One byte above the limit is enough, however large a decompression bomb would grow.
             message = inflater.decompress(data, self._message_bytes_max + 1)
         except zlib.error as error:
             raise GrpcError(StatusCode.INTERNAL, f"a message that does not decompress: {error}") from error

@@ -1,8 +1,8 @@
-"""The four kinds of methods, and how each is run.
+"""The four kinds of methods, and the way each is run.
 
-A method that returns bytes, or a Promise of its response or responses, costs no Task: they are sent from where they
-become known. Everything else is a coroutine and has a Task. What a handler raises ends its call and nothing else:
-GrpcError with its own status, all other exceptions with UNKNOWN; their traceback is logged, and none of it is sent.
+A method that returns bytes, or a Promise of its response or responses, needs no Task: they are sent from where they
+become known. Everything else is a coroutine and has a Task. An exception of a handler ends its call and nothing else:
+GrpcError with its own status, all others with UNKNOWN; their traceback is logged, and none of it is sent.
 """
 
 from __future__ import annotations
@@ -17,19 +17,22 @@ from loopgrpc.promise import Promise, Responder, Responses
 
 _MESSAGES_PER_TURN: Final = 64
 _BYTES_PER_TURN: Final = 65_536
-"""What a method may send before other calls have their turn of the event loop."""
+"""Bytes that a method may send before other calls have their turn of the event loop."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unary:
-    """One message in, one out. A Promise, or a plain Future, that ``fn`` returns is never cancelled, as it may belong
-    to others too (a group commit); a Task and a coroutine are, when nobody waits for the response any more."""
+    """One message in, one out.
+
+    A Promise, or a plain Future, that ``fn`` returns is never cancelled, as it may belong to others too (a group
+    commit). A Task and a coroutine are cancelled when nobody waits for the response any more.
+    """
 
     fn: Callable[[bytes, Call], bytes | Promise | Awaitable[bytes]]
     streams_requests: ClassVar[bool] = False
 
     def start(self, responder: Responder, message: Any) -> None:
-        """Run it; what it raises goes to the caller."""
+        """Run the handler; an exception passes to the caller."""
         result = self.fn(message, responder.call)
         if type(result) is bytes:
             responder.respond(result)
@@ -45,16 +48,18 @@ class Unary:
 
 @dataclass(frozen=True, slots=True)
 class ServerStream:
-    """One message in, many out, singly or :class:`loopgrpc.Framed`. A ``yield`` waits while the peer does not read.
+    """One message in, many out, singly or as :class:`loopgrpc.Framed`.
 
-    What is known in one piece may be returned instead of an iterator; or a Promise of either. A Promise is not told
-    when nobody waits for it any more: see :meth:`loopgrpc.Call.on_done`."""
+    A ``yield`` waits while the peer does not read. Responses that are known in one piece may be returned instead of an
+    iterator; or a Promise of either. A Promise is not told when nobody waits for it any more: see
+    :meth:`loopgrpc.Call.on_done`.
+    """
 
     fn: Callable[[bytes, Call], Responses | Promise]
     streams_requests: ClassVar[bool] = False
 
     def start(self, responder: Responder, message: Any) -> None:
-        """Run it; what it raises goes to the caller."""
+        """Run the handler; an exception passes to the caller."""
         result = self.fn(message, responder.call)
         if isinstance(result, Promise):
             result.attach(responder)
@@ -70,7 +75,7 @@ class ClientStream:
     streams_requests: ClassVar[bool] = True
 
     def start(self, responder: Responder, messages: Any) -> None:
-        """Run it; what it raises goes to the caller."""
+        """Run the handler; an exception passes to the caller."""
         responder.run(_coroutine(self.fn(messages, responder.call)))
 
 
@@ -82,7 +87,7 @@ class Bidi:
     streams_requests: ClassVar[bool] = True
 
     def start(self, responder: Responder, messages: Any) -> None:
-        """Run it; what it raises goes to the caller."""
+        """Run the handler; an exception passes to the caller."""
         responder.run(send_all(responder, self.fn(messages, responder.call)))
 
 
@@ -90,7 +95,10 @@ Handler = Unary | ServerStream | ClientStream | Bidi
 
 
 def _coroutine(result: Awaitable[bytes]) -> Coroutine[Any, Any, bytes]:
-    """``result`` for a Task. A coroutine stays as it is: within another, cancelled early, it would never be awaited."""
+    """Return ``result`` as a coroutine for a Task.
+
+    A coroutine stays as it is: wrapped in another that is cancelled early, it would never be awaited.
+    """
     return result if isinstance(result, Coroutine) else _await(result)
 
 
@@ -99,7 +107,7 @@ async def _await(result: Awaitable[bytes]) -> bytes:
 
 
 async def send_all(responder: Responder, responses: AsyncIterator[bytes]) -> None:
-    """Send what ``responses`` yields, one by one, as the peer takes it."""
+    """Send each message of ``responses`` as the peer takes it."""
     messages_in_turn = 0
     try:
         async for message in responses:
@@ -109,7 +117,7 @@ async def send_all(responder: Responder, responses: AsyncIterator[bytes]) -> Non
                 await sent
                 messages_in_turn = 0
             elif messages_in_turn >= _MESSAGES_PER_TURN or responder.unsent_bytes >= _BYTES_PER_TURN:
-                # A generator that never waits would keep the loop from all others, and from writing what it yields.
+                # A generator that never waits would keep the loop from all others, and from writing its messages.
                 await asyncio.sleep(0)
                 messages_in_turn = 0
     finally:

@@ -1,4 +1,7 @@
-"""HEADERS and the CONTINUATION frames after it, put together to header blocks (RFC 9113, sections 6.2 and 6.10)."""
+"""Header blocks, put together from HEADERS and CONTINUATION frames.
+
+Source: RFC 9113, sections 6.2 and 6.10.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +25,16 @@ from loopgrpc.limits import Limits
 
 
 class OnHeaders(Protocol):
-    """What takes a whole header block; ``end``: END_STREAM was set. Raises ConnectionFault, StreamFault."""
+    """Callback for a whole header block; ``end``: END_STREAM was set.
+
+    Raises ConnectionFault, StreamFault.
+    """
 
     def __call__(self, stream_id: int, block: bytes, *, end: bool, depends_on_itself: bool) -> None: ...
 
 
 class HeaderBlocks:
-    """The header blocks of one connection, each handed to ``on_headers``. ``clock`` gives seconds."""
+    """The header blocks of one connection, each passed to ``on_headers``. ``clock`` returns seconds."""
 
     __slots__ = (
         "_block", "_block_bytes_max", "_clock", "_continuations", "_continuations_max", "_depends_on_itself", "_flags",
@@ -37,7 +43,7 @@ class HeaderBlocks:
 
     def __init__(self, limits: Limits, clock: Callable[[], float], on_headers: OnHeaders) -> None:
         self._continuations_max = limits.continuations_max
-        # A block is no longer than its fields, but for the worst case of Huffman coding; four times is what is decoded.
+        # A block is no longer than its fields, except in the worst case of Huffman coding; up to four times is decoded.
         self._block_bytes_max = 4 * limits.header_list_bytes_max + FRAME_BYTES_MAX
         self._clock = clock
         self._on_headers = on_headers
@@ -46,12 +52,12 @@ class HeaderBlocks:
         self._depends_on_itself = False
         self._continuations = 0
         self.incomplete_stream_id = 0
-        """The stream whose header block has begun and not ended; 0: there is none."""
+        """The stream with an unfinished header block; 0: there is none."""
         self.incomplete_since = 0.0
-        """Since when, in seconds of the clock."""
+        """Start of that block, in seconds of the clock."""
 
     def on_headers_frame(self, flags: int, stream_id: int, payload: bytes) -> None:
-        """HEADERS. Raises ConnectionFault, StreamFault."""
+        """Handle HEADERS. Raises ConnectionFault, StreamFault."""
         if stream_id % 2 == 0:
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, f"HEADERS on stream {stream_id}; clients open odd ones")
         if flags & PADDED:
@@ -70,7 +76,7 @@ class HeaderBlocks:
             self._continuations = 0
 
     def on_next_frame(self, kind: int, flags: int, stream_id: int, payload: bytes) -> None:
-        """The frame after one that left a header block incomplete: nothing but its CONTINUATION is allowed.
+        """Handle the frame after an incomplete header block: only its CONTINUATION is allowed.
 
         Raises ConnectionFault, StreamFault.
         """

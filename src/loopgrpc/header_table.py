@@ -1,8 +1,7 @@
-"""The fields that a header block may name by a number: HPACK's static table, and behind it the dynamic one that the
-peer's blocks fill (RFC 7541, section 2.3).
+"""HPACK's static and dynamic tables: the fields that a header block may name by a number.
 
-Both are one list, so that a field is one look at it; a newer field is before an older one. A property test holds that
-the dynamic part is the ``hpack`` library's.
+The peer's blocks fill the dynamic table (RFC 7541, section 2.3). Both are one list, so that a field takes one lookup; a
+newer field is before an older one. A property test checks that the dynamic part equals that of the ``hpack`` library.
 """
 
 from __future__ import annotations
@@ -14,9 +13,9 @@ from hpack.table import HeaderTable as LibraryTable
 Field = tuple[bytes, bytes]
 """The name and the value of a header field."""
 FIELD_BYTES: Final = 32
-"""What a field counts beyond its name and value, RFC 7541, section 4.1."""
+"""Bytes that a field counts beyond its name and value (RFC 7541, section 4.1)."""
 TABLE_BYTES: Final = 4_096
-"""The size of the dynamic table that RFC 9113 starts with; this server announces no other."""
+"""Initial size of the dynamic table in RFC 9113; this server announces no other."""
 
 _STATIC: Final[tuple[Field, ...]] = LibraryTable.STATIC_TABLE
 _DYNAMIC: Final = len(_STATIC) + 1
@@ -30,11 +29,11 @@ class HeaderTable:
 
     def __init__(self) -> None:
         self.fields: list[Field] = [(b"", b""), *_STATIC]
-        """By their numbers; there is none of number 0. To be read alone."""
+        """Fields by their numbers; there is none of number 0. Read-only for others."""
         self.sizes = [len(name) + len(value) + FIELD_BYTES for name, value in self.fields]
-        """What each counts. To be read alone."""
+        """Size of each field as it counts. Read-only for others."""
         self.version = 0
-        """Grows with each change."""
+        """A number that grows with each change."""
         self._bytes = 0
         self._bytes_max = TABLE_BYTES
 
@@ -44,7 +43,10 @@ class HeaderTable:
         return self.fields[_DYNAMIC:]
 
     def add(self, field: Field) -> None:
-        """Make room for a field and add it; one that is larger than the table only empties it (section 4.4)."""
+        """Make room for a field and add it.
+
+        A field larger than the table only empties it (section 4.4).
+        """
         self.version += 1
         size = len(field[0]) + len(field[1]) + FIELD_BYTES
         self._bytes += size
@@ -54,7 +56,7 @@ class HeaderTable:
             self._shrink()
 
     def resize(self, bytes_max: int) -> None:
-        """The peer changes how large its table may be."""
+        """Set the size that the peer chose for its table."""
         self.version += 1
         self._bytes_max = bytes_max
         self._shrink()

@@ -1,12 +1,12 @@
-"""Header blocks to fields: an HPACK decoder (RFC 7541).
+"""HPACK decoder, from header blocks to fields (RFC 7541).
 
 The ``hpack`` library's ``Decoder`` slices, wraps and logs at each field, which costs more than the rest of a call. This
-one walks a block once, and takes fields that are named by a number of one byte, as nearly all of a client's are, many
-at a time; a property test holds that both give the same fields, the same table, and refuse the same blocks.
+one walks a block once. Fields named by a number of one byte, as nearly all of a client's are, are taken many at a time.
+A property test checks that both give the same fields, the same table, and refuse the same blocks.
 
-What a block that does not change the dynamic table means depends on its bytes and on the table alone.
-``table_unchanged`` tells whether the last block was such a one, and ``table_version`` grows with each change of the
-table: together they are what a cache of whole header blocks needs.
+The meaning of a block that does not change the dynamic table depends on its bytes and on the table alone.
+``table_unchanged`` is true if the last block was of that kind, and ``table_version`` grows with each change of the
+table: a cache of whole header blocks needs both.
 """
 
 from __future__ import annotations
@@ -23,13 +23,16 @@ from loopgrpc.huffman import decode_huffman
 _INTEGER_BYTES_MAX: Final = 5
 """Bytes of an integer after its prefix: enough for any length that fits in a block."""
 _NUMBERED: Final = re.compile(rb"[\x81-\xfe]+")
-"""Fields in a row that are each a number of one byte (section 6.1)."""
+"""Consecutive fields that are each a number of one byte (section 6.1)."""
 _NUMBERS: Final = bytes(byte & 0x7F for byte in range(256))
-"""For ``bytes.translate``: what those bytes number."""
+"""For ``bytes.translate``: from each of those bytes to its number."""
 
 
 class HpackDecoder:
-    """The decoder of one connection: ``table`` is right only if all its header blocks come here, in their order."""
+    """The decoder of one connection.
+
+    ``table`` is right only if all its header blocks come here, in their order.
+    """
 
     __slots__ = ("_list_bytes_max", "_table", "list_bytes", "table_unchanged")
 
@@ -38,18 +41,18 @@ class HpackDecoder:
         self._list_bytes_max = list_bytes_max
         self.table_unchanged = True
         self.list_bytes = 0
-        """What the fields of the last block count towards the limit of a header list, RFC 9113, section 6.5.2."""
+        """Size of the last block's fields, as counted for the limit (RFC 9113, section 6.5.2)."""
 
     @property
     def table_version(self) -> int:
-        """Grows with each change of the table."""
+        """A number that grows with each change of the table."""
         return self._table.version
 
     def decode(self, block: bytes) -> list[Field]:
-        """The fields of a whole block, names and values as they were sent.
+        """Return the fields of a whole block, names and values as they were sent.
 
         Raises ConnectionFault: COMPRESSION_ERROR for a block that is damaged, ENHANCE_YOUR_CALM for fields of more than
-        ``list_bytes_max`` together. After either the table is not the peer's any more: nothing else may be decoded.
+        ``list_bytes_max`` together. After either the table differs from the peer's: nothing else may be decoded.
         """
         before = self._table.version
         try:
@@ -60,7 +63,7 @@ class HpackDecoder:
         return fields
 
     def _decode(self, block: bytes) -> list[Field]:
-        # One long loop: a function for each kind of field would cost more than what it does.
+        # One long loop: a function for each kind of field would cost more than its work.
         fields: list[Field] = []
         size, at, end = 0, 0, len(block)
         known, sizes = self._table.fields, self._table.sizes  # a number beyond them raises IndexError
@@ -115,7 +118,10 @@ class HpackDecoder:
 
 
 def _read_integer(block: bytes, at: int, prefix: int) -> tuple[int, int]:
-    """The rest of an integer whose prefix was full, RFC 7541, section 5.1, and the place after it."""
+    """Return the rest of an integer whose prefix was full, and the offset after it.
+
+    Source: RFC 7541, section 5.1.
+    """
     number, shift = prefix, 0
     while True:
         byte = block[at]
@@ -129,7 +135,7 @@ def _read_integer(block: bytes, at: int, prefix: int) -> tuple[int, int]:
 
 
 def _read_string(block: bytes, at: int) -> tuple[bytes, int]:
-    """A string literal, RFC 7541, section 5.2, and the place after it."""
+    """Return a string literal (RFC 7541, section 5.2) and the offset after it."""
     first = block[at]
     at += 1
     length = first & 0x7F

@@ -16,7 +16,10 @@ _NIBBLES: Final = 16
 
 
 class _Steps(dict[int, tuple[int, bytes, int]]):
-    """By ``state << 8 | byte``: the next state (shifted), what comes out, and whether a text may end there (not 0)."""
+    """Steps by ``state << 8 | byte``, made on first use.
+
+    A step is the next state (shifted), the output, and a flag: not 0 if a text may end there.
+    """
 
     def __missing__(self, key: int) -> tuple[int, bytes, int]:
         state, out, flags = key >> 8, b"", 0
@@ -34,9 +37,9 @@ _steps: Final = _Steps()
 
 
 def decode_huffman(text: bytes) -> bytes:
-    """The plain text.
+    """Return the plain text.
 
-    Raises HPACKDecodingError: a code that is none, EOS, or padding that is longer than seven bits or not all ones.
+    Raises HPACKDecodingError: an invalid code, EOS, or padding that is longer than seven bits or not all ones.
     """
     steps, state, whole = _steps, 0, 1
     parts: list[bytes] = []

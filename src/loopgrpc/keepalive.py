@@ -1,4 +1,4 @@
-"""Whether the peer of a silent connection is still there: asked with a PING, closed when it does not answer."""
+"""Keepalive: a PING to the peer of a silent connection, which is closed if it does not answer."""
 
 from __future__ import annotations
 
@@ -23,10 +23,13 @@ class KeepAlive:
         self._silent_since = now
         self._pinged = False
         self.received = True
-        """Whether anything arrived since the last check."""
+        """True if anything arrived since the last check."""
 
     def is_dead(self, now: float) -> bool:
-        """Check once a second or so, with the loop's time. True: a PING was not answered in time, nor anything sent."""
+        """Return whether the peer is gone: neither a PING was answered in time, nor anything else sent.
+
+        Call it about once a second with the loop's time.
+        """
         if self.received:
             self.received = self._pinged = False
             self._silent_since = now

@@ -17,7 +17,7 @@ _NAME_CHARACTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_-.")
 
 
 def encode_metadata(name: str, value: str | bytes) -> Field:
-    """A field of a handler's own; ``-bin`` names take bytes and are sent in base64, others take printable ASCII.
+    """Encode a handler's field; ``-bin`` names take bytes (sent in base64), others printable ASCII.
 
     Raises ValueError: a name or a value that the wire cannot carry.
     """
@@ -34,7 +34,7 @@ def encode_metadata(name: str, value: str | bytes) -> Field:
 
 
 def join_metadata(fields: Iterable[Field]) -> Mapping[str, str]:
-    """Fields by their names; values that came apart under one name are joined with ``,``."""
+    """Return fields by their names; values that came separately under one name are joined with ``,``."""
     joined: dict[str, str] = {}
     for raw_name, raw_value in fields:
         name, value = raw_name.decode("ascii"), raw_value.decode("latin-1")
@@ -43,9 +43,9 @@ def join_metadata(fields: Iterable[Field]) -> Mapping[str, str]:
 
 
 def decode_binary(text: str) -> list[bytes]:
-    """The values of a ``-bin`` field.
+    """Return the values of a ``-bin`` field.
 
-    Raises ValueError: one is no base64.
+    Raises ValueError: one of them is not base64.
     """
     try:
         # Senders may leave out the padding, and may join several values with commas.

@@ -1,4 +1,4 @@
-"""What a handler's result is delivered to, and a result that comes later without a Task: :class:`Promise`."""
+"""Results that come later without a Task (:class:`Promise`), and their receiver (:class:`Responder`)."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any, Protocol
 from loopgrpc.call import Call
 
 Responses = AsyncIterator[bytes] | bytes
-"""All that a method responds with: message by message, or in one piece."""
+"""All responses of a method: message by message, or in one piece."""
 
 
 class Responder(Protocol):
-    """The stream of a call, as the four kinds of handlers know it.
+    """The stream of a call, as the four kinds of handlers see it.
 
-    What sends raises TypeError for a message that is not bytes, and ConnectionFault when too many responses wait.
+    Methods that send raise TypeError for a message that is not bytes, and ConnectionFault when too many responses wait.
     """
 
     @property
     def call(self) -> Call:
-        """What the handler gets."""
+        """The call, as the handler gets it."""
 
     @property
     def unsent_bytes(self) -> int:
@@ -30,28 +30,33 @@ class Responder(Protocol):
         """Send the one response, and end the call."""
 
     def respond_all(self, responses: Responses) -> None:
-        """Send all that there is to respond, and end the call."""
+        """Send all responses, and end the call."""
 
     def send(self, message: bytes) -> asyncio.Future[None] | None:
-        """Send one of many responses. A Future means that it waits for the peer, and that the next should wait for
-        it."""
+        """Send one of many responses.
+
+        A Future means that it waits for the peer, and that the next should wait for the Future.
+        """
 
     def run(self, work: Coroutine[Any, Any, bytes | None]) -> None:
         """Run a coroutine as this call's handler in a Task, which is cancelled with the call."""
 
     def wait_for(self, future: asyncio.Future[Any]) -> None:
-        """``future`` gives the response; None of a handler that has sent its responses itself."""
+        """Respond with the result of ``future``; None from a handler that has sent its responses itself."""
 
     def wait_for_promise(self, promise: Promise) -> None:
-        """``promise`` will call :meth:`on_promise_kept`."""
+        """Wait until ``promise`` calls :meth:`on_promise_kept`."""
 
     def on_promise_kept(self, responses: Responses) -> None:
-        """What was promised."""
+        """Send the promised responses."""
 
 
 class Promise:
-    """A response, or responses, to come. Like a Future, but for two things: the call gets it at once, where a Future's
-    callbacks wait for the loop's next turn, which under load is milliseconds away; and it has no exceptions."""
+    """A response, or responses, to come.
+
+    It differs from a Future in two ways. The call gets the responses at once, where a Future's callbacks wait for the
+    loop's next turn, which under load is milliseconds away. And it has no exceptions.
+    """
 
     __slots__ = ("_responder", "_responses")
 
@@ -60,11 +65,11 @@ class Promise:
         self._responder: Responder | None = None
 
     def done(self) -> bool:
-        """Whether it was kept."""
+        """Return whether the responses were set."""
         return self._responses is not None
 
     def set_result(self, responses: Responses) -> None:
-        """Keep it, once."""
+        """Set the responses, once."""
         assert self._responses is None
         self._responses = responses
         responder, self._responder = self._responder, None

@@ -1,8 +1,8 @@
-"""The header fields of a request: which call they ask for, or why they are refused.
+"""The header fields of a request: the call they ask for, or the reason for a refusal.
 
 There are two kinds of refusal. A request that is malformed by RFC 9113, section 8, is a stream error and resets the
-stream (``MalformedError``). Well-formed HTTP that is no gRPC, or gRPC that this server does not do, gets a response
-(``Request.refusal``). Sources: RFC 9113, section 8; PROTOCOL-HTTP2.md, Requests.
+stream (``MalformedError``). Well-formed HTTP that is not gRPC, or gRPC that this server does not support, gets a
+response (``Request.refusal``). Sources: RFC 9113, section 8; PROTOCOL-HTTP2.md, Requests.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PLAIN = re.compile(rb"[!-~]+\Z")
 _TIMEOUT = re.compile(rb"([0-9]{1,8})([HMSmun])\Z")
 _UNIT_S: Final = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
 
-# What a field is, by its name: the caller's own, HTTP/2's pseudo-header, HTTP's or gRPC's, or not allowed.
+# The kind of a field, by its name: the caller's own, HTTP/2's pseudo-header, HTTP's or gRPC's, or not allowed.
 _METADATA, _PSEUDO, _PROTOCOL, _FORBIDDEN = range(4)
 _KINDS: Final[Mapping[bytes, int]] = {
     **dict.fromkeys((b":method", b":scheme", b":path", b":authority"), _PSEUDO),
@@ -29,7 +29,7 @@ _KINDS: Final[Mapping[bytes, int]] = {
         (b"te", b"content-type", b"content-length", b"grpc-timeout", b"grpc-encoding", b"grpc-accept-encoding"),
         _PROTOCOL,
     ),
-    # Section 8.2.2: what belongs to a connection of HTTP/1.
+    # Section 8.2.2: fields of an HTTP/1 connection.
     **dict.fromkeys((b"connection", b"proxy-connection", b"keep-alive", b"transfer-encoding", b"upgrade"), _FORBIDDEN),
 }
 _CACHED_NAMES_MAX: Final = 4_096
@@ -42,8 +42,10 @@ class MalformedError(Exception):
 
 
 class Refusal:
-    """The response to a request that starts no call: an HTTP status other than 200 for what is no gRPC, else trailers
-    with a gRPC status."""
+    """The response to a request that starts no call.
+
+    It has an HTTP status other than 200 if the request is not gRPC, else trailers with a gRPC status.
+    """
 
     __slots__ = ("fields", "http_status", "status", "text")
 
@@ -62,22 +64,22 @@ class Request:
     def __init__(self, fields: list[Field]) -> None:
         self.path = b""
         self.fields = fields
-        """All of them, as they came."""
+        """All fields, as they came."""
         self.metadata_places: list[int] = []
-        """Which of the fields are metadata, as indexes."""
+        """Indexes of the fields that are metadata."""
         self.encoding = b"identity"
         self.timeout_s: float | None = None
         self.content_length = -1
-        """In bytes; -1: it was not said."""
+        """The content-length in bytes; -1: there was none."""
         self.refusal: Refusal | None = None
 
     @property
     def metadata(self) -> list[Field]:
-        """Fields that are the caller's own, in their order."""
+        """The caller's own fields, in their order."""
         return [self.fields[place] for place in self.metadata_places]
 
     def value(self, name: bytes) -> bytes:
-        """The last of the caller's own fields of this name; empty if there is none."""
+        """Return the last of the caller's own fields of this name; empty if there is none."""
         for place in reversed(self.metadata_places):
             field = self.fields[place]
             if field[0] == name:
@@ -91,7 +93,7 @@ _TOO_LARGE = Refusal(431, StatusCode.RESOURCE_EXHAUSTED, "more metadata than is 
 
 
 def parse_request(fields: list[Field], *, too_large: bool = False) -> Request:
-    """The request that ``fields`` describe; with ``too_large`` it is refused for the size of its fields.
+    """Return the request that ``fields`` describe; with ``too_large`` it is refused for its size.
 
     Raises MalformedError.
     """
@@ -122,15 +124,15 @@ def parse_request(fields: list[Field], *, too_large: bool = False) -> Request:
 
 
 def parse_similar(fields: list[Field], previous: Request, previous_fields: list[Field]) -> Request | None:
-    """The request that ``fields`` describe, if they differ from the ``previous_fields`` of the ``previous`` request in
-    values of metadata and the timeout alone. None: they differ in more, or the previous one was refused.
+    """Return the request that ``fields`` describe if it is similar to the ``previous`` one, else None.
 
-    A client's next call mostly has another id and another time; to check these alone takes a third of the time of
-    :func:`parse_request`. Raises MalformedError.
+    Similar means that ``fields`` differ from ``previous_fields`` in values of metadata and the timeout alone, and that
+    the previous request was not refused. A client's next call mostly has another id and another time; checking these
+    alone takes a third of the time of :func:`parse_request`. Raises MalformedError.
     """
     if len(fields) != len(previous_fields) or previous.refusal is not None:
         return None
-    # Fields of the table are the same objects: to see that takes less than to compare them.
+    # Fields of the table are the same objects: comparing identities is cheaper than comparing values.
     pairs = zip(fields, previous_fields, strict=True)
     changes = [(new, old[0]) for new, old in pairs if new is not old and new != old]
     request = Request(fields)
@@ -164,10 +166,11 @@ def check_trailers(fields: list[Field]) -> None:
 
 
 def check_values(fields: list[Field]) -> None:
-    """RFC 9113, section 8.2.1: no value contains NUL, CR or LF, nor starts or ends with a space or a tab.
+    """Check the values of ``fields`` by RFC 9113, section 8.2.1.
 
-    All values are checked as one text, which costs a tenth of checking each: an LF is put around each, so there have to
-    be as many as that, and none beside a blank. Raises MalformedError.
+    No value may contain NUL, CR or LF, nor start or end with a space or a tab. All values are checked as one text,
+    which costs a tenth of checking each: an LF is put around each, so there have to be exactly that many, and none
+    beside a blank. Raises MalformedError.
     """
     text = b"\n" + b"\n".join([value for _, value in fields]) + b"\n"
     if text.count(b"\n") != len(fields) + 1 and fields:
@@ -179,7 +182,7 @@ def check_values(fields: list[Field]) -> None:
 
 
 def _classify(name: bytes) -> int:
-    """What a field is whose ``name`` is not in ``_KINDS``: metadata, if the name is well-formed at all.
+    """Return the kind of a field whose ``name`` is not in ``_KINDS``: metadata, if it is well-formed.
 
     Raises MalformedError.
     """
@@ -196,7 +199,10 @@ _check_name_cached = lru_cache(_CACHED_NAMES_MAX)(_check_name)
 
 
 def _once(seen: dict[bytes, bytes], field: Field) -> bytes:
-    """The value of a field that may come once, but for two that gRPC does not mind. Raises MalformedError."""
+    """Return the value of a field that may come once, except two that gRPC tolerates.
+
+    Raises MalformedError.
+    """
     name, value = field
     if name in seen and not (name == b"te" or name == b"grpc-accept-encoding"):
         raise MalformedError(f"{_quoted(name)} comes twice")
@@ -204,7 +210,10 @@ def _once(seen: dict[bytes, bytes], field: Field) -> bytes:
 
 
 def _check_target(request: Request, pseudo: dict[bytes, bytes]) -> None:
-    """RFC 9113, section 8.3.1: method, scheme and path are all there. Raises MalformedError."""
+    """Check that method, scheme and path are there (RFC 9113, section 8.3.1).
+
+    Raises MalformedError.
+    """
     method, path = pseudo.get(b":method"), pseudo.get(b":path")
     if not method:
         raise MalformedError("there is no :method")
@@ -220,7 +229,7 @@ def _check_target(request: Request, pseudo: dict[bytes, bytes]) -> None:
 
 
 def _check_protocol_fields(request: Request, protocol: dict[bytes, bytes]) -> None:
-    """The fields of HTTP itself. Raises MalformedError."""
+    """Check the fields of HTTP itself. Raises MalformedError."""
     if protocol.get(b"te", b"trailers").lower() != b"trailers":
         raise MalformedError("te is not trailers")
     if (length := protocol.get(b"content-length")) is not None:
@@ -251,7 +260,7 @@ def _refusal(request: Request, method: bytes, protocol: dict[bytes, bytes], *, t
 
 
 def _parse_timeout(timeout: bytes) -> float | None:
-    """The seconds of a ``grpc-timeout``; None: it is malformed."""
+    """Return the seconds of a ``grpc-timeout``; None if it is malformed."""
     match = _TIMEOUT.match(timeout)
     return None if match is None else int(match[1]) * _UNIT_S[match[2]]
 

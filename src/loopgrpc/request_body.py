@@ -1,11 +1,10 @@
 """The body of one request: DATA to messages, and the flow control and memory that they take.
 
-What a peer may send ahead of the handler is the stream's window (RFC 9113, section 5.2). Bytes of an incomplete message
-are given back on arrival, as a message may be larger than the window and nobody can take a part of it; those of a
-complete one when the handler has it. So a stream holds at most a window of complete messages and one incomplete one.
-
-The one message of a request that comes whole in one DATA frame, as nearly all do, needs none of this: see
-:meth:`loopgrpc.stream.Stream.on_data`.
+The stream's window bounds what a peer may send ahead of the handler (RFC 9113, section 5.2). Bytes of an incomplete
+message are given back to the window on arrival, as a message may be larger than the window and nobody can take a part
+of it; those of a complete one when the handler has it. So a stream holds at most a window of complete messages and one
+incomplete one. The one message of a request that comes whole in one DATA frame, as nearly all do, needs none of this:
+see :meth:`loopgrpc.stream.Stream.on_data`.
 """
 
 from __future__ import annotations
@@ -19,13 +18,14 @@ from loopgrpc.status import GrpcError, StatusCode
 from loopgrpc.stream_context import StreamContext
 
 _MESSAGE_COST_BYTES: Final = 64
-"""What keeping a message costs beside its bytes: a window of empty ones is not for free."""
+"""Memory of a kept message beside its bytes: a window of empty ones is not free."""
 
 
 class RequestBody:
-    """What has come of one request. ``deframer`` is None if it is only read to its end, to be refused then.
+    """The part of one request that has arrived.
 
-    ``messages`` is the iterator of a handler that takes many messages, None for one that takes one.
+    ``deframer`` is None if the request is only read to its end, to be refused then. ``messages`` is the iterator of a
+    handler that takes many messages, None for one that takes one.
     """
 
     __slots__ = (
@@ -44,19 +44,19 @@ class RequestBody:
         self._held_bytes = 0
         """Complete messages that the handler has not taken, each with its cost."""
         self._counted_bytes = 0
-        """What this request has in ``context.buffered_bytes``."""
+        """Bytes of this request that are counted in ``context.buffered_bytes``."""
         self.received_bytes = 0
-        """DATA without its padding: what content-length is about."""
+        """DATA without its padding, as content-length counts it."""
         self.completed = 0
-        """Messages that have come."""
+        """Number of complete messages so far."""
         self.messages = RequestMessages(self._on_read) if many else None
 
     def add(self, payload: bytes, length: int) -> None:
-        """DATA: ``payload`` without its padding, ``length`` bytes with it.
+        """Take DATA: ``payload`` without its padding, ``length`` bytes with it.
 
         Raises:
             StreamFault: the peer had no window for it.
-            GrpcError: it is no message, or one that is too large, or too much waits for the connection's handlers.
+            GrpcError: it is not a message, or too large, or too much waits for the connection's handlers.
         """
         self._ungranted_bytes += length
         if self._ungranted_bytes > self._context.limits.stream_window_bytes:
@@ -78,11 +78,14 @@ class RequestBody:
 
     @property
     def is_within_message(self) -> bool:
-        """Whether a part of a message has come, and not all of it."""
+        """True if a part of a message has arrived, and not all of it."""
         return self._deframer is not None and self._deframer.incomplete_bytes > 0
 
     def _count_held(self) -> None:
-        """Add what this request holds to the connection's. Raises GrpcError: that is too much."""
+        """Add the bytes that this request holds to the connection's.
+
+        Raises GrpcError: they are too many.
+        """
         incomplete = self._deframer.incomplete_bytes if self._deframer else 0
         held = self._held_bytes + incomplete + len(self._message or b"")
         more = held - self._counted_bytes
@@ -94,20 +97,20 @@ class RequestBody:
         self._counted_bytes = held
 
     def _widen_window(self) -> None:
-        """Widen the peer's window by what is not held, once that is worth a frame."""
+        """Widen the peer's window by the bytes that are not held, once that is worth a frame."""
         free = self._ungranted_bytes - self._held_bytes
         if not self._ended and free * 2 >= self._context.limits.stream_window_bytes:
             self._ungranted_bytes -= free
             self._context.sender.add(window_update(self._stream_id, free))
 
     def _on_read(self, message: bytes) -> None:
-        """The handler has taken ``message`` out of ``messages``."""
+        """Give back the bytes of ``message``, which the handler has taken out of ``messages``."""
         self._held_bytes -= len(message) + _MESSAGE_COST_BYTES
         self._count_held()
         self._widen_window()
 
     def end(self) -> bytes | None:
-        """No more comes. The message of a method that takes one, None for one that takes many.
+        """Note the end of the request; return the message of a method that takes one, else None.
 
         Raises GrpcError: the request ends within a message, or has none where one is needed.
         """
@@ -123,7 +126,7 @@ class RequestBody:
         return message
 
     def close(self) -> None:
-        """The call has ended: what was not taken is dropped, and nothing is sent any more."""
+        """Drop what was not taken, as the call has ended, and send nothing any more."""
         self._ended = True
         self._context.release(self._counted_bytes)
         self._counted_bytes = 0

@@ -1,4 +1,4 @@
-"""From a header block to a request, with two caches for what a client's next call has in common with the last.
+"""From a header block to a request, with two caches for the parts that a client's calls share.
 
 A whole header block that did not change the decoder's dynamic table is kept with its request until the table changes:
 clients that index all their fields send the same few bytes for each call. Of other blocks, the previous request of the
@@ -16,14 +16,14 @@ from loopgrpc.request import Request, parse_request, parse_similar
 
 _BLOCKS_MAX: Final = 64
 _HARD_LIMIT_FACTOR: Final = 4
-"""Decoding stops at so many times the limit of a header list; up to there the request is refused with 431."""
+"""Multiple of the header list's limit where decoding stops; up to it the request gets a 431."""
 
 
 class RequestDecoder:
-    """The header blocks of one connection, which have to come here in their order, all of them.
+    """The header blocks of one connection, all of which have to come here in their order.
 
-    ``methods`` are the paths that have handlers: only for these are previous requests kept, so that a peer that invents
-    paths fills nothing.
+    ``methods`` are the paths that have handlers. Previous requests are kept for these only, so that a peer that invents
+    paths fills no memory.
     """
 
     __slots__ = ("_blocks", "_blocks_version", "_decoder", "_header_list_bytes_max", "_methods", "_previous")
@@ -38,11 +38,14 @@ class RequestDecoder:
         self._previous: dict[bytes, tuple[Request, list[Field]]] = {}
 
     def decode_fields(self, block: bytes) -> list[Field]:
-        """The fields of a block that is no new request's. Raises ConnectionFault."""
+        """Return the fields of a block that begins no new request. Raises ConnectionFault."""
         return self._decoder.decode(block)
 
     def decode_request(self, block: bytes) -> Request:
-        """The request that a block describes. Raises MalformedError, with the table as the peer's; ConnectionFault."""
+        """Return the request that a block describes.
+
+        Raises MalformedError, with the table still equal to the peer's, and ConnectionFault.
+        """
         decoder = self._decoder
         if self._blocks_version == decoder.table_version:
             request = self._blocks.get(block)
@@ -57,7 +60,7 @@ class RequestDecoder:
         return request
 
     def _parse(self, fields: list[Field]) -> Request:
-        """Raises MalformedError."""
+        """Return the request with ``fields``. Raises MalformedError."""
         if self._decoder.list_bytes > self._header_list_bytes_max:
             return parse_request(fields, too_large=True)
         # A plain loop: it is run for each call.

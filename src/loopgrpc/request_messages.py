@@ -8,7 +8,10 @@ from collections.abc import Callable
 
 
 class RequestMessages:
-    """A queue for one reader. ``on_read`` is called with each message that the reader takes, until :meth:`close`."""
+    """A queue of messages for one reader.
+
+    ``on_read`` is called with each message that the reader takes, until :meth:`close`.
+    """
 
     __slots__ = ("_ended", "_messages", "_on_read", "_waiter")
 
@@ -19,17 +22,16 @@ class RequestMessages:
         self._waiter: asyncio.Future[None] | None = None
 
     def put(self, message: bytes) -> None:
-        """Add a message."""
         self._messages.append(message)
         self._wake()
 
     def end(self) -> None:
-        """There will be no more."""
+        """Note that there will be no more messages."""
         self._ended = True
         self._wake()
 
     def close(self) -> None:
-        """The call has ended: what was not taken is dropped."""
+        """Drop the messages that were not taken: the call has ended."""
         self._on_read = None
         self._messages.clear()
         self.end()

@@ -1,4 +1,4 @@
-"""The response of one call: its messages, as the peer's windows let them go, and the trailers behind them."""
+"""The response of one call: its messages, as the peer's windows allow, and the trailers behind them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ _NOTHING_PENDING: Final[deque[memoryview]] = deque(maxlen=0)
 
 
 class Response:
-    """A :class:`loopgrpc.sender.SendingStream`. ``on_end`` is called when END_STREAM is on its way."""
+    """A :class:`loopgrpc.sender.SendingStream`.
+
+    ``on_end`` is called when END_STREAM is on its way.
+    """
 
     __slots__ = (
         "_context", "_on_end", "_trailers", "_waiter", "closed", "id", "pending", "send_window", "started",
@@ -31,22 +34,25 @@ class Response:
         self._context = context
         self._on_end: Callable[[], None] | None = on_end
         self.closed = False
-        """Nothing more is sent."""
+        """True once nothing more is sent."""
         self.started = False
-        """The first HEADERS are sent."""
+        """True once the first HEADERS are sent."""
         self.send_window = context.sender.initial_window
-        """Bytes of DATA that the peer takes; below 0 after it made its windows smaller (RFC 9113, section 6.9.2)."""
+        """Bytes of DATA that the peer takes.
+
+        Below 0 after it made its windows smaller (RFC 9113, section 6.9.2).
+        """
         self.pending = _NOTHING_PENDING
         """Framed messages that no window or socket has taken yet."""
         self.unsent_since = 0.0
-        """Since when a whole response is pending, as the loop's time; 0: none is."""
+        """Time since which a whole response is pending, as the loop's time; 0: none is."""
         self._trailers: bytes | None = None
-        """What ends the response, once that is known; empty: an empty DATA frame."""
+        """The trailers, once they are known; empty: an empty DATA frame ends the response."""
         self._waiter: asyncio.Future[None] | None = None
 
     @property
     def is_ending(self) -> bool:
-        """Its end is known, or it has ended: it takes no more."""
+        """True if its end is known, or it has ended: it takes no more."""
         return self.closed or self._trailers is not None
 
     def send_only(self, message: bytes, trailing: Any) -> None:
@@ -66,9 +72,10 @@ class Response:
         self._end_with(encode_trailers(StatusCode.OK, "", trailing))
 
     def send(self, message: bytes) -> asyncio.Future[None] | None:
-        """Send one of many. A Future means that it waits for the peer, and that the next should wait for it.
+        """Send one of many messages.
 
-        Raises as :meth:`send_only`.
+        A Future means that it waits for the peer, and that the next should wait for the Future. Raises as
+        :meth:`send_only`.
         """
         _check(message)
         if self.closed or self._send(message):
@@ -77,14 +84,16 @@ class Response:
         return self._waiter
 
     def _send(self, message: bytes) -> bool:
-        """False: a part of it waits for the peer."""
+        """Send a message; return False if a part of it waits for the peer."""
         if self.pending is _NOTHING_PENDING:
             self.pending = deque()
         return self._context.sender.send_data(self, message if isinstance(message, Framed) else prefix(message))
 
     def refuse(self, refusal: Refusal) -> None:
-        """Respond to what is no gRPC, now that its request has ended: HEADERS, a text, and empty DATA to end it, as
-        HTTP clients that know no trailers expect."""
+        """Respond to a request that is not gRPC, after its end.
+
+        The response is HEADERS, a text, and empty DATA to end it, as HTTP clients that know no trailers expect.
+        """
         block, body = encode_refusal(refusal)
         self._context.sender.send_headers(self.id, block, end=False)
         self.started = True
@@ -93,7 +102,7 @@ class Response:
         self._end_with(b"")
 
     def end(self, status: StatusCode, message: str = "", trailing: Any = ()) -> None:
-        """End after what is pending."""
+        """End the response after its pending messages."""
         if not self.is_ending:
             self._end_with(encode_trailers(status, message, trailing))
 
@@ -120,7 +129,10 @@ class Response:
             self._on_end()
 
     def cut_short(self, status: StatusCode, message: str) -> bool:
-        """End now, whatever is pending; False: only a reset can, since half a message is sent."""
+        """End now, even if messages are pending.
+
+        Returns False if only a reset could end it, since half a message is sent.
+        """
         if self.pending:
             self._context.send_reset(self.id, ErrorCode.CANCEL)
             return False
@@ -129,15 +141,15 @@ class Response:
         return True
 
     def on_sent(self) -> None:
-        """Nothing is pending any more."""
+        """Go on after all pending messages are sent."""
         self._release_waiter()
         if self._trailers is not None:
             self._send_trailers()
 
     def close(self) -> None:
-        """The call is over: what is pending is not sent, and who waits for it goes on."""
+        """Drop what is pending, and wake the one that waits for it: the call is over."""
         self.closed = True
-        self._on_end = None  # its owner's method: the two know each other no longer, and need no garbage collector
+        self._on_end = None  # its owner's method: without this cycle, neither needs the garbage collector
         if self.pending:
             self._context.sender.discard(self)
         self._release_waiter()

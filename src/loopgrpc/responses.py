@@ -29,12 +29,15 @@ from loopgrpc.status import StatusCode, encode_message
 
 
 def encode_literal(name: bytes, value: bytes) -> bytes:
-    """A field as a literal without indexing and without Huffman coding (RFC 7541, section 6.2.2)."""
+    """Return a field as a literal without indexing or Huffman coding (RFC 7541, section 6.2.2)."""
     return b"\0" + _encode_string(name) + _encode_string(value)
 
 
 def _encode_string(text: bytes) -> bytes:
-    """A string literal (RFC 7541, section 5.2): its length with a prefix of seven bits, then its bytes."""
+    """Return a string literal (RFC 7541, section 5.2).
+
+    It is its length with a prefix of seven bits, then its bytes.
+    """
     length = len(text)
     if length < 0x7F:
         return bytes((length,)) + text
@@ -46,7 +49,7 @@ def _encode_string(text: bytes) -> bytes:
     return bytes(encoded_length) + text
 
 
-_STATUS_200: Final = b"\x88"  # the static table has it
+_STATUS_200: Final = b"\x88"  # from the static table
 _CONTENT_TYPE: Final = encode_literal(b"content-type", b"application/grpc")
 RESPONSE_HEADERS: Final = _STATUS_200 + _CONTENT_TYPE
 """The header block that begins every response with messages."""
@@ -60,7 +63,7 @@ _TRAILERS_WORD = len(OK_TRAILERS) << 8 | HEADERS
 
 
 def unary_response(stream_id: int, message: bytes) -> bytes:
-    """A whole good response of one message that fits in a frame: HEADERS, DATA, HEADERS."""
+    """Return a whole good response of one message that fits in a frame: HEADERS, DATA, HEADERS."""
     length = len(message)
     data_word = (length + PREFIX_BYTES) << 8 | DATA
     head = _HEADERS_AND_DATA.pack(
@@ -70,7 +73,10 @@ def unary_response(stream_id: int, message: bytes) -> bytes:
 
 
 def headers_frames(stream_id: int, block: bytes, *, end: bool) -> bytes:
-    """HEADERS, and CONTINUATION for what does not fit in one frame; with ``end`` they end the stream."""
+    """Return HEADERS, and CONTINUATION for what does not fit in one frame.
+
+    With ``end`` they end the stream.
+    """
     flags = END_STREAM if end else 0
     if len(block) <= FRAME_BYTES_MAX:
         return frame(HEADERS, flags | END_HEADERS, stream_id, block)
@@ -81,12 +87,12 @@ def headers_frames(stream_id: int, block: bytes, *, end: bool) -> bytes:
 
 
 def data_header(stream_id: int, length: int) -> bytes:
-    """The nine bytes before ``length`` bytes of DATA that do not end the stream."""
+    """Return the nine bytes before ``length`` bytes of DATA that do not end the stream."""
     return FRAME_HEADER.pack(length << 8 | DATA, 0, stream_id)
 
 
 def encode_trailers(status: StatusCode, message: str = "", metadata: Iterable[Field] = ()) -> bytes:
-    """The header block that ends a response."""
+    """Return the header block that ends a response."""
     if status is StatusCode.OK and not message and not metadata:
         return OK_TRAILERS
     fields = [encode_literal(b"grpc-status", str(int(status)).encode())]
@@ -97,8 +103,10 @@ def encode_trailers(status: StatusCode, message: str = "", metadata: Iterable[Fi
 
 
 def encode_refusal(refusal: Refusal) -> tuple[bytes, bytes]:
-    """The header block and the body of the response to a request that starts no call. An empty body means that the
-    header block ends the stream."""
+    """Return the header block and the body of the response to a request that starts no call.
+
+    An empty body means that the header block ends the stream.
+    """
     if refusal.http_status == 200:
         return RESPONSE_HEADERS + encode_trailers(refusal.status, refusal.text, refusal.fields), b""
     body = refusal.text.encode() + b"\n"

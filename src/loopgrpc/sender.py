@@ -1,4 +1,4 @@
-"""The sending side of a connection: flow control towards the peer, who writes next, and one write per loop turn.
+"""Sending side of a connection: flow control towards the peer, turns, and one write per loop turn.
 
 Frames gather in a list. While bytes that arrived are processed, the list is written at the end of that; what handlers
 respond later is written by one callback, so that the responses of a whole group commit share a system call.
@@ -31,22 +31,25 @@ _EMPTY_TABLE: Final = b"\x20"
 
 
 class SendingStream(Protocol):
-    """A stream as its sender knows it."""
+    """A stream as its sender sees it."""
 
     id: int
     started: bool
-    """The response's first HEADERS are sent."""
+    """True once the response's first HEADERS are sent."""
     send_window: int
     """Bytes of DATA that the peer takes on this stream."""
     pending: deque[memoryview]
     """Framed messages that no window or socket has taken yet."""
 
     def on_sent(self) -> None:
-        """Nothing is pending any more."""
+        """Go on after all pending messages are sent."""
 
 
 class Sender:
-    """What one connection has to send. Everything is on the event loop's thread."""
+    """The frames that one connection has to send.
+
+    Everything is on the event loop's thread.
+    """
 
     __slots__ = (
         "_empty_table_announced", "_loop", "_must_announce_empty_table", "_parts", "_pending_bytes_max", "_ready",
@@ -63,9 +66,9 @@ class Sender:
         unread: UnreadOfConnection | None = None,
     ) -> None:
         self.unread = unread or UnreadOfConnection(UnreadBytes(), "")
-        """What the peer has not read, as far as it waits for a window or for the socket."""
+        """Bytes that the peer has not read, as far as they wait for a window or for the socket."""
         self.sent = self._sent_seen = 0
-        """DATA frames that were written."""
+        """Number of DATA frames written."""
         self._transport = transport
         self._loop = loop
         self._work = work
@@ -76,28 +79,31 @@ class Sender:
         self._must_announce_empty_table = False
         self._empty_table_announced = False
         self.corked = False
-        """True while somebody will call :meth:`flush` for sure."""
+        """True while :meth:`flush` is certain to be called."""
         self.paused = False
         """True while the socket takes no more."""
         self.window = WINDOW_DEFAULT
         """Bytes of DATA that the peer takes on the whole connection."""
         self.initial_window = WINDOW_DEFAULT
-        """The same for a new stream."""
+        """Bytes of DATA that the peer takes on a new stream."""
         self.pending_bytes = 0
         """DATA of all streams that waits for a window or the socket."""
         self.unsent_bytes = 0
-        """DATA since the last flush: handlers that never wait are made to, by it."""
+        """DATA since the last flush; handlers that never wait are made to wait by it."""
         transport.set_write_buffer_limits(high=_WRITE_BUFFER_BYTES)
 
     def add(self, frames: bytes) -> None:
-        """Send whole frames, with what else there is in this turn of the loop."""
+        """Send whole frames, together with all others of this turn of the loop."""
         self._parts.append(frames)
         if not self.corked:
             self.corked = True
             self._loop.call_soon(self.flush)
 
     def flush(self) -> None:
-        """Write all that has gathered. From a peer that does not read it nothing more is read either."""
+        """Write all gathered frames.
+
+        Nothing more is read from a peer that does not read them.
+        """
         self.corked = False
         if not self._parts:
             return
@@ -107,7 +113,7 @@ class Sender:
         try:
             self._transport.write(b"".join(parts) if len(parts) > 1 else parts[0])
         except RuntimeError:
-            # uvloop's, whose transport is closed by an error of the socket before it says so: connection_lost follows.
+            # uvloop's transport closes on a socket error before it reports it: connection_lost follows.
             return
         if self.paused:
             self._count_unread()
@@ -115,7 +121,10 @@ class Sender:
                 self._transport.pause_reading()
 
     def send_unary_response(self, stream: SendingStream, message: bytes) -> bool:
-        """Send a whole good response at once, if nothing is in its way: this is how nearly all calls end."""
+        """Send a whole good response at once, if nothing is in its way; return whether it was sent.
+
+        Nearly all calls end this way.
+        """
         length = len(message) + PREFIX_BYTES
         if (
             length > self.window
@@ -139,13 +148,16 @@ class Sender:
         self.add(headers_frames(stream_id, block, end=end))
 
     def on_smaller_table(self) -> None:
-        """The peer wants a smaller dynamic table for our header blocks. We use none, but have to say so once, as the
-        peer's decoder would else refuse the next block (RFC 7541, section 4.2)."""
+        """Announce an empty dynamic table, as the peer wants a smaller one for our header blocks.
+
+        We use none, but have to say so once: otherwise the peer's decoder would refuse the next block (RFC 7541,
+        section 4.2).
+        """
         self._must_announce_empty_table = not self._empty_table_announced
         self._empty_table_announced = True
 
     def send_data(self, stream: SendingStream, message: bytes) -> bool:
-        """Send ``message``, framed, on ``stream``. False: a part of it stays pending.
+        """Send ``message``, framed, on ``stream``. Returns False if a part of it stays pending.
 
         Raises ConnectionFault (ENHANCE_YOUR_CALM): too much is pending.
         """
@@ -177,14 +189,14 @@ class Sender:
         return False
 
     def _send_ready(self) -> None:
-        """Let streams write in turns, as long as the connection's window and the socket take it."""
+        """Let streams write in turns, while the connection's window and the socket take more."""
         ready = self._ready
         while ready and self.window > 0 and not self.paused:
             stream = ready.pop(next(iter(ready)))
             self._send_turn(stream)
             if self.unsent_bytes >= _TURN_BYTES:
                 corked = self.corked
-                self.flush()  # this is where the socket may say stop
+                self.flush()  # here the socket may pause writing
                 self.corked = corked
         self._count_unread()
 
@@ -221,12 +233,12 @@ class Sender:
         self.unread.note(size)
 
     def is_stalled(self, now: float, stall_s: float) -> bool:
-        """Whether the peer takes nothing of what waits for it, for so long."""
+        """Return whether the peer has taken nothing of what waits for it, for ``stall_s`` seconds."""
         if not self.unread.size:
             return False
         self._count_unread()
         if not self.paused and self.sent != self._sent_seen:
-            self.unread.begin(now)  # what waits for a window of its own does not stand for the connection
+            self.unread.begin(now)  # data that waits for the window of its own stream does not stand for the connection
         self._sent_seen = self.sent
         return self.unread.is_stalled(self._transport, now, stall_s)
 
@@ -235,7 +247,7 @@ class Sender:
             self._ready[stream.id] = stream
 
     def discard(self, stream: SendingStream) -> None:
-        """``stream`` has ended: what it has pending will not be sent."""
+        """Drop the pending data of ``stream``, which has ended."""
         self._ready.pop(stream.id, None)
         for piece in stream.pending:
             self.pending_bytes -= len(piece)
@@ -243,24 +255,27 @@ class Sender:
         self._count_unread()
 
     def on_window_update(self, increment: int) -> None:
-        """The connection's window grows. Raises ConnectionFault: beyond what there may be."""
+        """Widen the connection's window.
+
+        Raises ConnectionFault: it grows above the maximum.
+        """
         if self.window + increment > WINDOW_MAX:
             raise ConnectionFault(ErrorCode.FLOW_CONTROL_ERROR, f"a window above {WINDOW_MAX}")
         self.window += increment
         self._send_ready()
 
     def on_stream_window(self, stream: SendingStream) -> None:
-        """A stream's window has changed, or it has more to send."""
+        """Send what a stream can, after its window has changed or it has more to send."""
         self._make_ready(stream)
         self._send_ready()
 
     def pause(self) -> None:
-        """The socket takes no more."""
+        """Note that the socket takes no more bytes."""
         self.paused = True
         self._count_unread()
 
     def resume(self) -> None:
-        """The socket takes more again."""
+        """Note that the socket takes bytes again."""
         self.paused = False
         if not self._transport.is_closing():
             self._transport.resume_reading()

@@ -1,4 +1,4 @@
-"""The server: it listens on one port, with TLS, without it, or as each client likes, and stops with grace."""
+"""The server: it listens on one port, with TLS, without it, or with both, and stops with grace."""
 
 from __future__ import annotations
 
@@ -21,14 +21,16 @@ _BACKLOG: Final = 1_024
 
 
 class GrpcServer:
-    """Serves ``handlers``, by their paths (``/package.Service/Method``), on one port of the running event loop.
+    """A gRPC server on one port of the running event loop.
 
-    ``tls`` needs a certificate; ALPN is set here. Without it clients come by prior knowledge (h2c); with
-    ``tls_optional``, as they like. ``listening``: a socket that listens already, which processes may share; without it
-    one is made of host and port. ``trusts`` says by the headers of a call whether its
-    connection is trusted from then on; before, it may have no more than ``untrusted_buffer_bytes_max``.
-    ``unread`` is told what of the responses peers have not read; handlers that make large ones ask it for room.
-    Raises ValueError: a path that is none.
+    ``handlers`` are by their paths (``/package.Service/Method``). ``tls`` needs a certificate; ALPN is set here.
+    Without it clients come by prior knowledge (h2c); with ``tls_optional``, each client chooses. ``listening``: a
+    socket that listens already, which processes may share; without it one is made of host and port. ``trusts`` decides
+    by the headers of a call if its connection is trusted from then on; before, it may have no more than
+    ``untrusted_buffer_bytes_max``. ``unread`` counts the bytes of responses that peers have not read; handlers that
+    make large ones ask it for room.
+
+    Raises ValueError: an invalid path.
     """
 
     def __init__(
@@ -60,7 +62,10 @@ class GrpcServer:
         self._stopping = False
 
     async def start(self) -> None:
-        """Listen. Raises OSError: the address is taken, or is none. RuntimeError: it has started before."""
+        """Listen.
+
+        Raises OSError: the address is taken or invalid. RuntimeError: it has started before.
+        """
         if self._connections is not None or self._stopping:
             raise RuntimeError("a gRPC server starts once")
         connections = Connections(self._handlers, self._limits, asyncio.get_running_loop(), self._trusts, self._unread)
@@ -89,32 +94,36 @@ class GrpcServer:
 
     @property
     def port(self) -> int:
-        """Where it listens; what was chosen, if 0 was asked for."""
+        """The port it listens on; the one chosen, if 0 was asked for."""
         return self._port
 
     @property
     def connections(self) -> int:
-        """How many there are."""
+        """Number of open connections."""
         return 0 if self._connections is None else len(self._connections)
 
     @property
     def tasks(self) -> int:
-        """How many handlers run in a Task."""
+        """Number of handlers that run in a Task."""
         return 0 if self._connections is None else len(self._connections.tasks)
 
     def usage(self) -> list[ConnectionUsage]:
-        """What each connection uses at the moment, in no order."""
+        """Return the current usage of each connection, in no order."""
         return [] if self._connections is None else self._connections.usage()
 
     def check_timeouts(self, now: float) -> None:
-        """End what is overdue at ``now``, the loop's time: deadlines, silent and stalled connections. A timer does it
-        once a second; for tests."""
+        """End what is overdue at ``now``, the loop's time: deadlines, silent and stalled connections.
+
+        A timer does it once a second; public for tests.
+        """
         if self._connections is not None:
             self._connections.check_timeouts(now)
 
     async def stop(self, grace_s: float = 5.0) -> None:
-        """Take no more connections nor calls, let calls that run end within ``grace_s`` seconds, reset the others, and
-        return when all connections are closed. Again: does nothing."""
+        """Take no more connections nor calls, and return when all connections are closed.
+
+        Calls that run may end within ``grace_s`` seconds; the others are reset. A second call does nothing.
+        """
         if self._listener is None or self._connections is None or self._stopping:
             return
         self._stopping = True

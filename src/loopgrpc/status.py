@@ -1,4 +1,4 @@
-"""How a gRPC call ends: its status code, its text for people, and the error that handlers raise to choose them.
+"""The end of a gRPC call: its status code, its text, and the error with which handlers choose them.
 
 Sources: the gRPC documents ``statuscodes.md`` and ``PROTOCOL-HTTP2.md`` (Status-Message is percent-encoded UTF-8).
 """
@@ -36,7 +36,7 @@ class StatusCode(IntEnum):
 
 
 class GrpcError(Exception):
-    """What a handler raises to end its call with ``status`` and ``message``."""
+    """Error that a handler raises to end its call with ``status`` and ``message``."""
 
     def __init__(self, status: StatusCode, message: str = "") -> None:
         super().__init__(f"{status.name}: {message}" if message else status.name)
@@ -45,5 +45,5 @@ class GrpcError(Exception):
 
 
 def encode_message(message: str) -> bytes:
-    """``message`` as ``grpc-message`` carries it; beyond ``MESSAGE_CHARACTERS_MAX`` characters it is cut."""
+    """Encode ``message`` for ``grpc-message``, cut to ``MESSAGE_CHARACTERS_MAX`` characters."""
     return quote(message[:MESSAGE_CHARACTERS_MAX], safe=_UNESCAPED, errors="replace").encode("ascii")

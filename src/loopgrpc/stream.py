@@ -1,6 +1,6 @@
-"""A call on the wire, from its HEADERS to its trailers: the states of a stream (RFC 9113, section 5.1).
+"""One call on the wire, from its HEADERS to its trailers: the states of a stream.
 
-::
+RFC 9113, section 5.1::
 
     receiving ── END_STREAM ──▶ half-closed ── the response's END_STREAM ──▶ closed
         │                            │
@@ -31,8 +31,10 @@ from loopgrpc.stream_context import StreamContext
 log = logging.getLogger(__name__)
 
 _TIMER_S: Final = 2.0
-"""A deadline that is nearer than this gets a timer: some ticks of the server, and less than the time-outs that clients
-have by themselves."""
+"""Seconds; a deadline nearer than this gets a timer.
+
+It is some ticks of the server, and less than clients' default time-outs.
+"""
 _DEADLINE_TEXT: Final = "the deadline of the call has passed"
 _HALF_TEXT: Final = "the request has not come in time"
 _CANCELLED_TEXT: Final = "the server cancelled the call"
@@ -54,20 +56,20 @@ class Stream:
         timeout_s = request.timeout_s
         self.call = Call(request, context.peer, None if timeout_s is None else context.loop.time() + timeout_s)
         self.receiving = True
-        """The peer has not ended its request."""
+        """True until the peer has ended its request."""
         self.closed = False
         self.response = Response(context, stream_id, self._on_response_end)
         self._body: RequestBody | None = None
         self._running: asyncio.Future[Any] | Promise | None = None
-        """What the response will come from."""
+        """The source of the response."""
         self._timer: asyncio.TimerHandle | None = None
         self._half, self._half_since = -1, 0.0
-        """Which of its messages was seen to be incomplete, and since when."""
+        """Number of the message that was seen to be incomplete, and the time since when."""
 
     # The request.
 
     def on_headers(self) -> None:
-        """The request's HEADERS have come; a handler that takes many messages begins now."""
+        """Begin after the request's HEADERS; a handler that takes many messages starts now."""
         handler, context = self._handler, self._context
         if context.trusts is not None:
             context.look_at(self.call)
@@ -77,10 +79,13 @@ class Stream:
             self._start(body.messages)
 
     def on_data(self, payload: bytes, length: int, *, end: bool) -> None:
-        """DATA: ``payload`` without its padding, ``length`` bytes with it. Raises StreamFault, ConnectionFault."""
+        """Take DATA: ``payload`` without its padding, ``length`` bytes with it.
+
+        Raises StreamFault, ConnectionFault.
+        """
         body = self._body
         if body is None:
-            # Nearly all calls: the one message of a request is its one DATA frame, which no window is too small for.
+            # Nearly all calls: the one message of a request is its one DATA frame, and no window is too small for it.
             if end and self._handler is not None and is_one_message(payload, self._context.limits.message_bytes_max):
                 self._end_receiving(len(payload))
                 self._start(payload[PREFIX_BYTES:])
@@ -100,7 +105,10 @@ class Stream:
         return RequestBody(self._context, self.id, deframer, many=many)
 
     def on_request_end(self) -> None:
-        """END_STREAM has come, with DATA or with trailers. Raises StreamFault: content-length said otherwise."""
+        """Handle END_STREAM, which came with DATA or with trailers.
+
+        Raises StreamFault: content-length said otherwise.
+        """
         body = self._body
         self._end_receiving(body.received_bytes if body else 0)
         if self._handler is None:
@@ -125,7 +133,7 @@ class Stream:
     # The handler.
 
     def _start(self, argument: bytes | RequestMessages) -> None:
-        """Start the handler; whatever it raises ends this call alone."""
+        """Start the handler; an exception ends this call alone."""
         if self.call.deadline is not None and self.call.deadline <= self._context.loop.time():
             self._expire()
             return
@@ -148,12 +156,12 @@ class Stream:
         self.wait_for(task)
 
     def wait_for(self, future: asyncio.Future[Any]) -> None:
-        """``future`` gives the response; None of a handler that has sent its responses itself."""
+        """Respond with the result of ``future``; None from a handler that has sent its responses itself."""
         self._set_running(future)
         future.add_done_callback(self._on_future_done)
 
     def wait_for_promise(self, promise: Promise) -> None:
-        """``promise`` will call :meth:`on_promise_kept`."""
+        """Wait until ``promise`` calls :meth:`on_promise_kept`."""
         self._set_running(promise)
 
     def _set_running(self, running: Promise | asyncio.Future[Any]) -> None:
@@ -183,7 +191,7 @@ class Stream:
             self._end_with_error(error)
 
     def on_promise_kept(self, responses: Responses) -> None:
-        """What was promised."""
+        """Send the promised responses."""
         self._running = None
         if self.closed:
             self._context.late_handlers -= 1
@@ -213,7 +221,7 @@ class Stream:
         self.response.send_only(message, self.call.trailing)
 
     def respond_all(self, responses: Responses) -> None:
-        """Send all that there is to respond, one by one in a Task, or in one piece now. Raises as :meth:`respond`."""
+        """Send all responses, one by one in a Task, or in one piece now. Raises as :meth:`respond`."""
         if not isinstance(self._handler, ServerStream):
             self.respond(cast(bytes, responses))
         elif not isinstance(responses, bytes):
@@ -228,14 +236,14 @@ class Stream:
         return self._context.sender.unsent_bytes
 
     def send(self, message: bytes) -> asyncio.Future[None] | None:
-        """See :meth:`loopgrpc.response.Response.send`."""
+        """Send one of many responses; see :meth:`loopgrpc.response.Response.send`."""
         return self.response.send(message)
 
     def _end(self, status: StatusCode, message: str = "") -> None:
         self.response.end(status, message, self.call.trailing)
 
     def _on_response_end(self) -> None:
-        """The response's END_STREAM is on its way."""
+        """Close the stream, as the response's END_STREAM is on its way."""
         if self.receiving:
             self._context.send_reset(self.id, ErrorCode.NO_ERROR)
         self._close(cancelled=False)
@@ -243,7 +251,10 @@ class Stream:
     # Early ends.
 
     def fail(self, status: StatusCode, message: str) -> None:
-        """End the call with ``status``, whatever its handler does. After half a message there is only a reset."""
+        """End the call with ``status``, whatever its handler does.
+
+        After half a message it is reset.
+        """
         if self.closed:
             return
         if self.response.cut_short(status, message) and self.receiving:
@@ -251,8 +262,10 @@ class Stream:
         self._close(cancelled=True)
 
     def check_deadline(self, now: float) -> None:
-        """End the call at its deadline; with a timer from when that is near. Nearly all calls are over before, and a
-        timer for each costs more than a look, once in a tick, at those that are not."""
+        """End the call at its deadline; set a timer once that is near.
+
+        Nearly all calls are over before, and a timer for each would cost more than checking the others at each tick.
+        """
         deadline = self.call.deadline
         if deadline is None or deadline - now > _TIMER_S or self._timer is not None:
             return
@@ -262,7 +275,10 @@ class Stream:
             self._expire()
 
     def check_request(self, now: float) -> None:
-        """Once a second or so: end the call where its request, or a message of it, does not become complete."""
+        """End the call if its request, or a message of it, does not become complete in time.
+
+        Called about once a second.
+        """
         body = self._body
         streams = self._handler is not None and self._handler.streams_requests
         is_half = self.receiving and (not streams or (body is not None and body.is_within_message))
@@ -276,7 +292,10 @@ class Stream:
         self.fail(StatusCode.DEADLINE_EXCEEDED, _DEADLINE_TEXT)
 
     def drop(self) -> None:
-        """Nobody waits: reset by the peer or for its error, or the connection is lost. Nothing is sent."""
+        """Close the stream without sending anything.
+
+        Nobody waits: it was reset by the peer or for its error, or the connection is lost.
+        """
         self._close(cancelled=True)
 
     def _close(self, *, cancelled: bool) -> None:

@@ -1,4 +1,4 @@
-"""What the streams of one connection share."""
+"""State shared by the streams of one connection."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from loopgrpc.stream_ids import StreamIds
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class StreamContext:
-    """The parts of a connection that its streams use, and two sums over all of them. ``host`` is the peer's address,
-    whose share of ``budget``, that of the server, its requests take. ``trusts`` says of a call's headers whether the
-    connection may be trusted from then on; None: it may.
+    """The parts of a connection that its streams use, and two sums over all of them.
 
-    ``on_closed`` is called with the number of a stream that has closed, ``fail`` with an error that ends the connection
-    and comes up while no frame is processed. ``tasks`` are the handlers that run, of all connections of the server.
+    ``host`` is the peer's address, to which its requests are counted in the server's ``budget``. ``trusts`` decides by
+    a call's headers if the connection may be trusted from then on; None: it is trusted. ``on_closed`` is called with
+    the number of a stream that has closed, ``fail`` with an error that ends the connection and comes up while no frame
+    is processed. ``tasks`` are the handlers that run, of all connections of the server.
     """
 
     sender: Sender
@@ -44,12 +44,12 @@ class StreamContext:
     """Handlers that still run though their streams are closed."""
 
     def look_at(self, call: Call) -> None:
-        """A call's headers have come."""
+        """Decide by a call's headers if the connection is trusted from now on."""
         if self.trusts is not None and self.trusts(call):
             self.trusts = None
 
     def hold(self, size: int) -> str | None:
-        """Hold so much more of requests; why not, if there is no room."""
+        """Hold ``size`` more bytes of requests. Returns the reason if there is no room, else None."""
         limits = self.limits
         most = limits.buffer_bytes_max
         if self.trusts is not None:
@@ -62,11 +62,11 @@ class StreamContext:
         return None
 
     def release(self, size: int) -> None:
-        """So much is not held any more."""
+        """Release ``size`` bytes of requests."""
         self.buffered_bytes -= size
         self.budget.give_back(size, self.host)
 
     def send_reset(self, stream_id: int, code: ErrorCode) -> None:
-        """RST_STREAM; what the peer still sends on the stream is ignored."""
+        """Send RST_STREAM; frames that the peer still sends on the stream are ignored."""
         self.sender.add(rst_stream(stream_id, code))
         self.ids.remember_reset(stream_id)

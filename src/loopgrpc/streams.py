@@ -1,7 +1,7 @@
-"""The streams of one connection, and what each kind of frame means in each state of a stream (RFC 9113, section 5.1).
+"""The streams of one connection, and the meaning of each kind of frame in each state of a stream.
 
-Streams that are open or half-closed are in a table. Of the others their numbers tell whether they are idle or closed:
-see ``stream_ids``.
+Source: RFC 9113, section 5.1. Streams that are open or half-closed are in a table. The numbers of the others tell if
+they are idle or closed: see ``stream_ids``.
 """
 
 from __future__ import annotations
@@ -77,13 +77,13 @@ class Streams:
         self._table: dict[int, Stream] = {}
         self._refusing = False
         self._ungranted_bytes = 0
-        """DATA, with its padding, for which the peer's window of the connection was not widened again."""
+        """DATA, with its padding, for which the connection's window was not widened again."""
         self._context = StreamContext(
             sender=sender, ids=self._ids, work=work, limits=limits, loop=loop, tasks=tasks, peer=peer, fail=fail,
             host=host, budget=budget, trusts=trusts, on_closed=self._on_closed,
         )  # fmt: skip
 
-    # What there is.
+    # Figures.
 
     @property
     def last_id(self) -> int:
@@ -108,9 +108,10 @@ class Streams:
     # HEADERS.
 
     def on_headers(self, stream_id: int, block: bytes, *, end: bool, depends_on_itself: bool) -> None:
-        """A whole header block. It is decoded in any case, as the next one needs the table that it leaves behind.
+        """Handle a whole header block.
 
-        Raises ConnectionFault, StreamFault.
+        It is decoded in any case, as the next one needs the table that it leaves behind. Raises ConnectionFault,
+        StreamFault.
         """
         stream = self._table.get(stream_id)
         if stream is not None:
@@ -134,7 +135,7 @@ class Streams:
         self._open(stream_id, request, end=end)
 
     def _on_late_headers(self, stream_id: int) -> None:
-        """HEADERS on a stream that is not open any more. Raises ConnectionFault."""
+        """Handle HEADERS on a stream that is not open any more. Raises ConnectionFault."""
         if self._ids.was_reset(stream_id):
             self._flood.other_frames.take()
         elif self._ids.was_skipped(stream_id):
@@ -155,7 +156,7 @@ class Streams:
             if not end:
                 self._context.send_reset(stream_id, ErrorCode.NO_ERROR)
             return
-        # What is no gRPC is read to its end and answered then, as HTTP clients expect.
+        # A request that is not gRPC is read to its end before it is answered, as HTTP clients expect.
         stream = self._table[stream_id] = Stream(self._context, stream_id, request, handler)
         stream.on_headers()
         if end:
@@ -176,7 +177,7 @@ class Streams:
     # DATA.
 
     def on_data(self, flags: int, stream_id: int, payload: bytes) -> None:
-        """DATA. Padding counts towards the windows. Raises ConnectionFault, StreamFault."""
+        """Handle DATA. Padding counts towards the windows. Raises ConnectionFault, StreamFault."""
         length = len(payload)
         self._ungranted_bytes += length
         if self._ungranted_bytes > self._limits.connection_window_bytes:
@@ -207,7 +208,7 @@ class Streams:
     # The other frames of a stream.
 
     def on_reset(self, stream_id: int) -> None:
-        """RST_STREAM. Raises ConnectionFault."""
+        """Handle RST_STREAM. Raises ConnectionFault."""
         if self._ids.is_idle(stream_id):
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, f"RST_STREAM on stream {stream_id}, which is idle")
         stream = self._table.get(stream_id)
@@ -218,7 +219,10 @@ class Streams:
         stream.drop()
 
     def on_window_update(self, stream_id: int, increment: int) -> None:
-        """WINDOW_UPDATE of a stream; on one that is closed it is ignored. Raises ConnectionFault, StreamFault."""
+        """Handle WINDOW_UPDATE of a stream; it is ignored on a closed one.
+
+        Raises ConnectionFault, StreamFault.
+        """
         if self._ids.is_idle(stream_id):
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, f"WINDOW_UPDATE on stream {stream_id}, which is idle")
         if increment == 0:
@@ -232,9 +236,9 @@ class Streams:
         self._sender.on_stream_window(stream.response)
 
     def on_initial_window(self, window_bytes: int) -> None:
-        """The peer's INITIAL_WINDOW_SIZE: all windows move by the difference, also below 0 (RFC 9113, section 6.9.2).
+        """Apply the peer's INITIAL_WINDOW_SIZE: all windows move by the difference, also below 0.
 
-        Raises ConnectionFault: one grows above what there may be.
+        Source: RFC 9113, section 6.9.2. Raises ConnectionFault: a window grows above the maximum.
         """
         difference = window_bytes - self._sender.initial_window
         self._sender.initial_window = window_bytes
@@ -253,7 +257,7 @@ class Streams:
         if stream is not None:
             stream.drop()
 
-    # All of them.
+    # All streams.
 
     def _on_closed(self, stream_id: int) -> None:
         self._table.pop(stream_id, None)
@@ -261,13 +265,19 @@ class Streams:
             self._on_drained()
 
     def refuse_new(self) -> None:
-        """Take no new streams. Calls ``on_drained`` when there is none, now or later."""
+        """Take no new streams.
+
+        Calls ``on_drained`` when there is none, now or later.
+        """
         self._refusing = True
         if not self._table:
             self._on_drained()
 
     def check_timeouts(self, now: float) -> None:
-        """Once a second or so: deadlines, and responses that the peer gives no window for."""
+        """Check deadlines, and responses that get no window from the peer.
+
+        Called about once a second.
+        """
         for stream in list(self._table.values()):
             stream.check_deadline(now)
             stream.check_request(now)
@@ -278,6 +288,6 @@ class Streams:
                 stream.drop()
 
     def drop_all(self) -> None:
-        """The connection is lost."""
+        """Drop all streams: the connection is lost."""
         for stream in list(self._table.values()):
             stream.drop()

@@ -1,7 +1,7 @@
-"""One port for clients that come with TLS and for those that do not, told apart by their first byte.
+"""One port for clients with TLS and without, told apart by their first byte.
 
 asyncio decides on TLS before a connection has its protocol, and cannot give back bytes that it has read; so connections
-are accepted here, and the byte is looked at without taking it. It is 0x16 in TLS (RFC 8446, section 5.1: handshake) and
+are accepted here, and the byte is read without being taken. It is 0x16 in TLS (RFC 8446, section 5.1: handshake) and
 "P" in HTTP/2 (RFC 9113, section 3.4: the preface).
 """
 
@@ -19,13 +19,16 @@ log = logging.getLogger(__name__)
 
 _TLS_HANDSHAKE: Final = b"\x16"
 _FIRST_BYTE_S: Final = 10.0
-"""For a connection to send anything; the time for its TLS handshake comes after that."""
+"""Seconds for a connection to send anything; the time for its TLS handshake comes after that."""
 _ACCEPT_AGAIN_S: Final = 1.0
-"""After an accept that failed: for lack of file descriptors, for example."""
+"""Seconds to wait after an accept that failed, for example for lack of file descriptors."""
 
 
 class TlsSniffingListener:
-    """A socket that listens from :meth:`open` to :meth:`close`. ``new_protocol`` makes each connection's protocol."""
+    """A socket that listens from :meth:`open` to :meth:`close`.
+
+    ``new_protocol`` makes each connection's protocol.
+    """
 
     def __init__(
         self,
@@ -43,7 +46,7 @@ class TlsSniffingListener:
         self._tls_handshake_s = tls_handshake_s
         self._beginning_max = beginning_max
         self._beginning: dict[asyncio.Task[None], None] = {}
-        """Connections that have sent nothing yet, or are at their TLS handshake; the oldest first."""
+        """Connections that have sent nothing yet, or are in their TLS handshake; the oldest first."""
         self._accepting = loop.create_task(self._accept())
 
     @classmethod
@@ -59,8 +62,10 @@ class TlsSniffingListener:
         beginning_max: int,
         listening: socket.socket | None = None,
     ) -> TlsSniffingListener:
-        """Listen on the running loop. Of more than ``beginning_max`` connections that have not got as far as their
-        protocol, the oldest is closed. ``listening``: a socket that listens already. Raises OSError.
+        """Listen on the running loop.
+
+        Of more than ``beginning_max`` connections that do not have their protocol yet, the oldest is closed.
+        ``listening``: a socket that listens already. Raises OSError.
         """
         loop = asyncio.get_running_loop()
         if listening is not None:
@@ -75,7 +80,7 @@ class TlsSniffingListener:
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """The port it listens on."""
         return int(self._socket.getsockname()[1])
 
     def close(self) -> None:
@@ -126,7 +131,7 @@ class TlsSniffingListener:
 
 
 async def _peek(loop: asyncio.AbstractEventLoop, connection: socket.socket) -> bytes:
-    """The first byte, left where it is; empty: the peer has closed."""
+    """Return the first byte without taking it; empty if the peer has closed."""
     while True:
         with suppress(BlockingIOError):
             return connection.recv(1, socket.MSG_PEEK)

@@ -1,7 +1,7 @@
-"""A bound for answers that peers have not read yet: of all of them together, and of those of one address.
+"""A bound on answers that peers have not read yet: for all of them, and for those of one address.
 
-What was written cannot be taken back, so nothing is refused here when it comes: who makes large answers asks for room
-before (:meth:`UnreadBytes.refusal`), and connections tell what of theirs is unread.
+Bytes that were written cannot be taken back, so nothing is refused here once it was made. Makers of large answers ask
+for room before (:meth:`UnreadBytes.refusal`), and connections report their unread bytes.
 """
 
 from __future__ import annotations
@@ -18,13 +18,16 @@ _PART: Final = 2
 """One address may have half, so that no stranger can take all room."""
 UNREAD_BYTES_MAX: Final = 256 << 20
 ANSWER_BYTES: Final = 16 << 20
-"""About what one answer has at most: so much has to be free before another is made."""
+"""About the most bytes of one answer: so many have to be free before another is made."""
 STALLED_S: Final = 30.0
-"""Whoever takes nothing for so long, while something waits for him, is cut."""
+"""Seconds after which a peer that takes nothing of what waits for it is cut off."""
 
 
 class UnreadBytes:
-    """Any thread. An address that holds nothing always has room, however small the bound is."""
+    """Unread bytes by address. Any thread.
+
+    An address that holds nothing always has room, however small the bound is.
+    """
 
     def __init__(self, bytes_max: int = UNREAD_BYTES_MAX) -> None:
         self._bytes_max = bytes_max
@@ -34,12 +37,12 @@ class UnreadBytes:
 
     @property
     def held(self) -> int:
-        """Of all peers."""
+        """Unread bytes of all peers."""
         return self._held
 
     def refusal(self, host: str, size: int = ANSWER_BYTES) -> str | None:
-        """Why there is no room for an answer to that address now, if there is none."""
-        mine, part = self._held_by.get(host, 0), self._bytes_max // _PART  # of a moment, without the lock
+        """Return the reason if there is no room for an answer to that address now, else None."""
+        mine, part = self._held_by.get(host, 0), self._bytes_max // _PART  # a glance, without the lock
         if not mine or (mine + size <= part and self._held + size <= self._bytes_max):
             return None
         return (
@@ -48,7 +51,10 @@ class UnreadBytes:
         )
 
     def take(self, host: str, size: int, timeout_s: float) -> bool:
-        """Hold ``size`` bytes for an address; False: there was no room for so long."""
+        """Hold ``size`` bytes for an address.
+
+        Returns False if there was no room for ``timeout_s`` seconds.
+        """
         with self._changed:
             if not self._changed.wait_for(lambda: self.refusal(host, size) is None, timeout_s):
                 return False
@@ -56,7 +62,7 @@ class UnreadBytes:
         return True
 
     def add(self, host: str, size: int) -> None:
-        """So much more is unread, whether there is room or not; below 0: so much less."""
+        """Count ``size`` more unread bytes, even if there is no room; a negative ``size`` counts fewer."""
         with self._changed:
             self._add(host, size)
             if size < 0:
@@ -64,7 +70,7 @@ class UnreadBytes:
 
     @contextmanager
     def sending(self, host: str, size: int) -> Iterator[None]:
-        """So much is being sent, whether there is room or not."""
+        """Count ``size`` bytes as unread while they are being sent, even if there is no room."""
         self.add(host, size)
         try:
             yield
@@ -79,7 +85,7 @@ class UnreadBytes:
 
 
 class UnreadOfConnection:
-    """What one connection has not read, as its owner tells it; and since when it takes nothing."""
+    """The unread bytes of one connection, as its owner reports them, and the time of its last progress."""
 
     __slots__ = ("_since_s", "_unread", "_waiting", "host", "size")
 
@@ -91,13 +97,16 @@ class UnreadOfConnection:
         self._since_s = 0.0
 
     def note(self, size: int) -> None:
-        """So much is unread now."""
+        """Set the number of unread bytes."""
         if size != self.size:
             self._unread.add(self.host, size - self.size)
             self.size = size
 
     def is_stalled(self, transport: asyncio.Transport, now_s: float, stalled_s: float = STALLED_S) -> bool:
-        """Whether nothing was taken for so long. Asked now and then while the transport takes no more."""
+        """Return whether nothing was taken for ``stalled_s``.
+
+        Called now and then while the transport takes no more.
+        """
         waiting = self.size + in_kernel(transport)
         if self._waiting is not None and waiting < self._waiting:
             self._since_s = now_s
@@ -105,12 +114,15 @@ class UnreadOfConnection:
         return now_s - self._since_s > stalled_s
 
     def begin(self, now_s: float) -> None:
-        """Something waits from now on, or was taken just now."""
+        """Note that something waits from now on, or was taken just now."""
         self._since_s, self._waiting = now_s, None
 
 
 def in_kernel(transport: asyncio.Transport) -> int:
-    """Bytes that the system has for the peer. Slow peers are told by it: it takes megabytes of them at a time."""
+    """Return the bytes that the kernel holds for the peer.
+
+    Slow peers show in it: it takes megabytes of them at a time.
+    """
     sock = transport.get_extra_info("socket")
     if sock is None or not sys.platform.startswith("linux"):
         return 0

@@ -1,4 +1,4 @@
-"""What a connection uses of the server, for whoever watches it."""
+"""Usage figures of a connection, for monitoring."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ConnectionUsage:
-    """What one connection uses at the moment; :class:`loopgrpc.Limits` has the bounds."""
+    """Current usage of one connection; :class:`loopgrpc.Limits` has the bounds."""
 
     peer: str
-    """Where the client is: ``127.0.0.1:1234``."""
+    """The client's address with its port: ``127.0.0.1:1234``."""
     streams: int
     """Calls that run."""
     late_handlers: int
@@ -20,7 +20,7 @@ class ConnectionUsage:
     pending_bytes: int
     """Responses that wait for the peer's windows or for its socket."""
     unwritten_bytes: int
-    """What the peer's socket has not taken yet."""
+    """Bytes that the peer's socket has not taken yet."""
     writing_paused: bool
     """True while the socket takes no more."""
     reading_paused: bool

@@ -1,4 +1,4 @@
-"""The account: what was accepted against what was delivered, by columns, without asking the broker.
+"""The account: accepted against delivered messages, by columns, without asking the broker.
 
 A message is identified by its seq, which producer and consumer got independently of each other. Due times are those of
 the producer's answers, hand-outs the moments in the consumer's loop.
@@ -24,13 +24,13 @@ PERCENTILES = {"p50": 50.0, "p99": 99.0, "p99.9": 99.9, "max": 100.0}
 
 @dataclass(frozen=True, slots=True)
 class Downtime:
-    """When the broker was killed, and when it served again; UTC."""
+    """The broker's downtime, from the kill until it served again; UTC."""
 
     killed_ms: int
     serving_ms: int
 
     next_hand_out_ms: int | None = None
-    """When the next message reached a consumer."""
+    """Time at which the next message reached a consumer."""
 
     @property
     def seconds(self) -> float:
@@ -38,15 +38,15 @@ class Downtime:
 
     @property
     def gap_s(self) -> float:
-        """How long consumers went without a message."""
+        """Seconds that consumers went without a message."""
         return ((self.serving_ms if self.next_hand_out_ms is None else self.next_hand_out_ms) - self.killed_ms) / 1000
 
     def holds(self, ms: Int64s) -> Bools:
-        """Which of these moments are in it."""
+        """Return a mask of the moments that are in the downtime."""
         return np.asarray((ms >= self.killed_ms) & (ms <= self.serving_ms), np.bool_)
 
     def delayed(self, due_ms: Int64s, late_ms: Floats) -> Bools:
-        """Which messages waited, due, at some moment between the kill and the next hand-out."""
+        """Return a mask of the messages that were due and waiting between the kill and the next hand-out."""
         end_ms = self.killed_ms + 1000 * self.gap_s
         return np.asarray((due_ms <= end_ms) & (due_ms + late_ms >= self.killed_ms), np.bool_)
 
@@ -58,44 +58,55 @@ class LargestHerd:
     due_ms: int
     messages: int
     last_late_ms: float | None
-    """How late the last of them was; None when none came."""
+    """Lateness of the last of them; None when none came."""
     in_outage: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """What became of the messages. All are counts of messages, except where a unit is in the name."""
+    """The outcome of the messages.
+
+    All are counts of messages, except those with a unit in the name.
+    """
 
     accepted: int
-    """The producer has an answer for them: they must be delivered."""
+    """Messages with an answer to the producer: they must be delivered."""
     delivered: int
-    """Of these, how many were handed out at least once."""
+    """Those of them that were handed out at least once."""
     lost: int
     duplicated: int
     """Hand-outs of a message that had been handed out before."""
     duplicated_by_kill: int
-    """Of these, how many had been handed out before the kill, and came again after it."""
+    """Those of them that had been handed out before the kill, and came again after it."""
     early: int
     """Hand-outs before the due time."""
     unanswered: int
-    """Delivered though the producer never got an answer: accepted in the moment of the kill, and asked for again."""
+    """Delivered though the producer never got an answer.
+
+    They were accepted in the moment of the kill, and scheduled again.
+    """
     strange: int
-    """Hand-outs of messages that were never sent, or with another due time or content than was accepted; and seqs that
-    were given twice."""
+    """Hand-outs that do not fit, and seqs that were given twice.
+
+    The message was never sent, or had another due time or content than was accepted.
+    """
     lateness_ms: dict[str, float]
     """Percentiles of the first hand-outs."""
     lateness_up_ms: dict[str, float]
-    """The same without what fell due while the broker was down."""
+    """The same without messages that fell due while the broker was down."""
     due_in_outage: int
     lateness_calm_ms: dict[str, float]
-    """The same without what was due and not handed out at any moment from the kill until the next hand-out after it."""
+    """The same without messages that were delayed by the kill.
+
+    They were due and not handed out at any moment from the kill until the next hand-out after it.
+    """
     delayed_by_kill: int
     herd: LargestHerd | None
     busiest_second: int
     """The most messages due within a second."""
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data."""
+        """Return the account as plain data."""
         return asdict(self)
 
 
@@ -108,7 +119,7 @@ class FirstHandOuts:
 
 
 def account_of(accepted: pa.Table, delivered: pa.Table, *, rows: int, outage: Downtime | None = None) -> Account:
-    """The account of a run.
+    """Compute the account of a run.
 
     Args:
         accepted: ``row``, ``seq``, ``due_ms`` of every message that the producer has an answer for; and ``exact``,
@@ -146,7 +157,10 @@ def account_of(accepted: pa.Table, delivered: pa.Table, *, rows: int, outage: Do
 
 
 def first_hand_outs(accepted: pa.Table, delivered: pa.Table) -> FirstHandOuts:
-    """The first hand-out of each message. A second one is late by design, and is counted as a duplicate instead."""
+    """Return the first hand-out of each message.
+
+    A second one is late by design, and is counted as a duplicate instead.
+    """
     sent, got = _columns(accepted), _columns(delivered)
     order = np.lexsort((got["handed_out_ns"], got["seq"]))
     seq, first = np.unique(got["seq"][order], return_index=True)
@@ -159,7 +173,7 @@ def first_hand_outs(accepted: pa.Table, delivered: pa.Table) -> FirstHandOuts:
 
 
 def percentiles(late_ms: Floats) -> dict[str, float]:
-    """By name; empty when there is nothing."""
+    """Return the percentiles by name; empty without values."""
     if len(late_ms) == 0:
         return {}
     # Measured values, none interpolated: "max" and p99.9 are hand-outs that took place.
@@ -168,7 +182,7 @@ def percentiles(late_ms: Floats) -> dict[str, float]:
 
 
 def _twice_over(got: Mapping[str, Int64s], outage: Downtime) -> int:
-    """Messages handed out on both sides of an outage."""
+    """Count the messages that were handed out on both sides of an outage."""
     before = got["handed_out_ns"] <= outage.serving_ms * 1_000_000
     return len(np.intersect1d(got["seq"][before], got["seq"][~before]))
 
@@ -204,7 +218,7 @@ def _columns(table: pa.Table) -> dict[str, Int64s]:
 
 
 def _find(values: Int64s, wanted: Int64s) -> tuple[Bools, Int64s]:
-    """For each of ``wanted``: whether it is in ``values``, and where (anything where it is not)."""
+    """For each of ``wanted``, return whether it is in ``values``, and its index (anything if it is not)."""
     if len(values) == 0:
         return np.zeros(len(wanted), np.bool_), np.zeros(len(wanted), np.int64)
     order = np.argsort(values, kind="stable")

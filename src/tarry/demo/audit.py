@@ -27,7 +27,7 @@ AUDIT_S = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Audited:
-    """The answer of ``tarry audit``; ``error``: why there is none."""
+    """The answer of ``tarry audit``; ``error``: the reason if there is none."""
 
     seconds: float = 0.0
     counts: dict[str, int] = field(default_factory=dict)
@@ -36,7 +36,7 @@ class Audited:
     error: str | None = None
 
     def wrong(self, account: Account) -> list[str]:
-        """What must not be: a failure, no answer, or another count than the account's."""
+        """Return the faults: failures, no answer, or another count than the account's."""
         if self.error is not None:
             return [f"the audit failed: {self.error}"]
         expected = {name: getattr(account, name) for name in ("accepted", "delivered", "lost", "duplicated")}
@@ -46,7 +46,7 @@ class Audited:
 
 
 def write_ledgers(out: Path, accepted: pa.Table, delivered: pa.Table, flights: Flights) -> None:
-    """``accepted.parquet`` and ``delivered.parquet``, as ``tarry audit`` reads them."""
+    """Write ``accepted.parquet`` and ``delivered.parquet``, as ``tarry audit`` reads them."""
     for name, ledger in ((ACCEPTED, accepted), (DELIVERED, delivered)):
         rows = ledger.column("row")
         is_flight = pc.and_(pc.greater_equal(rows, 0), pc.less(rows, len(flights)))
@@ -56,8 +56,9 @@ def write_ledgers(out: Path, accepted: pa.Table, delivered: pa.Table, flights: F
 
 
 def audit(out: Path) -> Audited:
-    """Run it over the ledgers in ``out``; the report is there afterwards. Its processes have ended when this returns or
-    raises.
+    """Run the audit over the ledgers in ``out``; the report is there afterwards.
+
+    Its processes have ended when this returns or raises.
     """
     command = [sys.executable, "-m", "tarry", "audit", "--json", "--out", str(out / REPORT)]
     command += ["--accepted", str(out / ACCEPTED), "--delivered", str(out / DELIVERED)]

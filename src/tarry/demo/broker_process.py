@@ -1,7 +1,7 @@
-"""The broker as a child process, ``tarry serve``, with its Spark pipeline: started, killed, started again, stopped.
+"""The broker as a child process, ``tarry serve``, with its Spark pipeline: start, kill, restart, stop.
 
 It leads a session of its own, so that a Ctrl-C in the terminal reaches the demo alone, which then ends everything in
-order. The pipeline leads another one; after a kill the processes of both are looked for by their session ids.
+order. The pipeline leads another one; after a kill the processes of both are found by their session ids.
 """
 
 from __future__ import annotations
@@ -23,14 +23,17 @@ from tarry.spark.runtime.process import kill_session, session_members
 READY_S = 60.0
 STOP_S = 30.0
 EXIT_S = 30.0
-"""How long a killed broker's processes may take to end by themselves."""
+"""Seconds that a killed broker's processes may take to end by themselves."""
 
 _READY = re.compile(r"tarry \S+ serving flight on (\S+),.* data .*\n")
 _KIB = 1024
 
 
 class BrokerProcess:
-    """One data directory's broker. The address stays the same over a restart; close it, or use a ``with`` block."""
+    """The broker of one data directory.
+
+    The address stays the same over a restart; close it, or use a ``with`` block.
+    """
 
     MODULE = "tarry"
     """The module that is run: tests have one that fails on purpose."""
@@ -46,16 +49,16 @@ class BrokerProcess:
 
     @property
     def pid(self) -> int | None:
-        """Of the process that runs now."""
+        """The id of the running process."""
         return None if self._process is None else self._process.pid
 
     @property
     def sessions(self) -> set[int]:
-        """The sessions of the process that runs now, and of its pipelines so far; each by its leader."""
+        """The sessions of the running process, and of its pipelines so far; each by its leader."""
         return set(self._sessions)
 
     def start(self) -> None:
-        """Start it, and wait until it serves.
+        """Start the broker, and wait until it serves.
 
         Raises:
             UnavailableError: it does not; with the last line of its log.
@@ -82,7 +85,10 @@ class BrokerProcess:
         self._sessions.add(pid)
 
     def kill(self) -> None:
-        """SIGKILL. What was in :attr:`sessions` before has to end by itself now."""
+        """Kill the broker (SIGKILL).
+
+        The processes of :attr:`sessions` before the call have to end by themselves now.
+        """
         assert self._process is not None
         self._process.kill()
         self._process.communicate()
@@ -91,13 +97,16 @@ class BrokerProcess:
         self._sessions = set()
 
     def end_former(self, sessions: set[int]) -> None:
-        """SIGKILL what is left of a killed broker's sessions, so that :meth:`close` need not look for them."""
+        """Kill (SIGKILL) the rest of a killed broker's sessions.
+
+        Then :meth:`close` need not look for them.
+        """
         for session in sessions & self._former:
             kill_session(session)
         self._former -= sessions
 
     def stop(self) -> int:
-        """SIGTERM, and wait for a clean end; its exit code."""
+        """Stop the broker (SIGTERM), and wait for a clean end; return its exit code."""
         assert self._process is not None
         self._process.terminate()
         try:
@@ -109,11 +118,11 @@ class BrokerProcess:
         return code
 
     def died(self) -> int | None:
-        """The exit code, when it ended without being asked to."""
+        """Return the exit code if the broker ended without being asked to."""
         return None if self._process is None else self._process.poll()
 
     def close(self) -> None:
-        """End all its processes, by SIGTERM where that works."""
+        """End all its processes, by SIGTERM if that works."""
         if self._process is not None:
             self.stop()
         for session in self._sessions | self._former:
@@ -141,7 +150,7 @@ class BrokerProcess:
 
 
 class ExitWatch:
-    """Measures in a thread how long the processes of a killed broker live on."""
+    """A thread that measures how long the processes of a killed broker live on."""
 
     def __init__(self, broker: BrokerProcess, sessions: set[int]) -> None:
         self._broker = broker
@@ -151,7 +160,7 @@ class ExitWatch:
         self._thread.start()
 
     def result(self) -> tuple[float, list[int]]:
-        """Seconds until they had ended, and the processes that had to be killed after all."""
+        """Return the seconds until they had ended, and the processes that had to be killed after all."""
         self._thread.join()
         return self._result
 
@@ -161,12 +170,15 @@ class ExitWatch:
 
 
 def living_processes(sessions: set[int]) -> list[int]:
-    """The processes of these sessions that are still alive."""
+    """Return the processes of these sessions that are still alive."""
     return [pid for session in sessions for pid in session_members(session)]
 
 
 def wait_for_exit(sessions: set[int], timeout_s: float) -> tuple[float, list[int]]:
-    """Wait until these sessions have ended; how many seconds that took, and the processes that still live."""
+    """Wait until these sessions have ended.
+
+    Returns the seconds that took, and the processes that still live.
+    """
     started = time.monotonic()
     while True:
         left = living_processes(sessions)
@@ -177,7 +189,7 @@ def wait_for_exit(sessions: set[int], timeout_s: float) -> tuple[float, list[int
 
 
 def memory_bytes(pids: list[int]) -> int:
-    """Resident memory of these processes, as far as they live."""
+    """Return the resident memory of those of these processes that live."""
     total = 0
     for pid in pids:
         try:
@@ -190,7 +202,7 @@ def memory_bytes(pids: list[int]) -> int:
 
 
 def last_line(path: Path) -> str:
-    """The last line of a log that says something."""
+    """Return the last line of a log that is not blank."""
     try:
         lines = path.read_text(errors="replace").splitlines()
     except OSError as error:
@@ -199,5 +211,5 @@ def last_line(path: Path) -> str:
 
 
 def signal_name(code: int) -> str:
-    """An exit code for people."""
+    """Return an exit code as text for people."""
     return signal.Signals(-code).name if code < 0 else f"exit code {code}"

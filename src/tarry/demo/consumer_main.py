@@ -1,8 +1,8 @@
 """The consumer: a process of its own, so that nothing else of the demo makes its messages look late.
 
-It does what a user's consumer does, ``for message in client.consume(…): …; message.ack()``, with a thread a topic, and
-records for each message when the loop got it. Run as ``python -m tarry.demo.consumer_main ADDRESS GROUP FILE TOPIC…``;
-it reports how many it has by lines of JSON on stdout, ends when stdin ends, and then writes an Arrow file.
+It works as a user's consumer, ``for message in client.consume(…): …; message.ack()``, with a thread a topic, and
+records for each message the moment in which the loop got it. Run as ``python -m tarry.demo.consumer_main ADDRESS GROUP
+FILE TOPIC…``; it reports its count by lines of JSON on stdout, ends when stdin ends, and then writes an Arrow file.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ DELIVERED = pa.schema(
         ("attempt", pa.int64()),
     ]
 )
-"""One row for each time that a message was handed out, in the order of hand-outs within a topic."""
+"""One row for each hand-out of a message, in the order of hand-outs within a topic."""
 
 
 class TopicConsumer(threading.Thread):
@@ -63,18 +63,18 @@ class TopicConsumer(threading.Thread):
         return len(self._cells) // len(DELIVERED)
 
     def close(self) -> None:
-        """Send the last acks, and end."""
+        """Send the last acknowledgements, and end."""
         self._consumer.close()
         self.join(END_S)
 
     def delivered(self) -> pa.RecordBatch:
-        """What was handed out."""
+        """Return the hand-outs."""
         cells = np.array(self._cells, np.int64).reshape(-1, len(DELIVERED))
         return pa.RecordBatch.from_arrays([pa.array(column.copy()) for column in cells.T], schema=DELIVERED)
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The consumer's process; 0 unless a topic's loop failed."""
+    """Run the consumer's process; return 0 unless a topic's loop failed."""
     address, group, file, *topics = arguments
     shorten_turns()  # one topic's thread waits less for another's
     client = Client(address)

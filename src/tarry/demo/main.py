@@ -155,7 +155,10 @@ def _save_log(log: Path, out: Path) -> None:
 
 @contextmanager
 def _signals() -> Iterator[None]:
-    """SIGTERM and a closed terminal end the demo as Ctrl-C does: everything that it started is ended first."""
+    """End the demo on SIGTERM and on a closed terminal as on Ctrl-C.
+
+    Everything that it started is ended first.
+    """
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt

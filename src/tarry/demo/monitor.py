@@ -31,29 +31,32 @@ class BrokerSnapshot:
 
     @property
     def pending(self) -> int:
-        """Accepted and not due yet."""
+        """Messages that are accepted and not due yet."""
         return self.accepted - self.fired
 
     @property
     def pipeline_pid(self) -> int | None:
-        """The process of the pipeline, when it runs."""
+        """The id of the pipeline's process, if it runs."""
         return (self.pipeline.get("supervisor") or {}).get("pid")
 
     @property
     def pipeline_state(self) -> str:
-        """starting, idle, running, failed, waiting, …"""
+        """One of starting, idle, running, failed, waiting, …"""
         # Until the job or its supervisor has reported, the broker shows "off".
         state = str(self.pipeline.get("state", "off"))
         return "starting" if state == "off" else state
 
     @property
     def pipeline_ready(self) -> bool:
-        """Spark works, or waits for work."""
+        """True if Spark works, or waits for work."""
         return self.pipeline_pid is not None and self.pipeline_state in ("idle", "running")
 
 
 class Monitor:
-    """One thread; start and end it with a ``with`` block. While the broker is away there are no looks."""
+    """A thread that takes snapshots of the broker; start and end it with a ``with`` block.
+
+    While the broker is away there are no snapshots.
+    """
 
     def __init__(self, broker: BrokerProcess) -> None:
         self._broker = broker
@@ -65,11 +68,11 @@ class Monitor:
 
     @property
     def last(self) -> BrokerSnapshot | None:
-        """The newest look."""
+        """The newest snapshot."""
         return self.looks[-1] if self.looks else None
 
     def look(self) -> BrokerSnapshot:
-        """Look now.
+        """Take a snapshot now.
 
         Raises:
             TarryError: the broker does not answer.
@@ -92,7 +95,9 @@ class Monitor:
         )
 
     def drained(self) -> bool:
-        """Whether everything that was accepted has fallen due and is acknowledged. Costs the broker more than a look.
+        """Return whether everything accepted has fallen due and is acknowledged.
+
+        It costs the broker more than a snapshot.
 
         Raises:
             TarryError: it does not answer.
@@ -102,7 +107,10 @@ class Monitor:
     def wait(
         self, done: Callable[[BrokerSnapshot], bool], timeout_s: float, meanwhile: Callable[[], None]
     ) -> BrokerSnapshot | None:
-        """Wait for a look that is ``done``; None when that took too long. ``meanwhile`` is called every half second."""
+        """Wait for a snapshot that is ``done``; return None if that took too long.
+
+        ``meanwhile`` is called every half second.
+        """
         end = time.monotonic() + timeout_s
         seen = len(self.looks)
         while time.monotonic() < end:

@@ -1,4 +1,7 @@
-"""The picture of a run: load, lateness, and what the broker held, over the time of the replay; the kill is marked."""
+"""The picture of a run: load, lateness, and the broker's state over the time of the replay.
+
+The kill is marked.
+"""
 
 from __future__ import annotations
 
@@ -84,7 +87,7 @@ def _lateness(axes: Axes, due_s: Floats, late_ms: Floats, edges: Floats) -> None
 
 
 def _by_bin(due_s: Floats, late_ms: Floats, edges: Floats, share: float) -> Floats:
-    """A percentile in each bin; NaN where a bin is empty. ``due_s`` ascends."""
+    """Return a percentile of each bin; NaN for an empty bin. ``due_s`` ascends."""
     cuts = np.searchsorted(due_s, edges)
     parts = (late_ms[a:b] for a, b in pairwise(cuts))
     return np.array([np.percentile(part, share, method="higher") if len(part) else np.nan for part in parts])

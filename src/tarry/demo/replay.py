@@ -1,9 +1,9 @@
-"""Producing: the year is scheduled in three ways, and the broker's answers are kept in columns.
+"""The producer: it schedules the year in three ways, and keeps the broker's answers in columns.
 
-Most of it as one Arrow table, in an order that has nothing to do with time; some one by one before the replay, very
-many at a time; and the late bookings while it runs, each seconds before its departure and with a *delay*, also while
-the broker is dead. A late booking without an answer is scheduled again, as a real producer does: it cannot know whether
-the first one was accepted, so such a departure may be accepted twice, under two seqs.
+Most departures are scheduled as one Arrow table, in an order that has nothing to do with time; some one by one before
+the replay, very many at a time; and the late bookings while it runs, each seconds before its departure and with a
+*delay*, also while the broker is dead. A late booking without an answer is scheduled again, as a real producer does: it
+cannot know if the first one was accepted, so such a departure may be accepted twice, under two seqs.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from tarry.client import Accepted, AsyncClient, Client, Receipt
 from tarry.demo.flights import Flights
 
 SINGLE_SHARE = 0.05
-"""How much goes one by one; half of it before the replay, half while it runs."""
+"""Share that is scheduled one by one; half of it before the replay, half while it runs."""
 LEAD_S = (1.0, 15.0)
-"""How long before its departure a late booking is made; in a short replay less."""
+"""Seconds from a late booking to its departure, least and most; in a short replay less."""
 AT_ONCE = 1000
-"""How many single calls are under way at a time before the replay."""
+"""Single calls that are under way at a time before the replay."""
 ANSWER_S = 30.0
 AGAIN_S = 0.1
 STEP_S = 0.02
 SEED = 2013
 
 OnAccepted = Callable[[int], None]
-"""Called with how many more messages were accepted."""
+"""Called with the number of messages that were accepted since."""
 
 BULK, SINGLE, LATE = 0, 1, 2
 WAYS = ("in one table", "one by one", 'one by one, while it runs, by delay="…"')
@@ -42,17 +42,17 @@ WAYS = ("in one table", "one by one", 'one by one, while it runs, by delay="…"
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Which rows go which way."""
+    """The rows of each way."""
 
     bulk: Int64s
     single: Int64s
     late: Int64s
     lead_ms: Int64s
-    """How long before its due time each of ``late`` is scheduled."""
+    """Milliseconds from the scheduling of each of ``late`` to its due time."""
 
     @classmethod
     def of(cls, rows: int, seconds: float) -> Plan:
-        """The same for every run with these arguments."""
+        """Make the plan; it is the same for every run with these arguments."""
         rng = np.random.default_rng(SEED)
         order = rng.permutation(rows)
         half = max(1, round(rows * SINGLE_SHARE / 2))
@@ -64,25 +64,25 @@ class Plan:
 
 @dataclass(slots=True)
 class Book:
-    """What was accepted, in parts: rows, seqs, due times, and the way they went."""
+    """The accepted messages, in parts: rows, seqs, due times, and their way."""
 
     parts: list[tuple[Int64s, Int64s, Int64s, int]] = field(default_factory=list)
     asked_again: int = 0
-    """How many late bookings had no answer, and were made again until they had."""
+    """Late bookings without an answer, which were made again until they had one."""
 
     def chunk(self, rows: Int64s, accepted: Accepted) -> None:
-        """A part of a table."""
+        """Add a part of a table."""
         seq = accepted.first_seq + np.arange(accepted.count)
         self.parts.append((rows[accepted.row : accepted.row + accepted.count], seq, accepted.due_ms, BULK))
 
     def receipts(self, rows: Int64s, receipts: list[Receipt], way: int) -> None:
-        """Single messages."""
+        """Add single messages."""
         if receipts:
             seq, due = np.array([(r.seq, r.due_ms) for r in receipts], np.int64).T
             self.parts.append((rows, seq, due, way))
 
     def accepted(self) -> pa.Table:
-        """Columns ``row``, ``seq``, ``due_ms``, and ``exact``: 1 where the due time is the departure's own."""
+        """Return columns ``row``, ``seq``, ``due_ms``, and ``exact``: 1 for the departure's own due time."""
         return pa.table(
             {
                 "row": _joined([rows for rows, _, _, _ in self.parts]),
@@ -162,7 +162,7 @@ class LateBookings:
         self._thread = threading.Thread(target=self._run, name="demo-late-bookings", daemon=True)
 
     def check(self) -> None:
-        """Raise what it failed with, if it did."""
+        """Raise the error with which the thread failed, if it did."""
         if self._error is not None:
             raise TarryError(f"the producer failed: {self._error!r}") from self._error
 

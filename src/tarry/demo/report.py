@@ -27,7 +27,7 @@ NAME_WIDTH = 20
 
 
 def as_json(account: Account, facts: Facts, wrong: list[str], audited: Audited | None = None) -> dict[str, Any]:
-    """Everything, as plain data."""
+    """Return everything as plain data."""
     return {
         "version": VERSION,
         "cpus": os.cpu_count(),
@@ -40,14 +40,14 @@ def as_json(account: Account, facts: Facts, wrong: list[str], audited: Audited |
 
 
 def write_json(path: Path, report: dict[str, Any]) -> None:
-    """``report.json``."""
+    """Write ``report.json``."""
     path.write_text(json.dumps(report, indent=2) + "\n")
 
 
 def show(
     account: Account, facts: Facts, wrong: list[str], files: list[Path], audited: Audited | None = None
 ) -> RenderableType:
-    """The whole report for a person."""
+    """Return the whole report for a person."""
     return Group(
         "",
         _section("Messages", _messages(account, facts)),
@@ -61,14 +61,14 @@ def show(
 
 
 def print_report(console: Console, report: RenderableType) -> None:
-    """Print it; without a terminal wide enough that no line is cut."""
+    """Print the report; without a terminal, wide enough that no line is cut."""
     if not console.is_terminal:
         console.width = 160
     console.print(report)
 
 
 def _section(title: str, rows: list[Row], heads: Row | None = None) -> RenderableType:
-    """A title, and rows of a name, numbers, and a note that may take several lines."""
+    """Return a title, and rows of a name, numbers, and a note that may take several lines."""
     table = Table.grid(padding=(0, 2))
     last = len(rows[0]) - 1
     for place in range(last + 1):

@@ -1,4 +1,7 @@
-"""The run in its order: broker, Spark, the year scheduled, replayed, consumed, and the kill in the middle."""
+"""The run in its order.
+
+Broker, Spark, the year scheduled, replayed, consumed, and the kill in the middle.
+"""
 
 from __future__ import annotations
 
@@ -34,16 +37,16 @@ from tarry.demo.screen import Screen, ScreenStep
 
 GROUP = "gates"
 SETTINGS: Mapping[str, str | int] = {
-    # A replay takes minutes, not months: what is "soon" shrinks with it, so that the store has its part.
+    # A replay takes minutes, not months: "soon" is shorter, too, so that the store has its part.
     "horizon_ms": 3_000,
     "schedule_interval_ms": 5_000,
-    # What has been delivered stays in the table: its rows are counted at the end.
+    # Delivered messages stay in the table: its rows are counted at the end.
     "compact_interval_ms": 0,
 }
 SPARK_S = 180.0
 LEAD_S = 12.0
 LEAD_S_PER_ROW = 12.0 / 336_776
-"""From scheduling to the first departure: time for Spark to read, sort and commit what was scheduled."""
+"""Seconds from scheduling to the first departure, in which Spark reads, sorts and commits."""
 KILL_AT = 0.5
 BACK_S = 120.0
 DRAIN_S = 90.0
@@ -52,7 +55,7 @@ TICK_S = 0.2
 
 @dataclass(frozen=True, slots=True)
 class ScenarioResult:
-    """What a run leaves for the report."""
+    """Results of a run for the report."""
 
     facts: Facts
     accepted: pa.Table
@@ -76,7 +79,9 @@ class Scenario:
         self._broker = BrokerProcess(data, out / "broker.log", SETTINGS)
 
     def run(self) -> ScenarioResult:
-        """Run the demo. Whatever happens, every process has ended when this returns or raises.
+        """Run the demo.
+
+        Whatever happens, every process has ended when this returns or raises.
 
         Raises:
             TarryError: something failed, so that there is no result.
@@ -121,7 +126,7 @@ class Scenario:
         self._facts.spark_start_s = round(time.monotonic() - started, 3)
 
     def _schedule(self) -> Int64s:
-        """Schedule what is scheduled before the replay; when each row falls due."""
+        """Schedule all that is scheduled before the replay; return each row's due time."""
         lead_s = LEAD_S + LEAD_S_PER_ROW * len(self._flights)
         start_ms = self._facts.start_ms = _now_ms() + round(lead_s * 1000)
         due_ms = start_ms + self._flights.due_after_ms(self._seconds)
@@ -152,7 +157,7 @@ class Scenario:
                 step.update(committed, f"{committed:,} rows committed, first departure in {_until_s(start_ms):.0f} s")
 
             done = self._monitor.wait(lambda look: look.committed_seq >= rows, _until_s(start_ms), meanwhile)
-            # Not in time loses nothing: what is due first is then delivered from the intake.
+            # A delay here loses nothing: the first due messages are then delivered from the intake.
             committed = rows if done is not None else self._monitor.last.committed_seq if self._monitor.last else 0
             step.done = f"{committed:,} of them are in the Delta table, sorted by due time"
 
@@ -206,7 +211,7 @@ class Scenario:
             step.done = "everything was handed out and acknowledged" if drained else "NOT everything was handed out"
 
     def _check_recovery(self) -> None:
-        """After a kill, the former processes must end by themselves, and Spark must work again."""
+        """Check after a kill that the former processes ended by themselves, and that Spark works again."""
         kill = self._facts.kill
         if kill is None:
             return

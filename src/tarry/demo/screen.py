@@ -14,15 +14,15 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 LINE_S = 5.0
-"""How often a long step prints its progress without a terminal."""
+"""Interval at which a long step prints its progress without a terminal."""
 
 
 class ScreenStep:
-    """One thing under way; :meth:`update` it."""
+    """One step under way; :meth:`update` it."""
 
     def __init__(self, title: str, total: float | None, console: Console, progress: Progress | None) -> None:
         self.done = ""
-        """The line that stays when it has ended well."""
+        """The line that stays when the step has ended well."""
         self._title = title
         self._total = total
         self._console = console
@@ -32,11 +32,11 @@ class ScreenStep:
         self._printed_s = time.monotonic()
 
     def advance(self, by: float, note: str = "") -> None:
-        """So much more is done. Any thread."""
+        """Add to the progress. Any thread."""
         self.update(self._completed + by, note)
 
     def update(self, completed: float, note: str = "") -> None:
-        """So much is done; ``note`` says what is going on."""
+        """Set the progress; ``note`` describes the current work."""
         self._completed = completed
         if self._progress is not None:
             self._progress.update(self._task, completed=completed, note=escape(note))
@@ -53,12 +53,12 @@ class Screen:
         self.console = console or Console(stderr=True, highlight=False, soft_wrap=True)
 
     def say(self, text: str, style: str = "") -> None:
-        """A line that stays."""
+        """Print a line that stays."""
         self.console.print(escape(text), style=style)
 
     @contextmanager
     def step(self, title: str, total: float | None = None) -> Iterator[ScreenStep]:
-        """Something that takes a while. ``total``: how much there is to do, where that is known."""
+        """Show a step that takes a while. ``total``: the amount of work, if it is known."""
         started = time.monotonic()
         if self.console.is_terminal:
             columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(24), TimeElapsedColumn())

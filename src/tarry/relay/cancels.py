@@ -1,7 +1,7 @@
-"""Cancellations: which rows that fall due are not delivered.
+"""Cancellations: the rows that fall due and are not delivered.
 
 A cancellation names a source partition and a key, and cancels all records of that key before it: those with a lower
-seq. So the last cancellation of a key is the only one that matters.
+seq. So only the last cancellation of a key matters.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _COLUMNS = ("key", "seq")
 
 
 class Cancels:
-    """The cancellations of some files. Files that were read are kept in memory, for they never change."""
+    """The cancellations of some files. Files that were read are kept in memory, as they never change."""
 
     def __init__(self) -> None:
         self._files: OrderedDict[str, dict[tuple[str, int], int]] = OrderedDict()
@@ -31,7 +31,7 @@ class Cancels:
         self._keys = pa.array([], pa.string())
 
     def load(self, root: str, paths: Sequence[str]) -> None:
-        """Replace what is loaded by the cancellations of exactly these files."""
+        """Replace the loaded cancellations with those of exactly these files."""
         if list(self._files) == list(paths):
             return
         place = Place.of(root)
@@ -43,7 +43,7 @@ class Cancels:
         self._keys = pa.array(sorted({key for key, _ in self._last}), pa.string())
 
     def alive(self, batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-        """Which rows of a batch are not cancelled: one boolean a row."""
+        """Return a mask of the rows of a batch that are not cancelled: one boolean a row."""
         mask = np.ones(batch.num_rows, np.bool_)
         if not self._last:
             return mask

@@ -28,13 +28,18 @@ _PRODUCER_ONLY = ("linger.", "batch.", "compression.", "queue.buffering.", "acks
 
 
 class FencedError(TarryError):
-    """Another producer has taken over this transactional id: another relay of this name runs, or a later attempt."""
+    """Another producer has taken over this transactional id.
+
+    Another relay of this name runs, or a later attempt.
+    """
 
     code = "fenced"
 
 
 def bounded(what: str, call: Callable[[], T], timeout_s: float) -> T:
-    """The result of a call that may not return within its own time limit. It is then abandoned, with all that it uses.
+    """Return the result of a call that may not return within its own time limit.
+
+    Past ``timeout_s`` the call is abandoned, with all that it uses.
 
     Raises:
         UnavailableError: it has not returned in time. Else what the call raises.
@@ -60,7 +65,7 @@ def bounded(what: str, call: Callable[[], T], timeout_s: float) -> T:
 
 @contextmanager
 def errors(what: str) -> Iterator[None]:
-    """Kafka's errors as ours.
+    """Raise Kafka's errors as Tarry's.
 
     Raises:
         FencedError, InvalidArgumentError, UnavailableError: by what Kafka says; most are a matter of time.
@@ -72,7 +77,7 @@ def errors(what: str) -> Iterator[None]:
 
 
 def translated(what: str, error: Any) -> TarryError:
-    """The error that a KafkaError is."""
+    """Return Tarry's error for a KafkaError."""
     if not isinstance(error, KafkaError):
         return UnavailableError(f"{what}: {error}")
     if error.code() in _FENCED:
@@ -91,17 +96,20 @@ def _options(settings: RelaySettings, without: tuple[str, ...]) -> dict[str, Any
 
 
 def consumer(settings: RelaySettings, group: str, **options: Any) -> Any:
-    """A consumer that never joins its group: it reads the partitions it is assigned, and the group's offsets."""
+    """Return a consumer that never joins its group.
+
+    It reads the partitions that it is assigned, and the group's offsets.
+    """
     config = _options(settings, _PRODUCER_ONLY) | {
         "group.id": group,
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
         "isolation.level": "read_committed",
-        # An offset that is not there any more must be an error, not a silent jump.
+        # An offset that no longer exists must be an error, not a silent jump.
         "auto.offset.reset": "error",
         "allow.auto.create.topics": False,
-        # Reading goes on between the ranges (``reading``): not a request for each few records that come, and none that
-        # holds up the end of a range.
+        # Reading goes on between the ranges (``reading``): no request for each few records, and none that delays the
+        # end of a range.
         "fetch.wait.max.ms": 50,
         "fetch.min.bytes": 65_536,
     }
@@ -110,14 +118,17 @@ def consumer(settings: RelaySettings, group: str, **options: Any) -> Any:
 
 
 def producer(settings: RelaySettings, transactional_id: str | None, on_error: Callable[[KafkaError], None]) -> Any:
-    """A producer; with an id, a transactional one. Polling it calls ``on_error`` when a broker is lost."""
+    """Return a producer; with an id, a transactional one.
+
+    Polling it calls ``on_error`` when a broker is lost.
+    """
     config = _options(settings, _CONSUMER_ONLY) | _RETRY_SOON
     config |= {
         "enable.idempotence": True,
-        # A flush does not wait for it: batches are as large as a step brings.
+        # A flush does not wait for it: batches are as large as the records of a step.
         "linger.ms": 20,
         "queue.buffering.max.messages": 200_000,
-        # What is too large is for the brokers to say, by topic.
+        # The brokers decide which messages are too large, by topic.
         "message.max.bytes": 200_000_000,
         "delivery.report.only.error": True,
         "error_cb": on_error,
@@ -132,7 +143,7 @@ def producer(settings: RelaySettings, transactional_id: str | None, on_error: Ca
 
 
 class KafkaAdmin:
-    """Asks about the cluster's topics and offsets, and creates the relay's own topics."""
+    """Admin client: the cluster's topics and offsets, and creation of the relay's own topics."""
 
     def __init__(self, settings: RelaySettings) -> None:
         self._settings = settings
@@ -140,13 +151,13 @@ class KafkaAdmin:
             self._admin = AdminClient(_options(settings, (*_CONSUMER_ONLY, *_PRODUCER_ONLY)))
 
     def partitions(self) -> dict[str, list[int]]:
-        """All topics of the cluster, with their partitions."""
+        """Return all topics of the cluster, with their partitions."""
         with errors(f"Kafka at {self._settings.kafka} cannot be asked for its topics"):
             topics = self._admin.list_topics(timeout=CALL_TIMEOUT_S).topics
         return {name: sorted(topic.partitions) for name, topic in topics.items() if topic.error is None}
 
     def offsets(self, partitions: Iterable[Partition], which: str) -> dict[Partition, int]:
-        """The first offset ("earliest") or the one after the last that may be read ("latest") of each."""
+        """Return each partition's first offset ("earliest") or the one after its last readable ("latest")."""
         wanted = [TopicPartition(*p) for p in partitions]
         if not wanted:
             return {}
@@ -160,7 +171,7 @@ class KafkaAdmin:
             return {(tp.topic, tp.partition): int(future.result().offset) for tp, future in answers.items()}
 
     def ensure_topic(self, name: str, partitions: int, config: Mapping[str, str] | None = None) -> None:
-        """Create a topic where there is none, or give it more partitions."""
+        """Create a topic if it is missing, or give it more partitions."""
         partitions_now = self.partitions().get(name)
         with errors(f"topic {name!r} cannot be made"):
             if partitions_now is None:

@@ -1,5 +1,6 @@
-"""Spark's Python worker daemon for a relay: it has imported the relay before it forks its first worker, so that a task
-works at once.
+"""Spark's Python worker daemon for a relay.
+
+It imports the relay before it forks its first worker, so that a task works at once.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from tarry.spark.runtime.daemon import without_zips
 
 if __name__ == "__main__":
     sys.path[:] = without_zips(sys.path)
-    # Not there where Tarry comes to the executors in another way than its dependencies: then the task says so.
+    # Missing if Tarry reaches the executors in another way than its dependencies: then the task reports it.
     with suppress(ImportError):
         import_module("tarry.relay.tasks")
         import_module("tarry.base.placement").settle_memory()

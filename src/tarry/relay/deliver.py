@@ -1,8 +1,8 @@
-"""What a batch of the deliver query does for one shard: read what has fallen due from the store, and write it to Kafka.
+"""The deliver query's work for one shard: read due records from the store, and write them to Kafka.
 
-The shard's marker, an offset on the marker topic's partition of that number, holds the place ``{t, v}`` up to which
-the shard has delivered. It is committed in one transaction with the records, and read after the transactional id was
-taken over; the shard then delivers from there to the end of the batch. So a batch that is replayed, one that overlaps
+The shard's marker, an offset on the marker topic's partition of that number, holds the place ``{t, v}`` up to which the
+shard has delivered. It is committed in one transaction with the records, and read after the transactional id was taken
+over; the shard then delivers from there to the end of the batch. So a batch that is replayed, one that overlaps
 another, or one of a lost checkpoint writes exactly what is missing, and nothing twice.
 """
 
@@ -37,8 +37,10 @@ _LOWEST = int(np.iinfo(np.int64).min)
 
 @dataclass(frozen=True, slots=True)
 class DeliverPlan:
-    """One shard's part of a delivery. ``files`` are all that may have rows of it; where ``ahead``, what is due after
-    ``start`` was read ahead, and they are those that came late.
+    """One shard's part of a delivery.
+
+    ``files`` are all that may have rows of the shard. With ``ahead``, rows due after ``start`` were read ahead, and
+    ``files`` are those that came late.
     """
 
     shard: int
@@ -51,7 +53,7 @@ class DeliverPlan:
 
 
 def reached(marker: Marker) -> Reached | None:
-    """The place in a marker; None without one.
+    """Return the place in a marker; None if the marker is empty.
 
     Raises:
         InvalidArgumentError: another program has committed it: somebody has reset the group's offsets.
@@ -67,16 +69,19 @@ def reached(marker: Marker) -> Reached | None:
 
 
 def marker_of(place: Reached, shards: int) -> Marker:
-    """The marker for a place; the number beside it is for people: the instant until which all is delivered."""
+    """Return the marker for a place.
+
+    Its offset is for people: the instant until which all is delivered.
+    """
     return Marker(place.t, {"t": place.t, "v": place.v, "shards": shards})
 
 
 ReadAheadRows = Callable[[int, int], Iterator[ReadyRecords]]
-"""Records of the shard that were read before they were due: due after the first argument and by the second."""
+"""Records read before they were due: those due after the first argument and by the second."""
 
 
 class DeliverWork:
-    """The work on the plans of one shard."""
+    """Carries out the plans of one shard."""
 
     def __init__(self, settings: RelaySettings, root: str) -> None:
         self._settings = settings
@@ -84,7 +89,7 @@ class DeliverWork:
         self._cancels = Cancels()
 
     def __call__(self, plan: DeliverPlan, writers: KafkaWriters, ahead: ReadAheadRows | None = None) -> ShardResult:
-        """Deliver. ``ahead`` is needed for a plan that says so.
+        """Deliver. A plan with ``ahead`` set needs the argument ``ahead``.
 
         Raises:
             TarryError: it could not be done; another attempt, anywhere, does exactly what is missing.
@@ -136,8 +141,9 @@ class DeliverWork:
             yield from ahead(start.t, end.t)
 
     def rows(self, plan: DeliverPlan, start: Reached, end: Reached) -> Iterator[pa.RecordBatch]:
-        """What a shard reads to deliver from ``start`` to ``end``, by due time: first what came late, then the others,
-        where they were not read ahead.
+        """Yield a shard's rows from ``start`` to ``end``, by due time.
+
+        Late rows come first, then the others, unless they were read ahead.
         """
         late = [f for f in plan.files if f.version > start.v]
         spans = [(late, _LOWEST, min(start.t, end.t))]
@@ -153,7 +159,7 @@ class DeliverWork:
 
 
 def snapshot_of(root: str, version: int, files: Sequence[File]) -> Snapshot:
-    """Some files of a version of the store, as a snapshot to read them from."""
+    """Return some files of a version of the store, as a snapshot to read them from."""
 
     def numbers(name: str) -> np.ndarray[Any, np.dtype[np.int64]]:
         return np.array([getattr(file, name) for file in files], np.int64)

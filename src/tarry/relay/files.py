@@ -1,16 +1,16 @@
-"""Which files of the store a delivery reads: what each version added, and what of it is due.
+"""Files of the store that a delivery reads: those that each version added, and their due rows.
 
 A delivery from ``(t0, v0)`` to ``(t1, v1)`` is ``{version <= v1, due <= t1}`` minus ``{version <= v0, due <= t0}``: of
-a file that was there at v0, what is due in ``(t0, t1]``; of one that came later, all that is due by t1. What comes late
-is thus delivered once, whatever the two queries do at the same time::
+a file that was there at v0, the rows due in ``(t0, t1]``; of one that came later, all rows due by t1. Late rows are
+thus delivered once, whatever the two queries do at the same time::
 
             due <= t0     t0 < due <= t1
     old       done           wanted
     new      wanted          wanted
 
 A commit that only rewrites files (it removes some, or its ``dataChange`` is false: a compaction) brings nothing new:
-its files count as old. That is so only where all that went into them was old, so no delivery reaches across such a
-commit: one ends just before it.
+its files count as old. That holds only if all that went into them was old, so no delivery reaches across such a commit:
+one ends just before it.
 """
 
 from __future__ import annotations
@@ -42,19 +42,25 @@ _LOWEST, _HIGHEST = int(np.iinfo(np.int64).min), int(np.iinfo(np.int64).max)
 
 @dataclass(frozen=True, slots=True, order=True)
 class Reached:
-    """A place of the deliver query: everything of version ``v`` and below that was due by ``t`` is delivered."""
+    """A place of the deliver query.
+
+    Everything of version ``v`` and below that was due by ``t`` is delivered.
+    """
 
     t: int
     v: int
 
     def joined(self, other: Reached) -> Reached:
-        """All that either has delivered, where one of them began at the other."""
+        """Return the place that covers both deliveries, one of which began at the other place."""
         return Reached(max(self.t, other.t), max(self.v, other.v))
 
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A data file; bounds are inclusive. ``version`` is that which added it, 0 for one that only rewrote others."""
+    """A data file; bounds are inclusive.
+
+    ``version`` is the one that added it, 0 for a file that only rewrote others.
+    """
 
     path: str
     version: int
@@ -67,12 +73,12 @@ class File:
     seq_max: int
 
     def shards(self, shards: int) -> set[int]:
-        """The shards that may have rows in it."""
+        """Return the shards that may have rows in the file."""
         first, last = number_of(self.seq_min), number_of(self.seq_max)
         return {shard_of(n, shards) for n in range(first, min(last, first + shards - 1) + 1)}
 
     def due(self, start: Reached, end: Reached) -> tuple[int, int] | None:
-        """Which due times of it are delivered, ``(after, until]``; None for none."""
+        """Return the span of its due times that a delivery reads, ``(after, until]``; None for none."""
         after = start.t if self.version <= start.v else _LOWEST
         return (after, end.t) if self.due_min_ms <= end.t and self.due_max_ms > after else None
 
@@ -89,7 +95,7 @@ class FileTracker:
         self._shard = str(store_shard)
         self.version = version
         self.held_up = False
-        """Whether the next version rewrites files, and was not taken up for that."""
+        """True if the next version rewrites files, and was not followed for that reason."""
         try:
             table = DeltaTable(self._place.uri, version=version)
             actions = pa.table(table.get_add_actions(flatten=True))
@@ -101,8 +107,9 @@ class FileTracker:
         self._due = _DueTimes(self._place)
 
     def follow(self, start: Reached) -> bool:
-        """Take up later versions, but none that a delivery from ``start`` may not reach; whether there were any. They
-        are durable when this returns.
+        """Follow later versions, but none that a delivery from ``start`` may not reach.
+
+        Returns whether there were any. They are durable when this returns.
         """
         before, self.held_up = self.version, False
         while True:
@@ -113,21 +120,24 @@ class FileTracker:
             self.version += 1
             self._apply(entry)
         if self.version > before and self._place.local is not None:
-            # Seen is not durable. What is delivered must not name a version that a power failure takes back.
+            # A version that was seen is not yet durable. A delivery must not name one that a power failure takes back.
             sync_entries(self._place.local, before + 1, self.version)
         return self.version > before
 
     def wanted(self, start: Reached, end: Reached) -> list[File]:
-        """The files that a delivery reads, by due time."""
+        """Return the files that a delivery reads, by due time."""
         files = (f for f in self.files.values() if f.bucket != CANCELLED and f.due(start, end) is not None)
         return sorted(files, key=lambda f: (f.due_min_ms, f.seq_min))
 
     def cancelled(self, end: Reached) -> list[str]:
-        """The files of cancellations that may still matter."""
+        """Return the files of cancellations that may still matter."""
         return sorted(f.path for f in self.files.values() if f.bucket == CANCELLED and f.due_max_ms >= end.t)
 
     def count(self, file: File, start: Reached, end: Reached) -> int:
-        """How many rows of a file a delivery reads. Reads the due times of what is near, once."""
+        """Count the rows of a file that a delivery reads.
+
+        Reads the due times of near row groups, once.
+        """
         span = file.due(start, end)
         return 0 if span is None else self._due.count(file, *span)
 
@@ -204,7 +214,10 @@ def _of_actions(actions: pa.Table, shard: str, version: int) -> list[File]:
 
 
 class _DueTimes:
-    """Sorted due times of row groups, those used last kept: what tells that nothing is due without a batch."""
+    """Sorted due times of row groups, the last used ones cached.
+
+    They show without a batch that nothing is due.
+    """
 
     def __init__(self, place: Place) -> None:
         self._place = place

@@ -1,9 +1,8 @@
-"""Following the clock and the store: the deliveries of one shard, one after the other, each from the place that the
-last reached.
+"""Follows the clock and the store: the deliveries of one shard, each from the end of the last.
 
-It begins where the shard's marker is, and needs nobody to plan for it: what is due is in the store, up to where it was
-delivered is in the marker. What is too much for the memory, after an hour's pause or in a large herd, is not read
-ahead but handed on from the store, in several transactions where it is more than one may hold.
+It begins at the shard's marker, and needs nobody to plan for it: due records are in the store, and the marker says up
+to where they were delivered. What is too much for the memory, after an hour's pause or in a large herd, is not read
+ahead but sent on from the store, in several transactions if one may not hold it.
 """
 
 from __future__ import annotations
@@ -23,32 +22,35 @@ from tarry.relay.settings import RelaySettings
 log = logging.getLogger(__name__)
 
 REFRESH_MS = 60_000
-"""A shard without work commits its place every so often, where somebody waits for that: files are removed, versions of
-the store forgotten, when all shards are past them.
+"""Interval at which a shard without work commits its place, if somebody waits for that.
+
+Files are removed, and versions of the store forgotten, when all shards are past them.
 """
 IDLE_MS = 3_600_000
-"""Where nothing is due at all, the place moves on so often: versions that are a day old leave the store's log, and a
-place must not be one of them.
+"""Interval at which the place moves on if nothing is due at all.
+
+Versions that are a day old leave the store's log, and a place must not be one of them.
 """
 BEHIND_MS = 1_000
-"""A delivery that is behind by more than this checks whether it is too much for the memory."""
+"""A delivery that is behind by more than this checks if it is too much for the memory."""
 SETTLE_MS_MAX = 5_000
-"""A moment to settle at that is further away is by another clock than this one."""
+"""A moment to settle at that is further away was taken from another clock than this one."""
 
 Deliver = Callable[[DeliverPlan, ReadAheadRows], ShardResult]
-"""Does one delivery; when it returns, the marker is at the plan's end."""
+"""Carries out one delivery; when it returns, the marker is at the plan's end."""
 
 
 class Stop(Protocol):
-    """What ends the following: an event, or the connection to the driver."""
+    """Signal that ends the following: an event, or the connection to the driver."""
 
     def is_set(self) -> bool: ...
     def wait(self, timeout: float) -> object: ...
 
 
 class Follower:
-    """Delivers for one shard, from one thread; ``place`` is where its marker is. After an error it is not used any
-    more; a new one begins where the marker is.
+    """Delivers for one shard, from one thread; ``place`` is that of its marker.
+
+    After an error it is not used any more; a new one begins at the marker.
     """
 
     def __init__(
@@ -63,14 +65,14 @@ class Follower:
         self._settings, self._shard, self._run = settings, shard, deliver
         self._clock = clock or SystemClock()
         self.place = self.committed = place
-        """``committed`` is in the marker; ``place`` may be ahead of it, where there was nothing to deliver."""
+        """``committed`` is in the marker; ``place`` may be ahead of it if there was nothing to deliver."""
         self._rows_max = settings.direct_rows_max // settings.shards
         self._tracker = FileTracker(root, settings.store_shard, place.v)
         self._ahead = ReadAhead(settings, root, shard, place.t)
         self._until_ms: int | None = None
 
     def follow(self, interval_s: float, stop: Stop, on_result: Callable[[ShardResult], None]) -> None:
-        """Deliver what falls due until ``stop``. ``on_result`` gets what each step did.
+        """Deliver what falls due until ``stop``. ``on_result`` gets the result of each step.
 
         Raises:
             TarryError, OSError: Kafka or the store is away, or somebody else delivers.
@@ -85,13 +87,17 @@ class Follower:
                     stop.wait(left)
 
     def read_ahead(self) -> bool:
-        """Read one piece of what falls due soon; false where there is none left, or no room for more."""
+        """Read one piece of what falls due soon.
+
+        Returns False if nothing is left, or there is no room for more.
+        """
         return self._ahead.more(self._tracker, self._clock.now_ms())
 
     def settle(self, until_ms: int) -> None:
-        """Deliver until exactly this moment, and commit the place: so all shards come to one place, and there may be
-        more or fewer of them next time. Only when nothing is committed to the store any more, so that they all find
-        the same version.
+        """Deliver until exactly this moment, and commit the place.
+
+        All shards thus come to one place, and there may be more or fewer of them next time. Call it only when nothing
+        is committed to the store any more, so that they all find the same version.
         """
         if self.place.t > until_ms or until_ms - self._clock.now_ms() > SETTLE_MS_MAX:
             log.warning("shard %d is at %s and does not settle at %d", self._shard, self.place, until_ms)
@@ -108,7 +114,7 @@ class Follower:
     def step(self) -> ShardResult | None:
         """Deliver what is due now, if anything, as far as one step goes."""
         now_ms = self._clock.now_ms() if self._until_ms is None else self._until_ms
-        # A marker may be ahead of a clock that was set back: nothing more is due before the clock is there again.
+        # A marker may be ahead of a clock that was set back: nothing more is due before the clock reaches it again.
         if now_ms < self.place.t:
             return None
         self._take_up_versions()
@@ -126,10 +132,10 @@ class Follower:
     # -- inside ------------------------------------------------------------------------------------------------------
 
     def _take_up_versions(self) -> None:
-        """Take up new versions of the store."""
+        """Follow new versions of the store."""
         before = self._tracker.version
-        # Files that are rewritten count as old: a rewrite is taken up when all of this shard that went into it was old
-        # for whoever begins anew, at the marker.
+        # Rewritten files count as old: a rewrite is followed once all rows of this shard that went into it are old for
+        # a follower that begins anew, at the marker.
         if self._tracker.follow(Reached(self.place.t, self.committed.v)):
             new = [file for file in self._tracker.files.values() if file.version > before]
             self._ahead.add_files(self._tracker, new, self.place.t)
@@ -146,7 +152,7 @@ class Follower:
         return sum(self._tracker.count(file, self.place, end) for file in self._wanted(end))
 
     def _late(self) -> int:
-        """How many rows were due already when they came: only a new version of the store has any."""
+        """Count the rows that were due already when they came: only a new version of the store has any."""
         return self._count(self.place.t) if self._tracker.version > self.place.v else 0
 
     def _step_from_store(self, now_ms: int) -> ShardResult | None:
@@ -158,7 +164,10 @@ class Follower:
         return done
 
     def _shorter(self, end_ms: int) -> int:
-        """The longest step with no more rows than a batch may have; of one millisecond at least, however many."""
+        """Return the end of the longest step with no more rows than a batch may have.
+
+        It is at least one millisecond, however many rows that has.
+        """
         first = low = self.place.t
         high = end_ms
         while high - low > 1:
@@ -170,7 +179,7 @@ class Follower:
         return low if low > first else high
 
     def _deliver(self, end: Reached, *, ahead: bool) -> ShardResult | None:
-        """``ahead``: what is due after the place was read ahead."""
+        """Deliver up to ``end``. With ``ahead``, rows due after the place were read ahead."""
         plan = self._plan(end, ahead=ahead, always=self._tracker.held_up or self._is_waited_for(end))
         # A place without rows needs no commit: from any place before it there is nothing to deliver either.
         done = None if plan is None else self._commit(plan)

@@ -1,7 +1,7 @@
-"""The headers by which any Kafka client schedules a record, and what they mean.
+"""The headers by which any Kafka client schedules a record, and their meaning.
 
-Everything here depends on the record alone, and on ``now_ms`` only where a record has no timestamp: a batch that is
-replayed must decide the same for each record, or it would send one on twice or never.
+Everything here depends on the record alone, and on ``now_ms`` only for a record without a timestamp: a replayed batch
+must decide the same for each record, or it would send one on twice or never.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tarry.base.delay import DUE_MS_MIN, datetime_ms, format_ms, parse_duration_
 from tarry.base.errors import InvalidArgumentError
 
 PREFIX = "tarry-"
-"""Headers whose names begin so belong to the relay."""
+"""Prefix of header names that belong to the relay."""
 
 DUE, DUE_MS, DELAY, DELAY_MS = "tarry-due", "tarry-due-ms", "tarry-delay", "tarry-delay-ms"
 TOPIC, CANCEL = "tarry-topic", "tarry-cancel"
@@ -28,7 +28,10 @@ _ONLY_DUE_MS = {DUE_MS}
 SOURCE_TOPIC, SOURCE_PARTITION, SOURCE_OFFSET = "tarry-source-topic", "tarry-source-partition", "tarry-source-offset"
 SOURCE_TIMESTAMP, DUE_AT, REASON = "tarry-source-timestamp-ms", "tarry-was-due-ms", "tarry-dead-reason"
 WRITTEN = frozenset((SOURCE_TOPIC, SOURCE_PARTITION, SOURCE_OFFSET, SOURCE_TIMESTAMP, DUE_AT, REASON))
-"""What the relay adds. On a record that comes in they are an earlier relay's, and are replaced."""
+"""Headers that the relay adds.
+
+On an incoming record they are an earlier relay's, and are replaced.
+"""
 
 KAFKA_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _DIGITS_MAX = 18
@@ -37,28 +40,30 @@ Header = tuple[str, bytes | None]
 
 
 class RecordAction(IntEnum):
-    """What becomes of a record."""
+    """The relay's action on a record."""
 
     PASS = 0
-    """Sent on at once."""
+    """Send it on at once."""
     AT = 1
-    """Sent on when it is due."""
+    """Send it on when it is due."""
     CANCEL = 2
-    """Cancels what is pending under a key."""
+    """Cancel the pending records of a key."""
     DEAD = 3
-    """Cannot be scheduled: to the dead letters."""
+    """Make a dead letter of it, as it cannot be scheduled."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicRule:
-    """Of a source topic: where its records go, and after which delay where a record has no header for it."""
+    """Rule of a source topic: the target of its records, and the delay of those without a header for it."""
 
     target: str
     delay_ms: int | None = None
 
 
 class Decision(NamedTuple):
-    """``target`` and ``due_ms`` for PASS and AT, ``key`` for CANCEL, ``reason`` for DEAD. ``headers``: the
+    """A decision on a record.
+
+    ``target`` and ``due_ms`` are for PASS and AT, ``key`` for CANCEL, ``reason`` for DEAD. ``headers`` are the
     producer's own.
     """
 
@@ -79,7 +84,10 @@ def decide(
     now_ms: int,
     delay_ms_max: int,
 ) -> Decision:
-    """What becomes of a record. A delay counts from the record's timestamp; from ``now_ms`` where it has none."""
+    """Decide what to do with a record.
+
+    A delay counts from the record's timestamp; from ``now_ms`` if it has none.
+    """
     if not headers:
         orders: dict[str, bytes | None] = {}
         own: Sequence[Header] = ()
@@ -145,7 +153,7 @@ def _target(orders: dict[str, bytes | None], rule: TopicRule) -> str:
 
 
 def _due_ms(orders: dict[str, bytes | None], rule: TopicRule, born_ms: int) -> int | None:
-    if orders.keys() == _ONLY_DUE_MS:  # what most records have, and need not go the long way for
+    if orders.keys() == _ONLY_DUE_MS:  # most records have only this, and take this short way
         return _number(DUE_MS, _text(orders, DUE_MS), "milliseconds since 1970")
     given = [name for name in WHEN if name in orders]
     if len(given) > 1:

@@ -1,8 +1,7 @@
-"""The driver: the long tasks and the schedule query in one Spark session, kept running for as long as the relay is
-wanted.
+"""The driver: the long tasks and the schedule query in one Spark session, kept running.
 
-What fails (Kafka away, an executor lost) is started again after a pause that grows to a minute, for ever: a batch is
-repeated, and what it had done is recognised. The relay ends only where repeating cannot help: another relay of the same
+Whatever fails (Kafka away, an executor lost) is started again after a pause that grows to a minute, for ever: a batch
+is repeated, and what it had done is recognised. The relay ends only if repeating cannot help: another relay of the same
 name is at work, or the settings do not fit.
 """
 
@@ -47,22 +46,25 @@ T = TypeVar("T")
 
 LOOK_S = 0.5
 DELIVER_FIRST_S = 10.0
-"""So long everything else waits until the delivering tasks work. They may fail for as long as Kafka is away."""
+"""Seconds that everything else waits for the delivering tasks.
+
+They may fail for as long as Kafka is away.
+"""
 SLOTS_BESIDE = 4
-"""Slots for tasks that do not last: the schedule query's, and those of upkeep."""
+"""Slots for short tasks: the schedule query's, and those of upkeep."""
 EXECUTOR_SLOTS = 4
-"""Of an executor on YARN or Kubernetes: the most that YARN allows by default."""
+"""Slots of an executor on YARN or Kubernetes: the most that YARN allows by default."""
 
 
 class Relay:
-    """The tasks, the query and their supervision. ``run`` once."""
+    """The tasks, the query and their supervision. Call ``run`` once."""
 
     def __init__(self, settings: RelaySettings, running: RunOptions, status: RelayStatus | None = None) -> None:
         # Sources and tasks run in other processes, with working directories of their own.
         self.settings = replace(settings, store=Place.of(settings.store).uri)
         self.running = replace(running, checkpoint=running.checkpoint.absolute())
         self.status = status or RelayStatus(settings.name)
-        TopicRules(settings)  # refuses patterns that are none
+        TopicRules(settings)  # refuses invalid patterns
         self._conf = user_conf(running.spark_conf, running.spark_conf_file)
 
     def run(self, stop: threading.Event, on_status: Callable[[dict[str, Any]], None]) -> None:
@@ -97,8 +99,10 @@ class Relay:
         places: Mapping[int, Reached],
         launch: Launch | None = None,
     ) -> None:
-        """Relay in a session until ``stop``. ``places`` are the shards', as :func:`prepare` found them; ``launch`` is
-        how the long tasks are run, in Spark's executors if nothing else is given.
+        """Relay in a session until ``stop``.
+
+        ``places`` are the shards', as :func:`prepare` found them; ``launch`` runs the long tasks, by default in Spark's
+        executors.
 
         Raises:
             TarryError: repeating cannot help.
@@ -111,7 +115,7 @@ class Relay:
         batches = ScheduleBatches(self.settings, store, tasks, status)
         query: _QueryRunner | None = None
         try:
-            # What falls due now comes first: all that starts beside it would take the processor from it.
+            # What falls due now comes first: everything started beside it would take the processor from it.
             tasks.start(TaskQuery.DELIVER)
             tasks.wait(TaskQuery.DELIVER, DELIVER_FIRST_S)
             tasks.start(TaskQuery.SCHEDULE)
@@ -128,8 +132,8 @@ class Relay:
             tasks.close()
 
     def session(self) -> SparkSession:
-        """Spark, as a relay needs it."""
-        # The long tasks, which wait for Kafka and the clock most of the time, and what else there is: the schedule
+        """Return a Spark session with the settings that a relay needs."""
+        # Slots for the long tasks, which wait for Kafka and the clock most of the time, and for the rest: the schedule
         # query, and upkeep.
         slots = 2 * self.settings.shards + max(SLOTS_BESIDE, os.cpu_count() or 1)
         return build_session(
@@ -146,11 +150,11 @@ class Relay:
         )
 
     def start(self, spark: SparkSession, on_batch: Callable[[DataFrame, int], None]) -> StreamingQuery:
-        """Start the schedule query, from its checkpoint or from where the store is."""
+        """Start the schedule query, from its checkpoint or from the store's place."""
         from tarry.relay.sources import ScheduleSource
 
         spark.dataSource.register(ScheduleSource)
-        spark.sparkContext.setLocalProperty("spark.scheduler.pool", "plan")  # of the query's thread, too
+        spark.sparkContext.setLocalProperty("spark.scheduler.pool", "plan")  # for the query's thread, too
         return (
             spark.readStream.format(ScheduleSource.name())
             .option("settings", self.settings.to_json())
@@ -187,7 +191,10 @@ class Relay:
         return master
 
     def _when_kafka_answers(self, stop: threading.Event, action: Callable[[], T]) -> T | None:
-        """Do ``action`` as soon as Kafka can be reached; None when ``stop`` came before."""
+        """Do ``action`` as soon as Kafka can be reached.
+
+        Returns None if ``stop`` came before.
+        """
         pause_s = PAUSE_S_MIN
         while not stop.is_set():
             try:
@@ -216,8 +223,10 @@ class Relay:
 
 
 def _enough(master: str, slots: int) -> dict[str, str]:
-    """Settings for so many slots on a cluster: the first long tasks would take what there is by default, for ever, and
-    leave none to the others. They wait most of the time, so Kubernetes need not set a processor aside for each.
+    """Return settings for ``slots`` slots on a cluster.
+
+    By default the first long tasks would take all slots, for ever, and leave none to the others. They wait most of the
+    time, so Kubernetes need not set a processor aside for each.
     """
     if master.startswith("spark://"):
         return {"spark.cores.max": str(slots)}
@@ -234,7 +243,7 @@ class _QueryRunner:
     def __init__(self, relay: Relay, spark: SparkSession, work: ScheduleBatches) -> None:
         self._relay, self._spark, self._work = relay, spark, work
         self._error: Exception | None = None
-        """Why the last batch failed: Spark wraps it in texts."""
+        """Error of the last batch: Spark wraps it in texts."""
         self._pause_s = PAUSE_S_MIN
         self._rivals = 0
         self._begun = time.monotonic()
@@ -249,7 +258,7 @@ class _QueryRunner:
             raise
 
     def look(self) -> None:
-        """Start it again when it has ended and its pause is over.
+        """Start the query again when it has ended and its pause is over.
 
         Raises:
             TarryError: repeating cannot help.
@@ -263,7 +272,6 @@ class _QueryRunner:
             self._query = self._relay.start(self._spark, self._on_batch)
 
     def stop(self) -> None:
-        """End the query."""
         if self._query is not None:
             self._query.stop()
 

@@ -1,7 +1,8 @@
-"""The connection between the driver and one of its long tasks: plans and orders one way, results the other.
+"""The connection between the driver and a long task: plans and orders one way, results the other.
 
-Python's own connections, with its handshake by a key that only the tasks of this driver's jobs get. A task connects to
-the driver, as Spark's executors do. Where one side ends, the other finds out at its next look: a task then ends, too.
+It uses Python's own connections, with their handshake by a key that only the tasks of this driver's jobs get. A task
+connects to the driver, as Spark's executors do. When one side ends, the other finds out at its next poll: a task then
+ends, too.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ log = logging.getLogger(__name__)
 
 CONNECT_S = 15.0
 GREETING_S = 15
-"""How long who connects may take to show the key."""
+"""Seconds for a new connection to show the key."""
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a task connects to, and the key by which either side knows the other."""
+    """The driver's address for its tasks, and the key by which both sides authenticate."""
 
     host: str
     port: int
@@ -48,7 +49,7 @@ class Channel:
 
     @classmethod
     def connect(cls, address: Address, hello: Any) -> Channel:
-        """From a task to its driver; ``hello`` says who it is.
+        """Connect a task to its driver; ``hello`` identifies the task.
 
         Raises:
             UnavailableError: the driver cannot be reached from here.
@@ -69,7 +70,7 @@ class Channel:
         return line
 
     def send(self, message: Any) -> None:
-        """Send anything that can be pickled.
+        """Send any object that can be pickled.
 
         Raises:
             UnavailableError: the other side is gone.
@@ -80,14 +81,14 @@ class Channel:
             raise UnavailableError(f"the other side of a relay's task is gone: {error}") from error
 
     def waits(self, timeout_s: float = 0.0) -> bool:
-        """Whether something has come, or comes within the time: a message, or the end."""
+        """Return whether something has arrived, or arrives within the time: a message, or the end."""
         try:
             return bool(self._connection.poll(timeout_s))
         except OSError:
             return True
 
     def receive(self) -> Any:
-        """The next message; waits for it.
+        """Wait for the next message and return it.
 
         Raises:
             UnavailableError: the other side is gone.
@@ -98,20 +99,24 @@ class Channel:
             raise UnavailableError(f"the other side of a relay's task is gone: {error or 'it has ended'}") from error
 
     def end(self) -> None:
-        """End it, for both sides; from any thread, also while another one waits for a message."""
+        """End the connection for both sides.
+
+        Any thread, also while another one waits for a message.
+        """
         with suppress(OSError):  # the other side has ended it
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """End it, from the thread that uses it."""
+        """End the connection, from the thread that uses it."""
         self.end()
         self._socket.close()
         self._connection.close()
 
 
 class Lines:
-    """The driver's side: accepts connections until :meth:`close`. ``on_line`` gets each, with who it is, in a thread of
-    its own.
+    """The driver's side: accepts connections until :meth:`close`.
+
+    ``on_line`` gets each with the task's greeting, in a thread of its own.
     """
 
     def __init__(self, host: str, bind: str, on_line: Callable[[Channel, Any], None]) -> None:
@@ -124,9 +129,8 @@ class Lines:
         threading.Thread(target=self._accept, name="tarry-relay-lines", daemon=True).start()
 
     def close(self) -> None:
-        """Accept no more."""
         self._closed = True
-        with suppress(OSError):  # so that who waits for the next one looks
+        with suppress(OSError):  # wakes the thread that waits for the next connection
             socket.create_connection(self._listener.address, 1.0).close()
         self._listener.close()
 
@@ -145,7 +149,9 @@ class Lines:
 
     def _greet(self, connection: Connection[Any, Any]) -> None:
         try:
-            _wait_at_most(connection, GREETING_S)  # or a stranger who says nothing would have a thread for ever
+            _wait_at_most(
+                connection, GREETING_S
+            )  # otherwise a stranger that sends nothing would keep a thread for ever
             deliver_challenge(connection, self._key)
             answer_challenge(connection, self._key)
             line = Channel(connection)
@@ -158,6 +164,6 @@ class Lines:
 
 
 def _wait_at_most(connection: Connection[Any, Any], seconds: int) -> None:
-    """How long each reading of a connection waits for a byte; 0: for ever."""
+    """Set how long each read of a connection waits for a byte; 0: for ever."""
     with socket.socket(fileno=os.dup(connection.fileno())) as same:
         same.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", seconds, 0))

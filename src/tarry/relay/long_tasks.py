@@ -1,8 +1,8 @@
-"""The driver's side of the long tasks: keeps one running for each shard and query, in a Spark job of its own.
+"""The driver's side of the long tasks: keeps one for each shard and query, in its own Spark job.
 
 A task whose time is over is followed by the next at once; one that failed, after a pause that grows to a minute, for
-ever. What a delivering task says goes to the status; a scheduling task is given plans. Jobs of one task each, so that
-one that fails does not end the others.
+ever. Reports of a delivering task go to the status; a scheduling task is given plans. Each job has one task, so that a
+failed one does not end the others.
 """
 
 from __future__ import annotations
@@ -34,20 +34,26 @@ log = logging.getLogger(__name__)
 PAUSE_S_MIN, PAUSE_S_MAX = 1.0, 60.0
 HEALTHY_S = 60.0
 RIVALS_MAX = 3
-"""So many takeovers within :data:`HEALTHY_S` of each other are those of another relay, not of an abandoned task."""
+"""Takeovers within :data:`HEALTHY_S` of each other that prove another relay.
+
+Fewer may be those of an abandoned task.
+"""
 TASK_S = 30.0
-"""How long a plan waits for its shard's task, and how long a task may take to end."""
+"""Seconds that a plan waits for its shard's task, and that a task may take to end."""
 TRIES = 3
-"""A plan may find so many tasks that end under it: they do at the end of their time, or with their executor."""
+"""Tasks that may end under one plan.
+
+They do at the end of their time, or with their executor.
+"""
 SETTLE_MS = 250
-"""So much later than the order to stop is the moment to which all shards deliver."""
+"""Milliseconds from the order to stop to the moment up to which all shards deliver."""
 
 Launch = Callable[[ShardTask], Failure | None]
-"""Runs a task to its end, somewhere; raises what has ended it otherwise."""
+"""Runs a task to its end, somewhere; raises other errors that ended it."""
 
 
 class LongTasks:
-    """All long tasks of a relay. ``places`` is where the shards' markers are at the start."""
+    """All long tasks of a relay. ``places`` are those of the shards' markers at the start."""
 
     def __init__(
         self,
@@ -67,7 +73,7 @@ class LongTasks:
         self._kept: dict[Hello, _Kept] = {}
 
     def start(self, query: TaskQuery) -> None:
-        """Begin to keep the tasks of a query running."""
+        """Start the tasks of a query, and keep them running."""
         for shard in range(self._settings.shards):
             self._kept[Hello(query, shard)] = _Kept(self._task(query, shard), self._launch, self._status)
         for kept in self._of(query):
@@ -80,15 +86,17 @@ class LongTasks:
             kept.begun.wait(max(0.0, end - time.monotonic()))
 
     def look(self) -> None:
-        """Raises:
-        TarryError: repeating cannot help.
+        """Raise the error of a task for which repeating cannot help.
+
+        Raises:
+            TarryError: repeating cannot help.
         """
         for kept in list(self._kept.values()):
             if kept.fatal is not None:
                 raise kept.fatal
 
     def schedule(self, plans: list[SchedulePlan]) -> list[ShardResult]:
-        """Have a batch's plans done by their shards' tasks; what each did.
+        """Have a batch's plans carried out by their shards' tasks; return their results.
 
         Raises:
             Exception: a shard could not; the others have done theirs, which is no harm: the batch is repeated.
@@ -114,7 +122,10 @@ class LongTasks:
         return results
 
     def close(self) -> None:
-        """End all tasks. The delivering ones come to one place; nothing is to be committed to the store any more."""
+        """End all tasks; the delivering ones come to one place.
+
+        Nothing may be committed to the store any more.
+        """
         settle_ms = SystemClock().now_ms() + SETTLE_MS
         for kept in self._kept.values():
             kept.stop(StopOrder(settle_ms) if kept.task.query == TaskQuery.DELIVER else None)
@@ -145,7 +156,7 @@ class LongTasks:
     def _on_line(self, line: Channel, hello: Hello) -> None:
         kept = self._kept[hello]
         if hello.query == TaskQuery.SCHEDULE:
-            line.receive()  # it has its transactional id
+            line.receive()  # it has taken over its transactional id
             kept.on_line(line)
             kept.begun.set()
             return
@@ -154,7 +165,7 @@ class LongTasks:
             try:
                 progress: ShardProgress = line.receive()
             except UnavailableError:
-                return  # the task has ended, and its job says why
+                return  # the task has ended, and its job reports the reason
             self._on_progress(hello.shard, progress)
             kept.begun.set()
 
@@ -179,7 +190,7 @@ class _Kept:
     def __init__(self, task: ShardTask, launch: Launch, status: RelayStatus) -> None:
         self.task = task
         self.begun = threading.Event()
-        """It works, or has failed once."""
+        """Set once it works, or has failed once."""
         self.fatal: Exception | None = None
         self._launch, self._status = launch, status
         self._line: Channel | None = None
@@ -189,11 +200,13 @@ class _Kept:
         self._thread = threading.Thread(target=self._keep, name=f"tarry-relay-{task.query}-{task.shard}", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
         self._thread.start()
 
     def on_line(self, line: Channel) -> None:
-        """The task has connected: the next one, or another attempt, which Spark began elsewhere."""
+        """Take the connection of a task.
+
+        It is the next task, or another attempt, which Spark began elsewhere.
+        """
         with self._has_line:
             former, self._line = self._line, line
             self._has_line.notify_all()
@@ -203,7 +216,7 @@ class _Kept:
             self._say_stop()
 
     def do(self, plan: SchedulePlan) -> ShardResult:
-        """Have the task do a plan. One caller at a time.
+        """Have the task carry out a plan. One caller at a time.
 
         Raises:
             TarryError, OSError: what the task says, or there is none.
@@ -225,13 +238,13 @@ class _Kept:
         raise AssertionError("unreachable")
 
     def stop(self, order: StopOrder | None) -> None:
-        """Have the task end, and start no other."""
+        """Make the task end, and start no other."""
         self._order = order
         self._stopped.set()
         self._say_stop()
 
     def join(self, timeout_s: float) -> bool:
-        """Whether it has ended in time."""
+        """Return whether it has ended in time."""
         self._thread.join(max(0.0, timeout_s))
         return not self._thread.is_alive()
 
@@ -286,7 +299,7 @@ class _Kept:
     def _run(self) -> Exception | None:
         try:
             return self._launch(self.task)
-        except Exception as error:  # noqa: BLE001 - whatever Spark says of an executor that is lost
+        except Exception as error:  # noqa: BLE001 - any error of Spark about a lost executor
             if isinstance(error, TarryError | OSError):
                 return error
             killed = "Python worker exited unexpectedly" in str(error)
@@ -294,7 +307,7 @@ class _Kept:
 
 
 def in_spark(spark: SparkSession) -> Launch:
-    """Runs a task in a Spark job of one task, in its query's scheduler pool."""
+    """Return a function that runs a task in a Spark job of its own, in its query's scheduler pool."""
     context = spark.sparkContext
 
     def launch(task: ShardTask) -> Failure | None:
@@ -307,6 +320,6 @@ def in_spark(spark: SparkSession) -> Launch:
 
 
 def in_process(task: ShardTask) -> Failure | None:
-    """Runs a task in this process: as it is in Spark, but for the executor."""
+    """Run a task in this process: as in Spark, but without the executor."""
     [end] = task(())
     return end

@@ -1,6 +1,6 @@
-"""Markers: offsets with a text, committed for a group, that say how far a shard has got.
+"""Markers: offsets with a text, committed for a group, that record a shard's progress.
 
-They are committed in the same transaction as the records that they speak of (``writer``).
+They are committed in the same transaction as the records that they cover (``writer``).
 """
 
 from __future__ import annotations
@@ -20,14 +20,17 @@ from tarry.relay.settings import RelaySettings
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """What is committed: a number, and its meaning as plain data. A partition without one has ``offset`` None."""
+    """A committed number, and its meaning as plain data.
+
+    ``offset`` is None for a partition without one.
+    """
 
     offset: int | None
     data: Mapping[str, Any] = field(default_factory=dict)
 
 
 def markers_of(settings: RelaySettings, group: str, partitions: Sequence[Partition]) -> dict[Partition, Marker]:
-    """What is committed for partitions, for a group; by a connection of its own."""
+    """Return a group's markers of partitions, read by a connection of its own."""
     if not partitions:
         return {}
     reader = consumer(settings, group)
@@ -38,7 +41,7 @@ def markers_of(settings: RelaySettings, group: str, partitions: Sequence[Partiti
 
 
 def read_markers(reader: Any, partitions: Sequence[Partition]) -> dict[Partition, Marker]:
-    """What is committed for partitions, for the group of a consumer.
+    """Return the markers of partitions, for the group of a consumer.
 
     Raises:
         UnavailableError: Kafka does not say, or another program has committed there.

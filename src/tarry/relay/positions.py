@@ -1,4 +1,4 @@
-"""How far the schedule query has read each source partition, and how far a batch reaches. Pure.
+"""Positions of the schedule query in the source partitions, and the extent of a batch. Pure functions.
 
 A partition has a *number*, given once and kept in the store. A record's seq is its number and its offset, so that seqs
 are unique, rise with the offset within a partition, and tell the partition again::
@@ -27,7 +27,7 @@ Partition = tuple[str, int]
 
 
 def seq_of(number: int, offset: int) -> int:
-    """The seq of a record.
+    """Return the seq of a record.
 
     Raises:
         InvalidArgumentError: one of the two has no room in it.
@@ -40,18 +40,21 @@ def seq_of(number: int, offset: int) -> int:
 
 
 def number_of(seq: int) -> int:
-    """The number of the partition that a seq is of."""
+    """Return the number of the partition that a seq belongs to."""
     return seq >> OFFSET_BITS
 
 
 def shard_of(number: int, shards: int) -> int:
-    """The shard that sends on the records of a partition: always the same, so that the order of a key is kept."""
+    """Return the shard that sends on a partition's records.
+
+    It is always the same, so that the order of a key is kept.
+    """
     return number % shards
 
 
 @dataclass(frozen=True, slots=True)
 class At:
-    """A partition's number, and the offset that is next."""
+    """A partition's number and next offset."""
 
     number: int
     offset: int
@@ -59,14 +62,14 @@ class At:
 
 @dataclass(frozen=True, slots=True)
 class SourcePositions:
-    """A place in all source partitions."""
+    """Position in all source partitions."""
 
     clock_ms: int
     next_number: int
     at: Mapping[Partition, At]
 
     def to_json(self) -> dict[str, Any]:
-        """As Spark keeps it."""
+        """Return the position as Spark keeps it."""
         topics: dict[str, dict[str, list[int]]] = defaultdict(dict)
         for (topic, partition), at in sorted(self.at.items()):
             topics[topic][str(partition)] = [at.number, at.offset]
@@ -74,7 +77,6 @@ class SourcePositions:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> SourcePositions:
-        """The inverse of :meth:`to_json`."""
         at = {
             (topic, int(partition)): At(*numbers)
             for topic, partitions in data["at"].items()
@@ -83,8 +85,9 @@ class SourcePositions:
         return cls(data["t"], data["next"], at)
 
     def with_new(self, begins: Mapping[Partition, int]) -> SourcePositions:
-        """With partitions that are taken up at these offsets, each with a number of its own: also one that is there
-        already, when its topic was made anew.
+        """Return the position with new partitions, which begin at these offsets.
+
+        Each gets a number of its own: also one that is there already, when its topic was created anew.
 
         Raises:
             InvalidArgumentError: there are more than numbers.
@@ -95,8 +98,9 @@ class SourcePositions:
         return SourcePositions(self.clock_ms, self.next_number + len(new), {**self.at, **new})
 
     def advanced(self, ends: Mapping[Partition, int], rows_max: int, now_ms: int) -> SourcePositions:
-        """The end of a batch that goes from here towards ``ends``, with at most about ``rows_max`` records; the place
-        itself where nothing is new. Where there is more, each partition has its share of the batch.
+        """Return the end of a batch from here towards ``ends``, with at most about ``rows_max`` records.
+
+        It is this position itself if nothing is new. If there is more, each partition has its share of the batch.
         """
         ahead = {p: max(0, end - self.at[p].offset) for p, end in ends.items() if p in self.at}
         total = sum(ahead.values())
@@ -120,7 +124,10 @@ class OffsetRange:
 
 
 def ranges(start: SourcePositions, end: SourcePositions, shards: int) -> dict[int, list[OffsetRange]]:
-    """What a batch reads, by shard. Of a partition that ``start`` does not have yet, nothing is read in this batch."""
+    """Return the ranges that a batch reads, by shard.
+
+    A partition that ``start`` does not have yet is not read in this batch.
+    """
     by_shard: dict[int, list[OffsetRange]] = defaultdict(list)
     for (topic, partition), to in sorted(end.at.items()):
         at = start.at.get((topic, partition))
@@ -130,7 +137,10 @@ def ranges(start: SourcePositions, end: SourcePositions, shards: int) -> dict[in
 
 
 def changes(start: SourcePositions, end: SourcePositions) -> dict[Partition, tuple[int | None, At]]:
-    """Partitions whose place changes: where it was (None: not there), and where it is then."""
+    """Return the partitions whose position changes.
+
+    Each has its offset before (None: it was new) and its position after.
+    """
     moved = {}
     for partition, to in end.at.items():
         at = start.at.get(partition)

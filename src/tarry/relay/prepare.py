@@ -1,7 +1,7 @@
-"""Before the tasks start: checks that the store, Kafka's markers and Spark's checkpoint fit together.
+"""Checks before the tasks start: the store, Kafka's markers and Spark's checkpoint must fit together.
 
 The store holds how far Kafka was read, the markers in Kafka how far was delivered. A checkpoint that differs is
-discarded; it is never needed. Markers ahead of the store are of another store, and are refused.
+discarded; it is never needed. Markers ahead of the store belong to another store, and are refused.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from tarry.spark.pipeline.checkpoint import numbered, planned_offset
 log = logging.getLogger(__name__)
 
 DEAD_BYTES_MAX = "104857600"
-"""Dead letters are what other topics refuse, with more headers."""
+"""Dead letters are records that other topics refuse, with more headers."""
 
 
 def prepare(settings: RelaySettings, store: RelayStore, checkpoint: Path) -> dict[int, Reached]:
-    """Create the relay's topics, and check what is there; where the shards are that have delivered before.
+    """Create the relay's topics, and check the state; return the places of shards that delivered before.
 
     Raises:
         InvalidArgumentError: the settings do not fit what was done with others before. CorruptError: the markers are of
@@ -52,10 +52,13 @@ def prepare(settings: RelaySettings, store: RelayStore, checkpoint: Path) -> dic
 
 
 def take_over(settings: RelaySettings) -> None:
-    """Take over all transactional ids: a driver or task that was left behind can commit nothing from now on."""
+    """Take over all transactional ids.
+
+    A driver or task that was left behind can commit nothing from now on.
+    """
     if not settings.exactly_once:
         return
-    # Side by side: each takes up to half a second, and until then consumers wait for what was left open.
+    # Side by side: each takes up to half a second, and until then consumers wait for transactions that were left open.
     ids = [(group, n) for group in (settings.deliver_group, settings.schedule_group) for n in range(settings.shards)]
     with ThreadPoolExecutor(len(ids), thread_name_prefix="tarry-relay-take-over") as pool:
         for future in [pool.submit(_take_over, settings, *one) for one in ids]:
@@ -69,8 +72,9 @@ def _take_over(settings: RelaySettings, group: str, shard: int) -> None:
 
 
 def check_rules(settings: RelaySettings, admin: KafkaAdmin, store: RelayStore) -> None:
-    """Refuse settings that differ from those by which records of an unfinished batch were sent on: the two would divide
-    the batch in different ways.
+    """Refuse settings other than those by which records of an unfinished batch were sent on.
+
+    The two would divide the batch in different ways.
     """
     topics = admin.partitions()
     sources = [(t, p) for t in TopicRules(settings).sources(topics) for p in topics[t]]
@@ -89,8 +93,10 @@ def check_rules(settings: RelaySettings, admin: KafkaAdmin, store: RelayStore) -
 
 
 def delivered(settings: RelaySettings) -> dict[int, Reached]:
-    """How far each shard has delivered. Where there were more or fewer of them, the new ones get the place of the old.
-    A relay that is stopped leaves all of them at one place; one that is killed may not.
+    """Return the place up to which each shard has delivered.
+
+    If there were more or fewer shards, the new ones get the place of the old. A relay that is stopped leaves all of
+    them at one place; one that is killed may not.
 
     Raises:
         InvalidArgumentError: there were more or fewer, and they are not all at one place.
@@ -102,14 +108,17 @@ def delivered(settings: RelaySettings) -> dict[int, Reached]:
     if not marked:
         return {}
     places = {shard: reached(marker) or Reached(0, 0) for shard, marker in marked.items()}
-    before = int(marked[min(marked)].data["shards"])  # the first is one of them, however many there are
+    before = int(marked[min(marked)].data["shards"])  # the first shard exists, however many there are
     if before == settings.shards:
         return {shard: place for shard, place in places.items() if shard < settings.shards}
     return _reshard(settings, before, places)
 
 
 def _reshard(settings: RelaySettings, before: int, places: Mapping[int, Reached]) -> dict[int, Reached]:
-    """Give the new shards the place of the old ones, which must be one place: a partition changes its shard."""
+    """Give the new shards the place of the old ones.
+
+    It must be one place: a partition changes its shard.
+    """
     old = {places.get(shard) for shard in range(before)}
     if len(old) != 1 or None in old:
         raise InvalidArgumentError(
@@ -139,14 +148,17 @@ def check_places(settings: RelaySettings, places: Mapping[int, Reached], version
 
 
 def fits_store(end: Mapping[str, Any], start: Mapping[str, Any] | None, store: RelayStore) -> bool:
-    """Whether the store is where the last batch of the schedule query ends, or begins."""
+    """Return whether the store is at the end, or at the start, of the schedule query's last batch."""
     until = SourcePositions.from_json(end)
     _, at = store.positions_of(until.at)
     return at == dict(until.at) or (start is not None and at == dict(SourcePositions.from_json(start).at))
 
 
 def discard_unless(directory: Path, fits: Callable[[dict[str, Any], dict[str, Any] | None], bool]) -> None:
-    """Discard a query's checkpoint unless it ``fits``, by its last offset and the one before (None: there is none)."""
+    """Discard a query's checkpoint unless it ``fits``.
+
+    ``fits`` gets its last offset and the one before (None: there is none).
+    """
     if not directory.exists():
         return
     batches = numbered(directory / "offsets")

@@ -1,4 +1,4 @@
-"""What the driver does with a batch of the schedule query: the function for ``foreachBatch``."""
+"""The driver's work on a batch of the schedule query: the function for ``foreachBatch``."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 BATCH_S_MAX = 60.0
-"""How long the end of the relay waits for the batch that is under way."""
+"""Seconds that the end of the relay waits for the batch that is under way."""
 
 
 class ScheduleBatches:
-    """Has the shards' tasks do their part, and commits their files as one."""
+    """Has the shards' tasks carry out their parts, and commits their files as one."""
 
     def __init__(self, settings: RelaySettings, store: RelayStore, tasks: LongTasks, status: RelayStatus) -> None:
         self._settings, self._store, self._tasks, self._status = settings, store, tasks, status
@@ -43,7 +43,10 @@ class ScheduleBatches:
                 )
 
     def end(self) -> bool:
-        """Wait until nothing is committed to the store any more; whether it is so."""
+        """Wait until nothing is committed to the store any more.
+
+        Returns whether that was reached in time.
+        """
         self._ended = True
         if not self._busy.acquire(timeout=BATCH_S_MAX):
             return False

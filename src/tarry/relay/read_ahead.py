@@ -1,4 +1,4 @@
-"""Records that fall due soon, read and converted before they do: when they are due they only have to be sent.
+"""Records that fall due soon, read and converted ahead: when they are due they only have to be sent.
 
 Rows are read window after window by due time, in small pieces, between the deliveries; a file that comes later is read
 for the windows that are begun. All rows of the store's files that are due by :attr:`ReadAhead.until_ms`, and were not
@@ -25,7 +25,7 @@ from tarry.store.layout import CANCELLED
 
 WINDOW_MS = 10_000
 PIECE_ROWS = 2_048
-"""Read and converted in one go: about 20 ms, for which a delivery may have to wait."""
+"""Rows read and converted in one go: about 20 ms, for which a delivery may have to wait."""
 BYTES_MAX = 128 << 20
 _LOWEST = int(np.iinfo(np.int64).min)
 
@@ -39,7 +39,7 @@ class _Reader:
 
 
 class ReadAhead:
-    """Of one shard, with its part of the memory; from one thread."""
+    """The rows of one shard that were read ahead, within its part of the memory. One thread."""
 
     def __init__(self, settings: RelaySettings, root: str, shard: int, start_ms: int) -> None:
         self._settings, self._root, self._shard = settings, root, shard
@@ -55,21 +55,24 @@ class ReadAhead:
 
     @property
     def until_ms(self) -> int:
-        """All that is due by this time has been read."""
+        """Time up to which all due rows have been read."""
         return min((reader.done_ms for reader in self._readers), default=self._window_ms)
 
     def _full(self, times: int) -> bool:
         return self._rows >= times * self._rows_max or self._bytes >= times * self._bytes_max
 
     def add_files(self, tracker: FileTracker, files: Iterable[File], start_ms: int) -> None:
-        """Take up files that came later. Everything due by ``start_ms`` is delivered."""
+        """Add files that came later. Everything due by ``start_ms`` is delivered."""
         near = [f for f in files if f.due_max_ms > start_ms and f.due_min_ms <= self._window_ms]
         if near:
             self._read(tracker, near, start_ms)
 
     def more(self, tracker: FileTracker, now_ms: int) -> bool:
-        """Read one piece; false where there is none left, or no room: then what is due must be read without this."""
-        # For rows that are due already there is twice the room. Else a late file would wait for rows due after it.
+        """Read one piece.
+
+        Returns False if nothing is left, or there is no room: due rows must then be read without this.
+        """
+        # For rows that are due already there is twice the room. Otherwise a late file would wait for rows due after it.
         if self._full(1 if self.until_ms >= now_ms else 2):
             return False
         if not self._readers:
@@ -85,12 +88,12 @@ class ReadAhead:
             self._readers.remove(reader)
         else:
             self._add(batch)
-            # More that is due in the last millisecond may follow.
+            # More rows that are due in the last millisecond may follow.
             reader.done_ms = max(reader.done_ms, batch.column("due_ms")[-1].as_py() - 1)
         return True
 
     def between(self, after_ms: int, until_ms: int) -> Iterator[ReadyRecords]:
-        """The rows that are due in ``(after_ms, until_ms]``, by due time and seq."""
+        """Yield the rows that are due in ``(after_ms, until_ms]``, by due time and seq."""
         parts = [part for ready in self._ready if (part := ready.between(after_ms, until_ms)).records]
         parts.sort(key=lambda part: part.place(0))
         if all(a.place(-1) < b.place(0) for a, b in pairwise(parts)):
@@ -99,12 +102,12 @@ class ReadAhead:
             yield _merged(parts)
 
     def count(self, after_ms: int, until_ms: int) -> int:
-        """How many rows :meth:`between` gives."""
+        """Count the rows that :meth:`between` yields."""
         spans = (np.searchsorted(r.due_ms, (after_ms, until_ms), "right") for r in self._ready)
         return sum(int(high - low) for low, high in spans)
 
     def drop_until(self, until_ms: int) -> None:
-        """Drop what is due by then: it is delivered."""
+        """Drop rows due by then: they are delivered."""
         delivered = [ready for ready in self._ready if ready.due_ms[-1] <= until_ms]
         if delivered:
             self._rows -= sum(ready.batch.num_rows for ready in delivered)

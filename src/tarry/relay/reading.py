@@ -1,10 +1,10 @@
-"""Reading ranges of offsets: all records that they hold, and certainty that there are no more.
+"""Reads ranges of offsets completely, and proves that no more records are in them.
 
-Offsets have holes: markers of transactions, what was aborted, what compaction has removed. So a record at or behind the
-end of a range shows that it was read, or the end of the partition does, never a count.
+Offsets have holes: markers of transactions, aborted records, records that compaction has removed. So the end of a range
+is known to be reached by a record at or behind it, or by the end of the partition, never by a count.
 
-What a consumer has fetched beyond a range is what the next one begins with. So it reads on from batch to batch: to
-begin anew at each range would throw that away, and fetch it twice.
+Records that a consumer has fetched beyond a range begin the next one. So it reads on from batch to batch: beginning
+anew at each range would throw them away, and fetch them twice.
 """
 
 from __future__ import annotations
@@ -22,17 +22,18 @@ from tarry.relay.positions import OffsetRange, Partition
 
 READ_ROWS = 10_000
 KEPT_ROWS_MAX = 50_000
-"""So many records behind the end of a range are kept for the next one. A partition that brings more, while another one
-is waited for, is read anew.
+"""Records behind the end of a range that are kept for the next one.
+
+A partition that brings more, while another one is waited for, is read anew.
 """
 WAIT_S = 0.05
 STALL_S = 60.0
-"""How long a read waits for the next record. Longer than brokers take to elect a leader."""
+"""Seconds that a read waits for the next record. Longer than brokers take to elect a leader."""
 
 
 @dataclass(slots=True)
 class _Place:
-    """Up to where a partition was read, and what came behind that: records, and ends of the partition."""
+    """Next offset of a partition, and what was fetched beyond: records, and ends of the partition."""
 
     number: int
     offset: int
@@ -40,8 +41,9 @@ class _Place:
 
 
 class RangeReader:
-    """Reads by a consumer of its own, which reports ends of partitions (``enable.partition.eof``). After an error
-    neither is used any more.
+    """Reader of ranges, with a consumer of its own.
+
+    The consumer reports ends of partitions (``enable.partition.eof``). After an error neither is used any more.
     """
 
     def __init__(self, consumer: Any) -> None:
@@ -51,7 +53,7 @@ class RangeReader:
         self._left: dict[Partition, OffsetRange] = {}
 
     def read(self, some: Iterable[OffsetRange], *, stall_s: float = STALL_S) -> Iterator[tuple[OffsetRange, list[Any]]]:
-        """Ranges, each with some of its records, until all were read.
+        """Yield ranges, each with some of its records, until all were read.
 
         Raises:
             CorruptError: the first records of a range were deleted: retention was shorter than the relay's pause.
@@ -61,8 +63,8 @@ class RangeReader:
         yield from self._by_range(self._begin())
         last = time.monotonic()
         while self._left:
-            # It waits for so many records, or for the time-out: so for no more than may come, and not for long, since
-            # offsets have holes.
+            # ``consume`` waits for this many records, or for the time-out: so ask for no more than may come, and not
+            # for long, since offsets have holes.
             missing = sum(whole.end - self._places[at].offset for at, whole in self._left.items())
             with errors("the source cannot be read"):
                 batch = self._consumer.consume(min(READ_ROWS, missing), timeout=WAIT_S)
@@ -79,7 +81,7 @@ class RangeReader:
     # -- inside ------------------------------------------------------------------------------------------------------
 
     def _begin(self) -> list[Any]:
-        """Begin with the ranges; what there is of them already."""
+        """Begin with the ranges; return the records of them that were fetched already."""
         kept, anew = [], []
         for at, whole in self._left.items():
             place = self._places.get(at)

@@ -29,7 +29,7 @@ HEADERS = "kafka.headers"
 
 
 def key_text(key: bytes | None) -> str | None:
-    """A Kafka key as the column ``key`` has it."""
+    """Return a Kafka key as text for the column ``key``."""
     if key is None:
         return None
     try:
@@ -40,21 +40,21 @@ def key_text(key: bytes | None) -> str | None:
 
 
 def key_bytes(text: str | None) -> bytes | None:
-    """The inverse of :func:`key_text`."""
+    """Return the Kafka key of a text (inverse of :func:`key_text`)."""
     if text is None:
         return None
     return base64.b64decode(text[len(KEY_CODED) :]) if text.startswith(KEY_CODED) else text.encode()
 
 
 def headers_text(headers: Sequence[Header]) -> str | None:
-    """Headers as the property has them; None where there are none."""
+    """Return headers as text for the property; None if there are none."""
     if not headers:
         return None
     return json.dumps([(n, None if v is None else v.decode("utf-8", "surrogateescape")) for n, v in headers])
 
 
 def headers_of(text: str | None) -> list[Header]:
-    """The inverse of :func:`headers_text`."""
+    """Return the headers of a text (inverse of :func:`headers_text`)."""
     if not text:
         return []
     return [(n, None if v is None else v.encode("utf-8", "surrogateescape")) for n, v in json.loads(text)]
@@ -82,14 +82,14 @@ class RecordRows:
         born_ms: int,
         kind: int,
     ) -> None:
-        """Another row."""
+        """Add a row."""
         self._rows.append((seq, topic, due_ms, id, key, headers, body, born_ms, kind))
         self.bytes += (len(body) if body else 0) + (len(headers) if headers else 0) + 128
 
     def table(self) -> pa.Table:
-        """All of them."""
+        """Return all rows as a table."""
         rows = len(self)
-        gathered = dict(zip(_GATHERED, zip(*self._rows, strict=True), strict=False))  # nothing at all of no rows
+        gathered = dict(zip(_GATHERED, zip(*self._rows, strict=True), strict=False))  # empty without rows
         headers = gathered.pop("headers", ())
         columns = {name: pa.array(values, SCHEMA.field(name).type) for name, values in gathered.items()}
         columns["properties"] = _properties(headers)
@@ -107,7 +107,7 @@ def _properties(headers: Sequence[str | None]) -> pa.Array:
 
 
 def headers_column(batch: pa.RecordBatch) -> list[str | None]:
-    """The property of each row of a batch; None where a row has none."""
+    """Return the property of each row of a batch; None for a row without it."""
     properties = batch.column("properties")
     if properties.null_count == batch.num_rows:
         return [None] * batch.num_rows

@@ -1,4 +1,4 @@
-"""Which topics a relay reads, where their records go, and which topics have a fixed delay: patterns over topic names.
+"""Rules by patterns over topic names: source topics, targets of their records, and fixed delays.
 
 A pattern is a regular expression that a whole name must match. In the patterns of delays ``<n>`` stands for a
 RocketMQ delay level, ``<seconds>`` for a number of them, and ``<duration>`` for a text such as ``1h30m``.
@@ -58,7 +58,7 @@ _KINDS = ("level", "seconds", "duration")
 
 
 class TopicRules:
-    """The rule of each topic, by the settings.
+    """The rule of each topic, from the settings.
 
     Raises:
         InvalidArgumentError: a pattern, template or delay is not valid.
@@ -74,7 +74,7 @@ class TopicRules:
         self._refused: set[str] = set()
 
     def of(self, topic: str) -> TopicRule:
-        """The rule of a source topic.
+        """Return the rule of a source topic.
 
         Raises:
             InvalidArgumentError: no target is defined for it, or the name that comes out is not valid.
@@ -87,8 +87,10 @@ class TopicRules:
         return rule
 
     def sources(self, topics: Iterable[str]) -> list[str]:
-        """Those of a cluster's topics that are read: all that match, but not Kafka's and the relay's own, and not the
-        targets of others, whose records a wide pattern would relay again and again.
+        """Return those of a cluster's topics that are read.
+
+        They are all that match, except Kafka's and the relay's own, and the targets of others, whose records a wide
+        pattern would relay again and again.
         """
         rules: dict[str, TopicRule] = {}
         for topic in self._matching(topics):
@@ -102,7 +104,7 @@ class TopicRules:
         return sorted(rules.keys() - {rule.target for rule in rules.values()})
 
     def check(self, topics: Iterable[str]) -> None:
-        """Refuse, at the start, what cannot be read.
+        """Refuse, at the start, topics that cannot be read.
 
         Raises:
             InvalidArgumentError: a topic that matches has no target or no delay by its name.

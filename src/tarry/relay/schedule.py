@@ -1,10 +1,10 @@
-"""What a batch of the schedule query does for one shard: read its ranges, stage what is due later, send on the rest.
+"""The schedule query's work for one shard: read its ranges, stage what is due later, send on the rest.
 
 The rest is what has no delay, what is due already or within ``near_ms``, and dead letters. It goes straight to Kafka,
 in one transaction with a marker: the source's own offsets, for the group ``NAME-schedule``. Staged files become visible
-by the driver's commit, afterwards. A crash between the two repeats the batch: the marker then tells that the records
+by the driver's commit, afterwards. A crash between the two repeats the batch: the marker then shows that the records
 below it were sent on already, and by which ``cut`` (all that was due by then was), so that the second attempt stages
-exactly the others. Nothing else is needed: what becomes of a record depends on the record, the settings and the cut
+exactly the others. Nothing else is needed: the decision on a record depends on the record, the settings and the cut
 alone.
 """
 
@@ -37,7 +37,7 @@ from tarry.store import stage
 log = logging.getLogger(__name__)
 
 CHUNK_BYTES = 64 << 20
-"""So much is gathered before it is staged and sent on, which bounds the memory of a shard."""
+"""Bytes gathered before they are staged and sent on, which bounds the memory of a shard."""
 NOW_ROWS_MAX = 100_000
 
 
@@ -51,13 +51,13 @@ class SchedulePlan:
 
     @property
     def rows(self) -> int:
-        """At most so many records."""
+        """Upper bound of the number of records."""
         return sum(r.end - r.start for r in self.ranges)
 
 
 @dataclass(slots=True)
 class ShardResult:
-    """What a shard did, for the driver."""
+    """A shard's result, for the driver."""
 
     shard: int
     counts: Counter[str] = field(default_factory=Counter)
@@ -66,15 +66,15 @@ class ShardResult:
 
 
 class Cuts:
-    """Until which due time records of a partition were, or are, sent on at once; from the marker and the plan.
+    """Due times until which records of a partition were, or are, sent on at once.
 
-    Kept in the marker as ``[[offset, cut], …]``: records below the offset, and not below that of the entry before, were
-    sent on if they were due by the cut.
+    They come from the marker and the plan. The marker keeps them as ``[[offset, cut], …]``: records below the offset,
+    and not below that of the entry before, were sent on if they were due by the cut.
     """
 
     def __init__(self, marker: Marker, whole: OffsetRange, cut_ms: int) -> None:
         if marker.data.get("number") != whole.number:
-            marker = Marker(None)  # of a topic of that name that was there before
+            marker = Marker(None)  # of a deleted topic of the same name
         earlier: Iterable[tuple[int, int]] = marker.data.get("cuts", ())
         self.done_to = max(marker.offset or 0, whole.start)
         self._cuts = [(upto, cut) for upto, cut in earlier if upto > whole.start]
@@ -82,29 +82,32 @@ class Cuts:
             self._cuts.append((whole.end, cut_ms))
 
     def of(self, offset: int) -> int:
-        """The cut for a record."""
+        """Return the cut for a record."""
         return next(cut for upto, cut in self._cuts if offset < upto)
 
     @property
     def only(self) -> int | None:
-        """The cut for all records, where it is one: an earlier attempt of the batch has sent none on."""
+        """The cut for all records, if there is one: no earlier attempt of the batch has sent any on."""
         return self._cuts[0][1] if len(self._cuts) == 1 else None
 
     @property
     def all(self) -> list[tuple[int, int]]:
-        """What the marker is to hold when the range is done."""
+        """The content of the marker when the range is done."""
         return list(self._cuts)
 
 
 class ScheduleWork:
-    """The work on plans, in a task or in the driver. Threads may call it at the same time, for different shards."""
+    """Carries out plans, in a task or in the driver.
+
+    Threads may call it at the same time, for different shards.
+    """
 
     def __init__(self, settings: RelaySettings, root: str) -> None:
         self._settings = settings
         self._root = root
 
     def __call__(self, plan: SchedulePlan, writers: KafkaWriters) -> ShardResult:
-        """Schedule.
+        """Schedule the records of a plan.
 
         Raises:
             TarryError: it could not be done; another attempt, anywhere, does exactly what is missing.
@@ -144,7 +147,7 @@ class _Shard:
         return self._done
 
     def _add(self, whole: OffsetRange, messages: Sequence[Any]) -> None:
-        """Decide for each record; what is to be stored, which most are, goes there from here."""
+        """Decide for each record; most go from here to the rows to be stored."""
         rule, cuts, add = self._rules.of(whole.topic), self._cuts[whole.topic, whole.partition], self._rows.add
         only_cut, delay_ms_max = cuts.only, self._settings.delay_ms_max
         place, number, actions = f"{whole.topic}/{whole.partition}/", whole.number, [0] * len(RecordAction)
@@ -175,7 +178,7 @@ class _Shard:
             self._now.append((due_ms or 0, seq, record))
 
     def _cancel(self, seq: int, topic: str, source: str, key: bytes, timestamp_ms: int | None, cut_ms: int) -> None:
-        # A record that is near and was read before it is not sent on yet, and can still be cancelled.
+        # A near record that was read before is not sent on yet, and can still be cancelled.
         self._cancelled[number_of(seq), key] = seq
         self._rows.add(
             seq=seq,
@@ -199,7 +202,7 @@ class _Shard:
             self._done.counts["stored"] += len(self._rows)
             self._rows = RecordRows()
         if self._now:
-            # By due time, then by seq; what has no delay, first.
+            # By due time, then by seq; records without a delay first.
             self._now.sort(key=lambda entry: entry[:2])
             self._send([(due_ms, record) for due_ms, _, record in self._now])
             self._now = []
@@ -209,7 +212,11 @@ class _Shard:
         self._dues += [due_ms for due_ms, _ in records if due_ms]
 
     def _wait_for_near(self) -> None:
-        """Never early: the last step before Kafka compares the clock. Staging has taken most of this time already."""
+        """Send near records when they are due.
+
+        Never early: this is the last step before Kafka, and it compares the clock. Staging has taken most of this time
+        already.
+        """
         near = [n for n in sorted(self._near, key=lambda n: n[:2]) if not self._is_cancelled(n[1], n[3])]
         self._done.counts["cancelled"] += len(self._near) - len(near)
         if not near:

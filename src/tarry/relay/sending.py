@@ -1,4 +1,4 @@
-"""Rows and records as they are sent to Kafka, and dead letters for what it will never accept."""
+"""Conversion of rows and records to those sent to Kafka, and dead letters for those it never accepts."""
 
 from __future__ import annotations
 
@@ -33,8 +33,10 @@ def record_to_send(
     timestamp_ms: int | None,
     decision: Decision,
 ) -> KafkaRecord:
-    """A record for its target, or as a dead letter: the producer's key, value and headers, and headers that say where
-    it comes from. ``source`` is ``topic/partition/offset``.
+    """Return a record for its target, or as a dead letter.
+
+    It has the producer's key, value and headers, and headers that name its origin. ``source`` is
+    ``topic/partition/offset``.
     """
     due_ms = decision.due_ms if decision.action == RecordAction.AT else None
     headers = _with_source(decision.headers, source, timestamp_ms, due_ms)
@@ -73,13 +75,13 @@ _NOWHERE: tuple[Header, ...] = ()
 
 
 def of_rows(settings: RelaySettings, batch: pa.RecordBatch) -> list[KafkaRecord]:
-    """Rows of the store as records."""
+    """Return rows of the store as records."""
     wanted = ("seq", "topic", "due_ms", "id", "key", "body", "born_ms")
     columns = [batch.column(name).to_pylist() for name in wanted]
     stamp, records = _STAMPS[settings.timestamp], []
     place, place_number = _NOWHERE, -1
     for seq, topic, due_ms, source, key, body, born_ms, text in zip(*columns, headers_column(batch), strict=True):
-        if (number := seq >> OFFSET_BITS) != place_number:  # which stands for one source partition, for ever
+        if (number := seq >> OFFSET_BITS) != place_number:  # it stands for one source partition, for ever
             place, place_number = _place_headers(source.rpartition("/")[0]), number
         timestamp_ms = None if born_ms < 0 else born_ms
         headers = (*place, (names.SOURCE_OFFSET, b"%d" % (seq & OFFSET_MAX)), *_times(timestamp_ms, due_ms))
@@ -103,34 +105,37 @@ class ReadyRecords:
         return cls(batch, of_rows(settings, batch), batch.column("due_ms").to_numpy())
 
     def between(self, after_ms: int, until_ms: int) -> ReadyRecords:
-        """What is due in ``(after_ms, until_ms]``."""
+        """Return the records that are due in ``(after_ms, until_ms]``."""
         low, high = (int(n) for n in np.searchsorted(self.due_ms, (after_ms, until_ms), "right"))
         if high - low == len(self.records):
             return self
         return ReadyRecords(self.batch.slice(low, high - low), self.records[low:high], self.due_ms[low:high])
 
     def place(self, row: int) -> tuple[int, int]:
-        """Due time and seq of a row; of the last for -1."""
+        """Return due time and seq of a row; of the last for -1."""
         return int(self.due_ms[row]), int(self.batch.column("seq")[row % len(self.due_ms)].as_py())
 
 
 def dead_letter(settings: RelaySettings, record: KafkaRecord, reason: str, *, value: bool = True) -> KafkaRecord:
-    """A record as a dead letter; ``value`` false where it is the value that cannot be written."""
+    """Return a record as a dead letter; ``value`` is false if the value cannot be written."""
     headers = (*record.headers, (names.REASON, reason.encode()[:2000]))
     return KafkaRecord(record.source, settings.dead_topic, record.key, record.value if value else None, headers, None)
 
 
 class RefusedError(TarryError):
-    """Kafka refuses some of the records as they are. Nothing of the transaction may be committed, and its writer is not
-    used any more: librdkafka loses count of what it has sent. The next attempt, with a new one, avoids them.
+    """Kafka refuses some of the records as they are.
+
+    Nothing of the transaction may be committed, and its writer is not used any more: librdkafka loses count of its sent
+    messages. The next attempt, with a new writer, avoids them.
     """
 
     code = "refused"
 
 
 def retry_while_refused(writers: KafkaWriters, shard: int, work: Callable[[KafkaWriter, dict[str, str]], T]) -> T:
-    """Do a shard's work, and repeat it as long as Kafka refuses more records. ``work`` gets the refused ones so far: by
-    source, the reason. After any other error the shard's writer is dropped.
+    """Do a shard's work, and repeat it as long as Kafka refuses more records.
+
+    ``work`` gets the refused records so far: the reason by source. After any other error the shard's writer is dropped.
     """
     refused: dict[str, str] = {}
     try:
@@ -146,7 +151,7 @@ def retry_while_refused(writers: KafkaWriters, shard: int, work: Callable[[Kafka
 
 
 class RecordSender:
-    """Writes records; what Kafka will never accept goes to the dead letters instead.
+    """Writes records; those that Kafka never accepts go to the dead letters instead.
 
     One record that is refused spoils its transaction. So :meth:`settle` raises then, the shard begins again from its
     marker, and finds in ``refused`` (by source) which records to write as dead letters this time. Each attempt knows
@@ -165,7 +170,7 @@ class RecordSender:
         self._writer.write(records)
 
     def settle(self) -> None:
-        """Wait until Kafka has all of them.
+        """Wait until Kafka has all records.
 
         Raises:
             RefusedError: it refuses some; nothing is written. TarryError: it failed, for a time.

@@ -21,7 +21,7 @@ GUARANTEES = ("exactly-once", "at-least-once")
 
 @dataclass(frozen=True, slots=True)
 class RelaySettings:
-    """One relay. ``docs/cluster.md`` says what changing each of these does."""
+    """The settings of one relay. ``docs/cluster.md`` describes the effect of changing each."""
 
     kafka: str
     topics: str
@@ -44,7 +44,10 @@ class RelaySettings:
     transaction_timeout_ms: int = 60_000
 
     def __post_init__(self) -> None:
-        """Raises InvalidArgumentError for a value that is not allowed."""
+        """Check the values.
+
+        Raises InvalidArgumentError for a value that is not allowed.
+        """
         _check_text("name", self.name, _NAME.fullmatch(self.name), "1 to 100 of A-Z a-z 0-9 . _ -")
         _check_text("guarantee", self.guarantee, self.guarantee in GUARANTEES, " or ".join(GUARANTEES))
         _check_text("timestamp", self.timestamp, self.timestamp in TIMESTAMPS, ", ".join(TIMESTAMPS))
@@ -54,7 +57,7 @@ class RelaySettings:
 
     @property
     def exactly_once(self) -> bool:
-        """Whether Kafka is written to in transactions."""
+        """True if Kafka is written to in transactions."""
         return self.guarantee == "exactly-once"
 
     @property
@@ -64,31 +67,37 @@ class RelaySettings:
 
     @property
     def marker_topic(self) -> str:
-        """An empty topic, for Kafka keeps offsets only of what exists: its partition ``n`` stands for shard ``n``."""
+        """An empty topic whose partition ``n`` stands for shard ``n``.
+
+        Kafka keeps offsets only of existing partitions.
+        """
         return f"{self.name}-deliver-marker"
 
     @property
     def schedule_group(self) -> str:
-        """The group whose offsets tell which records of the source topics have been sent on or read."""
+        """The group whose offsets mark the records of the source topics that were sent on or read."""
         return f"{self.name}-schedule"
 
     @property
     def deliver_group(self) -> str:
-        """The group whose offsets on :attr:`marker_topic` tell how far each shard has delivered."""
+        """The group whose offsets on :attr:`marker_topic` mark the progress of each shard's delivery."""
         return f"{self.name}-deliver"
 
     def fingerprint(self) -> str:
-        """A short text that changes when other records would be sent on at once, or the same ones otherwise."""
+        """Return a short text that changes with the settings that decide which records are sent on at once.
+
+        It also changes with those that send the same records on in another way.
+        """
         decisive = [self.targets, self.delays, self.near_ms, self.delay_ms_max, self.delay_levels]
         return hashlib.blake2b(json.dumps(decisive).encode(), digest_size=6).hexdigest()
 
     def to_json(self) -> str:
-        """As text, for the options of a Spark source."""
+        """Return the settings as text, for the options of a Spark source."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> RelaySettings:
-        """The inverse of :meth:`to_json`."""
+        """Return the settings of a text (inverse of :meth:`to_json`)."""
         data: dict[str, Any] = json.loads(text)
         data["targets"], data["delays"] = tuple(data["targets"]), tuple(data["delays"])
         data["kafka_options"] = tuple((name, value) for name, value in data["kafka_options"])
@@ -97,7 +106,7 @@ class RelaySettings:
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """How a relay is run: what does not change what becomes of a record."""
+    """Options of a relay's run, which do not change the decision on any record."""
 
     checkpoint: Path
     master: str = "local[*]"
@@ -111,7 +120,10 @@ class RunOptions:
     status_interval_ms: int = 10_000
 
     def __post_init__(self) -> None:
-        """Raises InvalidArgumentError for a value that is not allowed."""
+        """Check the values.
+
+        Raises InvalidArgumentError for a value that is not allowed.
+        """
         _check_bounds(self, _RUN_BOUNDS)
 
 
@@ -125,7 +137,7 @@ _BOUNDS = (
     ("direct_rows_max", 0, 1 << 31),
     ("transaction_timeout_ms", 10_000, 3_600_000),
 )
-# A task that lives for less would do little but take its transactional id over.
+# A task that lives for less would do little more than take over its transactional id.
 _RUN_BOUNDS = (("deliver_batch_ms", 1_000, 1 << 40), *((f"{name}_interval_ms", 1, 1 << 40) for name in _INTERVALS))
 
 

@@ -1,8 +1,8 @@
-"""The streaming source of the schedule query: how far Kafka's source topics reach; its offset is that of ``positions``.
-A batch is one row, which says from where to where it goes: what is to be done is planned in the driver (``queries``).
+"""The streaming source of the schedule query: the ends of Kafka's source topics.
 
-As long as there is nothing new, or Kafka is away, there is no batch, so that waiting is cheap. A partition that appears
-is taken up in a batch of its own, which fixes where it begins.
+Its offset is that of ``positions``. A batch is one row, which holds its start and its end: the work is planned in the
+driver (``queries``). As long as there is nothing new, or Kafka is away, there is no batch, so that waiting is cheap. A
+partition that appears gets a batch of its own, which fixes its first offset.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tarry.relay.table import RelayStore
 log = logging.getLogger(__name__)
 
 REFRESH_S = 5.0
-"""How often new topics and partitions are looked for."""
+"""Seconds between two searches for new topics and partitions."""
 
 SCHEMA = "start string, end string"
 _SCHEMA = pa.schema([("start", pa.string()), ("end", pa.string())])
@@ -42,12 +42,12 @@ class WholeBatch(InputPartition):  # type: ignore[misc]
     end: str
 
     def rows(self) -> Iterator[pa.RecordBatch]:
-        """The row that Spark gives to the driver."""
+        """Yield the row that Spark gives to the driver."""
         yield pa.RecordBatch.from_pydict({"start": [self.start], "end": [self.end]}, schema=_SCHEMA)
 
 
 class ScheduleSource(DataSource):  # type: ignore[misc]
-    """Option: ``settings``, as JSON."""
+    """Source with one option: ``settings``, as JSON."""
 
     @classmethod
     def name(cls) -> str:
@@ -61,7 +61,7 @@ class ScheduleSource(DataSource):  # type: ignore[misc]
 
 
 class ScheduleReader(DataSourceStreamReader):  # type: ignore[misc]
-    """Offsets are :class:`SourcePositions` as JSON."""
+    """Reader whose offsets are :class:`SourcePositions` as JSON."""
 
     def __init__(self, settings: RelaySettings) -> None:
         self._settings = settings
@@ -72,7 +72,7 @@ class ScheduleReader(DataSourceStreamReader):  # type: ignore[misc]
         self._refresh_at = 0.0
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        # The store's places, not Kafka's beginning: so a checkpoint that is lost is no loss.
+        # The store's positions, not Kafka's beginning: so a lost checkpoint does no harm.
         store = self._store()
         next_number, at = store.positions_of(self._sources())
         return SourcePositions(self._clock.now_ms(), next_number, at).to_json()
@@ -110,8 +110,8 @@ class ScheduleReader(DataSourceStreamReader):  # type: ignore[misc]
         return end.advanced(ends, self._settings.batch_rows_max, self._clock.now_ms())
 
     def _begins(self, new: list[Partition], begin: SourcePositions) -> dict[Partition, int]:
-        # What was there when the relay was first started is read as the setting says; what appears later, from its
-        # first record on.
+        # Partitions that existed at the relay's first start are read as the setting says; later ones, from their first
+        # record on.
         first = begin.next_number == 0
         return self._admin().offsets(new, self._settings.start if first else "earliest")
 

@@ -15,7 +15,7 @@ LATENESS_MS = (10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 60_000)
 
 
 class RelayStatus:
-    """Collects what the parts of the driver report. Thread-safe."""
+    """Collects the reports of the driver's parts. Thread-safe."""
 
     def __init__(self, name: str) -> None:
         self._lock = threading.Lock()
@@ -37,30 +37,33 @@ class RelayStatus:
         self.lateness_ms = Histogram()
 
     def on_moment(self, name: str) -> None:
-        """A start has come so far: ``session_ms``, Spark's session is there; ``delivers_ms``, all shards deliver."""
+        """Note a step of the start.
+
+        ``session_ms``: Spark's session is there. ``delivers_ms``: all shards deliver.
+        """
         with self._lock:
             if self._process[name] is None:
                 self._process[name] = self._clock.now_ms()
 
     def on_query(self, name: str, **changes: Any) -> None:
-        """The state of a query has changed."""
+        """Note a change in the state of a query."""
         with self._lock:
             self._queries[name].update(changes)
 
     def on_restart(self, name: str, error: str) -> None:
-        """A query failed, and is started again."""
+        """Note that a query failed, and is started again."""
         with self._lock:
             self._queries[name]["restarts"] += 1
             self._queries[name].update(state="waiting", error=error)
 
     def on_kafka(self, error: str | None, lag: int | None = None) -> None:
-        """Kafka answered, or did not; ``lag``: records that were not read yet."""
+        """Note that Kafka answered, or did not; ``lag``: records that were not read yet."""
         with self._lock:
             self._kafka = {"state": "away" if error else "there", "error": error}
             self._lag = self._lag if lag is None else lag
 
     def on_batch(self, name: str, batch: dict[str, Any], done: list[ShardResult]) -> None:
-        """Another batch."""
+        """Count another batch."""
         with self._lock:
             query = self._queries[name]
             query.update(state="running", error=None, last_batch=batch, batches=query["batches"] + 1)
@@ -71,7 +74,7 @@ class RelayStatus:
             self.lateness_ms.merge(part.lateness_ms)
 
     def as_dict(self) -> dict[str, Any]:
-        """All of it, as plain data."""
+        """Return everything as plain data."""
         lateness = self.lateness_ms.summary()
         with self._lock:
             return {
@@ -92,7 +95,7 @@ class StatusCollector:
         self._status = status
 
     def collect(self) -> Iterator[Any]:
-        """The metrics as they are now."""
+        """Yield the current metrics."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
         now = self._status.as_dict()

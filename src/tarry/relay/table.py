@@ -1,13 +1,11 @@
-"""The store of a relay: the table of a broker's store, with app transactions that say how far Kafka was read.
+"""The store of a relay: a broker's table, with app transactions that hold how far Kafka was read.
 
-| app transaction | version |
-|---|---|
-| ``relay-SHARD-offset/TOPIC/PARTITION`` | the offset that is next: everything below is in the table or was handed on |
-| ``relay-SHARD-number/TOPIC/PARTITION`` | the partition's number, which is in the seqs of its records |
-| ``relay-SHARD-numbers`` | the first number that is free |
+| app transaction | version | |---|---| | ``relay-SHARD-offset/TOPIC/PARTITION`` | the next offset: everything below is
+in the table or was sent on | | ``relay-SHARD-number/TOPIC/PARTITION`` | the partition's number, which is in the seqs of
+its records | | ``relay-SHARD-numbers`` | the first number that is free |
 
-They change in the same commit as the files. A commit takes place only where every partition is at the offset at which
-the batch began; where all are at its end, it is a replay, and changes nothing.
+They change in the same commit as the files. A commit takes place only if every partition is at the offset at which the
+batch began; if all are at its end, it is a replay, and changes nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ from tarry.store.owner import owner_key, relay_numbers_id
 from tarry.store.publisher import intake_id
 
 BEHIND_MS_MAX = 6 * 3_600_000
-"""While delivery is further behind, the log is not cleaned up."""
+"""While delivery is further behind than this, the log is not cleaned up."""
 
 
 class RelayStore:
@@ -32,14 +30,14 @@ class RelayStore:
 
     def __init__(self, uri: str, shard: int, *, create: bool) -> None:
         self.delivered = Reached(0, 0)
-        """Up to where all shards have delivered, by their markers, as far as the driver knows."""
+        """Place up to which all shards have delivered, by their markers, as far as the driver knows."""
         self._publisher = Publisher(uri, shard=shard, create=create, mends=create, may_clean_up=self._may_clean_up)
         self.table = Store(self._publisher)
-        """The same table as a broker's store is used: for its upkeep."""
+        """The same table in the form of a broker's store, for its upkeep."""
 
     @classmethod
     def open_relay(cls, uri: str, *, shard: int = 0) -> RelayStore:
-        """Open or create the store, mending what a power failure left. For the driver alone.
+        """Open or create the store, and repair it after a power failure. For the driver alone.
 
         Raises:
             InvalidArgumentError: the shard is a broker's. Else as :meth:`tarry.store.Store.open`.
@@ -54,7 +52,7 @@ class RelayStore:
 
     @classmethod
     def look(cls, uri: str, *, shard: int = 0) -> RelayStore:
-        """Open a store that is there, without mending: beside a driver that may be writing at this moment.
+        """Open an existing store without repairing it, beside a driver that may be writing at this moment.
 
         Raises:
             UnavailableError: it cannot be read.
@@ -63,12 +61,12 @@ class RelayStore:
 
     @property
     def root(self) -> str:
-        """Where the table is, as :func:`tarry.store.stage` takes it."""
+        """Path of the table, as :func:`tarry.store.stage` takes it."""
         return self._publisher.root
 
     @property
     def table_id(self) -> str:
-        """Which table it is, wherever it is."""
+        """Id of the table, independent of its path."""
         return self._publisher.table_id
 
     @property
@@ -77,16 +75,16 @@ class RelayStore:
         return self._publisher.configuration()
 
     def snapshot(self) -> Snapshot:
-        """As :meth:`tarry.store.Store.snapshot`."""
+        """Return a snapshot, as :meth:`tarry.store.Store.snapshot`."""
         return self._publisher.snapshot()
 
     def version_of(self, app_id: str) -> int | None:
-        """The version of an app transaction in the newest version of the table; None where there is none."""
+        """Return an app transaction's version in the table's newest version; None if there is none."""
         [version] = self._publisher.versions_of(app_id)
         return version
 
     def positions_of(self, partitions: Iterable[Partition]) -> tuple[int, dict[Partition, At]]:
-        """The first free number, and where those of ``partitions`` are that were ever read."""
+        """Return the first free number, and the positions of those ``partitions`` that were ever read."""
         asked = list(partitions)
         names = [self._name(what, p) for p in asked for what in ("number", "offset")]
         free, *versions = self._publisher.versions_of(self._numbers, *names)
@@ -99,7 +97,7 @@ class RelayStore:
         moved: Mapping[Partition, tuple[int | None, At]],
         next_number: int,
     ) -> Snapshot:
-        """Publish a batch: ``moved`` says where each partition was and where it is then.
+        """Publish a batch: ``moved`` holds each partition's position before and after it.
 
         Raises:
             StaleCommitError: the table is at neither; nothing was committed. UnavailableError: the log cannot be
@@ -117,7 +115,7 @@ class RelayStore:
     # -- inside: of the version that the publisher read last ---------------------------------------------------------
 
     def _may_clean_up(self) -> bool:
-        # It takes away versions that are a day old. Delivery begins at the one that it has reached, which may be such
+        # It removes versions that are a day old. Delivery begins at the version that it has reached, which may be such
         # a one after a long pause, until its first batch is done.
         return SystemClock().now_ms() - self.delivered.t < BEHIND_MS_MAX
 
@@ -152,6 +150,6 @@ class RelayStore:
         first = self._free_number()
         new = {self._name("number", p): to.number for p, (_, to) in moved.items() if to.number >= first}
         if new:
-            # Two drivers that take up different partitions at once would give both the same number.
+            # Two drivers that add different partitions at once would give both the same number.
             versions |= {**new, self._numbers: next_number}
         return versions

@@ -1,9 +1,9 @@
-"""What runs in a Spark task: the work of one shard in one of the two queries, for as long as the task lives.
+"""The main program of a Spark task: the work of one shard in one of the two queries.
 
 The task takes the shard's transactional id over and keeps its Kafka connections from one batch to the next. It ends
-when its time is over or the driver says so; when it fails, with the error as its result, so that the driver knows what
-happened; and when its driver is gone. A task that was left behind all the same can commit nothing once another has
-taken the id over.
+when its time is over or the driver says so; when it fails, with the error as its result, so that the driver knows the
+reason; and when its driver is gone. A task that was left behind all the same can commit nothing once another has taken
+the id over.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LOOK_S = 1.0
 
 
 class TaskQuery(StrEnum):
-    """What a task works for."""
+    """The query that a task works for."""
 
     SCHEDULE = "schedule"
     DELIVER = "deliver"
@@ -36,7 +36,7 @@ class TaskQuery(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """The first thing that a task says."""
+    """The first message of a task, which identifies it."""
 
     query: TaskQuery
     shard: int
@@ -44,7 +44,7 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class ShardProgress:
-    """How far a shard has delivered, durably, and what it did since it last said so."""
+    """A shard's durable progress in delivery, and its results since the last report."""
 
     committed: Reached
     results: tuple[ShardResult, ...] = ()
@@ -74,7 +74,7 @@ class ShardTask:
     interval_ms: int
 
     def __call__(self, _: Iterable[int]) -> Iterator[Failure | None]:
-        """Work until the end; why it ended early, or None."""
+        """Work until the end; yield the error that ended it early, or None."""
         try:
             check_same_table(self.root, self.table_id)
             line = Channel.connect(self.address, Hello(self.query, self.shard))
@@ -91,7 +91,7 @@ class ShardTask:
         settings, at = self.settings, (self.settings.marker_topic, self.shard)
         writers, work = KafkaWriters(settings, settings.deliver_group), DeliverWork(settings, self.root)
         try:
-            # First the id, then the marker: nobody else can move it from now on.
+            # First the id, then the marker: from now on nobody else can move it.
             place = reached(writers.of(self.shard).markers([at])[at]) or Reached(0, 0)
             follower = Follower(settings, self.root, self.shard, lambda plan, ahead: work(plan, writers, ahead), place)
             driver = _Driver(line, follower, time.monotonic() + self.seconds)
@@ -128,7 +128,10 @@ class ShardTask:
 
 
 class _Driver:
-    """The driver as the delivering task sees it: it is told what was done, every now and then, and may say to stop."""
+    """The driver, as the delivering task sees it.
+
+    It gets reports now and then, and may order the task to stop.
+    """
 
     def __init__(self, line: Channel, follower: Follower, until: float) -> None:
         self._line, self._follower, self._until = line, follower, until
@@ -137,7 +140,7 @@ class _Driver:
         self.report()
 
     def add(self, result: ShardResult) -> None:
-        """Something was done."""
+        """Add a result to the next report."""
         if self._result is None:
             self._result = replace(result)
         else:
@@ -145,13 +148,13 @@ class _Driver:
             self._result.lateness_ms.merge(result.lateness_ms)
 
     def report(self) -> None:
-        """Say what was done."""
+        """Report the progress and the results."""
         self._said, self._reported = self._follower.committed, time.monotonic()
         self._line.send(ShardProgress(self._said, () if self._result is None else (self._result,)))
         self._result = None
 
     def is_set(self) -> bool:
-        """Whether to stop."""
+        """Return whether to stop."""
         if time.monotonic() - self._reported >= REPORT_S and (self._result or self._said != self._follower.committed):
             self.report()
         if self.order is None and self._line.waits():
@@ -159,5 +162,5 @@ class _Driver:
         return self.order is not None or time.monotonic() >= self._until
 
     def wait(self, timeout: float) -> None:
-        """Wait, but not when the driver has said something."""
+        """Wait, but not longer than until a message of the driver arrives."""
         self._line.waits(timeout)

@@ -1,9 +1,9 @@
-"""The upkeep of a relay's store: files whose records are all delivered are removed, small ones merged, wide ones cut.
+"""The upkeep of a relay's store: delivered files are removed, small ones merged, wide ones cut.
 
-As for a broker's store (``tarry.store.upkeep``), with two differences. How far delivery has got is in the markers, as a
-clock and a version: a file is removed when it was there at that version, and all of it was due by that time. And a
-rewrite keeps all rows, also those that are delivered or cancelled, because the markers do not say so of single rows:
-they are removed with their file.
+It works as for a broker's store (``tarry.store.upkeep``), with two differences. The progress of delivery is in the
+markers, as a clock and a version: a file is removed when it was there at that version, and all of it was due by that
+time. And a rewrite keeps all rows, also those that are delivered or cancelled, because the markers do not cover single
+rows: they are removed with their file.
 """
 
 from __future__ import annotations
@@ -30,12 +30,15 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SOON_MS = 120_000
-"""Files whose rows are all due so soon are not rewritten: they are delivered and removed before it pays."""
+"""Files whose rows are all due this soon are not rewritten.
+
+They are delivered and removed before it pays.
+"""
 _NOTHING_FIRED_MS = int(np.iinfo(np.int64).min)
 
 
 class RelayUpkeep:
-    """Looks after one store. :meth:`round` does what is to be done now; not thread-safe."""
+    """Maintains one store. :meth:`round` does the work that is due now; not thread-safe."""
 
     def __init__(
         self, store: RelayStore, rewrite: Rewrite, settings: UpkeepSettings | None = None, clock: Clock | None = None
@@ -47,8 +50,9 @@ class RelayUpkeep:
         self._before: Snapshot | None = None
 
     def round(self, stop: threading.Event) -> int:
-        """Remove files that are delivered, then plan, rewrite and publish; how many works were published. Damaged
-        files stay as they are.
+        """Remove delivered files, then plan, rewrite and publish; return the number of published works.
+
+        Damaged files stay as they are.
 
         Raises:
             TarryError: the store is out of reach.
@@ -73,11 +77,11 @@ class RelayUpkeep:
         return published
 
     def on_failure(self, error: Exception) -> None:
-        """To the log."""
+        """Log the failure."""
         log.warning("the upkeep of the store failed, and will be tried again: %s", one_line(error))
 
     def _expire(self, delivered: Reached) -> None:
-        # The table does not say with which version a file came; but it was there at the last round, at that version.
+        # The table does not tell with which version a file came; but it was there at the last round, at that version.
         now = self._store.snapshot()
         before = self._before = self._before or now
         if before.version > delivered.v:
@@ -90,12 +94,15 @@ class RelayUpkeep:
 
 
 def _worthwhile(snapshot: Snapshot, now_ms: int) -> Snapshot:
-    """Files that it pays to merge or cut. Cancellations are the relay's own kind, and stay as they are."""
+    """Return the files that are worth a merge or a cut.
+
+    Cancellations are the relay's own kind, and stay as they are.
+    """
     files = snapshot.files
     kept = files.take(np.flatnonzero(files.due_max_ms > now_ms + SOON_MS).tolist())
     return replace(snapshot, files=kept, cancellations=snapshot.cancellations.take([]))
 
 
 def beside(spark: SparkSession, store: RelayStore, interval_ms: int) -> AbstractContextManager[threading.Thread | None]:
-    """The upkeep of a relay's store in a thread of its own, in the relay's session."""
+    """Start the upkeep of a relay's store in a thread of its own, in the relay's session."""
     return in_thread(spark, RelayUpkeep(store, on_spark(spark)), interval_ms)

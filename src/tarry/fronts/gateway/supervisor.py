@@ -1,8 +1,8 @@
-"""Keeps the workers of a gateway running: one that ends is started again, after a pause that grows while they fail.
+"""Keeps the workers of a gateway running: one that ends is started again, after a pause.
 
-The listening socket is this process's, and each worker has it, too: so the port stays the same, and a connection that
-comes while a worker is missing waits for another one. Each worker also has the end of a pipe, whose other end is here:
-when this process is gone, however it ended, its workers end.
+The pause grows while they fail. The listening socket is this process's, and each worker has it, too: so the port stays
+the same, and a connection that comes while a worker is missing waits for another one. Each worker also has the end of a
+pipe, whose other end is here: when this process is gone, however it ended, its workers end.
 """
 
 from __future__ import annotations
@@ -25,17 +25,19 @@ log = logging.getLogger(__name__)
 
 BACKLOG = 1024
 PAUSE_S, PAUSE_S_MAX = 0.1, 5.0
-"""Before a worker is started again: the first pause, doubled up to the second."""
+"""Seconds before a worker is started again: the first pause, doubled up to the second."""
 STEADY_S = 10.0
-"""A worker that has served for so long had no trouble beginning."""
+"""A worker that has served for this many seconds started without trouble."""
 READY = b"serving\n"
-"""What a worker writes to its stdout when it serves."""
+"""A worker writes this to its stdout when it serves."""
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What a worker is told: its name, the descriptors that it inherits (the socket that listens, and the end of the
-    pipe), and how often it was started before.
+    """Arguments of a worker.
+
+    They are its name, the descriptors that it inherits (the listening socket, and the end of the pipe), and its number
+    of earlier starts.
     """
 
     name: str
@@ -55,15 +57,16 @@ class _Worker:
     is_serving: bool = False
     restarts: int = 0
     ended: str | None = None
-    """How it ended last."""
+    """The end of its last process."""
     thread: threading.Thread | None = field(default=None, repr=False)
 
 
 class WorkerSupervisor:
-    """Begins with :meth:`start`. Any thread."""
+    """Starts and watches the workers, from :meth:`start` on. Any thread."""
 
     def __init__(self, command: Command, address: str, front: str, workers: int) -> None:
-        """
+        """Listen on ``address``.
+
         Raises:
             UnavailableError: ``address`` cannot be listened on.
         """
@@ -80,7 +83,7 @@ class WorkerSupervisor:
 
     @property
     def address(self) -> str:
-        """``HOST:PORT`` that is listened on."""
+        """The ``HOST:PORT`` it listens on."""
         return f"{self._host}:{self._listening.getsockname()[1]}"
 
     def start(self) -> None:
@@ -90,7 +93,10 @@ class WorkerSupervisor:
             worker.thread.start()
 
     def wait_serving(self, timeout_s: float) -> bool:
-        """Wait until all workers serve, or one has ended; whether they do."""
+        """Wait until all workers serve, or one has ended.
+
+        Returns whether all serve.
+        """
         with self._changed:
             self._changed.wait_for(
                 lambda: all(w.is_serving for w in self._workers) or any(w.ended for w in self._workers), timeout_s
@@ -98,7 +104,7 @@ class WorkerSupervisor:
             return all(w.is_serving for w in self._workers)
 
     def status(self) -> list[dict[str, Any]]:
-        """Each worker: its process, how often it was started again, and how it ended last."""
+        """Return each worker's process, its number of restarts, and the end of its last process."""
         with self._changed:
             return [
                 {
@@ -112,7 +118,7 @@ class WorkerSupervisor:
             ]
 
     def stop(self, grace_s: float = 4.0) -> None:
-        """Have the workers finish what they are at, for up to ``grace_s`` seconds, then end them."""
+        """Stop the workers, which have up to ``grace_s`` seconds to finish their work."""
         with self._changed:
             self._stopping.set()
         self._signal(signal.SIGTERM)
@@ -152,7 +158,7 @@ class WorkerSupervisor:
                 return
 
     def _begin(self, worker: _Worker) -> bool:
-        """Start a worker, unless all are to stop."""
+        """Start a worker, unless all are to stop; return whether it was started."""
         fds = (self._listening.fileno(), self._alive)
         command = self._command(Start(worker.name, *fds, worker.restarts))
         with self._changed:
@@ -165,7 +171,7 @@ class WorkerSupervisor:
         return True
 
     def _watch(self, worker: _Worker) -> str:
-        """Wait for a worker's end; what it was."""
+        """Wait for a worker's end, and return a text on it."""
         process = worker.process
         assert process is not None
         assert process.stdout is not None

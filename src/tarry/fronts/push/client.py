@@ -1,6 +1,6 @@
 """Sends requests on connections that are kept for the next ones.
 
-On httptools, as the HTTP front's server is: a request is one write, and an answer one call of the parser's. No
+It uses httptools, like the HTTP front's server: a request is one write, and an answer one call of the parser. No
 redirects, cookies, proxies or decompression.
 """
 
@@ -19,16 +19,16 @@ from tarry.fronts.push.resolver import AddressRefusedError, CheckedResolver, Soc
 from tarry.fronts.push.verdict import PushAnswer
 
 IDLE_S = 30.0
-"""How long a connection is kept that nothing is sent on."""
+"""Seconds that an idle connection is kept."""
 NEXT_ADDRESS_S = 0.25
-"""How long an address has to answer before the next one of its name is tried beside it (RFC 8305)."""
+"""Seconds an address has to answer before the next one of its name is tried beside it (RFC 8305)."""
 ERROR_MAX = 300
 
 _Place = tuple[bool, str, int]
 
 
 class HttpClient:
-    """Made and used on an event loop."""
+    """An HTTP client, made and used on an event loop."""
 
     def __init__(self, policy: AddressPolicy, ca_file: str | None) -> None:
         self._loop = asyncio.get_running_loop()
@@ -40,7 +40,10 @@ class HttpClient:
         self._closed = False
 
     async def post(self, target: PushTarget, headers: Mapping[str, str], body: bytes, timeout_s: float) -> PushAnswer:
-        """Send a request, and wait up to ``timeout_s`` for its answer. Never raises but when it is cancelled."""
+        """Send a request, and wait up to ``timeout_s`` for its answer.
+
+        Raises nothing but CancelledError.
+        """
         connection: ReceiverConnection | None = None
         try:
             request = _request(target, headers, body)
@@ -52,18 +55,19 @@ class HttpClient:
                     except LostError:
                         if connection.heard:
                             raise
-                        # It was an old one, and the receiver had closed it as we wrote: that is no failure yet.
+                        # It was an old connection, and the receiver had closed it as we wrote: that is not a failure
+                        # yet.
                 connection = await self._connect(target)
                 return await self._exchange(target, connection, request)
         except TimeoutError:
-            # Where the status has come, that decides, whatever became of the body.
+            # If the status has arrived, it decides, whatever became of the body.
             answer = connection.answer() if connection is not None and connection.heard else None
             return answer or PushAnswer(None, f"no answer within {timeout_s:g} s")
         except (OSError, ValueError) as error:
             return PushAnswer(None, str(error)[:ERROR_MAX])
 
     async def close(self) -> None:
-        """Close all connections that nothing is sent on, and keep no other."""
+        """Close all idle connections, and keep no other."""
         self._closed = True
         if self._sweeper is not None:
             self._sweeper.cancel()
@@ -97,7 +101,7 @@ class HttpClient:
             self._sweeper = self._loop.call_later(IDLE_S / 2, self._sweep)
 
     def _sweep(self) -> None:
-        """Close what has been idle for long."""
+        """Close connections that have been idle for long."""
         until_s = self._loop.time() - IDLE_S
         for place, connections in list(self._kept.items()):
             for connection in connections:
@@ -109,9 +113,11 @@ class HttpClient:
         self._sweeper = self._loop.call_later(IDLE_S / 2, self._sweep) if self._kept else None
 
     async def _connect(self, target: PushTarget) -> ReceiverConnection:
-        """
+        """Connect to a receiver.
+
         Raises:
-            OSError: no connection; says where to, and why, without the URL, which may have a password in its query.
+            OSError: no connection. The text has its host and the reason, but not the URL, which may have a password in
+            its query.
         """
         try:
             places = await self._resolver.resolve(target.host, target.port)
@@ -126,7 +132,7 @@ class HttpClient:
             )
         except AddressRefusedError:
             raise
-        except (OSError, ValueError) as error:  # ValueError: a host that can be no name in a certificate
+        except (OSError, ValueError) as error:  # ValueError: a host that cannot be a name in a certificate
             raise OSError(f"cannot connect to {target.host}:{target.port}: {error}") from error
         return connection
 
@@ -138,7 +144,7 @@ def _place(target: PushTarget) -> _Place:
 def _request(target: PushTarget, headers: Mapping[str, str], body: bytes) -> bytes:
     lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
     if not lines.count("\n") == lines.count("\r") == len(headers):
-        # Who makes the headers lets nothing through that ends a line: this is the last gate.
+        # The makers of headers let nothing through that ends a line: this is the last check.
         raise ValueError("a header has more than one line")
     return f"{target.head}{lines}content-length: {len(body)}\r\n\r\n".encode("ascii") + body
 

@@ -1,7 +1,7 @@
-"""One connection to a receiver: HTTP/1.1, one request at a time, answers read by httptools' parser (llhttp).
+"""One connection to a receiver: HTTP/1.1, one request at a time.
 
-The status is what counts. Of a body only the beginning is read, and where it is longer, has an end that is not known,
-or where anything comes that was not asked for, the connection is not used again.
+Answers are read by httptools' parser (llhttp). The status is what counts. Only the beginning of a body is read. If it
+is longer, or its end is not known, or if anything arrives unasked, the connection is not used again.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import httptools
 from tarry.fronts.push.verdict import PushAnswer
 
 CONTENT_BYTES_MAX = 2048
-"""So much of an answer's body is kept."""
+"""Bytes of an answer's body that are kept."""
 READ_BYTES_MAX = 64 << 10
-"""So much of an answer is read, for the sake of the connection; where it is longer, the connection is closed."""
+"""Bytes of an answer that are read to keep the connection; after a longer one it is closed."""
 HEAD_BYTES_MAX = 64 << 10
-"""An answer's headers may be no longer, together."""
+"""Maximum size of an answer's headers, together."""
 SWITCHING_PROTOCOLS = 101
 _LINE_BYTES = 4
-"""Of a header, beside its name and its value."""
+"""Bytes of a header, beside its name and its value."""
 
 
 class LostError(ConnectionError):
@@ -30,10 +30,10 @@ class LostError(ConnectionError):
 
 
 class PushTarget:
-    """Where requests go: what of them is the same each time."""
+    """The receiver of requests, with the parts of them that are the same each time."""
 
     def __init__(self, url: str) -> None:
-        """``url`` as :func:`tarry.api.push.check_url` lets it through."""
+        """Parse ``url``, which :func:`tarry.api.push.check_url` has accepted."""
         parts = urlsplit(url)
         self.tls = parts.scheme == "https"
         self.host = parts.hostname or ""
@@ -43,15 +43,18 @@ class PushTarget:
 
 
 class ReceiverConnection(asyncio.Protocol):
-    """On the loop's thread. Closed for good once :attr:`usable` is false."""
+    """A connection to a receiver. On the loop's thread.
+
+    Closed for good once :attr:`usable` is false.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.usable = True
-        """Whether another request may be sent, when there is none on its way."""
+        """True if another request may be sent, when none is on its way."""
         self.used_s = 0.0
-        """When the last answer came, as the loop's time."""
+        """Time of the last answer, as the loop's time."""
         self.heard = False
-        """Whether anything of an answer to the last request has come."""
+        """True if any part of an answer to the last request has arrived."""
         self._loop = loop
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpResponseParser(self)
@@ -67,10 +70,12 @@ class ReceiverConnection(asyncio.Protocol):
         self._retry_after: str | None = None
 
     async def send(self, request: bytes) -> PushAnswer:
-        """Send a request, and wait for its answer. The connection is closed where the waiting is cancelled.
+        """Send a request, and wait for its answer.
+
+        If the wait is cancelled, the connection is closed.
 
         Raises:
-            LostError: there is none; says why.
+            LostError: there is no answer; the text has the reason.
         """
         self._begin()
         waiter: asyncio.Future[PushAnswer] = self._loop.create_future()
@@ -86,11 +91,11 @@ class ReceiverConnection(asyncio.Protocol):
             self._waiter = None
 
     def answer(self) -> PushAnswer | None:
-        """What has come so far, once the status has."""
+        """Return the answer as far as it has arrived; None until its status has."""
         return PushAnswer(self._status, None, self._content, self._retry_after) if self._status else None
 
     def close(self) -> None:
-        """At once, whatever is on its way."""
+        """Close at once, even if a request is on its way."""
         self.usable = False
         if self._transport is not None:
             self._transport.abort()
@@ -112,7 +117,7 @@ class ReceiverConnection(asyncio.Protocol):
         except httptools.HttpParserError as error:
             self._end(f"the answer is no HTTP: {error}")
         else:
-            # All that has come: the parser keeps a header, and a trailer, until its end.
+            # Count everything: the parser keeps a header, and a trailer, until its end.
             self._bytes += len(data)
             if not self._status and self._bytes > HEAD_BYTES_MAX:
                 self._end(f"the answer has more than {HEAD_BYTES_MAX} bytes of headers")
@@ -139,7 +144,7 @@ class ReceiverConnection(asyncio.Protocol):
         status = self._parser.get_status_code()
         if self._complete:
             return
-        if status < 200 and status != SWITCHING_PROTOCOLS:  # only on the way to an answer
+        if status < 200 and status != SWITCHING_PROTOCOLS:  # interim, on the way to an answer
             self._retry_after = None
         elif self._head_bytes <= HEAD_BYTES_MAX:
             self._status = status
@@ -156,7 +161,7 @@ class ReceiverConnection(asyncio.Protocol):
     # -- inside ------------------------------------------------------------------------------------------------------
 
     def _end(self, error: str, *, keep: bool = False) -> None:
-        """Answer who waits: with the status, where that has come, whatever became of the rest."""
+        """Give the waiting call its answer: the status, if it has arrived, whatever became of the rest."""
         if not keep:
             self.close()
         self.used_s = self._loop.time()

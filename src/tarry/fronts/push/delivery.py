@@ -1,4 +1,4 @@
-"""The messages of one subscription on their way: leased from its group, POSTed, and settled by what was answered.
+"""The messages of one subscription on their way: leased from its group, POSTed, and settled.
 
     group ── lease ──▶ buffer ── as many at a time as may be ──▶ request ── 2xx ──▶ acknowledged
                                                                     └────── else ──▶ given back, to come again
@@ -39,19 +39,21 @@ from tarry.fronts.push.verdict import PushAnswer, PushOutcome, Verdict, verdict_
 log = logging.getLogger(__name__)
 
 LEASE_SPARE_MS = 10_000
-"""A lease is for two time-outs, one of waiting in the buffer and one of the request, and so much more."""
+"""Spare time of a lease, which also covers one time-out in the buffer and one of the request."""
 FIRST_ROWS = 16
-"""So many are leased at once until it is known how large messages are."""
+"""Messages leased at once until their size is known."""
 ACKS_WAIT_S = 0.005
-"""Acknowledgements go together: nobody waits for one, and each hand-over is a round of the journal's."""
+"""Seconds to gather acknowledgements: nobody waits for one, and each hand-over is a journal round."""
 AGAIN_S = 1.0
-"""After an error of the broker's it is asked again."""
+"""Seconds after which the broker is asked again after an error."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeliveryServices:
-    """What deliveries are made with. ``is_current``: whether a subscription is still as it was. ``on_gone``: the
-    receiver wants nothing more. ``on_stopped``: messages cannot be taken any more, and why.
+    """Services that all deliveries use.
+
+    ``is_current``: returns whether a subscription is unchanged. ``on_gone``: the receiver wants nothing more.
+    ``on_stopped``: messages cannot be leased any more, and why.
     """
 
     loop: asyncio.AbstractEventLoop
@@ -65,14 +67,17 @@ class DeliveryServices:
 
 @dataclass(slots=True)
 class Share:
-    """What one delivery may have of what all share."""
+    """Limits of each delivery: its share of those of all."""
 
     connections: int
     bytes: int
 
 
 class PushDelivery:
-    """Begins when it is made; :meth:`end` lets what is on its way come to its end."""
+    """The delivery of one subscription; it begins when it is made.
+
+    :meth:`end` lets requests on their way come to their end.
+    """
 
     def __init__(
         self,
@@ -86,7 +91,7 @@ class PushDelivery:
         self.subscription = subscription
         self.breaker = breaker
         self.hold_until_s = 0.0
-        """The receiver asked to be left alone until then, as monotonic time."""
+        """Monotonic time until which the receiver asked for no requests."""
         self._group = group
         self._share = share
         self._around = around
@@ -118,11 +123,14 @@ class PushDelivery:
 
     @property
     def is_ending(self) -> bool:
-        """It takes nothing more."""
+        """True once it leases nothing more."""
         return self._ending
 
     def end(self) -> asyncio.Future[None]:
-        """Take nothing more; done when what was sent has its answer. What was not sent is given back."""
+        """Lease nothing more; the future is done when all requests have an answer.
+
+        Messages that were not sent are given back.
+        """
         if not self._ending:
             self._ending = True
             self._leave()
@@ -131,7 +139,7 @@ class PushDelivery:
         return self._ended
 
     def abort(self) -> None:
-        """Cut what is on its way."""
+        """Cut requests that are on their way."""
         self.end()
         for task in list(self._running):
             task.cancel()
@@ -139,9 +147,9 @@ class PushDelivery:
     # -- taking messages ---------------------------------------------------------------------------------------------
 
     def _pump(self) -> None:
-        """Send what may be sent, and wait for as many messages as may be taken."""
-        # Whoever changed the subscription has had the answer before we are told: a message that came after it is not
-        # to be sent to the former URL, or signed with the former secrets. We are ended soon.
+        """Send as many messages as allowed, and wait for as many as may be leased."""
+        # The caller that changed the subscription had its answer before this loop is told: a later message must not be
+        # sent to the former URL, or signed with the former secrets. This delivery is ended soon.
         if self._ending or not self._around.is_current(self.subscription):
             return
         now_s = time.monotonic()
@@ -159,7 +167,7 @@ class PushDelivery:
         while self._buffer and len(self._running) < limit:
             message = self._buffer.popleft()
             if message.lease_until_s < now_s + self._timeout_s:
-                # The lease would end before the answer: others get it then, and this one is not sent twice.
+                # The lease would end before the answer: others get the message then, and it is not sent twice.
                 self._held_bytes -= len(message.body)
                 continue
             task = self._loop.create_task(self._push(message))
@@ -167,25 +175,25 @@ class PushDelivery:
             task.add_done_callback(partial(self._on_done, message))
 
     def _limit(self, now_s: float) -> int:
-        """How many requests there may be at a time."""
+        """Return the number of requests allowed at a time."""
         if self.breaker.open_until_s is not None or now_s < self.hold_until_s:
             return 0
         return 1 if self.breaker.is_half_open else min(self.subscription.concurrency, self._share.connections)
 
     def _room(self, now_s: float) -> tuple[int, float | None]:
-        """How many messages may be taken now, and when to look again at the latest."""
+        """Return the number of messages to lease now, and the seconds to the next look at the latest."""
         until_s = max(self.breaker.open_until_s or 0.0, self.hold_until_s)
         if until_s > now_s:
             return 0, until_s - now_s
         limit = self._limit(now_s)
-        # In batches: not until half of what waits here has been sent.
+        # In batches: not until half of the buffered messages have been sent.
         if len(self._buffer) > limit // 2 or self._held_bytes >= self._share.bytes:
             return 0, None
         room = limit - len(self._running) if limit == 1 else 2 * limit - len(self._running) - len(self._buffer)
         left_bytes = self._share.bytes - self._held_bytes
         room = min(room, int(left_bytes / self._mean_bytes) if self._mean_bytes else FIRST_ROWS)
         if room <= 0 and not self._running and not self._buffer:
-            room = 1  # however large it is: else it would never go
+            room = 1  # however large it is: otherwise it would never go
         tokens = self._bucket.available(now_s)
         if room > 0 and tokens is not None and tokens < room:
             return tokens, self._bucket.wait_s() or None
@@ -208,7 +216,7 @@ class PushDelivery:
             self._timer.cancel()
             self._timer = None
         if again_s is not None:
-            # A little later, so that what was waited for is over by any clock.
+            # A little later, so that the wait is over by any clock.
             self._timer = self._loop.call_later(again_s + 0.001, self._pump)
 
     def _on_received(self, received: Received) -> None:
@@ -233,12 +241,15 @@ class PushDelivery:
             self._buffer.append(message)
         self._held_bytes += size
         mean = max(1.0, size / batch.num_rows)
-        # What messages are like changes: the last few count.
+        # The size of messages changes: the last few count.
         self._mean_bytes = mean if not self._mean_bytes else max(mean, (self._mean_bytes * 3 + mean) / 4)
         self._bucket.take(batch.num_rows)
 
     def _stop(self, reason: str | None) -> None:
-        """Messages cannot be taken any more. ``reason`` None: the broker is stopping."""
+        """Stop, as messages cannot be leased any more.
+
+        ``reason`` None: the broker is stopping.
+        """
         self.end()
         if reason is not None:
             self._around.on_stopped(self.subscription, reason)
@@ -279,12 +290,15 @@ class PushDelivery:
                 log.warning("push subscription %s: %d failures in a row, the last: %s", name, failures, verdict.error)
         self._settle(partial(self._consumer.nack, reason=verdict.error), [message], verdict.delay_ms)
         if verdict.outcome is PushOutcome.GONE and not self._ending:
-            # Not where it ends: then somebody has changed it since this was sent.
+            # Not if it ends: then somebody has changed the subscription since this was sent.
             self.end()
             self._around.on_gone(self.subscription, verdict.error or "")
 
     def _keep_buffered(self, until_s: float) -> None:
-        """Nothing is sent until then: hold what waits here for longer. To give it back would cost each a try."""
+        """Extend the leases of buffered messages, as nothing is sent until then.
+
+        Giving them back would cost each a try.
+        """
         if self._buffer and not self._ending:
             lease_ms = int((until_s - time.monotonic()) * 1000) + self._lease_ms
             self._consumer.extend(*_leases(self._buffer), lease_ms)
@@ -311,7 +325,10 @@ class PushDelivery:
     # -- settling ----------------------------------------------------------------------------------------------------
 
     def _acknowledge(self, message: PushMessage) -> None:
-        """Together with what else is answered within a few milliseconds; at most as many as are sent at a time."""
+        """Acknowledge a message together with others that are answered within a few milliseconds.
+
+        They are at most as many as are sent at a time.
+        """
         self._acks.append(message)
         if len(self._acks) >= self.subscription.concurrency:
             self._flush_acks()
@@ -354,7 +371,7 @@ class PushDelivery:
 
 
 def _leases(messages: Iterable[PushMessage]) -> tuple[Int64s, Int64s]:
-    """What to settle or extend them with: leases and offsets."""
+    """Return the leases and offsets with which messages are settled or extended."""
     pairs = np.array([(message.lease, message.offset) for message in messages], np.int64)
     return pairs[:, 0], pairs[:, 1]
 
@@ -368,7 +385,7 @@ def attempt_of(
     at_ms: int,
     spent_s: float,
 ) -> PushAttempt:
-    """What is recorded of a request; the beginning of the answer's body is not in it yet."""
+    """Return the record of a request, without the beginning of the answer's body."""
     return PushAttempt(
         name=subscription.name,
         webhook_id=webhook_id,

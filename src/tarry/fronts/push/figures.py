@@ -1,7 +1,7 @@
-"""What is shown of a subscription: counts since the process began, and the last requests with what came of them.
+"""Figures of a subscription: counts since the process began, and its last requests with outcomes.
 
 Requests are kept in memory alone: a broker that pushes thousands a second would write more for them than for the
-messages. What must survive a restart, which message was acknowledged and which is tried when, is the group's.
+messages. The group keeps what must survive a restart: acknowledgements, and the time of the next try.
 """
 
 from __future__ import annotations
@@ -16,19 +16,22 @@ from tarry.api.push import PushAttempt
 from tarry.base.histogram import Durations
 
 ATTEMPTS_MAX = 200
-"""Requests of a subscription that are kept; and as many failed ones, which those that went well do not drive out."""
+"""Requests of a subscription that are kept.
+
+As many failed ones are kept besides, which good ones do not drive out.
+"""
 ANSWERS_BYTES_MAX = 16 << 20
-"""Of answers' bodies so much is kept in all; above it, no more."""
+"""Bytes of answers' bodies that are kept in all; above it, no more."""
 
 
 class AnswerBytes:
-    """How much is kept of answers, over all subscriptions. With the lock of whoever calls."""
+    """Size of the kept answers of all subscriptions. Callers hold their lock."""
 
     def __init__(self) -> None:
         self._bytes = 0
 
     def add(self, text: str) -> str:
-        """``text``, where there is room for it."""
+        """Return ``text`` and count it, if there is room for it, else ""."""
         size = len(text)
         if self._bytes + size > ANSWERS_BYTES_MAX:
             return ""
@@ -36,7 +39,7 @@ class AnswerBytes:
         return text
 
     def remove(self, text: str) -> None:
-        """It is kept no more."""
+        """Uncount a text that is no longer kept."""
         self._bytes -= len(text)
 
 
@@ -50,7 +53,7 @@ class AttemptLog:
         self._failed: dict[str, deque[tuple[str, str, PushAttempt]]] = {}
 
     def add(self, attempt: PushAttempt, content: bytes) -> None:
-        """Note one; ``content``: the beginning of the answer's body."""
+        """Add a request; ``content``: the beginning of the answer's body."""
         with self._lock:
             logs = [self._recent.setdefault(attempt.name, deque())]
             if attempt.outcome != "pushed":
@@ -62,7 +65,7 @@ class AttemptLog:
                 log.append((text, attempt.webhook_id, attempt))
 
     def keep(self, names: Collection[str]) -> None:
-        """Keep nothing of other subscriptions."""
+        """Forget the requests of all other subscriptions."""
         with self._lock:
             for logs in (self._recent, self._failed):
                 for name in [name for name in logs if name not in names]:
@@ -70,7 +73,7 @@ class AttemptLog:
                         self._bytes.remove(text)
 
     def find(self, name: str | None, id: str | None, failed: bool, limit: int) -> list[PushAttempt]:
-        """The newest first; see :class:`tarry.api.operations.ListPushAttempts`."""
+        """Return requests, the newest first; see :class:`tarry.api.operations.ListPushAttempts`."""
         with self._lock:
             logs = [self._failed] if failed else [self._recent, self._failed]
             kept = [entry for log in logs for of, entries in log.items() if name in (None, of) for entry in entries]
@@ -86,7 +89,10 @@ class AttemptLog:
 
 @dataclass(slots=True, eq=False)
 class SubscriptionFigures:
-    """Counts of one subscription, which a change of it does not begin anew. On the loop's thread, but for reading."""
+    """Counts of one subscription, which continue when it is changed.
+
+    On the loop's thread, but for reading.
+    """
 
     pushed: int = 0
     failed: int = 0

@@ -1,4 +1,7 @@
-"""Beginning and ending the pusher. Its thread and its HTTP client are made when there is something to push."""
+"""Starts and stops the pusher.
+
+Its thread and its HTTP client are made when there is something to push.
+"""
 
 from __future__ import annotations
 
@@ -26,12 +29,13 @@ log = logging.getLogger(__name__)
 
 THREAD = "tarry-push"
 TEST_SPARE_S = 10.0
-"""A test is waited for for its time-out and so much longer."""
+"""Seconds that a test is waited for, beyond its time-out."""
 
 
 class PushFront:
-    """Made by :meth:`start`; :meth:`stop` before the broker is closed. Any thread. It is a
-    :class:`tarry.api.pushing.Pusher`.
+    """The front, made by :meth:`start`; call :meth:`stop` before the broker is closed. Any thread.
+
+    It is a :class:`tarry.api.pushing.Pusher`.
     """
 
     def __init__(self, broker: LocalBroker, placement: Placement, connections: ConnectionLimits) -> None:
@@ -50,7 +54,9 @@ class PushFront:
     def start(
         cls, broker: LocalBroker, placement: Placement = ANY_CORE, connections: ConnectionLimits | None = None
     ) -> Self:
-        """Push for a broker. ``placement`` says where its thread runs, ``connections`` how many it makes.
+        """Push for a broker.
+
+        ``placement`` chooses the cores of its thread, ``connections`` bounds its connections.
 
         Raises:
             InvalidArgumentError: the broker has a pusher already.
@@ -58,7 +64,7 @@ class PushFront:
         return cls(broker, placement, connections or ConnectionLimits())
 
     def stop(self, grace_s: float = 2.0) -> None:
-        """Take nothing more, let requests come to their end for up to ``grace_s`` seconds, then cut them."""
+        """Lease nothing more, and cut requests that do not end within ``grace_s`` seconds."""
         self._detach()
         with self._lock:
             self._stopped = True
@@ -80,7 +86,7 @@ class PushFront:
     # -- tarry.api.pushing.Pusher ------------------------------------------------------------------------------------
 
     def on_change(self) -> None:
-        """Begin, where there is something to push; look at what has changed."""
+        """Start if there is something to push, and follow changes of subscriptions."""
         with self._lock:
             if self._pusher is None and (self._stopped or not self._broker.push.all()):
                 return
@@ -95,18 +101,18 @@ class PushFront:
             pass  # it has stopped
 
     def progress(self, name: str) -> PushProgress | None:
-        """How a subscription does."""
+        """Return the progress of a subscription."""
         if self._failure is not None:
             return PushProgress(state="stopped", error=str(self._failure))
         pusher = self._pusher
         return None if pusher is None else pusher.progress(name)
 
     def attempts(self, name: str | None, id: str | None, failed: bool, limit: int) -> list[PushAttempt]:
-        """The last requests."""
+        """Return the last requests."""
         return self._attempts.find(name, id, failed, limit)
 
     def test(self, subscription: PushSubscription) -> PushAttempt:
-        """Send one request of its own.
+        """Send one test request.
 
         Raises:
             UnavailableError: the pusher has stopped, or cannot begin.

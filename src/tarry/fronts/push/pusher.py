@@ -1,5 +1,6 @@
-"""All subscriptions on one event loop: a delivery for each that is not paused, begun, changed and ended as the broker's
-subscriptions are.
+"""All subscriptions on one event loop, with a delivery for each that is not paused.
+
+Deliveries are started, changed and ended as the broker's subscriptions are.
 """
 
 from __future__ import annotations
@@ -28,16 +29,17 @@ from tarry.fronts.push.verdict import verdict_of
 log = logging.getLogger(__name__)
 
 BYTES_MAX = 64 << 20
-"""Bodies of messages that are on their way, of all subscriptions together; each has an equal share..."""
+"""Bytes of bodies under way, of all subscriptions together; each has an equal share..."""
 SHARE_BYTES_MIN = 1 << 20
 """...but not less than this."""
 RETRY_S = 1.0
-"""How long to wait where a subscription could not be begun."""
+"""Seconds to wait after a subscription that could not begin."""
 
 
 class SubscriptionPusher:
-    """Made on the loop, with threads of ``pool`` for what waits for the disk. On the loop's thread, but for
-    :meth:`progress`, which only reads.
+    """The deliveries of all subscriptions, made on the loop, with threads of ``pool`` for disk access.
+
+    On the loop's thread, except :meth:`progress`, which only reads.
     """
 
     def __init__(self, broker: LocalBroker, pool: Executor, attempts: AttemptLog, connections_max: int) -> None:
@@ -68,14 +70,14 @@ class SubscriptionPusher:
     # -- subscriptions that change -----------------------------------------------------------------------------------
 
     def on_change(self) -> None:
-        """Look at the broker's subscriptions, soon."""
+        """Follow the broker's subscriptions, soon."""
         self._spawn(self._follow())
 
     async def _follow(self) -> None:
         async with self._changing:
             wanted = {name: s for name, s in self._broker.push.all().items() if not s.paused}
             for name, delivery in list(self._deliveries.items()):
-                # One that has ended by itself is in the way, too, where it was resumed before we looked.
+                # One that has ended by itself is replaced, too, if it was resumed before this look.
                 if delivery.is_ending or wanted.get(name) != delivery.subscription:
                     self._end(name)
             known = self._broker.push.all().keys()
@@ -96,7 +98,7 @@ class SubscriptionPusher:
         name = subscription.name
         figures = self._figures.setdefault(name, SubscriptionFigures())
         breaker = self._breakers.setdefault(name, CircuitBreaker(subscription.breaker_failures))
-        # It was changed or resumed, or is new: whatever was, it may go now.
+        # It was changed or resumed, or is new: whatever the past failures, it may work now.
         breaker.failures_max = subscription.breaker_failures
         breaker.failures_in_a_row = 0
         breaker.close()
@@ -135,7 +137,7 @@ class SubscriptionPusher:
     async def _pause_durably(self, subscription: PushSubscription, reason: str) -> None:
         request = PausePushSubscription(subscription.name, reason[:REASON_MAX])
         try:
-            while self._is_current(subscription):  # else somebody has changed it
+            while self._is_current(subscription):  # otherwise somebody has changed it
                 try:
                     await self._loop.run_in_executor(self._pool, self._broker.call, request)
                     return
@@ -151,11 +153,14 @@ class SubscriptionPusher:
     # -- looking -----------------------------------------------------------------------------------------------------
 
     def progress(self, name: str) -> PushProgress | None:
-        """See :meth:`tarry.api.pushing.Pusher.progress`. Any thread: each figure is right, if not of one moment."""
+        """Return the progress of a subscription; see :meth:`tarry.api.pushing.Pusher.progress`.
+
+        Any thread: each figure is right, but they may be of different moments.
+        """
         figures, breaker, delivery = self._figures.get(name), self._breakers.get(name), self._deliveries.get(name)
         if figures is None or breaker is None:
             return None
-        if delivery is None:  # it is about to begin, but for one that could not
+        if delivery is None:  # it is about to begin, unless it could not
             state, until_s = ("stopped" if name in self._not_begun else "running"), None
         else:
             state, until_s = _state(delivery, breaker, time.monotonic())
@@ -177,7 +182,7 @@ class SubscriptionPusher:
         )
 
     async def test(self, subscription: PushSubscription) -> PushAttempt:
-        """See :meth:`tarry.api.pushing.Pusher.test`."""
+        """Send a test request; see :meth:`tarry.api.pushing.Pusher.test`."""
         now_ms, began_s = self._broker.clock.now_ms(), time.monotonic()
         message = trial_message(subscription.topic, now_ms, next(self._tests))
         headers = RequestMaker(subscription).headers(message, now_ms)

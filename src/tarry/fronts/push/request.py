@@ -1,4 +1,4 @@
-"""A message as a request: its body as it is, signed by Standard Webhooks, and what else is known of it in headers.
+"""A message as a request: its body, signed by Standard Webhooks, and its other fields in headers.
 
 https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md: ``webhook-signature`` has
 for each secret ``v1,`` and the base64 of HMAC-SHA256 of ``ID.TIMESTAMP.BODY``. A header is made of printable ASCII
@@ -23,10 +23,13 @@ from tarry.base.version import VERSION
 from tarry.message.receipt import id_of
 
 CONTENT_TYPE = "content-type"
-"""The property of a message that says what its body is."""
+"""The property of a message that names the type of its body."""
 OCTETS = "application/octet-stream"
 PROPERTIES_MAX = 4096
-"""Receivers limit their headers, some to 8 KiB: properties that are longer as JSON are left out, and said to be."""
+"""Maximum length of the properties as JSON; longer ones are left out, and a header says so.
+
+Receivers limit their headers, some to 8 KiB.
+"""
 TEST_BODY = b'{"type": "tarry.test", "data": {"text": "This is a test of a push subscription."}}'
 
 _PLAIN = re.compile(r"[\x21-\x24\x26-\x7e]([\x20-\x24\x26-\x7e]*[\x21-\x24\x26-\x7e])?|")
@@ -53,12 +56,14 @@ class PushMessage:
     lease: int
     attempt: int
     lease_until_s: float = 0.0
-    """When the lease ends at the earliest, as the loop's time."""
+    """Earliest end of the lease, as the loop's time."""
 
     @property
     def webhook_id(self) -> str:
-        """The same for every try of this message, and no other's: an id of the producer's may name several, as all
-        occurrences of a series do; a number alone begins anew with a new data directory.
+        """An id that is the same for every try of this message, and no other's.
+
+        An id of the producer's may name several, as all occurrences of a series do; a number alone begins anew with a
+        new data directory.
         """
         return f"msg_{self.seq:016x}_{self.born_ms:x}"
 
@@ -67,7 +72,7 @@ _COLUMNS = ("seq", "topic", "due_ms", "id", "key", "tag", "properties", "body", 
 
 
 def messages_of(batch: pa.RecordBatch) -> list[PushMessage]:
-    """The rows of a delivery (:data:`tarry.api.views.DELIVERY`)."""
+    """Return the rows of a delivery (:data:`tarry.api.views.DELIVERY`) as messages."""
     found = []
     for row in zip(*(batch.column(name).to_pylist() for name in _COLUMNS), strict=True):
         message = PushMessage(*row)
@@ -78,7 +83,7 @@ def messages_of(batch: pa.RecordBatch) -> list[PushMessage]:
 
 
 def trial_message(topic: str, now_ms: int, number: int) -> PushMessage:
-    """A message that is in no topic, for a try; ``attempt`` is 0."""
+    """Return a test message, which is in no topic; ``attempt`` is 0."""
     return PushMessage(number, topic, now_ms, "tarry.test", None, None, [], TEST_BODY, now_ms, 0, 0, 0)
 
 
@@ -92,7 +97,7 @@ class RequestMaker:
         self._headers = {"user-agent": f"tarry/{VERSION}", "x-tarry-subscription": subscription.name, **own}
 
     def headers(self, message: PushMessage, now_ms: int) -> dict[str, str]:
-        """All headers but those of HTTP itself."""
+        """Return all headers but those of HTTP itself."""
         webhook_id = message.webhook_id if message.attempt else f"test_{message.seq:x}_{message.born_ms:x}"
         timestamp = str(now_ms // 1000)
         headers = {
@@ -128,13 +133,13 @@ class RequestMaker:
 
 
 class Signer:
-    """Signs with all of some secrets."""
+    """Signs with each of several secrets."""
 
     def __init__(self, secrets: Sequence[str]) -> None:
         self._macs = [hmac.new(secret_key(secret), digestmod=hashlib.sha256) for secret in secrets]
 
     def signatures(self, id: str, timestamp: str, body: bytes) -> str:
-        """The value of ``webhook-signature``."""
+        """Return the value of ``webhook-signature``."""
         head = f"{id}.{timestamp}.".encode()
         signatures = []
         for keyed in self._macs:
@@ -146,5 +151,8 @@ class Signer:
 
 
 def encoded(text: str) -> str:
-    """A text as the value of a header: printable ASCII, and what else there is percent-encoded, as UTF-8."""
+    """Return a text as the value of a header.
+
+    It is printable ASCII; all else is percent-encoded, as UTF-8.
+    """
     return text if _PLAIN.fullmatch(text) else quote(text, safe=_SAFE)

@@ -1,7 +1,7 @@
-"""Names into addresses that may be connected to; and the last gate before a connection is made.
+"""Resolves names to addresses that may be connected to, and checks each address at the socket.
 
-A name may point elsewhere at the second look (DNS rebinding). So what was looked up is what is connected to, and each
-address is judged where its socket is made: whatever way it came, a literal in the URL included.
+A name may point elsewhere at the second lookup (DNS rebinding). So connections go to the very addresses that were
+looked up, and each address is checked where its socket is made: whatever its origin, a literal in the URL included.
 """
 
 from __future__ import annotations
@@ -16,22 +16,24 @@ from tarry.base.addresses import AddressPolicy
 from tarry.base.event_loop import post
 
 LOOKUPS_MAX = 64
-"""Look-ups at a time: each has a thread, for as long as the name servers let it wait."""
+"""Lookups at a time: each has a thread, for as long as the name servers let it wait."""
 
 NAMES_S = 10.0
-"""How long a name's addresses are kept."""
+"""Seconds that a name's addresses are cached."""
 
 AddressInfo = tuple[int, int, int, str, tuple[Any, ...]]
 """A row of ``socket.getaddrinfo``."""
 
 
 class AddressRefusedError(OSError):
-    """Nothing may be connected to there."""
+    """The address may not be connected to."""
 
 
 class CheckedResolver:
-    """Looks names up in threads of their own, so that name servers that do not answer hold up nobody else, nor the
-    end of the process. Who asks for the same name at a time waits for one look.
+    """Looks names up in threads of their own.
+
+    Name servers that do not answer thus hold up nobody else, nor the end of the process. Concurrent requests for the
+    same name share one lookup.
     """
 
     def __init__(self, policy: AddressPolicy) -> None:
@@ -40,7 +42,7 @@ class CheckedResolver:
         self._known: dict[tuple[str, int], tuple[asyncio.Future[list[AddressInfo]], float]] = {}
 
     async def resolve(self, host: str, port: int) -> list[AddressInfo]:
-        """The addresses of a name or of a literal that may be connected to.
+        """Return the addresses of a name or of a literal that may be connected to.
 
         Raises:
             OSError: it is not known. AddressRefusedError: it has no address that may be connected to.
@@ -52,7 +54,7 @@ class CheckedResolver:
             look = asyncio.ensure_future(self._look_up(host, port))
             self._known[host, port] = look, now_s + NAMES_S
             look.add_done_callback(lambda look: self._forget_failure((host, port), look))
-        # Who gives up waiting does not end it for the others.
+        # A caller that gives up waiting does not end it for the others.
         return self._allowed(await asyncio.shield(look))
 
     def _forget_failure(self, place: tuple[str, int], look: asyncio.Future[list[AddressInfo]]) -> None:
@@ -98,15 +100,16 @@ class CheckedResolver:
 
 
 class SocketGate:
-    """Makes the sockets of connections."""
+    """Makes the sockets of connections, for allowed addresses only."""
 
     def __init__(self, policy: AddressPolicy) -> None:
         self._policy = policy
 
     def __call__(self, place: Any) -> socket.socket:
-        """
+        """Make a socket.
+
         Raises:
-            AddressRefusedError: nothing may be connected to there.
+            AddressRefusedError: the address may not be connected to.
         """
         family, kind, protocol, _, address = place
         refusal = self._policy.refusal(str(address[0])) or self._policy.port_refusal(address[1])

@@ -1,4 +1,4 @@
-"""What the answer to a push means. A 2xx, and nothing else, is the acknowledgement."""
+"""Interpretation of the answer to a push: a 2xx, and nothing else, is the acknowledgement."""
 
 from __future__ import annotations
 
@@ -8,22 +8,23 @@ from email.utils import parsedate_to_datetime
 from enum import StrEnum
 
 RETRY_AFTER_MS_MAX = 86_400_000
-"""A receiver that asks for more than a day is asked again after a day."""
+"""Maximum delay: a receiver that asks for more than a day is asked again after a day."""
 
 
 class PushOutcome(StrEnum):
     PUSHED = "pushed"
     FAILED = "failed"
     THROTTLED = "throttled"
-    """Not now, but from a moment on that the receiver has named."""
+    """The receiver takes messages again from a moment on that it has named."""
     GONE = "gone"
     """The receiver wants nothing more."""
 
 
 @dataclass(frozen=True, slots=True)
 class PushAnswer:
-    """What came of one request. ``status`` None: there was no answer, and ``error`` says why. ``content``: the first
-    bytes of the body.
+    """The answer to one request.
+
+    ``status`` None: there was no answer, and ``error`` has the reason. ``content``: the first bytes of the body.
     """
 
     status: int | None
@@ -34,7 +35,10 @@ class PushAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """``delay_ms``: when the message is to come again; None: as its group says."""
+    """The outcome of a push.
+
+    ``delay_ms``: time until the message comes again; None: as its group says.
+    """
 
     outcome: PushOutcome
     error: str | None = None
@@ -45,7 +49,7 @@ PUSHED = Verdict(PushOutcome.PUSHED)
 
 
 def verdict_of(answer: PushAnswer, now_ms: int) -> Verdict:
-    """What follows from an answer."""
+    """Return the verdict on an answer."""
     status = answer.status
     if status is None:
         return Verdict(PushOutcome.FAILED, answer.error or "no answer")
@@ -61,7 +65,10 @@ def verdict_of(answer: PushAnswer, now_ms: int) -> Verdict:
 
 
 def retry_after_ms(text: str | None, now_ms: int) -> int | None:
-    """Milliseconds of a ``Retry-After`` header (RFC 9110, 10.2.3): seconds, or a date; None where it is neither."""
+    """Return the milliseconds of a ``Retry-After`` header; None if it is invalid.
+
+    It has seconds, or a date (RFC 9110, section 10.2.3).
+    """
     if text is None:
         return None
     text = text.strip()

@@ -1,4 +1,4 @@
-"""Structs, arrays and maps as JSON, by columns: what Spark's ``to_json`` makes of them, without a row in Python.
+"""Structs, arrays and maps as JSON, like Spark's ``to_json``, by columns and without a row in Python.
 
 Null fields of a struct are left out, null elements and map values are ``null``; instants are ISO 8601 in UTC with
 microseconds, decimals are numbers with all their digits, binary is base64, NaN and infinities are texts.
@@ -18,7 +18,7 @@ _CONTROL = r"[\x00-\x1f\x7f]"
 
 
 def to_json(column: pa.Array) -> pa.Array:
-    """A string array; null where a row is null."""
+    """Return a string array with the JSON of each row; null for a null row."""
     kind = column.type
     if pa.types.is_struct(kind):
         return _struct(column)
@@ -34,7 +34,7 @@ def _struct(column: pa.Array) -> pa.Array:
     for field, values in zip(column.type, column.flatten(), strict=True):
         named = pc.binary_join_element_wise(f",{json.dumps(field.name, ensure_ascii=False)}:", to_json(values), "")
         parts.append(pc.fill_null(named, ""))
-    # Every part that is there begins with a comma: the first goes.
+    # Every part that is not empty begins with a comma: remove the first.
     inside = pc.utf8_slice_codeunits(pc.binary_join_element_wise(*parts, ""), start=1)
     return _only_valid(pc.binary_join_element_wise("{", inside, "}", ""), column)
 
@@ -45,7 +45,7 @@ def _list(column: pa.Array) -> pa.Array:
 
 
 def _map(column: pa.Array) -> pa.Array:
-    # Of a slice, keys and items are those of the whole array, and offsets point into them.
+    # The keys and items of a slice are those of the whole array, and offsets point into them.
     offsets = column.offsets.to_numpy().astype(np.int64)
     low, high = int(offsets[0]), int(offsets[-1])
     keys, items = column.keys.slice(low, high - low), column.items.slice(low, high - low)
@@ -76,7 +76,7 @@ def _leaf(column: pa.Array) -> pa.Array:
         names = pc.if_else(pc.is_nan(column), "NaN", pc.if_else(pc.greater(column, 0), "Infinity", "-Infinity"))
         return pc.if_else(pc.is_finite(column), texts, pc.binary_join_element_wise('"', names, '"', ""))
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-        # The one type of which Arrow has no text.
+        # The one type that Arrow cannot convert to text.
         return _quoted(pa.array([None if v is None else base64.b64encode(v).decode() for v in column.to_pylist()]))
     if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
         return _quoted(_bare(column))
@@ -86,10 +86,10 @@ def _leaf(column: pa.Array) -> pa.Array:
 
 
 def _bare(column: pa.Array) -> pa.Array:
-    """A value's text without quotes."""
+    """Return a value's text without quotes."""
     kind = column.type
     if pa.types.is_timestamp(kind):
-        # The session's time zone is a way to show an instant; the instant is what is meant.
+        # The session's time zone only changes how an instant is shown.
         if kind.tz is not None:
             return pc.strftime(column.cast(pa.timestamp("us", "UTC")), format="%Y-%m-%dT%H:%M:%SZ")
         return pc.strftime(column.cast(pa.timestamp("us")), format="%Y-%m-%dT%H:%M:%S")

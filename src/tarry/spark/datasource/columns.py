@@ -1,6 +1,6 @@
-"""Checks on the driver whether the columns of a DataFrame are those of messages, by names and types alone.
+"""Checks on the driver that a DataFrame's columns are those of messages, by names and types alone.
 
-What only rows can show (nulls, topic names, limits) is checked in the tasks.
+Faults that only rows can show (nulls, topic names, limits) are found in the tasks.
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ from tarry.message.options import OPTIONS, OptionKind
 
 _MIXED = {"due_ms", "delay_ms", "delay_level"}
 WAYS = ("due", "due_ms", "delay", "delay_ms", "delay_level")
-"""Columns that say when; exactly one is needed, or several of the numbers with one of them in each row."""
+"""Columns of the due time; exactly one is needed.
+
+Several of the numbers are allowed, too, with one of them in each row.
+"""
 
 _TEXTS = (t.StringType, t.CharType, t.VarcharType)
 _INTEGERS = (t.ByteType, t.ShortType, t.IntegerType, t.LongType)
@@ -74,8 +77,9 @@ _REFUSED = {
 
 
 def check_columns(schema: t.StructType, defaults: Mapping[str, object]) -> None:
-    """Refuse a DataFrame without the columns that messages need; ``defaults`` are the columns that options give. As in
-    Spark, ``Topic`` is ``topic``.
+    """Refuse a DataFrame without the columns that messages need.
+
+    ``defaults`` are the columns that options give. As in Spark, ``Topic`` is ``topic``.
 
     Raises:
         InvalidMessageError: names the column, its type, and what is allowed.
@@ -136,7 +140,10 @@ def _check_ways(seen: set[str], defaults: Mapping[str, object]) -> None:
 
 
 def misfit(kind: t.DataType, *, top: bool = True) -> str | None:
-    """The part of a body's type that JSON cannot express; None where it can express all. A single value is no body."""
+    """Return the part of a body's type that JSON cannot express; None if it can express all.
+
+    A single value is not a body.
+    """
     if isinstance(kind, t.StructType):
         return next((m for f in kind.fields if (m := misfit(f.dataType, top=False))), None)
     if isinstance(kind, t.ArrayType):

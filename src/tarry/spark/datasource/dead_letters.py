@@ -1,4 +1,4 @@
-"""``what=dead``: the dead letters of groups, as the messages that they were, with why they died."""
+"""``what=dead``: the dead letters of groups, as their original messages, with the cause of death."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TEXTS = {"topic": "topic", "group": "group", "cause": "cause"}
 
 @dataclass
 class GroupDeadLetters(InputPartition):  # type: ignore[misc]
-    """Those of one group of a topic."""
+    """The dead letters of one group of a topic."""
 
     topic: str
     group: str
@@ -41,7 +41,10 @@ class DeadReader(DataSourceReader):  # type: ignore[misc]
         self._options = options
 
     def partitions(self) -> list[InputPartition]:
-        """On the driver: the groups that have dead letters, or the one that is named, even if it was deleted since."""
+        """Return the groups with dead letters, or the one that is named, even if it was deleted since.
+
+        Runs on the driver.
+        """
         if self._options.topics and self._options.group is not None:
             return [GroupDeadLetters(topic, self._options.group) for topic in self._options.topics]
         topics = self._bounds.now.topics
@@ -55,7 +58,7 @@ class DeadReader(DataSourceReader):  # type: ignore[misc]
         return partitions or [EmptyPartition()]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """In a task: page by page."""
+        """Read page by page. Runs in a task."""
         if not isinstance(partition, GroupDeadLetters):
             return
         after = None
@@ -72,7 +75,7 @@ class DeadReader(DataSourceReader):  # type: ignore[misc]
 
 
 def as_messages(copies: pa.RecordBatch) -> pa.RecordBatch:
-    """Topic, due time and seq of the messages that died, and why they did, out of the properties of their copies."""
+    """Restore topic, due time, seq and cause of dead letters, from the properties of the copies."""
     columns = by_name(copies)
     properties = columns["properties"]
     texts = {name: texts_of(properties, f"{DEAD}{name}") for name in ("topic", "group", "cause", *_NUMBERS.values())}

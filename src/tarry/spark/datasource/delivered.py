@@ -1,4 +1,4 @@
-"""``what=delivered``: what has become due, as the topics' queues have it, for as long as retention keeps it."""
+"""``what=delivered``: due messages, from the topics' queues, for as long as retention keeps them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class DeliveredReader(DataSourceReader):  # type: ignore[misc]
         self._bounds.offer_filters(self)
 
     def partitions(self) -> list[InputPartition]:
-        """On the driver: the queues as they are now."""
+        """Return ranges of the current queues. Runs on the driver."""
         topics, span = self._bounds.now.topics, self._bounds.now.offset
         with BrokerClient(self._endpoint) as client:
             queues = client.queues(None if topics is None else sorted(topics))
@@ -48,7 +48,7 @@ class DeliveredReader(DataSourceReader):  # type: ignore[misc]
         return partitions or [EmptyPartition()]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """In a task. What retention has deleted since is left out."""
+        """Read a range. Runs in a task. Messages that retention has deleted since are left out."""
         if not isinstance(partition, QueueRange):
             return
         with BrokerClient(self._endpoint) as client:
@@ -59,5 +59,5 @@ class DeliveredReader(DataSourceReader):  # type: ignore[misc]
 
 
 def ranges(topic: str, start: int, end: int) -> list[QueueRange]:
-    """Offsets ``[start, end)`` divided among tasks."""
+    """Divide the offsets ``[start, end)`` among tasks."""
     return [QueueRange(topic, low, min(end, low + RANGE_ROWS)) for low in range(start, end, RANGE_ROWS)]

@@ -1,8 +1,8 @@
-"""What a batch read is limited to, by options and by filters that Spark offers: topics, due times, offsets.
+"""Limits of a batch read, from options and from Spark's filters: topics, due times, offsets.
 
-Bounds only narrow what is read; Spark applies every filter to the rows all the same, so a filter that is not understood
-here costs time and nothing else. They are used only where the option ``pushFilters`` asks for it: Spark 4.3 keeps the
-plan of a DataFrame's first filtered query, and uses it for later ones without a filter, which would then miss rows.
+Bounds only narrow the read; Spark applies every filter to the rows all the same, so a filter that is not understood
+here costs time and nothing else. They are used only if the option ``pushFilters`` asks for it: Spark 4.3 keeps the plan
+of a DataFrame's first filtered query, and uses it for later ones without a filter, which would then miss rows.
 """
 
 from __future__ import annotations
@@ -32,42 +32,42 @@ class Span:
     high: int = INT64_MAX
 
     def within(self, low: int = INT64_MIN, high: int = INT64_MAX) -> Span:
-        """The numbers that are in both spans."""
+        """Return the numbers that are in both spans."""
         return Span(max(self.low, low), min(self.high, high))
 
     def meets(self, low: int, high: int) -> bool:
-        """Whether the spans have a number in common."""
+        """Return whether the spans have a number in common."""
         return low <= self.high and high >= self.low
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What is read; ``topics`` None: all."""
+    """Bounds of a read; ``topics`` None: all."""
 
     topics: frozenset[str] | None = None
     due_ms: Span = Span()
     offset: Span = Span()
 
     def with_topics(self, topics: Iterable[str]) -> Bounds:
-        """These topics alone."""
+        """Return the bounds limited to these topics."""
         some = frozenset(topics)
         return replace(self, topics=some if self.topics is None else self.topics & some)
 
     def may_have(self, topic_min: str | None, topic_max: str | None) -> bool:
-        """Whether a topic between these may be wanted."""
+        """Return whether a topic between these may be wanted."""
         if self.topics is None or topic_min is None or topic_max is None:
             return True
         return any(topic_min <= topic <= topic_max for topic in self.topics)
 
     def narrowed(self, filters: Iterable[ds.Filter]) -> Bounds:
-        """The bounds that hold where all these filters do."""
+        """Return the bounds that hold if all these filters do."""
         bounds = self
         for one in filters:
             bounds = _narrowed(bounds, one)
         return bounds
 
     def rows_within(self, batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-        """Which rows of a batch have a due time and a topic within the bounds: one boolean a row."""
+        """Return a mask of the rows whose due time and topic are within the bounds: one boolean a row."""
         due = batch.column("due_ms").to_numpy()
         keep = (due >= self.due_ms.low) & (due <= self.due_ms.high)
         if self.topics is not None:
@@ -108,7 +108,7 @@ def _span(span: Span, one: ds.Filter, floor: Rounding, ceiling: Rounding) -> Spa
         return span
     if isinstance(one, (ds.EqualTo, ds.EqualNullSafe)):
         return span.within(low, high)
-    # What is above an instant between two milliseconds begins with the next, and above a whole one behind it.
+    # Above an instant between two milliseconds begins the next one; above a whole one, the one behind it.
     if isinstance(one, ds.GreaterThan):
         return span.within(low=high + 1)
     if isinstance(one, ds.GreaterThanOrEqual):
@@ -142,11 +142,11 @@ def _ceiling_ms(value: Any) -> int | None:
 
 
 class Pushed:
-    """A ``pushFilters`` that Spark accepts whether filters are pushed or not.
+    """A ``pushFilters`` that Spark accepts, pushed filters or not.
 
     Spark refuses a reader whose ``pushFilters`` has another ``__func__`` than the base class's, while
     ``spark.sql.python.filterPushdown.enabled`` is off, which is its default. Reading all is right then, only slower: so
-    this one shows the function of the base class.
+    this object has the base class's function.
     """
 
     __func__ = staticmethod(ds.DataSourceReader.pushFilters)
@@ -167,21 +167,21 @@ class EmptyPartition(ds.InputPartition):  # type: ignore[misc]
 
 
 class ReadBounds:
-    """The bounds of one read; those of filters are added when Spark offers them. Travels to the tasks."""
+    """The bounds of one read, sent to the tasks. Those of filters are added when Spark offers them."""
 
     def __init__(self, options: ReadOptions, offset: Span | None = None) -> None:
         low = Span().low if options.after_ms is None else options.after_ms
         high = Span().high if options.until_ms is None else options.until_ms - 1
         self.now = Bounds(due_ms=Span(low, high), offset=offset or Span())
-        """As far as they are known."""
+        """The bounds as far as they are known."""
         if options.topics:
             self.now = self.now.with_topics(options.topics)
         self._push_filters = options.push_filters
 
     def offer_filters(self, reader: ds.DataSourceReader) -> None:
-        """Have Spark push filters into ``reader``, if the user asked for it."""
+        """Let Spark push filters into ``reader``, if the user asked for it."""
         if self._push_filters:
-            # An attribute, not a method: to Spark, a reader that has the method takes filters.
+            # An attribute, not a method: for Spark, any reader that has the method takes filters.
             reader.pushFilters = Pushed(self._narrow)
 
     def _narrow(self, filters: Iterable[Any]) -> None:

@@ -1,8 +1,8 @@
-"""A job that is computed once: the broker is asked before Spark is, and in no more tasks than are of use.
+"""A job that is computed once, and in no more tasks than are of use.
 
-Spark makes a data source's writer when the stages before the write may have run already, so a second run of a job
-that is committed still pays for its shuffles. Here it costs a question. And only who has the DataFrame can say how many
-tasks write it: a data source gets one for each partition.
+The broker is asked before Spark is. Spark makes a data source's writer when the stages before the write may have run
+already, so a second run of a job that is committed still pays for its shuffles. Here it costs one call. And only the
+owner of the DataFrame can choose the number of tasks that write it: a data source gets one for each partition.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class WrittenJob:
-    """A job as the broker has it: how many messages, of which topics, and since when (UTC milliseconds). ``already``:
-    it was committed before this call, which has computed nothing.
+    """A job in the broker: number of messages, their topics, and the time of its commit.
+
+    The time is in UTC milliseconds. ``already``: it was committed before this call, which has computed nothing.
     """
 
     job: str
@@ -36,9 +37,10 @@ class WrittenJob:
 
 
 def write_once(df: DataFrame, job: str, *, endpoint: str, **options: Any) -> WrittenJob:
-    """Write a DataFrame as the job of this name, unless it is committed: then nothing of ``df`` is computed. What is
-    committed under a name stays, also where ``df`` has other rows now: other messages need another name. Of
-    many partitions with little in them, by Spark's statistics, one task writes several.
+    """Write a DataFrame as the job of this name, unless it is committed: then ``df`` is not computed.
+
+    Messages committed under a name stay, even if ``df`` has other rows now: other messages need another name. If there
+    are many partitions with little in them, by Spark's statistics, one task writes several.
 
     Args:
         endpoint: HOST:PORT of the broker, which this process asks, and the tasks.
@@ -63,7 +65,7 @@ def write_once(df: DataFrame, job: str, *, endpoint: str, **options: Any) -> Wri
             check_same_job(job, known.topics, df.schema, checked)
             check_may_be_committed(job, known.rows, checked)
         else:
-            # Of two calls at once the writer's attempts decide.
+            # If there are two calls at once, the writer's attempts decide.
             fewer_partitions(df).write.format("tarry").mode("append").options(**given).save()
             known = client.job(job)
     return _written(job, known, already)

@@ -1,4 +1,7 @@
-"""The options of ``format("tarry")``: read once, on the driver; a misspelt one is refused, not dropped."""
+"""The options of ``format("tarry")``: read once, on the driver.
+
+A misspelt one is refused, not dropped.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +19,15 @@ STARTS = ("group", "earliest", "latest")
 JOB_BYTES_MAX = 200
 
 _SPARK = ("path", "checkpointlocation", "queryname", "recursivefilelookup")
-"""What Spark itself may put among them."""
+"""Options that Spark itself may add."""
 _OF_TABLES = (
     *("owner", "provider", "location", "comment", "collation", "external", "is_managed_location", "table_type"),
     *("serialization.format", "view.query.out.numcols"),
 )
-"""And what it puts there for a table of SQL: the reserved properties of its catalogs. ``option.NAME`` is NAME again."""
+"""Options that Spark adds for a table of SQL: the reserved properties of its catalogs.
+
+``option.NAME`` is NAME again.
+"""
 _ADDRESS = re.compile(r"^(\[[0-9A-Fa-f:.]+\]|[^:/\s]+):(\d{1,5})$")
 
 WRITE = (
@@ -42,14 +48,14 @@ STREAM_WRITE = tuple(name for name in WRITE if name not in ("job", "ifCommitted"
 READ = ("endpoint", "what", "topic", "group", "after_ms", "until_ms", "start", "end", "columns", "pushFilters")
 STREAM_READ = ("endpoint", "topic", "group", "startingOffsets", "failOnDataLoss", "maxRowsPerTrigger")
 STREAM_ONLY = ("group", "startingOffsets", "failOnDataLoss", "maxRowsPerTrigger")
-"""By these a stream is known from a batch of what is pending."""
+"""Options that tell a stream from a batch of pending messages."""
 
 DEFAULTS_INT = ("due_ms", "delay_ms", "delay_level", "ttl_ms", "expire_ms", "tries")
 
 
 @dataclass(frozen=True)
 class WriteOptions:
-    """Of a write. ``defaults``: values of columns for rows that have none."""
+    """Options of a write. ``defaults``: values of columns for rows that have none."""
 
     endpoint: str
     way: str
@@ -59,7 +65,7 @@ class WriteOptions:
 
     @classmethod
     def of(cls, given: Mapping[str, str], *, streaming: bool = False) -> WriteOptions:
-        """Read and check them.
+        """Read and check the options of a write.
 
         Raises:
             InvalidArgumentError: names the option, its value and what is allowed.
@@ -84,7 +90,10 @@ class WriteOptions:
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """Of a batch read; ``topics`` empty: all; ``columns`` empty: all, else by their names in small letters."""
+    """Options of a batch read.
+
+    ``topics`` empty: all; ``columns`` empty: all, else by their names in small letters.
+    """
 
     endpoint: str
     what: str
@@ -99,7 +108,7 @@ class ReadOptions:
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> ReadOptions:
-        """Read and check them.
+        """Read and check the options of a batch read.
 
         Raises:
             InvalidArgumentError: names the option, its value and what is allowed.
@@ -117,7 +126,7 @@ class ReadOptions:
 
 @dataclass(frozen=True)
 class StreamOptions:
-    """Of a stream read."""
+    """Options of a stream read."""
 
     endpoint: str
     topics: tuple[str, ...]
@@ -128,7 +137,7 @@ class StreamOptions:
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> StreamOptions:
-        """Read and check them.
+        """Read and check the options of a stream read.
 
         Raises:
             InvalidArgumentError: names the option, its value and what is allowed.
@@ -150,7 +159,7 @@ class StreamOptions:
 
 
 def _checked(given: Mapping[str, str], allowed: tuple[str, ...]) -> dict[str, str]:
-    """The options by their names in small letters, as Spark does not tell ``topic`` from ``Topic``."""
+    """Return the options by their names in small letters, as Spark takes ``topic`` and ``Topic`` for one."""
     options = {name.lower(): value for name, value in given.items()}
     names = {name.lower() for name in allowed}
     for name in options:

@@ -1,4 +1,4 @@
-"""A DataFrame in the order of its due times: what makes few, narrow files of many messages."""
+"""A DataFrame in the order of its due times, which makes few, narrow files of many messages."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ if TYPE_CHECKING:
 
 
 def sorted_by_due(df: DataFrame, partitions: int | None = None) -> DataFrame:
-    """``df`` divided by due time: each task gets a span of its own, in order, and so makes few files that the broker
-    reads one after another. Worth its shuffle from some millions of messages on; a due time that very many share stays
-    in one partition.
+    """Return ``df`` divided by due time.
+
+    Each task gets a span of its own, in order, and so makes few files that the broker reads one after another. It is
+    worth its shuffle from some millions of messages on; a due time that very many share stays in one partition.
 
     Args:
         partitions: how many; the default is Spark's (``spark.sql.shuffle.partitions``, as adaptive execution changes

@@ -13,22 +13,27 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 PARTITION_BYTES = 8 << 20
-"""Of so many bytes, by Spark's statistics, a task's own cost is a tenth of what it does."""
+"""Bytes, by Spark's statistics, at which a task's own cost is a tenth of its work."""
 UNKNOWN_BYTES = 1 << 50
-"""Spark takes 8 EiB for what it knows nothing of."""
+"""Spark's statistics say 8 EiB for an unknown size."""
 MULTIPLYING = ("Generate", "MapIn", "MapPartitions", "MapGroups", "MapElements", "FlatMap", "CoGroup")
-"""Nodes that make any number of rows of one, or of any size; Spark's statistics take them for as many."""
+"""Nodes that make any number of rows of one, or rows of any size.
+
+Spark's statistics take the number for unchanged.
+"""
 WAVES = 4
-"""Tasks for each core at least, so that none waits long for one that takes longer."""
+"""Minimum number of tasks for each core, so that none waits long for one that takes longer."""
 
 
 def fewer_partitions(df: DataFrame) -> DataFrame:
-    """``df`` in as few tasks as are of use, without a shuffle; ``df`` itself where its size is not known, or the cores.
+    """Return ``df`` in as few tasks as are of use, without a shuffle.
+
+    Returns ``df`` itself if its size is not known, or the cores.
 
     Spark's statistics are too high rather than too low, but for strings, which it takes for short. Where they are too
     low there are still some tasks for each core, whose memory does not depend on how much each of them writes.
     """
-    frame = getattr(df, "_jdf", None)  # none of Spark Connect, whose server plans
+    frame = getattr(df, "_jdf", None)  # missing in Spark Connect, whose server plans
     if frame is None or (cores := cores_of(df.sparkSession.sparkContext)) is None:
         return df
     plan = frame.queryExecution().optimizedPlan()
@@ -39,7 +44,7 @@ def fewer_partitions(df: DataFrame) -> DataFrame:
 
 
 def nodes(plan: Any) -> Iterator[str]:
-    """The names of a plan's nodes."""
+    """Yield the names of a plan's nodes."""
     yield str(plan.nodeName())
     children = plan.children()
     for index in range(children.size()):
@@ -47,7 +52,7 @@ def nodes(plan: Any) -> Iterator[str]:
 
 
 def cores_of(context: Any) -> int | None:
-    """What an application has, or will have when all its executors are there; None: nobody can tell yet."""
+    """Return the cores of an application, as when all its executors are there; None: not known yet."""
     conf = context.getConf()
     if conf.get("spark.dynamicAllocation.enabled", "false").lower() == "true":
         return None

@@ -1,7 +1,7 @@
-"""``what=pending``: all that is not due yet, as at one moment.
+"""``what=pending``: all messages that are not due yet, as at one moment.
 
-The moment is a version of the store's table, the intake's rows from that version's ``committed_seq`` up to what was
-durable, and what had fired. A version's files do not change, and stay for a day after they were replaced. Rows of the
+The moment is a version of the store's table, the intake's rows from that version's ``committed_seq`` up to the durable
+end, and the fired messages. A version's files do not change, and stay for a day after they were replaced. Rows of the
 intake may move to the store while they are read; they are then read from there, by their seqs.
 """
 
@@ -33,7 +33,7 @@ from tarry.store.place import Place
 from tarry.store.snapshot import FileColumns
 
 PARTITION_BYTES = 128 << 20
-"""Files are put together up to this for one task."""
+"""Files are put together up to this many bytes for one task."""
 INTAKE_ROWS = 500_000
 """Rows of the intake for one task."""
 _NEEDED = ("seq", "due_ms", "topic", "kind")
@@ -41,9 +41,10 @@ _NEEDED = ("seq", "due_ms", "topic", "kind")
 
 @dataclass(frozen=True)
 class PlannedState:
-    """The state of broker and store when the read was planned. ``fired``: (fired_until_ms, fired_seq);
-    ``cancelled_jobs``: the number of each, and the (due_ms, seq) from which on it is cancelled; ``cancelled_files``:
-    the store's files of cancellations.
+    """The state of broker and store when the read was planned.
+
+    ``fired``: (fired_until_ms, fired_seq); ``cancelled_jobs``: the number of each, and the (due_ms, seq) from which on
+    it is cancelled; ``cancelled_files``: the store's files of cancellations.
     """
 
     root: str
@@ -56,7 +57,10 @@ class PlannedState:
 
 @dataclass
 class FilesPartition(InputPartition):  # type: ignore[misc]
-    """Some of the store's files. ``cancelled``: seqs that cancellations in the intake cancel, of these due times."""
+    """Some of the store's files.
+
+    ``cancelled``: seqs that cancellations in the intake cancel, of these due times.
+    """
 
     state: PlannedState
     paths: tuple[str, ...]
@@ -75,8 +79,9 @@ class IntakePartition(InputPartition):  # type: ignore[misc]
 
 
 class PendingReader(DataSourceReader):  # type: ignore[misc]
-    """Plans on the driver, reads in the tasks. Spark copies the reader for the tasks before it asks for partitions, so
-    partitions carry all that planning has found.
+    """Plans on the driver, reads in the tasks.
+
+    Spark copies the reader for the tasks before it asks for partitions, so partitions carry all results of planning.
     """
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
@@ -86,10 +91,10 @@ class PendingReader(DataSourceReader):  # type: ignore[misc]
         self._bounds.offer_filters(self)
 
     def partitions(self) -> list[InputPartition]:
-        """On the driver: what there is at this moment."""
+        """Plan the read of the current state. Runs on the driver."""
         with BrokerClient(self._endpoint) as client:
             intake = client.state()
-            # In this order: what is accepted from here on may or may not be read, what was before is.
+            # In this order: messages accepted from here on may or may not be read, those accepted before are.
             snapshot = open_snapshot(intake.store_uri, intake.shard, intake.table_id)
             start, end = max(snapshot.committed_seq, intake.first_seq), intake.durable_seq
             named = list(client.cancelled(start, end)) if start < end else []
@@ -113,7 +118,7 @@ class PendingReader(DataSourceReader):  # type: ignore[misc]
         return partitions or [EmptyPartition()]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """In a task."""
+        """Read one partition. Runs in a task."""
         if isinstance(partition, FilesPartition):
             place, state = Place.of(partition.state.root), partition.state
             cancelled = [partition.cancelled, *_stored_cancellations(place, state.cancelled_files, partition.span)]
@@ -135,12 +140,13 @@ class PendingReader(DataSourceReader):  # type: ignore[misc]
 
 
 def is_pending(batch: pa.RecordBatch, state: PlannedState, cancelled: Int64s) -> npt.NDArray[np.bool_]:
-    """Which rows are messages that have not fired and are cancelled neither by seq nor with their bulk job: one boolean
-    a row. ``cancelled`` ascends.
+    """Return a mask of the rows that are pending messages: one boolean a row.
+
+    They have not fired and are cancelled neither by seq nor with their bulk job. ``cancelled`` ascends.
     """
     due, seq = batch.column("due_ms").to_numpy(), batch.column("seq").to_numpy()
     fired_until_ms, fired_seq = state.fired
-    # Rows of bulk jobs have seqs above all others; the broker takes them up at once, so they have fired like the rest.
+    # Rows of bulk jobs have seqs above all others; the broker reads them at once, so they have fired like the rest.
     fired = (due < fired_until_ms) & ((seq < fired_seq) | (seq >= SEQ_MIN))
     keep = (kinds_of(batch) == Kind.MESSAGE) & ~fired
     if len(cancelled):
@@ -153,7 +159,7 @@ def is_pending(batch: pa.RecordBatch, state: PlannedState, cancelled: Int64s) ->
 
 
 def open_snapshot(uri: str, shard: int, table_id: str) -> Snapshot:
-    """The newest version of the store, without changing anything there.
+    """Return the newest version of the store, without changing anything there.
 
     Raises:
         UnavailableError: it cannot be read from here, or the table that is seen from here is another one.
@@ -175,7 +181,7 @@ def open_snapshot(uri: str, shard: int, table_id: str) -> Snapshot:
 
 
 def _packed(files: FileColumns, bounds: Bounds, fired_until_ms: int) -> Iterator[tuple[tuple[str, ...], Span]]:
-    """Files that may have rows within the bounds, some for each task, and the span of their due times."""
+    """Yield files that may have rows within the bounds, some for each task, and their span of due times."""
     held: list[int] = []
     size = 0
     for i in range(len(files)):
@@ -208,7 +214,7 @@ def _file_rows(place: Place, paths: Sequence[str], bounds: Bounds, columns: list
 
 
 def _stored_cancellations(place: Place, paths: Sequence[str], span: Span) -> Iterator[Int64s]:
-    """Seqs that the store's cancellations of these due times cancel."""
+    """Yield the seqs that the store's cancellations of these due times cancel."""
     for path in paths:
         for group in groups(place, path):
             if span.meets(group.due_min_ms, group.due_max_ms):
@@ -216,9 +222,9 @@ def _stored_cancellations(place: Place, paths: Sequence[str], span: Span) -> Ite
 
 
 def intake_rows(client: BrokerClient, state: PlannedState, start: int, end: int) -> Iterator[pa.RecordBatch]:
-    """The rows of ``[start, end)``, from the intake and, where it has deleted them meanwhile, from the store.
+    """Yield the rows of ``[start, end)``, from the intake or, if it deleted them since, from the store.
 
-    What has fired meanwhile and is in neither is left out: it is delivered, and no longer pending.
+    Messages that have fired meanwhile and are in neither are left out: they are delivered, and no longer pending.
     """
     at = start
     while at < end:

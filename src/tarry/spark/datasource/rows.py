@@ -1,7 +1,7 @@
-"""A task's Arrow batches become messages: checked by the same function as any producer's, a refused row named with its
-values.
+"""Converts a task's Arrow batches to messages, checked by the same function as any producer's.
 
-Runs in the tasks. Columns stay columns; only a row that is refused becomes a Python value.
+Runs in the tasks. An error about a refused row has its values. Columns stay columns; only a row that is refused becomes
+a Python value.
 """
 
 from __future__ import annotations
@@ -23,19 +23,22 @@ _TYPES = {"topic": pa.string(), "tag": pa.string()}
 _ROW = re.compile(r"^row \d{1,18}: ")
 _NESTED = (pa.types.is_struct, pa.types.is_map, pa.types.is_list, pa.types.is_large_list)
 _SPARE = 2
-"""A batch may have this part of what one call admits: JSON may be longer than what it is made of."""
+"""A batch may have this part of one call's limit: JSON may be longer than its source."""
 
 
 @dataclass(frozen=True)
 class RowChecker:
-    """Checks rows in the tasks of a bulk job. ``now_ms`` is the job's: a delay counts from its begin."""
+    """Checks rows in the tasks of a bulk job.
+
+    ``now_ms`` is the job's: a delay counts from its start.
+    """
 
     now_ms: int
     limits: MessageLimits
     defaults: Mapping[str, str | int]
 
     def admitted(self, batches: Iterable[pa.RecordBatch], partition: int) -> Iterator[pa.RecordBatch]:
-        """Batches of :data:`tarry.message.schema.UNNUMBERED`.
+        """Yield batches of :data:`tarry.message.schema.UNNUMBERED`.
 
         Raises:
             InvalidMessageError: names the partition, the row in it, its values, what is wrong and what is allowed.
@@ -71,8 +74,8 @@ class RowChecker:
             ) from None
 
     def _producers(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The batch as :func:`tarry.message.admission.admit` takes it."""
-        named = zip(map(str.lower, batch.schema.names), batch.columns, strict=True)  # Spark does not tell them apart
+        """Return the batch as :func:`tarry.message.admission.admit` takes it."""
+        named = zip(map(str.lower, batch.schema.names), batch.columns, strict=True)  # to Spark, capitals do not count
         columns = {name: _plain(name, column) for name, column in named}
         for name, value in self.defaults.items():
             scalar = pa.scalar(value, _TYPES.get(name, pa.int64()))
@@ -90,7 +93,7 @@ def _plain(name: str, column: pa.Array) -> pa.Array:
 
 
 def row_shown(batch: pa.RecordBatch, row: int) -> str:
-    """The values of a row by column, each cut where it is long."""
+    """Return the values of a row by column, long ones cut."""
     return ", ".join(f"{name}={_value(batch.column(name)[row])}" for name in batch.schema.names)
 
 

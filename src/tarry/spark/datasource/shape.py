@@ -1,7 +1,7 @@
 """The columns of DataFrames that are read: the schemas, and messages converted to them.
 
-All columns are nullable in Spark's types; which are never null is in ``docs/spark.md``. A schema of the user's own
-chooses among them, and the other columns are not read where that is possible.
+All columns are nullable in Spark's types; ``docs/spark.md`` lists those that are never null. A schema of the user's own
+chooses among them, and the other columns are not read if that is possible.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _SOURCES = {"due": ("due_ms",), "id": ("id", "seq"), "died": ("died_ms",)}
 
 
 def chosen(columns: Mapping[str, t.DataType], names: Sequence[str]) -> Mapping[str, t.DataType]:
-    """Those of ``names``, in that order; all, where there is none.
+    """Return the columns of ``names``, in that order; all if there are no names.
 
     Raises:
         InvalidArgumentError: names the one that there is not, and what is allowed.
@@ -60,20 +60,23 @@ def chosen(columns: Mapping[str, t.DataType], names: Sequence[str]) -> Mapping[s
 
 
 def struct(columns: Mapping[str, t.DataType]) -> t.StructType:
-    """A Spark schema."""
+    """Return a Spark schema."""
     return t.StructType([t.StructField(name, kind) for name, kind in columns.items()])
 
 
 @dataclass(frozen=True)
 class Shape:
-    """The columns that are read, in order; ``labels``: as the user writes them, for to Spark ``Topic`` is ``topic``."""
+    """The columns that are read, in order.
+
+    ``labels``: as the user writes them, as for Spark ``Topic`` is ``topic``.
+    """
 
     names: tuple[str, ...]
     labels: tuple[str, ...]
 
     @classmethod
     def of(cls, schema: t.StructType, columns: Mapping[str, t.DataType]) -> Shape:
-        """Those of ``schema``, each of which must be one of ``columns``.
+        """Return the columns of ``schema``, each of which must be one of ``columns``.
 
         Raises:
             InvalidArgumentError: names the column, its type and what is allowed.
@@ -90,12 +93,12 @@ class Shape:
         return cls(tuple(name.lower() for name in schema.names), tuple(schema.names))
 
     def needed(self, *also: str) -> list[str]:
-        """The message's own columns that these are made of, and others."""
+        """Return the message's own columns from which these are made, and those of ``also``."""
         own = [column for name in self.names for column in _SOURCES.get(name, (name,))]
         return list(dict.fromkeys([*also, *own]))
 
     def shaped(self, given: Mapping[str, pa.Array]) -> pa.RecordBatch:
-        """Rows as Spark requires them: exactly these columns in exactly these types."""
+        """Return rows as Spark requires them: exactly these columns in exactly these types."""
         columns = [_column(name, given) for name in self.names]
         schema = arrow_schema(self.names)
         fields = [schema.field(i).with_name(label) for i, label in enumerate(self.labels)]
@@ -103,12 +106,12 @@ class Shape:
 
 
 def by_name(batch: pa.RecordBatch) -> dict[str, pa.Array]:
-    """The columns of a batch."""
+    """Return the columns of a batch by name."""
     return dict(zip(batch.schema.names, batch.columns, strict=True))
 
 
 def arrow_schema(names: Sequence[str]) -> pa.Schema:
-    """The Arrow schema in which Spark accepts these columns."""
+    """Return the Arrow schema in which Spark accepts these columns."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     types = SCHEMAS["dead"]  # it has all columns
@@ -126,6 +129,6 @@ def _column(name: str, given: Mapping[str, pa.Array]) -> pa.Array:
 
 
 def instants(ms: pa.Array) -> pa.Array:
-    """Milliseconds as timestamps; what microseconds cannot say is null."""
+    """Convert milliseconds to timestamps; values that microseconds cannot express become null."""
     fits = pc.less_equal(pc.abs(ms), np.iinfo(np.int64).max // 1000)
     return pc.multiply(pc.if_else(fits, ms, None), 1000).cast(pa.timestamp("us", "UTC"))

@@ -1,8 +1,9 @@
-"""``df.writeStream.format("tarry")``: each micro-batch is a bulk job named after the query and the batch: exactly once.
+"""``df.writeStream.format("tarry")``: each micro-batch is a bulk job, written exactly once.
 
-Spark makes a writer for each micro-batch, and gives it neither query nor batch before the commit; the tasks have both.
-So the tasks begin the job, all with the same ``attempt`` (a number that the writer drew), for which the broker answers
-all of them with the same attempt of the job. A micro-batch that is replayed after a crash finds its job committed.
+A job is named after the query and the batch. Spark makes a writer for each micro-batch, and gives it neither query nor
+batch before the commit; the tasks have both. So the tasks begin the job, all with the same ``attempt`` (a number that
+the writer drew), for which the broker answers all of them with the same attempt of the job. A micro-batch that is
+replayed after a crash finds its job committed.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ QUERY_KEY, BATCH_KEY = "sql.streaming.queryId", "streaming.sql.batchId"
 
 @dataclass
 class BatchStaged(WriterCommitMessage):  # type: ignore[misc]
-    """What a task staged, and for which job."""
+    """Files that a task staged, and their job."""
 
     job: BulkAttempt
     staged: Staged
 
 
 class BulkSink(DataSourceStreamArrowWriter):  # type: ignore[misc]
-    """Plain data: Spark makes one for each micro-batch, and another for its commit."""
+    """Plain data: Spark makes one writer for each micro-batch, and another for its commit."""
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         check_columns(schema, options.defaults)
@@ -43,7 +44,7 @@ class BulkSink(DataSourceStreamArrowWriter):  # type: ignore[misc]
         self._attempt = uuid.uuid4().hex
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> BatchStaged:
-        """In a task."""
+        """Stage a partition. Runs in a task."""
         name = job_name()
         with BrokerClient(self._options.endpoint) as client:
             job = begin(client, name, self._attempt)
@@ -52,7 +53,7 @@ class BulkSink(DataSourceStreamArrowWriter):  # type: ignore[misc]
             return BatchStaged(job, staged_partition(client, job, self._options, iterator))
 
     def commit(self, messages: list[BatchStaged | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """On the driver, when all tasks are done."""
+        """Commit when all tasks are done. Runs on the driver."""
         jobs = {message.job.number: message.job for message in messages if message is not None}
         still_open = [job for job in jobs.values() if job.state == "open"]
         if not still_open:
@@ -63,13 +64,13 @@ class BulkSink(DataSourceStreamArrowWriter):  # type: ignore[misc]
             commit(client, still_open[0], merged(messages))
 
     def abort(self, messages: list[BatchStaged | None], batchId: int) -> None:  # noqa: N803
-        """On the driver, when something failed."""
+        """Give up the attempts after a failure. Runs on the driver."""
         for number in {m.job.number for m in messages if m is not None and m.job.state == "open"}:
             give_up(self._options.endpoint, number)
 
 
 def job_name() -> str:
-    """The name of the micro-batch's job.
+    """Return the name of the micro-batch's job.
 
     Raises:
         TarryError: this is no task of a streaming query.

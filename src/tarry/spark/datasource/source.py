@@ -23,16 +23,22 @@ from tarry.spark.datasource.writer import BulkWriter
 
 
 class TarryDataSource(DataSource):  # type: ignore[misc]
-    """Known to Spark without registering where Tarry is installed; options and columns: ``docs/spark.md``."""
+    """The data source, which Spark finds wherever Tarry is installed, without registering it.
+
+    Options and columns: ``docs/spark.md``.
+    """
 
     @classmethod
     def name(cls) -> str:
-        """As in ``format("tarry")``."""
+        """Return the name in ``format("tarry")``."""
         return "tarry"
 
     def schema(self) -> StructType:
-        """Of a read. A stream has that of ``delivered``, whatever the options of a batch would be."""
-        # Options are checked here, at load(): of a query that has started, the error would be one among many lines.
+        """Return the schema of a read.
+
+        A stream has that of ``delivered``, whatever the options of a batch would be.
+        """
+        # Options are checked here, at load(): the error of a started query would be one among many lines.
         if "what" in self.options or not any(name in self.options for name in STREAM_ONLY):
             options = ReadOptions.of(self.options)
             return struct(chosen(SCHEMAS[options.what], options.columns))
@@ -41,26 +47,26 @@ class TarryDataSource(DataSource):  # type: ignore[misc]
         return struct(STREAM)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Of a batch."""
+        """Return the reader of a batch."""
         options = ReadOptions.of(self.options)
         if options.what == "pending":
             return PendingReader(options, schema)
         return DeliveredReader(options, schema) if options.what == "delivered" else DeadReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        """Of a stream."""
+        """Return the reader of a stream."""
         try:
             return QueueStream(StreamOptions.of(self.options), schema)
         except TarryError as error:
             return RefusedStream(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Of a batch."""
+        """Return the writer of a batch."""
         _refuse_overwrite(overwrite)
         return BulkWriter(WriteOptions.of(self.options), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's name
-        """Of a stream."""
+        """Return the writer of a stream."""
         _refuse_overwrite(overwrite)
         return BulkSink(WriteOptions.of(self.options, streaming=True), schema)
 

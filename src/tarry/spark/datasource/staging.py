@@ -1,8 +1,8 @@
-"""What a task of a bulk job does with its partition: check it in chunks, number them, and have them staged.
+"""A task's work on its partition of a bulk job: check it in chunks, number them, and have them staged.
 
-The two ways differ in who writes the files: the task itself, straight into the store (``bulk``), or the broker, which
-is sent the rows (``flight``). Staged files cannot be seen before the driver commits, and what a failed attempt leaves
-is never committed: so retries and speculative copies of a task are harmless. Memory is a few times
+The two ways differ in the writer of the files: the task itself, straight into the store (``bulk``), or the broker,
+which is sent the rows (``flight``). Staged files cannot be seen before the driver commits, and files of a failed
+attempt are never committed: so retries and speculative copies of a task are harmless. Memory is a few times
 :data:`CHUNK_BYTES`, however large the partition.
 """
 
@@ -29,7 +29,10 @@ from tarry.store.stage import FILES_MAX
 CHUNK_BYTES = 128 << 20
 """Rows are sorted and written in chunks of this size. About three times this is needed meanwhile."""
 FILES_LATER = 2
-"""Most files of each chunk but a task's first: a partition of a hundred chunks must not make 1,600 files."""
+"""Maximum number of files of each chunk but a task's first.
+
+A partition of a hundred chunks must not make 1,600 files.
+"""
 
 
 @dataclass
@@ -103,17 +106,20 @@ class StagingTask:
 
 
 def can_reach(job: BulkAttempt) -> bool:
-    """Whether this process can write into the job's store: a directory of that name may be another machine's own."""
+    """Return whether this process can write into the job's store.
+
+    A directory of that name may be another machine's own.
+    """
     try:
         _check_reached(job.number, job.store_uri, job.table_id)
     except (OSError, pa.ArrowException, TarryError):
-        return False  # and the next task looks again: what is mounted late is seen
+        return False  # and the next task tries again: a late mount is seen
     return True
 
 
 @lru_cache(maxsize=1)
 def _check_reached(number: int, store_uri: str, table_id: str) -> None:
-    # Of many tasks of a job (``number``), a worker looks once: to open a table takes as long as to stage some
+    # A worker looks once for all its tasks of a job (``number``): opening a table takes as long as staging some
     # thousand rows.
     place = Place.of(store_uri)
     if place.local is not None:

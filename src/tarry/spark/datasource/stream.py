@@ -1,8 +1,8 @@
-"""``readStream.format("tarry")``: queues as a stream. How far a query has read is in Spark's checkpoint, as an offset
-for each topic; a micro-batch is a range of offsets, so a replay reads the same.
+"""``readStream.format("tarry")``: queues as a stream.
 
-The query is a group of the topic all the same: it reports how far it has got, and retention that waits for groups waits
-for it. A queue has only what is due, so nothing comes early.
+A query's progress is in Spark's checkpoint, as an offset for each topic; a micro-batch is a range of offsets, so a
+replay reads the same. The query is also a group of the topic: it reports its progress, and retention that waits for
+groups waits for it. A queue has only messages that are due, so nothing comes early.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ Offsets = dict[str, int]
 
 
 class QueueStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
-    """Offsets are ``{topic: offset}``: everything below is in earlier batches. The methods but ``read`` run on the
-    driver, in a process of their own.
+    """A reader whose offsets are ``{topic: offset}``: everything below is in earlier batches.
+
+    The methods but ``read`` run on the driver, in a process of their own.
     """
 
     def __init__(self, options: StreamOptions, schema: StructType) -> None:
@@ -41,19 +42,19 @@ class QueueStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type:
     # -- on the driver -------------------------------------------------------------------------------------------------
 
     def initialOffset(self) -> Offsets:  # noqa: N802 - Spark's name
-        """Where a query without a checkpoint begins."""
+        """Return the offsets at which a query without a checkpoint begins."""
         o = self._options
         with BrokerClient(o.endpoint) as client:
             start = None if o.start == "group" else o.start
             return {topic: client.follow(topic, o.group, start) for topic in o.topics}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """The option ``maxRowsPerTrigger``."""
+        """Return the limit of the option ``maxRowsPerTrigger``."""
         rows = self._options.rows_max
         return ReadAllAvailable() if rows is None else ReadMaxRows(rows)
 
     def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:  # noqa: N802
-        """How far the next micro-batch goes."""
+        """Return the end of the next micro-batch."""
         try:
             ends = self._target if self._target is not None else self._ends()
         except UnavailableError as error:
@@ -64,18 +65,18 @@ class QueueStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type:
         return next_end(self._started(start), ends, rows_max)
 
     def reportLatestOffset(self) -> Offsets | None:  # noqa: N802
-        """For the query's progress."""
+        """Return the ends of the queues, for the query's progress."""
         try:
             return self._ends()
         except UnavailableError:
             return None
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Stop at what there is now; what comes later is for the next run."""
+        """Stop at the current ends; later messages are for the next run."""
         self._target = self._ends()
 
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
-        """Ranges, some for each task.
+        """Return ranges, some for each task.
 
         Raises:
             CorruptError: retention has deleted some of it, or it is not the queue that was read before.
@@ -93,7 +94,7 @@ class QueueStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type:
         return partitions
 
     def commit(self, end: Offsets) -> None:
-        """Spark has recorded that all below is done."""
+        """Settle everything below ``end``, as Spark has recorded it as done."""
         with BrokerClient(self._options.endpoint) as client:
             for topic, offset in end.items():
                 client.advance(topic, self._options.group, offset)
@@ -104,7 +105,7 @@ class QueueStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type:
         return {topic: end for topic, (_, end) in queues.items()}
 
     def _started(self, start: Offsets) -> Offsets:
-        """``start``, and for topics that the query did not have when it began the offset of their group."""
+        """Return ``start`` with the group's offsets for topics that the query did not have at its start."""
         fresh = [topic for topic in self._options.topics if topic not in start]
         if not fresh:
             return start
@@ -112,7 +113,7 @@ class QueueStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type:
             return {**start, **{topic: client.follow(topic, self._options.group) for topic in fresh}}
 
     def _checked(self, topic: str, start: int, end: int, first: int, last: int) -> int:
-        """Where reading ``[start, end)`` begins."""
+        """Return the offset at which reading ``[start, end)`` begins."""
         if end > last:
             self._lost(
                 topic, last, end, f"the queue ends at {last}: is this the broker, and the data directory, of before?"
@@ -133,7 +134,7 @@ class QueueStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type:
     # -- in the tasks --------------------------------------------------------------------------------------------------
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """All of a range, or an error."""
+        """Read all of a range, or raise an error. Runs in a task."""
         assert isinstance(partition, QueueRange)
         at = partition.start
         with BrokerClient(self._options.endpoint) as client:
@@ -150,8 +151,10 @@ class QueueStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type:
 
 
 class RefusedStream(DataSourceStreamReader):  # type: ignore[misc]
-    """In the place of a reader that its options do not allow, with the refusal as the query's first answer: Spark calls
-    ``stop()`` of a reader also where making it failed, and shows that there is none (UnboundLocalError) instead.
+    """Stands in for a reader that its options do not allow, and raises the refusal on first use.
+
+    Spark calls ``stop()`` of a reader even if making it failed, and then shows that there is none (UnboundLocalError)
+    instead.
     """
 
     def __init__(self, refusal: TarryError) -> None:
@@ -166,16 +169,16 @@ class RefusedStream(DataSourceStreamReader):  # type: ignore[misc]
         raise self._refusal
 
     def latestOffset(self) -> Offsets:  # noqa: N802
-        """The same, for a query that goes on from a checkpoint."""
+        """Refuse likewise, for a query that goes on from a checkpoint."""
         raise self._refusal
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The same; Spark wants a reader to have it."""
+        """Refuse likewise; Spark wants a reader to have this method."""
         raise self._refusal
 
 
 def for_group(batch: pa.RecordBatch, group: str) -> pa.RecordBatch:
-    """The batch without messages that are for one other group alone (dead letters that were respawned)."""
+    """Remove messages that are for one other group alone (dead letters that were respawned)."""
     only = values_of(batch.column("properties"), ONLY)
     if only is None:
         return batch
@@ -187,13 +190,15 @@ def for_group(batch: pa.RecordBatch, group: str) -> pa.RecordBatch:
 
 
 def next_end(start: Mapping[str, int], ends: Mapping[str, int], rows_max: int | None) -> Offsets:
-    """The end of the next micro-batch: all that there is, or ``rows_max`` rows, of which no topic gets more than its
-    share as long as another has more to give. It never goes back, also where a queue does.
+    """Return the end of the next micro-batch: all rows, or ``rows_max`` of them.
+
+    No topic gets more than its share of them as long as another has more to give. The end never goes back, even if a
+    queue does.
     """
     waiting = {topic: max(0, last - start.get(topic, 0)) for topic, last in ends.items()}
     left = sum(waiting.values()) if rows_max is None else rows_max
     end = dict(start)
-    # Those with the least first: what they leave of their share goes to the others.
+    # Those with the least first: the unused part of their share goes to the others.
     topics = sorted(waiting, key=lambda topic: (waiting[topic], topic))
     for number, topic in enumerate(topics):
         share = -(-left // (len(topics) - number))

@@ -1,7 +1,7 @@
 """``df.write.format("tarry")``: the whole DataFrame is one job, scheduled by one commit or not at all.
 
 The driver begins the job, the tasks stage files, the driver commits them. A job is known by its name: one that is
-committed is not loaded again, so a run whose outcome nobody knows is simply run again under the same name. Each begin
+committed is not loaded again, so a run with an unknown outcome is simply run again under the same name. Each begin
 makes a new attempt and ends the one before, so that a driver that was cut off for a while cannot commit.
 """
 
@@ -34,18 +34,21 @@ T = TypeVar("T")
 
 TRIES = 5
 PAUSE_S = 1.0
-"""Between tries, doubled each time: a broker that restarts is back after some seconds."""
+"""Seconds between tries, doubled each time: a broker that restarts is back after some seconds."""
 
 
 @dataclass
 class TaskStaged(WriterCommitMessage):  # type: ignore[misc]
-    """What a task staged."""
+    """Files that a task staged."""
 
     staged: Staged
 
 
 class BulkWriter(DataSourceArrowWriter):  # type: ignore[misc]
-    """Made on the driver, where it checks all that can be checked and begins the job; a copy goes to each task."""
+    """Made on the driver, where it checks everything it can and begins the job.
+
+    A copy goes to each task.
+    """
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         check_columns(schema, options.defaults)
@@ -57,7 +60,7 @@ class BulkWriter(DataSourceArrowWriter):  # type: ignore[misc]
             raise InvalidArgumentError(f"job {name!r} was cancelled; allowed: another job id, to load it after all")
         if self._job.state != "open":
             check_same_job(name, self._job.topics, schema, options)
-            # Only an error keeps Spark from computing all that the tasks do not look at.
+            # Only an error keeps Spark from computing rows that the tasks ignore.
             check_may_be_committed(name, self._job.rows, options)
             log.warning(
                 "job %r is committed already, with %d messages: nothing is written; other messages need another job id",
@@ -66,20 +69,23 @@ class BulkWriter(DataSourceArrowWriter):  # type: ignore[misc]
             )
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskStaged:
-        """In a task. Of a job that is committed, no row is looked at."""
+        """Stage a partition. Runs in a task.
+
+        If the job is committed already, no row is read.
+        """
         if self._job.state != "open":
             return TaskStaged(Staged((), {}))
         with BrokerClient(self._options.endpoint) as client:
             return TaskStaged(staged_partition(client, self._job, self._options, iterator))
 
     def commit(self, messages: list[TaskStaged | None]) -> None:
-        """On the driver, when all tasks are done."""
+        """Commit when all tasks are done. Runs on the driver."""
         if self._job.state == "open":
             with BrokerClient(self._options.endpoint) as client:
                 commit(client, self._job, merged(messages))
 
     def abort(self, messages: list[TaskStaged | None]) -> None:
-        """On the driver, when something failed."""
+        """Give up the attempt after a failure. Runs on the driver."""
         if self._job.state == "open":
             give_up(self._options.endpoint, self._job.number)
 
@@ -87,7 +93,7 @@ class BulkWriter(DataSourceArrowWriter):  # type: ignore[misc]
 def staged_partition(
     client: BrokerClient, job: BulkAttempt, options: WriteOptions, batches: Iterator[pa.RecordBatch]
 ) -> Staged:
-    """What a task does with its partition."""
+    """Stage a task's partition."""
     context = TaskContext.get()
     partition = context.partitionId() if context is not None else 0
     checker = RowChecker(job.now_ms, job.limits, options.defaults)
@@ -97,7 +103,8 @@ def staged_partition(
 
 
 def check_may_be_committed(job: str, rows: int, options: WriteOptions) -> None:
-    """
+    """Refuse a committed job if the option ``ifCommitted`` says so.
+
     Raises:
         InvalidArgumentError: ``ifCommitted`` says that a job that is committed already is an error.
     """
@@ -109,7 +116,7 @@ def check_may_be_committed(job: str, rows: int, options: WriteOptions) -> None:
 
 
 def check_same_job(job: str, topics: Mapping[str, int], schema: StructType, options: WriteOptions) -> None:
-    """Refuse what is certainly not the job that is committed under this name; rows are not compared.
+    """Refuse a job that is certainly not the one committed under this name; rows are not compared.
 
     Raises:
         InvalidArgumentError: the option ``topic`` names the topic of all rows, and another is committed.
@@ -125,7 +132,7 @@ def check_same_job(job: str, topics: Mapping[str, int], schema: StructType, opti
 
 
 def merged(messages: Sequence[Any]) -> Staged:
-    """What all tasks staged."""
+    """Join the results of all tasks."""
     several = [message.staged for message in messages if message is not None]
     topics: Counter[str] = Counter()
     keys: int | None = 0
@@ -136,12 +143,14 @@ def merged(messages: Sequence[Any]) -> Staged:
 
 
 def begin(client: BrokerClient, name: str, attempt: str | None = None) -> BulkAttempt:
-    """Begin a job, waiting where an earlier run's commit is under way."""
+    """Begin a job, waiting for an earlier run's commit that is under way."""
     return with_retries(lambda: client.begin(name, attempt), OverloadedError)
 
 
 def commit(client: BrokerClient, job: BulkAttempt, staged: Staged) -> None:
-    """Have the broker publish it. Without an answer it is asked again, and answers what became of the commit.
+    """Have the broker publish the staged files.
+
+    Without an answer it is asked again, and then answers with the outcome of the commit.
 
     Raises:
         UnavailableError: it did not answer. Running the job again shows whether the commit took place.
@@ -156,7 +165,7 @@ def commit(client: BrokerClient, job: BulkAttempt, staged: Staged) -> None:
 
 
 def with_retries(call: Callable[[], T], kind: type[TarryError]) -> T:
-    """The result of ``call``, tried again some times after an error of this kind that is retryable."""
+    """Return the result of ``call``, retried some times after a retryable error of this kind."""
     pause = PAUSE_S
     for left in reversed(range(TRIES)):
         try:
@@ -170,9 +179,12 @@ def with_retries(call: Callable[[], T], kind: type[TarryError]) -> T:
 
 
 def give_up(endpoint: str, number: int) -> None:
-    """Abort the attempt; where the broker cannot be reached, the next attempt ends this one all the same."""
+    """Abort the attempt.
+
+    If the broker cannot be reached, the next attempt ends this one all the same.
+    """
     try:
         with BrokerClient(endpoint) as client:
             client.abort(number)
     except TarryError:
-        pass  # what made the job fail is what the user has to see
+        pass  # the user has to see the error that made the job fail

@@ -1,4 +1,4 @@
-"""Compares Spark's checkpoint with the store. The store is the truth; a checkpoint that differs from it is discarded.
+"""Compares Spark's checkpoint with the store, and discards one that differs: the store is the truth.
 
 Spark writes ``offsets/N`` when it plans batch N, and ``commits/N`` when the batch is done. With E the planned end of
 the last batch, S its start (the end before it) and C the store's ``committed_seq``:
@@ -30,7 +30,9 @@ _SPARK_NAMES = ("metadata", "offsets", "commits", "sources", "state")
 
 
 def reconcile(directory: Path, committed_seq: int) -> bool:
-    """Discard the checkpoint in ``directory`` unless it fits a store at ``committed_seq``. Whether it was kept.
+    """Discard the checkpoint in ``directory`` unless it fits a store at ``committed_seq``.
+
+    Returns whether it was kept.
 
     Raises:
         InvalidArgumentError: the directory holds other files, too; nothing was deleted.
@@ -69,13 +71,14 @@ def _disagreement(directory: Path, committed_seq: int) -> str | None:
 
 
 def numbered(directory: Path) -> list[int]:
-    """The numbers of the batches in a directory of Spark's checkpoint."""
+    """Return the numbers of the batches in a directory of Spark's checkpoint."""
     return sorted(int(path.name) for path in directory.glob("*") if path.name.isdigit())
 
 
 def planned_offset(directory: Path, batch: int) -> dict[str, Any] | None:
-    """The end of a batch by Spark's offset log: a version, the batch's metadata, then one JSON offset for each source
-    (we have one). None where it cannot be read.
+    """Return the end of a batch by Spark's offset log; None if it cannot be read.
+
+    A log file is a version, the batch's metadata, then one JSON offset for each source (we have one).
     """
     try:
         offset = json.loads((directory / "offsets" / str(batch)).read_text().splitlines()[-1])

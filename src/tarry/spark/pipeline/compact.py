@@ -1,8 +1,8 @@
-"""The upkeep of a broker's store: expires its files, merges and cuts them, and deletes what nobody reads any more.
+"""The upkeep of a broker's store: expires its files, merges and cuts them, and deletes unused ones.
 
-Runs in a thread of the schedule job, beside its query and in its Spark session (``schedule.py``); by itself as
+It runs in a thread of the schedule job, beside its query and in its Spark session (``schedule.py``); by itself as
 ``python -m tarry.spark.pipeline.compact --flight HOST:PORT``. Works are planned in the driver (``tarry.store.upkeep``),
-done by Spark tasks, and published by one Delta commit each (``upkeep.py``).
+carried out by Spark tasks, and published by one Delta commit each (``upkeep.py``).
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ log = logging.getLogger(__name__)
 
 INTERVAL_MS_MIN = 100
 DAMAGE_SHOWN_MAX = 3
-"""Texts of damaged files in the status; the log has all."""
+"""Damaged files whose texts are in the status; the log has all."""
 NOTHING_FIRED_MS = int(np.iinfo(np.int64).min)
 """A due time below all others."""
 
 
 class Upkeep:
-    """Looks after a broker's store. :meth:`round` does what is to be done now; not thread-safe."""
+    """Maintains a broker's store. :meth:`round` does the work that is due now; not thread-safe."""
 
     def __init__(
         self,
@@ -71,19 +71,20 @@ class Upkeep:
         monotonic: Callable[[], float] = time.monotonic,
         cores: Cores = one_core,
     ) -> None:
-        """``cores``: how many works may be carried out at once where the settings do not say."""
+        """Call ``cores`` for the number of works at once if the settings do not say."""
         self._cores = cores
         self._store, self._client, self._reporter, self._settings = store, client, reporter, settings
         self._rewriter = StoreRewriter(store, settings, rewrite, monotonic)
 
     @property
     def totals(self) -> Counter[str]:
-        """What was done until now."""
+        """Counts of the work done until now."""
         return self._rewriter.totals
 
     def round(self, stop: threading.Event) -> int:
-        """Expire, then plan, rewrite and publish; how many works were published. Damaged files stay as they are, and
-        the status says which (:attr:`damage`).
+        """Expire, then plan, rewrite and publish; return the number of published works.
+
+        Damaged files stay as they are, and the status lists them (:attr:`damage`).
 
         Raises:
             TarryError: the broker or the store is out of reach.
@@ -113,11 +114,11 @@ class Upkeep:
 
     @property
     def damage(self) -> list[str]:
-        """What was said of files that could not be read, and stay as they are until they are put back."""
+        """Texts about files that could not be read, and stay as they are until they are put back."""
         return list(self._rewriter.damage)
 
     def on_failure(self, error: Exception) -> None:
-        """To the log, and to the broker."""
+        """Log the failure, and report it to the broker."""
         log.warning("the upkeep of the store failed, and will be tried again: %s", one_line(error))
         self._reporter.update(state="failed", error=one_line(error))
 
@@ -129,7 +130,7 @@ class Upkeep:
             snapshot,
             state.now_ms,
             shard=self._store.shard,
-            # Anew: this snapshot may have messages that came after the broker's answer.
+            # Computed anew: this snapshot may have messages that came after the broker's answer.
             floor_ms=safe_floor(state, snapshot.committed_seq),
             cancelled_jobs=state.cancelled_jobs,
             file_bytes_max=self._settings.file_bytes_max,
@@ -145,7 +146,7 @@ class Upkeep:
 
 
 def safe_floor(state: IntakeState, committed_seq: int) -> int:
-    """The due time below which all that the store has at ``committed_seq`` has fired durably.
+    """Return the due time below which all rows of the store at ``committed_seq`` have fired durably.
 
     The broker's due times hold for messages below ``fired_seq`` alone: a late one that came after its checkpoint, and
     is in the store already, may not have fired.
@@ -154,14 +155,14 @@ def safe_floor(state: IntakeState, committed_seq: int) -> int:
 
 
 def in_process(works: list[Work]) -> list[Result]:
-    """Rewrite here, one work after the other."""
+    """Rewrite in this process, one work after the other."""
     return [rewrite_sound(work) for work in works]
 
 
 def beside(
     spark: SparkSession, store: Store, client: BrokerClient, settings: UpkeepSettings
 ) -> AbstractContextManager[threading.Thread | None]:
-    """The upkeep of a broker's store in a thread of its own, in the session of another job."""
+    """Start the upkeep of a broker's store in a thread of its own, in the session of another job."""
     cores = partial(cores_for_upkeep, spark)
     upkeep = Upkeep(store, client, Reporter(client, "compact"), settings, on_spark(spark), cores=cores)
     return in_thread(spark, upkeep, settings.interval_ms)
@@ -171,7 +172,7 @@ def beside(
 
 
 def run(options: argparse.Namespace, stop: threading.Event) -> Counter[str]:
-    """Work until ``stop`` is set, or with ``--once`` until nothing is left to do; what was done.
+    """Work until ``stop`` is set, or with ``--once`` until nothing is left to do; return the counts.
 
     Raises:
         TarryError: the job cannot start, or with ``--once`` a round failed.
@@ -198,7 +199,9 @@ def once(
     stop: threading.Event,
     cores: Cores = one_core,
 ) -> Counter[str]:
-    """Rounds until nothing is left to do, on the store at ``uri`` (None: what the broker says); what was done.
+    """Do rounds until nothing is left to do, on the store at ``uri``; return the counts.
+
+    ``uri`` None: the broker's.
 
     Raises:
         TarryError: the broker or the store is out of reach. CorruptError: files are damaged; all else was done.
@@ -207,7 +210,7 @@ def once(
     store = open_store(state, uri)
     upkeep = Upkeep(store, client, Reporter(client, "compact"), settings, rewrite, cores=cores)
     published, known = 1, 0
-    # Without a damaged file, those that were to be merged with it may be.
+    # Without a damaged file, those that were to be merged with it may be merged.
     while not stop.is_set() and (published or len(upkeep.damage) > known):
         known = len(upkeep.damage)
         published = upkeep.round(stop)
@@ -236,7 +239,7 @@ def _rewrite(options: argparse.Namespace, shard: int) -> Iterator[tuple[Rewrite,
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options of the upkeep, wherever it runs."""
+    """Add the options of the upkeep, for any job that runs it."""
     parser.add_argument(
         "--compact-interval-ms", type=int, default=60_000, metavar="MS", help="how often to look; 0: never"
     )
@@ -257,7 +260,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     description = "Merges, cuts and expires the files of a broker's store; the schedule job does so itself."
     parser = job_parser("tarry.spark.pipeline.compact", description, masters='; "none": without Spark')
     parser.add_argument("--once", action="store_true", help="end when nothing is left to do")
@@ -266,7 +269,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the job until SIGTERM, SIGINT, the parent's end, or with ``--once`` until it is done."""
+    """Run the job until SIGTERM, SIGINT, the parent's end, or with ``--once`` until nothing is left."""
     options = parse(arguments)
     return run_job(lambda stop: _logged(run(options, stop)), options.parent_pid)
 

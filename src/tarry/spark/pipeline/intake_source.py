@@ -1,4 +1,4 @@
-"""The streaming source ``tarry-intake``: its offset is a seq, and its rows are ranges of seqs, not messages.
+"""The streaming source ``tarry-intake``: its offset is a seq, and its rows are ranges of seqs.
 
 Spark keeps calling ``latestOffset``; as long as that returns the start offset there is no batch, which makes waiting
 cheap. The methods of the reader run in a Python process of their own, ``read`` in the tasks.
@@ -30,7 +30,9 @@ class SeqRange(InputPartition):  # type: ignore[misc]
 
 
 class IntakeSource(DataSource):  # type: ignore[misc]
-    """Options: ``flight`` (HOST:PORT), ``start_seq`` (where a query without a checkpoint starts), ``cores``, and a
+    """The source, with its options.
+
+    They are ``flight`` (HOST:PORT), ``start_seq`` (the start of a query without a checkpoint), ``cores``, and a
     Trigger's fields.
     """
 
@@ -46,7 +48,7 @@ class IntakeSource(DataSource):  # type: ignore[misc]
 
 
 class IntakeReader(DataSourceStreamReader):  # type: ignore[misc]
-    """Offsets are ``{"seq": n}``: everything below n is in earlier batches."""
+    """Reader whose offsets are ``{"seq": n}``: everything below n is in earlier batches."""
 
     def __init__(self, options: dict[str, str]) -> None:
         self._address = options["flight"]
@@ -54,11 +56,11 @@ class IntakeReader(DataSourceStreamReader):  # type: ignore[misc]
         self._cores = int(options["cores"])
         self._trigger = Trigger(int(options["bytes_min"]), int(options["interval_ms"]), int(options["rows_max"]))
         self._client: BrokerClient | None = None
-        # Of the batch that is planned next. Not known of one that a driver has planned which was killed then.
+        # Of the batch that is planned next. Not known of one that was planned by a driver that has been killed.
         self._row_bytes: int | None = None
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802
-        # The store's number, not 0: so a checkpoint directory that is lost is no loss.
+        # The store's number, not 0: so a lost checkpoint directory does no harm.
         return {"seq": self._start_seq}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -70,7 +72,7 @@ class IntakeReader(DataSourceStreamReader):  # type: ignore[misc]
                 self._client = BrokerClient(self._address)
             state = self._client.state()
         except UnavailableError:
-            # A broker that restarts, where the pipeline is run by an operator. Nothing to schedule until it is back.
+            # A broker that restarts, if an operator runs the pipeline. Nothing to schedule until it is back.
             return start
         rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         end = batch_end(state, start["seq"], self._trigger, rows_max)

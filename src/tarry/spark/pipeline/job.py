@@ -1,5 +1,6 @@
-"""The process of a job: waits for its broker, reports to it, ends on a signal or with its parent, and ends what it has
-started.
+"""The process of a job: waits for its broker, reports to it, and ends with all that it has started.
+
+It ends on a signal or with its parent.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ SIGNAL_WAIT_S = 3600.0
 
 
 class Reporter:
-    """Keeps a job's status and sends it to the broker, which shows it. A failure to send it is no failure. Thread-safe.
+    """Keeps a job's status and sends it to the broker. Thread-safe.
+
+    The broker shows it. A failure to send it is ignored.
 
     Keys: ``state`` (starting, idle, running, failed, stopping), ``pid``, ``started_ms``, ``reported_ms``, ``error``
     (None or a text), and ``more``. The status of a ``part`` is shown beside that of the job, under the part's name.
@@ -48,8 +51,10 @@ class Reporter:
 
     @classmethod
     def of_job(cls, client: BrokerClient, job: str) -> Reporter:
-        """For a job that moves batches: with ``job``, ``committed_seq``, ``batches`` (how many) and ``last_batch``
-        (None, or what ``schedule.py`` tells of it).
+        """Return the reporter of a job that moves batches.
+
+        Its status has ``job``, ``committed_seq``, ``batches`` (a count) and ``last_batch`` (None, or a summary by
+        ``schedule.py``), too.
         """
         return cls(client, job=job, committed_seq=None, batches=0, last_batch=None)
 
@@ -60,7 +65,7 @@ class Reporter:
         self.send()
 
     def send(self) -> None:
-        """Send all: also now and then without a change, for a broker that has restarted."""
+        """Send all keys; called now and then without a change, too, for a broker that has restarted."""
         with self._lock:
             status = self._status | {"reported_ms": self._clock.now_ms()}
         try:
@@ -70,8 +75,9 @@ class Reporter:
 
 
 def run_job(run: Callable[[threading.Event], None], parent_pid: int | None) -> int:
-    """Run a job until it ends by itself, or SIGTERM, SIGINT or the parent's end set the event; then end this process,
-    with exit code 0, or 1 after a failure.
+    """Run a job until it ends by itself, or SIGTERM, SIGINT or the parent's end set the event.
+
+    Then end this process, with exit code 0, or 1 after a failure.
     """
     log_to_stderr()
     logging.getLogger("py4j").setLevel(logging.WARNING)
@@ -79,7 +85,7 @@ def run_job(run: Callable[[threading.Event], None], parent_pid: int | None) -> i
 
     def stop_soon() -> None:
         stop.set()
-        # Spark may be starting, or a task may hang: there is an end to waiting.
+        # Spark may be starting, or a task may hang: waiting has a limit.
         time.sleep(STOP_WAIT_S)
         _end_now(1)
 
@@ -100,13 +106,13 @@ def run_job(run: Callable[[threading.Event], None], parent_pid: int | None) -> i
 
 
 def _run(run: Callable[[threading.Event], None], stop: threading.Event) -> int:
-    """The exit code."""
+    """Run the job and return the exit code."""
     try:
         run(stop)
     except NotFoundError as error:
         log.error("%s", error)
         return EXIT_NOT_INSTALLED
-    except Exception as error:  # noqa: BLE001 - the last stop: whatever it is, it goes to the log and the exit code
+    except Exception as error:  # noqa: BLE001 - the last handler: any error goes to the log and the exit code
         if not stop.is_set():  # a query that is being stopped may fail on the way
             log.error("%s", error)
             log.error("%s: %s", type(error).__name__, one_line(error))
@@ -115,7 +121,10 @@ def _run(run: Callable[[threading.Event], None], stop: threading.Event) -> int:
 
 
 def job_parser(module: str, description: str, *, masters: str = "") -> argparse.ArgumentParser:
-    """A command line with the options of every job. ``masters``: what the job allows besides Spark's masters."""
+    """Return a command-line parser with the options of every job.
+
+    ``masters``: other values than Spark's masters that the job allows.
+    """
     parser = argparse.ArgumentParser(prog=f"python -m {module}", description=description)
     parser.add_argument("--flight", required=True, metavar="HOST:PORT", help="Arrow Flight front of the broker")
     parser.add_argument("--store", metavar="URI", help="the store, where it is not what the broker says")
@@ -127,7 +136,7 @@ def job_parser(module: str, description: str, *, masters: str = "") -> argparse.
 
 
 def wait_for_broker(client: BrokerClient, stop: threading.Event) -> IntakeState | None:
-    """What the broker says first; None when it is to stop before.
+    """Return the broker's first answer; None if ``stop`` is set before.
 
     Raises:
         UnavailableError: it cannot be reached for :data:`BROKER_WAIT_S`.

@@ -1,4 +1,4 @@
-"""When does a batch start, how far does it reach, and how is it divided? Pure functions of the intake's state."""
+"""Start, extent and division of a batch: pure functions of the intake's state."""
 
 from __future__ import annotations
 
@@ -8,17 +8,22 @@ from itertools import pairwise
 from tarry.spark.broker_client import IntakeState
 
 BATCH_BYTES_MAX = 2 << 30
-"""A batch ends about here even below ``rows_max``: what is not committed cannot be deleted from the intake."""
+"""A batch ends about here even below ``rows_max``.
+
+Messages that are not committed cannot be deleted from the intake.
+"""
 
 RANGE_ROWS_MIN = 32_768
 """Smaller ranges would only make more small files."""
 
 RANGES_PER_CORE = 4
-"""Of a large batch: several, so that a slow one at the end leaves little idle."""
+"""Ranges of a large batch: several, so that a slow one at the end leaves little idle."""
 
 RANGE_BYTES = 64 << 20
-"""Of a smaller batch, tasks have about so much rather than cores several tasks: each task's files are all over the due
-times, and the more it has, the narrower they are, so that there is less to merge.
+"""Bytes of a task in a smaller batch, in place of several tasks for each core.
+
+Each task's files are all over the due times, and the more it has, the narrower they are, so that there is less to
+merge.
 """
 
 
@@ -32,10 +37,13 @@ class Trigger:
 
 
 def batch_end(state: IntakeState, start_seq: int, trigger: Trigger, rows_max: int | None = None) -> int:
-    """Where the batch that starts at ``start_seq`` ends, exclusive; ``start_seq`` itself when none is due yet."""
+    """Return the exclusive end of the batch that starts at ``start_seq``.
+
+    It is ``start_seq`` itself if no batch should start yet.
+    """
     waiting_rows = state.durable_seq - start_seq
-    # Until the broker has taken up the last commit, its waiting bytes and its oldest message are of what is in the
-    # store already.
+    # Until the broker has read the last commit, its waiting bytes and its oldest message include messages that are in
+    # the store already.
     if waiting_rows <= 0 or state.committed_seq < start_seq:
         return start_seq
     oldest_age_ms = 0 if state.oldest_ms is None else state.now_ms - state.oldest_ms
@@ -46,7 +54,7 @@ def batch_end(state: IntakeState, start_seq: int, trigger: Trigger, rows_max: in
 
 
 def row_bytes(state: IntakeState, start_seq: int) -> int:
-    """About how many bytes a message has that waits from ``start_seq`` on."""
+    """Return about how many bytes a message has that waits from ``start_seq`` on."""
     return max(1, state.waiting_bytes // max(1, state.durable_seq - start_seq))
 
 

@@ -1,9 +1,9 @@
-"""The schedule job: moves messages from the broker's intake to the store, exactly once, with Structured Streaming.
+"""The schedule job: moves messages from the broker's intake to the store, exactly once.
 
-Run as ``python -m tarry.spark.pipeline.schedule --flight HOST:PORT --checkpoint DIR``; ``supervisor.py`` does so
-beside a broker. Spark plans ranges of seqs (``intake_source.py``), its tasks fetch and stage them (``stage_task.py``),
-and here, in the driver, one Delta commit publishes a batch and moves ``committed_seq``. A crash at any point leaves
-either a batch that is replayed, or one that is recognised as done.
+It uses Structured Streaming. Run as ``python -m tarry.spark.pipeline.schedule --flight HOST:PORT --checkpoint DIR``;
+``supervisor.py`` does so beside a broker. Spark plans ranges of seqs (``intake_source.py``), its tasks fetch and stage
+them (``stage_task.py``), and here, in the driver, one Delta commit publishes a batch and moves ``committed_seq``. A
+crash at any point leaves either a batch that is replayed, or one that is recognised as done.
 """
 
 from __future__ import annotations
@@ -54,7 +54,10 @@ class ScheduleBatch:
         self._batches = 0
 
     def notify(self) -> None:
-        """Notify the broker of the last commit, unless it was. The commit stands even if that fails."""
+        """Notify the broker of the last commit, unless that was done.
+
+        The commit stands even if that fails.
+        """
         if not self._notified:
             try:
                 self._client.store_committed()
@@ -83,7 +86,7 @@ class ScheduleBatch:
         )
 
     def commit(self, results: Sequence[RangeResult]) -> dict[str, Any] | None:
-        """Publish what the tasks staged, and notify the broker; what the batch did, or None for an empty one.
+        """Publish the staged files, and notify the broker; return the batch's summary, None if it is empty.
 
         Raises:
             StaleCommitError: the store is not where this batch starts.
@@ -92,7 +95,7 @@ class ScheduleBatch:
             return None
         for before, after in pairwise(results):
             if before.end_seq != after.start_seq:
-                # Committing around a hole would lose what is in it.
+                # Committing around a hole would lose the messages in it.
                 raise CorruptError(
                     f"the tasks' ranges do not join: one ends at {before.end_seq}, the next starts at {after.start_seq}"
                 )
@@ -222,7 +225,7 @@ def _watch(
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     description = "Moves messages from a broker's intake to its store, with Spark; 'tarry serve' starts it itself."
     parser = job_parser("tarry.spark.pipeline.schedule", description)
     parser.add_argument("--flight-for-tasks", metavar="HOST:PORT", help="where executors reach it, if not there")
@@ -246,7 +249,10 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the job until SIGTERM, SIGINT or the parent's end; exit code 0 then, 1 after a failure."""
+    """Run the job until SIGTERM, SIGINT or the parent's end.
+
+    The exit code is 0 then, 1 after a failure.
+    """
     options = parse(arguments)
     return run_job(lambda stop: run(options, stop), options.parent_pid)
 

@@ -1,8 +1,7 @@
-"""What a Spark task does with its range: fetch it from the intake, leave out what has fired, stage the rest as sorted
-files.
+"""A Spark task's work on its range: fetch it from the intake, and stage what has not fired.
 
-Runs inside ``mapInArrow``. Only ranges come in and only descriptions of files go out, so message bodies stay in Arrow,
-in this process. Memory is bounded by :data:`CHUNK_BYTES`, however large the range.
+The files are sorted. Runs inside ``mapInArrow``. Only ranges come in and only descriptions of files go out, so message
+bodies stay in Arrow, in this process. Memory is bounded by :data:`CHUNK_BYTES`, however large the range.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from tarry.spark.runtime.worker import rest
 from tarry.store import check_same_table, stage
 
 CHUNK_BYTES = 128 << 20
-"""A range with more is staged in parts. About three times this is needed while sorting."""
+"""A range with more bytes is staged in parts. About three times this is needed while sorting."""
 
 RESULT_SCHEMA = "result binary"
 """A row for each range: a pickled :class:`RangeResult`."""
@@ -33,7 +32,7 @@ _RESULT = pa.schema([("result", pa.binary())])
 
 @dataclass(frozen=True)
 class RangeResult:
-    """What became of one range: how many messages were read, and the files that hold those that had not fired."""
+    """Result of one range: the number of messages read, and the files of those that had not fired."""
 
     start_seq: int
     end_seq: int
@@ -84,7 +83,7 @@ class StageTask:
 
 
 def read_all(client: BrokerClient, start_seq: int, end_seq: int) -> Iterator[tuple[IntakeState, pa.RecordBatch]]:
-    """Every message of ``[start_seq, end_seq)`` that the intake still has, each seq exactly once.
+    """Yield every message of ``[start_seq, end_seq)`` that the intake still has, each seq exactly once.
 
     The intake deletes from its front what is in the store or has fired; such a gap is no loss, and it may open while we
     read. Any other gap would be one: the commit of this range lets the broker delete it.
@@ -106,13 +105,13 @@ def read_all(client: BrokerClient, start_seq: int, end_seq: int) -> Iterator[tup
         except TarryError:
             if client.state().first_seq <= at:
                 raise
-            continue  # what we were reading has fired and was deleted under us
+            continue  # messages of the range fired and were deleted during the read
         if at == before or (at < end_seq and client.state().first_seq <= at):
             raise CorruptError(f"the intake ended at seq {at} of [{start_seq}, {end_seq}), though it has them")
 
 
 def decode(rows: Iterable[Any]) -> list[RangeResult]:
-    """The results that the tasks yielded, in seq order."""
+    """Return the results that the tasks yielded, in seq order."""
     results: list[RangeResult] = [pickle.loads(row["result"]) for row in rows]
     return sorted(results, key=lambda result: result.start_seq)
 

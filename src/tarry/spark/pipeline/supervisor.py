@@ -1,8 +1,8 @@
-"""Keeps the schedule job running beside a broker: starts it, restarts it with back-off, ends it and everything it
-started.
+"""Keeps the schedule job running beside a broker.
 
-The broker serves whether or not the pipeline works; all that is lost without it is that the intake is not emptied. So
-nothing here raises because a child fails: :meth:`PipelineSupervisor.status` says how it is.
+It starts the job, restarts it with back-off, and ends it and everything it started. The broker serves even if the
+pipeline does not work; without it only the intake is not emptied. So nothing here raises because a child fails:
+:meth:`PipelineSupervisor.status` shows its state.
 """
 
 from __future__ import annotations
@@ -40,8 +40,10 @@ LOG_BYTES_MAX = 8 << 20
 
 
 class PipelineSupervisor:
-    """Runs one child process. ``start`` and ``stop`` from any thread; :meth:`status` at any time. ``before`` is called
-    before each start, and may raise OSError: then it is tried again.
+    """Runs one child process.
+
+    ``start`` and ``stop`` from any thread; :meth:`status` at any time. ``before`` is called before each start, and may
+    raise OSError: then the start is tried again.
 
     The child leads its own session and is given ``--parent-pid``: when this process is killed, the child ends by
     itself.
@@ -74,12 +76,14 @@ class PipelineSupervisor:
 
     @classmethod
     def of_schedule(cls, config: Config, flight: str) -> PipelineSupervisor:
-        """The supervisor of the schedule job for a broker whose Flight front is at ``flight``; not started yet.
+        """Return the supervisor of the schedule job for a broker with its Flight front at ``flight``.
+
+        It is not started yet.
 
         Raises:
             InvalidArgumentError: the file of settings for Spark cannot be read, or names what is not allowed.
         """
-        user_conf(None, config.spark_conf_file)  # here, where it is seen, and not in the job again and again
+        user_conf(None, config.spark_conf_file)  # here, where the error is seen, and not in the job again and again
         if (warning := unreachable_for_executors(config, flight)) is not None:
             log.warning("%s", warning)
         directory = config.data.absolute() / "pipeline"
@@ -87,7 +91,7 @@ class PipelineSupervisor:
         return cls(command, directory / "pipeline.log", before=lambda: write_conf(config, directory))
 
     def start(self) -> None:
-        """Start the child, in the background. Returns at once."""
+        """Start the child in the background. Returns at once."""
         with self._lock:
             if self._thread is None:
                 # The child's death signal is tied to the thread that starts it: this one, which lives as long as the
@@ -96,7 +100,10 @@ class PipelineSupervisor:
                 self._thread.start()
 
     def stop(self, timeout_s: float = STOP_WAIT_S) -> None:
-        """End the child and all it started: by SIGTERM, and by SIGKILL after ``timeout_s``. It stays stopped."""
+        """End the child and all it started: by SIGTERM, and by SIGKILL after ``timeout_s``.
+
+        It stays stopped.
+        """
         self._stopping.set()
         with self._lock:
             child, thread = self._child, self._thread
@@ -113,7 +120,9 @@ class PipelineSupervisor:
             thread.join()
 
     def status(self) -> dict[str, Any]:
-        """``state`` (stopped, running, waiting), ``pid``, ``restarts``, ``last_error``, ``next_try_ms`` (UTC) and
+        """Return the child's state as plain data.
+
+        Keys: ``state`` (stopped, running, waiting), ``pid``, ``restarts``, ``last_error``, ``next_try_ms`` (UTC) and
         ``log``.
         """
         with self._lock:
@@ -152,12 +161,15 @@ class PipelineSupervisor:
             backoff_s = min(2 * backoff_s, self._backoff_s_max)
 
     def _run_child(self) -> int | None:
-        """Run the child to its end and clear up behind it; its exit code, or None when it could not be started."""
+        """Run the child to its end and end its session.
+
+        Returns its exit code, or None if it could not be started.
+        """
         try:
             self._before()
             logged_from = self._rotate_log()
             with self._lock, self._log_path.open("ab") as output:
-                if self._stopping.is_set():  # or stop() would have missed the child
+                if self._stopping.is_set():  # otherwise stop() would have missed the child
                     return None
                 self._child = child = subprocess.Popen(
                     self._command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
@@ -168,16 +180,16 @@ class PipelineSupervisor:
         # Not reaped before its session is cleared: until then its id, which is the session's, can be nobody else's.
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
         kill_session(child.pid)
-        with self._lock:  # whoever signals the child holds it too, and looks at returncode first
+        with self._lock:  # every thread that signals the child holds it too, and looks at returncode first
             code = child.wait()
             if code != 0 and not self._stopping.is_set():
-                # Who was killed had no time to say why: its last line is about something else.
+                # A killed child had no time to log the reason: its last line is about something else.
                 killed = f"killed by {signal.Signals(-code).name}" if -code in set(signal.Signals) else None
                 self._last_error = killed or self._last_line(logged_from) or f"exit code {code}"
         return code
 
     def _rotate_log(self) -> int:
-        """Start a new log file when the old one is large; where the child's lines begin."""
+        """Start a new log file if the old one is large; return the offset at which the child's lines begin."""
         self._log_path.parent.mkdir(parents=True, exist_ok=True)
         if not self._log_path.exists():
             return 0
@@ -197,7 +209,7 @@ class PipelineSupervisor:
 
 
 def unreachable_for_executors(config: Config, flight: str) -> str | None:
-    """What to set, where executors are told an address that is this machine's own; None where that is right."""
+    """Return advice if executors are told an address that is this machine's own, else None."""
     local = config.spark_master.startswith("local") or _of_this_machine(config.spark_master)
     if local or config.flight_advertised is not None or not _of_this_machine(f"grpc://{flight}"):
         return None
@@ -214,8 +226,10 @@ def _of_this_machine(url: str) -> bool:
 
 
 def schedule_command(config: Config, flight: str, checkpoint: Path) -> list[str]:
-    """The command line of the schedule job with this broker's settings. Those for Spark are in a file beside the
-    checkpoint (:func:`write_conf`): some are secrets, and each user of the machine can read a command line.
+    """Return the command line of the schedule job with this broker's settings.
+
+    Those for Spark are in a file beside the checkpoint (:func:`write_conf`): some are secrets, and each user of the
+    machine can read a command line.
     """
     settings = ("schedule_interval_ms", "schedule_bytes", "schedule_rows_max", "compact_interval_ms", "compact_tasks")
     options = {
@@ -235,10 +249,10 @@ def schedule_command(config: Config, flight: str, checkpoint: Path) -> list[str]
 
 
 def write_conf(config: Config, directory: Path) -> None:
-    """Write the settings for Spark where the job reads them, readable for this user alone.
+    """Write the settings for Spark to the file that the job reads, readable for this user alone.
 
     Raises:
-        OSError: not now.
+        OSError: the file cannot be written now.
     """
     settings = parse_lines(config.spark_conf)
     if settings:

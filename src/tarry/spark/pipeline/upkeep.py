@@ -1,8 +1,8 @@
-"""The upkeep of a store, as a broker's pipeline (``compact.py``) and a relay share it: planned works are carried out
-and published by one commit each, and files that nobody reads any more are deleted.
+"""The upkeep of a store, shared by a broker's pipeline (``compact.py``) and a relay.
 
-A crash on the way leaves files that the table does not name, which the search for orphans deletes. Of two that rewrite
-the same files, the table refuses the later commit.
+Planned works are carried out and published by one commit each, and files that nobody reads any more are deleted. A
+crash on the way leaves files that the table does not name, which the search for orphans deletes. If two rewrite the
+same files, the table refuses the later commit.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 TIDY_EVERY_S = 3600.0
 ORPHANS_EVERY_S = 86_400.0
-"""A search for orphans lists the whole table."""
+"""Seconds between searches for orphans, each of which lists the whole table."""
 
 STOP_WAIT_S = 5.0
 JOB_GROUP = "tarry-compact"
@@ -43,17 +43,20 @@ Rewrite = Callable[[list[Work]], list[Result]]
 
 
 Cores = Callable[[], int]
-"""How many works may be carried out at once, where no setting says it."""
+"""Returns the number of works that may be carried out at once, if no setting says it."""
 
 
 def one_core() -> int:
-    """One work after the other."""
+    """Allow one work at a time."""
     return 1
 
 
 @dataclass(frozen=True, slots=True)
 class UpkeepSettings:
-    """``interval_ms`` 0: never. ``retention_ms`` None: as the table has it."""
+    """Settings of the upkeep.
+
+    ``interval_ms`` 0: never. ``retention_ms`` None: as the table has it.
+    """
 
     interval_ms: int = 60_000
     tasks: int = 0
@@ -63,11 +66,11 @@ class UpkeepSettings:
     compact: bool = True
     """False: expire and delete alone."""
     older: bool = False
-    """Rewrite all files, too, that lack columns of the table."""
+    """Also rewrite all files that lack columns of the table."""
 
     @classmethod
     def of(cls, options: argparse.Namespace) -> UpkeepSettings:
-        """From a command line that has :func:`tarry.spark.pipeline.compact.add_options`."""
+        """Return the settings of a command line with :func:`tarry.spark.pipeline.compact.add_options`."""
         return cls(
             interval_ms=options.compact_interval_ms,
             tasks=options.compact_tasks,
@@ -84,7 +87,9 @@ class Rounds(Protocol):
 
 
 def retention_hours(store: Store, retention_ms: int | None) -> int:
-    """How long replaced files stay, rounded up, since Delta counts in hours. Writes it to the table, if it is new.
+    """Return the hours for which replaced files stay, and write them to the table if they are new.
+
+    They are rounded up, since Delta counts in hours.
 
     Raises:
         UnavailableError: the log cannot be written.
@@ -97,7 +102,10 @@ def retention_hours(store: Store, retention_ms: int | None) -> int:
 
 
 class StoreRewriter:
-    """Has files of one store rewritten, and publishes them; not thread-safe. ``monotonic``: a clock in seconds."""
+    """Has files of one store rewritten, and publishes them; not thread-safe.
+
+    ``monotonic``: a clock in seconds.
+    """
 
     def __init__(
         self, store: Store, settings: UpkeepSettings, rewrite: Rewrite, monotonic: Callable[[], float] = time.monotonic
@@ -105,15 +113,17 @@ class StoreRewriter:
         self._store, self._settings, self._rewrite, self._monotonic = store, settings, rewrite, monotonic
         self.memory = Memory()
         self.totals: Counter[str] = Counter()
-        """What was done until now."""
+        """Counts of the work done until now."""
         self.damage: dict[str, tuple[str, ...]] = {}
-        """Of what stays as it is for damage: the error, and which files it names of those that were to be replaced."""
+        """Files that stay as they are for damage: by the error, those to be replaced that it names."""
         self._said: set[str] = set()
         self._tidied = self._searched = -float("inf")
 
     def begin_round(self, snapshot: Snapshot) -> None:
-        """Forget what has gone. Damaged files are left out of the plan until they are put back or changed: each is
-        looked at, which costs no read.
+        """Forget files that are gone, and damage that was mended.
+
+        Damaged files are left out of the plan until they are put back or changed: each is looked at, which costs no
+        read.
         """
         memory, place = self.memory, Place.of(self._store.root)
         memory.forget_all_but([*snapshot.files.path, *snapshot.cancelled])
@@ -125,7 +135,7 @@ class StoreRewriter:
         }
 
     def remove_expired(self, paths: list[str]) -> Snapshot:
-        """Take files out of the table; the version without them.
+        """Remove files from the table; return the version without them.
 
         Raises:
             TarryError: the store is out of reach, or somebody else has replaced one of them.
@@ -135,8 +145,9 @@ class StoreRewriter:
         return snapshot
 
     def publish(self, works: list[Work]) -> int:
-        """Have works carried out, and commit each; how many were committed. One that meets a damaged file is passed
-        over (:attr:`damage`), and the others are not its matter.
+        """Have works carried out, and commit each; return the number of commits.
+
+        A work with a damaged file is passed over (:attr:`damage`), which does not affect the others.
 
         Raises:
             TarryError: the store is out of reach.
@@ -152,8 +163,8 @@ class StoreRewriter:
             try:
                 self._store.replace(result.removed, result.files)
             except StaleCommitError as error:
-                # Somebody else was quicker. What was staged is left to the search for orphans: after a commit of which
-                # no answer came, it may be our own that we see.
+                # Somebody else was quicker. The staged files are left to the search for orphans: after a commit without
+                # an answer, this may be our own commit.
                 log.warning("files were rewritten in vain: %s", error)
                 continue
             published += 1
@@ -179,13 +190,14 @@ class StoreRewriter:
         self.memory.damaged.update((path, state_of(place, path)) for path in result.paths)
         self.damage[result.error] = result.paths
         self.totals.update(damaged_works=1)
-        if result.error not in self._said:  # a file that others are merged by is met in each round
+        if result.error not in self._said:  # a file that is to be merged with others is found in each round
             self._said.add(result.error)
             log.warning("%s: %d files stay as they are: %s", work.reason, len(work.files), result.error)
 
     def tidy(self) -> None:
-        """Delete files that were replaced a retention ago, and files that were never committed, each when it is time
-        to look again.
+        """Delete files replaced longer than the retention ago, and files that were never committed.
+
+        Each is done when it is time to look again.
         """
         now = self._monotonic()
         tidy, search = now - self._tidied >= TIDY_EVERY_S, now - self._searched >= ORPHANS_EVERY_S
@@ -202,11 +214,14 @@ class StoreRewriter:
 
 
 def on_spark(spark: SparkSession) -> Rewrite:
-    """Rewrite as tasks of Spark, one a work, in a pool of their own: they do not wait for another job's tasks."""
+    """Return a function that rewrites in Spark tasks, one a work.
+
+    They have a pool of their own: they do not wait for another job's tasks.
+    """
 
     def rewrite_all(works: list[Work]) -> list[Result]:
         context = spark.sparkContext
-        context.setLocalProperty("spark.scheduler.pool", JOB_GROUP)  # of this thread alone
+        context.setLocalProperty("spark.scheduler.pool", JOB_GROUP)  # for this thread alone
         context.setJobGroup(JOB_GROUP, "upkeep of the store", interruptOnCancel=False)
         results: list[Result] = context.parallelize(works, len(works)).map(rewrite_sound).collect()
         return results
@@ -215,15 +230,19 @@ def on_spark(spark: SparkSession) -> Rewrite:
 
 
 def cores_for_upkeep(spark: SparkSession) -> int:
-    """Half of what the executors have now, as the schedule query has tasks, too; one where Spark is on one machine."""
+    """Return half of the executors' current cores, as the schedule query has tasks, too.
+
+    It is one if Spark is on one machine.
+    """
     context = spark.sparkContext
     return 1 if context.master.startswith("local") else max(1, int(context.defaultParallelism) // 2)
 
 
 @contextmanager
 def in_thread(spark: SparkSession, upkeep: Rounds, interval_ms: int) -> Iterator[threading.Thread | None]:
-    """Rounds in a thread of their own, in the session of another job, which they never disturb by failing; none where
-    the interval is 0.
+    """Do rounds in a thread of their own, in the session of another job.
+
+    They never disturb that job by failing. An interval of 0 means no rounds.
     """
     if interval_ms == 0:
         yield None
@@ -241,10 +260,10 @@ def in_thread(spark: SparkSession, upkeep: Rounds, interval_ms: int) -> Iterator
 
 
 def loop(upkeep: Rounds, stop: threading.Event, interval_s: float) -> None:
-    """A round every ``interval_s``, also after one that failed, until ``stop`` is set."""
+    """Do a round every ``interval_s``, also after a failed one, until ``stop`` is set."""
     while not stop.wait(interval_s):
         try:
             upkeep.round(stop)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is logged, and the next round begins anew
+        except Exception as error:  # noqa: BLE001 - any error is logged, and the next round begins anew
             if not stop.is_set():
                 upkeep.on_failure(error)

@@ -1,6 +1,6 @@
 """The Spark session of a command that makes a report: quiet, and ended with it.
 
-What the JVM and the workers print goes to a file beside Spark's temporary ones, whose errors are shown on a failure.
+Output of the JVM and the workers goes to a file beside Spark's temporary ones, whose errors are shown on a failure.
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ if TYPE_CHECKING:
 
 PARTITION_BYTES = 8 << 20
 PARTITIONS_MIN, PARTITIONS_ELSEWHERE = 4, 200
-"""Of a shuffle: many are slow for little input, few for much. Elsewhere: where files are not on this machine, so that
-their sizes are unknown."""
+"""Partitions of a shuffle: many are slow for little input, few for much.
+
+Elsewhere: for files that are not on this machine, so that their sizes are unknown.
+"""
 LOG_LINES = 5
 
 
@@ -35,7 +37,7 @@ LOG_LINES = 5
 def report_session(
     name: str, *, master: str, memory: str, conf: Mapping[str, str] | None = None
 ) -> Iterator[SparkSession]:
-    """A session; it and its JVM have ended when this ends. ``conf``: the user's settings for Spark.
+    """Open a session; it and its JVM end with this context. ``conf``: the user's settings for Spark.
 
     Raises:
         NotFoundError: PySpark or Java is missing; says what to install. TarryError: Spark failed; says how.
@@ -57,7 +59,7 @@ def report_session(
                 yield spark
         finally:
             ended.set()
-            # One that has ended cannot be stopped, and why it has ended is what is to be seen.
+            # A session that has ended cannot be stopped, and the reason of its end is to be shown.
             with suppress(Exception) if jvm_end() else nullcontext():
                 spark.stop()
             _disconnect()
@@ -70,13 +72,13 @@ def _interrupt_on_sigterm() -> None:
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    # In another thread, or where a handler is set already, signals are somebody else's affair.
+    # In another thread, or if a handler is set already, signals are somebody else's affair.
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, interrupt)
 
 
 def shuffle_partitions(*inputs: DataFrame) -> int:
-    """How many partitions a shuffle of so much input should have."""
+    """Return the number of partitions that a shuffle of so much input should have."""
     files = [urlsplit(uri) for rows in inputs for uri in rows.inputFiles()]
     if any(file.scheme not in ("", "file") for file in files):
         return PARTITIONS_ELSEWHERE
@@ -84,7 +86,10 @@ def shuffle_partitions(*inputs: DataFrame) -> int:
 
 
 def _disconnect() -> None:
-    """Before the JVM is ended: else Python's proxies of its objects print errors when they are freed."""
+    """Disconnect from the JVM before it is ended.
+
+    Otherwise Python's proxies of its objects print errors when they are freed.
+    """
     from pyspark import SparkContext
 
     gateway = SparkContext._gateway  # noqa: SLF001 - PySpark has no other name for it
@@ -115,7 +120,7 @@ def _spark_errors(output: Path) -> Iterator[None]:
 
 @contextmanager
 def _stderr_to(path: Path) -> Iterator[None]:
-    """Processes that are started meanwhile inherit this file as stderr."""
+    """Give this file as stderr to processes that are started meanwhile."""
     sys.stderr.flush()
     before = os.dup(2)
     try:

@@ -1,4 +1,4 @@
-"""Which settings a session gets, of those that Tarry, the job, the machine and the user have for it.
+"""The settings of a session, from those of Tarry, the job, the machine and the user.
 
 The user's win, whatever they are; then those of the machine's ``spark-defaults.conf``, which Spark itself would put
 below everything that a program sets; then the job's and Tarry's.
@@ -16,14 +16,16 @@ from tarry.base.errors import InvalidArgumentError
 from tarry.base.spark_conf import parse_pairs, properties, read_file
 
 CORES_MAX = "2"
-"""Of a standalone cluster, which gives an application all cores that it does not renounce: a second one would wait for
-ever. Two schedule some hundred thousand messages a second."""
+"""Cores of a standalone cluster for one application, which otherwise gets all of them.
+
+A second application would wait for ever. Two schedule some hundred thousand messages a second.
+"""
 _PYTHONS = ("spark.pyspark.python", "spark.pyspark.driver.python")
 _APPENDED = ("spark.driver.extraJavaOptions",)
 
 
 def user_conf(pairs: list[str] | tuple[str, ...] | None, *files: Path | str | None) -> dict[str, str]:
-    """What ``--spark-conf`` and files of ``--spark-conf-file`` give; the first win.
+    """Return the settings of ``--spark-conf`` and files of ``--spark-conf-file``; the first win.
 
     Raises:
         InvalidArgumentError: the file cannot be read, or a setting is not allowed.
@@ -35,7 +37,7 @@ def user_conf(pairs: list[str] | tuple[str, ...] | None, *files: Path | str | No
 
 
 def machine_conf(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """What this machine's ``spark-defaults.conf`` says, where there is one."""
+    """Return the settings of this machine's ``spark-defaults.conf``, if there is one."""
     place = environment.get("SPARK_CONF_DIR") or (
         f"{environment['SPARK_HOME']}/conf" if environment.get("SPARK_HOME") else None
     )
@@ -46,12 +48,13 @@ def machine_conf(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
 def merged(
     master: str, defaults: Mapping[str, str], machine: Mapping[str, str], user: Mapping[str, str]
 ) -> dict[str, str]:
-    """The settings of a session. Java's options are put behind Tarry's, not in their place: of two that say the same,
-    Java takes the last.
+    """Return the settings of a session.
+
+    Java's options are put behind Tarry's, not in their place: of two that say the same, Java takes the last.
     """
     bound = {"spark.cores.max": CORES_MAX} if master.startswith("spark://") else {}
     known = {**bound, **defaults}
-    # Spark reads the machine's itself, but below everything that a program sets.
+    # Spark reads the machine's settings itself, but below everything that a program sets.
     given = {name: value for name, value in machine.items() if name in known or name in _PYTHONS} | dict(user)
     for name in _APPENDED:
         if name in known and name in given:
@@ -60,8 +63,10 @@ def merged(
 
 
 def set_python(settings: Mapping[str, str], environment: dict[str, str] | os._Environ[str] = os.environ) -> None:
-    """Say which Python the workers are: what ``spark.pyspark.python`` or ``PYSPARK_PYTHON`` names, else this one,
-    whether its virtual environment is activated or not.
+    """Set the Python of the workers.
+
+    It is the one that ``spark.pyspark.python`` or ``PYSPARK_PYTHON`` names, else this one, even if its virtual
+    environment is not activated.
 
     Raises:
         InvalidArgumentError: a relative path that is not there for the driver, which starts Python workers, too.
@@ -78,7 +83,7 @@ def set_python(settings: Mapping[str, str], environment: dict[str, str] | os._En
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """``--spark-conf`` and ``--spark-conf-file`` of a job."""
+    """Add ``--spark-conf`` and ``--spark-conf-file`` to a job's parser."""
     parser.add_argument("--spark-conf", action="append", metavar="NAME=VALUE", help="a setting for Spark; repeatable")
     parser.add_argument(
         "--spark-conf-file",

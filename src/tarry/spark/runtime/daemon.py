@@ -10,7 +10,7 @@ import sys
 
 
 def without_zips(path: list[str]) -> list[str]:
-    """``path`` without Spark's archives of PySpark and Py4J."""
+    """Return ``path`` without Spark's archives of PySpark and Py4J."""
     return [entry for entry in path if not (entry.endswith(".zip") and ("pyspark" in entry or "py4j" in entry))]
 
 

@@ -1,4 +1,4 @@
-"""Says when a cluster gives an application nothing to work with: Spark waits for it without a word."""
+"""Reports a cluster that gives an application no executors: Spark waits for them without a word."""
 
 from __future__ import annotations
 
@@ -14,12 +14,15 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PATIENCE_S = 20.0
-"""An executor is there within some seconds where it gets a place at all."""
+"""Seconds to wait; an executor starts within some seconds if there is a place for it."""
 LOOK_S = 1.0
 
 
 class ExecutorWatch:
-    """Of an application on the cluster ``master``; ``waits`` says whether it has work and no executor. One thread."""
+    """Watches an application on the cluster ``master``. One thread.
+
+    ``waits`` returns whether it has work and no executor.
+    """
 
     def __init__(self, master: str, waits: Callable[[], bool], clock: Callable[[], float] = time.monotonic) -> None:
         self._master, self._waits, self._clock = master, waits, clock
@@ -27,17 +30,17 @@ class ExecutorWatch:
 
     @classmethod
     def of(cls, spark: SparkSession) -> ExecutorWatch:
-        """For a session; one within this process has all that it needs."""
+        """Return the watch of a session; one within this process has all that it needs."""
         context = spark.sparkContext
         if context.master.startswith("local"):
             return cls(context.master, lambda: False)
         jobs = context.statusTracker()
         executors = context._jsc.sc().statusTracker()  # noqa: SLF001 - PySpark's own tracker does not know them
-        # With dynamic allocation there is none where there is no work; the driver is one of those that are told.
+        # With dynamic allocation there is none without work; the driver is one of those that are listed.
         return cls(context.master, lambda: bool(jobs.getActiveJobsIds()) and len(executors.getExecutorInfos()) < 2)
 
     def missing(self) -> str | None:
-        """What is wrong and what to do, when there was work and no executor for :data:`PATIENCE_S`; None otherwise."""
+        """Return problem and advice after work without an executor for :data:`PATIENCE_S`, else None."""
         now_s = self._clock()
         if not self._waits():
             self._well_s = now_s
@@ -52,7 +55,10 @@ class ExecutorWatch:
 
 
 def warn_of_missing(spark: SparkSession, ended: threading.Event) -> None:
-    """Log once when there is no executor, while a program waits for its result: from a thread, until ``ended``."""
+    """Log once if there is no executor, while a program waits for its result.
+
+    It runs in a thread, until ``ended``.
+    """
     watch = ExecutorWatch.of(spark)
 
     def look() -> None:

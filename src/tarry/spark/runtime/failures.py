@@ -1,4 +1,4 @@
-"""Failures of Spark's, told in one line: what the cause was, and what to do about those of a first day."""
+"""Failures of Spark, told in one line: the cause, and advice for those of a first day."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from tarry.spark.runtime.session import lost_jvm
 
 CAUSE_CHARS_MAX = 500
 WORKER_START_S = 10
-"""Spark's own, fixed: so long a new Python worker may take to connect to the JVM."""
+"""Seconds that a new Python worker may take to connect to the JVM; fixed in Spark."""
 
 _TRACEBACK = "Traceback (most recent call last):"
 _PYTHON = re.compile(r"[A-Za-z_][\w.]*(?::\s.*)?")
-"""The line of a Python traceback that names the error, as far as it can be told from what stands between two."""
+"""The line of a Python traceback that names the error, as far as its text shows."""
 
 
 def one_line(error: object) -> str:
-    """The line of an error that names its cause, at most 500 characters, and what to do about it, where that is known.
-    Spark wraps it in pages of stack traces, in Python's and in Java's format. Where the JVM has ended, that is the
-    cause.
+    """Return the line of an error that names its cause, at most 500 characters, and advice if known.
+
+    Spark wraps it in pages of stack traces, in Python's and in Java's format. If the JVM has ended, that is the cause.
     """
     if (ended := lost_jvm(error)) is not None:
         return ended
@@ -35,15 +35,16 @@ def one_line(error: object) -> str:
 def _cause(text: str) -> str:
     lines = [line for line in text.splitlines() if line.strip()]
     java = [line.strip().lstrip(": ") for line in lines if line.lstrip().startswith((": ", "Caused by: "))]
-    told = [line for line in java if not line.endswith(("Exception:", "Error:"))]  # what it says is on the next lines
+    told = [line for line in java if not line.endswith(("Exception:", "Error:"))]  # its text is on the next lines
     return next((causes[-1] for causes in (list(_python_errors(lines)), told, lines[:1]) if causes), "").strip()
 
 
 def _python_errors(lines: list[str]) -> Iterator[str]:
-    """The last line of each Python traceback, the cause of all behind those that came of it; and Tarry's errors, which
-    Spark sometimes gives without their traceback.
+    """Yield the last line of each Python traceback, and Tarry's errors.
+
+    The root cause is behind the errors that came of it. Spark sometimes gives Tarry's errors without their traceback.
     """
-    indent: int | None = None  # of the traceback that is open: Spark indents what a worker wrote
+    indent: int | None = None  # of the open traceback: Spark indents the output of a worker
     for line in lines:
         text = line.lstrip()
         if text.endswith(_TRACEBACK):
@@ -52,7 +53,7 @@ def _python_errors(lines: list[str]) -> Iterator[str]:
             indent is not None and len(line) - len(text) <= indent and _PYTHON.fullmatch(text.rstrip())
         ):
             indent = None
-            if not text.startswith("py4j."):  # which says that Java failed: why is in Java's words
+            if not text.startswith("py4j."):  # it only says that Java failed: the reason is in Java's words
                 yield text
 
 

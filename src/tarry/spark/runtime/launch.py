@@ -1,5 +1,7 @@
-"""Starting Spark's JVM. PySpark puts all settings on its command line, which each user of the machine can read; here
-they are in a file that is this user's alone, and gone when the JVM has read it.
+"""Starts Spark's JVM with its settings in a file, not on its command line.
+
+PySpark puts all settings on the command line, which each user of the machine can read; the file can be read by this
+user alone, and is deleted when the JVM has read it.
 """
 
 from __future__ import annotations
@@ -21,11 +23,11 @@ def start_jvm(settings: Mapping[str, str], file: Path) -> None:
 
     write_private(file, java_properties(settings))
     before = os.environ.get(_ARGUMENTS)
-    # Spark reads the machine's spark-defaults.conf beside a file that it is given only when it is told to.
+    # Given a file, Spark reads the machine's spark-defaults.conf only when it is told to.
     given = f"--load-spark-defaults --properties-file {shlex.quote(str(file))}"
     os.environ[_ARGUMENTS] = f"{given} {before or 'pyspark-shell'}"
     try:
-        SparkContext._ensure_initialized()  # noqa: SLF001 - what starts it otherwise gives it the settings as arguments
+        SparkContext._ensure_initialized()  # noqa: SLF001 - other calls that start it pass the settings as arguments
     finally:
         if before is None:
             del os.environ[_ARGUMENTS]
@@ -35,7 +37,10 @@ def start_jvm(settings: Mapping[str, str], file: Path) -> None:
 
 
 def java_properties(settings: Mapping[str, str]) -> str:
-    """A file that Java reads as these; names are Spark's, without spaces."""
+    """Return the text of a file that Java reads as these settings.
+
+    Names are Spark's, without spaces.
+    """
     return "".join(f"{_name(name)}={_value(value)}\n" for name, value in settings.items())
 
 

@@ -1,7 +1,7 @@
-"""Ending processes together: a job ends when its parent has ended, and ends all that it has started.
+"""Ends processes together: a job ends when its parent has ended, and ends all that it has started.
 
 A job leads a session of its own. Spark's JVM stays in it, and so do the Python workers, though their daemon makes a
-process group of its own; so what a job started is what has its session id.
+process group of its own; so all processes of a job have its session id.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _wait_for_exit(pid: int) -> None:
 
 
 def alive(pid: int) -> bool:
-    """Whether a process has this id."""
+    """Return whether a process has this id."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -67,7 +67,7 @@ def alive(pid: int) -> bool:
 
 
 def session_members(session: int) -> list[int]:
-    """The living processes of a session, by id; without zombies. Empty where there is no /proc."""
+    """Return the ids of a session's living processes, without zombies; none if there is no /proc."""
     members = []
     for entry in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -81,8 +81,9 @@ def session_members(session: int) -> list[int]:
 
 
 def kill_session(leader: int, *, spare_self: bool = False) -> None:
-    """SIGKILL everything in the session that ``leader`` leads, again until nothing is left: a process may be forking
-    meanwhile.
+    """Kill (SIGKILL) everything in the session that ``leader`` leads.
+
+    It tries again until nothing is left: a process may be forking meanwhile.
     """
     for _ in range(50):
         left = [pid for pid in session_members(leader) if not (spare_self and pid == os.getpid())]

@@ -1,5 +1,6 @@
-"""The SparkSession of a job: quiet, UTC, no UI, small, with this Python and a Java that fits; but for UTC, all of it as
-the user wants it (``conf.py``).
+"""The SparkSession of a job: quiet, UTC, no UI, small, with this Python and a Java that fits.
+
+The user can change all of it but UTC (``conf.py``).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 _JVM_OPTIONS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
 
 JVM_END_S = 5.0
-"""So long a JVM that does not answer any more may take to end."""
+"""Seconds that a JVM that does not answer any more may take to end."""
 
 
 def build_session(
@@ -39,8 +40,10 @@ def build_session(
     settings: Mapping[str, str] | None = None,
     conf: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """Start Spark. ``work`` is a directory of this job alone, for Spark's temporary files; it is emptied first.
-    ``settings`` override those that all jobs have; ``conf``, the user's, overrides everything.
+    """Start Spark.
+
+    ``work`` is a directory of this job alone, for Spark's temporary files; it is emptied first. ``settings`` override
+    those that all jobs have; ``conf``, the user's, overrides everything.
 
     Raises:
         NotFoundError: PySpark or Java is missing, or too old; says what to install. InvalidArgumentError: the Python of
@@ -58,7 +61,7 @@ def build_session(
     set_python(chosen)
     if master.startswith("local"):
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    # A killed driver leaves its temporary files: the next one takes them away.
+    # A killed driver leaves its temporary files: the next one removes them.
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
     chosen = {"spark.app.name": name, "spark.master": master} | chosen
@@ -70,7 +73,10 @@ def build_session(
 
 
 def end_jvm() -> None:
-    """End the JVM that this process started, if any, by its id: one has been seen to outlive its driver by minutes."""
+    """End the JVM that this process started, if any, by its id.
+
+    One has been seen to outlive its driver by minutes.
+    """
     jvm = _jvm()
     if jvm is not None:
         jvm.kill()
@@ -85,7 +91,10 @@ def _jvm() -> subprocess.Popen[bytes] | None:
 
 
 def jvm_end(wait_s: float = 0.0) -> str | None:
-    """How the JVM of this process has ended, within ``wait_s``; None where it lives, or was never there."""
+    """Return a text on the end of this process's JVM, waiting up to ``wait_s`` for it.
+
+    Returns None if it lives, or was never there.
+    """
     jvm = _jvm()
     if jvm is None:
         return None
@@ -101,7 +110,10 @@ def jvm_end(wait_s: float = 0.0) -> str | None:
 
 
 def lost_jvm(error: object) -> str | None:
-    """How the JVM has ended, where an error is that it does not answer: its connection ends before it does."""
+    """Return a text on the end of the JVM, if an error is that it does not answer.
+
+    Its connection ends before it does.
+    """
     lost = isinstance(error, ConnectionError | EOFError) or type(error).__name__ == "Py4JNetworkError"
     lost = lost or "Answer from Java side is empty" in str(error) or "Error while sending or receiving" in str(error)
     return jvm_end(JVM_END_S if lost else 0.0)

@@ -1,7 +1,7 @@
-"""One job at a time works with a checkpoint, and with the directory of Spark's files beside it.
+"""A lock for one job at a time on a checkpoint, and on the directory of Spark's files beside it.
 
 A job whose broker was killed comes to an end within ``STOP_WAIT_S`` (``pipeline/job.py``), and the one of the next
-broker waits for that: it would take the former one's files away, and both would plan batches by one checkpoint.
+broker waits for that: otherwise it would remove the former one's files, and both would plan batches by one checkpoint.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ LOOK_S = 0.05
 
 @contextmanager
 def sole_user(checkpoint: Path, stop: threading.Event, *, wait_s: float = FORMER_WAIT_S) -> Iterator[None]:
-    """Hold ``checkpoint`` for this process alone, waiting up to ``wait_s`` seconds for a former one to end.
+    """Hold ``checkpoint`` for this process alone.
+
+    Waits up to ``wait_s`` seconds for a former job to end.
 
     Raises:
         LockedError: it is still held, or was when ``stop`` was set.

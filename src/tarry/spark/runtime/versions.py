@@ -1,4 +1,7 @@
-"""The versions of PySpark that Tarry works with, as ``pyproject.toml`` has them for those who install it with pip."""
+"""The versions of PySpark that Tarry works with.
+
+``pyproject.toml`` has them for those who install it with pip.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,10 @@ from tarry.base.errors import NotFoundError
 from tarry.base.extras import how_to_install
 
 PYSPARK_MIN = (4, 2)
-"""What comes before lacks admission control of Python data sources, ``pyspark.sql.streaming.datasource``."""
+"""Older versions lack admission control of Python data sources.
+
+That is ``pyspark.sql.streaming.datasource``.
+"""
 
 
 def check_pyspark(version: str) -> None:

@@ -1,4 +1,4 @@
-"""What the other processes of a front say, behind a gateway: kept here as the broker passes it on."""
+"""Posts and messages of a front's other processes, behind a gateway, as the broker passes them on."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from tarry.fronts.gateway.remote.link import Link
 
 
 class RemoteMember:
-    """Implements :class:`tarry.api.board.Member`. Any thread. Before the link is there it says and hears nothing."""
+    """Implements :class:`tarry.api.board.Member`. Any thread.
+
+    Before the link is there it sends and receives nothing.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -22,7 +25,7 @@ class RemoteMember:
         self.link: Link | None = None
 
     def join(self, on_message: OnMessage) -> None:
-        """What others send is for ``on_message`` from now on."""
+        """Pass messages of the others to ``on_message`` from now on."""
         self._on_message = on_message
 
     def post(self, key: str, value: Mapping[str, Any] | None) -> None:
@@ -38,11 +41,11 @@ class RemoteMember:
             self.link.send_from_anywhere(FrameKind.SEND, 0, encode_json([to, message]))
 
     def leave(self) -> None:
-        """The end of the link is what ends it."""
+        """Stop receiving messages; the member leaves the board when the link ends."""
         self._on_message = None
 
     def on_said(self, member: int, key: str, value: Mapping[str, Any] | None) -> None:
-        """Another one says something else under a key; None: nothing any more."""
+        """Note another member's value under a key; None removes it."""
         with self._lock:
             said = self._said.setdefault(key, {})
             if value is None:
@@ -53,6 +56,6 @@ class RemoteMember:
                 del self._said[key]
 
     def on_message(self, member: int, message: Mapping[str, Any]) -> None:
-        """Another one has sent a message."""
+        """Pass on a message of another member."""
         if self._on_message is not None:
             self._on_message(member, message)

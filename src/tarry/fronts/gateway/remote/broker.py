@@ -1,8 +1,8 @@
-"""A broker elsewhere, as a front of this process sees it: a :class:`tarry.api.local.LocalBroker` behind a link.
+"""A broker elsewhere, as a front of this process sees it: a ``LocalBroker`` behind a link.
 
-Columns, polls and settlements go over the link; operations, and what is rare, are asked for on connections of their
-own (:mod:`tarry.fronts.gateway.remote.control`). The worker's clock is the broker's: on the same machine it is the same
-one, else it is set by what the broker says of its own.
+It implements :class:`tarry.api.local.LocalBroker`. Columns, polls and settlements go over the link; operations, and
+rare questions, go on connections of their own (:mod:`tarry.fronts.gateway.remote.control`). The worker's clock is the
+broker's: on the same machine it is the same one, otherwise it is set by the time that the broker reports.
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ OWN_SETTINGS = (
     *("rocketmq_keys", "rocketmq_tls", "rocketmq_tls_certificate", "rocketmq_tls_key"),
     *("gateway_secret", "gateway_tls_ca"),
 )
-"""Settings about files: those of the gateway's machine, where it is another one than the broker's."""
+"""Settings about files: those of the gateway's machine, if it is another one than the broker's."""
 TOPICS_MAX = 100_000
-"""Topics that are known to be there."""
+"""Topics that are remembered as existing."""
 
 
 class BrokerClock:
-    """The broker's clock, by that of this machine."""
+    """The broker's clock, computed from that of this machine."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -84,7 +84,10 @@ class BrokerClock:
         self._clock.wait(condition, timeout_s)
 
     def measure(self, ask: Callable[[], int]) -> None:
-        """Ask the broker what time it is. A difference that may be the way there and back is none."""
+        """Measure the difference by asking the broker for its time.
+
+        A difference within the time of the round trip counts as none.
+        """
         before = self._clock.now_ms()
         broker_ms = ask()
         after = self._clock.now_ms()
@@ -93,12 +96,14 @@ class BrokerClock:
 
 
 class RemoteBroker:
-    """Made by a worker; :meth:`connect` on its front's loop. What its methods need of the loop's thread is what fronts
-    give them: submitting, groups and what they do with leases. The others wait, in any thread.
+    """The broker behind a gateway, made by a worker; call :meth:`connect` on its front's loop.
+
+    Submitting, groups and operations on leases need the loop's thread, on which fronts call them. The other methods
+    wait, in any thread.
     """
 
     def __init__(self, address: str, worker: str, front: str, name: str, own: Mapping[str, Any] | None = None) -> None:
-        """``own``: settings in the place of the broker's, of :data:`OWN_SETTINGS`.
+        """Greet the broker. ``own``: settings in place of the broker's, of :data:`OWN_SETTINGS`.
 
         Raises:
             InvalidArgumentError: no address, or the broker does not take this gateway. UnavailableError: there is no
@@ -131,7 +136,7 @@ class RemoteBroker:
         self._groups.link = self._member.link = self._link
 
     def close(self) -> None:
-        """Let go of the connections for questions; the link ends with its loop."""
+        """Close the connections for questions; the link ends with its loop."""
         self._control.close()
 
     @property
@@ -141,18 +146,21 @@ class RemoteBroker:
         return self._link
 
     def say(self, status: Mapping[str, Any]) -> None:
-        """Tell the broker how this worker is; its status and metrics show it."""
+        """Send this worker's status to the broker, which shows it in its status and metrics."""
         link = self.link
         rows = {"sent": link.rows_in, "received": link.rows_out, "batches": link.batches_in}
         self._member.post("status", {**status, **rows})
 
     @property
     def is_near(self) -> bool:
-        """Whether the broker is on this machine: then its clock is the same, and its end is noticed at once."""
+        """True if the broker is on this machine.
+
+        Then its clock is the same, and its end is noticed at once.
+        """
         return self._is_near
 
     def measure_clock(self) -> None:
-        """See what time it is at the broker.
+        """Measure the difference to the broker's clock.
 
         Raises:
             UnavailableError: there is no answer.
@@ -186,7 +194,7 @@ class RemoteBroker:
 
     def call(self, operation: Operation[R]) -> R:
         if isinstance(operation, HasTopic) and operation.topic in self._topics:
-            return cast(R, True)  # a topic that is there stays there
+            return cast(R, True)  # a topic that exists stays
         wire = operation.wire
         kind, answer = self._control.ask(FrameKind.CALL, encode_json({"op": wire.name, **operation.to_wire()}))
         result: Any
@@ -215,7 +223,7 @@ class RemoteBroker:
         self, data: pa.RecordBatch | pa.Table, on_result: OnAccepted, *, lead: bool = False, internal: bool = False
     ) -> None:
         if not internal:
-            check_rows(data)  # the broker takes what comes over the link for the front's own
+            check_rows(data)  # the broker takes rows from the link as the front's own, and does not check them
         batches = data.to_batches() if isinstance(data, pa.Table) else [data]
         self._submit(FrameKind.SUBMIT, stream_bytes(data.schema, batches), data.num_rows, on_result)
 
@@ -240,7 +248,10 @@ class RemoteBroker:
         raise InvalidArgumentError("dead letters by a client's own count are made in the broker, not behind a gateway")
 
     def replace_key(self, topic: str, key: str, successor: Callable[[pa.RecordBatch], pa.RecordBatch]) -> Rescheduled:
-        """See :class:`tarry.api.local.LocalBroker`; the receipt is not known here."""
+        """Replace the message under a key; see :class:`tarry.api.local.LocalBroker`.
+
+        The receipt is not known here.
+        """
         names = encode_json([topic, key])
         while True:
             kind, answer = self._control.ask(FrameKind.FIND_KEYED, names)
@@ -253,7 +264,7 @@ class RemoteBroker:
                     FrameKind.REPLACE, numbered(len(names)), names, numbered(len(seen)), seen, row
                 )
             except StaleCommitError:
-                continue  # it went on to its next occurrence, or was replaced, since it was seen
+                continue  # since it was read, it went on to its next occurrence, or was replaced
             return _moved(answer)
 
     def stage_job(self, number: int, batches: Iterable[pa.RecordBatch]) -> tuple[list[StagedFile], Counter[str]]:

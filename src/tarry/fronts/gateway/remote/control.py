@@ -1,7 +1,7 @@
-"""Questions that are waited for: any thread sends one on a connection of its own and blocks until its answer is there.
+"""Questions that a thread waits for: sent on a connection of their own, from any thread.
 
-The front's loop does so, too, for what is rare and has to be known before it can go on (a group that it has not heard
-of yet); everything that is done for each message goes over the link.
+The caller blocks until the answer is there. The front's loop does so, too, for rare questions that have to be answered
+before it can go on (a group that it does not know yet); all calls of each message go over the link.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ANSWER_S = 30.0
 
 
 def connect(address: str, timeout_s: float = CONNECT_S) -> socket.socket:
-    """A connection to a broker's gateway address.
+    """Connect to a broker's gateway address.
 
     Raises:
         UnavailableError: there is none.
@@ -51,18 +51,18 @@ def connect(address: str, timeout_s: float = CONNECT_S) -> socket.socket:
 
 
 def host_of(address: str) -> str:
-    """Whom a broker's certificate is to be for."""
+    """Return the host that a broker's certificate has to name."""
     return parse_address(address)[0].strip("[]")
 
 
 def hello(kind: str, worker: str, front: str, name: str) -> bytes:
-    """The frame with which a connection begins."""
+    """Return the frame with which a connection begins."""
     said = {"version": VERSION, "as": kind, "worker": worker, "front": front, "name": name}
     return b"".join(frame(FrameKind.HELLO, 0, encode_json(said)))
 
 
 class Control:
-    """Any thread. Connections are made as they are needed, and kept."""
+    """Connections for questions, made as they are needed, and kept. Any thread."""
 
     def __init__(self, address: str, worker: str, trust: Trust) -> None:
         self._address = address
@@ -72,7 +72,7 @@ class Control:
         self._closed = False
 
     def ask(self, kind: FrameKind, *payload: bytes) -> tuple[int, memoryview]:
-        """Send a frame, and wait for its answer: its kind and payload.
+        """Send a frame, and wait for its answer; return its kind and payload.
 
         Raises:
             TarryError: the broker refused. UnavailableError: there is no answer; what was asked for may have been done.
@@ -97,14 +97,14 @@ class Control:
         return kind_of_answer, answer
 
     def greet(self) -> dict[str, Any]:
-        """Greet the broker anew; what it says of itself."""
+        """Greet the broker anew; return its description of itself."""
         connection, welcome = self._open()
         with self._lock:
             self._free.append(connection)
         return welcome
 
     def close(self) -> None:
-        """Refuse what is asked from now on."""
+        """Refuse all questions from now on."""
         with self._lock:
             self._closed = True
             free, self._free = self._free, []
@@ -120,7 +120,7 @@ class Control:
         return self._open()[0]
 
     def _open(self) -> tuple[socket.socket, dict[str, Any]]:
-        """A connection, and what the broker says of itself there."""
+        """Open a connection; return it with the broker's description of itself."""
         connection = connect(self._address)
         try:
             if self._trust.tls is not None:

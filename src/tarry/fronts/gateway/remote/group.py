@@ -1,8 +1,8 @@
 """A consumer group of a broker elsewhere, and its consumers, as fronts see them.
 
-A poll finds what the broker has sent; where that is nothing, the broker is asked, and its answer is news to those who
-listen to the group. So each consumer that waits has one question on its way, and messages are leased to it only when
-there is somebody for them. What comes for a question that was withdrawn meanwhile is sent back at once.
+A poll returns messages that the broker has sent; if there are none, the broker is asked, and its answer wakes the
+group's listeners. So each waiting consumer has one question on its way, and messages are leased to it only when there
+is somebody for them. Messages that arrive for a question that was withdrawn meanwhile are sent back at once.
 """
 
 from __future__ import annotations
@@ -43,8 +43,9 @@ ReadEnds = Callable[["RemoteGroup"], tuple[int, int]]
 
 
 class RemoteGroup:
-    """Implements :class:`tarry.api.consuming.ConsumerGroup`. What is done for each message is on the loop's thread
-    alone; :attr:`queue_ends` waits for the broker.
+    """Implements :class:`tarry.api.consuming.ConsumerGroup`.
+
+    Calls for each message are on the loop's thread alone; :attr:`queue_ends` waits for the broker.
     """
 
     gathers = True
@@ -59,12 +60,12 @@ class RemoteGroup:
         self._listeners: tuple[Callable[[], None], ...] = ()
         self._pause = FilterPause(self.name, self.topic_name, clock)
         self._filter = EVERYTHING, parse_filter(EVERYTHING)
-        """As text and parsed, for those who read by offsets."""
+        """The filter as text and parsed, for consumers that read by offsets."""
         self.update(state)
 
     def update(self, state: Mapping[str, Any]) -> None:
-        """Take over what the broker says of it."""
-        self._pause.end()  # its filter may have been set
+        """Apply the state that the broker reports."""
+        self._pause.end()  # its filter may have been changed
         self.settings: GroupSettings = _SETTINGS.decode(state["settings"])
         self.ordered: bool = state["ordered"]
         self.waits_for_acks: bool = state["waits_for_acks"]
@@ -72,7 +73,7 @@ class RemoteGroup:
         self.closed: bool = state["closed"]
 
     def close(self) -> None:
-        """It is not there any more, as far as is known here."""
+        """Close the group, as it no longer exists as far as is known here."""
         self.closed = True
         self.announce()
 
@@ -103,7 +104,7 @@ class RemoteGroup:
         return unsubscribe
 
     def announce(self) -> None:
-        """There may be something new."""
+        """Wake the listeners: there may be something new."""
         for listener in self._listeners:
             listener()
 
@@ -169,7 +170,7 @@ class RemoteGroup:
 
 
 class _Weak:
-    """Receives for a subscription, and does not keep it."""
+    """Receives for a subscription, and does not keep it alive."""
 
     __slots__ = ("_of",)
 
@@ -177,20 +178,23 @@ class _Weak:
         self._of = of
 
     def on_batch(self, number: int, payload: memoryview) -> None:
-        """Pass a batch on; where there is nobody any more, back it goes."""
+        """Pass a batch on, unless the subscription is gone."""
         subscription = self._of()
         if subscription is not None:
             subscription.on_batch(number, payload)
 
     def on_polled(self, error: TarryError) -> None:
-        """Pass it on."""
+        """Pass an error on."""
         subscription = self._of()
         if subscription is not None:
             subscription.on_polled(error)
 
 
 class RemoteSubscription:
-    """Implements :class:`tarry.api.consuming.Subscription`, for those who do not wait. On the loop's thread."""
+    """Implements :class:`tarry.api.consuming.Subscription`, for callers that do not wait.
+
+    On the loop's thread.
+    """
 
     def __init__(self, group: RemoteGroup, link: Link, prefetch: int, lease_ms: int) -> None:
         self.group = group
@@ -199,7 +203,7 @@ class RemoteSubscription:
         self._prefetch = prefetch
         self._lease_ms = lease_ms
         self._number: int | None = None
-        """None: the broker has not heard of it."""
+        """None until the broker has been asked for messages."""
         self._asked = False
         self._ready: deque[tuple[int, pa.RecordBatch]] = deque()
         self._error: TarryError | None = None
@@ -265,7 +269,7 @@ class RemoteSubscription:
 
     @property
     def silent(self) -> bool:
-        return False  # who polls is heard of
+        return False  # a consumer that polls has shown that it is alive
 
     def resize(self, window: int) -> None:
         self._prefetch = window
@@ -294,16 +298,16 @@ class RemoteSubscription:
     # -- called by the link --------------------------------------------------------------------------------------------
 
     def on_batch(self, number: int, payload: memoryview) -> None:
-        """See :class:`tarry.fronts.gateway.remote.link.PollReceiver`."""
+        """Take a batch; see :class:`tarry.fronts.gateway.remote.link.PollReceiver`."""
         if not self._asked:
-            self._link.send(FrameKind.UNTAKEN, number)  # it was withdrawn while this was on its way
+            self._link.send(FrameKind.UNTAKEN, number)  # the poll was withdrawn while the batch was on its way
             return
         self._asked = False
         self._ready.append((number, decode_batch(payload, DELIVERY)))
         self.group.announce()
 
     def on_polled(self, error: TarryError) -> None:
-        """See :class:`tarry.fronts.gateway.remote.link.PollReceiver`."""
+        """Take an error; see :class:`tarry.fronts.gateway.remote.link.PollReceiver`."""
         if isinstance(error, ClosedError):
             self.group.close()
             return

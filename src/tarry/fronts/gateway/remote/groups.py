@@ -1,4 +1,4 @@
-"""The groups of a broker elsewhere that a front has named, by name and by the broker's numbers for them."""
+"""Groups of a broker elsewhere that a front has named, by name and by the broker's numbers for them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from tarry.fronts.gateway.remote.link import Link
 
 
 class RemoteGroups:
-    """What is found is found on the loop's thread. :meth:`ask` and what refreshes wait, in any thread."""
+    """The named groups.
+
+    They are found on the loop's thread. :meth:`ask` and the refreshing methods wait, in any thread.
+    """
 
     def __init__(self, control: Control, clock: Clock) -> None:
         self._control = control
@@ -26,7 +29,7 @@ class RemoteGroups:
         """Set before a group is asked for."""
 
     def find(self, topic: str, name: str) -> RemoteGroup | None:
-        """The group, if it was asked for before and is not closed."""
+        """Return the group, if it was asked for before and is not closed."""
         group = self._by_name.get((topic, name))
         return None if group is None or group.closed else group
 
@@ -44,13 +47,16 @@ class RemoteGroups:
         return group
 
     def refresh(self, topic: str, name: str) -> None:
-        """See at once what was changed of a group; what others change is heard of soon."""
+        """Read a group's changed state at once.
+
+        Changes by others are announced by the broker soon.
+        """
         group = self._by_name.get((topic, name))
         if group is not None:
             try:
                 state = self._state_of(topic, name)
             except TarryError:
-                return  # it is heard of
+                return  # the broker announces it
             if state["number"] == group.number:
                 group.update(state)
 
@@ -61,7 +67,7 @@ class RemoteGroups:
                 self.refresh(topic, name)
 
     def on_state(self, number: int, state: Mapping[str, Any]) -> None:
-        """See :class:`tarry.fronts.gateway.remote.link.GroupListener`."""
+        """Apply a group's new state; see :class:`tarry.fronts.gateway.remote.link.GroupListener`."""
         group = self._by_number.get(number)
         if group is None:
             return
@@ -74,7 +80,7 @@ class RemoteGroups:
         group.announce()
 
     def on_news(self, number: int) -> None:
-        """See :class:`tarry.fronts.gateway.remote.link.GroupListener`."""
+        """Wake a group's listeners; see :class:`tarry.fronts.gateway.remote.link.GroupListener`."""
         group = self._by_number.get(number)
         if group is not None:
             group.announce()

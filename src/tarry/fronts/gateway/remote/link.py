@@ -1,7 +1,7 @@
-"""The stream of a worker to its broker: on the loop of the worker's front, so that nothing is handed between threads.
+"""The stream of a worker to its broker, on the loop of its front: no thread hands over to another.
 
-What is sent in one turn of the loop leaves in one write. Answers find whoever waits by their numbers. When the link is
-lost, everybody who waits is told so, and the worker ends: see :mod:`tarry.cli.gateway_worker`.
+Frames sent in one turn of the loop leave in one write. Answers find their waiting calls by their numbers. When the link
+is lost, all waiting calls get an error, and the worker ends: see :mod:`tarry.cli.gateway_worker`.
 """
 
 from __future__ import annotations
@@ -23,37 +23,40 @@ from tarry.fronts.gateway.remote.control import connect, host_of
 log = logging.getLogger(__name__)
 
 OnAnswer = Callable[[memoryview | TarryError], None]
-"""Called once, on the loop's thread, with the payload of an answer, or why there is none."""
+"""Called once, on the loop's thread, with the payload of an answer, or the error in its place."""
 
 
 class PollReceiver(Protocol):
-    """Who polls. On the loop's thread."""
+    """Receiver of a poll's answer. On the loop's thread."""
 
     def on_batch(self, number: int, payload: memoryview) -> None:
-        """Messages have come, as the batch of this number."""
+        """Take messages, as the batch of this number."""
         ...
 
     def on_polled(self, error: TarryError) -> None:
-        """There are none, and will be none for this poll."""
+        """Take the error in place of messages: there will be none for this poll."""
         ...
 
 
 class GroupListener(Protocol):
-    """Who hears of groups. On the loop's thread."""
+    """Listener to changes of groups. On the loop's thread."""
 
     def on_state(self, number: int, state: Mapping[str, Any]) -> None: ...
     def on_news(self, number: int) -> None: ...
 
 
 class BoardListener(Protocol):
-    """Who hears what the front's other processes say. On the loop's thread."""
+    """Listener to the front's other processes. On the loop's thread."""
 
     def on_said(self, member: int, key: str, value: Mapping[str, Any] | None) -> None: ...
     def on_message(self, member: int, message: Mapping[str, Any]) -> None: ...
 
 
 class Link(asyncio.Protocol):
-    """Made by :meth:`open`. Its methods may be called from any thread until it is lost, and do nothing afterwards."""
+    """The link to the broker, made by :meth:`open`.
+
+    Its methods may be called from any thread until it is lost, and do nothing afterwards.
+    """
 
     def __init__(
         self,
@@ -76,7 +79,7 @@ class Link(asyncio.Protocol):
         self._welcome: asyncio.Future[None] = loop.create_future()
         self.lost = False
         self.rows_in = self.rows_out = self.batches_in = 0
-        """Messages that were sent to be scheduled, that came, and how many batches the first were."""
+        """Messages sent to be scheduled, messages received, and batches sent."""
 
     @classmethod
     async def open(
@@ -111,12 +114,12 @@ class Link(asyncio.Protocol):
     # -- sending -------------------------------------------------------------------------------------------------------
 
     def number(self) -> int:
-        """One that no consumer has had."""
+        """Return a number that no consumer has had."""
         number, self._next = self._next, self._next % 0xFFFF_FFFF + 1
         return number
 
     def send(self, kind: FrameKind, number: int, *payload: Any) -> None:
-        """Send a frame that nobody waits for the answer of. On the loop's thread."""
+        """Send a frame without waiting for an answer. On the loop's thread."""
         if not self.lost:
             self._out += frame(kind, number, *payload)
             self._end_of_turn.plan()
@@ -140,15 +143,15 @@ class Link(asyncio.Protocol):
         self.send(kind, number, *payload)
 
     def receive(self, number: int, receiver: PollReceiver) -> None:
-        """Batches for the consumer of that number are for ``receiver``."""
+        """Pass batches for the consumer of that number to ``receiver``."""
         self._receivers[number] = receiver
 
     def forget(self, number: int) -> None:
-        """Nobody receives for that number any more."""
+        """Stop receiving for that number."""
         self._receivers.pop(number, None)
 
     def close(self) -> None:
-        """End it: what was sent leaves first."""
+        """End the link: frames that were sent leave first."""
         self._flush()
         self._transport.close()
 

@@ -1,1 +1,1 @@
-"""The broker's side: one object a connection, put together of what it can be asked for."""
+"""The broker's side: one object for each connection, made of the handlers of its frames."""

@@ -1,4 +1,4 @@
-"""A gateway's place on the board: what its process says goes there, what the others say goes to it."""
+"""A gateway's member on the board: its process posts through it, and receives from the others."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from tarry.fronts.gateway.served.outgoing import Outgoing
 
 
 class BoardSeat:
-    """On the loop's thread, but for what the board calls."""
+    """A gateway's member.
+
+    On the loop's thread, except for methods that the board calls.
+    """
 
     def __init__(self, board: Board, front: str, name: str, out: Outgoing) -> None:
         self._out = out
@@ -29,11 +32,11 @@ class BoardSeat:
         self._member.send(message, to)
 
     def leave(self) -> None:
-        """The connection has ended."""
+        """Leave the board, as the connection has ended."""
         self._member.leave()
 
     def on_post(self, member: int, key: str, value: Mapping[str, Any] | None) -> None:
-        """See :class:`tarry.api.board.Watcher`."""
+        """Pass on another member's post; see :class:`tarry.api.board.Watcher`."""
         self._out.write_from_anywhere(frame(FrameKind.SAID, member, encode_json([key, value])))
 
     def _on_message(self, sender: int, message: Mapping[str, Any]) -> None:

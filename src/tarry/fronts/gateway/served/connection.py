@@ -1,5 +1,6 @@
-"""One connection of a gateway, at the broker: who it is, and which part carries out what it asks for. All of it on the
-loop's thread; nothing here waits.
+"""One connection of a gateway, at the broker: it admits the gateway, and dispatches its frames.
+
+All of it is on the loop's thread; nothing here waits.
 """
 
 from __future__ import annotations
@@ -39,26 +40,29 @@ from tarry.fronts.gateway.served.shared import Shared
 
 log = logging.getLogger(__name__)
 _cut = LogLimiter(log, logging.WARNING)
-"""Of connections that are cut: strangers can cause thousands a second."""
+"""Limits the log of connections that are cut: strangers can cause thousands a second."""
 
 HELLO_S = 10.0
-"""How long a connection may take to say who it is."""
+"""Seconds for a connection to identify itself."""
 GREETING_MAX = 256
-"""So many may be at it; of more, the oldest are cut off."""
+"""Connections that may be in their greeting; of more, the oldest are cut off."""
 TOLD_SETTINGS = (
     *("data", "lease_ms", "dedupe_ms", "retry_ms"),
     *("body_bytes_max", "properties_bytes_max", "delay_ms_max", "delay_levels"),
     *("rocketmq_keys", "rocketmq_tls", "rocketmq_tls_certificate", "rocketmq_tls_key", "rocketmq_create_topics"),
     *("rocketmq_check_first_ms", "rocketmq_check_ms", "rocketmq_checks_max", "rocketmq_cluster", "rocketmq_broker"),
 )
-"""What a front needs of the broker's settings; a gateway learns no others, which may have secrets in them."""
+"""The broker's settings that a front needs.
+
+A gateway learns no others, which may have secrets in them.
+"""
 
 Handlers = Mapping[int, Callable[[int, memoryview], None]]
-"""What carries out a frame, by its kind."""
+"""Handlers of frames, by kind."""
 
 
 class ServedLink:
-    """What a connection has that is a worker's link: consumers, and a place on the board."""
+    """The parts of a connection that is a worker's link: consumers, and a member on the board."""
 
     def __init__(self, shared: Shared, worker: str, front: str, name: str, out: Outgoing) -> None:
         self._shared, self._worker = shared, worker
@@ -84,7 +88,7 @@ class ServedLink:
         log.info("gateway %s (%s) has connected", name, worker)
 
     def stop(self) -> None:
-        """The connection has ended."""
+        """End the link, as the connection has ended."""
         if self._shared.links.get(self._worker) is self._groups:
             del self._shared.links[self._worker]
         self._seat.leave()
@@ -94,16 +98,16 @@ class ServedLink:
 
 
 class ServedConnection(asyncio.Protocol):
-    """See the module. A connection that is no link is for questions alone."""
+    """A connection of a gateway; one that is not a link is for questions alone."""
 
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
         self._reader = LinkFrameReader(HELLO_BYTES_MAX)
         self._out = Outgoing(shared.loop)
         self._handlers: Handlers | None = None
-        """None: it has not said who it is, or not shown it."""
+        """None until it is admitted."""
         self._challenged: tuple[dict[str, Any], bytes] | None = None
-        """What it said of itself, and what it was sent to show the secret for."""
+        """The gateway's greeting, and the nonce for which it has to prove the secret."""
         self._link: ServedLink | None = None
         self._hello_timer: asyncio.TimerHandle
 
@@ -144,10 +148,10 @@ class ServedConnection(asyncio.Protocol):
             )
 
     def refuse(self, error: TarryError) -> None:
-        """Say why, and cut it off."""
+        """Send the reason, and cut the connection off."""
         _cut.say("a gateway is cut off: %s", error)
         self._shared.half_frames.forget(self)
-        self._reader = LinkFrameReader(0)  # lets go of what came
+        self._reader = LinkFrameReader(0)  # frees the received bytes
         self._out.write(error_frame(0, error))
         self._out.flush()
         self._out.transport.close()
@@ -161,12 +165,15 @@ class ServedConnection(asyncio.Protocol):
             self._link.stop()
 
     def stop(self) -> None:
-        """Cut it off: the broker stops."""
+        """Cut the connection off: the broker stops."""
         self._out.flush()
         self._out.transport.abort()
 
     def _begin(self, kind: int, payload: memoryview) -> Handlers | None:
-        """Hear who it is, and have that be shown if need be; what it may send from now on, beside questions."""
+        """Take the greeting, and have the secret proved if one is needed.
+
+        Returns handlers of the frames that it may send from now on, beside questions; None until it is admitted.
+        """
         trust = self._shared.trust
         if self._challenged is not None:
             said, nonce = self._challenged
@@ -223,10 +230,10 @@ class ServedConnection(asyncio.Protocol):
         def done(answered: asyncio.Future[list[Any]]) -> None:
             if not answered.cancelled():
                 if kind == FrameKind.CALL:
-                    self._shared.groups.look()  # what it changed is said to all gateways before it is answered
+                    self._shared.groups.look()  # its changes are announced to all gateways before it is answered
                 self._out.write(answered.result())
 
-        # A copy: the frames that came with it need not stay in memory for as long.
+        # A copy: the frames that arrived with it need not stay in memory for as long.
         self._shared.run_in_thread(
             answer, self._shared.broker, kind, number, memoryview(bytes(payload))
         ).add_done_callback(done)

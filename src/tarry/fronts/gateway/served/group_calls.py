@@ -1,4 +1,4 @@
-"""What a gateway asks of groups: that one be found, or made; and what it hears of them from then on."""
+"""A gateway's calls on groups: it finds or makes them, and is told of their changes from then on."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ log = logging.getLogger(__name__)
 
 
 class GroupCalls:
-    """Of one connection; what is asked on any connection of a worker is heard on its link. On the loop's thread."""
+    """Group calls of one connection. On the loop's thread.
+
+    Changes of a group named on any connection of a worker are sent on its link.
+    """
 
     def __init__(self, shared: Shared, worker: str, out: Outgoing) -> None:
         self._shared, self._worker, self._out = shared, worker, out
@@ -51,11 +54,11 @@ class GroupCalls:
         self._shared.run_in_thread(create).add_done_callback(done)
 
     def on_state(self, served: ServedGroup, state: dict[str, Any]) -> None:
-        """Something of a group has changed."""
+        """Send a group's changed state."""
         self._out.write(frame(FrameKind.STATE, served.number, encode_json(state)))
 
     def on_news(self, number: int) -> None:
-        """A group whose queue is read by offsets has more."""
+        """Send that a group whose queue is read by offsets has more messages."""
         self._out.write(frame(FrameKind.NEWS, number))
 
     def _describe(self, number: int, group: ConsumerGroup, *, follow: bool) -> None:
@@ -66,7 +69,7 @@ class GroupCalls:
             return
         served.listeners.add(link)
         if follow:
-            # Before the ends are read: what comes after them is announced.
+            # Before the ends are read: later messages are announced.
             self._shared.groups.follow(served, link)
         described = {**served.state(), "number": served.number, "ends": group.queue_ends}
         self._out.write(frame(FrameKind.RESULT, number, encode_json(described)))

@@ -1,4 +1,4 @@
-"""The groups that gateways have named, by number, the queue of polls of each, and what is said of its changes."""
+"""The groups that gateways have named, by number, with their queues of polls and their listeners."""
 
 from __future__ import annotations
 
@@ -14,26 +14,29 @@ from tarry.base.event_loop import post
 from tarry.fronts.kit.receiving import ReceiveQueue
 
 LOOK_S = 0.25
-"""How often is looked whether the settings of a group have changed."""
+"""Seconds between two looks for changed settings of groups."""
 
 _State = tuple[GroupSettings, bool, bool, bool, bool]
 
 
 class Listener(Protocol):
-    """Who hears of groups."""
+    """Listener to groups."""
 
     def on_state(self, served: ServedGroup, state: dict[str, Any]) -> None:
-        """Something of a group has changed."""
+        """Handle a change of a group."""
         ...
 
     def on_news(self, number: int) -> None:
-        """The group of this number may have more messages."""
+        """Note that the group of this number may have more messages."""
         ...
 
 
 @dataclass(slots=True, eq=False)
 class ServedGroup:
-    """One group. ``listeners`` get what has changed of it; ``followers`` hear that it may have more messages."""
+    """One group.
+
+    ``listeners`` are told of its changes; ``followers`` are told that it may have more messages.
+    """
 
     number: int
     group: ConsumerGroup
@@ -45,7 +48,7 @@ class ServedGroup:
     news_planned: bool = False
 
     def state(self) -> dict[str, Any]:
-        """What a gateway gets to know of it."""
+        """Return the state that gateways get."""
         settings, ordered, waits_for_acks, deleted, closed = _state_of(self.group)
         return {
             "topic": self.group.topic_name,
@@ -63,7 +66,10 @@ def _state_of(group: ConsumerGroup) -> _State:
 
 
 class GroupTable:
-    """On the loop's thread. A group that was deleted and made again has another number."""
+    """The table of named groups. On the loop's thread.
+
+    A group that was deleted and made again has another number.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -73,7 +79,7 @@ class GroupTable:
         self._timer = loop.call_later(LOOK_S, self._look)
 
     def get_or_add(self, group: ConsumerGroup) -> ServedGroup:
-        """The entry of a group."""
+        """Return the entry of a group; add it if it is new."""
         key = (group.topic_name, group.name)
         served = self._by_name.get(key)
         if served is None or served.group is not group:
@@ -84,7 +90,8 @@ class GroupTable:
         return served
 
     def find(self, number: int) -> ServedGroup:
-        """
+        """Return the group of a number.
+
         Raises:
             NotFoundError: there is no group of that number any more.
         """
@@ -100,7 +107,7 @@ class GroupTable:
             served.stop_following = served.group.listen(lambda: post(self._loop, self._on_news, served))
 
     def forget(self, who: Listener) -> None:
-        """Somebody is not there any more."""
+        """Remove a listener that is gone."""
         for served in self._by_number.values():
             served.listeners.discard(who)
             served.followers.discard(who)
@@ -109,7 +116,7 @@ class GroupTable:
                 served.stop_following = None
 
     def close(self) -> None:
-        """Serve nobody any more."""
+        """Close all queues, and stop the timer."""
         self._timer.cancel()
         for served in self._by_number.values():
             served.queue.close()
@@ -129,7 +136,7 @@ class GroupTable:
         self.look()
 
     def look(self) -> None:
-        """Tell of what has changed."""
+        """Tell listeners about changes."""
         for served in list(self._by_number.values()):
             state = _state_of(served.group)
             if state != served.last:

@@ -1,4 +1,4 @@
-"""A bound for frames that have begun and not ended, of all gateways together."""
+"""A bound on frames that have begun and not ended, of all gateways together."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ HALF_BYTES_MAX = 640 << 20
 
 
 class HalfFrames(Generic[C]):
-    """Who holds how much. On the loop's thread."""
+    """Bytes of unfinished frames, by connection. On the loop's thread."""
 
     def __init__(self, bytes_max: int = HALF_BYTES_MAX) -> None:
         self.bytes_max = bytes_max
@@ -19,7 +19,10 @@ class HalfFrames(Generic[C]):
         self._total = 0
 
     def note(self, connection: C, held: int) -> C | None:
-        """A connection holds so many bytes now; who has to be cut off for that, if anybody: who holds most."""
+        """Set a connection's bytes.
+
+        Returns the connection to cut off if the total is too large: the one that holds most; else None.
+        """
         self._total += held - self._held.get(connection, 0)
         if held:
             self._held[connection] = held
@@ -28,5 +31,5 @@ class HalfFrames(Generic[C]):
         return max(self._held, key=self._held.__getitem__) if self._total > self.bytes_max else None
 
     def forget(self, connection: C) -> None:
-        """It has ended."""
+        """Forget a connection that has ended."""
         self._total -= self._held.pop(connection, 0)

@@ -1,4 +1,4 @@
-"""What is written to a gateway: in one write what comes in one turn of the loop."""
+"""Frames written to a gateway: those of one turn of the loop in one write."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ INTERNAL = TarryError("internal error; see the broker's log")
 
 
 class Outgoing:
-    """On the loop's thread, but for what says otherwise."""
+    """Outgoing frames of a connection.
+
+    On the loop's thread, except for methods that say otherwise.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -37,8 +40,9 @@ class Outgoing:
         post(self._loop, self.write, parts)
 
     def answer(self, kind: FrameKind, number: int, encode: Callable[[Any], list[Any]]) -> Callable[[Any], None]:
-        """A call-back for any thread: it answers question ``number`` with what ``encode`` makes of its argument, on the
-        loop's thread, or refuses where that is an error.
+        """Return a callback for any thread that answers question ``number``.
+
+        On the loop's thread, it sends its argument, encoded by ``encode``, or refuses if the argument is an error.
         """
 
         def on_result(result: Any) -> None:
@@ -50,7 +54,7 @@ class Outgoing:
         return lambda result: post(self._loop, on_result, result)
 
     def refuse(self, number: int, error: TarryError) -> None:
-        """Refuse what a frame asked for; where its number is 0, nobody waits for the answer."""
+        """Refuse a frame; if its number is 0, nobody waits for the answer, and it is only logged."""
         if number:
             self.write(error_frame(number, error))
         else:

@@ -1,5 +1,6 @@
-"""Questions of a gateway that are waited for: operations, groups, and the message under a key in the place of another.
-All of it may wait for the disk, so it is done in threads.
+"""Questions that a gateway waits for: operations, and the replacement of a message under a key.
+
+All of them may wait for the disk, so they are answered in threads.
 """
 
 from __future__ import annotations
@@ -34,13 +35,13 @@ _KINDS: dict[str, type[Operation[Any]]] = {o.wire.name: o for o in OPERATIONS}
 _UNCHANGED = StaleCommitError("another message is under that key by now")
 
 
-class _Seen(Exception):  # noqa: N818  it carries a message out of a decision that is not made
+class _Seen(Exception):  # noqa: N818 - it carries a message out of a decision that is not made
     def __init__(self, row: pa.RecordBatch) -> None:
         self.row = row
 
 
 def answer(broker: LocalBroker, kind: int, number: int, payload: memoryview) -> list[Any]:
-    """The frame that answers a question. Never raises."""
+    """Return the frame that answers a question. Never raises."""
     try:
         return _ANSWERS[FrameKind(kind)](broker, number, payload)
     except TarryError as error:
@@ -64,7 +65,7 @@ def _call(broker: LocalBroker, number: int, payload: memoryview) -> list[Any]:
 
 
 def _find_keyed(broker: LocalBroker, number: int, payload: memoryview) -> list[Any]:
-    """The message that is pending under a key, or why there is none."""
+    """Return the pending message under a key, or the reason why there is none."""
 
     def look(row: pa.RecordBatch) -> pa.RecordBatch:
         raise _Seen(row)
@@ -77,7 +78,7 @@ def _find_keyed(broker: LocalBroker, number: int, payload: memoryview) -> list[A
 
 
 def _replace(broker: LocalBroker, number: int, payload: memoryview) -> list[Any]:
-    """Replace the message of that seq under a key, or refuse where it is another one by now."""
+    """Replace the message of that seq under a key, or refuse if another message is there by now."""
     length, rest = split_number(payload)
     topic, key = _names(rest[:length])
     former, row = decode_batch_pair(rest[length:])
@@ -92,7 +93,7 @@ def _replace(broker: LocalBroker, number: int, payload: memoryview) -> list[Any]
 
 
 def decode_batch_pair(raw: memoryview) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-    """The message that was seen, and the one that is to be in its place."""
+    """Decode the message that was seen, and the one that is to replace it."""
     length, rest = split_number(raw)
     former, row = decode_batch(rest[:length], SCHEMA), decode_batch(rest[length:], UNNUMBERED)
     if former.num_rows != 1 or row.num_rows != 1:

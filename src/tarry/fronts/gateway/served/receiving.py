@@ -1,7 +1,8 @@
 """The consumers of a gateway: their polls are served as messages fall due.
 
-What was handed out and not taken by the gateway when the connection ends goes back at once: its clients never saw it.
-What was taken stays leased for as long as its lease is: clients may be at it, and settle it through another worker.
+Messages that were handed out and not taken by the gateway when the connection ends go back at once: its clients never
+saw them. Messages that were taken stay leased until their leases end: clients may be working on them, and settle them
+through another worker.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False)
 class _Consumer:
-    """A subscription of the gateway's, and its poll that waits."""
+    """A gateway's subscription, and its poll that waits."""
 
     number: int
     served: ServedGroup
@@ -38,13 +39,16 @@ class _Consumer:
 
 
 class LinkConsumers:
-    """On the loop's thread. Methods with a payload carry out the frame that bears their name."""
+    """The consumers of a link. On the loop's thread.
+
+    Methods with a payload handle the frame that bears their name.
+    """
 
     def __init__(self, groups: GroupTable, out: Outgoing) -> None:
         self._groups, self._out = groups, out
         self._consumers: dict[int, _Consumer] = {}
         self._untaken: dict[int, tuple[ConsumerGroup, Int64s, Int64s]] = {}
-        """What was handed out and is not confirmed yet, by the numbers of batches."""
+        """Batches that were handed out and are not confirmed yet, by number."""
         self._batches = 0
 
     def poll(self, number: int, payload: memoryview) -> None:
@@ -81,11 +85,11 @@ class LinkConsumers:
             consumer.subscription.close()
 
     def drop(self, number: int, payload: memoryview) -> None:
-        # Nobody polls for this consumer any more; what it holds it keeps.
+        # Nobody polls for this consumer any more; its leases stay.
         self._remove(number)
 
     def stop(self) -> None:
-        """The connection has ended."""
+        """Stop the polls, and give back batches that were not taken: the connection has ended."""
         for consumer in self._consumers.values():
             consumer.stop_waiting()
         for number in list(self._untaken):
@@ -120,7 +124,7 @@ class LinkConsumers:
         self._out.write(frame(FrameKind.POLLED, number, *error_frame(number, error)[1:]))
 
     def _give_back(self, number: int) -> None:
-        """Of a batch that nobody took, the messages are for others at once."""
+        """Give back a batch that nobody took, so that others get its messages at once."""
         untaken = self._untaken.pop(number, None)
         if untaken is not None:
             group, leases, offsets = untaken

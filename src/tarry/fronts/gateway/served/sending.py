@@ -13,18 +13,21 @@ from tarry.message.schema import UNNUMBERED
 
 
 class Submissions:
-    """On the loop's thread; the answer comes when the batch is durable."""
+    """Schedules a gateway's batches.
+
+    On the loop's thread; the answer is sent when the batch is durable.
+    """
 
     def __init__(self, broker: LocalBroker, out: Outgoing) -> None:
         self._broker, self._out = broker, out
 
     def submit(self, number: int, payload: memoryview) -> None:
-        """Rows as a producer gives them."""
-        # Whose rows they are, the front in the other process has looked at.
+        """Submit rows as a producer gives them."""
+        # The front in the other process has checked that the producer may send them.
         self._broker.submit(decode_rows(payload), self._answer(number), internal=True)
 
     def submit_checked(self, number: int, payload: memoryview) -> None:
-        """Rows that were checked one by one."""
+        """Submit rows that were checked one by one."""
         self._broker.submit_checked(decode_batch(payload, UNNUMBERED), self._answer(number))
 
     def _answer(self, number: int) -> OnAccepted:

@@ -1,4 +1,4 @@
-"""What a gateway says of messages that are leased: settled, given back, kept for longer."""
+"""A gateway's operations on leased messages: settle, give back, extend."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from tarry.fronts.gateway.served.outgoing import Outgoing
 
 
 class Settlements:
-    """On the loop's thread."""
+    """Handles SETTLE frames. On the loop's thread."""
 
     def __init__(self, groups: GroupTable, out: Outgoing) -> None:
         self._groups, self._out = groups, out
 
     def settle(self, number: int, payload: memoryview) -> None:
-        """Do as a SETTLE frame says."""
+        """Handle a SETTLE frame."""
         settle = SettleFrame.decode(payload)
         group = self._groups.find(settle.group).group
         on_result = self._out.answer(FrameKind.SETTLED, number, _nothing) if number else None

@@ -1,4 +1,4 @@
-"""What the connections of one gateway front share."""
+"""State shared by the connections of one gateway front."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tarry.fronts.gateway.served.half_frames import HalfFrames
 
 
 class ServedBroker(LocalBroker, Protocol):
-    """What a gateway is served by."""
+    """The broker that serves gateways."""
 
     @property
     def board(self) -> Board: ...
 
 
 class Stoppable(Protocol):
-    """A connection."""
+    """A connection that can be cut off."""
 
     def stop(self) -> None: ...
     def refuse(self, error: TarryError) -> None: ...
@@ -31,7 +31,7 @@ class Stoppable(Protocol):
 
 @dataclass(slots=True)
 class Shared:
-    """On the loop's thread."""
+    """The shared state. On the loop's thread."""
 
     broker: ServedBroker
     loop: asyncio.AbstractEventLoop
@@ -40,7 +40,7 @@ class Shared:
     trust: Trust
     half_frames: HalfFrames[Stoppable] = field(default_factory=HalfFrames)
     greeting: dict[Stoppable, None] = field(default_factory=dict)
-    """Connections that have not shown who they are, the oldest first."""
+    """Connections that are not admitted yet, the oldest first."""
     connections: set[Stoppable] = field(default_factory=set)
     links: dict[str, Listener] = field(default_factory=dict)
-    """Who hears of groups, by the names that workers gave themselves."""
+    """Links that are told about groups, by the names that workers gave themselves."""

@@ -1,8 +1,8 @@
-"""``tarry audit``: what was accepted against what was delivered, from two tables of any format (``docs/reports.md``).
+"""``tarry audit``: accepted against delivered messages, from two tables of any format.
 
-``ledgers`` reads the tables into one shape · ``compare`` makes one row of each message and decides what became of it ·
-``count`` aggregates · ``result`` holds the outcome as plain values, without Spark · ``page`` renders it · ``history``
-lists the rows of one message.
+See ``docs/reports.md``. ``ledgers`` reads the tables into one shape · ``compare`` makes one row of each message and
+judges it · ``count`` aggregates · ``result`` holds the outcome as plain values, without Spark · ``page`` renders it ·
+``history`` lists the rows of one message.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["audit"]
 
 
 def __getattr__(name: str) -> Any:
-    # Loaded on first use: the command line imports ``result`` and ``page`` where PySpark may be missing.
+    # Loaded on first use: the command line imports ``result`` and ``page`` even if PySpark is missing.
     if name == "audit":
         from tarry.spark.reports.audit.compare import audit
 

@@ -1,13 +1,13 @@
-"""An independent check: what was accepted against what was delivered, without asking a broker.
+"""An independent check of accepted against delivered messages, without asking a broker.
 
-Rows of both ledgers are put into one DataFrame and grouped by what identifies a message: one shuffle, no join, and only
-examples come to the driver. :func:`combine` makes one row of each message, :func:`judge` decides what became of it,
+Rows of both ledgers are put into one DataFrame and grouped by the identity of their message: one shuffle, no join, and
+only examples come to the driver. :func:`combine` makes one row of each message, :func:`judge` decides its outcome,
 :func:`audit` counts. The rules:
 
 - Rows of one id are one message: a producer's retries, and reschedules. The due time accepted last counts.
 - Each group gets each message: a duplicate is a second hand-out to the same group, lateness that of the first.
 - A message is lost when it was due by the end of the observation, was neither cancelled nor expired, and was never
-  handed out. What was due later is pending.
+  handed out. Messages due later are pending.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 UNIT_SPANS_MS = {"second": 300_000, "minute": 6 * 3_600_000, "hour": 45 * 86_400_000}
-"""Up to which span of the ledgers each unit is used where none is given; for longer ones, days."""
+"""Longest span of the ledgers for which each unit is the default; for longer ones, days."""
 
 
 def audit(
@@ -104,7 +104,10 @@ class _Rules(TypedDict):
 
 
 def identified(ledger: DataFrame, by: str) -> DataFrame:
-    """With ``ident``: the seq, or the id; a message without one gets it from its seq, as the broker does."""
+    """Add ``ident``: the seq, or the id.
+
+    A message without an id gets it from its seq, as the broker does.
+    """
     if by == "seq":
         return ledger.withColumn("ident", F.col("seq").cast("string"))
     derived = F.lpad(F.lower(F.hex(F.col("seq").cast("long"))), 16, "0")
@@ -112,7 +115,10 @@ def identified(ledger: DataFrame, by: str) -> DataFrame:
 
 
 def without_dead_letters(delivered: DataFrame) -> DataFrame:
-    """Without hand-outs from topics of dead letters: these are copies, which were never accepted as messages."""
+    """Leave out hand-outs from topics of dead letters.
+
+    These are copies, which were never accepted as messages.
+    """
     return delivered.where(~F.coalesce(F.col("topic").cast("string").startswith(PREFIX), F.lit(False)))
 
 
@@ -129,12 +135,14 @@ _EXTREMES: dict[str, tuple[str, bool, str]] = {
     "got_id_max": ("max", False, "id"),
     "first_ms": ("min", False, "delivered_ms"),
 }
-"""Of a message's rows that were sent, or else handed out: the lowest or highest value of a column."""
+"""The lowest or highest value of a column over a message's sent rows, or its handed-out ones."""
 
 
 def combine(accepted: DataFrame, delivered: DataFrame, *, topics: bool) -> DataFrame:
-    """A row for each message of both: what was accepted of it (``due_ms`` and so on, of the last row), and ``groups``,
-    what was handed out to each group. ``topics``: whether ids of different topics are different messages.
+    """Return a row for each message of both ledgers.
+
+    It has the accepted values (``due_ms`` and so on, of the last row), and ``groups`` with the hand-outs to each group.
+    ``topics``: true if ids of different topics are different messages.
     """
     # No constant instead of the topic: the optimizer would drop it from the keys, and shuffle once more.
     key = ["topic_key", "ident"] if topics else ["ident"]
@@ -154,7 +162,7 @@ def combine(accepted: DataFrame, delivered: DataFrame, *, topics: bool) -> DataF
 
 
 def _of_group(sent: Column) -> list[Column]:
-    """The aggregates of a message's rows for one group; the rows that were sent have none."""
+    """Return the aggregates of a message's rows for one group; the sent rows have none."""
     last = F.struct("accepted_ms", "due_ms", "cancelled_ms", "expire_ms", "answered")
     extremes = [
         getattr(F, extreme)(F.when(sent if of_sent else ~sent, F.col(column))).alias(name)
@@ -173,7 +181,7 @@ def _of_group(sent: Column) -> list[Column]:
 
 
 def _row(ledger: DataFrame, *, sent: bool) -> DataFrame:
-    """The columns of both ledgers, in their types; null where this one has no such column."""
+    """Return the columns of both ledgers, in their types; null for those that this one lacks."""
     renamed = {"got_due_ms": None if sent else "due_ms", "due_ms": "due_ms" if sent else None}
     types = {
         **dict.fromkeys(("topic", "ident", "id", "group"), "string"),
@@ -191,14 +199,15 @@ def _row(ledger: DataFrame, *, sent: bool) -> DataFrame:
 
 
 def _with_known_ids(messages: DataFrame, accepted: DataFrame) -> DataFrame:
-    """With ``known_id``: whether a message that was delivered under a seq that nobody accepted has an id that was. A
-    producer without an answer sends again; if both were accepted, it got only the seq of the second.
+    """Add ``known_id``: true if a message delivered under an unknown seq has an id that was accepted.
+
+    A producer without an answer sends again; if both were accepted, it got only the seq of the second.
     """
     if messages.where("accepted_rows = 0").isEmpty():
         return messages
     unaccepted = messages.where("accepted_rows = 0").select(F.col("topic").alias("t"), F.col("got_id_min").alias("i"))
     sent = accepted.select(F.coalesce("topic", F.lit("")).alias("topic"), "id")
-    # Of the accepted rows, only those with such an id, which are few: a broadcast, as a rule.
+    # Only the accepted rows with such an id, which are few: a broadcast, as a rule.
     named = sent.join(
         unaccepted.distinct(), (F.col("id") == F.col("i")) & ((F.col("topic") == F.col("t")) | (F.col("topic") == "")),
         "left_semi",
@@ -210,8 +219,9 @@ def _with_known_ids(messages: DataFrame, accepted: DataFrame) -> DataFrame:
 def judge(
     messages: DataFrame, *, until_ms: float, skew_ms: int = 0, grace_ms: int = 0, every_group: bool = False
 ) -> DataFrame:
-    """What became of each message of :func:`combine`: a boolean column for each count in
-    :class:`tarry.spark.reports.audit.result.Counts` that counts messages.
+    """Return the outcome of each message of :func:`combine`.
+
+    It is a boolean column for each count in :class:`tarry.spark.reports.audit.result.Counts` that counts messages.
     """
     due, accepted = F.col("last.due_ms"), F.col("accepted_rows") > 0
     was_due = due <= F.lit(float(until_ms)) - F.lit(grace_ms + skew_ms)
@@ -235,7 +245,7 @@ def judge(
 
 
 def _flags_of_time(was_due: Column, expired: Column) -> dict[str, Column]:
-    """Whether it came, and whether it had to."""
+    """Return the flags on delivery: whether a message came, and whether it had to."""
     accepted, delivered, cancelled = F.col("accepted_rows") > 0, F.col("handouts") > 0, _cancelled()
     sure = accepted & F.col("answered")
     waiting = sure & ~delivered & ~cancelled & F.col("last.due_ms").isNotNull()
@@ -252,7 +262,7 @@ def _flags_of_time(was_due: Column, expired: Column) -> dict[str, Column]:
 
 
 def _flags_of_identity(known_id: Column) -> dict[str, Column]:
-    """Whether what came is what was sent."""
+    """Return the flags on identity: whether the delivered message equals the sent one."""
     accepted, delivered, due = F.col("accepted_rows") > 0, F.col("handouts") > 0, F.col("last.due_ms")
     sure = accepted & F.col("answered")
     other_due = F.col("got_due_min").isNotNull() & ((F.col("got_due_min") != due) | (F.col("got_due_max") != due))
@@ -272,7 +282,7 @@ def _flags_of_identity(known_id: Column) -> dict[str, Column]:
 
 
 def _any(*conditions: Column) -> Column:
-    """Whether one of them holds; null counts as false."""
+    """Return whether one of the conditions holds; null counts as false."""
     result = F.lit(False)
     for condition in conditions:
         result = result | F.coalesce(condition, F.lit(False))
@@ -280,7 +290,10 @@ def _any(*conditions: Column) -> Column:
 
 
 def _cancelled() -> Column:
-    """A reschedule cancels the former due time, and accepts the new one later or at the same instant."""
+    """Return whether a message was cancelled for good.
+
+    A reschedule cancels the former due time, and accepts the new one later or at the same instant.
+    """
     after = F.col("cancelled_ms") > F.coalesce(F.col("last.accepted_ms"), F.lit(-(1 << 62)))
     return _any(F.col("last.cancelled_ms").isNotNull(), after)
 
@@ -296,7 +309,7 @@ def _with_missed(judged: DataFrame) -> DataFrame:
 
 @contextmanager
 def _kept(frame: DataFrame, *, needed: bool = True) -> Iterator[DataFrame]:
-    """Persisted, on disk where memory is short, while it is counted in several ways."""
+    """Persist a frame while it is counted in several ways, on disk if memory is short."""
     from pyspark import StorageLevel
 
     if not needed:

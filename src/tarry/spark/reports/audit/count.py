@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 TOPICS_MAX = 200
 GROUPS_MAX = 200
 UNITS_MAX = 2000
-"""The newest units are listed; of the others only the number is."""
+"""The newest units are listed; the others are only counted."""
 ACCURACY = 10_000
 BINS_PER_DECADE = 5
 LATE_MS_MIN = 0.01
@@ -46,7 +46,7 @@ _SUMS = ("accepted_rows", "handouts", "retried", "duplicated")
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What the ledgers have, before anything is compared. ``latest_ms``: the last moment in them."""
+    """Summary of the ledgers before the comparison. ``latest_ms``: the last moment in them."""
 
     latest_ms: float | None
     has_topics: bool
@@ -58,7 +58,7 @@ class Survey:
     dead_letters: int
 
     def check(self) -> None:
-        """Refuse ledgers of which most rows cannot be read: what they lack would be called lost, or foreign.
+        """Refuse ledgers in which most rows cannot be read: their messages would be called lost, or foreign.
 
         Raises:
             InvalidArgumentError: names the ledger, how many rows, and what a row needs.
@@ -77,7 +77,7 @@ class Survey:
 
 
 def survey(accepted: DataFrame, delivered: DataFrame) -> Survey:
-    """One pass over each."""
+    """Summarise both ledgers in one pass over each."""
     unread = F.col("ident").isNull() | (F.col("due_ms").isNull() & F.col("cancelled_ms").isNull())
     common = (F.count(F.col("topic")).alias("topics"), F.count(F.col("id")).alias("ids"))
     latest = F.max(F.col("accepted_ms").cast("double")).alias("latest")
@@ -95,7 +95,7 @@ def survey(accepted: DataFrame, delivered: DataFrame) -> Survey:
     assert got is not None
     moments = [ledger["latest"] for ledger in (sent, got) if ledger["latest"] is not None]
     return Survey(
-        # Where nothing was delivered, the observation lasted at least until the last message was accepted.
+        # If nothing was delivered, the observation lasted at least until the last message was accepted.
         got["latest"] if got["latest"] is not None else max(moments, default=None),
         bool(sent["topics"] and got["topics"]),
         bool(sent["ids"] and got["ids"]),
@@ -110,7 +110,7 @@ def survey(accepted: DataFrame, delivered: DataFrame) -> Survey:
 def count(
     judged: DataFrame, *, survey: Survey, unit_of: Callable[[float], str], examples: int, **request: Any
 ) -> Audit:
-    """The result; ``request``: the fields of :class:`Audit` that the caller has chosen."""
+    """Return the result; ``request``: the fields of :class:`Audit` that the caller has chosen."""
     earliest = F.max(F.when(F.col("early"), F.col("due_ms") - F.col("first_ms"))).alias("earliest")
     whole = judged.agg(*_sums(), *_span(), earliest).first()
     assert whole is not None
@@ -162,8 +162,9 @@ def _counts(row: Row, survey: Survey | None) -> Counts:
 
 
 def _handed_out(judged: DataFrame) -> DataFrame:
-    """The first hand-out of each accepted message to each group, and how late it was; 0 for one that was early, which
-    is counted elsewhere.
+    """Return the lateness of the first hand-out of each accepted message to each group.
+
+    It is 0 for an early one, which is counted elsewhere.
     """
     each = judged.where("accepted_rows > 0 AND due_ms IS NOT NULL").select(
         "topic", "due_ms", F.explode("groups").alias("g")
@@ -214,7 +215,7 @@ def _units(judged: DataFrame, handed: DataFrame, unit: str, until_ms: float) -> 
     each = judged.select(F.explode(events).alias("e")).groupBy(F.col("e.at").alias("at"))
     names = ["accepted", "due", "delivered", "lost", "early"]
     counted = each.agg(*(F.count_if(F.col("e.what") == n).alias(n) for n in names))
-    # Units after the end of the observation are not part of the load that was seen.
+    # Units after the end of the observation are not part of the observed load.
     seen = counted.where(F.col("at") <= F.lit(until_ms))
     rows = {row["at"]: row for row in seen.orderBy(F.desc("at")).limit(UNITS_MAX).collect()}
     left_out = seen.count() - len(rows) if len(rows) == UNITS_MAX else 0
@@ -254,7 +255,7 @@ def _groups(judged: DataFrame) -> list[GroupRow]:
 
 def _examples(judged: DataFrame, name: str, most: int) -> list[Example]:
     flag = F.col("duplicated") > 0 if name == "duplicated" else F.col(name)
-    # The worst first: what was earliest, most often; else in the order of due times.
+    # The worst first: the earliest, the most frequent; otherwise in the order of due times.
     order = {"early": F.col("first_ms") - F.col("due_ms"), "duplicated": F.desc("duplicated")}.get(
         name, F.col("due_ms")
     )

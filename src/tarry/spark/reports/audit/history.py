@@ -1,4 +1,4 @@
-"""What happened to one message, by the ledgers that an audit reads: also when the broker no longer has it."""
+"""The history of one message, from the ledgers of an audit: also when the broker no longer has it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 ROWS_MAX = 1000
-"""Of one message, in each ledger."""
+"""Rows of one message, in each ledger."""
 _NOT_IN_LEDGERS = "What is in neither ledger: when it fell due, and whether a consumer acknowledged it."
 
 
@@ -29,7 +29,7 @@ def history(
     delivered_columns: Mapping[str, str] | None = None,
     by: str | None = None,
 ) -> History:
-    """The rows of one message in both ledgers, in the order of time.
+    """Return the rows of one message in both ledgers, in the order of time.
 
     Args:
         ident: its id, or its seq, as :func:`tarry.spark.reports.audit.audit` identifies messages (``by``).

@@ -1,4 +1,4 @@
-"""What an audit reads: ledgers of any format, brought into the columns that it compares.
+"""The input of an audit: ledgers of any format, brought into the columns that it compares.
 
 A ledger is a table of JSON lines, CSV, Parquet or Delta, with a column for each thing it records. :func:`accepted_of`
 and :func:`delivered_of` are pure: they choose the columns, and convert texts, timestamps, seconds and nanoseconds to
@@ -21,19 +21,22 @@ if TYPE_CHECKING:
 FORMATS = ("json", "csv", "parquet", "delta")
 _SUFFIXES = {".json": "json", ".jsonl": "json", ".ndjson": "json", ".csv": "csv", ".parquet": "parquet"}
 _UNITS = {"_ns": 1e-6, "_us": 1e-3, "_ms": 1.0, "_s": 1000.0}
-"""Milliseconds in one, by the end of a column's name; `_ns` before `_s`."""
+"""Milliseconds in one unit, by the end of a column's name; `_ns` before `_s`."""
 _COMPRESSED = (".gz", ".zst", ".bz2")
 
 ACCEPTED = ("topic", "id", "seq", "due", "accepted", "cancelled", "expire", "answered")
-"""What an accepted row may have. ``answered``: false where the producer had no answer, so that it may come or not."""
+"""Columns of an accepted row.
+
+``answered``: false if the producer had no answer, so that the message may come or not.
+"""
 DELIVERED = ("topic", "id", "seq", "delivered", "due", "group", "attempt")
-"""What a delivered row may have."""
+"""Columns of a delivered row."""
 MOMENTS = frozenset({"due", "accepted", "cancelled", "expire", "delivered"})
 _ALSO = {"accepted": ("born",), "delivered": ("handed_out", "received")}
 
 
 def read_ledger(spark: SparkSession, path: str, format: str | None = None) -> DataFrame:
-    """The rows of a file, a directory of files, or a Delta table (at the version that is the newest now).
+    """Read a file, a directory of files, or a Delta table (at its newest version now).
 
     Args:
         format: json (a JSON object a line), csv (with a line of names), parquet, delta; None: by the name, and
@@ -99,8 +102,9 @@ def _read_delta(spark: SparkSession, path: str) -> DataFrame:
 
 
 def accepted_of(rows: DataFrame, columns: Mapping[str, str] | None = None) -> DataFrame:
-    """``topic``, ``id``, ``seq``, ``due_ms``, ``accepted_ms``, ``cancelled_ms``, ``expire_ms``, ``answered``: null
-    where ``rows`` has no such column.
+    """Return an accepted ledger with the columns of an audit; null for those that ``rows`` lacks.
+
+    They are ``topic``, ``id``, ``seq``, ``due_ms``, ``accepted_ms``, ``cancelled_ms``, ``expire_ms``, ``answered``.
 
     Args:
         columns: which column is for what (``{"due": "deliver_at"}``); the others are looked for by their names, with
@@ -113,14 +117,15 @@ def accepted_of(rows: DataFrame, columns: Mapping[str, str] | None = None) -> Da
 
 
 def delivered_of(rows: DataFrame, columns: Mapping[str, str] | None = None) -> DataFrame:
-    """``topic``, ``id``, ``seq``, ``delivered_ms`` (with its fraction), ``due_ms``, ``group``, ``attempt``; as
-    :func:`accepted_of`.
+    """Return a delivered ledger with the columns of an audit; arguments as :func:`accepted_of`.
+
+    They are ``topic``, ``id``, ``seq``, ``delivered_ms`` (with its fraction), ``due_ms``, ``group``, ``attempt``.
     """
     return _shaped(rows, DELIVERED, columns, needed="delivered")
 
 
 def identity(accepted: DataFrame, delivered: DataFrame, by: str | None) -> str:
-    """What identifies a message: ``by``, or "seq" where both ledgers (as they were read) have it, else "id".
+    """Return the identity of a message: ``by``, or "seq" if both ledgers (as read) have it, else "id".
 
     Raises:
         InvalidArgumentError: they have nothing in common.
@@ -186,12 +191,12 @@ def _value(rows: DataFrame, name: str, column: str) -> Column:
         return value.try_cast("boolean")
     if isinstance(rows.schema[column].dataType, BinaryType):
         value = F.decode(value, "UTF-8")
-    # An empty text is what CSV makes of none.
+    # CSV turns a missing text into an empty one.
     return F.nullif(value.cast("string"), F.lit(""))
 
 
 def _moment(rows: DataFrame, column: str, *, exact: bool) -> Column:
-    """Milliseconds: with their fraction, or whole."""
+    """Return a moment in milliseconds: with their fraction, or whole."""
     from pyspark.sql.types import IntegralType, StringType, TimestampNTZType, TimestampType
 
     value, kind = F.col(f"`{column}`"), rows.schema[column].dataType
@@ -210,7 +215,10 @@ def _moment(rows: DataFrame, column: str, *, exact: bool) -> Column:
 
 
 def _whole(column: str, unit: str, *, exact: bool) -> Column:
-    """Milliseconds of whole numbers. Nanoseconds since 1970 do not fit a double: the fraction is computed apart."""
+    """Convert whole numbers to milliseconds.
+
+    Nanoseconds since 1970 do not fit a double: the fraction is computed separately.
+    """
     number, parts = F.expr(f"try_cast(`{column}` AS BIGINT)"), round(1 / _UNITS[unit])
     if unit == "_s":
         return number * F.lit(1000)

@@ -22,7 +22,7 @@ _LINES = (("p50", "d"), ("p99", "a"), ("max", "b"))
 
 
 def audit_page(audit: Audit) -> str:
-    """The whole page as HTML."""
+    """Return the whole page as HTML."""
     from tarry.spark.reports.audit.result import FAILURES, PERCENTILES, REMARKS
 
     meanings = FAILURES | REMARKS
@@ -52,7 +52,7 @@ def audit_page(audit: Audit) -> str:
 
 
 def _load(audit: Audit) -> list[Line]:
-    # A ledger need not say when a message was accepted.
+    # A ledger may lack the time at which a message was accepted.
     first = "accepted" if any(row.accepted for row in audit.units) else "due"
     return [
         Line(first, [getattr(row, first) for row in audit.units], "a", area=True),

@@ -1,4 +1,7 @@
-"""The result of an audit as plain values: counts, percentiles, and some messages of each failure. No Spark here."""
+"""The result of an audit as plain values: counts, percentiles, and some messages of each failure.
+
+No Spark here.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ FAILURES = {
     "cancelled_delivered": "delivered although cancelled",
     "mixed_up": "delivered as another message than was accepted under that number",
 }
-"""What must not happen; each by the name of its count."""
+"""Outcomes that must not happen; each by the name of its count."""
 
 REMARKS = {
     "due_changed": "delivered with another due time than was accepted",
@@ -26,12 +29,12 @@ REMARKS = {
     "unanswered_delivered": "delivered though the producer had no answer: it may come or not",
     "missed": "delivered to some groups of their topic, and not to each",
 }
-"""What is allowed, and worth knowing; each by the name of its count."""
+"""Outcomes that are allowed, and worth knowing; each by the name of its count."""
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Counts of messages, except where it says rows or hand-outs."""
+    """Counts of messages, except those of rows or hand-outs."""
 
     accepted: int = 0
     """Different messages that the broker has confirmed to the producer."""
@@ -56,12 +59,14 @@ class Counts:
     unanswered: int = 0
     """Sent without an answer, and not delivered."""
     unanswered_delivered: int = 0
-    """Sent without an answer, and delivered; or delivered under a seq that the producer never got, with an id that it
-    sent."""
+    """Sent without an answer, and delivered.
+
+    Or delivered under a seq that the producer never got, with an id that it sent.
+    """
     duplicated: int = 0
     """Hand-outs to a group that had had the message."""
     retried: int = 0
-    """Of these, how many are marked as another try (attempt 2 and above)."""
+    """Those of them that are marked as another try (attempt 2 and above)."""
     due_changed: int = 0
     mixed_up: int = 0
     missed: int = 0
@@ -75,7 +80,10 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """Percentiles in milliseconds by name (:data:`PERCENTILES`), of the first hand-outs; empty without any."""
+    """Percentiles of the first hand-outs in milliseconds, by name; empty without any.
+
+    The names are in :data:`PERCENTILES`.
+    """
 
     count: int = 0
     ms: Mapping[str, float] = field(default_factory=dict)
@@ -83,7 +91,7 @@ class Late:
 
 @dataclass(frozen=True, slots=True)
 class TopicRow:
-    """A topic."""
+    """Counts of a topic."""
 
     topic: str
     counts: Counts
@@ -92,7 +100,10 @@ class TopicRow:
 
 @dataclass(frozen=True, slots=True)
 class GroupRow:
-    """A group of a topic. ``missing``: messages that were delivered or lost, and not handed out to it."""
+    """Counts of a group of a topic.
+
+    ``missing``: messages that were delivered or lost, and not handed out to it.
+    """
 
     topic: str
     group: str
@@ -103,8 +114,10 @@ class GroupRow:
 
 @dataclass(frozen=True, slots=True)
 class UnitRow:
-    """One unit of the audit, such as an hour of UTC: how many messages were accepted in it, fell due in it, were lost
-    and early of those, and were first handed out in it; and how late those were that fell due in it.
+    """Counts of one unit of the audit, such as an hour of UTC.
+
+    Messages that were accepted in it, fell due in it, were lost and early of those, and were first handed out in it;
+    and the lateness of those that fell due in it.
     """
 
     from_ms: int
@@ -142,35 +155,35 @@ class Audit:
     counts: Counts
     late: Late
     early_most_ms: float
-    """By how much the earliest of the early ones was."""
+    """Milliseconds by which the earliest of the early ones was too early."""
     histogram: list[tuple[float, float, int]]
     """Lateness: (from, to, messages), in milliseconds; bounds in equal steps of the logarithm."""
     topics: list[TopicRow]
     topics_count: int
-    """How many there are; ``topics`` has those with failures first, then the largest."""
+    """Number of topics; ``topics`` has those with failures first, then the largest."""
     groups: list[GroupRow]
     units: list[UnitRow]
     units_left_out: int
     examples: dict[str, list[Example]]
     late_max_ms: int | None = None
-    """How late is late; None: nobody has said."""
+    """Milliseconds above which a message is late; None: no limit was given."""
     late_over: int = 0
     """First hand-outs that were later than that."""
 
     @property
     def failures(self) -> dict[str, int]:
-        """What must not happen, and how often it did; empty when all is well."""
+        """Failures with their counts; empty when all is well."""
         names = [*FAILURES, "missed"] if self.every_group else list(FAILURES)
         found = {name: count for name in names if (count := getattr(self.counts, name))}
         return {**found, "late": self.late_over} if self.late_over else found
 
     @property
     def good(self) -> bool:
-        """Whether there is no failure."""
+        """True if there is no failure."""
         return not self.failures
 
     def verdict(self) -> list[str]:
-        """The result in plain words: one sentence, and more where more is to be known."""
+        """Return the result in plain words: one sentence, or more if there is more to know."""
         c = self.counts
         judged = c.delivered + c.lost
         if self.good:
@@ -196,7 +209,7 @@ class Audit:
         return sentences
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data."""
+        """Return the result as plain data."""
         return {"good": self.good, "verdict": self.verdict(), "failures": self.failures, **asdict(self)}
 
 

@@ -1,7 +1,7 @@
-"""The load to come, counted message by message: by topic and unit, its herds, and what it takes to serve it.
+"""The load to come, counted message by message: by topic and unit, its herds, and its needs.
 
-``tarry forecast`` without a report answers from the broker's statistics, in a second; this reads every row of what is
-pending (:mod:`tarry.spark.reports.forecast.pending`) and is exact. :func:`forecast` is pure but for the counting.
+``tarry forecast`` without a report answers from the broker's statistics, in a second; this reads every pending row
+(:mod:`tarry.spark.reports.forecast.pending`) and is exact. :func:`forecast` is pure but for the counting.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def forecast(
     wheel_bytes_max: int,
     retention_ms: int,
 ) -> Outlook:
-    """Count what :func:`tarry.spark.reports.forecast.pending.pending` gives.
+    """Count the messages of :func:`tarry.spark.reports.forecast.pending.pending`.
 
     Args:
         sources: what it was read from.
@@ -54,7 +54,7 @@ def forecast(
     if not 0 < rate < float("inf"):
         raise InvalidArgumentError(f"rate is {rate:g}; allowed: above 0 messages a second")
     counted = (F.count(F.lit(1)).alias("rows"), *_sums("body_bytes", "row_bytes"))
-    # As many rows as there are different instants: persisted on disk, where there are many.
+    # As many rows as there are different instants: persisted on disk, if there are many.
     instants = pending.groupBy("topic", "due_ms").agg(*counted).persist(StorageLevel.MEMORY_AND_DISK)
     try:
         topics, whole = _by_topic(instants)
@@ -89,7 +89,7 @@ def forecast(
 
 
 def _by_topic(instants: DataFrame) -> tuple[list[TopicLoad], dict[str, int]]:
-    """The topics with most messages, and what all of them have together: fields of an Outlook."""
+    """Return the topics with most messages, and the totals of all: fields of an Outlook."""
     span = F.min("due_ms").alias("first_ms"), F.max("due_ms").alias("last_ms")
     by_topic = instants.groupBy("topic").agg(*_sums(*_SIZES), *span)
     rows = by_topic.orderBy(F.desc("rows"), "topic").limit(TOPICS_MAX).collect()
@@ -108,7 +108,7 @@ def _sums(*names: str) -> list[Column]:
 
 
 def _listed(unit: str, now_ms: int, until_ms: int | None) -> tuple[int, int]:
-    """The start of the first unit that is listed, and the end of the last."""
+    """Return the start of the first listed unit, and the end of the last."""
     if unit not in UNITS_MS:
         raise InvalidArgumentError(f"unit is {unit!r:.80}; allowed: {', '.join(UNITS_MS)}")
     size = UNITS_MS[unit]
@@ -121,7 +121,7 @@ def _listed(unit: str, now_ms: int, until_ms: int | None) -> tuple[int, int]:
 
 
 def _units(instants: DataFrame, start: int, until: int, size: int, shown: list[str]) -> list[UnitLoad]:
-    """Each unit, those without a message, too. What is overdue is in the first."""
+    """Return each unit, also those without a message. Overdue messages are in the first."""
     at = F.floor(F.greatest(F.col("due_ms"), F.lit(start)) / size) * size
     topic = F.when(F.col("topic").isin(shown), F.col("topic")).otherwise(F.lit(OTHERS))
     within = instants.where(F.col("due_ms") < F.lit(until)).groupBy(at.cast("long").alias("at"), topic.alias("topic"))
@@ -141,7 +141,7 @@ def _units(instants: DataFrame, start: int, until: int, size: int, shown: list[s
 
 
 def _herds(instants: DataFrame, length_ms: int, rate: float) -> list[HerdLoad]:
-    """The fullest spans of that length."""
+    """Return the fullest spans of that length."""
     fullest = _spans(instants, length_ms).orderBy(F.desc("rows"), "at").limit(HERDS).collect()
     return [
         HerdLoad(
@@ -152,7 +152,7 @@ def _herds(instants: DataFrame, length_ms: int, rate: float) -> list[HerdLoad]:
 
 
 def _fullest(instants: DataFrame, length_ms: int) -> HerdLoad | None:
-    """The span that takes most memory."""
+    """Return the span that takes most memory."""
     fullest = _spans(instants, length_ms).orderBy(F.desc("row_bytes"), "at").limit(1).collect()
     return next((HerdLoad(r["at"], length_ms, r["rows"], r["body_bytes"], r["row_bytes"], 0) for r in fullest), None)
 

@@ -17,11 +17,11 @@ _STYLES = "abcd"
 GAP_MS_MIN = 7 * UNITS_MS["day"]
 FEW_LATER = 0.01
 HERD_ROWS = 100
-"""Fewer messages of one instant are no herd."""
+"""Fewer messages of one instant are not a herd."""
 
 
 def forecast_page(outlook: Outlook) -> str:
-    """The whole page as HTML."""
+    """Return the whole page as HTML."""
     width_ms = UNITS_MS[outlook.unit]
     columns = [*outlook.shown_topics]
     if any(topic not in columns for unit in outlook.units for topic in unit.topics):
@@ -57,8 +57,9 @@ def forecast_page(outlook: Outlook) -> str:
 
 
 def _together(days: Sequence[DayLoad]) -> tuple[Sequence[DayLoad], Sequence[DayLoad]]:
-    """The days that are worth a place on one axis, and those after them: few messages behind a gap that is longer than
-    all before it would press everything else into a sliver.
+    """Return the days that fit on one axis, and those after them.
+
+    Few messages behind a gap that is longer than all before it would press everything else into a sliver.
     """
     few = sum(day.rows for day in days) * FEW_LATER
     for at in range(1, len(days)):
@@ -69,7 +70,7 @@ def _together(days: Sequence[DayLoad]) -> tuple[Sequence[DayLoad], Sequence[DayL
 
 
 def _layers(outlook: Outlook) -> list[plots.Layer]:
-    """The largest topics, and the others together: as many as can be told apart by colour."""
+    """Return the largest topics, and the others together: as many as can be told apart by colour."""
     named = outlook.shown_topics[: len(_STYLES) - 1]
     layers = [
         plots.Layer(name, [unit.topics.get(name, 0) for unit in outlook.units], style)

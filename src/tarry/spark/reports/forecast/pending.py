@@ -1,8 +1,8 @@
-"""What is pending, as a DataFrame of a few numbers a message: from the files of a store, and from a broker's intake.
+"""Pending messages as a DataFrame of a few numbers each, from a store's files and a broker's intake.
 
-A row of work is a file or a range of seqs; tasks read them with Arrow and give sizes, not bodies, so no body enters the
-JVM, and any storage can be read to which the pipeline writes. Cancelled messages are removed by an anti-join, as in the
-broker.
+A row of work is a file or a range of seqs; tasks read them with Arrow and return sizes, not bodies, so no body enters
+the JVM, and any storage can be read to which the pipeline writes. Cancelled messages are removed by an anti-join, as in
+the broker.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 ROWS = "topic string, seq long, due_ms long, body_bytes long, row_bytes long, kind int, target long"
-"""``row_bytes``: what the message takes in memory, by its columns. ``target``: the seq that a cancellation cancels."""
+"""Columns of :func:`rows_of`.
+
+``row_bytes``: the message's size in memory, by its columns. ``target``: the seq that a cancellation cancels.
+"""
 _ROWS = pa.schema(
     [
         ("topic", pa.string()),
@@ -44,7 +47,7 @@ _ROWS = pa.schema(
 )
 _WORK = "path string, start_seq long, end_seq long"
 FIXED_BYTES = 72
-"""Of a row in memory, beside its texts: six numbers, and the places of seven texts."""
+"""Bytes of a row in memory, beside its texts: six numbers, and the offsets of seven texts."""
 RANGE_ROWS = 1_000_000
 _TEXTS = ("topic", "id", "key", "tag", "repeat")
 _COLUMNS = ("topic", "seq", "due_ms", *_TEXTS[1:], "body", "kind")
@@ -58,21 +61,21 @@ class StoreVersion:
     table_id: str
     version: int
     committed_seq: int
-    """Of shard 0, which is the broker's where there is one."""
+    """That of the shard asked for: by default 0, the broker's if there is one."""
     messages: list[str]
     latest_ms: list[int]
-    """Of each of ``messages``: the highest due time."""
+    """The highest due time of each file in ``messages``."""
     cancelled: list[str]
     rows: int
     bytes: int
 
     @property
     def files(self) -> int:
-        """How many there are."""
+        """Number of files."""
         return len(self.latest_ms) + len(self.cancelled)
 
     def later_than(self, from_ms: int) -> list[str]:
-        """Those of ``messages`` that have something due then or later."""
+        """Return those of ``messages`` that have rows due then or later."""
         return [path for path, latest in zip(self.messages, self.latest_ms, strict=True) if latest >= from_ms]
 
     @classmethod
@@ -118,8 +121,9 @@ def _column(actions: pa.Table, name: str, kind: pa.DataType) -> pa.ChunkedArray:
 def rows_of(
     spark: SparkSession, files: StoreVersion | None, *, endpoint: str | None = None, intake: tuple[int, int] = (0, 0)
 ) -> DataFrame:
-    """:data:`ROWS` of a store's files, and of a range of seqs of the intake at ``endpoint``: messages and
-    cancellations.
+    """Return :data:`ROWS` of a store's files, and of a range of the intake at ``endpoint``.
+
+    The range is one of seqs. The rows are messages and cancellations.
     """
     work: list[tuple[str | None, int | None, int | None]] = []
     if files is not None:
@@ -153,7 +157,7 @@ def _in_intake(endpoint: str, start: int, end: int) -> Iterator[pa.RecordBatch]:
 
 
 def sized(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """:data:`ROWS` of messages and cancellations as they are stored."""
+    """Return :data:`ROWS` of messages and cancellations as they are stored."""
     rows = batch.num_rows
     kinds = kinds_of(batch)
     body = _lengths(batch.column("body"))
@@ -189,11 +193,11 @@ def pending(
     fired_seq: int | None = None,
     cancelled_jobs: Sequence[Sequence[int]] = (),
 ) -> DataFrame:
-    """Of :data:`ROWS`, the messages that will fall due.
+    """Return the messages of :data:`ROWS` that will fall due.
 
     Args:
-        from_ms: what is due before has fired,
-        fired_seq: ... except what was accepted from this number on (None: all of it has).
+        from_ms: messages due before have fired,
+        fired_seq: ... except those accepted from this number on (None: all of them have).
         cancelled_jobs: of bulk jobs ``[number, due_ms, seq]``: from that place on, nothing of them is delivered.
     """
     messages = rows.where(F.col("kind") == int(Kind.MESSAGE))
@@ -209,8 +213,9 @@ def pending(
 
 
 def look(endpoint: str, store: str | None) -> tuple[StoreVersion, IntakeState]:
-    """A version of the store and the state of the intake that together have every message: what the version lacks is in
-    the intake, or has fired.
+    """Return a version of the store and a state of the intake that together have every message.
+
+    Messages that the version lacks are in the intake, or have fired.
 
     Raises:
         UnavailableError: no broker there. NotFoundError: it has no store yet that can be read from here.
@@ -224,6 +229,6 @@ def look(endpoint: str, store: str | None) -> tuple[StoreVersion, IntakeState]:
             files = StoreVersion.of(uri, shard=client.state().shard)
             state = client.state()
             check_table(files.uri, files.table_id, state)
-            # The intake may have deleted what only a newer version has: then that one is read.
+            # The intake may have deleted messages that only a newer version has: then that version is read.
             if state.first_seq <= files.committed_seq or files.version == before:
                 return files, state

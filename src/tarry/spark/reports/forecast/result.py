@@ -1,4 +1,4 @@
-"""The result of a forecast as plain values, and what it takes to serve that load. No Spark here."""
+"""The result of a forecast as plain values, and the needs of that load. No Spark here."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 HERD_RATE = 500_000.0
-"""Messages of 256 B a second, from their due time to a consumer that waits: a herd of 200,000, on two cores (the bench
-``herd`` in benchmarks/results/latest.json)."""
+"""Messages of 256 B a second, from their due time to a waiting consumer.
+
+Measured with a herd of 200,000, on two cores (the bench ``herd`` in benchmarks/results/latest.json).
+"""
 READY_OVERHEAD = 1.02
-"""A ready frame's header and metadata, beside its rows."""
+"""Factor for a ready frame's header and metadata, beside its rows."""
 DAY_MS = 86_400_000
 
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """What a forecast was counted from. ``intake``: whether a broker's intake was read as well."""
+    """The input of a forecast. ``intake``: true if a broker's intake was read as well."""
 
     store: str
     version: int
@@ -29,7 +31,7 @@ class Sources:
 
 @dataclass(frozen=True, slots=True)
 class TopicLoad:
-    """A topic. All that is pending, whenever it is due."""
+    """All pending messages of a topic, whenever they are due."""
 
     topic: str
     rows: int
@@ -40,7 +42,10 @@ class TopicLoad:
 
 @dataclass(frozen=True, slots=True)
 class UnitLoad:
-    """A minute, hour or day; ``topics``: messages of the largest topics, and of the others."""
+    """Load of a minute, hour or day.
+
+    ``topics``: messages of the largest topics, and of the others.
+    """
 
     from_ms: int
     rows: int
@@ -50,7 +55,7 @@ class UnitLoad:
 
 @dataclass(frozen=True, slots=True)
 class DayLoad:
-    """A day on which something is due."""
+    """Load of a day on which something is due."""
 
     from_ms: int
     rows: int
@@ -60,8 +65,9 @@ class DayLoad:
 
 @dataclass(frozen=True, slots=True)
 class HerdLoad:
-    """Messages due within ``length_ms`` from ``from_ms`` on. ``last_ms``: how late the last is, at the rate of the
-    forecast, if all are due at once.
+    """Messages due within ``length_ms`` from ``from_ms`` on.
+
+    ``last_ms``: lateness of the last one, at the rate of the forecast, if all are due at once.
     """
 
     from_ms: int
@@ -74,23 +80,25 @@ class HerdLoad:
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What it takes. The wheel holds what is due within the horizon, at most ``wheel_bytes_max``; when that is less
-    than the fullest horizon, it reads ahead for a shorter time (``wheel_horizon_ms``), and nothing is late for it as
-    long as the disk is faster than delivery.
+    """Resources that serve the load.
+
+    The wheel holds messages due within the horizon, at most ``wheel_bytes_max``; if that is less than the fullest
+    horizon, it reads ahead for a shorter time (``wheel_horizon_ms``), and nothing is late for it as long as the disk is
+    faster than delivery.
     """
 
     rate: float
     rate_for_a_second: int
     """Messages a second that serve the fullest second within itself."""
     seconds_too_full: int
-    """How many of the listed fullest seconds have more than the rate."""
+    """Number of the listed fullest seconds with more messages than the rate."""
     horizon: HerdLoad | None
     horizon_ms: int
     wheel_bytes: int
     wheel_bytes_max: int
     wheel_horizon_ms: int
     ready_bytes: int
-    """Of the ready log, where no group acknowledges: the fullest span of the retention."""
+    """Bytes of the ready log, if no group acknowledges: the fullest span of the retention."""
     ready_from_ms: int | None
     retention_ms: int
 
@@ -106,7 +114,7 @@ class Needs:
         retention_ms: int,
         rate: float,
     ) -> Needs:
-        """From the fullest seconds, the fullest horizon, and the load of each day."""
+        """Compute the needs from the fullest seconds, the fullest horizon, and the load of each day."""
         full = horizon.row_bytes if horizon is not None else 0
         ready, ready_from = _fullest_days(days, max(1, -(-retention_ms // DAY_MS)))
         return cls(
@@ -125,8 +133,9 @@ class Needs:
 
 
 def _fullest_days(days: Sequence[DayLoad], count: int) -> tuple[int, int | None]:
-    """The most bytes that are due within so many days, and from when on. ``days`` ascend; those without load are
-    left out.
+    """Return the most bytes that are due within ``count`` days, and their start.
+
+    ``days`` ascend; those without load are left out.
     """
     best: tuple[int, int | None] = (0, None)
     total, first = 0, 0
@@ -149,7 +158,7 @@ class Outlook:
     unit: str
     sources: Sources
     rows: int
-    """All that is pending, whenever it is due."""
+    """Number of pending messages, whenever they are due."""
     body_bytes: int
     row_bytes: int
     first_ms: int | None
@@ -163,7 +172,7 @@ class Outlook:
     needs: Needs
 
     def verdict(self) -> list[str]:
-        """The outlook in plain words."""
+        """Return the outlook in plain words."""
         if not self.rows:
             return ["Nothing is pending."]
         needs, seconds = self.needs, self.herds["second"]
@@ -191,9 +200,9 @@ class Outlook:
 
     @property
     def in_time(self) -> bool:
-        """Whether no second has more than can be delivered in it."""
+        """True if no second has more messages than can be delivered in it."""
         return self.needs.seconds_too_full == 0
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data."""
+        """Return the outlook as plain data."""
         return {"verdict": self.verdict(), "in_time": self.in_time, **asdict(self)}

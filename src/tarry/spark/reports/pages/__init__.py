@@ -1,1 +1,4 @@
-"""HTML pages that need no other file: ``plots`` draws SVG, ``render`` fills a Jinja2 template, escaping all values."""
+"""HTML pages that need no other file.
+
+``plots`` draws SVG, ``render`` fills a Jinja2 template, escaping all values.
+"""

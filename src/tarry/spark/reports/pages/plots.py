@@ -1,6 +1,6 @@
-"""Small SVG plots. Colours and fonts are the page's (CSS), so that a plot is readable in light and dark.
+"""Small SVG plots, with the page's colours and fonts (CSS), readable in light and dark.
 
-A plot says in words what it shows (``<title>`` and ``<desc>``), and lines differ in their dashes, too, not in colour
+A plot describes itself in words (``<title>`` and ``<desc>``), and lines differ in their dashes, too, not in colour
 alone. Positions are rounded: a plot of 2,000 points has some tens of kilobytes.
 """
 
@@ -28,7 +28,10 @@ Format = Callable[[float], str]
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line over time. ``style`` is one of the page's: a, b, c, d. None: there is no value, and the line is broken."""
+    """A line over time; it is broken at None, where there is no value.
+
+    ``style`` is one of the page's: a, b, c, d.
+    """
 
     name: str
     values: Sequence[float | None]
@@ -38,7 +41,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """Part of each bar. ``style`` as of :class:`Line`."""
+    """A part of each bar. ``style`` as in :class:`Line`."""
 
     name: str
     values: Sequence[int]
@@ -47,7 +50,7 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """From values to places."""
+    """A scale from values to positions."""
 
     low: float
     high: float
@@ -56,7 +59,7 @@ class Scale:
     log: bool = False
 
     def at(self, value: float) -> float:
-        """Where a value is."""
+        """Return the position of a value."""
         low, high = (math.log10(self.low), math.log10(self.high)) if self.log else (self.low, self.high)
         value = math.log10(max(value, self.low)) if self.log else value
         share = (value - low) / (high - low) if high > low else 0.5
@@ -64,7 +67,7 @@ class Scale:
 
 
 def number(value: float) -> str:
-    """Short, for an axis: 1,200, 12 k, 3.5 M."""
+    """Format a number in short, for an axis: 1,200, 12 k, 3.5 M."""
     if value == 0:
         return "0"
     for limit, unit in ((1e12, " T"), (1e9, " G"), (1e6, " M"), (1e4, " k")):
@@ -74,7 +77,7 @@ def number(value: float) -> str:
 
 
 def milliseconds(value: float) -> str:
-    """A length of time in the unit that fits: 0.1 ms, 20 ms, 3 s, 2 min, 5 h, 3 d."""
+    """Format a length of time in the unit that fits: 0.1 ms, 20 ms, 3 s, 2 min, 5 h, 3 d."""
     for limit, unit in ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s")):
         if value >= limit:
             return f"{value / limit:.3g} {unit}"
@@ -84,7 +87,9 @@ def milliseconds(value: float) -> str:
 def histogram(
     title: str, bins: Sequence[tuple[float, float, int]], *, marks: Sequence[tuple[str, float]] = ()
 ) -> Markup:
-    """Bars over a logarithmic axis of milliseconds, their heights logarithmic, too, so that a few outliers show.
+    """Draw bars over a logarithmic axis of milliseconds.
+
+    Their heights are logarithmic, too, so that a few outliers show.
 
     Args:
         bins: (from, to, how many), ascending; both bounds above 0.
@@ -93,7 +98,7 @@ def histogram(
     if not bins:
         return _empty(title)
     low, high = bins[0][0], bins[-1][1]
-    if high / low < 100:  # few bins would be bars as wide as the page
+    if high / low < 100:  # otherwise few bins would be bars as wide as the page
         middle = math.sqrt(low * high)
         low, high = middle / 10, middle * 10
     x = Scale(low, high, LEFT, _X1, log=True)
@@ -135,7 +140,7 @@ def lines(
     log: bool = False,
     format: Format = number,
 ) -> Markup:
-    """Lines over time (UTC), with a legend; ``unit`` is that of the values."""
+    """Draw lines over time (UTC), with a legend; ``unit`` is that of the values."""
     values = [v for line in series for v in line.values if v is not None]
     if not values or not moments_ms:
         return _empty(title)
@@ -156,7 +161,10 @@ def lines(
 
 
 def bars(title: str, moments_ms: Sequence[int], layers: Sequence[Layer], width_ms: int, *, unit: str) -> Markup:
-    """A bar for each unit of time, of one layer or of several on top of each other, which then have a legend."""
+    """Draw a bar for each unit of time.
+
+    It has one layer, or several on top of each other, which then have a legend.
+    """
     totals = [sum(column) for column in zip(*(layer.values for layer in layers), strict=True)]
     if not moments_ms or not any(totals):
         return _empty(title)
@@ -248,7 +256,7 @@ def _time_ticks(x: Scale) -> str:
 
 
 def _x_tick(at: float, text: str) -> str:
-    # A long one at the right edge would be cut.
+    # A long text at the right edge would be cut.
     place, anchor = (WIDTH - 2, "end") if at + 3.2 * len(text) > WIDTH else (at, "middle")
     return (
         f'<line class="axis" x1="{at}" x2="{at}" y1="{_Y1}" y2="{_Y1 + 4}"/>'
@@ -261,7 +269,7 @@ def _axis() -> str:
 
 
 def _above(value: float) -> float:
-    """The next round number."""
+    """Return the next round number."""
     if value <= 0:
         return 1.0
     power = 10.0 ** math.floor(math.log10(value))
@@ -269,7 +277,7 @@ def _above(value: float) -> float:
 
 
 def moment(ms: float | None) -> str:
-    """UTC, to the second; "-" for none."""
+    """Format a moment in UTC, to the second; "-" for none."""
     if ms is None:
         return "-"
     try:
@@ -291,7 +299,7 @@ def _svg(title: str, described: str, parts: Sequence[str]) -> Markup:
     head = Markup('<svg class="plot" viewBox="0 0 {} {}" role="img"><title>{}</title><desc>{}</desc>').format(
         WIDTH, HEIGHT, title, described
     )
-    # On a narrow screen it is moved sideways rather than made too small to read.
+    # On a narrow screen it is scrolled sideways, rather than made too small to read.
     return Markup('<div class="scroll" tabindex="0">') + head + Markup("".join(parts)) + Markup("</svg></div>")
 
 

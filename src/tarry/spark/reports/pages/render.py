@@ -1,4 +1,4 @@
-"""Pages from Jinja2 templates: all values are escaped, but those that are marked as SVG."""
+"""Pages from Jinja2 templates: all values are escaped, except those that are marked as SVG."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def render(template: str, **values: Any) -> str:
-    """The HTML of ``templates/<template>``.
+    """Return the HTML of ``templates/<template>``.
 
     Raises:
         NotFoundError: Jinja2 is not installed; says how.
@@ -35,21 +35,21 @@ def write(path: Path, html: str) -> None:
 
 
 def instant(ms: float | None) -> str:
-    """UTC, for a person: "2026-11-21 14:30:00.250"; "-" for none."""
+    """Format an instant in UTC, for a person: "2026-11-21 14:30:00.250"; "-" for none."""
     if ms is None:
         return "-"
     return format_ms(int(ms // 1)).replace("T", " ").removesuffix("Z")
 
 
 def late(ms: float | None) -> str:
-    """Milliseconds for people, with fewer places the more there are; "-" for none."""
+    """Format milliseconds for people, with fewer places the more there are; "-" for none."""
     if ms is None:
         return "-"
     return f"{ms:,.0f}" if ms >= 100 else f"{ms:,.1f}" if ms >= 10 else f"{ms:,.2f}"
 
 
 def size(count: float) -> str:
-    """Bytes for people."""
+    """Format bytes for people."""
     for unit in ("B", "KB", "MB", "GB"):
         if count < 1000:
             return f"{count:,.0f} {unit}" if unit == "B" else f"{count:,.1f} {unit}"
