@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from tarry.base.clock import Clock, SystemClock
-from tarry.base.config import Config
 from tarry.broker import Broker
 from tarry.fronts.kit.loop_front import LoopFront
+from tarry.fronts.registry import ServerConfig
 from tarry.log.files import Files
 
 
@@ -32,7 +32,7 @@ class Place(Generic[F, C]):
     clock: Clock = SystemClock()
 
     def __init__(self, front: type[F], connect: Callable[..., C], directory: Path, **settings: Any) -> None:
-        self.config = Config(data=directory, pipeline="off", **{"disk_free_bytes_min": 0, **settings})
+        self.config = ServerConfig(data=directory, pipeline="off", **{"disk_free_bytes_min": 0, **settings})
         self._front, self._connect = front, connect
         self.clients: list[C] = []
         self.open()

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from tarry.base.config import Config
 from tarry.broker import Broker
 from tarry.fronts.http.front import HttpFront
+from tarry.fronts.registry import ServerConfig
 from tests.browser.visit import Visit, visiting
 
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     directory: Path = tmp_path_factory.mktemp("console") / "data"
-    with Broker.open(Config(data=directory, pipeline="off", flight=None, disk_free_bytes_min=0)) as broker:
+    with Broker.open(ServerConfig(data=directory, pipeline="off", flight=None, disk_free_bytes_min=0)) as broker:
         yield broker
 
 

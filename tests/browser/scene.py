@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from tarry.base.config import Config
 from tarry.broker import Broker
 from tarry.fronts.http.front import HttpFront
 from tarry.fronts.push.front import PushFront
+from tarry.fronts.registry import ServerConfig
 from tarry.repeat import Repeat
 
 HOUR_MS = 3_600_000
@@ -178,7 +178,7 @@ class Traffic:
 
 def main(directory: str, address: str = "127.0.0.1:7799") -> None:
     """Serve it until Enter is pressed."""
-    config = Config(data=Path(directory), pipeline="off", http=address, push_private_addresses="127.0.0.0/8")
+    config = ServerConfig(data=Path(directory), pipeline="off", http=address, push_private_addresses="127.0.0.0/8")
     with Broker.open(config) as broker:
         fill(broker)
         fill_groups(broker)

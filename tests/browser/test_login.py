@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from tarry.base.config import Config
 from tarry.broker import Broker
 from tarry.fronts.http.front import HttpFront
+from tarry.fronts.registry import ServerConfig
 from tests.browser.chromium import found
 from tests.browser.visit import visiting
 
@@ -21,7 +21,7 @@ pytestmark = [
 
 
 def test_log_in_and_out(tmp_path: Path) -> None:
-    config = Config(data=tmp_path, pipeline="off", flight=None, disk_free_bytes_min=0, http_access="tokens")
+    config = ServerConfig(data=tmp_path, pipeline="off", flight=None, disk_free_bytes_min=0, http_access="tokens")
     with Broker.open(config) as broker, HttpFront.start(broker, "127.0.0.1:0") as front:
         secret, other = broker.create_token("*").secret, broker.create_token("ns").secret
         with visiting(f"http://{front.address}") as visit:

@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 
 import tarry.fronts.rocketmq
-from tarry.base.config import Config
 from tarry.base.errors import InvalidArgumentError, TarryError, UnavailableError
 from tarry.fronts.gateway.authentication import Trust, read_secret
 from tarry.fronts.gateway.frames import ASKED_BYTES_MAX, CONTROL, HEAD, LINK, FrameKind, frame
 from tarry.fronts.gateway.front import GatewayFront
 from tarry.fronts.gateway.remote.broker import RemoteBroker
 from tarry.fronts.gateway.remote.control import hello
-from tarry.fronts.gateway.served.connection import TOLD_SETTINGS
+from tarry.fronts.gateway.served.connection import told_settings
 from tarry.fronts.gateway.served.half_frames import HalfFrames
+from tarry.fronts.registry import ServerConfig
 from tests.gateway.places import GatewayPlace, Worker
 from tests.gateway.raw_link import RawLink
 from tests.loopgrpc.certificates import Certificate, make_certificate
@@ -162,7 +162,7 @@ def test_a_gateway_learns_only_what_a_front_needs(serve: Serve, secret: str, sta
                 nonce = link.read_until(FrameKind.CHALLENGE)
                 link.send(*frame(FrameKind.PROOF, 0, Trust(read_secret(secret)).proof(nonce)))
             told = link.read_until(FrameKind.WELCOME)
-        assert json.loads(told)["config"].keys() == set(TOLD_SETTINGS)
+        assert json.loads(told)["config"].keys() == told_settings("rocketmq")
         assert b"SECRET" not in told
     config = asked(place.gateway.address, {})
     assert (config["body_bytes_max"], config["spark_conf"]) == (1 << 20, "")
@@ -173,8 +173,9 @@ def test_what_a_front_reads_of_the_settings_is_told() -> None:
     parts = [*front.glob("*.py"), *(front / "v5").glob("*.py"), *(front / "common").glob("*.py")]
     parts += (front.parent / "common").glob("*.py")
     read = {name for part in parts for name in re.findall(r"config\.([a-z_]+)", part.read_text())}
-    assert len(read) > 5
-    assert read & Config.model_fields.keys() <= set(TOLD_SETTINGS)
+    assert len(read) > 2
+    assert read & ServerConfig.model_fields.keys() <= told_settings("rocketmq")
+    assert told_settings("no such front") == told_settings("remoting"), "it runs in no worker"
 
 
 def test_halves_of_frames_are_bounded(serve: Serve) -> None:

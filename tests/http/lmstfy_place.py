@@ -10,9 +10,9 @@ from typing import Any
 
 import httpx
 
-from tarry.base.config import Config
 from tarry.broker import Broker
 from tarry.fronts.http.front import HttpFront
+from tarry.fronts.registry import ServerConfig
 from tests.waiting import wait_until
 
 
@@ -53,7 +53,7 @@ def data_of(job: dict[str, Any]) -> bytes:
 @contextmanager
 def serving(directory: Path, **settings: Any) -> Iterator[Lmstfy]:
     """A broker on ``directory``."""
-    config = Config(data=directory, pipeline="off", flight=None, **{"disk_free_bytes_min": 0, **settings})
+    config = ServerConfig(data=directory, pipeline="off", flight=None, **{"disk_free_bytes_min": 0, **settings})
     with (
         Broker.open(config) as broker,
         HttpFront.start(broker, "127.0.0.1:0") as front,

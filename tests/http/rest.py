@@ -9,9 +9,9 @@ from typing import Any
 
 import httpx
 
-from tarry.base.config import Config
 from tarry.broker import Broker
 from tarry.fronts.http.front import HttpFront
+from tarry.fronts.registry import ServerConfig
 
 
 class Rest:
@@ -46,7 +46,7 @@ class Rest:
 @contextmanager
 def serving(directory: Path, **settings: Any) -> Iterator[Rest]:
     """A broker on ``directory``."""
-    config = Config(data=directory, pipeline="off", flight=None, **{"disk_free_bytes_min": 0, **settings})
+    config = ServerConfig(data=directory, pipeline="off", flight=None, **{"disk_free_bytes_min": 0, **settings})
     with (
         Broker.open(config) as broker,
         HttpFront.start(broker, "127.0.0.1:0") as front,

@@ -9,15 +9,15 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tarry.base.config import Config
 from tarry.broker import Broker
 from tarry.fronts.http.front import HttpFront
+from tarry.fronts.registry import ServerConfig
 
 
 @pytest.fixture
 def ports(tmp_path: Path) -> Iterator[tuple[httpx.Client, httpx.Client, Broker]]:
     """Clients of the two ports."""
-    config = Config(data=tmp_path / "data", pipeline="off", flight=None, disk_free_bytes_min=0)
+    config = ServerConfig(data=tmp_path / "data", pipeline="off", flight=None, disk_free_bytes_min=0)
     with Broker.open(config) as broker, HttpFront(broker, "127.0.0.1:0", admin="127.0.0.1:0") as front:
         main = httpx.Client(base_url=f"http://{front.address}", timeout=60)
         admin = httpx.Client(base_url=f"http://{front.admin_address}", timeout=60)
@@ -107,7 +107,9 @@ def test_what_there_is(ports: tuple[httpx.Client, httpx.Client, Broker]) -> None
 
 
 def test_where_tokens_are_needed(tmp_path: Path) -> None:
-    config = Config(data=tmp_path / "data", pipeline="off", flight=None, disk_free_bytes_min=0, http_access="tokens")
+    config = ServerConfig(
+        data=tmp_path / "data", pipeline="off", flight=None, disk_free_bytes_min=0, http_access="tokens"
+    )
     with Broker.open(config) as broker, HttpFront(broker, "127.0.0.1:0", admin="127.0.0.1:0") as front:
         narrow, everything = broker.create_token("ns").secret, broker.create_token().secret
         with httpx.Client(base_url=f"http://{front.admin_address}") as admin:

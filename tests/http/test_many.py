@@ -11,11 +11,11 @@ import httpx
 import psutil
 import pytest
 
-from tarry.base.config import Config
 from tarry.broker import Broker
 from tarry.fronts.http.body_budget import BodyBudget
 from tarry.fronts.http.front import HttpFront
 from tarry.fronts.http.server.limits import HttpLimits
+from tarry.fronts.registry import ServerConfig
 from tests.http.lmstfy_place import serving
 from tests.waiting import wait_until
 
@@ -64,7 +64,7 @@ def test_two_thousand_long_polls(tmp_path: Path) -> None:
 
 
 def test_who_reads_no_events_takes_little_and_is_cut(tmp_path: Path) -> None:
-    config = Config(data=tmp_path, pipeline="off", flight=None, disk_free_bytes_min=0)
+    config = ServerConfig(data=tmp_path, pipeline="off", flight=None, disk_free_bytes_min=0)
     limits = HttpLimits(write_s=0.5)
     with Broker.open(config) as broker, HttpFront(broker, "127.0.0.1:0", limits=limits) as front:
         for _ in range(EVENTS):

@@ -11,11 +11,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tarry.base.config import Config
 from tarry.base.descriptors import ConnectionLimits
 from tarry.broker import Broker
 from tarry.fronts.http.front import HttpFront
 from tarry.fronts.http.server.limits import HttpLimits
+from tarry.fronts.registry import ServerConfig
 from tests.waiting import wait_until
 
 QUICK = HttpLimits(header_s=0.2, idle_s=0.2, body_s=0.2, body_bytes_per_s=1 << 20, linger_s=0.2)
@@ -26,7 +26,7 @@ def serving(
     directory: Path, limits: HttpLimits | None = None, connections: ConnectionLimits | None = None
 ) -> Iterator[tuple[HttpFront, str]]:
     """A front, and a token."""
-    config = Config(data=directory, pipeline="off", flight=None, disk_free_bytes_min=0)
+    config = ServerConfig(data=directory, pipeline="off", flight=None, disk_free_bytes_min=0)
     with (
         Broker.open(config) as broker,
         HttpFront(broker, "127.0.0.1:0", connections=connections, limits=limits) as front,

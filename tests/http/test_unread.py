@@ -18,11 +18,11 @@ import pytest
 from loopgrpc import ANSWER_BYTES, UnreadBytes
 from tarry.api.operation import Operation
 from tarry.api.operations import Peek
-from tarry.base.config import Config
 from tarry.broker import Broker
 from tarry.fronts.http.front import HttpFront
 from tarry.fronts.http.server.limits import HttpLimits
 from tarry.fronts.kit.loop_thread import THREADS
+from tarry.fronts.registry import ServerConfig
 from tests.waiting import wait_until
 
 BODY_BYTES = 1 << 20
@@ -35,7 +35,7 @@ class Place:
     """A broker that has messages in one topic, its front, and a client that reads."""
 
     def __init__(self, directory: Path, stack: ExitStack, write_s: float) -> None:
-        config = Config(data=directory, pipeline="off", flight=None, disk_free_bytes_min=0)
+        config = ServerConfig(data=directory, pipeline="off", flight=None, disk_free_bytes_min=0)
         self.broker = stack.enter_context(Broker.open(config))
         self.unread = UnreadBytes(UNREAD_BYTES)
         self.front = stack.enter_context(

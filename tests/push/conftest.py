@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tarry.base.config import Config
 from tarry.broker import Broker
 from tarry.fronts.push.front import PushFront
+from tarry.fronts.registry import ServerConfig
 
 MakeBroker = Callable[..., Broker]
 
@@ -24,7 +24,7 @@ def make_broker(tmp_path: Path) -> Iterator[MakeBroker]:
         def make(**settings: Any) -> Broker:
             last.close()
             settings = {"push_private_addresses": "127.0.0.0/8", **settings}
-            config = Config(data=tmp_path / "data", pipeline="off", disk_free_bytes_min=0, **settings)
+            config = ServerConfig(data=tmp_path / "data", pipeline="off", disk_free_bytes_min=0, **settings)
             broker = last.enter_context(Broker.open(config))
             last.enter_context(PushFront.start(broker))
             return broker

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tarry.base.config import Config
 from tarry.broker import Broker
+from tarry.fronts.registry import ServerConfig
 from tarry.fronts.rocketmq.classic.codes import RequestCode, ResponseCode
 from tarry.fronts.rocketmq.classic.front import RemotingFront
 from tests.ports import pair_of_ports
@@ -77,7 +77,7 @@ def test_consumers_of_one_group_that_wait(place: Place) -> None:
 @pytest.mark.parametrize("vip", ["on", "off"])
 def test_the_port_for_old_clients_is_a_setting(tmp_path: Path, vip: str) -> None:
     port = pair_of_ports()
-    config = Config(data=tmp_path, pipeline="off", remoting_vip=vip)
+    config = ServerConfig(data=tmp_path, pipeline="off", remoting_vip=vip)
     with Broker.open(config) as broker, RemotingFront.start(broker, f"127.0.0.1:{port}") as front:
         if vip == "on":
             assert front.vip_address == f"127.0.0.1:{port - 2}"

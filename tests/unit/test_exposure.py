@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from tarry.base.config import Config
 from tarry.base.errors import InvalidArgumentError
 from tarry.base.exposure import check_exposure, is_exposed, is_loopback, parse_listeners
 from tarry.broker import Broker
@@ -16,6 +15,7 @@ from tarry.cli.exits import ExitCode
 from tarry.cli.main import run
 from tarry.fronts.flight.front import FlightFront
 from tarry.fronts.http.console.overview import health
+from tarry.fronts.registry import ServerConfig
 
 NAMES = {
     "here": ["127.0.0.1", "::1"],
@@ -64,7 +64,7 @@ def test_only_ports_without_authentication_are_named() -> None:
     with pytest.raises(InvalidArgumentError, match="listener 'http'; allowed: flight"):
         parse_listeners("flight, http")
     with pytest.raises(InvalidArgumentError, match="insecure_open is 'on'"):
-        Config(insecure_open="on")
+        ServerConfig(insecure_open="on")
 
 
 def test_serve_refuses_before_anything_is_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -78,7 +78,7 @@ def test_an_open_port_is_said_in_log_and_status(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tarry.base.exposure.is_loopback", lambda _: False)  # no test listens elsewhere
-    config = Config(data=tmp_path / "data", flight="127.0.0.1:0", insecure_open="flight")
+    config = ServerConfig(data=tmp_path / "data", flight="127.0.0.1:0", insecure_open="flight")
     with Broker.open(config) as broker:
         assert broker.status()["insecure_open"] == {"flight": "127.0.0.1:0"}
         assert [found["level"] for found in health(broker.overview())] == ["warn"]
@@ -90,7 +90,7 @@ def test_an_open_port_is_said_in_log_and_status(
 
 def test_a_port_of_this_machine_is_no_matter(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with (
-        Broker.open(Config(data=tmp_path / "data", insecure_open="flight")) as broker,
+        Broker.open(ServerConfig(data=tmp_path / "data", insecure_open="flight")) as broker,
         FlightFront.start(broker, "127.0.0.1:0", insecure_open="flight"),
     ):
         assert broker.status()["insecure_open"] == {}

@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
-from tarry.base.config import Config, load
+from tarry.base.config import load
 from tarry.base.errors import InvalidArgumentError
 from tarry.base.spark_conf import parse_lines, parse_pairs, read_file
 from tarry.cli import outlook
 from tarry.cli.exits import ExitCode
 from tarry.cli.main import run
 from tarry.cli.relay import make
+from tarry.fronts.registry import ServerConfig
 from tarry.relay import job as relay_job
 from tarry.relay.job import Relay
 from tarry.spark.pipeline import compact, schedule
@@ -67,7 +68,7 @@ def test_what_is_refused(text: str, why: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidArgumentError, match=why):
         parse_pairs([text])
     with pytest.raises(InvalidArgumentError, match="spark_conf is"):
-        Config(spark_conf=text)
+        ServerConfig(spark_conf=text)
     file = tmp_path / "conf"
     file.write_text(text)
     with pytest.raises(InvalidArgumentError, match=str(file)):
@@ -81,7 +82,9 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 
 def test_a_broker_refuses_before_it_starts_the_pipeline(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgumentError, match="cannot be read"):
-        PipelineSupervisor.of_schedule(Config(data=tmp_path, spark_conf_file=str(tmp_path / "none")), "127.0.0.1:1")
+        PipelineSupervisor.of_schedule(
+            ServerConfig(data=tmp_path, spark_conf_file=str(tmp_path / "none")), "127.0.0.1:1"
+        )
 
 
 @pytest.mark.parametrize(
@@ -97,7 +100,7 @@ def test_a_broker_refuses_before_it_starts_the_pipeline(tmp_path: Path) -> None:
     ],
 )
 def test_an_address_that_executors_cannot_reach(master: str, flight: str, advertised: str | None, warned: bool) -> None:
-    config = Config(spark_master=master, flight_advertised=advertised)
+    config = ServerConfig(spark_master=master, flight_advertised=advertised)
     text = unreachable_for_executors(config, flight)
     assert (text is not None) == warned
     if text is not None:
@@ -124,10 +127,10 @@ def test_compact_has_settings_for_spark_only_with_spark(capsys: pytest.CaptureFi
 def test_in_a_file_of_settings(text: str, tmp_path: Path) -> None:
     file = tmp_path / "tarry.toml"
     file.write_text(text)
-    loaded = load(file, environment={})
+    loaded = load(file, environment={}, model=ServerConfig)
     assert parse_lines(loaded.config.spark_conf) == {"spark.a": "1", "spark.b": "x y"}
     file.write_text(loaded.to_toml())
-    assert load(file, environment={}).config == loaded.config
+    assert load(file, environment={}, model=ServerConfig).config == loaded.config
 
 
 def test_on_the_command_line_of_serve(capsys: pytest.CaptureFixture[str]) -> None:
@@ -142,7 +145,7 @@ def test_to_the_schedule_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.chdir(tmp_path)
     Path("more.conf").write_text("spark.c 3\nspark.a 9\n")
     lines = "spark.a=1\nspark.b=-x y\nspark.d=C:\\\nspark.s3.secret.key=S3CRET ="
-    config = Config(data=tmp_path, spark_conf=lines, spark_conf_file="more.conf")
+    config = ServerConfig(data=tmp_path, spark_conf=lines, spark_conf_file="more.conf")
     command = schedule_command(config, "127.0.0.1:1", tmp_path / "pipeline" / "c")
     assert not any("S3CRET" in text for text in command), "which each user of the machine can read"
     write_conf(config, tmp_path / "pipeline")
@@ -152,22 +155,22 @@ def test_to_the_schedule_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     given = user_conf(options.spark_conf, *options.spark_conf_file)
     kept = {"spark.d": "C:\\", "spark.s3.secret.key": "S3CRET ="}
     assert given == {"spark.a": "1", "spark.b": "-x y", "spark.c": "3", **kept}
-    write_conf(Config(data=tmp_path), tmp_path / "pipeline")
+    write_conf(ServerConfig(data=tmp_path), tmp_path / "pipeline")
     assert not (tmp_path / "pipeline" / "spark.conf").exists()
 
 
 def test_secrets_are_not_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     names = ["spark.hadoop.fs.s3a.Secret.key", "spark.ssl.keyStorePassword", "spark.x.token"]
     environment = {"TARRY_SPARK_CONF": "\n".join(["spark.a=1", *(f"{name}=S3CRET" for name in names)])}
-    text = load(None, environment=environment).to_toml()
+    text = load(None, environment=environment, model=ServerConfig).to_toml()
     assert "S3CRET" not in text
     assert f"Not shown; give them where this file is used: {', '.join(names)}." in text
     assert '\nspark_conf = "spark.a=1"\n' in text
     (tmp_path / "tarry.toml").write_text(text)
-    assert load(tmp_path / "tarry.toml", environment={}).config.spark_conf == "spark.a=1"
+    assert load(tmp_path / "tarry.toml", environment={}, model=ServerConfig).config.spark_conf == "spark.a=1"
     for wrong, why in (("executor.memory=1g", "names 'executor.memory'"), ("spark.a", "'spark.a' has no value")):
         with pytest.raises(InvalidArgumentError, match=why) as raised:
-            load(None, environment={"TARRY_SPARK_CONF": f"spark.x.token=S3CRET\n{wrong}"})
+            load(None, environment={"TARRY_SPARK_CONF": f"spark.x.token=S3CRET\n{wrong}"}, model=ServerConfig)
         assert "S3CRET" not in str(raised.value)
 
 

@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from tarry.base.config import Config, load
+from tarry.base.config import load
 from tarry.base.errors import InvalidArgumentError, UnavailableError
 from tarry.broker import Broker
 from tarry.cli.main import run
 from tarry.fronts.flight.front import FlightFront
+from tarry.fronts.registry import ServerConfig
 from tarry.relay.job import Relay
 from tarry.relay.settings import RelaySettings, RunOptions
 from tarry.spark.broker_client import BrokerClient, IntakeState
@@ -33,7 +34,9 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     home = tmp_path / "home"
     home.mkdir()
     monkeypatch.chdir(home)
-    with Broker.open(load(flags={"data": "data", "store": "tables/store"}, environment={}).config) as broker:
+    with Broker.open(
+        load(flags={"data": "data", "store": "tables/store"}, environment={}, model=ServerConfig).config
+    ) as broker:
         front = FlightFront.start(broker, "127.0.0.1:0")
         try:
             yield broker, front.address
@@ -51,9 +54,9 @@ def state_of(broker: Broker) -> IntakeState:
 
 def test_settings_say_an_absolute_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert Config(data="data").store_uri == str(tmp_path / "data" / "store")
-    assert Config(store="my/store").store_uri == str(tmp_path / "my" / "store")
-    assert Config(store="s3://bucket/store").store_uri == "s3://bucket/store"
+    assert ServerConfig(data="data").store_uri == str(tmp_path / "data" / "store")
+    assert ServerConfig(store="my/store").store_uri == str(tmp_path / "my" / "store")
+    assert ServerConfig(store="s3://bucket/store").store_uri == "s3://bucket/store"
 
 
 def test_a_broker_tells_an_absolute_place_and_its_table(served: Any, tmp_path: Path) -> None:
@@ -69,7 +72,7 @@ def test_a_broker_tells_an_absolute_place_and_its_table(served: Any, tmp_path: P
 
 
 def test_the_table_of_a_broker_is_the_same_after_a_restart(tmp_path: Path) -> None:
-    config = Config(data=tmp_path / "data")
+    config = ServerConfig(data=tmp_path / "data")
     with Broker.open(config) as broker:
         before = broker.status()["store"]["table_id"]
     with Broker.open(config) as broker:
@@ -209,10 +212,12 @@ def test_the_checkpoint_has_a_scheme(tmp_path: Path) -> None:
 
 
 def test_executors_are_told_the_advertised_address(tmp_path: Path) -> None:
-    config = Config(data=tmp_path, flight_advertised="broker.example:7611")
+    config = ServerConfig(data=tmp_path, flight_advertised="broker.example:7611")
     parsed = schedule.parse(schedule_command(config, "127.0.0.1:7611", tmp_path / "checkpoint")[3:])
     assert (parsed.flight, parsed.flight_for_tasks) == ("127.0.0.1:7611", "broker.example:7611")
-    parsed = schedule.parse(schedule_command(Config(data=tmp_path), "127.0.0.1:7611", tmp_path / "checkpoint")[3:])
+    parsed = schedule.parse(
+        schedule_command(ServerConfig(data=tmp_path), "127.0.0.1:7611", tmp_path / "checkpoint")[3:]
+    )
     assert parsed.flight_for_tasks == "127.0.0.1:7611"
     with pytest.raises(InvalidArgumentError, match="flight_advertised"):
-        Config(flight_advertised="nowhere")
+        ServerConfig(flight_advertised="nowhere")

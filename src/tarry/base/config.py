@@ -1,8 +1,8 @@
-"""Every setting, in one typed place: what it is called, its unit, its default, and what it may be.
+"""Settings of a broker, each in one typed place: its name, unit, default, and allowed values.
 
 A setting comes from, in falling order of precedence: the command line, the environment (``TARRY_HORIZON_MS=30000``), a
-TOML file, the default here. Names carry their unit; where that is ``ms`` or ``bytes``, ``"10m"`` and ``"64MiB"`` are
-taken too.
+TOML file, the default here. Fronts declare their own settings, which :func:`composed` adds to these. Names carry their
+unit; where that is ``ms`` or ``bytes``, ``"10m"`` and ``"64MiB"`` are taken too.
 """
 
 from __future__ import annotations
@@ -11,34 +11,31 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from pydantic import Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError, create_model
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from tarry.base.delay import DELAY_MS_MAX, ROCKETMQ_LEVELS
 from tarry.base.errors import InvalidArgumentError
 from tarry.base.setting_types import (
-    ADDRESS,
     BYTES_LIMIT,
     COUNT_LIMIT,
     DELAY_MS_LIMIT,
     Address,
+    Allowed,
     Bytes,
     Count,
     Directory,
-    GatewayAddress,
     Levels,
-    Listeners,
     Milliseconds,
     Networks,
     Optional,
     Ports,
-    RocketMQName,
     SparkConf,
 )
 from tarry.base.spark_conf import without_secrets
@@ -66,93 +63,13 @@ class Config(BaseSettings):
     store: Optional = Field(None, description="URI of the store's Delta table; empty: DATA/store.")
     shard: Count = Field(0, ge=0, le=999, description="This broker's part of the store.")
 
-    flight: Address = Field("127.0.0.1:7611", description="HOST:PORT of the Arrow Flight front; empty: off.")
     flight_advertised: Address = Field(
         None, description="HOST:PORT by which Spark's executors reach the Flight front; empty: as the broker does."
     )
-    flight_calls_max: Count = Field(
-        1_000, ge=2, description="Most calls of Flight clients at a time; one peer address has half of it."
-    )
-    insecure_open: Listeners = Field(
-        "", description='Ports without authentication that may be open to other machines: "flight".'
-    )
-    rocketmq: Address = Field(None, description="HOST:PORT of the RocketMQ front (gRPC, v5 clients); empty: off.")
-    remoting: Address = Field(
-        None, description="HOST:PORT of the classic RocketMQ front (remoting, 4.x and 5.x clients); empty: off."
-    )
-    http: Address = Field(None, description="HOST:PORT of the HTTP front (lmstfy's API, Tarry's own); empty: off.")
-    http_admin: Address = Field(None, description="HOST:PORT of lmstfy's admin API, beside `http`; empty: off.")
-    http_access: Literal["auto", "open", "tokens"] = Field(
-        "auto", description="REST and console need access tokens, or not; auto: not where only this machine gets."
-    )
-    remoting_queues: Count = Field(
-        4,
-        ge=1,
-        le=1024,
-        description="Queues of a topic, to classic RocketMQ clients: so many consumers of a group share it.",
-    )
-    remoting_vip: Literal["on", "off"] = Field(
-        "on", description="Listen on the port below `remoting` by 2, too, where it is free, for clients before 4.5."
-    )
-    remoting_pull_max: Count = Field(
-        32,
-        ge=1,
-        le=1024,
-        description="Messages of one pull of a classic RocketMQ client, at most; it asks for up to so many.",
-    )
-    rocketmq_cluster: RocketMQName = Field(
-        "DefaultCluster", description="What the cluster is called to RocketMQ's clients and tools (mqadmin -c)."
-    )
-    rocketmq_broker: RocketMQName = Field(
-        "tarry", description="What the broker is called to them; clients keep it with offsets and handles."
-    )
-    rocketmq_keys: Optional = Field(
-        None, description="File of ACCESS_KEY SECRET lines; with it, RocketMQ clients must sign. Empty: all may."
-    )
-    rocketmq_tls: Literal["both", "on", "off"] = Field(
-        "both", description="RocketMQ clients come by TLS, in the clear, or as they like."
-    )
-    rocketmq_tls_certificate: Optional = Field(
-        None, description="PEM file of the certificate chain; empty: one signed by itself is made in DATA."
-    )
-    rocketmq_tls_key: Optional = Field(None, description="PEM file of the certificate's private key.")
-    rocketmq_create_topics: Literal["on", "off"] = Field(
-        "on", description="RocketMQ clients make a topic by naming it; off: it must be there (tarry topic set)."
-    )
-    rocketmq_check_first_ms: Milliseconds = Field(
-        6_000, ge=1, description="How old an undecided transaction is when its producer is first asked."
-    )
-    rocketmq_check_ms: Milliseconds = Field(30_000, ge=1_000, description="How often it is asked again...")
-    rocketmq_checks_max: Count = Field(15, ge=1, description="...and how often in all; then it is a dead letter.")
-
-    workers: Count = Field(
-        0, ge=0, le=256, description="Processes of the RocketMQ front (v5), beside the broker's; 0: it is inside."
-    )
-    gateway: GatewayAddress = Field(
-        None,
-        description="HOST:PORT or unix:PATH where gateways connect; empty: a socket in DATA if there are workers.",
-    )
-    gateway_secret: Optional = Field(
-        None, description="File of a secret of 16 bytes or more that gateways by TCP must have, too; needed there."
-    )
-    gateway_tls_certificate: Optional = Field(
-        None, description="PEM file of the certificate chain that gateways by TCP see; empty: no TLS."
-    )
-    gateway_tls_key: Optional = Field(None, description="PEM file of that certificate's private key.")
-    gateway_tls_ca: Optional = Field(
-        None, description="At a gateway: PEM file of who signs its broker's certificate; empty: no TLS."
-    )
-
-    metrics: Address = Field(None, description="HOST:PORT of Prometheus metrics, over HTTP; empty: off.")
-
-    push: Literal["on", "off"] = Field("on", description="Push messages to the URLs of push subscriptions.")
     push_private_addresses: Networks = Field(
         "off", description='Private addresses that may be pushed to: networks, as in "10.0.0.0/8 fd00::/8"; on: all.'
     )
     push_ports: Ports = Field("all", description="Ports that may be pushed to.")
-    push_ca_file: Optional = Field(
-        None, description="PEM file of certificate authorities that are trusted beside the system's."
-    )
 
     pipeline: Literal["on", "off"] = Field("on", description="Start and supervise the Spark pipeline.")
     spark_master: str = Field("local[*]", min_length=1, description="Spark master of the pipeline.")
@@ -229,7 +146,7 @@ class Config(BaseSettings):
         try:
             super().__init__(**settings)
         except ValidationError as error:
-            raise _refusal(error) from None
+            raise _refusal(type(self), error) from None
 
     @property
     def store_uri(self) -> str:
@@ -241,6 +158,15 @@ class Config(BaseSettings):
     def anchored(self) -> Config:
         """Return the settings with absolute paths, for a process that changes its directory."""
         return self.model_copy(update={"data": self.data.absolute(), "store": self.store_uri})
+
+
+def composed(sections: Iterable[type[BaseModel]]) -> type[Config]:
+    """Return a class of settings that has the fields of these sections as well.
+
+    An object of it is one of each section, too.
+    """
+    bases: tuple[type[Any], ...] = (Config, *sections)
+    return create_model("Config", __base__=bases)
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,8 +187,8 @@ class Loaded:
 
     def _entries(self) -> Iterator[str]:
         yield "# Every setting of Tarry. Precedence: command line, environment (TARRY_NAME), this file, default."
-        for name, field in Config.model_fields.items():
-            about = f"# {field.description}\n# Allowed: {allowed(name)}. From: {self.origins[name]}."
+        for name, field in type(self.config).model_fields.items():
+            about = f"# {field.description}\n# Allowed: {allowed(name, field)}. From: {self.origins[name]}."
             value = getattr(self.config, name)
             if name == "spark_conf":
                 value, hidden = without_secrets(value)
@@ -271,7 +197,11 @@ class Loaded:
 
 
 def load(
-    file: Path | None = None, flags: Mapping[str, Any] | None = None, environment: Mapping[str, str] = os.environ
+    file: Path | None = None,
+    flags: Mapping[str, Any] | None = None,
+    environment: Mapping[str, str] = os.environ,
+    *,
+    model: type[Config] = Config,
 ) -> Loaded:
     """Load the settings of a broker, from everywhere.
 
@@ -279,15 +209,16 @@ def load(
         file: a TOML file; without it the one that ``TARRY_CONFIG`` names, if any.
         flags: what the command line gives; None means not given.
         environment: of which the variables ``TARRY_…`` count; see :attr:`Loaded.unknown_variables`.
+        model: the class of the settings, which fronts may have extended (:func:`composed`).
 
     Raises:
         InvalidArgumentError: names the setting, its value, what is allowed, and where it was given.
     """
     if file is None and environment.get("TARRY_CONFIG"):
         file = Path(environment["TARRY_CONFIG"])
-    given, unknown_variables = _from_environment(environment)
+    given, unknown_variables = _from_environment(model, environment)
     layers = [
-        ("default", {name: field.default for name, field in Config.model_fields.items()}),
+        ("default", {name: field.default for name, field in model.model_fields.items()}),
         (str(file), {} if file is None else _read(file)),
         ("environment", given),
         ("command line", {name: value for name, value in (flags or {}).items() if value is not None}),
@@ -296,22 +227,24 @@ def load(
     origins: dict[str, str] = {}
     for origin, layer in layers:
         for name in layer:
-            if name not in Config.model_fields:
-                raise InvalidArgumentError(f"{_unknown(name)} ({origin})")
+            if name not in model.model_fields:
+                raise InvalidArgumentError(f"{_unknown(model, name)} ({origin})")
         settings.update(layer)
         origins.update(dict.fromkeys(layer, origin))
-    config = Config.__new__(Config)
+    config = model.__new__(model)
     try:
         # Not Config(), whose refusals do not know the origin. Each setting is given, so that none is looked up again.
         BaseSettings.__init__(config, **settings)
     except ValidationError as error:
-        raise _refusal(error, origins) from None
+        raise _refusal(model, error, origins) from None
     return Loaded(config, origins, unknown_variables)
 
 
-def allowed(name: str) -> str:
+def allowed(name: str, field: FieldInfo) -> str:
     """Return the allowed values of a setting, for people."""
-    field = Config.model_fields[name]
+    told = next((each.text for each in field.metadata if isinstance(each, Allowed)), None)
+    if told is not None:
+        return told
     if get_args(field.annotation) and not _optional(field):
         return " or ".join(map(repr, get_args(field.annotation))).replace("'", '"')
     low, high = (next((getattr(m, side) for m in field.metadata if hasattr(m, side)), None) for side in ("ge", "le"))
@@ -323,18 +256,8 @@ def allowed(name: str) -> str:
         return f'bytes or a text like "64MiB"{limits}'
     if field.annotation is int:
         return f"a whole number{limits}"
-    if ADDRESS in field.metadata:
-        return 'HOST:PORT, or "" for none'
     return {
-        "gateway": 'HOST:PORT or unix:PATH, or "" for the default',
-        "insecure_open": '"flight", or "" for none',
-        "push_private_addresses": 'networks, as in "10.0.0.0/8 fd00::/8", "on" or "off"',
-        "push_ports": 'ports and ranges, as in "80 443 8000-9000", or "all"',
-        "delay_levels": 'durations, as in "1s 5s 1m"',
-        "rocketmq_cluster": "1 to 100 of A-Z a-z 0-9 _ -",
-        "rocketmq_broker": "1 to 100 of A-Z a-z 0-9 _ -",
         "spark_memory": 'a number with k, m, g or t, as in "2g"',
-        "spark_conf": 'lines such as "spark.ui.enabled=true", without spark.master and spark.sql.session.timeZone',
         "spark_conf_file": 'a path, or "" for none',
         "store": 'a path or URI, or "" for the default',
     }.get(name, "a path" if field.annotation is Path else "a text")
@@ -353,10 +276,10 @@ def _read(file: Path) -> dict[str, Any]:
         raise InvalidArgumentError(f"configuration file {file} is not TOML: {error}") from error
 
 
-def _from_environment(environment: Mapping[str, str]) -> tuple[dict[str, str], tuple[str, ...]]:
+def _from_environment(model: type[Config], environment: Mapping[str, str]) -> tuple[dict[str, str], tuple[str, ...]]:
     """Return the settings among the variables, and the unknown names with our prefix."""
     ours = {variable: variable.removeprefix(ENV_PREFIX).lower() for variable in environment if _is_ours(variable)}
-    settings = {name: environment[variable] for variable, name in ours.items() if name in Config.model_fields}
+    settings = {name: environment[variable] for variable, name in ours.items() if name in model.model_fields}
     return settings, tuple(sorted(variable for variable, name in ours.items() if name not in settings))
 
 
@@ -364,19 +287,23 @@ def _is_ours(variable: str) -> bool:
     return variable.startswith(ENV_PREFIX) and variable not in NOT_SETTINGS and not _SERVICE_LINK.fullmatch(variable)
 
 
-def _unknown(name: str) -> str:
-    return f"unknown setting {name!r}; allowed: {', '.join(sorted(Config.model_fields))}"
+def _unknown(model: type[Config], name: str) -> str:
+    return f"unknown setting {name!r}; allowed: {', '.join(sorted(model.model_fields))}"
 
 
-def _refusal(error: ValidationError, origins: Mapping[str, str] | None = None) -> InvalidArgumentError:
+def _refusal(
+    model: type[Config], error: ValidationError, origins: Mapping[str, str] | None = None
+) -> InvalidArgumentError:
     first = error.errors()[0]
     name = str(first["loc"][0])
-    if name not in Config.model_fields:
-        return InvalidArgumentError(_unknown(name))
+    if name not in model.model_fields:
+        return InvalidArgumentError(_unknown(model, name))
     origin = f" ({origins[name]})" if origins else ""
     if name == "spark_conf":  # it may have secrets in it, so it is not shown as a whole
         return InvalidArgumentError(f"{name} is refused{origin}: {first.get('ctx', {}).get('error', first['msg'])}")
-    return InvalidArgumentError(f"{name} is {first['input']!r}{origin}; allowed: {allowed(name)}")
+    return InvalidArgumentError(
+        f"{name} is {first['input']!r}{origin}; allowed: {allowed(name, model.model_fields[name])}"
+    )
 
 
 def _toml(value: object) -> str:

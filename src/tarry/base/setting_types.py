@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -99,19 +100,30 @@ def _spark_conf(value: object) -> object:
     return value
 
 
-ADDRESS = AfterValidator(_checked(parse_address))
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """Allowed values of a setting, in words; part of its annotation."""
+
+    text: str
+
+
+_ADDRESS = AfterValidator(_checked(parse_address))
+_NETWORKS = Allowed('networks, as in "10.0.0.0/8 fd00::/8", "on" or "off"')
+_PORTS = Allowed('ports and ranges, as in "80 443 8000-9000", or "all"')
+_CONF = Allowed('lines such as "spark.ui.enabled=true", without spark.master and spark.sql.session.timeZone')
+_PLACE = Allowed('HOST:PORT or unix:PATH, or "" for the default')
 
 # The upper ends keep sums of several of them far inside of int64.
 Bytes = Annotated[int, BeforeValidator(_bytes), Field(le=BYTES_LIMIT)]
 Milliseconds = Annotated[int, BeforeValidator(_milliseconds), Field(le=DELAY_MS_LIMIT)]
 Count = Annotated[int, BeforeValidator(_no_bool), Field(le=COUNT_LIMIT)]
-Address = Annotated[str | None, BeforeValidator(_empty_is_none), ADDRESS]
-GatewayAddress = Annotated[str | None, BeforeValidator(_empty_is_none), AfterValidator(_checked(socket_path))]
+Address = Annotated[str | None, BeforeValidator(_empty_is_none), _ADDRESS, Allowed('HOST:PORT, or "" for none')]
+GatewayAddress = Annotated[str | None, BeforeValidator(_empty_is_none), AfterValidator(_checked(socket_path)), _PLACE]
 Optional = Annotated[str | None, BeforeValidator(_empty_is_none)]
-SparkConf = Annotated[str, BeforeValidator(_spark_conf)]
-Networks = Annotated[str, AfterValidator(_checked(parse_networks))]
-Ports = Annotated[str, AfterValidator(_checked(parse_ports))]
-Listeners = Annotated[str, AfterValidator(_checked(parse_listeners))]
-Levels = Annotated[str, AfterValidator(_checked(parse_levels))]
-RocketMQName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,100}\z")]
+SparkConf = Annotated[str, BeforeValidator(_spark_conf), _CONF]
+Networks = Annotated[str, AfterValidator(_checked(parse_networks)), _NETWORKS]
+Ports = Annotated[str, AfterValidator(_checked(parse_ports)), _PORTS]
+Listeners = Annotated[str, AfterValidator(_checked(parse_listeners)), Allowed('"flight", or "" for none')]
+Levels = Annotated[str, AfterValidator(_checked(parse_levels)), Allowed('durations, as in "1s 5s 1m"')]
+RocketMQName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,100}\z"), Allowed("1 to 100 of A-Z a-z 0-9 _ -")]
 Directory = Annotated[Path, AfterValidator(Path.expanduser)]

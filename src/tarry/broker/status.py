@@ -8,7 +8,7 @@ from typing import Any
 from tarry.api.board import Board
 from tarry.base.clock import Clock
 from tarry.base.config import Config
-from tarry.base.exposure import FLIGHT, exposed
+from tarry.base.exposure import LISTENERS, exposed
 from tarry.base.version import VERSION
 from tarry.broker.damage import Damage
 from tarry.broker.health import Health
@@ -49,7 +49,7 @@ class Status:
 
     def __post_init__(self) -> None:
         self._started_ms = self._clock.now_ms()
-        self._exposed = exposed({FLIGHT: self._config.flight})
+        self._exposed = exposed({name: getattr(self._config, name, None) for name in LISTENERS})
 
     def read(self) -> dict[str, Any]:
         """Health, counters and positions as they are now."""

@@ -50,14 +50,14 @@ def gateway(
     """
     from tarry.fronts.gateway.remote.broker import OWN_SETTINGS
     from tarry.fronts.gateway.supervisor import WorkerSupervisor
-    from tarry.fronts.registry import front_of
+    from tarry.fronts.registry import ServerConfig, front_of
 
     is_near = socket_path(broker) is not None
     given = pairs(settings or [])
     others = sorted(set(given) - set(OWN_SETTINGS))
     if others:
         raise InvalidArgumentError(f"--set {others[0]}: that is the broker's; allowed: {', '.join(OWN_SETTINGS)}")
-    loaded = load(None, given)
+    loaded = load(None, given, model=ServerConfig)
     front_of(FRONT).check_installed()
     # What names a file of this machine is this machine's, also where it is not given; beside the broker it is the same.
     own = {

@@ -76,6 +76,7 @@ def run(settings: Settings) -> None:
 
 
 def _serve(settings: Settings, connections: ConnectionLimits, stop: StopSignals) -> None:
+    from loopgrpc import UnreadBytes
     from tarry.fronts.gateway.remote.broker import RemoteBroker
     from tarry.fronts.kit.front import FrontServices, WorkerFront
     from tarry.fronts.kit.listening import SharedPort
@@ -86,7 +87,7 @@ def _serve(settings: Settings, connections: ConnectionLimits, stop: StopSignals)
     broker = RemoteBroker(settings.broker, secrets.token_hex(8), settings.front, start.name, settings.own)
     lost: list[bool] = []
     shared = SharedPort(socket.socket(fileno=start.listening), lambda: broker.connect(lambda: lost.append(True)))
-    services = FrontServices(broker, settings.address, ANY_CORE, connections, shared=shared)
+    services = FrontServices(broker, settings.address, ANY_CORE, connections, UnreadBytes(), shared)
     front = front_of(settings.front).run(services)
     assert isinstance(front, WorkerFront), "only such a front is started in a worker"
     settle_memory()

@@ -57,6 +57,7 @@ def serve(
     tarry serve --print-config > tarry.toml; tarry serve --config tarry.toml
     """
     from tarry.base.config import load
+    from tarry.fronts.registry import ServerConfig
 
     flags = {
         **pairs(settings or []),
@@ -65,7 +66,7 @@ def serve(
         **_given(http=http, http_admin=http_admin),
         **_given(workers=workers, metrics=metrics, pipeline=pipeline, spark_master=spark_master, store=store),
     }
-    loaded = load(config, flags)
+    loaded = load(config, flags, model=ServerConfig)
     if print_config:
         output.lines(loaded.to_toml().rstrip())
         return

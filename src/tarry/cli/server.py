@@ -89,12 +89,14 @@ def _wanted(config: Config) -> list[Front]:
     Raises:
         InvalidArgumentError: one of them must not be started, or there is none for the workers.
     """
+    from tarry.fronts.gateway.settings import GatewaySettings
     from tarry.fronts.registry import FRONTS
 
     wanted = [front for front in FRONTS if front.is_on(config)]
-    if config.workers and not any(front.in_worker for front in wanted):
+    workers = GatewaySettings.of(config).workers
+    if workers and not any(front.in_worker for front in wanted):
         names = ", ".join(front.name for front in FRONTS if front.in_worker)
-        raise InvalidArgumentError(f"workers is {config.workers}, and {names} has no address; allowed: both, or 0")
+        raise InvalidArgumentError(f"workers is {workers}, and {names} has no address; allowed: both, or 0")
     for front in wanted:
         front.refuse(config)
     return wanted
@@ -105,19 +107,21 @@ def _start_fronts(
 ) -> dict[str, RunningFront]:
     """Start fronts in their order, in this process or in workers; return them by name."""
     from tarry.cli.workers import Workers
+    from tarry.fronts.gateway.settings import GatewaySettings
     from tarry.fronts.kit.front import FrontServices
 
     config = broker.config
+    workers = GatewaySettings.of(config).workers
     running: dict[str, RunningFront] = {}
     services = FrontServices(broker, "", placement, connections, UnreadBytes())
     for front in fronts:
-        address = str(getattr(config, front.name))
-        if config.workers and front.in_worker:
+        address = front.address(config)
+        if workers and front.in_worker:
             from tarry.fronts.gateway.front import GatewayPorts
 
             ports = running["gateway"]
             assert isinstance(ports, GatewayPorts)
-            started: RunningFront = Workers(front, ports.near_address, address, config.workers)
+            started: RunningFront = Workers(front, ports.near_address, address, workers)
         else:
             started = front.run(replace(services, address=address))
         running[front.name] = started

@@ -5,6 +5,7 @@ A new front adds its declaration here.
 
 from __future__ import annotations
 
+from tarry.base.config import Config, composed
 from tarry.fronts.flight.declaration import FLIGHT
 from tarry.fronts.gateway.declaration import GATEWAY
 from tarry.fronts.http.declaration import HTTP
@@ -14,6 +15,9 @@ from tarry.fronts.push.declaration import PUSH
 from tarry.fronts.rocketmq.declaration import REMOTING, ROCKETMQ
 
 FRONTS: tuple[Front, ...] = (FLIGHT, GATEWAY, ROCKETMQ, REMOTING, HTTP, PUSH, METRICS)
+
+ServerConfig: type[Config] = composed(dict.fromkeys(front.settings for front in FRONTS))
+"""Class of all settings of ``tarry serve``: the broker's, and each front's."""
 
 
 def front_of(name: str) -> Front:

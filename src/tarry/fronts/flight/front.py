@@ -26,6 +26,7 @@ from tarry.base.placement import ANY_CORE, Placement
 from tarry.fronts.flight.calls import CALLS_MAX, CallLimits
 from tarry.fronts.flight.guard import ConnectionGuard
 from tarry.fronts.flight.server import Service
+from tarry.fronts.flight.settings import FlightSettings
 from tarry.fronts.flight.sockets import cut_connections
 from tarry.fronts.kit.front import FrontServices
 
@@ -125,20 +126,21 @@ def check(config: Config) -> None:
     Raises:
         InvalidArgumentError: they do.
     """
-    if config.flight is not None:
-        check_exposure(FLIGHT, config.flight, config.insecure_open)
+    settings = FlightSettings.of(config)
+    if settings.flight is not None:
+        check_exposure(FLIGHT, settings.flight, settings.insecure_open)
 
 
 def start(services: FrontServices) -> FlightFront:
     """Start the front for ``tarry serve``."""
-    config = services.broker.config
+    settings = FlightSettings.of(services.broker.config)
     return FlightFront.start(
         services.broker,
         services.address,
         services.placement,
         services.connections,
-        config.flight_calls_max,
-        config.insecure_open,
+        settings.flight_calls_max,
+        settings.insecure_open,
         services.unread,
     )
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tarry.base.config import Config
 from tarry.base.errors import InvalidArgumentError
+from tarry.fronts.gateway.settings import GatewaySettings
 from tarry.fronts.kit.tls import server_context
 
 SECRET_BYTES_MIN = 16
@@ -34,19 +34,19 @@ class Trust:
     tls: ssl.SSLContext | None = None
 
     @classmethod
-    def of_broker(cls, config: Config, address: str) -> Trust:
+    def of_broker(cls, settings: GatewaySettings, address: str) -> Trust:
         """Return the broker's credentials for gateways that connect to an address by TCP, from its settings.
 
         Raises:
             InvalidArgumentError: there is no secret, or a file is not what it should be.
         """
-        certificate, key = config.gateway_tls_certificate, config.gateway_tls_key
+        certificate, key = settings.gateway_tls_certificate, settings.gateway_tls_key
         if (certificate is None) != (key is None):
             raise InvalidArgumentError(
                 f"gateway_tls_certificate is {certificate!r}, gateway_tls_key {key!r}; allowed: both or neither"
             )
         tls = None if certificate is None or key is None else server_context(certificate, key)
-        secret = read_secret(config.gateway_secret)
+        secret = read_secret(settings.gateway_secret)
         if secret is None:
             raise InvalidArgumentError(
                 f"gateway is {address!r} and gateway_secret is not given: whoever connected there could do "

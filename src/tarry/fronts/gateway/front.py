@@ -22,6 +22,7 @@ from tarry.fronts.gateway.authentication import Trust
 from tarry.fronts.gateway.served.connection import HELLO_S, ServedConnection
 from tarry.fronts.gateway.served.groups import GroupTable
 from tarry.fronts.gateway.served.shared import ServedBroker, Shared
+from tarry.fronts.gateway.settings import GatewaySettings
 from tarry.fronts.kit.front import FrontServices
 from tarry.fronts.kit.listening import listen_on
 from tarry.fronts.kit.loop_thread import LoopThread, OnStarted
@@ -45,7 +46,9 @@ class GatewayFront:
         self._broker = broker
         self._asked = address
         # A socket of this machine belongs to its user alone.
-        self._trust = Trust.of_broker(broker.config, address) if socket_path(address) is None else Trust()
+        self._trust = (
+            Trust.of_broker(GatewaySettings.of(broker.config), address) if socket_path(address) is None else Trust()
+        )
         self._thread: LoopThread[str] = LoopThread("tarry-gateway", placement, self._serve)
         try:
             self.address = self._thread.started()
@@ -95,12 +98,13 @@ class GatewayFront:
 
 
 class GatewayPorts:
-    """The ports of gateways of ``tarry serve``: that of the setting, and one for its own workers. Any thread."""
+    """Ports of gateways: that of the setting, and one for the broker's own workers. Any thread."""
 
     def __init__(self, services: FrontServices) -> None:
         config = services.broker.config
-        given = [] if config.gateway is None else [config.gateway]
-        if config.workers and (config.gateway is None or socket_path(config.gateway) is None):
+        settings = GatewaySettings.of(config)
+        given = [] if settings.gateway is None else [settings.gateway]
+        if settings.workers and (settings.gateway is None or socket_path(settings.gateway) is None):
             # Its own workers come by a socket of this machine, whatever those of others have to show.
             given.append(socket_of(config.data))
         # Whoever serves gateways has the board: the broker itself, and no front behind a link.
@@ -112,12 +116,12 @@ class GatewayPorts:
         except BaseException:
             self.stop()
             raise
-        self.addresses: Mapping[str, str] = {} if config.gateway is None else {"gateways": self._fronts[0].address}
+        self.addresses: Mapping[str, str] = {} if settings.gateway is None else {"gateways": self._fronts[0].address}
         """The port of the setting, by a name for people."""
 
     @property
     def near_address(self) -> str:
-        """Where workers of this machine connect."""
+        """Address for workers of this machine."""
         return self._fronts[-1].address
 
     def stop(self, grace_s: float = 0.0) -> None:
@@ -132,8 +136,9 @@ def check(config: Config) -> None:
     Raises:
         InvalidArgumentError: there is no secret, or a file of the settings is not what it should be.
     """
-    if config.gateway is not None and socket_path(config.gateway) is None:
-        Trust.of_broker(config, config.gateway)
+    settings = GatewaySettings.of(config)
+    if settings.gateway is not None and socket_path(settings.gateway) is None:
+        Trust.of_broker(settings, settings.gateway)
 
 
 def start(services: FrontServices) -> GatewayPorts:

@@ -23,6 +23,7 @@ from tarry.fronts.http.rest.app import rest_app
 from tarry.fronts.http.server.limits import HttpLimits
 from tarry.fronts.http.server.server import BACKLOG, HttpServer
 from tarry.fronts.http.services import HttpServices
+from tarry.fronts.http.settings import HttpSettings
 from tarry.fronts.kit.front import FrontServices
 from tarry.fronts.kit.listening import listen_on
 from tarry.fronts.kit.loop_front import LoopFront, OnListening
@@ -59,7 +60,7 @@ class HttpFront(LoopFront):
     async def _serve(self, pool: Executor, on_listening: OnListening) -> None:
         loop = asyncio.get_running_loop()
         services = HttpServices(self._broker, loop, pool, self._unread)
-        setting = self._broker.config.http_access
+        setting = HttpSettings.of(self._broker.config).http_access
         access = Access(self._broker, mode_of(setting, f"{self._host}:0"))
         access_log = AccessLog()
         server = self._server(
@@ -104,7 +105,7 @@ class HttpFront(LoopFront):
 
 def start(services: FrontServices) -> HttpFront:
     """Start the front for ``tarry serve``."""
-    admin = services.broker.config.http_admin
+    admin = HttpSettings.of(services.broker.config).http_admin
     return HttpFront(
         services.broker, services.address, services.placement, services.connections, admin, unread=services.unread
     )

@@ -6,18 +6,21 @@ It is all that ``tarry serve`` and a gateway's worker know of a front before its
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, Protocol, TypeAlias, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast, runtime_checkable
 
-from loopgrpc import UnreadBytes
-from tarry.api.local import LocalBroker
 from tarry.base.config import Config
 from tarry.base.descriptors import ConnectionLimits
 from tarry.base.errors import NotFoundError
 from tarry.base.extras import missing_extra
-from tarry.base.placement import ANY_CORE, Placement
-from tarry.fronts.kit.listening import SharedPort
+from tarry.base.placement import Placement
+from tarry.fronts.kit.settings import FrontSettings
+
+if TYPE_CHECKING:  # declarations are loaded before Arrow, whose environment is set first
+    from loopgrpc import UnreadBytes
+    from tarry.api.local import LocalBroker
+    from tarry.fronts.kit.listening import SharedPort
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +30,10 @@ class FrontServices:
     broker: LocalBroker
     address: str
     """The front's own setting: ``HOST:PORT``, or "on" where it listens nowhere."""
-    placement: Placement = ANY_CORE
-    connections: ConnectionLimits = field(default_factory=ConnectionLimits)
-    unread: UnreadBytes = field(default_factory=UnreadBytes)
+    placement: Placement
+    connections: ConnectionLimits
+    unread: UnreadBytes
+    """Limit on unread answers, shared by all fronts."""
     shared: SharedPort | None = None
     """In a gateway's worker: the port that all workers listen on."""
 
@@ -74,6 +78,8 @@ class Front:
 
     name: str
     """Name of the setting that turns the front on: its address, or "on" and "off"."""
+    settings: type[FrontSettings]
+    """The front's settings."""
     start: str
     """``MODULE:FUNCTION`` of the :data:`StartFront`; loaded when the front is wanted."""
     title: str
@@ -92,6 +98,9 @@ class Front:
 None if the front cannot run in a gateway's worker.
 """
 
+    own_settings: tuple[str, ...] = ()
+    """Settings that are the gateway's and not the broker's, in a worker: files, for example."""
+
     @property
     def in_worker(self) -> bool:
         """True if the front can run in a gateway's worker."""
@@ -101,7 +110,11 @@ None if the front cannot run in a gateway's worker.
         """Return whether the settings turn the front on."""
         if self.is_wanted is not None:
             return self.is_wanted(config)
-        return getattr(config, self.name) not in (None, "off")
+        return self.address(config) not in ("", "off")
+
+    def address(self, config: Config) -> str:
+        """Return the value of the setting that turns the front on; "" for none."""
+        return getattr(self.settings.of(config), self.name) or ""
 
     def refuse(self, config: Config) -> None:
         """Raise the error for which the front must not be started with these settings, if there is one."""

@@ -24,6 +24,7 @@ from tarry.fronts.push.connection import PushTarget
 from tarry.fronts.push.delivery import DeliveryServices, PushDelivery, Share, attempt_of
 from tarry.fronts.push.figures import AttemptLog, SubscriptionFigures
 from tarry.fronts.push.request import RequestMaker, trial_message
+from tarry.fronts.push.settings import PushSettings
 from tarry.fronts.push.verdict import verdict_of
 
 log = logging.getLogger(__name__)
@@ -50,7 +51,7 @@ class SubscriptionPusher:
         self._attempts = attempts
         self._connections_max = connections_max
         self._client = HttpClient(
-            AddressPolicy.of(config.push_private_addresses, config.push_ports), config.push_ca_file
+            AddressPolicy.of(config.push_private_addresses, config.push_ports), PushSettings.of(config).push_ca_file
         )
         self._around = DeliveryServices(
             self._loop, broker.clock, self._client, attempts, self._is_current, self._on_gone, self._on_stopped

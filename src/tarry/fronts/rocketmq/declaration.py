@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from tarry.fronts.kit.front import Front
+from tarry.fronts.rocketmq.settings import RocketMQSettings
 
 ROCKETMQ = Front(
     name="rocketmq",
+    settings=RocketMQSettings,
     title="RocketMQ",
     start="tarry.fronts.rocketmq.front:start",
     extra="rocketmq",
+    own_settings=("rocketmq_keys", "rocketmq_tls", "rocketmq_tls_certificate", "rocketmq_tls_key"),
     worker_needs="tarry.fronts.rocketmq.common.stubs",
 )
-REMOTING = Front(name="remoting", title="RocketMQ", start="tarry.fronts.rocketmq.classic.front:start", extra="rocketmq")
+REMOTING = Front(
+    name="remoting",
+    settings=RocketMQSettings,
+    title="RocketMQ",
+    start="tarry.fronts.rocketmq.classic.front:start",
+    extra="rocketmq",
+)

@@ -15,6 +15,7 @@ from tarry.fronts.kit.listening import SharedPort
 from tarry.fronts.kit.loop_front import LoopFront, OnListening
 from tarry.fronts.rocketmq.common.certificate import tls_context
 from tarry.fronts.rocketmq.common.threads import RunInThread
+from tarry.fronts.rocketmq.settings import RocketMQSettings
 from tarry.fronts.rocketmq.v5.components import Components
 from tarry.fronts.rocketmq.v5.routes import ListeningAddress
 
@@ -58,6 +59,7 @@ class RocketMQFront(LoopFront):
             await self._shared.connect()
         loop, config = asyncio.get_running_loop(), self._broker.config
         run_in_thread = RunInThread(loop, pool)
+        settings = RocketMQSettings.of(config)
         tls = tls_context(config, self._broker.clock.now_ms())
         address = ListeningAddress(self._host, self._asked_port)
         self._components = components = Components(self._broker, loop, run_in_thread, address, self._unread)
@@ -66,9 +68,9 @@ class RocketMQFront(LoopFront):
             address.host.strip("[]"),
             address.port,
             tls=tls,
-            tls_optional=config.rocketmq_tls == "both",
+            tls_optional=settings.rocketmq_tls == "both",
             limits=_limits(config, self._connections),
-            trusts=components.service.authenticator.trusts if config.rocketmq_keys else None,
+            trusts=components.service.authenticator.trusts if settings.rocketmq_keys else None,
             listening=None if self._shared is None else self._shared.listening,
             unread=self._unread,
         )

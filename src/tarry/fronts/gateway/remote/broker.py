@@ -46,6 +46,7 @@ from tarry.fronts.gateway.remote.control import Control, hello
 from tarry.fronts.gateway.remote.group import RemoteGroup, RemoteSubscription
 from tarry.fronts.gateway.remote.groups import RemoteGroups
 from tarry.fronts.gateway.remote.link import Link
+from tarry.fronts.registry import FRONTS, ServerConfig
 from tarry.message.columns import stream_bytes
 from tarry.message.receipt import Accepted
 from tarry.message.schema import SCHEMA
@@ -56,8 +57,8 @@ R = TypeVar("R")
 
 OWN_SETTINGS = (
     "data",
-    *("rocketmq_keys", "rocketmq_tls", "rocketmq_tls_certificate", "rocketmq_tls_key"),
     *("gateway_secret", "gateway_tls_ca"),
+    *(name for front in FRONTS for name in front.own_settings),
 )
 """Settings about files: those of the gateway's machine, if it is another one than the broker's."""
 TOPICS_MAX = 100_000
@@ -113,7 +114,7 @@ class RemoteBroker:
         self._worker, self._front, self._name = worker, front, name
         self._is_near = socket_path(address) is not None
         self._trust = Trust() if self._is_near else Trust.of_gateway(own or {})
-        self._control = Control(address, worker, self._trust)
+        self._control = Control(address, worker, front, self._trust)
         self._clock = BrokerClock(SystemClock())
         self._member = RemoteMember()
         self._groups = RemoteGroups(self._control, self._clock)
@@ -122,8 +123,8 @@ class RemoteBroker:
         settings = self._control.greet()["config"]
         if not self._is_near:
             self.measure_clock()
-        shared = {name: value for name, value in settings.items() if name in Config.model_fields}
-        self._config = load(None, {**shared, **(own or {})}, {}).config
+        shared = {name: value for name, value in settings.items() if name in ServerConfig.model_fields}
+        self._config = load(None, {**shared, **(own or {})}, {}, model=ServerConfig).config
 
     async def connect(self, on_lost: Callable[[], None]) -> None:
         """Open the link, on the running loop; ``on_lost`` is called there when it has ended.

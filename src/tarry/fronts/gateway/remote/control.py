@@ -64,9 +64,9 @@ def hello(kind: str, worker: str, front: str, name: str) -> bytes:
 class Control:
     """Connections for questions, made as they are needed, and kept. Any thread."""
 
-    def __init__(self, address: str, worker: str, trust: Trust) -> None:
+    def __init__(self, address: str, worker: str, front: str, trust: Trust) -> None:
         self._address = address
-        self._worker, self._trust = worker, trust
+        self._worker, self._front, self._trust = worker, front, trust
         self._lock = threading.Lock()
         self._free: list[socket.socket] = []
         self._closed = False
@@ -126,7 +126,7 @@ class Control:
             if self._trust.tls is not None:
                 connection = self._trust.tls.wrap_socket(connection, server_hostname=host_of(self._address))
             connection.settimeout(ANSWER_S)
-            connection.sendall(hello(CONTROL, self._worker, "", ""))
+            connection.sendall(hello(CONTROL, self._worker, self._front, ""))
             kind, answer = _read(connection)
             if kind == FrameKind.CHALLENGE:
                 connection.sendall(b"".join(frame(FrameKind.PROOF, 0, self._trust.proof(bytes(answer)))))

@@ -37,6 +37,7 @@ from tarry.fronts.gateway.served.receiving import LinkConsumers
 from tarry.fronts.gateway.served.sending import Submissions
 from tarry.fronts.gateway.served.settling import Settlements
 from tarry.fronts.gateway.served.shared import Shared
+from tarry.fronts.registry import FRONTS
 
 log = logging.getLogger(__name__)
 _cut = LogLimiter(log, logging.WARNING)
@@ -49,13 +50,18 @@ GREETING_MAX = 256
 TOLD_SETTINGS = (
     *("data", "lease_ms", "dedupe_ms", "retry_ms"),
     *("body_bytes_max", "properties_bytes_max", "delay_ms_max", "delay_levels"),
-    *("rocketmq_keys", "rocketmq_tls", "rocketmq_tls_certificate", "rocketmq_tls_key", "rocketmq_create_topics"),
-    *("rocketmq_check_first_ms", "rocketmq_check_ms", "rocketmq_checks_max", "rocketmq_cluster", "rocketmq_broker"),
 )
 """The broker's settings that a front needs.
 
 A gateway learns no others, which may have secrets in them.
 """
+
+
+def told_settings(front: str) -> set[str]:
+    """Return the names of the settings that a gateway learns: :data:`TOLD_SETTINGS` and its front's own."""
+    declared = next((each for each in FRONTS if each.name == front and each.in_worker), None)
+    return {*TOLD_SETTINGS, *(() if declared is None else declared.settings.model_fields)}
+
 
 Handlers = Mapping[int, Callable[[int, memoryview], None]]
 """Handlers of frames, by kind."""
@@ -206,7 +212,7 @@ class ServedConnection(asyncio.Protocol):
         if said["as"] == LINK:
             self._link = ServedLink(self._shared, worker, front, name, self._out)
         broker = self._shared.broker
-        config = broker.config.model_dump(mode="json", include=set(TOLD_SETTINGS))
+        config = broker.config.model_dump(mode="json", include=told_settings(front))
         welcome = {"version": VERSION, "tarry": TARRY, "now_ms": broker.clock.now_ms(), "config": config}
         self._out.write(frame(FrameKind.WELCOME, 0, encode_json(welcome)))
         if self._link is not None:

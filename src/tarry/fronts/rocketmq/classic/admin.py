@@ -23,6 +23,7 @@ from tarry.fronts.rocketmq.common.dead_letters import is_alias
 from tarry.fronts.rocketmq.common.delay_topics import LEVELS_TOPIC, WHEEL_TOPIC, delay_queues
 from tarry.fronts.rocketmq.common.names import topic_name
 from tarry.fronts.rocketmq.common.threads import RunInThread
+from tarry.fronts.rocketmq.settings import RocketMQSettings
 
 _INTERNAL = "tarry."
 
@@ -78,14 +79,15 @@ class TopicAdmin:
     def configuration(self, request: OpenRequest) -> Reply:
         """GET_BROKER_CONFIG: what Tarry has settings for of RocketMQ's, under its names, a line each."""
         config, (host, _, port) = self._broker.config, request.connection.local.rpartition(":")
+        rocketmq = RocketMQSettings.of(config)
         settings = {
             "brokerName": self._names.broker, "brokerClusterName": self._names.cluster,
             "brokerId": "0", "brokerRole": "ASYNC_MASTER",
             "brokerIP1": host, "listenPort": port, "flushDiskType": "SYNC_FLUSH",
             "maxMessageSize": config.body_bytes_max, "messageDelayLevel": config.delay_levels,
             "timerMaxDelaySec": config.delay_ms_max // 1000,
-            "defaultTopicQueueNums": config.remoting_queues, "fileReservedTime": config.retention_ms // 3_600_000,
-            "autoCreateTopicEnable": str(config.rocketmq_create_topics == "on").lower(),
+            "defaultTopicQueueNums": rocketmq.remoting_queues, "fileReservedTime": config.retention_ms // 3_600_000,
+            "autoCreateTopicEnable": str(rocketmq.rocketmq_create_topics == "on").lower(),
         }  # fmt: skip
         return Reply(body="".join(f"{name}={value}\n" for name, value in settings.items()).encode())
 

@@ -47,6 +47,7 @@ from tarry.fronts.rocketmq.common.half_messages import HalfMessages
 from tarry.fronts.rocketmq.common.send_queue import SendQueue
 from tarry.fronts.rocketmq.common.threads import RunInThread
 from tarry.fronts.rocketmq.common.topics import TopicRegistry
+from tarry.fronts.rocketmq.settings import RocketMQSettings
 
 FRAME_BYTES_MIN = 16 << 20
 """The longest frame that is taken, if bodies may not be longer: RocketMQ's ``frameMaxLength``."""
@@ -76,12 +77,13 @@ class Components:
         self._received = ByteBudget("requests that are not whole", RECEIVED_BYTES_MAX)
         self._groups = ClientGroups(broker, loop, run_in_thread)
         self._clients = clients = ClientRegistry(loop, self._groups)
-        topics = TopicRegistry(broker, run_in_thread, create=config.rocketmq_create_topics == "on")
+        settings = RocketMQSettings.of(config)
+        topics = TopicRegistry(broker, run_in_thread, create=settings.rocketmq_create_topics == "on")
         half_messages = HalfMessages(broker)
         self._checks = check_transactions(broker, loop, clients)
         rules, send_queue = DraftRules.of(config, PROPERTIES_BYTES_MAX), SendQueue(broker, loop, half_messages)
         dead_queues = DeadQueues(broker)
-        queues = TopicQueues(config.remoting_queues, dead_queues.topics, lambda t: broker.call(GetTopic(t)).queues)
+        queues = TopicQueues(settings.remoting_queues, dead_queues.topics, lambda t: broker.call(GetTopic(t)).queues)
         positions = Positions(broker, queues)
         dead_letters = DeadLetterWriter(broker, positions, run_in_thread)
         lost_answers = LostAnswers(loop, config.dedupe_ms / 1000)
@@ -106,7 +108,7 @@ class Components:
         reading = dead_queues.reading
         routes = Routes(config, names, topics, queues, dead_queues, run_in_thread)
         self._service = Service(
-            Authenticator(read_keys(config.rocketmq_keys)),
+            Authenticator(read_keys(settings.rocketmq_keys)),
             {
                 RequestCode.SEND_MESSAGE: sender.send,
                 RequestCode.SEND_MESSAGE_V2: sender.send,

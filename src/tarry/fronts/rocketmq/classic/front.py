@@ -14,6 +14,7 @@ from tarry.fronts.kit.loop_front import LoopFront, OnListening
 from tarry.fronts.rocketmq.classic.components import Components
 from tarry.fronts.rocketmq.common.certificate import tls_context
 from tarry.fronts.rocketmq.common.threads import RunInThread
+from tarry.fronts.rocketmq.settings import RocketMQSettings
 
 log = logging.getLogger(__name__)
 
@@ -50,9 +51,10 @@ class RemotingFront(LoopFront):
         components = Components(self._broker, loop, run_in_thread, self._connections, self._unread)
         listeners: list[Listener] = []
         try:
-            sniff = config.rocketmq_tls == "both"
+            settings = RocketMQSettings.of(config)
+            sniff = settings.rocketmq_tls == "both"
             listeners.append(await self._listen(self._asked_port, components, tls, sniff))
-            if config.remoting_vip == "on" and self._asked_port > VIP_PORT_BELOW:
+            if settings.remoting_vip == "on" and self._asked_port > VIP_PORT_BELOW:
                 await self._listen_vip(listeners, components, tls, sniff)
             grace_s = await on_listening(_port_of(listeners[0]))
         finally:

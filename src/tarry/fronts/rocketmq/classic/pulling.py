@@ -26,6 +26,7 @@ from tarry.fronts.rocketmq.common.groups import ClientGroups
 from tarry.fronts.rocketmq.common.names import group_name, topic_name
 from tarry.fronts.rocketmq.common.threads import RunInThread
 from tarry.fronts.rocketmq.common.topics import TopicRegistry
+from tarry.fronts.rocketmq.settings import RocketMQSettings
 
 COMMIT, SUSPEND, SUBSCRIPTION = 1, 2, 4
 """Flags of a pull: it says an offset to commit; it may wait; it says what it wants."""
@@ -125,7 +126,8 @@ class Puller:
     def _begin(self, request: OpenRequest, topic: str, group: ConsumerGroup, number: int, flags: int) -> None:
         fields = request.fields
         wait_s = min(fields.whole("suspendTimeoutMillis", 0) / 1000, WAIT_S_MAX) if flags & SUSPEND else 0.0
-        rows_max = max(1, min(fields.whole("maxMsgNums", 32), self._broker.config.remoting_pull_max))
+        pull_max = RocketMQSettings.of(self._broker.config).remoting_pull_max
+        rows_max = max(1, min(fields.whole("maxMsgNums", 32), pull_max))
         reader = self._readers.get(topic)
         if reader is None:
             reader = self._readers[topic] = QueueReader(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tarry.base.config import Config
+from tarry.fronts.rocketmq.settings import RocketMQSettings
 
 TEMPLATE = "TBW102"
 """The topic that RocketMQ makes others after: clients ask where it is, to make a topic there."""
@@ -21,7 +22,8 @@ class BrokerNames(NamedTuple):
     @classmethod
     def of(cls, config: Config) -> BrokerNames:
         """Read them from the settings."""
-        return cls(config.rocketmq_cluster, config.rocketmq_broker)
+        settings = RocketMQSettings.of(config)
+        return cls(settings.rocketmq_cluster, settings.rocketmq_broker)
 
     @property
     def replies(self) -> str:

@@ -23,6 +23,7 @@ from cryptography.x509.oid import NameOID
 from tarry.base.config import Config
 from tarry.base.errors import InvalidArgumentError
 from tarry.fronts.kit.tls import server_context
+from tarry.fronts.rocketmq.settings import RocketMQSettings
 
 YEARS = 20
 
@@ -34,9 +35,10 @@ def tls_context(config: Config, now_ms: int) -> ssl.SSLContext | None:
     Raises:
         InvalidArgumentError: the files are no certificate and its key.
     """
-    if config.rocketmq_tls == "off":
+    settings = RocketMQSettings.of(config)
+    if settings.rocketmq_tls == "off":
         return None
-    certificate, key = config.rocketmq_tls_certificate, config.rocketmq_tls_key
+    certificate, key = settings.rocketmq_tls_certificate, settings.rocketmq_tls_key
     if (certificate is None) != (key is None):
         raise InvalidArgumentError(
             f"rocketmq_tls_certificate is {certificate!r}, rocketmq_tls_key {key!r}; allowed: both or neither"

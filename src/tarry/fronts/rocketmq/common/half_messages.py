@@ -24,6 +24,7 @@ from tarry.fronts.rocketmq.common.draft import Draft
 from tarry.fronts.rocketmq.common.names import HALF_MESSAGES
 from tarry.fronts.rocketmq.common.properties import DELIVER_MS, MESSAGE_ID, REAL_TOPIC, SHARDING_KEY, TAGS, map_of
 from tarry.fronts.rocketmq.common.refusal import Code, Refusal
+from tarry.fronts.rocketmq.settings import RocketMQSettings
 from tarry.message.options import ORDER_KEY
 from tarry.message.properties import with_property
 from tarry.message.schema import PROPERTIES, UNNUMBERED
@@ -42,10 +43,10 @@ class HalfMessages:
     """Any thread. When, and how often, a transaction is asked about is said by the broker's settings."""
 
     def __init__(self, broker: LocalBroker) -> None:
-        config = broker.config
         self._broker = broker
-        self._first_ms = config.rocketmq_check_first_ms
-        repeat = Repeat(every_ms=config.rocketmq_check_ms, times=config.rocketmq_checks_max, missed="last")
+        settings = RocketMQSettings.of(broker.config)
+        self._first_ms = settings.rocketmq_check_first_ms
+        repeat = Repeat(every_ms=settings.rocketmq_check_ms, times=settings.rocketmq_checks_max, missed="last")
         self._repeat = to_json(repeat)
 
     @staticmethod

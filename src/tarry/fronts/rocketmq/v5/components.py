@@ -14,6 +14,7 @@ from tarry.fronts.rocketmq.common.send_queue import SendQueue
 from tarry.fronts.rocketmq.common.threads import RunInThread
 from tarry.fronts.rocketmq.common.topics import TopicRegistry
 from tarry.fronts.rocketmq.common.unpacking import Unpacking
+from tarry.fronts.rocketmq.settings import RocketMQSettings
 from tarry.fronts.rocketmq.v5.authentication import Authenticator
 from tarry.fronts.rocketmq.v5.clients import ClientRegistry
 from tarry.fronts.rocketmq.v5.offsets import Offsets
@@ -44,11 +45,12 @@ class Components:
         self._colleagues = Colleagues(broker, loop)
         self._clients = ClientRegistry(loop, self._colleagues)
         self.groups = ClientGroups(broker, loop, run_in_thread)
-        topics = TopicRegistry(broker, run_in_thread, create=config.rocketmq_create_topics == "on")
+        settings = RocketMQSettings.of(config)
+        topics = TopicRegistry(broker, run_in_thread, create=settings.rocketmq_create_topics == "on")
         half_messages = HalfMessages(broker)
         self._transaction_checks = check_transactions(broker, loop, self._clients, self._colleagues, host)
         telemetry = Telemetry(self._clients, self.groups, body_bytes_max=config.body_bytes_max)
-        routes = Routes(config.rocketmq_broker, broker, topics, run_in_thread, address)
+        routes = Routes(settings.rocketmq_broker, broker, topics, run_in_thread, address)
         send_queue = SendQueue(broker, loop, half_messages)
         unpacking = Unpacking(config.body_bytes_max, run_in_thread)
         sender = Sender(clock, loop, DraftRules.of(config), topics, send_queue, unpacking)
@@ -56,7 +58,7 @@ class Components:
         settler = Settler(broker, loop)
         offsets = Offsets(broker, loop, self.groups, topics, run_in_thread, host)
         self.service = Service(
-            Authenticator(read_keys(config.rocketmq_keys)),
+            Authenticator(read_keys(settings.rocketmq_keys)),
             message_methods={
                 "QueryRoute": routes.route,
                 "QueryAssignment": routes.assignment,

@@ -1,0 +1,20 @@
+"""Settings of Arrow Flight."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from tarry.base.setting_types import Address, Count, Listeners
+from tarry.fronts.kit.settings import FrontSettings
+
+
+class FlightSettings(FrontSettings):
+    """Settings of Arrow Flight; part of the broker's configuration."""
+
+    flight: Address = Field("127.0.0.1:7611", description="HOST:PORT of the Arrow Flight front; empty: off.")
+    flight_calls_max: Count = Field(
+        1_000, ge=2, description="Most calls of Flight clients at a time; one peer address has half of it."
+    )
+    insecure_open: Listeners = Field(
+        "", description='Ports without authentication that may be open to other machines: "flight".'
+    )

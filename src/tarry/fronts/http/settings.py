@@ -1,0 +1,20 @@
+"""Settings of the HTTP front."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from tarry.base.setting_types import Address
+from tarry.fronts.kit.settings import FrontSettings
+
+
+class HttpSettings(FrontSettings):
+    """Settings of the HTTP front; part of the broker's configuration."""
+
+    http: Address = Field(None, description="HOST:PORT of the HTTP front (lmstfy's API, Tarry's own); empty: off.")
+    http_admin: Address = Field(None, description="HOST:PORT of lmstfy's admin API, beside `http`; empty: off.")
+    http_access: Literal["auto", "open", "tokens"] = Field(
+        "auto", description="REST and console need access tokens, or not; auto: not where only this machine gets."
+    )
