@@ -112,12 +112,14 @@ class Segments:
             # A disk may have kept the second of two deletions without the first: what is below is no unbroken row then.
             leftover = _files_below(directory, first_seq)
             bases = [base for base in bases if base >= first_seq]
-            if bases and bases[0] > first_seq:
+            if not bases or bases[0] > first_seq:
+                follows = f"the next file begins at {bases[0]}" if bases else "there is no later file"
                 raise CorruptError(
                     f"{segment_path(directory, first_seq)} is missing: the checkpoint says that only what is before it "
-                    f"was deleted, and the next file begins at {bases[0]}"
+                    f"was deleted, and {follows}"
                 )
-        if durable is not None and durable[1] > frame.FILE_HEADER_BYTES and durable[0] not in bases:
+        # Also if it had no frame yet: its name was durable before the checkpoint, and frames may have come since.
+        if durable is not None and durable[0] not in bases:
             missing = segment_path(directory, durable[0])
             raise CorruptError(f"{missing} is missing; {durable[1]} bytes of it had been durable")
         if not bases:

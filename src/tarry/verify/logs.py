@@ -143,9 +143,11 @@ def _missing(
 ) -> Results:
     """Yield the segments that are missing, as far as the names and the checkpoint tell."""
     lost: list[tuple[int, str]] = []
-    if place is not None and place[1] > 0 and (not bases or bases[-1] < place[0]):
+    # A segment of the intake is there before a checkpoint names it, also one that has no frame yet.
+    was_there = place is not None and (place[1] > 0 or log_kind is LogKind.INTAKE)
+    if place is not None and was_there and (not bases or bases[-1] < place[0]):
         lost.append((place[0], f"{place[1]} bytes of it had been durable"))
-    if first is not None and bases and bases[0] > first:
+    if first is not None and (not bases or bases[0] > first):
         lost.append((first, "by the checkpoint, only what is before it was deleted"))
     if log_kind is LogKind.READY:
         if place is not None and bases and bases[0] > place[0]:
