@@ -1,4 +1,4 @@
-"""Connected clients: their settings, their telemetry streams, and the messages that push consumers hold.
+"""Connected clients: settings, telemetry streams, and the messages that push consumers hold.
 
 A front may have several processes, and a client may change from one to another. So each process posts on the board
 which clients it has (:mod:`tarry.fronts.rocketmq.v5.peers`). A client that is connected to another process counts as
@@ -31,9 +31,10 @@ LEASE_MS = 60_000
 RENEW_S = LEASE_MS / 3000
 """Interval at which such leases are renewed."""
 HELD_MS_MAX = 3 * 3_600_000
-"""Longest time for which such leases are renewed, as RocketMQ (``renewMaxTimeMillis`` of ``ProxyConfig``).
+"""Longest time for which such leases are renewed, as in RocketMQ.
 
-A listener that never returns must not keep a message for ever.
+Its name there is ``renewMaxTimeMillis`` of ``ProxyConfig``. A listener that never returns must not keep a message for
+ever.
 """
 HELD_MAX = 2048
 """Unacknowledged messages that a push consumer may hold; it gets more as it acknowledges.
@@ -274,7 +275,7 @@ class ClientRegistry:
         self._timer = self._loop.call_later(SWEEP_S, self._sweep)
 
     def _is_elsewhere(self, client: ConnectedClient, now_s: float) -> bool:
-        """Return whether another process has a client that has gone from here; that process then answers for it."""
+        """Return whether another process, which then answers for it, has a client that has gone from here."""
         self._withdraw(client)
         if not self._colleagues.has_client(client.namespace, client.id):
             return False

@@ -137,7 +137,7 @@ def _check_type(kind: int, *, delayed: bool, grouped: bool) -> None:
 
 
 def ceil_ms(timestamp: Any) -> int:
-    """Return the milliseconds of a ``Timestamp`` or a ``Duration``, rounded up: a message must not be early."""
+    """Return a ``Timestamp`` or a ``Duration`` in milliseconds, rounded up: never early."""
     return int(timestamp.seconds * 1000 - (-timestamp.nanos // 1_000_000))
 
 

@@ -1,4 +1,4 @@
-"""PullMessage and the calls about offsets, for consumers that keep their own offsets. Nothing is leased."""
+"""PullMessage and the calls about offsets. Consumers keep their own offsets; nothing is leased."""
 
 from __future__ import annotations
 

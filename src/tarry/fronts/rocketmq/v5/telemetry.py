@@ -131,14 +131,15 @@ class Telemetry:
         return service.HeartbeatResponse(status=OK)
 
     def goodbye(self, caller: CallingClient, _: Any) -> Any:
-        """NotifyClientTermination: what it holds is for others at once."""
+        """Answer NotifyClientTermination: the messages that the client holds are for others at once."""
         self._clients.say_goodbye(caller.id, caller.namespace)
         return service.NotifyClientTerminationResponse(status=OK)
 
 
 def retry_policy(retry: str, tries: int) -> Any:
-    """A group's back-off (:mod:`tarry.api.retry`) as a ``RetryPolicy``: always a list of delays, for some versions of
-    Java's client take no other. ``tries``: 0 is no limit.
+    """Return a group's back-off (:mod:`tarry.api.retry`) as a ``RetryPolicy``.
+
+    It is always a list of delays, since some versions of Java's client take nothing else. ``tries``: 0 is no limit.
     """
     steps = max(1, min(tries - 1 if tries else RETRY_STEPS_MAX, RETRY_STEPS_MAX))
     delays = parse_retry(retry).delays_ms(np.arange(1, steps + 1, dtype=np.int32), np.random.default_rng(0))
