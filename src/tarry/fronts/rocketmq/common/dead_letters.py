@@ -1,4 +1,4 @@
-"""Dead letters under the names that RocketMQ's users expect: ``%DLQ%GROUP``, for all topics of a group.
+"""Dead letters under the names that RocketMQ's users know: ``%DLQ%GROUP``, for all topics of a group.
 
 In the broker each topic of a group has dead letters of its own (:func:`tarry.message.dead_topics.dead_topic`); those of
 classic consumers are in the topic of that name itself. To v5's clients all these are the queues of ``%DLQ%GROUP``: a
