@@ -76,7 +76,7 @@ class TopicAdmin:
         return Reply(body=to_json({"brokerAddrTable": table, "clusterAddrTable": {cluster: [broker]}}))
 
     def configuration(self, request: OpenRequest) -> Reply:
-        """Answer GET_BROKER_CONFIG: RocketMQ's settings that Tarry has, too, under RocketMQ's names, a line each."""
+        """Answer GET_BROKER_CONFIG: Tarry's settings that RocketMQ has, too, under its names, a line each."""
         config, (host, _, port) = self._broker.config, request.connection.local.rpartition(":")
         settings = {
             "brokerName": self._names.broker, "brokerClusterName": self._names.cluster,
