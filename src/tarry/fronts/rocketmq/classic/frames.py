@@ -3,7 +3,7 @@
 ::
 
     length i32            of all that follows
-    header length i32     its highest byte says how the header is written: 0 JSON, 1 ROCKETMQ
+    header length i32     its highest byte is the encoding: 0 JSON, 1 ROCKETMQ
     header
     body                  the rest
 

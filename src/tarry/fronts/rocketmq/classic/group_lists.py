@@ -1,4 +1,7 @@
-"""The topics that a group reads, found without its positions: tools ask for each of hundreds of groups."""
+"""The topics that a group reads, found without its positions.
+
+Tools ask for each of hundreds of groups.
+"""
 
 from __future__ import annotations
 

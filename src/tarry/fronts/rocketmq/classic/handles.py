@@ -1,12 +1,12 @@
-"""What a popped message is settled with: its property ``POP_CK``, as clients read it and give it back.
+"""Handles of popped messages: the property ``POP_CK``, which clients read and give back to settle.
 
 ::
 
     first offset · pop time (ms) · invisible time (ms) · revive queue · 0 · broker · queue · offset
 
-with blanks between them. Clients and proxies read the times and the broker's name, and put the rest together anew for a
+with blanks between them. Clients and proxies read the times and the broker's name, and rebuild the rest for a
 batch of acknowledgements, or after they have changed the time. The broker's lease of 62 bits is in the two numbers that
-mean nothing to them: its lower half is the revive queue, its upper half the queue. Source: ``ExtraInfoUtil``.
+they do not interpret: its lower half is the revive queue, its upper half the queue. Source: ``ExtraInfoUtil``.
 """
 
 from __future__ import annotations

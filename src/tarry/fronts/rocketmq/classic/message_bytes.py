@@ -1,4 +1,4 @@
-"""Messages as consumers get them: RocketMQ's storage format, one after the other. Pure functions, without I/O.
+"""Messages for consumers, in RocketMQ's storage format, one after the other. No I/O.
 
 ::
 
@@ -6,7 +6,7 @@
     system flag i32 · born i64 (ms) · producer's address · stored i64 (ms) · broker's address
     tries before this one i32 · prepared offset i64 · body (length i32) · topic (length u8) · properties (length i16)
 
-An address is 4 or 16 bytes (said by the system flag) and a port i32. Properties are ``name 0x01 value 0x02`` each. A
+An address is 4 or 16 bytes (see the system flag) and a port i32. Properties are ``name 0x01 value 0x02`` each. A
 topic of more than 127 bytes has another magic, and its length as i16. Source: ``MessageDecoder`` of apache/rocketmq.
 """
 
