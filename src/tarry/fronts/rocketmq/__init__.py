@@ -1,4 +1,6 @@
-"""The RocketMQ front: official v5 clients (gRPC, ``apache.rocketmq.v2``) work unchanged. ``docs/rocketmq.md``.
+"""The RocketMQ front: official v5 clients (gRPC, ``apache.rocketmq.v2``) work unchanged.
+
+See ``docs/rocketmq.md``.
 
 ::
 
@@ -6,8 +8,8 @@
     common/         what every protocol of RocketMQ shares
       names, properties, draft, refusal   names and limits of topics and messages; refusals
       groups, topics                      made when first named                dead_letters  %DLQ% names
-      send_queue                          one batch a loop turn                receive_queue receives that wait for a group
-      half_messages                       undecided transactions, on disk      threads       work that may wait for the disk
+      send_queue                          one batch a loop turn                receive_queue waiting receives
+      half_messages                       undecided transactions, on disk      threads       waits for the disk
       stubs                               the protobuf messages of v5
     v5/             apache.rocketmq.v2.MessagingService
       components, service                 the parts, put together; dispatch of calls

@@ -19,7 +19,10 @@ from tarry.fronts.rocketmq.v5.components import Components
 from tarry.fronts.rocketmq.v5.routes import ListeningAddress
 
 STREAMS_MAX = 10_000
-"""Calls of a connection at a time: clients in one process may share one, and each keeps two or more calls open."""
+"""Calls of a connection at a time.
+
+Clients in one process may share a connection, and each keeps two or more calls open.
+"""
 REQUEST_BYTES_SPARE = 1 << 20
 """Room in a request beside the largest body."""
 
@@ -41,7 +44,10 @@ class RocketMQFront(LoopFront):
         shared: SharedPort | None = None,
         unread: UnreadBytes | None = None,
     ) -> None:
-        """Prepare the front. ``shared``: a port that several processes listen on. The rest as in :meth:`start`."""
+        """Prepare the front; arguments as in :meth:`start`.
+
+        ``shared``: a port that several processes listen on.
+        """
         self._shared = shared
         super().__init__(broker, address, placement, connections or ConnectionLimits(), unread)
 

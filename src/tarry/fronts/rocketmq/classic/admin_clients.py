@@ -60,7 +60,7 @@ class ClientAdmin:
         """Answer GET_PRODUCER_CONNECTION_LIST.
 
         Raises:
-                RequestRefused: SYSTEM_ERROR: no producer of the group is connected.
+            RequestRefused: SYSTEM_ERROR: no producer of the group is connected.
 
         Raises:
             RequestRefused: SYSTEM_ERROR: none of the group is there.

@@ -86,7 +86,7 @@ class Assigner:
         without assignments leaves a consumer with those that it has.
 
         Raises:
-                Refusal: TOPIC_NOT_EXIST.
+            Refusal: TOPIC_NOT_EXIST.
         """
         data = json_object(request.command.body)
         topic, group = topic_name(json_text(data, "topic"), ""), group_name(json_text(data, "consumerGroup"), "")
@@ -116,7 +116,7 @@ class Assigner:
         come again.
 
         Raises:
-                RequestRefused: NO_PERMISSION: retries are always pulled. INVALID_PARAMETER.
+            RequestRefused: NO_PERMISSION: retries are always pulled. INVALID_PARAMETER.
         """
         data = json_object(request.command.body)
         topic, group = topic_name(json_text(data, "topic"), ""), group_name(json_text(data, "consumerGroup"), "")

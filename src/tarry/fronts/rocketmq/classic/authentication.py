@@ -48,7 +48,7 @@ class Authenticator:
         """Check a command's signature.
 
         Raises:
-                RequestRefused: NO_PERMISSION.
+            RequestRefused: NO_PERMISSION.
         """
         if not self._keys or command.code in UNSIGNED:
             return

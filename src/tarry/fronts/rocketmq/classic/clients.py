@@ -134,7 +134,7 @@ class ClientRegistry:
         """Answer CHECK_CLIENT_CONFIG: check a consumer's filter.
 
         Raises:
-                Refusal: the filter is invalid.
+            Refusal: the filter is invalid.
         """
         data = json_object(request.command.body).get("subscriptionData")
         if isinstance(data, dict):
@@ -242,7 +242,7 @@ def _check_room(name: str, names: list[str]) -> None:
     """Check that a client that is in so many groups may be in another one.
 
     Raises:
-            RequestRefused: INVALID_PARAMETER: it is in too many.
+        RequestRefused: INVALID_PARAMETER: it is in too many.
     """
     if len(names) >= GROUPS_MAX and name not in names:
         raise RequestRefused(

@@ -74,7 +74,7 @@ def json_list(value: Any, name: str) -> list[dict[str, Any]]:
     """Check a list of objects within a body; None stands for an empty one.
 
     Raises:
-            RequestRefused: it is no list of objects.
+        RequestRefused: it is no list of objects.
     """
     if value is None:
         return []

@@ -28,8 +28,8 @@ class GroupFilters:
         ``given``: the expression and its type in the request, if it has one.
 
         Raises:
-                Refusal: SUBSCRIPTION_PARSE_FAILED. RequestRefused: SUBSCRIPTION_NOT_EXIST: no consumer has named it in a
-                    heartbeat, and the broker does not know it from before.
+            Refusal: SUBSCRIPTION_PARSE_FAILED. RequestRefused: SUBSCRIPTION_NOT_EXIST: no consumer has named it in a
+                heartbeat, and the broker does not know it from before.
         """
         if (said := self.find_said(topic, group, given)) is not None:
             return said

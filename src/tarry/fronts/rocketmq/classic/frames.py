@@ -111,7 +111,7 @@ def decode(frame: bytes) -> RemotingCommand:
     """Decode a whole frame.
 
     Raises:
-            BadFrame: the bytes are no frame.
+        BadFrame: the bytes are no frame.
     """
     if len(frame) < _LENGTHS.size:
         raise BadFrame(f"a frame of {len(frame)} bytes; at least {_LENGTHS.size} are needed")
@@ -134,7 +134,7 @@ def decode_header(start: bytearray) -> RemotingCommand | None:
     """Decode the header of a frame that is incomplete; None if the header itself is.
 
     Raises:
-            BadFrame: the bytes are no frame.
+        BadFrame: the bytes are no frame.
     """
     if len(start) < _LENGTHS.size:
         return None

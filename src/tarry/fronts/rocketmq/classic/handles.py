@@ -40,7 +40,7 @@ def read_pop_handle(text: str) -> PopHandle:
     """Read a handle from a client's text.
 
     Raises:
-            RequestRefused: INVALID_PARAMETER: it is no handle.
+        RequestRefused: INVALID_PARAMETER: it is no handle.
     """
     parts = text.split(" ")
     valid = len(parts) == _PARTS and all(_is_number(parts[place]) for place in _NUMBERS)

@@ -84,7 +84,7 @@ class Lookup:
         Ids that producers got contain the number.
 
         Raises:
-                RequestRefused: SYSTEM_ERROR: there is no such message, or it is not due yet.
+            RequestRefused: SYSTEM_ERROR: there is no such message, or it is not due yet.
         """
         topic, place = request.fields.text("topic", " ").strip(), request.fields.whole("offset")
         return Reply(body=await self.find(topic, place, request.connection.local))

@@ -53,7 +53,7 @@ class Offsets:
         self._positions = positions
         self._run_in_thread = run_in_thread
         self._resets: dict[tuple[str, str, int], tuple[int, float]] = {}
-        """Queues of groups that were reset: the first offset that consumers will commit, and a deadline for it.
+        """Queues of groups that were reset: the first offset consumers will commit, and a deadline for it.
 
         The deadline is in the loop's time.
         """
@@ -77,7 +77,7 @@ class Offsets:
         the next ones.
 
         Raises:
-                Refusal: INVALID_PARAMETER: the queue does not reach that far.
+            Refusal: INVALID_PARAMETER: the queue does not reach that far.
         """
         topic, group, queue = self._names(request)
         offset = request.fields.whole("commitOffset")
@@ -128,7 +128,7 @@ class Offsets:
         new groups to begin: it was there before the messages. This is RocketMQ's rule (``ConsumerManageProcessor``).
 
         Raises:
-                RequestRefused: QUERY_NOT_FOUND: there is no such group; its consumers choose where to begin.
+            RequestRefused: QUERY_NOT_FOUND: there is no such group; its consumers choose where to begin.
         """
         topic, group, queue = self._names(request)
         await self._commits.flush()  # the client may be the consumer that goes on with the queue

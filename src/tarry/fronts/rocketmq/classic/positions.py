@@ -96,7 +96,7 @@ class Positions:
         """Commit that everything below is done in that queue. A position never goes back.
 
         Raises:
-                InvalidArgumentError: the queue does not reach that far.
+            InvalidArgumentError: the queue does not reach that far.
         """
         self.settle(topic, group, {queue: offset}, {})
 
@@ -106,7 +106,7 @@ class Positions:
         A queue committed up to such a range has then reached its end.
 
         Raises:
-                InvalidArgumentError: the queue does not reach that far.
+            InvalidArgumentError: the queue does not reach that far.
         """
         entry = self._group(topic, group)
         end = self._broker.call(GetQueues([topic]))[topic][1]

@@ -69,8 +69,8 @@ class Puller:
         """Answer PULL_MESSAGE, now or later.
 
         Raises:
-                Refusal, RequestRefused: SUBSCRIPTION_NOT_EXIST: the group has named no filter for the topic, and the broker
-                    does not know one from before.
+            Refusal, RequestRefused: SUBSCRIPTION_NOT_EXIST: the group has named no filter for the topic, and the broker
+                does not know one from before.
         """
         fields = request.fields
         if delay_queues(fields.text("topic"), self._broker.config) is not None:

@@ -1,4 +1,4 @@
-"""A topic's queues as classic clients see them: several, so that the consumers of a group share a topic.
+"""A topic's queues as classic clients see them: several, so that a group's consumers share a topic.
 
 In the broker a topic has one queue. To classic clients it has :meth:`TopicQueues.count` of them. Each has those of the
 topic's messages whose number is the queue's, at their offsets in the broker's queue. So a queue has gaps, and all

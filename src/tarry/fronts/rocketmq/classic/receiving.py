@@ -235,7 +235,7 @@ def check_invisible(invisible_ms: int) -> int:
     """Check an invisible time, and return it.
 
     Raises:
-            RequestRefused: INVALID_PARAMETER: no message may be held for so long.
+        RequestRefused: INVALID_PARAMETER: no message may be held for so long.
     """
     low, high = INVISIBLE_MS
     if not low <= invisible_ms <= high:

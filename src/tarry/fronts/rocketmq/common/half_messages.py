@@ -130,7 +130,7 @@ def check_transaction_id(transaction_id: str) -> None:
     """Check that a transaction's id is not empty.
 
     Raises:
-            Refusal: INVALID_TRANSACTION_ID.
+        Refusal: INVALID_TRANSACTION_ID.
     """
     if not transaction_id.strip():
         raise Refusal(Code.INVALID_TRANSACTION_ID, "transaction_id is empty; allowed: one that a send returned")

@@ -40,7 +40,7 @@ async def durably(loop: asyncio.AbstractEventLoop, begin: Callable[[OnResult], o
     """Wait until what ``begin`` starts is durable.
 
     Raises:
-            Refusal: the reason why it is not durable. Exceptions of ``begin`` are raised as they are.
+        Refusal: the reason why it is not durable. Exceptions of ``begin`` are raised as they are.
     """
     done: asyncio.Future[None]
     done, on_result = answer_future(loop)

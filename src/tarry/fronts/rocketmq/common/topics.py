@@ -31,7 +31,7 @@ class TopicRegistry:
         """Check that a topic exists, or is made by being named.
 
         Raises:
-                Refusal: TOPIC_NOT_FOUND: there is no such topic, and naming it does not make it.
+            Refusal: TOPIC_NOT_FOUND: there is no such topic, and naming it does not make it.
         """
         # Topics of a group are asked for, and sent to, before they exist: RocketMQ makes them with the group.
         of_group = topic.startswith((DEAD_PREFIX, RETRY_PREFIX))

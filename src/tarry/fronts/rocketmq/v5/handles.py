@@ -54,7 +54,7 @@ def read_receipt(text: str) -> ReceiptHandle:
     """Read a receipt handle.
 
     Raises:
-            Refusal: INVALID_RECEIPT_HANDLE: it is no receipt handle.
+        Refusal: INVALID_RECEIPT_HANDLE: it is no receipt handle.
     """
     try:
         raw = base64.b64decode(text, altchars=b"-_", validate=True)
@@ -80,7 +80,7 @@ def read_recall(text: str, topic: str) -> tuple[str, str]:
     """Read a recall handle; return the broker's handle, and the message id.
 
     Raises:
-            Refusal: BAD_REQUEST: it is no recall handle, or one of another topic.
+        Refusal: BAD_REQUEST: it is no recall handle, or one of another topic.
     """
     handle, _, rest = text.partition(".")
     if not rest:

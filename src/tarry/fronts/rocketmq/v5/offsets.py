@@ -88,7 +88,7 @@ class Offsets:
         """Answer UpdateOffset: everything below the offset is done, durably. An offset never goes back.
 
         Raises:
-                Refusal: ILLEGAL_OFFSET: the queue does not reach that far.
+            Refusal: ILLEGAL_OFFSET: the queue does not reach that far.
         """
         topic, group = self._names(caller, request)
 
@@ -105,7 +105,7 @@ class Offsets:
         """Answer GetOffset with a group's offset.
 
         Raises:
-                Refusal: OFFSET_NOT_FOUND: there is no such group.
+            Refusal: OFFSET_NOT_FOUND: there is no such group.
         """
         topic, group = self._names(caller, request)
 

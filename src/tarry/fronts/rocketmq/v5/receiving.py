@@ -67,7 +67,7 @@ class Receiver:
         """Return the answers of one ReceiveMessage, in RocketMQ's order: status, messages, delivery time.
 
         Raises:
-                Refusal: nothing was handed out.
+            Refusal: nothing was handed out.
         """
         asked_topic = topic_of(request.message_queue.topic, caller.namespace)
         group = group_of(request.group, caller.namespace)
