@@ -61,9 +61,6 @@ class ClientAdmin:
 
         Raises:
             RequestRefused: SYSTEM_ERROR: no producer of the group is connected.
-
-        Raises:
-            RequestRefused: SYSTEM_ERROR: none of the group is there.
         """
         name = request.fields.text("producerGroup")
         members = self._clients.producers.get(name)

@@ -33,7 +33,7 @@ from tarry.fronts.rocketmq.v5.statuses import OK, refused
 
 BATCH_MAX = 1024
 CHUNK_ROWS, PIECE_BYTES_MAX = 32, 1 << 18
-"""Up to CHUNK_ROWS messages are answered in one piece, a larger batch in chunks of so many.
+"""A batch within both is answered in one piece, a larger one in chunks of CHUNK_ROWS messages.
 
 If the client leaves before it has taken a piece, all of its messages are for others; of a larger batch, those that its
 stream has not taken.
