@@ -20,13 +20,16 @@ from tarry.fronts.rocketmq.v5.components import Components
 from tarry.fronts.rocketmq.v5.routes import ListeningAddress
 
 STREAMS_MAX = 10_000
-"""Calls of a connection at a time: clients in one process may share one, and each keeps two or more calls open."""
+"""Calls of a connection at a time.
+
+Clients in one process may share a connection, and each keeps two or more calls open.
+"""
 REQUEST_BYTES_SPARE = 1 << 20
-"""Of a request beside the largest body."""
+"""Room in a request beside the largest body."""
 
 
 class RocketMQFront(LoopFront):
-    """Calls by gRPC."""
+    """The front for v5 clients: calls by gRPC."""
 
     NAME = "rocketmq"
     THREAD = "tarry-rocketmq"
@@ -42,16 +45,19 @@ class RocketMQFront(LoopFront):
         shared: SharedPort | None = None,
         unread: UnreadBytes | None = None,
     ) -> None:
-        """``shared``: its port is one that several processes listen on. The rest as in :meth:`start`."""
+        """Prepare the front; arguments as in :meth:`start`.
+
+        ``shared``: a port that several processes listen on.
+        """
         self._shared = shared
         super().__init__(broker, address, placement, connections or ConnectionLimits(), unread)
 
     def waiting_receives(self, topic: str, group: str) -> int:
-        """How many receives of clients wait for messages of a group; names are the broker's."""
+        """Return how many receives wait for messages of a group; names are the broker's."""
         return self._components.groups.waiting_receives(topic, group)
 
     def figures(self) -> dict[str, int]:
-        """How many connections and clients there are."""
+        """Return the numbers of connections and clients."""
         return {"connections": self._server.connections, "clients": self._components.clients}
 
     async def _serve(self, pool: Executor, on_listening: OnListening) -> None:

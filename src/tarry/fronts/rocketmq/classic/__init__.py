@@ -1,23 +1,25 @@
-"""RocketMQ's classic protocol, "remoting": clients of 4.x and 5.x that talk to a name server and brokers.
+"""RocketMQ's classic protocol, "remoting".
+
+Its clients, of 4.x and 5.x, talk to a name server and brokers.
 
 ::
 
     codes, frames, fields        requests and answers on the wire, without I/O
     message_bytes, batches       messages to consumers; several messages of a producer in one body
-    connection, service          one client's bytes; which request goes where
+    connection, service          one client's bytes; dispatch of requests
     authentication               access keys
-    clients                      who is there: producers, consumers, what they subscribe to
+    clients                      connected producers and consumers, subscriptions
     routes, queues               topics to queues
     drafting, sending            messages in                            recalling    withdraw a delayed message
     lost_answers                 retries of what was accepted
     replying                     replies to requests, handed on
-    retrying                     what a consumer could not handle       transactions decisions, and asking for them
+    retrying                     messages that a consumer failed        transactions decisions, and asking for them
     pulling, queue_reader        messages out, by offset                chunks       parts of queues in memory
-    offsets, positions, commits  where groups stand                     locks        orderly consumers
-    popping, pop_settling        messages out, leased                   pop_handles  what they are settled with
-    assigning                    who reads which queue, and how         filters      what a group wants of a topic
+    offsets, positions, commits  positions of groups                    locks        orderly consumers
+    popping, pop_settling        messages out, leased                   pop_handles  handles to settle them
+    assigning                    queues of each consumer, and how       filters      filters of groups
     lookup                       messages by key, by id
-    admin, admin_groups, admin_clients, admin_tables                    what mqadmin asks
-    consume_stats, queue_lag, group_lists                               how far groups are
+    admin, admin_groups, admin_clients, admin_tables                    requests of mqadmin
+    consume_stats, queue_lag, group_lists                               progress of groups
     front, components            the listening sockets; the parts, put together
 """

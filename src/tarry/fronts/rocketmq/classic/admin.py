@@ -1,4 +1,4 @@
-"""What mqadmin and dashboards ask about the cluster and its topics; and making and deleting topics."""
+"""Administration of the cluster and its topics, as mqadmin and dashboards ask for it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _INTERNAL = "tarry."
 
 
 class TopicAdmin:
-    """On the loop's thread."""
+    """Answers requests about the cluster and its topics. On the event loop's thread."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class TopicAdmin:
         self._run_in_thread = run_in_thread
 
     def handlers(self) -> dict[int, Handler]:
-        """What answers each request."""
+        """Return the handlers, by request."""
         return {
             RequestCode.GET_BROKER_CLUSTER_INFO: self.cluster,
             RequestCode.GET_BROKER_RUNTIME_INFO: self.runtime,
@@ -71,13 +71,13 @@ class TopicAdmin:
         }
 
     def cluster(self, request: OpenRequest) -> Reply:
-        """GET_BROKER_CLUSTER_INFO."""
+        """Answer GET_BROKER_CLUSTER_INFO."""
         cluster, broker = self._names
         table = {broker: broker_data(request, self._names)}
         return Reply(body=to_json({"brokerAddrTable": table, "clusterAddrTable": {cluster: [broker]}}))
 
     def configuration(self, request: OpenRequest) -> Reply:
-        """GET_BROKER_CONFIG: what Tarry has settings for of RocketMQ's, under its names, a line each."""
+        """Answer GET_BROKER_CONFIG: Tarry's settings that RocketMQ has, too, under its names, a line each."""
         config, (host, _, port) = self._broker.config, request.connection.local.rpartition(":")
         rocketmq = RocketMQSettings.of(config)
         settings = {
@@ -92,8 +92,9 @@ class TopicAdmin:
         return Reply(body="".join(f"{name}={value}\n" for name, value in settings.items()).encode())
 
     async def runtime(self, _: OpenRequest) -> Reply:
-        """GET_BROKER_RUNTIME_INFO: what brokerStatus and clusterList show. Rates and totals by day are not kept, and
-        are 0.
+        """Answer GET_BROKER_RUNTIME_INFO, which brokerStatus and clusterList show.
+
+        Rates and daily totals are not kept, and are 0.
         """
 
         def look_up() -> dict[str, Any]:
@@ -104,26 +105,26 @@ class TopicAdmin:
         return Reply(body=to_json({"table": runtime_table(overview, self._started_ms, levels)}))
 
     async def topics(self, _: OpenRequest) -> Reply:
-        """GET_ALL_TOPIC_LIST_FROM_NAMESERVER, GET_TOPICS_BY_CLUSTER."""
+        """Answer GET_ALL_TOPIC_LIST_FROM_NAMESERVER and GET_TOPICS_BY_CLUSTER."""
         return Reply(body=to_json({"topicList": await self._run_in_thread(self._all_topics)}))
 
     def _all_topics(self) -> list[str]:
-        """In a thread: those that were made, have groups, or have messages, ready or pending."""
+        """List the topics that were made, have groups, or have messages, ready or pending. In a thread."""
         call = self._broker.call
         queues = call(GetQueues())
         names = {topic.topic for topic in call(GetPending(next_due=False)) if topic.pending}
         names |= {info.topic for info in call(ListGroups())}
         names |= {topic for topic, (first, end) in queues.items() if first < end}
-        # One that was deleted is known to the broker still.
+        # The broker still knows a deleted topic.
         names |= {topic for topic in queues.keys() - names if call(GetTopic(topic)).declared}
         return sorted(name for name in names if not name.startswith(_INTERNAL))
 
     def system_topics(self, _: OpenRequest) -> Reply:
-        """GET_SYSTEM_TOPIC_LIST_FROM_NS: topics that are no user's."""
+        """Answer GET_SYSTEM_TOPIC_LIST_FROM_NS: topics that are no user's."""
         return Reply(body=to_json({"topicList": [*self._names.own_topics, LEVELS_TOPIC, WHEEL_TOPIC]}))
 
     async def topic_stats(self, request: OpenRequest) -> Reply:
-        """GET_TOPIC_STATS_INFO: where its queue begins and ends."""
+        """Answer GET_TOPIC_STATS_INFO: where a topic's queue begins and ends."""
         name = request.fields.text("topic")
         if (count := delay_queues(name, self._broker.config)) is not None:
             pending = await self._pending(name)
@@ -141,8 +142,9 @@ class TopicAdmin:
         )
 
     async def _pending(self, topic: str) -> int:
-        """Count what RocketMQ would hold in its topic of delayed messages. Its topic of levels is left at 0: the level
-        that a pending message was sent with is not counted.
+        """Count the messages that RocketMQ would hold in a topic of delayed messages.
+
+        RocketMQ's topic of levels is left at 0: the level with which a pending message was sent is not counted.
         """
         if topic != WHEEL_TOPIC:
             return 0
@@ -157,15 +159,17 @@ class TopicAdmin:
         return {"lastUpdateTimestamp": now_ms, "maxOffset": end, "minOffset": first}
 
     async def make_topic(self, request: OpenRequest) -> Reply:
-        """UPDATE_AND_CREATE_TOPIC, with as many queues as are asked for; where no number is given, with as many as it
-        has, or as others have. Consumers have to read each: so it is the larger of two numbers.
+        """Answer UPDATE_AND_CREATE_TOPIC: make a topic, or change its number of queues.
+
+        Without a number, a topic keeps the one it has, or gets the default. Consumers have to read each queue, so the
+        larger of the two given numbers counts.
         """
         fields = request.fields
         asked = max(fields.whole("readQueueNums", 0), fields.whole("writeQueueNums", 0))
         return await self._make({topic_name(fields.text("topic"), ""): asked})
 
     async def make_topics(self, request: OpenRequest) -> Reply:
-        """UPDATE_AND_CREATE_TOPIC_LIST: the same of several; none where one is not allowed."""
+        """Answer UPDATE_AND_CREATE_TOPIC_LIST: make several topics, or none if one is not allowed."""
         configs = json_list(json_object(request.command.body).get("topicConfigList"), "topicConfigList")
         return await self._make(
             {
@@ -192,8 +196,10 @@ class TopicAdmin:
         return Reply()
 
     async def delete_topic(self, request: OpenRequest) -> Reply:
-        """DELETE_TOPIC_IN_BROKER: its groups are forgotten, and it is listed only while it has messages. Those are kept
-        as long as any others, and what is pending is delivered to groups that are made anew, as in RocketMQ.
+        """Answer DELETE_TOPIC_IN_BROKER: forget the topic's groups, and list it only while it has messages.
+
+        Its messages are kept as long as any others, and pending ones are delivered to groups that are made anew, as in
+        RocketMQ.
         """
         topic = topic_name(request.fields.text("topic"), "")
 
@@ -210,11 +216,11 @@ class TopicAdmin:
         return Reply()
 
     def nothing_to_do(self, _: OpenRequest) -> Reply:
-        """What a name server keeps, and this one does not."""
+        """Answer a request about state that a name server keeps, and this one does not."""
         return Reply()
 
     def no_config(self, request: OpenRequest) -> Reply:
-        """GET_KV_CONFIG.
+        """Answer GET_KV_CONFIG.
 
         Raises:
             RequestRefused: QUERY_NOT_FOUND, always.
@@ -222,13 +228,13 @@ class TopicAdmin:
         raise RequestRefused(ResponseCode.QUERY_NOT_FOUND, f"no configuration {request.fields.text('key', '')!r:.300}")
 
     def topic_config(self, request: OpenRequest) -> Reply:
-        """GET_TOPIC_CONFIG."""
+        """Answer GET_TOPIC_CONFIG."""
         name = request.fields.text("topic")
         count = delay_queues(name, self._broker.config)
         return Reply(body=to_json(self._config(name if count is not None else topic_name(name, ""), count)))
 
     async def topic_configs(self, _: OpenRequest) -> Reply:
-        """GET_ALL_TOPIC_CONFIG: of all topics in one answer."""
+        """Answer GET_ALL_TOPIC_CONFIG: all topics in one answer."""
         topics = await self._run_in_thread(self._all_topics)
         table = {"topicConfigTable": {topic: self._config(topic) for topic in topics}, "dataVersion": DATA_VERSION}
         return Reply(body=to_json(table))

@@ -1,4 +1,7 @@
-"""What mqadmin and dashboards ask about clients: who is there; and what only a client itself can say."""
+"""Administration of clients: those connected, and questions that only a client itself can answer.
+
+mqadmin and dashboards ask for it.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from tarry.fronts.rocketmq.classic.service import Handler
 
 @dataclass(eq=False)
 class ClientAdmin:
-    """On the loop's thread."""
+    """Answers requests about clients. On the event loop's thread."""
 
     _broker_name: str
     _broker: LocalBroker
@@ -25,7 +28,7 @@ class ClientAdmin:
     _lookup: Lookup
 
     def handlers(self) -> dict[int, Handler]:
-        """What answers each request."""
+        """Return the handlers, by request."""
         return {
             RequestCode.GET_CONSUMER_CONNECTION_LIST: self.connections,
             RequestCode.GET_PRODUCER_CONNECTION_LIST: self.producers,
@@ -36,7 +39,7 @@ class ClientAdmin:
         }
 
     def connections(self, request: OpenRequest) -> Reply:
-        """GET_CONSUMER_CONNECTION_LIST.
+        """Answer GET_CONSUMER_CONNECTION_LIST.
 
         Raises:
             RequestRefused: CONSUMER_NOT_ONLINE.
@@ -54,10 +57,10 @@ class ClientAdmin:
         return Reply(body=to_json(body))
 
     def producers(self, request: OpenRequest) -> Reply:
-        """GET_PRODUCER_CONNECTION_LIST.
+        """Answer GET_PRODUCER_CONNECTION_LIST.
 
         Raises:
-            RequestRefused: SYSTEM_ERROR: none of the group is there.
+            RequestRefused: SYSTEM_ERROR: no producer of the group is connected.
         """
         name = request.fields.text("producerGroup")
         members = self._clients.producers.get(name)
@@ -66,7 +69,7 @@ class ClientAdmin:
         return Reply(body=to_json({"connectionSet": [_connection(c, m) for c, m in members.items()]}))
 
     def all_producers(self, _: OpenRequest) -> Reply:
-        """GET_ALL_PRODUCER_INFO: by group."""
+        """Answer GET_ALL_PRODUCER_INFO: producers by group."""
         now_ms = self._broker.clock.now_ms()
         table = {
             name: [
@@ -81,14 +84,17 @@ class ClientAdmin:
         return Reply(body=to_json({"data": table}))
 
     def subscription(self, request: OpenRequest) -> Reply:
-        """QUERY_SUBSCRIPTION_BY_CONSUMER: what a group wants of a topic; empty where no consumer of it is there."""
+        """Answer QUERY_SUBSCRIPTION_BY_CONSUMER: a group's subscription to a topic.
+
+        It is empty if no consumer of the group is connected.
+        """
         group, topic = request.fields.text("group"), request.fields.text("topic")
         found = self._clients.subscription(group, topic)
         data = None if found is None else _subscription(topic, found)
         return Reply(body=to_json({"group": group, "topic": topic, "subscriptionData": data}))
 
     async def running_info(self, request: OpenRequest) -> Reply:
-        """GET_CONSUMER_RUNNING_INFO: what a consumer says of its own inside.
+        """Answer GET_CONSUMER_RUNNING_INFO: a consumer's own account of its state.
 
         Raises:
             RequestRefused: as :meth:`_ask`.
@@ -101,7 +107,7 @@ class ClientAdmin:
         return await self._ask(request, asked, b"")
 
     async def consume_directly(self, request: OpenRequest) -> Reply:
-        """CONSUME_MESSAGE_DIRECTLY: a consumer is given a message once more, and says what became of it.
+        """Answer CONSUME_MESSAGE_DIRECTLY: give a message to a consumer once more, and return its result.
 
         Raises:
             RequestRefused: as :meth:`_ask`; SYSTEM_ERROR: there is no such message.
@@ -117,7 +123,7 @@ class ClientAdmin:
         return await self._ask(request, asked | {"brokerName": self._broker_name}, body)
 
     async def _ask(self, request: OpenRequest, asked: dict[str, str], body: bytes) -> Reply:
-        """What a consumer answers to the request, which is handed on to it.
+        """Hand a request on to a consumer, and return its answer.
 
         Raises:
             RequestRefused: SYSTEM_ERROR: there is no such consumer. CONSUME_MSG_TIMEOUT: it does not answer.

@@ -1,4 +1,4 @@
-"""What mqadmin and dashboards ask about groups: how far they are, and what they are; changing and resetting them."""
+"""Administration of groups, as mqadmin and dashboards ask for it: listing, changing, resetting them."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from tarry.fronts.rocketmq.common.names import RETRY_PREFIX, group_name, topic_n
 from tarry.fronts.rocketmq.common.threads import RunInThread
 
 _LATEST = -1
-"""The time that means the end of a queue."""
+"""The time that stands for the end of a queue."""
 _INTERNAL = "tarry."
 
 
 @dataclass(eq=False)
 class GroupAdmin:
-    """On the loop's thread."""
+    """Answers requests about groups. On the event loop's thread."""
 
     _broker_name: str
     _broker: LocalBroker
@@ -46,7 +46,7 @@ class GroupAdmin:
     _run_in_thread: RunInThread
 
     def handlers(self) -> dict[int, Handler]:
-        """What answers each request."""
+        """Return the handlers, by request."""
         return {
             RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self.groups_of,
             RequestCode.QUERY_TOPICS_BY_CONSUMER: self.topics_of,
@@ -59,7 +59,7 @@ class GroupAdmin:
         }
 
     async def groups_of(self, request: OpenRequest) -> Reply:
-        """QUERY_TOPIC_CONSUME_BY_WHO: the groups of a topic."""
+        """Answer QUERY_TOPIC_CONSUME_BY_WHO: the groups of a topic."""
         topic = topic_name(request.fields.text("topic"), "")
 
         def look_up() -> list[str]:
@@ -69,20 +69,23 @@ class GroupAdmin:
         return Reply(body=to_json({"groupList": await self._run_in_thread(look_up)}))
 
     async def set_group(self, request: OpenRequest) -> Reply:
-        """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: how often a message is tried, in all topics that the group reads, and in
-        those that it will read. A group that nobody has used is made; of other settings there is none.
+        """Answer UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: set how often a group's messages are tried.
+
+        It holds in all topics that the group reads, and in those that it will read. A group that nobody has used is
+        made. There are no other settings.
         """
         return await self._set([_asked(json_object(request.command.body))])
 
     async def set_groups(self, request: OpenRequest) -> Reply:
-        """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: the same of several; of none where one is not allowed."""
+        """Answer UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: set several groups, or none if one is not allowed."""
         configs = json_list(json_object(request.command.body).get("groupConfigList"), "groupConfigList")
         return await self._set([_asked(config) for config in configs])
 
     async def _set(self, asked: list[tuple[str, int]]) -> Reply:
         def change() -> None:
             for group, retries in asked:
-                # A group is one of a topic; that of its retries, which each has, keeps what holds for topics to come.
+                # A group belongs to a topic. The group on its retry topic, which each group has, keeps the settings for
+                # topics to come.
                 topics = self._topics_of(group)
                 if (own := RETRY_PREFIX + group) not in topics:
                     self._broker.call(SetGroup.of(own, group, retry=RETRY, tries=retries + 1))
@@ -93,7 +96,7 @@ class GroupAdmin:
         return Reply()
 
     async def delete_group(self, request: OpenRequest) -> Reply:
-        """DELETE_SUBSCRIPTIONGROUP: the group is forgotten in all topics; that there is none is no error."""
+        """Answer DELETE_SUBSCRIPTIONGROUP: forget the group in all topics. A missing group is no error."""
         group = group_name(request.fields.text("groupName"), "")
 
         def delete() -> None:
@@ -104,21 +107,21 @@ class GroupAdmin:
         return Reply()
 
     def forget(self, topic: str, group: str) -> None:
-        """In a thread: delete a group of one topic."""
+        """Delete a group of one topic. In a thread."""
         try:
             self._broker.call(DeleteGroup(topic, group))
         except NotFoundError:
-            pass  # somebody else was quicker
+            pass  # another request was quicker
         self._positions.forget(topic, group)
 
     async def topics_of(self, request: OpenRequest) -> Reply:
-        """QUERY_TOPICS_BY_CONSUMER: the topics that a group reads."""
+        """Answer QUERY_TOPICS_BY_CONSUMER: the topics that a group reads."""
         group = request.fields.text("group")
         topics = await self._run_in_thread(lambda: self._topics_of(group))
         return Reply(body=to_json({"topicList": list(dict.fromkeys(map(self._shown, topics)))}))
 
     async def group_config(self, request: OpenRequest) -> Reply:
-        """GET_SUBSCRIPTIONGROUP_CONFIG. Of a group that is not there: what it will be made with."""
+        """Answer GET_SUBSCRIPTIONGROUP_CONFIG; for a group that does not exist, with the defaults."""
         group = request.fields.text("group")
 
         def look_up() -> dict[str, Any]:
@@ -128,7 +131,7 @@ class GroupAdmin:
         return Reply(body=to_json(await self._run_in_thread(look_up)))
 
     async def group_configs(self, _: OpenRequest) -> Reply:
-        """GET_ALL_SUBSCRIPTIONGROUP_CONFIG: of all groups in one answer."""
+        """Answer GET_ALL_SUBSCRIPTIONGROUP_CONFIG: all groups in one answer."""
 
         def look_up() -> dict[str, Any]:
             infos = self._broker.call(ListGroups())
@@ -142,8 +145,9 @@ class GroupAdmin:
         return Reply(body=to_json(table | {"forbiddenTable": {}}))
 
     async def reset(self, request: OpenRequest) -> Reply:
-        """INVOKE_BROKER_TO_RESET_OFFSET: the group goes on from what was due at a time or later; without ``isForce``
-        only where that is further back. Its consumers are notified, and begin there.
+        """Answer INVOKE_BROKER_TO_RESET_OFFSET: move a group to the messages due at a time or later.
+
+        Without ``isForce`` it only moves back. Its consumers are notified, and go on from there.
         """
         fields = request.fields
         topic, group = topic_name(fields.text("topic"), ""), group_name(fields.text("group"), "")
@@ -160,7 +164,7 @@ class GroupAdmin:
         return Reply(body=body)
 
     async def _reset(self, topic: str, group: str, at_ms: int, *, force: bool) -> int:
-        """Where the group stands in a topic then."""
+        """Reset the group in a topic; return its offset after that."""
 
         def look_up() -> tuple[int, int]:
             call = self._broker.call
@@ -173,19 +177,19 @@ class GroupAdmin:
         return stands
 
     def _topics_of(self, group: str) -> list[str]:
-        """In a thread: the topics that a group reads; those of its retries, too."""
+        """List the topics that a group reads, including its retry topic. In a thread."""
         return topics_of(self._broker, group)
 
     def _shown(self, topic: str) -> str:
-        """The name by which clients know a topic."""
+        """Return the name by which clients know a topic."""
         place = self._dead_queues.place(topic)
         return topic if place is None else place[0]
 
 
 def _asked(config: dict[str, Any]) -> tuple[str, int]:
-    """A group, and how often it is to try again."""
+    """Read a group's name, and its number of retries."""
     group, retries = group_name(json_text(config, "groupName"), ""), config.get("retryMaxTimes", RETRIES)
-    topic_name(RETRY_PREFIX + group, "")  # which is refused where the name is too long for it
+    topic_name(RETRY_PREFIX + group, "")  # refused if the name is too long for a retry topic
     if type(retries) is not int or not 0 <= retries < 1 << 31:
         raise RequestRefused(ResponseCode.INVALID_PARAMETER, f"retryMaxTimes is {retries!r:.60}; allowed: 0 and more")
     return group, retries

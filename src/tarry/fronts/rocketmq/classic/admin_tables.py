@@ -1,4 +1,4 @@
-"""Bodies of answers to administration that several requests share."""
+"""Bodies that several administration requests share."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import Any
 from tarry.fronts.rocketmq.classic.queues import queue_name
 
 DATA_VERSION = {"counter": 0, "stateVersion": 0, "timestamp": 0}
-"""Of tables whose changes nobody counts."""
+"""Version of tables whose changes are not counted."""
 
 
 def queue_table(broker: str, by_topic: dict[str, list[Any]], more: dict[str, Any] | None = None) -> bytes:
-    """A body with a table by queue, ``by_topic`` in the order of the queues. Its keys are objects, which is not JSON,
-    but what fastjson writes and reads.
+    """Encode a body with a table by queue; ``by_topic`` is in the order of the queues.
+
+    Its keys are objects, which is not JSON, but fastjson writes and reads it.
     """
     entries = ",".join(
         f"{json.dumps(queue_name(broker, topic, number))}:{json.dumps(value)}"

@@ -1,8 +1,10 @@
-"""Which queues a consumer reads, and how: QUERY_ASSIGNMENT of clients that leave this to the broker
-(``setClientRebalance(false)``), and SET_MESSAGE_REQUEST_MODE, by which an operator has a group pull or pop.
+"""QUERY_ASSIGNMENT and SET_MESSAGE_REQUEST_MODE: the queues that a consumer reads, by pull or pop.
 
-The modes that are not PULL are in the file ``DATA/rocketmq/classic-request-modes.json``. Source:
-``QueryAssignmentProcessor`` of apache/rocketmq.
+QUERY_ASSIGNMENT comes from clients that leave the assignment to the broker (``setClientRebalance(false)``). By
+SET_MESSAGE_REQUEST_MODE an operator has a group pull or pop.
+
+Modes other than PULL are in the file ``DATA/rocketmq/classic-request-modes.json``. Source: ``QueryAssignmentProcessor``
+of apache/rocketmq.
 """
 
 from __future__ import annotations
@@ -35,20 +37,20 @@ _MODES_MAX = 100_000
 
 
 class RequestModes:
-    """How groups get the messages of a topic. Any thread; what changes waits for the disk."""
+    """Request modes of groups: pull or pop, for each topic. Any thread; a change waits for the disk."""
 
     def __init__(self, file: FrontState) -> None:
         self._file = file
         self._popping = _load(file)
-        """Topics and groups."""
+        """Topics and groups in mode POP."""
         self._lock = threading.Lock()
 
     def find(self, topic: str, group: str) -> str:
-        """PULL or POP."""
+        """Return PULL or POP."""
         return POP if (topic, group) in self._popping else PULL
 
     def set(self, topic: str, group: str, mode: str) -> bool:
-        """Durable when it returns; whether it was another one before.
+        """Set a group's mode, durably when it returns; return whether it was another one before.
 
         Raises:
             RequestRefused: SYSTEM_ERROR: there are too many.
@@ -67,7 +69,7 @@ class RequestModes:
 
 @dataclass(eq=False)
 class Assigner:
-    """On the loop's thread."""
+    """Assigns queues to consumers. On the event loop's thread."""
 
     _broker_name: str
     _clients: ClientRegistry
@@ -78,8 +80,10 @@ class Assigner:
     _run_in_thread: RunInThread
 
     def query(self, request: OpenRequest) -> Reply:
-        """QUERY_ASSIGNMENT. Who pops, pops all queues. Queues to pull are shared out among a group's consumers; an
-        answer without assignments leaves a consumer with what it has.
+        """Answer QUERY_ASSIGNMENT.
+
+        A consumer that pops, pops all queues. Queues to pull are shared out among a group's consumers. An answer
+        without assignments leaves a consumer with those that it has.
 
         Raises:
             Refusal: TOPIC_NOT_EXIST.
@@ -91,7 +95,7 @@ class Assigner:
         if data.get("messageModel") == BROADCASTING:
             mode, numbers = PULL, list(range(self._queues.count(topic)))
         elif mode == POP:
-            # The queues of dead letters are topics of their own.
+            # Each queue of dead letters is a topic of its own.
             numbers = list(range(self._queues.count(topic))) if is_alias(topic) else [ANY_QUEUE]
         else:
             members = self._clients.client_ids(group)
@@ -106,8 +110,10 @@ class Assigner:
         return Reply(body=to_json({"messageQueueAssignments": assignments}))
 
     async def set_mode(self, request: OpenRequest) -> Reply:
-        """SET_MESSAGE_REQUEST_MODE. A group that changes goes on from its position in the broker: what it had settled
-        beyond that may come again.
+        """Answer SET_MESSAGE_REQUEST_MODE.
+
+        A group whose mode changes goes on from its position in the broker: messages that it had settled beyond that may
+        come again.
 
         Raises:
             RequestRefused: NO_PERMISSION: retries are always pulled. INVALID_PARAMETER.
@@ -131,7 +137,7 @@ class Assigner:
 
 
 def _share_in_rows(count: int, members: list[str], member: str) -> list[int]:
-    """The queues of one of ``members``, which are sorted: neighbours."""
+    """Return the queues of one of the sorted ``members``: neighbouring ones."""
     place = members.index(member) if member in members else -1
     if place < 0:
         return []

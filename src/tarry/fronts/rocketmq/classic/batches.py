@@ -31,7 +31,7 @@ class BatchEntry(NamedTuple):
 
 
 def encode_batch(entries: Sequence[BatchEntry]) -> bytes:
-    """What a producer sends."""
+    """Encode messages as a producer sends them."""
     parts = []
     for body, properties, flag in entries:
         text = encode_properties(properties)
@@ -42,7 +42,7 @@ def encode_batch(entries: Sequence[BatchEntry]) -> bytes:
 
 
 def decode_batch(body: bytes) -> list[BatchEntry]:
-    """The messages of a body, in order.
+    """Return the messages of a body, in order.
 
     Raises:
         RequestRefused: MESSAGE_ILLEGAL: it is damaged, or has too many.
@@ -60,7 +60,7 @@ def decode_batch(body: bytes) -> list[BatchEntry]:
 
 
 def _read(body: bytes, place: int) -> tuple[BatchEntry, int]:
-    """A message, and where the next one begins."""
+    """Return the message at a place, and where the next one begins."""
     try:
         length, _, _, flag, size = _FRONT.unpack_from(body, place)
         end = place + length

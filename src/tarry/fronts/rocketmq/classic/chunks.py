@@ -1,7 +1,7 @@
-"""Parts of topics' queues in memory, read once for all who pull from them.
+"""Parts of topics' queues in memory, read once for all consumers that pull from them.
 
-A topic's queue is several to classic clients, each of which is pulled from by itself, a few messages at a time; and
-several groups may read it. A chunk is read and divided once, and each of its messages written down once.
+To classic clients, a topic's queue is several queues. Each is pulled from separately, a few messages at a time, and
+several groups may read it. A chunk is read and divided once, and each of its messages is encoded once.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from tarry.message.filter import EVERYTHING
 from tarry.message.reserved import ONLY
 
 BYTES_MAX = 64 << 20
-"""Of all chunks, about."""
+"""Approximate limit of all chunks together."""
 _COPIES = 3
-"""Of a message's bytes in a chunk: as a column, as objects, and written down."""
+"""Copies of a message's bytes in a chunk: as a column, as objects, and encoded."""
 Shown = tuple[str, int]
 """A topic's name and the number of a queue, as clients know them."""
 _ROW_BYTES, _CHUNK_BYTES = 600, 4_000
@@ -30,26 +30,29 @@ _FILTERS_MAX = 64
 
 
 class Chunk:
-    """Messages of one topic's queue one after the other, from offset ``first`` to before ``end``. On the loop's thread,
-    but for its construction.
+    """Consecutive messages of one topic's queue, from offset ``first`` to before ``end``.
+
+    On the event loop's thread, except for its construction.
     """
 
     def __init__(
         self, batch: pa.RecordBatch, first: int, end: int, topic: str, queues: TopicQueues, shown: Shown | None = None
     ) -> None:
-        """In any thread. ``batch``: what is kept of that part (:data:`tarry.api.views.QUEUED`). ``shown``: as whose
-        queue clients know the topic, if not by its own name.
+        """Divide a batch into queues. Any thread.
+
+        ``batch``: the kept messages of that part (:data:`tarry.api.views.QUEUED`). ``shown``: the queue as which
+        clients know the topic, if not by its own name.
         """
         self._batch = batch
         self._topic = topic
         self._offsets: list[int] = batch.column("offset").to_pylist()
         self.first, self.end = first, end
         self.latest_due_ms = int(batch.column("due_ms").to_numpy().max(initial=0))
-        """When the last of them is due: later than now, where the clock was set back since it was read."""
+        """Latest due time of the messages; later than now if the clock was set back since they were read."""
         self._properties = lists_of(batch.column("properties"))
         self._has_only = ONLY in self._properties.names
         self.queues = queues.count(topic)
-        """How many the topic had when it was divided."""
+        """The topic's number of queues when it was divided."""
         self._numbers = queues.numbers_of(topic, batch.column("seq").to_pylist(), self._properties, self.queues)
         self._rows: list[list[int]] = [[] for _ in range(self.queues)]
         self._shown = shown
@@ -58,15 +61,15 @@ class Chunk:
         self._written: dict[bytes, tuple[MessageRows, list[bytes | None]]] = {}
         """By the broker's address as clients see it."""
         self._wanted: dict[tuple[str, str | None], frozenset[int] | None] = {}
-        """By group and filter: the rows that it wants; None: all."""
+        """The rows that a group wants, by group and filter; None for all."""
         self.size = _bytes_of(batch) * _COPIES + batch.num_rows * _ROW_BYTES + _CHUNK_BYTES
 
     def knows(self, group: ConsumerGroup) -> bool:
-        """Whether it is known which messages a group wants; else :meth:`choose` says so."""
+        """Return whether the rows that a group wants are known; otherwise call :meth:`choose`."""
         return _wants_all(group, self._has_only) or _key(group) in self._wanted
 
     def choose(self, group: ConsumerGroup) -> None:
-        """See which messages a group wants, in a thread, for a filter may take long.
+        """Find the messages that a group wants. In a thread, since a filter may take long.
 
         Raises:
             InvalidArgumentError: the filter is a condition that takes too long.
@@ -79,9 +82,11 @@ class Chunk:
     def collect(
         self, group: ConsumerGroup, queue: int, start: int, host: bytes, rows_max: int, bytes_max: int
     ) -> tuple[list[bytes], int, int]:
-        """The messages of one of the queues from offset ``start`` on that a group, which it :meth:`knows`, wants; as
-        many as there are, or ``rows_max``, or as make ``bytes_max``. What is behind the last of them (``start``: there
-        is none); and up to where was looked.
+        """Collect messages of one of the queues that a group wants, from offset ``start`` on.
+
+        The group is one that it :meth:`knows`. It collects up to ``rows_max`` messages, and stops when they have
+        ``bytes_max`` bytes. Returns the messages; the offset behind the last of them (``start`` if there is none); and
+        the offset up to which it looked.
         """
         rows = self._rows[queue] if queue < self.queues else []
         wanted = None if _wants_all(group, self._has_only) else self._wanted[_key(group)]
@@ -104,7 +109,7 @@ class Chunk:
     def _writer(self, host: bytes) -> tuple[MessageRows, list[bytes | None]]:
         writer = self._written.get(host)
         if writer is None:
-            self._written.clear()  # few come by more than one address
+            self._written.clear()  # few clients use more than one address
             if self._shown is None:
                 topic, numbers = TopicBytes(self._topic, host), self._numbers
             else:
@@ -116,18 +121,18 @@ class Chunk:
 
 
 class ChunkCache:
-    """The chunks that were used last. On the loop's thread."""
+    """The most recently used chunks. On the event loop's thread."""
 
     def __init__(self, bytes_max: int = BYTES_MAX) -> None:
         self._bytes_max = bytes_max
         self._chunks: OrderedDict[tuple[str, int], Chunk] = OrderedDict()
-        """By topic and first offset, the one that was used last at the end."""
+        """By topic and first offset; the most recently used one is at the end."""
         self._firsts: dict[str, list[int]] = {}
         """The first offsets of each topic's chunks, ascending."""
         self._size = 0
 
     def find(self, topic: str, offset: int) -> Chunk | None:
-        """The chunk that has an offset of a topic."""
+        """Return the chunk that has an offset of a topic."""
         firsts = self._firsts.get(topic)
         if not firsts or offset < firsts[0]:
             return None
@@ -139,13 +144,13 @@ class ChunkCache:
         return chunk
 
     def next_first(self, topic: str, offset: int) -> int | None:
-        """Where the next chunk behind an offset begins."""
+        """Return the offset where the next chunk behind an offset begins."""
         firsts = self._firsts.get(topic, ())
         place = bisect_right(firsts, offset)
         return firsts[place] if place < len(firsts) else None
 
     def add(self, topic: str, chunk: Chunk) -> None:
-        """Keep a chunk; those go that were not used for longest."""
+        """Keep a chunk, and drop the least recently used ones."""
         key = topic, chunk.first
         former = self._chunks.pop(key, None)
         if former is None:
@@ -164,7 +169,10 @@ class ChunkCache:
 
 
 def _bytes_of(batch: pa.RecordBatch) -> int:
-    """About how large a batch is; exactly where that may be much: to ask takes longer than all else for a few rows."""
+    """Return a batch's approximate size; exact only for large ones.
+
+    For a few rows, asking for the exact size takes longer than everything else.
+    """
     at_most = batch.get_total_buffer_size()
     return int(at_most if at_most <= _SMALL_BYTES else batch.nbytes)
 
@@ -174,5 +182,5 @@ def _key(group: ConsumerGroup) -> tuple[str, str | None]:
 
 
 def _wants_all(group: ConsumerGroup, has_only: bool) -> bool:
-    """Whether a group has no filter, and no message is for one group alone."""
+    """Return whether a group has no filter, and no message is for one group alone."""
     return not has_only and group.settings.filter in (None, "", EVERYTHING)

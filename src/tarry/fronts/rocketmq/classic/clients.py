@@ -1,8 +1,8 @@
-"""Who is there: producers by group, consumers by group with what they subscribe to.
+"""Connected clients: producers by group, consumers by group with their subscriptions.
 
-A client says so in a heartbeat, each 30 s, and is there until it says goodbye, its connection ends, or it is silent for
-:data:`SILENT_S`. Whenever a group's consumers change, all of them are told, so that they share its queues anew. Source:
-``ConsumerManager``, ``ProducerManager`` of apache/rocketmq.
+A client sends a heartbeat every 30 s. It counts as connected until it says goodbye, its connection ends, or it is
+silent for :data:`SILENT_S`. Whenever a group's consumers change, all of them are told, so that they share out its
+queues anew. Source: ``ConsumerManager``, ``ProducerManager`` of apache/rocketmq.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from tarry.fronts.rocketmq.common.names import group_name
 SILENT_S = 120.0
 SWEEP_S = 10.0
 GATHER_S = 0.05
-"""How long changes of groups gather before their consumers are notified."""
+"""Time for which changes of groups are gathered before their consumers are notified."""
 SQL = "SQL92"
 PUSH = "CONSUME_PASSIVELY"
-"""What a consumer with a listener calls itself, whether it pulls or pops."""
+"""Type of a consumer with a listener, whether it pulls or pops."""
 GROUPS_MAX = 1_000
-"""Of producers, and of consumers, that one connection may be."""
+"""Groups of producers, and of consumers, that one connection may belong to."""
 
 
 @dataclass(slots=True)
 class GroupMember:
-    """A client on one connection. ``seen_s``: its last heartbeat, as the loop's time."""
+    """A client on one connection. ``seen_s``: its last heartbeat, in the loop's time."""
 
     client_id: str
     language: str
@@ -42,7 +42,7 @@ class GroupMember:
 
 @dataclass(frozen=True, slots=True)
 class TopicSubscription:
-    """What a consumer group wants of a topic, as its consumers write it."""
+    """A consumer group's subscription to a topic, as its consumers write it."""
 
     topic: str
     expression: str
@@ -52,7 +52,7 @@ class TopicSubscription:
 
 @dataclass(slots=True)
 class ConsumerMembers:
-    """A group's consumers that are there, and what the last of their heartbeats said."""
+    """A group's connected consumers, and the content of their last heartbeat."""
 
     members: dict[RemotingConnection, GroupMember] = field(default_factory=dict)
     subscriptions: dict[str, TopicSubscription] = field(default_factory=dict)
@@ -62,7 +62,7 @@ class ConsumerMembers:
 
 
 class ClientRegistry:
-    """On the loop's thread, until :meth:`close`."""
+    """All connected clients, until :meth:`close`. On the event loop's thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, groups: ClientGroups) -> None:
         self._loop = loop
@@ -80,7 +80,7 @@ class ClientRegistry:
             self._telling.cancel()
 
     def heartbeat(self, request: OpenRequest) -> Reply:
-        """HEART_BEAT: all that a client is, each time."""
+        """Answer HEART_BEAT, which names all groups of a client each time."""
         data = json_object(request.command.body)
         client_id = json_text(data, "clientID")
         now_s, command = self._loop.time(), request.command
@@ -104,7 +104,7 @@ class ClientRegistry:
         group = self.consumers.setdefault(name, ConsumerMembers())
         changed = connection not in group.members or subscriptions.keys() != group.subscriptions.keys()
         group.members[connection] = member
-        # As in RocketMQ, the last consumer's word counts for all.
+        # As in RocketMQ, the last consumer's subscriptions count for all.
         group.subscriptions = subscriptions
         group.consume_type = str(consumer.get("consumeType", ""))
         group.message_model = str(consumer.get("messageModel", ""))
@@ -113,7 +113,7 @@ class ClientRegistry:
             self._notify(name)
 
     def unregister(self, request: OpenRequest) -> Reply:
-        """UNREGISTER_CLIENT: of one group of producers, or of consumers, or both."""
+        """Answer UNREGISTER_CLIENT: leave a group of producers, of consumers, or both."""
         producer_group = request.fields.text("producerGroup", " ").strip()
         consumer_group = request.fields.text("consumerGroup", " ").strip()
         if producer_group:
@@ -123,7 +123,7 @@ class ClientRegistry:
         return Reply()
 
     def list_consumers(self, request: OpenRequest) -> Reply:
-        """GET_CONSUMER_LIST_BY_GROUP: the ids of its clients."""
+        """Answer GET_CONSUMER_LIST_BY_GROUP: the ids of a group's clients."""
         group = self.consumers.get(name := request.fields.text("consumerGroup"))
         if group is None:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"no consumer of group {name!r:.300} is there")
@@ -131,14 +131,18 @@ class ClientRegistry:
         return Reply(body=to_json({"consumerIdList": ids}))
 
     def check_filter(self, request: OpenRequest) -> Reply:
-        """CHECK_CLIENT_CONFIG: whether a consumer's filter is one. Raises Refusal if it is none."""
+        """Answer CHECK_CLIENT_CONFIG: check a consumer's filter.
+
+        Raises:
+            Refusal: the filter is invalid.
+        """
         data = json_object(request.command.body).get("subscriptionData")
         if isinstance(data, dict):
             self.filter_text(_subscription(data))
         return Reply()
 
     def filter_text(self, subscription: TopicSubscription) -> str:
-        """A subscription as the broker writes filters.
+        """Return a subscription's filter in the broker's syntax.
 
         Raises:
             Refusal: ILLEGAL_FILTER_EXPRESSION.
@@ -146,35 +150,35 @@ class ClientRegistry:
         return self._groups.filter_text(subscription.expression, sql=subscription.expression_type == SQL)
 
     def subscription(self, group: str, topic: str) -> TopicSubscription | None:
-        """What the consumers of a group that are there want of a topic."""
+        """Return the subscription of a group's connected consumers to a topic."""
         members = self.consumers.get(group)
         return None if members is None else members.subscriptions.get(topic)
 
     def client_ids(self, group: str) -> list[str]:
-        """Who consumes for a group, sorted."""
+        """Return the ids of a group's connected consumers, sorted."""
         members = self.consumers.get(group)
         return [] if members is None else sorted({member.client_id for member in members.members.values()})
 
     def is_push_consumer(self, group: str, connection: RemotingConnection) -> bool:
-        """Whether a client hands a group's messages to a listener, as it says in its heartbeats."""
+        """Return whether a client hands a group's messages to a listener, by its heartbeats."""
         members = self.consumers.get(group)
         return members is not None and connection in members.members and members.consume_type == PUSH
 
     def notify(self, group: str) -> None:
-        """Have the consumers of a group look anew what they are to read."""
+        """Have the consumers of a group look anew which queues they are to read."""
         self._notify(group)
 
     def producer(self, group: str) -> RemotingConnection | None:
-        """One of a group's producers, whichever."""
+        """Return any one of a group's producers."""
         return next((connection for connection in self.producers.get(group, {}) if not connection.closed), None)
 
     def consumer(self, group: str, client_id: str) -> RemotingConnection | None:
-        """The connection of a group's consumer by the client's own id."""
+        """Return the connection of a group's consumer, by the client's own id."""
         members = self.consumers.get(group, ConsumerMembers()).members
         return next((c for c, member in members.items() if member.client_id == client_id and not c.closed), None)
 
     def client(self, client_id: str) -> RemotingConnection | None:
-        """The connection of a producer by its own id."""
+        """Return the connection of a producer, by its own id."""
         return next(
             (
                 connection
@@ -186,7 +190,7 @@ class ClientRegistry:
         )
 
     def on_closed(self, connection: RemotingConnection) -> None:
-        """The connection has ended."""
+        """Forget the clients of a connection that has ended."""
         for name in [name for name, members in self.producers.items() if connection in members]:
             self._remove_producer(name, connection)
         for name in [name for name, group in self.consumers.items() if connection in group.members]:
@@ -208,7 +212,7 @@ class ClientRegistry:
             del self.consumers[name]
 
     def _notify(self, name: str) -> None:
-        """Notify a group's consumers soon: where many come at once, not once for each of them."""
+        """Notify a group's consumers soon: once if many change together."""
         self._changed.add(name)
         if self._telling is None:
             self._telling = self._loop.call_later(GATHER_S, self._notify_changed)
@@ -235,7 +239,11 @@ class ClientRegistry:
 
 
 def _check_room(name: str, names: list[str]) -> None:
-    """Whether a client that is in so many groups may be in another one."""
+    """Check that a client that is in so many groups may be in another one.
+
+    Raises:
+        RequestRefused: INVALID_PARAMETER: it is in too many.
+    """
     if len(names) >= GROUPS_MAX and name not in names:
         raise RequestRefused(
             ResponseCode.INVALID_PARAMETER, f"group {name!r:.300} is one more than {GROUPS_MAX} of this connection"

@@ -1,4 +1,4 @@
-"""The codes of requests and answers, and how a request is refused.
+"""Codes of requests and answers, and the refusal of requests.
 
 Source: ``RequestCode``, ``ResponseCode`` of apache/rocketmq.
 """
@@ -11,7 +11,7 @@ from tarry.fronts.rocketmq.common.refusal import Code, Refusal
 
 
 class RequestCode(IntEnum):
-    """What is asked. Those that are not here are answered with REQUEST_CODE_NOT_SUPPORTED."""
+    """Codes of requests. Others are answered with REQUEST_CODE_NOT_SUPPORTED."""
 
     SEND_MESSAGE = 10
     PULL_MESSAGE = 11
@@ -80,8 +80,9 @@ class RequestCode(IntEnum):
 
 
 class ToClient(IntEnum):
-    """What the broker asks of a client. Only PUSH_REPLY_MESSAGE_TO_CLIENT, and what mqadmin asks through the broker,
-    is answered.
+    """Codes of the broker's requests to a client.
+
+    Only PUSH_REPLY_MESSAGE_TO_CLIENT, and requests that mqadmin sends through the broker, are answered.
     """
 
     CHECK_TRANSACTION_STATE = 39
@@ -91,7 +92,7 @@ class ToClient(IntEnum):
 
 
 class ResponseCode(IntEnum):
-    """What is answered."""
+    """Codes of answers."""
 
     SUCCESS = 0
     SYSTEM_ERROR = 1
@@ -132,7 +133,7 @@ _OF_SHARED: dict[int, ResponseCode] = {
     Code.ILLEGAL_FILTER_EXPRESSION: ResponseCode.SUBSCRIPTION_PARSE_FAILED,
     Code.NOT_FOUND: ResponseCode.ILLEGAL_OPERATION,
     Code.BAD_REQUEST: ResponseCode.INVALID_PARAMETER,
-    # Clients send again after these two, to another broker if there is one.
+    # After these two, clients send again, to another broker if there is one.
     Code.TOO_MANY_REQUESTS: ResponseCode.SYSTEM_BUSY,
     Code.HA_NOT_AVAILABLE: ResponseCode.SERVICE_NOT_AVAILABLE,
     Code.INTERNAL_SERVER_ERROR: ResponseCode.SYSTEM_ERROR,
@@ -150,5 +151,5 @@ _OF_SHARED: dict[int, ResponseCode] = {
 
 
 def code_of(refusal: Refusal) -> ResponseCode:
-    """The classic code of a refusal, which has one of the newer protocol's."""
+    """Return the classic code for a refusal, whose code is one of the newer protocol's."""
     return _OF_SHARED.get(refusal.code, ResponseCode.SYSTEM_ERROR)

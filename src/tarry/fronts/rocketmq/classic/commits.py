@@ -1,4 +1,7 @@
-"""What consumers commit with their pulls, for which nobody waits: gathered, since each time is an fsync."""
+"""Offsets that consumers commit with their pulls: gathered, since each write is an fsync.
+
+No client waits for them.
+"""
 
 from __future__ import annotations
 
@@ -17,17 +20,17 @@ GATHER_S = 0.2
 
 @dataclass(slots=True)
 class _Gathered:
-    """Of one group in one topic."""
+    """Gathered commits of one group in one topic."""
 
     offsets: dict[int, int] = field(default_factory=dict)
-    """By queue: how far it was committed."""
+    """Committed offsets, by queue."""
     gaps: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """By queue: from where to where nothing of it was found."""
+    """By queue: the start and end of a range in which a pull found nothing."""
 
 
 @dataclass(eq=False)
 class Commits:
-    """On the loop's thread."""
+    """Gathers commits and writes them together. On the event loop's thread."""
 
     _loop: asyncio.AbstractEventLoop
     _positions: Positions
@@ -38,32 +41,32 @@ class Commits:
     _timer: asyncio.TimerHandle | None = field(default=None, init=False)
 
     def commit(self, topic: str, group: str, queue: int, offset: int) -> None:
-        """All below is done with in that queue."""
+        """Commit that everything below ``offset`` is done in that queue."""
         offsets = self._of(topic, group).offsets
         offsets[queue] = max(offset, offsets.get(queue, 0))
 
     def pass_over(self, topic: str, group: str, queue: int, start: int, stop: int) -> None:
-        """A pull from ``start`` found nothing of the queue below ``stop``."""
+        """Note that a pull from ``start`` found nothing of the queue below ``stop``."""
         gaps = self._of(topic, group).gaps
         begin, end = gaps.get(queue, (start, start))
         gaps[queue] = (begin if begin <= start <= end else start), stop
 
     def discard(self, topic: str, group: str) -> None:
-        """What is gathered of a group does not count."""
+        """Discard the gathered commits of a group."""
         self._gathered.pop((topic, group), None)
 
     async def flush(self) -> None:
-        """Until all that is gathered now counts, durably."""
+        """Wait until all commits gathered by now count, durably."""
         while True:
             self._write()
-            # One that is done may still be here: its call-back runs in the next turn, for which to await a future
-            # that is done does not wait.
+            # One that is done may still be here: its callback runs in the loop's next turn, and awaiting a future that
+            # is done does not wait for that.
             if self._writing is None or self._writing.done():
                 return
             await asyncio.shield(self._writing)
 
     def close(self) -> None:
-        """The same, in this thread; last."""
+        """Write the gathered commits in this thread. The last call."""
         if self._timer is not None:
             self._timer.cancel()
         self._write_down(self._take())
@@ -105,5 +108,5 @@ class Commits:
             except Refusal as error:
                 log.info("offsets of group %s were not committed: %s", group, error.text)
             except Exception:
-                # The others' count all the same.
+                # The other groups' commits count all the same.
                 log.exception("offsets of group %s in topic %s were not committed", group, topic)

@@ -1,4 +1,4 @@
-"""The parts of the classic service, put together."""
+"""Construction of the parts of the classic service."""
 
 from __future__ import annotations
 
@@ -50,17 +50,17 @@ from tarry.fronts.rocketmq.common.topics import TopicRegistry
 from tarry.fronts.rocketmq.settings import RocketMQSettings
 
 FRAME_BYTES_MIN = 16 << 20
-"""The longest frame that is taken, if bodies may not be longer: RocketMQ's ``frameMaxLength``."""
+"""Longest frame that is accepted, if bodies may not be longer: RocketMQ's ``frameMaxLength``."""
 FRAME_BYTES_SPARE = 1 << 20
-"""Of a frame beside the largest body."""
+"""Room in a frame beside the largest body."""
 
 RECEIVED_BYTES_MAX = 256 << 20
-"""Of requests of all connections that are not whole; one address has half of it."""
+"""Limit of incomplete requests of all connections; one address may have half of it."""
 CLOSED_POLL_S = 0.01
 
 
 class Components:
-    """On the loop's thread, from its construction until :meth:`close`."""
+    """All parts of the classic service, until :meth:`close`. On the event loop's thread."""
 
     def __init__(
         self,
@@ -150,7 +150,7 @@ class Components:
         )
 
     def new_connection(self) -> RemotingConnection:
-        """For a client that has connected."""
+        """Return a connection for a client that has connected."""
         return RemotingConnection(
             self._frame_bytes_max,
             self._connections.on_connected,
@@ -162,7 +162,7 @@ class Components:
         )
 
     def close(self) -> None:
-        """Everybody is let go, when what was written is sent."""
+        """Close all connections, each when its output has been sent."""
         self._checks.close()
         self._clients.close()
         self._puller.close()
@@ -171,14 +171,14 @@ class Components:
             connection.close()
 
     async def wait_until_closed(self, grace_s: float) -> None:
-        """Until all connections have ended, which those that do not within a time are made to."""
+        """Wait until all connections have ended; abort those that do not within a time."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + grace_s
         while self._connections and loop.time() < until_s:
             await asyncio.sleep(CLOSED_POLL_S)
         for connection in self._connections:
             connection.abort("the front stops")
-        # Last: what consumers committed until now is written down, too.
+        # Last, so that commits up to now are written, too.
         self._offsets.close()
 
     def _on_closed(self, connection: RemotingConnection) -> None:

@@ -1,8 +1,8 @@
 """Progress of groups: GET_CONSUME_STATS of one, GET_BROKER_CONSUME_STATS of all.
 
-A queue's ``consumerOffset`` is the one that its consumers commit, and ``brokerOffset`` lies as far ahead of it as there
-are messages of that queue that the group has not read: so the difference is what RocketMQ's would be, and a tool that
-reads from ``consumerOffset`` finds the next message.
+A queue's ``consumerOffset`` is the one that its consumers commit. ``brokerOffset`` is ahead of it by the number of
+messages of that queue that the group has not read. So the difference is as in RocketMQ, and a tool that reads from
+``consumerOffset`` finds the next message.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from tarry.fronts.rocketmq.common.dead_letters import is_alias
 from tarry.fronts.rocketmq.common.threads import RunInThread
 
 Progress = dict[str, list[dict[str, int]]]
-"""By topic as clients know it: of each queue."""
+"""Progress in each queue, by topic as clients know it."""
 _TPS = {"consumeTps": 0.0}
 _INTERNAL = "tarry."
 
 
 @dataclass(eq=False)
 class ConsumeStats:
-    """On the loop's thread."""
+    """Answers requests about groups' progress. On the event loop's thread."""
 
     _broker_name: str
     _broker: LocalBroker
@@ -43,14 +43,14 @@ class ConsumeStats:
     _run_in_thread: RunInThread
 
     def handlers(self) -> dict[int, Handler]:
-        """What answers each request."""
+        """Return the handlers, by request."""
         return {
             RequestCode.GET_CONSUME_STATS: self.of_group,
             RequestCode.GET_BROKER_CONSUME_STATS: self.of_all,
         }
 
     async def of_group(self, request: OpenRequest) -> Reply:
-        """GET_CONSUME_STATS: where a group stands, in one topic or in all that it reads.
+        """Answer GET_CONSUME_STATS: a group's offsets, in one topic or in all that it reads.
 
         Raises:
             RequestRefused: CONSUMER_NOT_ONLINE: there is no such group.
@@ -67,7 +67,7 @@ class ConsumeStats:
         return Reply(body=queue_table(self._broker_name, progress, _TPS))
 
     async def of_all(self, request: OpenRequest) -> Reply:
-        """GET_BROKER_CONSUME_STATS: where all groups stand, a list of topics each."""
+        """Answer GET_BROKER_CONSUME_STATS: the offsets of all groups, each as a list of topics."""
 
         def look_up() -> tuple[list[bytes], int]:
             topics: dict[str, list[str]] = {}
@@ -88,7 +88,7 @@ class ConsumeStats:
         return Reply(body=body % (address, b",".join(parts), diff))
 
     def _progress(self, group: str, topics: list[str]) -> Progress:
-        """In a thread. ``topics``: the broker's names."""
+        """Return a group's progress. In a thread. ``topics``: the broker's names."""
         shown = dict.fromkeys(map(self._shown, topics))
         names = {topic: self._dead_queues.topics(topic) if is_alias(topic) else [topic] for topic in shown}
         ends = self._broker.call(GetQueues(list({name for some in names.values() for name in some})))
@@ -111,6 +111,6 @@ class ConsumeStats:
         ]  # fmt: skip
 
     def _shown(self, topic: str) -> str:
-        """The name by which clients know a topic."""
+        """Return the name by which clients know a topic."""
         place = self._dead_queues.place(topic)
         return topic if place is None else place[0]

@@ -1,10 +1,10 @@
 """The queues of ``%DLQ%GROUP``, by which classic consumers read all dead letters of a group.
 
 In the broker each topic of a group has dead letters of its own. To classic clients each of those topics is a queue of
-``%DLQ%GROUP``; queue 0 is the topic of that name itself, where producers may send. Clients keep a queue's number, so a
-topic that the group reads later gets the next one, and which number is whose is in the file
-``DATA/rocketmq/classic-dead-queues.json``. Only the numbers that clients say and hear are translated, where requests
-come in and messages go out: positions and what is in memory are those of the topics themselves.
+``%DLQ%GROUP``; queue 0 is the topic of that name itself, to which producers may send. Clients keep a queue's number, so
+a topic that the group reads later gets the next one. The numbers are in the file
+``DATA/rocketmq/classic-dead-queues.json``. Only numbers in requests and messages are translated; positions and state in
+memory are those of the topics themselves.
 """
 
 from __future__ import annotations
@@ -26,23 +26,24 @@ log = logging.getLogger(__name__)
 
 
 class DeadQueues:
-    """Any thread; :meth:`look` waits for the disk."""
+    """Maps queues of ``%DLQ%GROUP`` to topics. Any thread; :meth:`look` waits for the disk."""
 
     def __init__(self, broker: LocalBroker) -> None:
         self._broker = broker
         self._file = broker.front_state("dead-queues")
         self._topics = _load(self._file)
-        """By ``%DLQ%GROUP``: the topics that its queues stand for, in their order; itself is the first."""
+        """The topics of each ``%DLQ%GROUP``, in the order of its queues; the first is its own name."""
         self._places = {
             topic: (alias, number) for alias, topics in self._topics.items() for number, topic in enumerate(topics)
         }
         self._lock = threading.Lock()
 
     def look(self, alias: str) -> list[str]:
-        """The topics that the queues of ``%DLQ%GROUP`` stand for, also those that have come since the last time, and
-        those that there is no dead letter in yet: so a reader has the first one at once. In a thread.
+        """Return the topics that the queues of ``%DLQ%GROUP`` stand for, including new ones. In a thread.
+
+        Topics without a dead letter so far are included: so a reader gets the first one at once.
         """
-        # What comes from a group's retries belongs to the topics that it came from first.
+        # Dead letters of a group's retries belong to the topics that they came from first.
         group = alias.removeprefix(DEAD_PREFIX)
         possible = sorted(dead_topic(topic, group) for topic in topics_of(self._broker, group))
         found = [topic for topic in possible if not topic.startswith(DEAD_PREFIX + RETRY_PREFIX)]
@@ -52,29 +53,29 @@ class DeadQueues:
             if fresh:
                 topics = {**self._topics, alias: [*known, *fresh]}
                 groups = [{"alias": alias, "topics": names} for alias, names in topics.items()]
-                # Durable before any client hears of the numbers.
+                # Durable before any client is told the numbers.
                 self._file.write({"groups": groups})
                 self._topics = topics
                 self._places |= {topic: (alias, len(known) + place) for place, topic in enumerate(fresh)}
             return self.topics(alias)
 
     def topics(self, alias: str) -> list[str]:
-        """:meth:`look`, as far as they are known."""
+        """Return the topics of :meth:`look` that are known already."""
         return self._topics.get(alias, [alias])
 
     def place(self, topic: str) -> tuple[str, int] | None:
-        """As whose queue, and which, clients know a topic; None: by its own name."""
+        """Return the alias and queue number by which clients know a topic; None if they use its own name."""
         return self._places.get(topic)
 
     def reading(self, handler: Handler) -> Handler:
-        """A handler of requests that read a topic's queue, by the topic that is meant."""
+        """Wrap a handler of requests that read a queue: it gets the topic that the queue stands for."""
 
         def serve(request: OpenRequest) -> object:
             fields = request.command.fields
             topic = fields.get("topic", "")
             if topic.startswith(DEAD_PREFIX) and is_alias(topic):
                 number, topics = request.fields.whole("queueId", 0), self.topics(topic)
-                # One that is none is refused as of any topic.
+                # An invalid number is refused as for any topic.
                 if 0 < number < len(topics):
                     request.fields = Fields({**fields, "topic": topics[number], "queueId": "0"})
             return handler(request)
@@ -83,7 +84,7 @@ class DeadQueues:
 
 
 def _load(file: FrontState) -> dict[str, list[str]]:
-    """What is in the file. Without one that can be read, the queues are numbered anew."""
+    """Read the file. If it cannot be read, the queues are numbered anew."""
     try:
         groups = (file.read() or {"groups": []})["groups"]
         return {str(group["alias"]): [str(topic) for topic in group["topics"]] for group in groups}

@@ -1,4 +1,4 @@
-"""A message that a producer sends, checked: see :mod:`tarry.fronts.rocketmq.common.draft`."""
+"""Checks of a message that a producer sends. See :mod:`tarry.fronts.rocketmq.common.draft`."""
 
 from __future__ import annotations
 
@@ -52,12 +52,14 @@ _NOT_KEPT = frozenset(
         CLUSTER_NAME, NUMBER,
     )
 )  # fmt: skip
-"""What becomes a column, is written anew, or says nothing once a message is stored."""
+"""Properties that become a column, are written anew, or mean nothing once a message is stored."""
 
 
 class Draftsman:
-    """Makes drafts of one request's messages. ``fields``: the request's, under the names of SEND_MESSAGE; ``queue``:
-    that of the topic that they go to, None where the topic has only one, or it is all the same to the producer.
+    """Makes drafts of one request's messages.
+
+    ``fields``: the request's, under the names of SEND_MESSAGE; ``queue``: the queue of the topic that they go to, None
+    if the topic has only one, or the producer has not chosen.
     """
 
     def __init__(
@@ -78,7 +80,7 @@ class Draftsman:
             self._from_header.append((RECONSUME_TIMES, str(reconsume_times)))
 
     def drafts(self, entries: Sequence[BatchEntry], unpacker: Unpacker) -> list[Draft]:
-        """All messages of the request. Any thread.
+        """Return all messages of the request. Any thread.
 
         Raises:
             Refusal, RequestRefused: MESSAGE_ILLEGAL.
@@ -138,8 +140,10 @@ def _check_properties(properties: dict[str, str], bytes_max: int) -> None:
 
 
 def _transaction_message_id(properties: dict[str, str]) -> str:
-    """Only a transaction's message is the same one when it is sent again. Others are not taken for the same: a program
-    may send one object twice, which keeps its id, and means two messages.
+    """Return the id of a transaction's message, which is the same when the message is sent again.
+
+    Only such messages are deduplicated by their id: a program may send one object twice, which keeps its id, and mean
+    two messages.
     """
     id = properties.get(MESSAGE_ID) or uuid4().hex
     if len(id.encode()) > ID_BYTES_MAX:

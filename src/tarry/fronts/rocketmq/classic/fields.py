@@ -1,4 +1,4 @@
-"""The fields of a request, read as what they should be."""
+"""Typed access to the fields of a request, and to JSON bodies."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ _NO_NAMES: Mapping[str, str] = {}
 
 
 class Fields:
-    """Of one request. Each method raises RequestRefused where a field is missing that has no default, or is none of its
-    kind; as in RocketMQ, an empty text is one that is missing.
+    """The fields of one request.
+
+    Each method raises RequestRefused if a field without a default is missing, or has the wrong type. As in RocketMQ, an
+    empty text counts as missing.
     """
 
     __slots__ = ("_names", "_values")
 
     def __init__(self, values: Mapping[str, str], names: Mapping[str, str] = _NO_NAMES) -> None:
-        """``names``: what fields are called in ``values`` that have other names there."""
+        """Read from ``values``. ``names``: the names there of fields that are called differently."""
         self._values = values
         self._names = names
 
@@ -31,7 +33,7 @@ class Fields:
         return value
 
     def whole(self, name: str, default: int | None = None) -> int:
-        """A whole number of 64 bits."""
+        """Return a whole number of 64 bits."""
         text = self._values.get(self._names.get(name, name))
         if not text:
             if default is None:
@@ -47,12 +49,12 @@ class Fields:
         return int(text)
 
     def truth(self, name: str) -> bool:
-        """Whether it says "true"."""
+        """Return whether the field is "true"."""
         return self._values.get(self._names.get(name, name), "").lower() == "true"
 
 
 def json_object(body: bytes) -> dict[str, Any]:
-    """A request's body.
+    """Parse a request's body.
 
     Raises:
         RequestRefused: it is no JSON object.
@@ -69,10 +71,10 @@ def json_object(body: bytes) -> dict[str, Any]:
 
 
 def json_list(value: Any, name: str) -> list[dict[str, Any]]:
-    """A list of objects within a body; None stands for an empty one.
+    """Check a list of objects within a body; None stands for an empty one.
 
     Raises:
-        RequestRefused: it is none.
+        RequestRefused: it is no list of objects.
     """
     if value is None:
         return []
@@ -82,7 +84,7 @@ def json_list(value: Any, name: str) -> list[dict[str, Any]]:
 
 
 def json_text(values: Mapping[str, Any], name: str) -> str:
-    """A text that an object must have.
+    """Return a text that an object must have.
 
     Raises:
         RequestRefused: it has none.
@@ -94,7 +96,7 @@ def json_text(values: Mapping[str, Any], name: str) -> str:
 
 
 def json_whole(values: Mapping[str, Any], name: str, default: int) -> int:
-    """A whole number that an object may have.
+    """Return a whole number that an object may have.
 
     Raises:
         RequestRefused: it is something else.
@@ -106,5 +108,5 @@ def json_whole(values: Mapping[str, Any], name: str, default: int) -> int:
 
 
 def to_json(value: Any) -> bytes:
-    """A body of an answer."""
+    """Encode a body of an answer."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()

@@ -1,4 +1,4 @@
-"""What a consumer group wants of a topic: by the request, by its consumers' heartbeats, or as the broker knows it."""
+"""The filter of a consumer group on a topic: from the request, from heartbeats, or from the broker."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tarry.fronts.rocketmq.common.threads import RunInThread
 
 @dataclass(eq=False)
 class GroupFilters:
-    """On the loop's thread."""
+    """Finds the filters of groups. On the event loop's thread."""
 
     _broker: LocalBroker
     _clients: ClientRegistry
@@ -23,11 +23,13 @@ class GroupFilters:
     _run_in_thread: RunInThread
 
     async def find(self, topic: str, group: str, given: tuple[str, str] | None) -> str:
-        """A filter as the broker writes it. ``given``: the expression and its type that the request has, if it has one.
+        """Return a group's filter in the broker's syntax.
+
+        ``given``: the expression and its type in the request, if it has one.
 
         Raises:
-            Refusal: SUBSCRIPTION_PARSE_FAILED. RequestRefused: SUBSCRIPTION_NOT_EXIST: no consumer has said it, and the
-                broker does not know it from before.
+            Refusal: SUBSCRIPTION_PARSE_FAILED. RequestRefused: SUBSCRIPTION_NOT_EXIST: no consumer has named it in a
+                heartbeat, and the broker does not know it from before.
         """
         if (said := self.find_said(topic, group, given)) is not None:
             return said
@@ -44,7 +46,7 @@ class GroupFilters:
         return await self._run_in_thread(look_up)
 
     def find_said(self, topic: str, group: str, given: tuple[str, str] | None) -> str | None:
-        """:meth:`find`, without asking the broker; None: only it may know."""
+        """Do as :meth:`find`, without asking the broker; return None if only the broker may know."""
         if given is not None:
             expression, kind = given
             return self._clients.filter_text(TopicSubscription(topic, expression, kind, 0))

@@ -3,7 +3,7 @@
 ::
 
     length i32            of all that follows
-    header length i32     its highest byte says how the header is written: 0 JSON, 1 ROCKETMQ
+    header length i32     its highest byte is the encoding: 0 JSON, 1 ROCKETMQ
     header
     body                  the rest
 
@@ -26,7 +26,7 @@ from typing import Any
 import orjson
 
 JSON, BINARY = 0, 1
-"""How a header is written."""
+"""Encodings of a header."""
 LANGUAGES = (
     "JAVA", "CPP", "DOTNET", "PYTHON", "DELPHI", "ERLANG", "RUBY", "OTHER", "HTTP", "GO", "PHP", "OMS",
     "RUST", "NODE_JS",
@@ -36,12 +36,15 @@ _LENGTHS = struct.Struct(">ii")
 _FIXED = struct.Struct(">hbhii")
 _SHORT, _LONG = struct.Struct(">h"), struct.Struct(">i")
 VERSION = 479
-"""That clients see as the broker's: V5_3_3 of ``MQVersion``. They refuse SQL filters for brokers before 4.1."""
+"""Version of the broker that clients see: V5_3_3 of ``MQVersion``.
+
+They refuse SQL filters for brokers before 4.1.
+"""
 HEADER_BYTES_MAX = (1 << 24) - 1
 
 
 class BadFrame(ValueError):  # noqa: N818
-    """The bytes are no frame: the connection cannot go on, since nobody knows where the next one begins."""
+    """The bytes are no frame: the connection cannot go on, since the next frame's begin is unknown."""
 
 
 @dataclass(slots=True)
@@ -52,7 +55,7 @@ class RemotingCommand:
     fields: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
     opaque: int = 0
-    """The asking side's number of the request; the answer has the same."""
+    """Number of the request, chosen by the side that sends it; the answer has the same."""
     flag: int = 0
     remark: str = ""
     language: str = "JAVA"
@@ -66,30 +69,32 @@ class RemotingCommand:
 
     @property
     def is_oneway(self) -> bool:
-        """Nobody waits for an answer."""
+        """True if the sender expects no answer."""
         return bool(self.flag & _ONEWAY)
 
     def answer(
         self, code: int, fields: Mapping[str, str] | None = None, body: bytes = b"", remark: str = ""
     ) -> RemotingCommand:
-        """The answer to this request."""
+        """Return an answer to this request."""
         return RemotingCommand(code, fields or {}, body, self.opaque, _RESPONSE, remark, "JAVA", VERSION, self.form)
 
 
 def oneway(code: int, fields: Mapping[str, str], body: bytes = b"") -> RemotingCommand:
-    """A request of the broker's own that is not answered."""
+    """Return a request of the broker's own that is not answered."""
     return RemotingCommand(code, fields, body, flag=_ONEWAY)
 
 
 def encode(command: RemotingCommand) -> bytes:
-    """A whole frame."""
+    """Encode a whole frame."""
     header = _binary_header(command) if command.form == BINARY else _json_header(command)
     length = _LONG.size + len(header) + len(command.body)
     return _LENGTHS.pack(length, command.form << 24 | len(header)) + header + command.body
 
 
 def frame_length(start: bytes | bytearray | memoryview, bytes_max: int) -> int | None:
-    """How long the frame that begins with ``start`` is, its first length included; None: too little has come to say.
+    """Return the length of the frame that begins with ``start``; None if too few bytes have come.
+
+    The frame's first length is included.
 
     Raises:
         BadFrame: no frame is that long, or that short.
@@ -103,10 +108,10 @@ def frame_length(start: bytes | bytearray | memoryview, bytes_max: int) -> int |
 
 
 def decode(frame: bytes) -> RemotingCommand:
-    """What one whole frame says.
+    """Decode a whole frame.
 
     Raises:
-        BadFrame: it is none.
+        BadFrame: the bytes are no frame.
     """
     if len(frame) < _LENGTHS.size:
         raise BadFrame(f"a frame of {len(frame)} bytes; at least {_LENGTHS.size} are needed")
@@ -126,10 +131,10 @@ def decode(frame: bytes) -> RemotingCommand:
 
 
 def decode_header(start: bytearray) -> RemotingCommand | None:
-    """What the header of a frame says of which all of the header has come; None: it has not.
+    """Decode the header of a frame that is incomplete; None if the header itself is.
 
     Raises:
-        BadFrame: it is none.
+        BadFrame: the bytes are no frame.
     """
     if len(start) < _LENGTHS.size:
         return None
@@ -182,7 +187,7 @@ def _whole(values: Mapping[str, Any], name: str) -> int:
 
 
 def _text(value: object) -> str:
-    """A field's value: a text; some clients write numbers and booleans as they are."""
+    """Return a field's value as a text: some clients write numbers and booleans as JSON's."""
     if isinstance(value, str):
         return value
     return str(value).lower() if isinstance(value, bool) else str(value)
@@ -200,7 +205,7 @@ def _binary_header(command: RemotingCommand) -> bytes:
 
 
 def _low_half(code: int) -> int:
-    """As much of a code as there is room for, with the sign that it happens to have."""
+    """Return the lower 16 bits of a code, as a signed number."""
     return ((code + (1 << 15)) & 0xFFFF) - (1 << 15)
 
 
@@ -223,7 +228,7 @@ def _read_binary(header: bytes) -> RemotingCommand:
 
 
 def _read_text(header: bytes, place: int, length_form: struct.Struct) -> tuple[str, int]:
-    """A text, and where what follows it begins."""
+    """Return a text, and the place behind it."""
     (length,) = length_form.unpack_from(header, place)
     begin = place + length_form.size
     if length < 0 or begin + length > len(header):

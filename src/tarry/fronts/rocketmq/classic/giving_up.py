@@ -1,6 +1,8 @@
-"""Messages that a group's consumers have given up by their own count: they become dead letters of the group as those
-of consumers that lease, in the same place. So what classic consumers find in ``%DLQ%GROUP``
-(:mod:`tarry.fronts.rocketmq.classic.dead_queues`) is what ``tarry dead`` lists, respawns and purges.
+"""Messages that consumers gave up by their own count become dead letters of their group.
+
+They are in the same place as those of consumers that lease. So the messages that classic consumers find in
+``%DLQ%GROUP`` (:mod:`tarry.fronts.rocketmq.classic.dead_queues`) are those that ``tarry dead`` lists, respawns and
+purges.
 
 A message that was tried before is in the topic ``%RETRY%GROUP`` then, but belongs to the topic that it came from first.
 """
@@ -31,7 +33,7 @@ _DIGITS_MAX = 19
 
 
 class Tried(NamedTuple):
-    """Which message a consumer could not handle: its number, and number and due time that it had first."""
+    """A message that a consumer could not handle: its number, and its first number and due time."""
 
     seq: int
     first_seq: int
@@ -39,8 +41,9 @@ class Tried(NamedTuple):
 
     @classmethod
     def read(cls, text: str) -> Tried | None:
-        """From the property that consumers are given with a message
-        (:data:`tarry.fronts.rocketmq.common.properties.NUMBER`); None: it is none of ours.
+        """Parse the property by which a consumer names a message; None if it is none of Tarry's.
+
+        See :data:`tarry.fronts.rocketmq.common.properties.NUMBER`.
         """
         parts = text.split(":")
         if len(parts) not in (1, 3) or not all(map(_is_whole, parts)):
@@ -51,22 +54,25 @@ class Tried(NamedTuple):
 
 @dataclass(eq=False)
 class DeadLetterWriter:
-    """On the loop's thread."""
+    """Makes messages dead letters. On the event loop's thread."""
 
     _broker: LocalBroker
     _positions: Positions
     _run_in_thread: RunInThread
 
     def copy_id(self, group: str, tried: Tried) -> str:
-        """The id of the one copy that is made of a message that a group's consumers could not handle, whether for the
-        next try or as a dead letter: who says so twice, as after an answer that was lost or a crash of the broker, gets
-        the first one's answer. After a reset of the group it may fail once more, which is another time.
+        """Return the id of the only copy of a message that a group's consumers could not handle.
+
+        The copy is made for the next try, or as a dead letter. A consumer that sends it twice, as after a lost answer
+        or a crash of the broker, gets the first one's answer. After a reset of the group the message may fail once
+        more, which makes another copy.
         """
         return f"{id_of(tried.seq)}.{self._positions.resets(group)}"
 
     def home(self, group: str, topics: Iterable[str]) -> str | None:
-        """Of which topic a message is a dead letter, of those that it may have come from: the first that the group
-        reads; None: of none of them. In a thread.
+        """Return the topic, of those it may have come from, in which a message is a dead letter.
+
+        It is the first topic that the group reads, or None. In a thread.
         """
         for topic in topics:
             if topic and not topic.startswith(RETRY_PREFIX):
@@ -78,7 +84,9 @@ class DeadLetterWriter:
         return None
 
     async def write(self, draft: Draft, topic: str, group: str, tried: Tried, attempts: int) -> int:
-        """Make a message a dead letter of a group, durably; its number. ``attempts``: how often it was handed out.
+        """Make a message a dead letter of a group, durably; return its number.
+
+        ``attempts``: the number of times that it was handed out.
 
         Raises:
             Refusal: it was not accepted.
@@ -106,7 +114,7 @@ def _finish(written: asyncio.Future[int], result: Accepted | TarryError) -> None
 
 
 def _row(draft: Draft, topic: str, tried: Tried, now_ms: int) -> pa.RecordBatch:
-    # How often it was tried is said in Tarry's own way: a dead letter that is respawned begins with its first try.
+    # Tries are counted in Tarry's own way: a dead letter that is respawned begins with its first try.
     properties = [(name, value) for name, value in draft.properties if name != RECONSUME_TIMES]
     due_ms = tried.first_due_ms or now_ms
     row = rows_of([draft._replace(topic=topic, properties=properties, due_ms=due_ms)], now_ms)

@@ -1,4 +1,7 @@
-"""The topics that a group reads, found without a look at where it stands: tools ask for each of hundreds of groups."""
+"""The topics that a group reads, found without its positions.
+
+Tools ask for each of hundreds of groups.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,12 @@ _TOOLS, _SYSTEM_PREFIX = "TOOLS_CONSUMER", "CID_RMQ_SYS_"
 
 
 def topics_of(broker: LocalBroker, group: str) -> list[str]:
-    """Find the topics that a group reads, sorted, those of its retries too. In a thread."""
+    """Return the topics that a group reads, sorted, including its retry topic. In a thread."""
     return sorted(topic for topic in broker.call(GetQueues()) if has_group(broker, topic, group))
 
 
 def has_group(broker: LocalBroker, topic: str, group: str) -> bool:
-    """Say whether there is such a group."""
+    """Return whether there is such a group."""
     try:
         broker.find_group(topic, group)
     except NotFoundError:
@@ -24,7 +27,9 @@ def has_group(broker: LocalBroker, topic: str, group: str) -> bool:
 
 
 def only_looks(group: str) -> bool:
-    """Tell a group of tools, which look at messages and never commit: nobody asks how far it is. Source:
-    ``MixAll.TOOLS_CONSUMER_GROUP``, ``MixAll.isSysConsumerGroup`` of apache/rocketmq.
+    """Return whether a group is one of tools, which look at messages and never commit.
+
+    Its progress is of no interest. Source: ``MixAll.TOOLS_CONSUMER_GROUP``, ``MixAll.isSysConsumerGroup`` of
+    apache/rocketmq.
     """
     return group == _TOOLS or group.startswith(_SYSTEM_PREFIX)

@@ -1,7 +1,7 @@
-"""LOCK_BATCH_MQ, UNLOCK_BATCH_MQ: which of a group's consumers may read a queue, for those that keep its order.
+"""LOCK_BATCH_MQ and UNLOCK_BATCH_MQ: locks on queues, for consumers that keep a queue's order.
 
-A lock is held for :data:`HELD_S` and renewed by its holder each 20 s; it is not durable, as in RocketMQ: after a
-restart, the first who asks has it. Source: ``RebalanceLockManager`` of apache/rocketmq.
+A lock is held for :data:`HELD_S` and renewed by its holder every 20 s. It is not durable, as in RocketMQ: after a
+restart, the first consumer that asks gets it. Source: ``RebalanceLockManager`` of apache/rocketmq.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from tarry.fronts.rocketmq.classic.fields import json_list, json_object, json_te
 HELD_S = 60.0
 LOCKS_MAX = 100_000
 Queue = tuple[str, str, int]
-"""Of a group: topic and number."""
+"""A group's queue: group, topic and number."""
 
 
 class QueueLocks:
-    """On the loop's thread."""
+    """All locks of queues. On the event loop's thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._holders: dict[Queue, tuple[str, float]] = {}
-        """Who holds a queue, and until when, as the loop's time."""
+        """A queue's holder, and the end of its lock in the loop's time."""
 
     def lock(self, request: OpenRequest) -> Reply:
-        """Those of the queues that the client holds now."""
+        """Answer LOCK_BATCH_MQ with those of the queues that the client holds now."""
         data = json_object(request.command.body)
         group, client_id = json_text(data, "consumerGroup"), json_text(data, "clientId")
         locked = [queue for queue in json_list(data.get("mqSet"), "mqSet") if self._lock(_key(group, queue), client_id)]
         return Reply(body=to_json({"lockOKMQSet": locked}))
 
     def unlock(self, request: OpenRequest) -> Reply:
-        """The client holds these no more."""
+        """Answer UNLOCK_BATCH_MQ: end the client's locks on these queues."""
         data = json_object(request.command.body)
         group, client_id = json_text(data, "consumerGroup"), json_text(data, "clientId")
         for queue in json_list(data.get("mqSet"), "mqSet"):

@@ -1,6 +1,6 @@
-"""QUERY_MESSAGE and VIEW_MESSAGE_BY_ID: messages by what they are called.
+"""QUERY_MESSAGE and VIEW_MESSAGE_BY_ID: messages by key, by id, or by place.
 
-There is no index of keys: the topic's queue is looked through, the newest first, for :data:`LOOK_S` at most.
+There is no index of keys: the topic's queue is searched, newest messages first, for :data:`LOOK_S` at most.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ LOOK_S = 3.0
 CHUNK_ROWS = 8192
 MESSAGES_MAX = 64
 _BY_ID = "_UNIQUE_KEY_QUERY"
-"""The field that says that the key is a message's id."""
+"""The field that is true if the key is a message's id."""
 
 Matches = Callable[[pa.RecordBatch], list[int]]
-"""Which rows of a batch are looked for."""
+"""Finds the matching rows of a batch."""
 
 
 @dataclass(eq=False)
 class Lookup:
-    """On the loop's thread."""
+    """Looks messages up. On the event loop's thread."""
 
     _broker: LocalBroker
     _queues: TopicQueues
@@ -51,7 +51,7 @@ class Lookup:
     _run_in_thread: RunInThread
 
     async def query(self, request: OpenRequest) -> Reply:
-        """QUERY_MESSAGE: those of a topic that have a key, or an id, and fell due within a span of time.
+        """Answer QUERY_MESSAGE: a topic's messages with a key, or an id, that fell due in a span of time.
 
         Raises:
             RequestRefused: QUERY_NOT_FOUND.
@@ -79,17 +79,20 @@ class Lookup:
         return Reply(fields={"indexLastUpdateTimestamp": "0", "indexLastUpdatePhyoffset": "0"}, body=body)
 
     async def view(self, request: OpenRequest) -> Reply:
-        """VIEW_MESSAGE_BY_ID: the one at a physical offset; or, where a producer got the id, the one of that number.
+        """Answer VIEW_MESSAGE_BY_ID: the message at a physical offset, or of a number.
+
+        Ids that producers got contain the number.
 
         Raises:
-            RequestRefused: SYSTEM_ERROR: there is none, or it is not due yet.
+            RequestRefused: SYSTEM_ERROR: there is no such message, or it is not due yet.
         """
         topic, place = request.fields.text("topic", " ").strip(), request.fields.whole("offset")
         return Reply(body=await self.find(topic, place, request.connection.local))
 
     async def find(self, topic: str, place: int, local: str) -> bytes:
-        """The message at a place, as :meth:`view` has it. ``topic``: empty, where any may be meant; ``local``: the
-        broker's address.
+        """Return the message at a place, as :meth:`view` does.
+
+        ``topic``: empty if it may be any; ``local``: the broker's address.
 
         Raises:
             RequestRefused: SYSTEM_ERROR.
@@ -112,7 +115,7 @@ class Lookup:
         return await self._run_in_thread(look)
 
     def _look(self, topic: str, first: int, end: int, matches: Matches) -> Iterator[pa.RecordBatch]:
-        """Rows of a queue that match, the newest batches first. In a thread."""
+        """Yield the matching rows of a queue, newest batches first. In a thread."""
         until_s = time.monotonic() + LOOK_S
         while first < end and time.monotonic() < until_s:
             begin = max(first, end - CHUNK_ROWS)

@@ -1,11 +1,12 @@
 """Sends that were accepted while the producer's connection ended, so that it never got the answer.
 
-The client sends the same once more, over a new connection, with all that it has of the message: its id, its properties
-and its body. That gets the first one's answer, and makes no second message. The id alone does not tell a retry: a
-program may send one object twice, or pass on what it received, and means another message each time. So each send whose
-answer was lost is good for one retry, of the same content, within the window of deduplication; and what is on its way
-over a connection that is open is no retry. A crash of the broker forgets them: a retry after that may be a second
-message, as in RocketMQ.
+The client sends the same once more, over a new connection, with the same id, properties and body. Such a retry gets the
+first send's answer, and makes no second message.
+
+The id alone does not identify a retry: a program may send one object twice, or pass on a message that it received, and
+means another message each time. So each send whose answer was lost allows for one retry, of the same content, within
+the window of deduplication; and a send over a connection that is still open is never repeated. A crash of the broker
+forgets them: a retry after that may be a second message, as in RocketMQ.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from tarry.fronts.rocketmq.classic.codes import ResponseCode
 from tarry.fronts.rocketmq.classic.connection import OpenRequest, Reply
 
 LOST_MAX = 10_000
-"""That are remembered; then the oldest is forgotten."""
+"""Lost answers that are remembered; beyond that, the oldest is forgotten."""
 
 
 class SendContent(NamedTuple):
-    """What a retry has in common with the send that it repeats. The queue and the time of birth may be others."""
+    """The parts of a send that a retry repeats. Its queue and its time of birth may differ."""
 
     topic: str
     properties: str
@@ -40,7 +41,7 @@ class SendContent(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class PendingSend:
-    """One that is on its way. ``followers``: who gets its answer, too."""
+    """A send in progress. ``followers``: further requests that get its answer."""
 
     content: SendContent
     request: OpenRequest
@@ -51,11 +52,14 @@ class PendingSend:
 class _Lost:
     answer: Reply
     until_s: float
-    """As the loop's time."""
+    """In the loop's time."""
 
 
 class LostAnswers:
-    """On the loop's thread. ``window_s``: how long a retry may take; 0: none is known for one."""
+    """Remembers lost answers. On the event loop's thread.
+
+    ``window_s``: time for a retry; with 0 none is recognised.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, window_s: float) -> None:
         self._loop = loop
@@ -64,7 +68,10 @@ class LostAnswers:
         self._lost: dict[bytes, list[_Lost]] = {}
 
     def begin(self, content: SendContent, request: OpenRequest) -> Callable[[Reply], None] | None:
-        """A send begins: what its answer is to be given to. None: it is a retry, and is answered, or will be."""
+        """Begin a send; return the callback for its answer, or None if it is a retry.
+
+        A retry is answered here, now or later.
+        """
         if not self._window_s or request.command.is_oneway:
             return request.answer
         if (answer := self._take(content)) is not None:
@@ -72,7 +79,7 @@ class LostAnswers:
             return None
         sends = self._open.setdefault(content, [])
         for send in sends:
-            # One retry each: those whose own connections end meanwhile may be repeated, too.
+            # One retry each. A retry whose own connection ends meanwhile may be repeated, too.
             if send.request.connection.closed and all(f.connection.closed for f in send.followers):
                 send.followers.append(request)
                 return None
@@ -100,7 +107,7 @@ class LostAnswers:
         self._lost.setdefault(digest, []).append(_Lost(answer, now_s + self._window_s))
 
     def _take(self, content: SendContent) -> Reply | None:
-        """The answer that a send of this content did not get, if there is one: it is for one retry."""
+        """Return an answer that a send of this content did not get; each serves one retry."""
         if not self._lost:
             return None
         digest, now_s = content.digest(), self._loop.time()

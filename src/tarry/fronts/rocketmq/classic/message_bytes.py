@@ -1,4 +1,4 @@
-"""Messages as consumers get them: RocketMQ's storage format, one after the other. Pure functions, without I/O.
+"""Messages for consumers, in RocketMQ's storage format, one after the other. No I/O.
 
 ::
 
@@ -6,7 +6,7 @@
     system flag i32 · born i64 (ms) · producer's address · stored i64 (ms) · broker's address
     tries before this one i32 · prepared offset i64 · body (length i32) · topic (length u8) · properties (length i16)
 
-An address is 4 or 16 bytes (said by the system flag) and a port i32. Properties are ``name 0x01 value 0x02`` each. A
+An address is 4 or 16 bytes (see the system flag) and a port i32. Properties are ``name 0x01 value 0x02`` each. A
 topic of more than 127 bytes has another magic, and its length as i16. Source: ``MessageDecoder`` of apache/rocketmq.
 """
 
@@ -57,14 +57,14 @@ _TOPIC_MASK = (1 << 21) - 1
 _FIXED_BYTES = _FRONT.size + _LONG.size + _TRIES.size + 2
 _COLUMNS = ("seq", "due_ms", "id", "tag", "properties", "body", "born_ms", "offset")
 _IN_COLUMNS = frozenset({BORN_HOST, BORN_TIMESTAMP, FLAG, NUMBER, QUEUE, RECONSUME_TIMES})
-"""Stored properties that have a place of their own in the format."""
+"""Stored properties that have a field of their own in the format."""
 _IN_BOTH = _IN_COLUMNS | {MESSAGE_ID}
 _RARE = frozenset({KEYS, ORDER_KEY, TAGS, TRANSACTION})
 
 
 @dataclass(frozen=True, slots=True)
 class StoredMessage:
-    """A message with all that the format says of it."""
+    """A message with all fields of the format."""
 
     topic: str
     queue_offset: int
@@ -80,8 +80,10 @@ class StoredMessage:
 
 
 def stored_messages(batch: pa.RecordBatch, topic: str, queues: Iterable[int]) -> Iterator[StoredMessage]:
-    """Rows of a topic's queue (:data:`tarry.api.views.QUEUED`), and the number of each one's queue. It counts as stored
-    when it is due, also where it was accepted later: consumers look offsets up by that time.
+    """Convert rows of a topic's queue, whose queue numbers are ``queues``.
+
+    The rows are those of :data:`tarry.api.views.QUEUED`. A message counts as stored when it is due, even if it was
+    accepted later: consumers look offsets up by that time.
     """
     columns = [batch.column(name).to_pylist() for name in _COLUMNS]
     for seq, due_ms, id, tag, pairs, body, accepted_ms, offset, queue in zip(*columns, queues, strict=True):
@@ -117,7 +119,7 @@ def _visible_properties(stored: Mapping[str, str], tag: str | None, id: str, seq
 
 
 def encode_message(message: StoredMessage, store_host: bytes) -> bytes:
-    """One message. ``store_host``: the broker's :func:`address_bytes`."""
+    """Encode one message. ``store_host``: the broker's :func:`address_bytes`."""
     properties = encode_properties(message.properties)
     return TopicBytes(message.topic, store_host).encode(
         message.queue, message.flag, message.queue_offset, message.system_flag, message.born_ms,
@@ -126,10 +128,10 @@ def encode_message(message: StoredMessage, store_host: bytes) -> bytes:
 
 
 class TopicBytes:
-    """What the messages of one topic that one broker hands out have in common."""
+    """The parts that all messages of a topic from one broker have in common."""
 
     def __init__(self, topic: str, store_host: bytes, shown: str | None = None) -> None:
-        """``shown``: what clients are given as the topic's name, if not that."""
+        """Prepare the common parts. ``shown``: the topic's name for clients, if it differs."""
         self.name = shown or topic
         name = self.name.encode()
         short = len(name) <= SHORT_TOPIC_BYTES
@@ -143,7 +145,7 @@ class TopicBytes:
         self, queue: int, flag: int, offset: int, system_flag: int, born_ms: int, born_host: bytes, stored_ms: int,
         tries: int, body: bytes, properties: bytes,
     ) -> bytes:  # fmt: skip
-        """One message; ``properties`` as :func:`encode_properties` writes them."""
+        """Encode one message; ``properties`` as :func:`encode_properties` writes them."""
         host, named = self._host, self._named
         born_size, size, text_size = len(born_host), len(body), len(properties)
         length = _FIXED_BYTES + born_size + len(host) + size + len(named) + text_size
@@ -161,8 +163,10 @@ class TopicBytes:
 
 
 class MessageRows:
-    """Rows of a topic's queue (:data:`tarry.api.views.QUEUED`), each written down when it is asked for. ``queues``: the
-    number of each one's queue. They are those of :func:`stored_messages`, in a third of the time.
+    """Rows of a topic's queue, each encoded when it is asked for.
+
+    The rows are those of :data:`tarry.api.views.QUEUED`; ``queues`` has the number of each one's queue. The result is
+    as with :func:`stored_messages`, in a third of the time.
     """
 
     def __init__(self, batch: pa.RecordBatch, topic: TopicBytes, queues: list[int], properties: PropertyLists) -> None:
@@ -173,10 +177,10 @@ class MessageRows:
             batch.column(name).to_pylist() for name in ("seq", "due_ms", "id", "tag", "body", "born_ms", "offset")
         )
         self._names: dict[str, str] = {}
-        """What begins a property of a name that needs no more than to be written down; empty: one that does."""
+        """The encoded start of a property, by name; empty if the property needs special care."""
 
     def encode(self, row: int) -> bytes:
-        """One of the messages."""
+        """Encode one of the messages."""
         (begin, end), (_, names, values), starts = self._properties.places[row : row + 2], self._properties, self._names
         parts, special = [], {}
         for place in range(begin, end):
@@ -187,7 +191,7 @@ class MessageRows:
             if start:
                 parts.append(f"{start}{values[place]}{PAIR_END}")
             elif name == KEYS:
-                # Most messages of those who look for keys have some.
+                # Consumers that use keys mostly have them on each message.
                 parts.append(f"{KEYS}{NAME_END}{plain_keys(values[place])}{PAIR_END}")
             else:
                 special[name] = values[place]
@@ -211,7 +215,7 @@ class MessageRows:
         )  # fmt: skip
 
     def _encode_rare(self, row: int, stored: dict[str, str]) -> bytes:
-        """One whose properties are not written down as they are."""
+        """Encode a message whose properties are not written as they are."""
         properties = _visible_properties(
             stored, self._tags[row], self._ids[row] or id_of(self._seqs[row]), self._seqs[row]
         )
@@ -234,8 +238,10 @@ def _system_flag(stored: Mapping[str, str]) -> int:
 
 
 def encode_properties(properties: Mapping[str, str]) -> bytes:
-    """As much as the format has room for; the last are left out, and what it cannot hold for its separators: messages
-    of other protocols may have such.
+    """Encode as many properties as the format has room for; leave out the last ones.
+
+    Those that the format cannot hold because of its separators are left out, too: messages of other protocols may have
+    some.
     """
     parts: list[bytes] = []
     size = 0
@@ -252,9 +258,9 @@ def encode_properties(properties: Mapping[str, str]) -> bytes:
 
 
 def decode_properties(text: str) -> dict[str, str]:
-    """The pairs of a text; what is no pair is left out, as RocketMQ does."""
+    """Decode the pairs of a text; anything that is no pair is left out, as in RocketMQ."""
     pairs: dict[str, str] = {}
-    # Not within a comprehension: there is one such text a message.
+    # No comprehension: this runs once for each message.
     for part in text.split(PAIR_END):
         name, between, value = part.partition(NAME_END)
         if between and name:
@@ -264,7 +270,10 @@ def decode_properties(text: str) -> dict[str, str]:
 
 @lru_cache(maxsize=4096)
 def address_bytes(host_port: str) -> bytes:
-    """``HOST:PORT`` or an IP address alone; what is none (a producer may call itself anything) is 0.0.0.0:0."""
+    """Encode ``HOST:PORT`` or an IP address alone; anything else becomes 0.0.0.0:0.
+
+    A producer may call itself anything.
+    """
     for host, port in (host_port.rpartition(":")[::2], (host_port, "")):
         try:
             packed = ipaddress.ip_address(host.strip("[]")).packed
@@ -276,17 +285,19 @@ def address_bytes(host_port: str) -> bytes:
 
 
 def physical_offset(topic: str, offset: int) -> int:
-    """A number that tells where a message is: 21 bits of the topic's CRC-32, and 32 of the offset in its queue. Clients
-    give it back with the topic's name, or to be looked for in all topics; and as JSON's numbers, which are no more than
-    53 bits to a client in JavaScript.
+    """Return a number for a message's place: 21 bits of its topic's CRC-32, 32 of its offset.
+
+    Clients give it back with the topic's name, or to be looked for in all topics; and as a JSON number, which has no
+    more than 53 bits for a client in JavaScript.
     """
     return _topic_mark(topic) << _OFFSET_BITS | offset & _OFFSET_MASK
 
 
 def queue_offset(topic: str, physical: int, ends: tuple[int, int]) -> int | None:
-    """Which offset of a topic's queue :func:`physical_offset` means: the last one with these bits, as no queue holds
-    2³² messages at a time. ``ends``: the queue's first offset, and that behind its last. None: it is of another topic,
-    or not between these.
+    """Return the offset in a topic's queue that a :func:`physical_offset` means.
+
+    It is the last offset with these bits, as no queue holds 2³² messages at a time. ``ends``: the queue's first offset,
+    and the one behind its last. Returns None if the number is of another topic, or not between these.
     """
     if physical < 0 or physical >> _OFFSET_BITS != _topic_mark(topic):
         return None
@@ -302,12 +313,12 @@ def _topic_mark(topic: str) -> int:
 
 
 def offset_id(store_host: bytes, physical: int) -> str:
-    """A message's id by its place: the broker's address and the physical offset, in hexadecimal."""
+    """Return a message's id by its place: the broker's address and the physical offset, in hexadecimal."""
     return (store_host + _LONG.pack(physical)).hex().upper()
 
 
 def read_offset_id(text: str) -> int | None:
-    """The physical offset of :func:`offset_id`; None: it is none."""
+    """Return the physical offset of an :func:`offset_id`; None if the text is none."""
     try:
         raw = bytes.fromhex(text)
     except ValueError:
@@ -316,12 +327,12 @@ def read_offset_id(text: str) -> int | None:
 
 
 def tries_of(stored: Mapping[str, str]) -> int:
-    """How often a message was tried before; of a dead letter: until it was given up."""
+    """Return how often a message was tried before; of a dead letter, until it was given up."""
     return _number(stored.get(RECONSUME_TIMES) or stored.get(DEAD_ATTEMPTS))
 
 
 def _number(text: str | None) -> int:
-    """A property that a front wrote as a number; producers of other fronts may have put any text there."""
+    """Return a property that should be a number; producers of other fronts may have set any text."""
     if not text:
         return 0
     digits = text.removeprefix("-")

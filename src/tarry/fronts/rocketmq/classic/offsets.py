@@ -1,8 +1,8 @@
-"""Where groups stand, where queues begin and end, and which offset belongs to a moment.
+"""Requests about offsets: of groups, of the ends of queues, and of times.
 
-What consumers commit never goes back: a consumer that lost a queue to another one may still be saying how far it was.
-Only INVOKE_BROKER_TO_RESET_OFFSET goes back. Consumers need some seconds to follow, in which they may commit what
-they had read before; that is not taken, or they would find it when they look where to begin.
+Committed offsets never go back: a consumer that lost a queue to another one may still commit its old progress. Only
+INVOKE_BROKER_TO_RESET_OFFSET goes back. Consumers need some seconds to follow, in which they may commit messages that
+they had read before. Such commits are ignored, or consumers would find them when they ask where to begin.
 """
 
 from __future__ import annotations
@@ -28,11 +28,14 @@ from tarry.fronts.rocketmq.common.topics import TopicRegistry
 log = logging.getLogger(__name__)
 
 RESET_S = 30.0
-"""Java's client sleeps for 10 s before it begins anew."""
+"""Time after a reset in which old commits are ignored.
+
+Java's client sleeps for 10 s before it begins anew.
+"""
 
 
 class Offsets:
-    """On the loop's thread, from its construction until :meth:`close`."""
+    """Answers requests about offsets, until :meth:`close`. On the event loop's thread."""
 
     def __init__(
         self,
@@ -50,25 +53,28 @@ class Offsets:
         self._positions = positions
         self._run_in_thread = run_in_thread
         self._resets: dict[tuple[str, str, int], tuple[int, float]] = {}
-        """Queues of groups that were reset: the offset that their consumers will commit first, and until when to expect
-        it, as the loop's time.
+        """Queues of groups that were reset: the first offset consumers will commit, and a deadline for it.
+
+        The deadline is in the loop's time.
         """
         self._commits = Commits(loop, positions, run_in_thread)
         self._saving = loop.call_later(SAVE_S, self._save)
 
     def close(self) -> None:
-        """Write down where groups stand."""
+        """Save the positions of all groups."""
         self._saving.cancel()
         self._commits.close()
         self._positions.save()
 
     async def meet(self, topic: str, group: str) -> None:
-        """Before a group is made."""
+        """Note a group before it is made."""
         await self._run_in_thread(lambda: self._positions.meet(topic, group))
 
     async def update(self, request: OpenRequest) -> Reply:
-        """UPDATE_CONSUMER_OFFSET: all below is done with, durably where somebody waits for the answer; else the queues
-        that are ahead of others are written down with the next ones.
+        """Answer UPDATE_CONSUMER_OFFSET: everything below the offset is done.
+
+        It is durable if the client waits for the answer; else queues that are ahead of others are saved together with
+        the next ones.
 
         Raises:
             Refusal: INVALID_PARAMETER: the queue does not reach that far.
@@ -79,7 +85,7 @@ class Offsets:
         def commit() -> None:
             self._positions.commit(topic, group, queue, max(0, offset))
             if not request.command.is_oneway:
-                # Those that come meanwhile wait for this one, and are then written together.
+                # Commits that come meanwhile wait for this one, and are then written together.
                 self._positions.save()
 
         if not self._is_outdated(topic, group, queue, offset):
@@ -87,22 +93,26 @@ class Offsets:
         return Reply()
 
     def commit_later(self, topic: str, group: str, queue: int, offset: int) -> None:
-        """:meth:`update`, for which nobody waits."""
+        """Commit as :meth:`update` does, for a client that does not wait."""
         if not self._is_outdated(topic, group, queue, offset):
             self._commits.commit(topic, group, queue, offset)
 
     def forget_later(self, topic: str, group: str) -> None:
-        """The group is there no more."""
+        """Forget a group that no longer exists."""
         self._commits.discard(topic, group)
         self._do_later(lambda: self._positions.forget(topic, group))
 
     def pass_over_later(self, topic: str, group: str, queue: int, start: int, stop: int) -> None:
-        """A pull from ``start`` found nothing of the queue below ``stop``: who has committed so far has come so far."""
+        """Note that a pull from ``start`` found nothing of the queue below ``stop``.
+
+        A consumer that has committed up to ``start`` has then reached ``stop``.
+        """
         self._commits.pass_over(topic, group, queue, start, stop)
 
     async def reset(self, topic: str, group: str, to: int | str) -> int:
-        """Have a group go on from a time, or from the "latest"; the offset. Until its consumers commit that one,
-        nothing further on counts.
+        """Have a group go on from a time, or from the "latest"; return the offset.
+
+        Until its consumers commit that offset, later ones are ignored.
         """
         self._commits.discard(topic, group)
         await self._commits.flush()
@@ -112,16 +122,16 @@ class Offsets:
         return offset
 
     async def query(self, request: OpenRequest) -> Reply:
-        """QUERY_CONSUMER_OFFSET: where a group stands.
+        """Answer QUERY_CONSUMER_OFFSET: a group's offset in a queue.
 
-        A new group of a topic of which nothing was deleted yet stands at its begin, wherever its consumers say that new
-        ones begin: they were there before the messages. This is RocketMQ's rule (``ConsumerManageProcessor``).
+        If no message of the topic was deleted so far, a new group begins at the first one, wherever its consumers want
+        new groups to begin: it was there before the messages. This is RocketMQ's rule (``ConsumerManageProcessor``).
 
         Raises:
             RequestRefused: QUERY_NOT_FOUND: there is no such group; its consumers choose where to begin.
         """
         topic, group, queue = self._names(request)
-        await self._commits.flush()  # who asks may be the consumer that goes on
+        await self._commits.flush()  # the client may be the consumer that goes on with the queue
 
         def look_up() -> int:
             offset = self._positions.find(topic, group, queue)
@@ -136,7 +146,7 @@ class Offsets:
         return _offset(await self._run_in_thread(look_up))
 
     def _is_outdated(self, topic: str, group: str, queue: int, offset: int) -> bool:
-        """Whether a consumer commits what it had read before its group was reset."""
+        """Return whether a consumer commits progress from before its group was reset."""
         expected, until_s = self._resets.get((topic, group, queue), (offset, 0.0))
         if offset <= expected or self._loop.time() > until_s:
             self._resets.pop((topic, group, queue), None)
@@ -151,22 +161,22 @@ class Offsets:
         self._saving = self._loop.call_later(SAVE_S, self._save)
 
     async def first(self, request: OpenRequest) -> Reply:
-        """GET_MIN_OFFSET: the first one that is kept."""
+        """Answer GET_MIN_OFFSET: the first offset that is kept."""
         topic = self._topic(request)
         return _offset((await self._run_in_thread(lambda: self._ends(topic)))[0])
 
     async def end(self, request: OpenRequest) -> Reply:
-        """GET_MAX_OFFSET: that of the message that comes next."""
+        """Answer GET_MAX_OFFSET: the offset of the next message."""
         topic = self._topic(request)
         return _offset((await self._run_in_thread(lambda: self._ends(topic)))[1])
 
     async def find(self, request: OpenRequest) -> Reply:
-        """SEARCH_OFFSET_BY_TIMESTAMP: the first that was due at a moment or later."""
+        """Answer SEARCH_OFFSET_BY_TIMESTAMP: the first offset due at a time or later."""
         topic, at_ms = self._topic(request), request.fields.whole("timestamp")
         return _offset(await self._run_in_thread(lambda: self._broker.call(FindOffset(topic, at_ms))))
 
     async def earliest_time(self, request: OpenRequest) -> Reply:
-        """GET_EARLIEST_MSG_STORETIME: when the first message that is kept fell due; -1: there is none."""
+        """Answer GET_EARLIEST_MSG_STORETIME: the due time of the first kept message; -1 if there is none."""
         topic = self._topic(request)
 
         def look_up() -> int:
@@ -184,7 +194,7 @@ class Offsets:
     def _topic(self, request: OpenRequest) -> str:
         name = request.fields.text("topic")
         if delay_queues(name, self._broker.config) is not None:
-            return name  # of which the broker knows nothing: no message, no group
+            return name  # unknown to the broker: no message, no group
         topic = topic_name(request.fields.text("topic"), "")
         self._queues.check(topic, request.fields.whole("queueId", 0))
         self._topics.check(topic)

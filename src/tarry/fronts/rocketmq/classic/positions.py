@@ -1,9 +1,9 @@
-"""How far each group has come in each queue of a topic, as its classic consumers commit it.
+"""Positions of each group in each queue of a topic, as its classic consumers commit them.
 
-The broker knows one position of a group in a topic: here it is that of the queue that is furthest behind. Those of the
-single queues are in the file ``DATA/rocketmq/classic-positions.json``, which is written each :data:`SAVE_S` seconds and
-when the front stops. After a crash a group may so get again what it committed in the last seconds in queues that were
-ahead; never less than the broker's position, which is durable with each commit.
+The broker has one position of a group in a topic: that of the queue that is furthest behind. Those of the single queues
+are in the file ``DATA/rocketmq/classic-positions.json``, which is written every :data:`SAVE_S` seconds and when the
+front stops. After a crash a group may so get again messages that it committed in the last seconds in queues that were
+ahead; but never below the broker's position, which is durable with each commit.
 """
 
 from __future__ import annotations
@@ -26,70 +26,74 @@ SAVE_S = 5.0
 
 @dataclass(slots=True)
 class _Group:
-    """One group in one topic. ``lock`` is held while the broker is told, so that a reset and a commit do not mix."""
+    """One group in one topic.
+
+    ``lock`` is held while the broker is told, so that a reset and a commit do not mix.
+    """
 
     offsets: list[int | None]
-    """By queue; None: no consumer has said where it begins."""
+    """By queue; None if no consumer has said where it begins."""
     stands: int
-    """The position that the broker knows."""
+    """The broker's position."""
     gaps: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """By queue: from where to where the last pull found nothing of it."""
+    """By queue: the range in which the last pull found nothing."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
 class Positions:
-    """Any thread; all of it may wait for the disk."""
+    """All positions. Any thread; every call may wait for the disk."""
 
     def __init__(self, broker: LocalBroker, queues: TopicQueues) -> None:
         self._broker = broker
         self._queues = queues
         self._file = broker.front_state("positions")
         self._saved, self._resets = _load(self._file)
-        """What the file has, by topic and group; and by group, how often it was reset in any of its topics."""
+        """Content of the file, by topic and group; and the number of resets in any topic, by group."""
         self._groups: dict[tuple[str, str], _Group] = {}
         self._lock = threading.Lock()
         self._changed = False
 
     def meet(self, topic: str, group: str) -> None:
-        """Before a group is made: what is new is told from what is there."""
+        """Note a group before it is made, to tell new ones from existing ones."""
         self._group(topic, group)
 
     def find(self, topic: str, group: str, queue: int) -> int | None:
-        """Where a group stands in a queue; None: nobody has said yet."""
+        """Return a group's position in a queue; None if no consumer has said one yet."""
         if (topic, group) not in self._groups:
             try:
                 self._broker.find_group(topic, group)
             except NotFoundError:
-                return None  # and nothing is kept for a name that is only asked about
+                return None  # nothing is kept for a name that is only asked about
         entry = self._group(topic, group)
         with entry.lock:
             offset = entry.offsets[queue]
-        # Consumers that lease may have come further meanwhile.
+        # Consumers that lease may have gone further meanwhile.
         return None if offset is None else max(offset, self._broker.call(FollowQueue(topic, group)))
 
     def glance(self, topic: str, group: str) -> list[int] | None:
-        """Where a group stands in each queue, as it is now, for somebody to look at: it may not be durable yet. None:
-        there is no such group.
+        """Return a group's current position in each queue, for display; None if there is no such group.
+
+        The positions may not be durable yet.
         """
         try:
             self._broker.find_group(topic, group)
         except NotFoundError:
             return None
         entry = self._group(topic, group)
-        # It goes nowhere, and so waits for no disk; FollowQueue would, for each of hundreds of groups.
+        # It moves nothing, and so waits for no disk; FollowQueue would, for each of hundreds of groups.
         stands = self._broker.call(AdvanceGroup(topic, group, 0))
         with entry.lock:
             return [max(offset or 0, stands) for offset in entry.offsets]
 
     def forget(self, topic: str, group: str) -> None:
-        """The group goes on from its position in the broker, in all queues."""
+        """Have the group go on from its position in the broker, in all queues."""
         with self._lock:
             self._groups.pop((topic, group), None)
             self._saved.pop((topic, group), None)
             self._changed = True
 
     def commit(self, topic: str, group: str, queue: int, offset: int) -> None:
-        """All below is done with in that queue. It never goes back.
+        """Commit that everything below is done in that queue. A position never goes back.
 
         Raises:
             InvalidArgumentError: the queue does not reach that far.
@@ -97,8 +101,9 @@ class Positions:
         self.settle(topic, group, {queue: offset}, {})
 
     def settle(self, topic: str, group: str, offsets: Mapping[int, int], gaps: Mapping[int, tuple[int, int]]) -> None:
-        """Several commits, by queue; and from where to where pulls found nothing of a queue: who has committed that far
-        has come so far.
+        """Commit several queues, and skip ranges in which pulls found nothing.
+
+        A queue committed up to such a range has then reached its end.
 
         Raises:
             InvalidArgumentError: the queue does not reach that far.
@@ -117,7 +122,10 @@ class Positions:
             self._settle(topic, group, entry, {*offsets, *gaps})
 
     def reset(self, topic: str, group: str, to: int | str) -> int:
-        """Have a group go on from a time, or from the "latest"; the offset, of all queues. Durable when it returns."""
+        """Have a group go on from a time, or from the "latest"; return the offset, of all queues.
+
+        It is durable when it returns.
+        """
         entry = self._group(topic, group)
         with entry.lock:
             self._broker.call(FollowQueue(topic, group))
@@ -132,11 +140,11 @@ class Positions:
         return entry.stands
 
     def resets(self, group: str) -> int:
-        """How often a group was reset, in any of its topics."""
+        """Return how often a group was reset, in any of its topics."""
         return self._resets.get(group, 0)
 
     def save(self) -> None:
-        """Write down what has changed since the last time."""
+        """Save all changes since the last time."""
         with self._lock:
             if not self._changed:
                 return
@@ -153,7 +161,7 @@ class Positions:
                 raise
 
     def _settle(self, topic: str, group: str, entry: _Group, queues: Iterable[int]) -> None:
-        """With the entry's lock: queues have come further, or may have."""
+        """Advance the group after queues have, or may have, advanced. Called with the entry's lock."""
         for queue in queues:
             offset, (begin, end) = entry.offsets[queue], entry.gaps.get(queue, (0, -1))
             if offset is not None and begin <= offset < end:
@@ -164,7 +172,7 @@ class Positions:
             try:
                 entry.stands = self._broker.call(AdvanceGroup(topic, group, min(reported)))
             except NotFoundError:
-                # A consumer that has pulled nothing yet says where it begins.
+                # A consumer that has pulled nothing yet commits where it begins.
                 self._broker.call(FollowQueue(topic, group))
                 entry.stands = self._broker.call(AdvanceGroup(topic, group, min(reported)))
 
@@ -174,7 +182,7 @@ class Positions:
         if entry is None or len(entry.offsets) != count:
             with self._lock:
                 entry = self._groups.get(key)
-                # Of a topic that has another number of queues by now, as of one that is new.
+                # A topic whose number of queues has changed is treated as a new one.
                 if entry is None or len(entry.offsets) != count:
                     entry = self._groups[key] = self._meet(topic, group, count)
         return entry
@@ -186,8 +194,8 @@ class Positions:
             return _Group([None] * count, 0)
         stands = self._broker.call(FollowQueue(topic, group))
         saved = self._saved.get((topic, group))
-        # A group that stands further back than it did was sent back meanwhile; another number of queues is another
-        # division of the messages.
+        # If a group is further back than it was, it was sent back meanwhile. With another number of queues, messages
+        # are divided differently.
         if saved is None or saved["stands"] > stands or len(saved["offsets"]) != count:
             return _Group([stands] * count, stands)
         offsets = [None if offset is None else max(offset, stands) for offset in saved["offsets"]]
@@ -195,8 +203,9 @@ class Positions:
 
 
 def _load(file: FrontState) -> tuple[dict[tuple[str, str], dict[str, Any]], dict[str, int]]:
-    """What is in the file, by topic and group, and the resets of groups. Without one that can be read, positions are
-    the broker's.
+    """Read the file: its content by topic and group, and the resets of groups.
+
+    If it cannot be read, positions are the broker's.
     """
     try:
         content = file.read() or {"groups": []}
@@ -205,7 +214,7 @@ def _load(file: FrontState) -> tuple[dict[tuple[str, str], dict[str, Any]], dict
             for group in content["groups"]
             if group["offsets"] and group["stands"] >= 0
         }
-        # Versions before had none.
+        # Earlier versions had none.
         return groups, {str(group): int(count) for group, count in content.get("resets", {}).items()}
     except (CorruptError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         log.warning("positions cannot be read, so groups go on from the queue that is furthest behind: %s", error)

@@ -1,4 +1,7 @@
-"""PULL_MESSAGE: what is in a topic's queue from an offset on, for which a consumer may wait. Nothing is leased."""
+"""PULL_MESSAGE: the messages of a queue from an offset on, for which a consumer may wait.
+
+Nothing is leased.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ from tarry.fronts.rocketmq.common.topics import TopicRegistry
 from tarry.fronts.rocketmq.settings import RocketMQSettings
 
 COMMIT, SUSPEND, SUBSCRIPTION = 1, 2, 4
-"""Flags of a pull: it says an offset to commit; it may wait; it says what it wants."""
+"""Flags of a pull: it has an offset to commit; it may wait; it has a filter."""
 WAIT_S_MAX = 60.0
 
 
@@ -43,7 +46,7 @@ class Inspection(NamedTuple):
 
 @dataclass(eq=False)
 class Puller:
-    """On the loop's thread, until :meth:`close`."""
+    """Answers pulls, until :meth:`close`. On the event loop's thread."""
 
     _broker: LocalBroker
     _loop: asyncio.AbstractEventLoop
@@ -57,17 +60,18 @@ class Puller:
     _chunks: ChunkCache = field(default_factory=ChunkCache, init=False)
     _readers: dict[str, QueueReader] = field(default_factory=dict, init=False)
     _looking: dict[tuple[str, str], set[RemotingConnection]] = field(default_factory=dict, init=False)
-    """By topic and group of a tool: who looks by it."""
+    """The connections that look, by topic and group of a tool."""
 
     def close(self) -> None:
         for reader in self._readers.values():
             reader.close()
 
     def pull(self, request: OpenRequest) -> Awaitable[Reply | None] | None:
-        """
+        """Answer PULL_MESSAGE, now or later.
+
         Raises:
-            Refusal, RequestRefused: SUBSCRIPTION_NOT_EXIST: the group has not said what it wants of the topic, and the
-                broker does not know it from before.
+            Refusal, RequestRefused: SUBSCRIPTION_NOT_EXIST: the group has named no filter for the topic, and the broker
+                does not know one from before.
         """
         fields = request.fields
         if delay_queues(fields.text("topic"), self._broker.config) is not None:
@@ -90,8 +94,9 @@ class Puller:
         return None
 
     def _note_look(self, topic: str, group: str, connection: RemotingConnection) -> None:
-        """Have the group of a tool forgotten with the last connection that looks by it: nobody else would, and it would
-        stand still for ever.
+        """Have a tool's group forgotten when the last connection that uses it ends.
+
+        Nobody else would forget it, and it would stand still for ever.
         """
         looking = self._looking.setdefault((topic, group), set())
         if connection not in looking:
@@ -107,7 +112,7 @@ class Puller:
         self._looking.pop((topic, group), None)
 
         def forget() -> None:
-            # One that looks again meanwhile makes it anew.
+            # A tool that looks again meanwhile makes it anew.
             with suppress(TarryError):
                 self._broker.call(DeleteGroup(topic, group))
 
@@ -115,7 +120,7 @@ class Puller:
         self._offsets.forget_later(topic, group)
 
     async def _pull_when_known(self, request: OpenRequest, topic: str, name: str, filter: str | None) -> None:
-        """Pull for a group that is to be made, or changed, or of which only the broker knows what it wants."""
+        """Pull for a group that is new, or has another filter, or whose filter only the broker may know."""
         fields = request.fields
         known = await self._filters.find(topic, name, None) if filter is None else filter
         if self._groups.find_queue(topic, name, known) is None:
@@ -141,7 +146,7 @@ class Puller:
 
 
 def _given(request: OpenRequest, flags: int) -> tuple[str, str] | None:
-    """The filter that a pull has, and its type."""
+    """Return the filter in a pull, and its type."""
     if not flags & SUBSCRIPTION:
         return None
     return request.fields.text("subscription", "*"), request.fields.text("expressionType", "TAG")

@@ -1,9 +1,9 @@
-"""The messages of each of a topic's queues that a group has not read, as RocketMQ counts them: a queue's own alone.
+"""The unread messages of a group in each of a topic's queues, counted as RocketMQ does.
 
-A topic's queues share the topic's offsets here, so the way from a group's offset to the end has the messages of all
-queues. Which are a queue's own is looked at, for the first :data:`ROWS_MAX` behind the group that is furthest back; of
-what follows, each queue is taken to have its share. The sum over all queues is exact as long as no queue's consumer is
-so far ahead of another's.
+A topic's queues share the topic's offsets here, so the messages from a group's offset to the end are those of all
+queues. For the first :data:`ROWS_MAX` messages behind the queue that is furthest back, the messages of each queue are
+counted. Of the rest, each queue is taken to have its share. The sum over all queues is exact unless one queue's
+consumer is ahead of another's by more than that.
 """
 
 from __future__ import annotations
@@ -24,16 +24,19 @@ _BLOCKS_KEPT = 256
 
 
 class QueueLag:
-    """Any thread; it waits for the disk."""
+    """Counts unread messages. Any thread; it waits for the disk."""
 
     def __init__(self, broker: LocalBroker, queues: TopicQueues) -> None:
         self._broker = broker
         self._queues = queues
         self._blocks: OrderedDict[tuple[str, int, int], Int64s] = OrderedDict()
-        """By topic, number of queues, and place: the queue of each offset of a block that is complete; -1: not kept."""
+        """By topic, number of queues, and place: the queue of each offset of a complete block.
+
+        The queue is -1 for an offset that is not kept.
+        """
 
     def unread(self, topic: str, offsets: Sequence[int], ends: tuple[int, int]) -> list[int]:
-        """Count, for each queue, the messages that lie at its offset of these or behind."""
+        """Count, for each queue, its messages from its one of these offsets on."""
         first, end = ends
         begins = [min(max(offset, first), end) for offset in offsets]
         count = len(begins)
@@ -68,5 +71,8 @@ class QueueLag:
 
 
 def _share(begin: int, end: int, queue: int, count: int) -> int:
-    """Count a queue's share of the offsets from ``begin`` to before ``end``: all shares together are all of them."""
+    """Count a queue's share of the offsets from ``begin`` to before ``end``.
+
+    The shares of all queues add up to all offsets.
+    """
     return len(range(begin + (queue - begin) % count, end, count))

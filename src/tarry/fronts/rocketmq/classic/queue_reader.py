@@ -1,7 +1,7 @@
-"""Reads one topic's queue for all who pull from it: one read at a time, in a thread, and what it brings is for all.
+"""Reads one topic's queue for all pulls: one read at a time, in a thread, whose result serves all.
 
-A pull that finds what it wants in memory is answered at once. Others wait: for the next read where there is more, else
-for news of the topic. While messages come steadily, they gather for ``GATHER_S`` before they are read: a read, its
+A pull that finds its messages in memory is answered at once. Others wait: for the next read if there is more, else for
+news of the topic. While messages arrive steadily, they are gathered for ``GATHER_S`` before they are read: a read, its
 fsync, and an answer to each queue's pull cost far more than a message.
 """
 
@@ -26,21 +26,24 @@ from tarry.fronts.rocketmq.classic.service import answer_of
 from tarry.fronts.rocketmq.common.threads import RunInThread
 
 ROWS = 1024
-"""Of one read, at most."""
+"""Rows of one read, at most."""
 GATHER_S = 0.004
 ANSWER_BYTES = 256 << 10
-"""An answer is ended by the message that makes it longer. RocketMQ's ``maxTransferBytesOnMessageInMemory``."""
+"""Size at which an answer ends: with the message that exceeds it.
+
+RocketMQ's ``maxTransferBytesOnMessageInMemory``.
+"""
 LOOK_S = 1.0
-"""How long is looked for a message before a client hears how far it was in vain."""
+"""Time for which a message is looked for before the client is told how far it was, in vain."""
 
 EARLY_S = 0.001
-"""After which it is looked again whether a message is due, at least."""
+"""Least time until it is checked again whether a message is due."""
 
 PassOver = Callable[["Pull"], None]
 
 
 class Pull:
-    """What a consumer asks for, until it is answered."""
+    """A consumer's pull, until it is answered."""
 
     __slots__ = ("at", "begun_s", "group", "host", "queue", "request", "rows_max", "start", "timer", "wait_s")
 
@@ -52,7 +55,7 @@ class Pull:
         self.queue = queue
         self.start = start
         self.at = start
-        """Below is nothing for it."""
+        """There is nothing for it below this offset."""
         self.rows_max = rows_max
         self.wait_s = wait_s
         self.begun_s = 0.0
@@ -61,18 +64,22 @@ class Pull:
 
 
 class _Read(NamedTuple):
-    """What a read brought."""
+    """The result of a read."""
 
     ends: tuple[int, int]
-    """The first offset that is kept, and the end: what is below is durable, and due."""
+    """The first kept offset, and the end: everything below the end is durable, and due."""
     chunk: Chunk | None
     early_ms: int | None
-    """When the message at the end is due, if it is not yet: the clock was set back since it was dispatched."""
+    """Due time of the message at the end, if it is not due yet.
+
+    This happens if the clock was set back since it was dispatched.
+    """
 
 
 class QueueReader:
-    """Of one topic, which clients know by its own name or as ``shown``. On the loop's thread. ``pass_over`` is called
-    for pulls that found nothing up to where they are.
+    """Reads one topic, which clients know by its own name or as ``shown``. On the event loop's thread.
+
+    ``pass_over`` is called for pulls that found nothing up to their current offset.
     """
 
     def __init__(
@@ -101,9 +108,9 @@ class QueueReader:
         self._ends = (0, 0)
         self._reading: asyncio.Task[None] | None = None
         self._read_news_s = 0.0
-        """When the end of the queue was read last, as the loop's time."""
+        """Time at which the end of the queue was last read, in the loop's time."""
         self._not_before_s = 0.0
-        """When the message at the end is due, if it was not."""
+        """Time at which the message at the end is due, if it was not."""
         self._planned = False
         self._listening: dict[ConsumerGroup, Callable[[], None]] = {}
 
@@ -112,7 +119,7 @@ class QueueReader:
         pull.begun_s = self._loop.time()
         if pull.group not in self._listening:
             self._forget_closed()
-            # Before the look, so that what comes after it is noticed.
+            # Before looking, so that later messages are noticed.
             self._listening[pull.group] = pull.group.listen(self._on_news)
         if pull.wait_s > 0:
             pull.timer = self._loop.call_later(pull.wait_s, self._expire, pull)
@@ -121,7 +128,7 @@ class QueueReader:
         self._read_more()
 
     def remove(self, pull: Pull) -> None:
-        """Nobody waits for it any more."""
+        """Forget a pull that no longer waits."""
         self._waiting.pop(pull, None)
         self._hungry.pop(pull, None)
         pull.request.connection.release(pull)
@@ -137,13 +144,13 @@ class QueueReader:
     # -- one pull ------------------------------------------------------------------------------------------------------
 
     def _serve(self, pull: Pull) -> None:
-        """Answer a pull from what is in memory; else it waits, for a read or for news."""
+        """Answer a pull from memory; otherwise it waits, for a read or for news."""
         group, connection = pull.group, pull.request.connection
         self._hungry.pop(pull, None)
-        # It waits before anybody looks: what comes after the look is announced to who waits.
+        # It waits before we look: messages that come after that are announced to waiting pulls.
         self._waiting[pull] = None
         if not connection.is_writable:
-            # A client that does not take its answers gets no more of them to keep here.
+            # A client that does not take its answers gets no more of them: they would be kept here.
             connection.run(self._serve_when_writable(pull))
             return None
         parts = self._collect(pull)
@@ -160,7 +167,10 @@ class QueueReader:
         return None
 
     def _collect(self, pull: Pull) -> list[bytes]:
-        """The messages for a pull that are in memory. It stands behind them, or behind what is not for it."""
+        """Return the messages for a pull that are in memory, and move the pull behind them.
+
+        If there are none, move it behind the messages that are not for it.
+        """
         parts: list[bytes] = []
         size, after = 0, pull.at
         while pull.at < self._ends[1] and len(parts) < pull.rows_max and size < ANSWER_BYTES:
@@ -175,14 +185,16 @@ class QueueReader:
                 size += sum(map(len, found))
                 after = behind
         if parts:
-            # Not behind what follows and is not for it: who commits what it got stands where its next pull begins.
+            # Not behind further messages that are not for it: a client that commits those it got stands where its next
+            # pull begins.
             pull.at = after
         return parts
 
     def _find(self, offset: int) -> Chunk | None:
-        """The chunk in memory that has an offset, if all of it is due still: the clock may have been set back since it
-        was read, and then it is read anew, as far as it is due. It is divided anew when the topic has another number
-        of queues.
+        """Return the chunk in memory that has an offset, if it is still valid.
+
+        If the clock was set back since it was read, some of it may not be due any more; then it is read again, as far
+        as it is due. It is divided anew when the topic's number of queues has changed.
         """
         chunk = self._chunks.find(self._topic, offset)
         if chunk is None or chunk.latest_due_ms > self._broker.clock.now_ms():
@@ -220,7 +232,7 @@ class QueueReader:
     # -- reading -------------------------------------------------------------------------------------------------------
 
     def _on_news(self) -> None:
-        # From any thread, often from the dispatcher's, between two messages: nothing is looked at here.
+        # On any thread, often the dispatcher's, between two messages: do not look at anything here.
         if self._waiting and not self._planned:
             self._planned = True
             post(self._loop, self._serve_all)
@@ -241,11 +253,11 @@ class QueueReader:
     async def _read_while_hungry(self) -> None:
         try:
             while self._hungry:
-                # What is there already need not wait for what comes.
+                # Existing messages need not wait for new ones.
                 pull = next((pull for pull in self._hungry if pull.at < self._ends[1]), next(iter(self._hungry)))
                 if pull.at >= self._ends[1] and (wait_s := self._read_news_s + GATHER_S - self._loop.time()) > 0:
                     await asyncio.sleep(wait_s)
-                    continue  # it may have gone
+                    continue  # the pull may have gone
                 await self._read_for(pull)
         finally:
             self._reading = None
@@ -253,7 +265,7 @@ class QueueReader:
     async def _read_for(self, pull: Pull) -> None:
         chunk = self._find(pull.at)
         try:
-            # Where it is behind the end that is known, that end is what is to be read.
+            # If the pull is behind the known end, read that end.
             if chunk is not None and pull.at < self._ends[1]:
                 await self._run_in_thread(lambda: chunk.choose(pull.group))
                 self._serve_each(self._hungry)
@@ -281,17 +293,16 @@ class QueueReader:
         self._serve_each([*self._hungry, *self._waiting] if is_news else self._hungry)
 
     def _on_due(self) -> None:
-        """What lay ahead is due."""
-        # Loops round: by the loop's time it may be a part of a millisecond too early still, and nobody comes again.
+        """Serve all pulls when a message that was early has become due."""
+        # Loops round: the message may still be early by a fraction of a millisecond, and nothing else would wake the
+        # pulls.
         self._not_before_s = 0.0
         self._serve_all()
 
     def _read(self, pull: Pull, next_first: int | None) -> _Read:
-        """In a thread: where the queue begins and ends, and what it has from a pull's offset on, up to the next chunk
-        that there is.
-        """
+        """Read a queue's ends, and its messages from a pull's offset up to the next chunk. In a thread."""
         topic, start = self._topic, pull.at
-        # A client may write down the offsets of an answer: they have to be durable.
+        # A client may store the offsets of an answer: they have to be durable.
         first, end = self._broker.call(GetQueues([topic]))[topic]
         if not first <= start < end:
             return _Read((first, end), None, None)

@@ -1,9 +1,10 @@
-"""A topic's queues as classic clients know them: several, so that the consumers of a group share a topic.
+"""A topic's queues as classic clients see them: several, so that a group's consumers share a topic.
 
-In the broker a topic has one queue. To classic clients it has :meth:`TopicQueues.count`, each of which is those of its
-messages whose number is the queue's, at the offsets that they have in the broker's: so a queue has gaps, and all end at
-the same offset. A message is in the queue that its producer chose; else in that of its ordering key, or of its number.
-Topics of retries have one, and so have those of dead letters, which are together the queues of ``%DLQ%GROUP``.
+In the broker a topic has one queue. To classic clients it has :meth:`TopicQueues.count` of them. Each has those of the
+topic's messages whose number is the queue's, at their offsets in the broker's queue. So a queue has gaps, and all
+queues end at the same offset. A message is in the queue that its producer chose; else in that of its ordering key, or
+else of its number. Topics of retries have one queue, and so have those of dead letters, which together are the queues
+of ``%DLQ%GROUP``.
 """
 
 from __future__ import annotations
@@ -30,8 +31,10 @@ _KNOWN_MAX = 10_000
 
 
 class TopicQueues:
-    """Any thread. ``count``: of a topic that says nothing of it; ``dead_topics``: what the queues of a ``%DLQ%GROUP``
-    stand for; ``made_with``: how many a topic was made with, 0: it says nothing.
+    """Divides topics into queues. Any thread.
+
+    ``count``: for a topic that was made without a number; ``dead_topics``: the topics that the queues of a
+    ``%DLQ%GROUP`` stand for; ``made_with``: the number with which a topic was made, 0 if none.
     """
 
     def __init__(
@@ -44,16 +47,16 @@ class TopicQueues:
         self._dead_topics = dead_topics
         self._made_with = made_with
         self._looked_up: dict[str, tuple[int, float]] = {}
-        """By topic, the number that it was made with, and when that was looked up."""
+        """By topic, the number that it was made with, and the time at which that was looked up."""
 
     def count(self, topic: str) -> int:
-        """Count a topic's queues. A change by others is noticed within :data:`KNOWN_S`."""
+        """Return a topic's number of queues. A change by others is noticed within :data:`KNOWN_S`."""
         if is_alias(topic):
             return len(self._dead_topics(topic))
         return 1 if topic.startswith((RETRY_PREFIX, DEAD_PREFIX)) else self._of_topic(topic)
 
     def look_again(self, topic: str) -> None:
-        """The topic was changed."""
+        """Look the number up again, since the topic was changed."""
         self._looked_up.pop(topic, None)
 
     def _of_topic(self, topic: str) -> int:
@@ -67,7 +70,7 @@ class TopicQueues:
         return made_with or self._count
 
     def check(self, topic: str, number: int) -> int:
-        """The number of a queue.
+        """Check the number of a queue, and return it.
 
         Raises:
             RequestRefused: INVALID_PARAMETER: the topic has none of that number.
@@ -80,7 +83,7 @@ class TopicQueues:
         return number
 
     def numbers(self, batch: pa.RecordBatch, topic: str, count: int | None = None) -> Int64s:
-        """The queue of each row (:data:`tarry.api.views.QUEUED`), of ``count`` queues."""
+        """Return the queue of each row (:data:`tarry.api.views.QUEUED`), of ``count`` queues."""
         count = self.count(topic) if count is None else count
         if count == 1 or self._is_one(topic):
             return np.zeros(batch.num_rows, np.int64)
@@ -88,14 +91,14 @@ class TopicQueues:
         return np.array(self.numbers_of(topic, seqs, lists_of(batch.column("properties")), count), np.int64)
 
     def numbers_of(self, topic: str, seqs: list[int], properties: PropertyLists, count: int | None = None) -> list[int]:
-        """The queue of each row, of ``count`` queues, from its number and its properties."""
+        """Return the queue of each row, of ``count`` queues, from its number and its properties."""
         count = self.count(topic) if count is None else count
         if count == 1 or self._is_one(topic):
             return [0] * len(seqs)
         numbers = [seq % count for seq in seqs]
         places, names, values = properties
         chosen = [place for place, name in enumerate(names) if name in _OF_A_QUEUE]
-        # Backwards, so that the first of two with one name counts; a chosen queue before an ordering key.
+        # Backwards, so that the first of two properties with one name counts; a chosen queue overrides an ordering key.
         for name in (ORDER_KEY, QUEUE):
             for place in reversed(chosen):
                 if names[place] == name and (number := _number(name, values[place])) is not None:
@@ -103,17 +106,17 @@ class TopicQueues:
         return numbers
 
     def _is_one(self, topic: str) -> bool:
-        """Whether all messages of a topic itself are of one queue."""
+        """Return whether all messages of a topic itself are of one queue."""
         return topic.startswith((RETRY_PREFIX, DEAD_PREFIX)) or self.count(topic) == 1
 
 
 def _number(name: str, value: str) -> int | None:
-    """What a property says of the queue; producers of other fronts may have put any text there."""
+    """Return the number in a property; producers of other fronts may have set any text."""
     if name == ORDER_KEY:
         return zlib.crc32(value.encode())
     return int(value) if value.isdecimal() and value.isascii() and len(value) < 10 else None
 
 
 def queue_name(broker: str, topic: str, number: int) -> Mapping[str, Any]:
-    """A ``MessageQueue``."""
+    """Return a ``MessageQueue``."""
     return {"brokerName": broker, "queueId": number, "topic": topic}

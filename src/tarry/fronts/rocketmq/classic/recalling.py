@@ -1,7 +1,7 @@
-"""RECALL_MESSAGE: a delayed message is recalled, and the answer says truly whether it was.
+"""RECALL_MESSAGE: recall a delayed message; the answer tells whether it was really recalled.
 
-A handle is ``v1 TOPIC BROKER HANDLE ID`` in base64url, as clients want to read it; the broker's own handle stands where
-RocketMQ has a time.
+A handle is ``v1 TOPIC BROKER HANDLE ID`` in base64url, as clients expect to read it; the broker's own handle stands
+where RocketMQ has a time.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _VERSION = "v1"
 
 
 class Recaller:
-    """On the loop's thread."""
+    """Answers RECALL_MESSAGE. On the event loop's thread."""
 
     def __init__(self, broker: LocalBroker, run_in_thread: RunInThread) -> None:
         self._broker = broker
         self._run_in_thread = run_in_thread
 
     async def recall(self, request: OpenRequest) -> Reply:
-        """SUCCESS: no consumer will get it, durably.
+        """Answer RECALL_MESSAGE; SUCCESS means that no consumer will get the message, durably.
 
         Raises:
             RequestRefused: INVALID_PARAMETER: it is no handle of this topic. ILLEGAL_OPERATION: delivered, cancelled,
@@ -45,13 +45,13 @@ class Recaller:
 
 
 def recall_handle(broker: str, topic: str, handle: str, id: str) -> str:
-    """The text of a delayed message; clients recall it at the broker of that name."""
+    """Return the handle of a delayed message; clients recall it at the broker of that name."""
     text = " ".join((_VERSION, topic, broker, handle, id or "-"))
     return base64.urlsafe_b64encode(text.encode()).decode("ascii")
 
 
 def read_recall_handle(text: str, topic: str) -> tuple[str, str]:
-    """The broker's handle and the message id.
+    """Return the broker's handle and the message id.
 
     Raises:
         RequestRefused: INVALID_PARAMETER.

@@ -1,9 +1,8 @@
-"""POP_MESSAGE: messages are handed out to whoever of a group asks, each for a time, as the broker leases them; and
-NOTIFICATION, which waits for the same without taking any.
+"""POP_MESSAGE leases messages to any consumer of a group; NOTIFICATION waits without taking any.
 
-Source: ``PopMessageProcessor``, ``NotificationProcessor`` of apache/rocketmq. There, what was not acknowledged goes to
-topics of retries; here it is in its own topic again, and a message that all tries have failed is a dead letter of the
-group as of any other that leases.
+Source: ``PopMessageProcessor``, ``NotificationProcessor`` of apache/rocketmq. There, unacknowledged messages go to
+topics of retries. Here they are in their own topic again, and a message that has failed all tries is a dead letter of
+the group, as with any other consumer that leases.
 """
 
 from __future__ import annotations
@@ -37,21 +36,24 @@ from tarry.fronts.rocketmq.common.topics import TopicRegistry
 
 MESSAGES_MAX = 1024
 ANSWER_BYTES_MAX = 8 << 20
-"""Messages of an answer together, but for one that is larger by itself: clients refuse frames above 16 MiB."""
+"""Limit of an answer's messages together; one larger message goes alone.
+
+Clients refuse frames above 16 MiB.
+"""
 INVISIBLE_MS = (1, 12 * 3_600_000)
 WAIT_S_MAX = 60.0
 _FROM_END = 1
-"""``initMode``: a new group begins with what comes from now on."""
+"""``initMode`` of a new group that begins with the messages from now on."""
 _GROUPS_KEPT = 10_000
 
 
 class _Pop(NamedTuple):
-    """What a consumer asks for."""
+    """A consumer's request."""
 
     topic: str
     group: str
     queue: int
-    """-1: any."""
+    """-1 for any."""
     rows_max: int
     invisible_ms: int
     wait_s: float
@@ -59,7 +61,7 @@ class _Pop(NamedTuple):
 
 @dataclass(eq=False)
 class Popper:
-    """On the loop's thread."""
+    """Answers POP_MESSAGE and NOTIFICATION. On the event loop's thread."""
 
     _broker_name: str
     _broker: LocalBroker
@@ -70,10 +72,15 @@ class Popper:
     _filters: GroupFilters
     _run_in_thread: RunInThread
     _largest: Counter[tuple[str, str]] = field(default_factory=Counter, init=False)
-    """By topic and group, the bytes of its largest message of late: so many fit into an answer."""
+    """Size in bytes of a group's largest recent message, by topic and group.
+
+    It tells how many fit into an answer.
+    """
 
     async def pop(self, request: OpenRequest) -> Reply:
-        """Whatever queue is asked for, messages of all are handed out: a group's consumers share the topic.
+        """Answer POP_MESSAGE. Whichever queue is asked for, messages of all queues are handed out.
+
+        A group's consumers share the topic.
 
         Raises:
             Refusal, RequestRefused: INVALID_PARAMETER, SUBSCRIPTION_NOT_EXIST, SUBSCRIPTION_PARSE_FAILED.
@@ -93,11 +100,11 @@ class Popper:
             batch = await self._receive(pop, queue, request, room)
             return self._nothing(pop) if batch is None else self._answer(pop, queue, batch, request)
         finally:
-            # What is written next is counted by the connection.
+            # The bytes that are written next are counted by the connection.
             self._loop.call_soon(room.release)
 
     async def notify(self, request: OpenRequest) -> Reply:
-        """NOTIFICATION: whether there is something for the group, as soon as there is."""
+        """Answer NOTIFICATION: return whether there is a message for the group, as soon as there is one."""
         fields = request.fields
         topic, name = topic_name(fields.text("topic"), ""), group_name(fields.text("consumerGroup"), "")
         self._check_queue(topic, fields.whole("queueId", -1))
@@ -108,7 +115,7 @@ class Popper:
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"group {name!r:.300} of topic {topic!r:.300} does not exist"
             ) from error
         news = asyncio.Event()
-        # Before the first look, so that what comes after it is noticed.
+        # Before the first look, so that later messages are noticed.
         stop_listening = group.listen(lambda: post(self._loop, news.set))
         try:
             async with asyncio.timeout(_wait_s(fields)):
@@ -145,8 +152,10 @@ class Popper:
         return await self._groups.prepare_queue(pop.topic, pop.group, filter)
 
     def _begin_at_end(self, pop: _Pop) -> None:
-        """In a thread: a new group begins with what comes, but where nothing of the topic was deleted yet: then it was
-        there before the messages. This is RocketMQ's rule, as for consumers that pull.
+        """Have a new group begin with the messages from now on. In a thread.
+
+        If no message of the topic was deleted so far, it begins at the first one: it was there before the messages.
+        This is RocketMQ's rule, as for consumers that pull.
         """
         try:
             self._broker.find_group(pop.topic, pop.group)
@@ -155,17 +164,17 @@ class Popper:
                 self._broker.call(FollowQueue(pop.topic, pop.group, "latest"))
 
     async def _receive(self, pop: _Pop, queue: ReceiveQueue, request: OpenRequest, room: Room) -> pa.RecordBatch | None:
-        """Messages, leased; None: there was none in time."""
+        """Receive messages, leased; return None if none came in time."""
         largest = self._largest[pop.topic, pop.group]
         rows_max = min(pop.rows_max, max(1, ANSWER_BYTES_MAX // max(1, largest)))
-        # A client that does not take its answers gets no more of them to keep here.
+        # A client that does not take its answers gets no more of them: they would be kept here.
         await request.connection.wait_until_writable()
         subscription = queue.group.subscribe(prefetch=rows_max, lease_ms=pop.invisible_ms)
         received = queue.receive(subscription, rows_max, room)
         try:
             await asyncio.wait([received], timeout=pop.wait_s)
         except asyncio.CancelledError:
-            # The connection has ended: what was handed out for it in this same turn is for others.
+            # The connection has ended: give back messages that were handed out for it in this same turn.
             if not received.cancel() and received.exception() is None:
                 give_back(queue.group, received.result())
             raise
@@ -175,7 +184,7 @@ class Popper:
         return Reply(ResponseCode.POLLING_TIMEOUT, self._fields(pop, 0), remark="nothing has come in time")
 
     def _answer(self, pop: _Pop, queue: ReceiveQueue, batch: pa.RecordBatch, request: OpenRequest) -> Reply:
-        """Of messages that are leased. What makes the answer too long is given back."""
+        """Return an answer with leased messages. Give back those that would make it too long."""
         host, pop_ms = address_bytes(request.connection.local), self._broker.clock.now_ms()
         parts, offsets, size = list[bytes](), dict[int, list[int]](), 0
         for message in self._messages(pop, batch, pop_ms):
@@ -223,7 +232,8 @@ class Popper:
 
 
 def check_invisible(invisible_ms: int) -> int:
-    """
+    """Check an invisible time, and return it.
+
     Raises:
         RequestRefused: INVALID_PARAMETER: no message may be held for so long.
     """

@@ -1,6 +1,6 @@
-"""SEND_REPLY_MESSAGE: a consumer's reply to a request, which is handed on to the producer that waits for it.
+"""SEND_REPLY_MESSAGE: hand a consumer's reply on to the producer that waits for it.
 
-A reply is not stored: nobody would read it once its request's time is up, and the request is asked again. Source:
+A reply is not stored: nobody would read it after its request has timed out and is sent again. Source:
 ``ReplyMessageProcessor`` of apache/rocketmq.
 """
 
@@ -25,14 +25,14 @@ _HANDED_ON = (
 
 @dataclass(eq=False)
 class Replier:
-    """On the loop's thread."""
+    """Answers SEND_REPLY_MESSAGE. On the event loop's thread."""
 
     _clock: Clock
     _clients: ClientRegistry
     _rules: DraftRules
 
     async def reply(self, request: OpenRequest) -> Reply:
-        """SUCCESS: the producer has it.
+        """Answer SEND_REPLY_MESSAGE; SUCCESS means that the producer has the reply.
 
         Raises:
             Refusal: MESSAGE_ILLEGAL. RequestRefused: SYSTEM_ERROR: no such producer is there, or it does not take it.

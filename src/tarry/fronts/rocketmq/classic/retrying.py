@@ -1,6 +1,8 @@
-"""CONSUMER_SEND_MSG_BACK: a consumer could not handle a message. It goes to the topic ``%RETRY%GROUP``, which the group
-reads too, delayed by the level that the consumer says, or by 3 and one more each time; and after the last try to
-the group's dead letters. Source: ``AbstractSendMessageProcessor.consumerSendMsgBack`` of apache/rocketmq.
+"""CONSUMER_SEND_MSG_BACK: a consumer could not handle a message.
+
+The message goes to the topic ``%RETRY%GROUP``, which the group reads too. It is delayed by the level that the consumer
+names, or by level 3 and one more each time. After the last try it goes to the group's dead letters. Source:
+``AbstractSendMessageProcessor.consumerSendMsgBack`` of apache/rocketmq.
 """
 
 from __future__ import annotations
@@ -41,12 +43,12 @@ from tarry.message.schema import RESERVED
 
 FIRST_LEVEL = 3
 _NOT_COPIED = {QUEUE, *DELAYS} - {START_DELIVER}
-"""What says of a message in which queue it was, and how it was delayed: its next try has its own."""
+"""Properties with a message's queue and delay, which are not copied: its next try has its own."""
 
 
 @dataclass(eq=False)
 class Retrier:
-    """On the loop's thread."""
+    """Answers CONSUMER_SEND_MSG_BACK. On the event loop's thread."""
 
     _broker: LocalBroker
     _rules: DraftRules
@@ -56,8 +58,9 @@ class Retrier:
     _run_in_thread: RunInThread
 
     async def send_back(self, request: OpenRequest) -> Reply:
-        """SUCCESS: the copy for the next try, or the dead letter, is durable. There is one, however often it is asked
-        for.
+        """Answer CONSUMER_SEND_MSG_BACK; SUCCESS means that the copy or the dead letter is durable.
+
+        The copy is for the next try. There is only one, however often it is asked for.
 
         Raises:
             Refusal, RequestRefused: SYSTEM_ERROR: there is no such message, or retention has deleted it.
@@ -65,7 +68,7 @@ class Retrier:
         fields = request.fields
         group = group_name(fields.text("group"), "")
         retry_topic = topic_name(RETRY_PREFIX + group, "")
-        # Consumers name the first topic also of what comes from their group's retries.
+        # For a retry, too, consumers name the first topic.
         origin = fields.text("originTopic", " ").strip()
         topics = [retry_topic, *(self._dead_queues.topics(origin) if is_alias(origin) else [origin])]
         physical, level = fields.whole("offset"), fields.whole("delayLevel", 0)
@@ -85,7 +88,7 @@ class Retrier:
         return await answers.future
 
     def _find(self, topics: list[str], physical: int) -> tuple[str, dict[str, Any]]:
-        """In a thread: the message at a physical offset, and its topic."""
+        """Return the message at a physical offset, and its topic. In a thread."""
         for topic in filter(None, topics):
             if (row := find_row_at(self._broker, topic, physical)) is not None:
                 return topic, row
@@ -117,7 +120,7 @@ class Retrier:
 
 
 class _Answer:
-    """The answer to one message."""
+    """The answer for one message."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.future: asyncio.Future[Reply] = loop.create_future()
@@ -139,6 +142,6 @@ def _tried(row: dict[str, Any]) -> Tried:
 
 
 def _times(stored: dict[str, str]) -> int:
-    """How often it was tried again already."""
+    """Return how often a message was tried again already."""
     text = stored.get(RECONSUME_TIMES, "")
     return int(text) if text.isdecimal() and text.isascii() and len(text) < 10 else 0

@@ -1,4 +1,7 @@
-"""GET_ROUTEINFO_BY_TOPIC: where a topic's queues are. There is one broker, which is its own name server."""
+"""GET_ROUTEINFO_BY_TOPIC: where a topic's queues are.
+
+There is one broker, which is its own name server.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ READ, READ_WRITE = 4, 6
 
 @dataclass(eq=False)
 class Routes:
-    """On the loop's thread."""
+    """Answers questions about routes. On the event loop's thread."""
 
     _config: Config
     _names: BrokerNames
@@ -33,7 +36,7 @@ class Routes:
     _run_in_thread: RunInThread
 
     def route(self, request: OpenRequest) -> Reply | Awaitable[Reply]:
-        """The broker is where the client found it, which may be behind a proxy."""
+        """Answer with the address at which the client reached the broker, which may be a proxy's."""
         topic = request.fields.text("topic")
         if (count := delay_queues(topic, self._config)) is not None:
             return self._answer(request, count, READ)
@@ -44,7 +47,7 @@ class Routes:
         return self._answer(request, self._queues.count(topic))
 
     async def _route_of_dead_letters(self, topic: str, request: OpenRequest) -> Reply:
-        """Clients ask each 30 s: so they come to know of topics whose first dead letter is new."""
+        """Answer for dead letters. Clients ask every 30 s, and so find topics with a first dead letter."""
         return self._answer(request, len(await self._run_in_thread(lambda: self._dead_queues.look(topic))))
 
     def _answer(self, request: OpenRequest, count: int, permission: int = READ_WRITE) -> Reply:
@@ -57,5 +60,5 @@ class Routes:
 
 
 def broker_data(request: OpenRequest, names: BrokerNames) -> dict[str, Any]:
-    """The broker, as routes and the cluster's list have it."""
+    """Return the broker's entry in routes and in the cluster's list."""
     return {"brokerAddrs": {"0": request.connection.local}, "brokerName": names.broker, "cluster": names.cluster}

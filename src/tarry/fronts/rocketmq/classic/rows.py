@@ -10,15 +10,16 @@ from tarry.fronts.rocketmq.classic.message_bytes import queue_offset
 
 
 def find_row(broker: LocalBroker, topic: str, offset: int) -> dict[str, Any] | None:
-    """The message at an offset of a topic's queue (:data:`tarry.api.views.QUEUED`), if it is kept. It may wait for the
-    disk.
+    """Return the message at an offset of a topic's queue, if it is kept. It may wait for the disk.
+
+    Its columns are those of :data:`tarry.api.views.QUEUED`.
     """
     first, end = broker.call(GetQueues([topic]))[topic]
     return _read(broker, topic, offset) if first <= offset < end else None
 
 
 def find_row_at(broker: LocalBroker, topic: str, physical: int) -> dict[str, Any] | None:
-    """As :func:`find_row`, the message at a physical offset; None also where that is of another topic."""
+    """Return the message at a physical offset, as :func:`find_row`; None also if that is of another topic."""
     offset = queue_offset(topic, physical, broker.call(GetQueues([topic]))[topic])
     return None if offset is None else _read(broker, topic, offset)
 

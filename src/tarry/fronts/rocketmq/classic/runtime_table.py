@@ -1,7 +1,7 @@
 """The table of GET_BROKER_RUNTIME_INFO: the keys that mqadmin and exporters read, as texts.
 
-What Tarry does not count is 0. Source: ``AdminBrokerProcessor.prepareRuntimeInfo``; ``BrokerRuntimeStats`` of
-apache/rocketmq-exporter, which fails where one of them is missing or has another form.
+Figures that Tarry does not count are 0. Source: ``AdminBrokerProcessor.prepareRuntimeInfo``; ``BrokerRuntimeStats`` of
+apache/rocketmq-exporter, which fails if one of them is missing or has another form.
 """
 
 from __future__ import annotations

@@ -31,18 +31,18 @@ from tarry.fronts.rocketmq.common.unpacking import Unpacker, Unpacking
 from tarry.message.reserved import FIRST
 
 RETRIES = 16
-"""Of a group that says nothing about it."""
+"""Retries of a group that does not set them."""
 _SHORT_NAMES = {
     "producerGroup": "a", "topic": "b", "defaultTopic": "c", "defaultTopicQueueNums": "d", "queueId": "e",
     "sysFlag": "f", "bornTimestamp": "g", "flag": "h", "properties": "i", "reconsumeTimes": "j", "unitMode": "k",
     "maxReconsumeTimes": "l", "batch": "m",
 }  # fmt: skip
 NUMBER_BASE = -1 << 62
-"""Added to the number of a message in the id of its place, since it has no place in a queue until it falls due."""
+"""Added to a message's number in its offset id, since it has no place in a queue until it is due."""
 
 
 class Sender:
-    """On the loop's thread."""
+    """Answers sends. On the event loop's thread."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class Sender:
             answer = self._send_drafts(drafts, request, queue, topic, entries)
             return await answer if isinstance(answer, Awaitable) else answer
         except BaseException:
-            release()  # nobody answers it where the connection is gone
+            release()  # if the connection is gone, nothing else releases it
             raise
 
     def _send_drafts(
@@ -120,7 +120,7 @@ class Sender:
         name = fields.text("topic")
         if name.startswith(RETRY_PREFIX) and (tried := Tried.read(entries[0].properties.get(NUMBER, ""))) is not None:
             group = name.removeprefix(RETRY_PREFIX)
-            # It may be that it was sent back already, and only the answer was lost.
+            # It may have been sent back already, with only the answer lost.
             drafts = [drafts[0]._replace(id=self._dead_letters.copy_id(group, tried))]
             if topic.startswith(DEAD_PREFIX):
                 return self._give_up(drafts[0], group, tried, request)
@@ -157,7 +157,7 @@ class Sender:
         return await result
 
     async def _give_up(self, draft: Draft, group: str, tried: Tried, request: OpenRequest) -> Reply:
-        """A message that its consumer sends itself, and that was tried often enough, becomes a dead letter."""
+        """Make a message that a consumer sends itself, and that was tried often enough, a dead letter."""
         properties = dict(draft.properties)
         came_from = properties.get(RETRY_TOPIC, "")
         home = await self._run_in_thread(lambda: self._dead_letters.home(group, [came_from]))
@@ -167,14 +167,14 @@ class Sender:
         return Reply(fields=_place(request, None, await self._dead_letters.write(draft, home, group, tried, attempts)))
 
     def _queue_of(self, topic: str, fields: Fields) -> int | None:
-        """The queue that the producer chose; None: it is all the same to it, or there is one only."""
+        """Return the queue that the producer chose; None if it chose none, or there is only one."""
         if self._queues.count(topic) == 1 or fields.whole("queueId") < 0:
             return None
         return self._queues.check(topic, fields.whole("queueId"))
 
 
 class _Answers:
-    """The answers to one request's messages, of which its own is made, and given to ``answer``."""
+    """Collects the answers for one request's messages, and gives the request's answer to ``answer``."""
 
     def __init__(
         self, broker: str, request: OpenRequest, queue: int | None, count: int, answer: Callable[[Reply], None]
@@ -213,14 +213,14 @@ class _Answers:
 
 
 def _place(request: OpenRequest, queue: int | None, *seqs: int) -> dict[str, str]:
-    """Where the messages are: their numbers, since they have no offset until they fall due."""
+    """Return the fields that name the messages: by number, since they have no offset until they are due."""
     host = address_bytes(request.connection.local)
     ids = ",".join(offset_id(host, seq + NUMBER_BASE) for seq in seqs)
     return {"msgId": ids, "queueId": str(queue or 0), "queueOffset": str(seqs[0])}
 
 
 def sent_fields(request: OpenRequest) -> Fields:
-    """The fields of a request that sends something, under their long names."""
+    """Return the fields of a request that sends something, under their long names."""
     if request.code in (RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE):
         return request.fields
     return Fields(request.command.fields, _SHORT_NAMES)
@@ -231,7 +231,10 @@ def _entry(fields: Fields, body: bytes) -> BatchEntry:
 
 
 def _topic_of(name: str, fields: Fields, batch: bool) -> str:
-    """Where it goes: a message for a group's retries that has been tried often enough goes to its dead letters."""
+    """Return the topic that a message goes to.
+
+    A message for a group's retries that has been tried often enough goes to its dead letters.
+    """
     if name.startswith(RETRY_PREFIX):
         if batch:
             raise RequestRefused(ResponseCode.MESSAGE_ILLEGAL, f"a batch for {name!r:.300}; allowed: single messages")

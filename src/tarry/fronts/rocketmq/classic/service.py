@@ -1,4 +1,4 @@
-"""Which request goes where, and what is answered when it is refused."""
+"""Dispatch of requests to their handlers, and the answers of refused requests."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from tarry.fronts.rocketmq.common.refusal import Refusal
 log = logging.getLogger(__name__)
 
 Handler: TypeAlias = Callable[[OpenRequest], Reply | Awaitable[Reply | None] | None]
-"""What serves a kind of request: an answer, at once or awaited; None: it answers by itself, later."""
+"""Handler of a kind of request: returns an answer, at once or awaited, or None if it answers later."""
 
 
 class Service:
-    """On the loop's thread."""
+    """Dispatches requests. On the event loop's thread."""
 
     def __init__(self, authenticator: Authenticator, handlers: Mapping[int, Handler]) -> None:
         self._authenticator = authenticator
-        # A header of the form ROCKETMQ has room for the lower half of a code only: so the codes of pop come.
+        # A ROCKETMQ header only has room for the lower half of a code: the codes of pop arrive in that form.
         self._handlers = {code & 0xFFFF: handler for code, handler in handlers.items()} | dict(handlers)
 
     @property
@@ -61,7 +61,7 @@ class Service:
 
 
 def answer_of(error: Exception, request: OpenRequest) -> Reply:
-    """How a client is told of an error."""
+    """Return the answer that tells a client of an error."""
     if isinstance(error, RequestRefused):
         return Reply(error.code, remark=error.text)
     if isinstance(error, TarryError):

@@ -1,4 +1,4 @@
-"""END_TRANSACTION: a producer's word on a transaction; and asking producers about those that are undecided."""
+"""END_TRANSACTION, by which a producer decides a transaction; and asking about undecided ones."""
 
 from __future__ import annotations
 
@@ -27,19 +27,21 @@ from tarry.fronts.rocketmq.common.transaction_checks import TransactionChecks
 
 COMMIT, ROLLBACK, UNKNOWN = 8, 12, 0
 CHECKS_GROUP = "classic-checks"
-"""Of the topic of half messages: those of classic producers."""
+"""The group of classic producers' half messages, on the topic of half messages."""
 _INTERNAL = frozenset({REAL_TOPIC, DELIVER_MS})
 
 
 class Transactions:
-    """On the loop's thread."""
+    """Answers END_TRANSACTION. On the event loop's thread."""
 
     def __init__(self, half_messages: HalfMessages, run_in_thread: RunInThread) -> None:
         self._half_messages = half_messages
         self._run_in_thread = run_in_thread
 
     async def end(self, request: OpenRequest) -> Reply:
-        """Commit or roll back, durably when it is answered. Whatever else the producer says, it is asked again.
+        """Commit or roll back, durably when it is answered.
+
+        After any other decision the producer is asked again.
 
         Raises:
             Refusal: ILLEGAL_OPERATION: the transaction was decided before.
@@ -73,11 +75,11 @@ def check_transactions(
 
 
 def _question(half: dict[str, Any], row: pa.RecordBatch, local: str) -> RemotingCommand:
-    """``row``: the half message as a batch of one."""
+    """Return the request that asks about a half message. ``row``: the half message as a batch of one."""
     topic, id = half["properties"][REAL_TOPIC], half["key"]
     [message] = stored_messages(row, topic, [0])
     visible = {name: value for name, value in message.properties.items() if name not in _INTERNAL}
-    # rocketmq-client-go 2.1.2 loses the field of the header, and answers with the property.
+    # rocketmq-client-go 2.1.2 loses the header's field, and answers with the property.
     message = replace(message, properties={**visible, TRANSACTION_ID: id})
     host = address_bytes(local)
     physical = physical_offset(topic, message.queue_offset)

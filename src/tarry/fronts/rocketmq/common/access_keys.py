@@ -9,7 +9,9 @@ from tarry.base.errors import InvalidArgumentError
 
 
 def read_keys(name: str | None) -> dict[str, str]:
-    """Secrets by access keys, from a file, if there is one: each line ``ACCESS_KEY SECRET``; ``#`` begins a comment.
+    """Read the secrets by access key from a file, if one is given.
+
+    Each line is ``ACCESS_KEY SECRET``; ``#`` begins a comment.
 
     Raises:
         InvalidArgumentError: it cannot be read, or a line is none.
@@ -26,7 +28,7 @@ def read_keys(name: str | None) -> dict[str, str]:
         words = line.partition("#")[0].split()
         if not words:
             continue
-        # What is in the file is not repeated: it would be in the log.
+        # The file's content is not repeated: it would be in the log.
         if len(words) != 2 or not re.fullmatch(r"[^,/\s]+", words[0]) or words[0] in keys:
             raise InvalidArgumentError(
                 f"rocketmq_keys {str(path)!r}, line {number}; allowed: ACCESS_KEY SECRET, each key once"

@@ -1,7 +1,7 @@
-"""The certificate that clients of the RocketMQ front see: the user's, or one signed by itself.
+"""The certificate of the RocketMQ front: the user's, or a self-signed one.
 
-Java's client comes with TLS unless it is told otherwise, and trusts any certificate unless it is told otherwise: with
-one signed by itself, its programs work as they are.
+Java's client uses TLS, and trusts any certificate, unless it is told otherwise: with a self-signed one, programs that
+use it work as they are.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ YEARS = 20
 
 
 def tls_context(config: Config, now_ms: int) -> ssl.SSLContext | None:
-    """TLS for a server as the settings say; None: off. Without a certificate, with that in the data directory, which is
-    made when there is none.
+    """Return the TLS context that the settings ask for; None if TLS is off.
+
+    Without a certificate in the settings, use the one in the data directory, which is made if there is none.
 
     Raises:
         InvalidArgumentError: the files are no certificate and its key.
@@ -49,14 +50,14 @@ def tls_context(config: Config, now_ms: int) -> ssl.SSLContext | None:
 
 
 def _own_certificate(directory: Path, now_ms: int) -> tuple[str, str]:
-    """The paths of a certificate and of its key."""
+    """Return the paths of the certificate and its key in the data directory; make them if there are none."""
     certificate, key = directory / "certificate.pem", directory / "key.pem"
     directory.mkdir(parents=True, exist_ok=True)
-    # Workers of a gateway begin at the same time, and have to show the same one.
+    # The workers of a gateway start at the same time, and have to show the same certificate.
     with _only_one(directory):
         if not (certificate.exists() and key.exists()):
             secret = ec.generate_private_key(ec.SECP256R1())
-            # The key first: a crash between the two makes both anew.
+            # The key first: after a crash between the two, both are made anew.
             _write(
                 key,
                 secret.private_bytes(
@@ -69,7 +70,7 @@ def _own_certificate(directory: Path, now_ms: int) -> tuple[str, str]:
 
 @contextmanager
 def _only_one(directory: Path) -> Iterator[None]:
-    """One process at a time."""
+    """Hold a lock on the directory, so that one process works on it at a time."""
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)

@@ -1,4 +1,4 @@
-"""Dead letters as RocketMQ's users look for them: ``%DLQ%GROUP``, all topics of a group together.
+"""Dead letters under the names that RocketMQ's users know: ``%DLQ%GROUP``, for all topics of a group.
 
 In the broker each topic of a group has dead letters of its own (:func:`tarry.message.dead_topics.dead_topic`); those of
 classic consumers are in the topic of that name itself. To v5's clients all these are the queues of ``%DLQ%GROUP``: a
@@ -14,25 +14,29 @@ from tarry.message.dead_topics import dead_topic
 
 
 def is_alias(topic: str) -> bool:
-    """Whether a topic's name stands for all dead letters of a group."""
+    """Return whether a topic's name stands for all dead letters of a group."""
     return topic.startswith(DEAD_PREFIX) and "/" not in topic
 
 
 def dead_topics_of(broker: LocalBroker, alias: str) -> list[str]:
-    """The topics that exist of those that a name stands for, sorted. It looks at all groups, so it may take a while."""
+    """Return the existing topics that a name stands for, sorted.
+
+    It looks at all groups, so it may take a while.
+    """
     topics = possible_dead_topics_of(broker, alias)
-    # That of the name itself has what classic consumers could not handle.
+    # The topic of that name itself has messages that classic consumers could not handle.
     return sorted(topic for topic in [*topics, alias] if broker.call(HasTopic(topic)))
 
 
 def possible_dead_topics_of(broker: LocalBroker, alias: str) -> list[str]:
-    """The topics that a group's dead letters may be in, whether they exist or not, sorted."""
+    """Return the topics that may have a group's dead letters, existing or not, sorted."""
     group = alias.removeprefix(DEAD_PREFIX)
     return sorted(dead_topic(info.topic, group) for info in broker.call(ListGroups()) if info.group == group)
 
 
 def actual_topic(topic: str, queue: str) -> str:
-    """The topic to read: the one that was asked for; or, where that stands for several, the one that is the broker name
-    of the ``queue`` that was asked for.
+    """Return the topic to read: the one asked for or, if that stands for several, the one of its queue.
+
+    ``queue``: the broker name of the queue that was asked for.
     """
     return queue if is_alias(topic) and queue.startswith(DEAD_PREFIX) else topic

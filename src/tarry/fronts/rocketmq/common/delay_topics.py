@@ -1,7 +1,7 @@
-"""RocketMQ's own topics of delayed messages, as something to look at: here no message is in them.
+"""RocketMQ's own topics of delayed messages, which tools look at; in Tarry they hold no message.
 
-Tools ask for their routes, statistics and offsets. They are read only: what is pending is not shown before it is due,
-and nothing may be sent there.
+Tools ask for their routes, statistics and offsets. They are read only: pending messages are not shown before they are
+due, and nothing may be sent there.
 """
 
 from __future__ import annotations
@@ -14,14 +14,17 @@ LEVELS_TOPIC, WHEEL_TOPIC = "SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer"
 
 
 def delay_queues(topic: str, config: Config) -> int | None:
-    """Count the queues of one of these topics: of levels, one each; None: it is another topic."""
+    """Return the number of queues of one of these topics; None if it is another topic.
+
+    The topic of levels has one queue for each level.
+    """
     if topic == LEVELS_TOPIC:
         return len(parse_levels(config.delay_levels))
     return 1 if topic == WHEEL_TOPIC else None
 
 
 def refuse_delay_topic(topic: str) -> None:
-    """Refuse what is sent to one of these.
+    """Refuse to send to one of these topics.
 
     Raises:
         Refusal: ILLEGAL_TOPIC.

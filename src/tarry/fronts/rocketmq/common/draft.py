@@ -1,9 +1,9 @@
-"""A message that a producer sends: what it is once it is checked, and the checks that no protocol has for itself.
+"""A checked message of a producer, and the checks that all protocols share.
 
 Checks, codes and their order are RocketMQ's (``SendMessageActivity`` and ``GrpcValidator`` of apache/rocketmq's proxy;
-``HookUtils.handleScheduleMessage`` for the order of delays), but for the longest delay, which is the broker's, and for
-properties that name a delay: RocketMQ refuses them from gRPC clients, and here they count as they do there from its
-other clients.
+``HookUtils.handleScheduleMessage`` for the order of delays), with two exceptions. The longest delay is the broker's.
+Properties that name a delay are refused by RocketMQ from gRPC clients; here they count as those of its other clients do
+there.
 
 Each check raises a Refusal with RocketMQ's code.
 """
@@ -25,49 +25,52 @@ from tarry.message.schema import RESERVED
 
 PROPERTIES_MAX = 128
 PROPERTIES_BYTES_MAX = 16 << 10
-"""Of what a v5 client's user gives: properties, tag and keys together. What a client says of itself does not count."""
+"""Limit of what a v5 client's user sets: properties, tag and keys together.
+
+Fields that the client sets itself do not count.
+"""
 GROUP_BYTES_MAX = 64
 ID_BYTES_MAX = 255
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 
 
 class DraftRules(NamedTuple):
-    """What the broker allows of a message."""
+    """The broker's limits of a message."""
 
     body_bytes_max: int
     properties_bytes_max: int
-    """Of all properties that are stored with it: what it has no column for is among them."""
+    """Limit of all properties that are stored with it, including fields that have no column."""
     delay_ms_max: int
     levels: tuple[int, ...]
-    """What the delay levels mean, in milliseconds."""
+    """The delays of the delay levels, in milliseconds."""
 
     @classmethod
     def of(cls, config: Config, properties_bytes_max: int = sys.maxsize) -> DraftRules:
-        """Those of the broker's settings, and of a protocol that has room for so many bytes of properties."""
+        """Return the rules of the broker's settings, for a protocol with room for so many bytes of properties."""
         properties_bytes_max = min(config.properties_bytes_max, properties_bytes_max)
         return cls(config.body_bytes_max, properties_bytes_max, config.delay_ms_max, parse_levels(config.delay_levels))
 
 
 class Draft(NamedTuple):
-    """One message, checked, and not accepted yet."""
+    """One message that was checked, but is not accepted yet."""
 
     topic: str
     due_ms: int
     body: bytes
     id: str
-    """Empty: the broker gives it one, and no other message is taken for the same."""
+    """Empty: the broker makes an id, and does not deduplicate the message."""
     tag: str | None
     properties: list[tuple[str, str]]
     order_key: str | None
     half: bool
-    """It belongs to a transaction that is not decided."""
+    """True if it belongs to a transaction that is not decided."""
     recovery_ms: int | None
-    """How long its transaction may stay undecided before its producer is asked."""
+    """Time that its transaction may stay undecided before its producer is asked."""
     delayed: bool
 
 
 def check_body(body: bytes, bytes_max: int) -> None:
-    """Check a body, which is unpacked."""
+    """Check an unpacked body."""
     if not body:
         raise Refusal(Code.MESSAGE_BODY_EMPTY, "the message's body is empty; allowed: 1 byte and more")
     if len(body) > bytes_max:
@@ -75,7 +78,7 @@ def check_body(body: bytes, bytes_max: int) -> None:
 
 
 def check_properties(user: Mapping[str, str]) -> int:
-    """Check the user's properties; how many bytes they have."""
+    """Check the user's properties; return their size in bytes."""
     if len(user) > PROPERTIES_MAX:
         raise Refusal(
             Code.MESSAGE_PROPERTIES_TOO_LARGE, f"the message has {len(user)} properties; allowed: {PROPERTIES_MAX}"
@@ -93,7 +96,10 @@ def check_properties(user: Mapping[str, str]) -> int:
 
 
 def check_tag(tag: str) -> str:
-    """Check the tag, and give it back; empty: there is none. Its bytes count with the properties, as in RocketMQ."""
+    """Check the tag, and return it; empty if there is none.
+
+    Its bytes count with the properties, as in RocketMQ.
+    """
     if not tag:
         return tag
     if not tag.strip() or "|" in tag or _CONTROL.search(tag):
@@ -102,7 +108,7 @@ def check_tag(tag: str) -> str:
 
 
 def check_keys(keys: list[str]) -> None:
-    """Check the keys that the user looks messages up by."""
+    """Check the keys by which the user looks messages up."""
     for key in keys:
         if not key.strip() or _CONTROL.search(key):
             raise Refusal(Code.ILLEGAL_MESSAGE_KEY, f"key {key!r:.300}; allowed: not blank, no control characters")
@@ -118,11 +124,14 @@ def check_order_key(group: str) -> None:
 
 
 SECONDS_MIN = 10**9
-"""As seconds, from 2001 on: what names an instant of 1970 in milliseconds from here on is one of today in seconds."""
+"""Least due time in milliseconds that is taken as it is; below, a message is delivered at once.
+
+As seconds it is a date of 2001: a time in milliseconds below it is one of January 1970.
+"""
 
 
 def due_ms_of(user: Mapping[str, str], timestamp_ms: int | None, clock: Clock, rules: DraftRules) -> int | None:
-    """When a message is due by its properties, or else at ``timestamp_ms``; None: no delay is asked for."""
+    """Return the due time by a message's properties, or else ``timestamp_ms``; None if it has no delay."""
     names = [name for name in DELAYS if name in user] if user else []
     if not names and timestamp_ms is None:
         return None
@@ -137,14 +146,14 @@ def due_ms_of(user: Mapping[str, str], timestamp_ms: int | None, clock: Clock, r
         named = names[0] if names else None
         due_ms = _moment(named, user, now_ms, start_ms) if named else timestamp_ms or 0
         if due_ms < SECONDS_MIN:
-            return now_ms  # as the original, which delivers at once: 0 and the like stand for "now"
+            return now_ms  # as RocketMQ, which delivers at once: 0 and the like stand for "now"
         return check_due(due_ms, start_ms, rules.delay_ms_max)
     except InvalidArgumentError as error:
         raise Refusal(Code.ILLEGAL_DELIVERY_TIME, str(error)) from error
 
 
 def _moment(name: str, user: Mapping[str, str], now_ms: int, start_ms: int) -> int:
-    """The due time that a property other than DELAY asks for."""
+    """Return the due time that a property other than DELAY asks for."""
     number = _number(name, user)
     if name in (DELIVER_MS, START_DELIVER):
         return number

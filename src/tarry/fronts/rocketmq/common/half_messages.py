@@ -1,10 +1,10 @@
-"""Messages whose transaction is not decided yet, "half messages" in RocketMQ: durable, and seen by no consumer.
+"""Messages whose transaction is not decided yet, "half messages" in RocketMQ: durable, but hidden.
 
-A half message is a message of the topic ``tarry.halves`` under the transaction's id as its key, and a series: each
-occurrence is a moment at which a producer is asked what became of the transaction. So what is undecided is on disk,
-exactly one occurrence is pending at a time, and no list of open transactions has to be kept in memory or rebuilt.
+A half message is a message of the topic ``tarry.halves`` under the transaction's id as its key, and a series: at each
+occurrence a producer is asked for its decision. So undecided transactions are on disk, exactly one occurrence of each
+is pending at a time, and no list of open transactions has to be kept in memory or rebuilt.
 
-Commit moves the half message to its real topic, rollback cancels it: each is one decision of the intake's writer and
+Commit moves the half message to its real topic, rollback cancels it. Each is one decision of the intake's writer and
 one frame on disk, so there is no moment at which a crash could leave both or none.
 """
 
@@ -34,13 +34,17 @@ _ID_CHARACTERS = 40
 _KEPT = (REAL_TOPIC, MESSAGE_ID, SHARDING_KEY, DELIVER_MS, TAGS)
 """Properties of a half message that its message does not have."""
 _TAG_BYTES_MAX = 255
-"""A longer tag is a property of the half message, which is checked as any client's message is
-(:class:`tarry.message.admission.MessageLimits`).
+"""Tags longer than this are kept as a property of the half message.
+
+A half message is checked as any client's message is (:class:`tarry.message.admission.MessageLimits`).
 """
 
 
 class HalfMessages:
-    """Any thread. When, and how often, a transaction is asked about is said by the broker's settings."""
+    """Stores and decides half messages. Any thread.
+
+    The broker's settings say when, and how often, a producer is asked about a transaction.
+    """
 
     def __init__(self, broker: LocalBroker) -> None:
         self._broker = broker
@@ -51,11 +55,14 @@ class HalfMessages:
 
     @staticmethod
     def transaction_id(draft: Draft) -> str:
-        """Of a half message: the same for a message that is sent again, whose half message is there already."""
+        """Return a half message's transaction id.
+
+        It is the same for a message that is sent again, whose half message is there already.
+        """
         return sha256(f"{draft.topic}\0{draft.id}".encode()).hexdigest()[:_ID_CHARACTERS]
 
     def rows(self, drafts: Sequence[Draft]) -> pa.RecordBatch:
-        """Columns for :meth:`LocalBroker.submit`, a row a draft, all of them of half messages."""
+        """Return columns for :meth:`LocalBroker.submit`, a row for each draft; all are half messages."""
         ids = [self.transaction_id(draft) for draft in drafts]
         columns: dict[str, Any] = {
             "topic": [HALF_MESSAGES] * len(drafts),
@@ -74,7 +81,7 @@ class HalfMessages:
         return pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
 
     def commit(self, transaction_id: str, message_id: str) -> None:
-        """Have the message delivered, durably when this returns; it may wait for the disk.
+        """Have the message delivered, durably when this returns. It may wait for the disk.
 
         Raises:
             Refusal: NOT_FOUND: it was decided before, the other way or by itself.
@@ -84,7 +91,7 @@ class HalfMessages:
         )
 
     def rollback(self, transaction_id: str, message_id: str) -> None:
-        """Have the message forgotten; otherwise as :meth:`commit`."""
+        """Have the message discarded; otherwise as :meth:`commit`."""
         [outcome] = self._broker.call(CancelKeys(HALF_MESSAGES, [transaction_id]))
         _refuse_unless_done(outcome, transaction_id, message_id)
 
@@ -93,8 +100,9 @@ class HalfMessages:
         return self._broker.clock.now_ms() + first_ms
 
     def _committed(self, half: pa.RecordBatch) -> pa.RecordBatch:
-        """The message of a half message (one row of SCHEMA), as it is stored when its transaction is committed (one row
-        of UNNUMBERED).
+        """Return the message that is stored when the transaction of a half message is committed.
+
+        The half message is one row of SCHEMA, the message one row of UNNUMBERED.
         """
         kept = dict(half.column("properties")[0].as_py() or ())
         now_ms = self._broker.clock.now_ms()
@@ -120,7 +128,8 @@ class HalfMessages:
 
 
 def check_transaction_id(transaction_id: str) -> None:
-    """
+    """Check that a transaction's id is not empty.
+
     Raises:
         Refusal: INVALID_TRANSACTION_ID.
     """
@@ -141,7 +150,7 @@ def _is_long(tag: str | None) -> bool:
 
 
 def kept_properties(draft: Draft) -> list[tuple[str, str]]:
-    """What a half message has to keep of its message, as properties."""
+    """Return the fields of its message that a half message has to keep, as properties."""
     properties = [(REAL_TOPIC, draft.topic), (MESSAGE_ID, draft.id)]
     if draft.order_key is not None:
         properties.append((SHARDING_KEY, draft.order_key))

@@ -1,4 +1,4 @@
-"""Names of topics and groups as the broker has them.
+"""Names of topics and groups in the broker.
 
 A name in a namespace is ``NAMESPACE%NAME``, as RocketMQ's remoting clients write it. Source: ``NamespaceUtil``,
 ``Validators`` and ``TopicValidator`` of apache/rocketmq.
@@ -14,11 +14,11 @@ from tarry.fronts.rocketmq.common.refusal import Code, Refusal
 HALF_MESSAGES = "tarry.halves"
 """The topic of messages whose transaction is not decided."""
 SEPARATOR = "%"
-"""Between a namespace and a name."""
+"""Separator of a namespace and a name."""
 RETRY_PREFIX = "%RETRY%"
-"""Of the topic of what a group's classic consumers could not handle."""
+"""Prefix of the topic of messages that a group's classic consumers could not handle."""
 DEAD_PREFIX = "%DLQ%"
-"""Of the topic of a group's dead letters."""
+"""Prefix of the topic of a group's dead letters."""
 _NAME = re.compile(r"[A-Za-z0-9_|%-][A-Za-z0-9._|%/-]*\Z")
 _NAME_CHARACTERS_MAX = 255
 _SYSTEM = frozenset(
@@ -30,12 +30,12 @@ _SYSTEM = frozenset(
 _ALLOWED = f"1 to {_NAME_CHARACTERS_MAX} of A-Z a-z 0-9 . _ % | / -, no system name"
 
 
-# Each call of a client names a topic, and few are named often: what was checked is not checked again.
+# Each call of a client names a topic, and clients name the same few: so results are cached.
 
 
 @lru_cache(maxsize=4096)
 def topic_name(name: str, space: str) -> str:
-    """The broker's name of a topic in the namespace ``space`` (empty: none).
+    """Return the broker's name of a topic in the namespace ``space`` (empty: none).
 
     Raises:
         Refusal: ILLEGAL_TOPIC.
@@ -48,7 +48,7 @@ def topic_name(name: str, space: str) -> str:
 
 @lru_cache(maxsize=4096)
 def group_name(name: str, space: str) -> str:
-    """The same of a consumer group.
+    """Return the broker's name of a consumer group in the namespace ``space`` (empty: none).
 
     Raises:
         Refusal: ILLEGAL_CONSUMER_GROUP.
@@ -60,7 +60,7 @@ def group_name(name: str, space: str) -> str:
 
 
 def _full_name(name: str, space: str) -> str:
-    # Dead letters: the group's name is what is in the namespace.
+    # Dead letters: the prefix stays in front of the namespace.
     prefix, bare = (DEAD_PREFIX, name[len(DEAD_PREFIX) :]) if name.startswith(DEAD_PREFIX) else ("", name)
     return f"{prefix}{space}{SEPARATOR}{bare}" if space else name
 

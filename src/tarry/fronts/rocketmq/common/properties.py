@@ -1,7 +1,7 @@
-"""What RocketMQ's messages have and Tarry's have no column for, as properties under RocketMQ's own names.
+"""Properties, under RocketMQ's names, for fields of its messages that have no column in Tarry.
 
-No user may set one of these names (``MessageConst`` of apache/rocketmq), so they cannot be mistaken; and who reads the
-messages in another way (SQL filters, Spark, Flight) finds them under the names that RocketMQ's documents use.
+No user may set one of these names (``MessageConst`` of apache/rocketmq), so they cannot be mistaken. Other readers of
+the messages (SQL filters, Spark, Flight) find them under the names that RocketMQ's documents use.
 """
 
 from __future__ import annotations
@@ -19,36 +19,44 @@ from tarry.message.properties import entries_of
 KEYS, TRACE_CONTEXT, BORN_HOST, BORN_TIMESTAMP = "KEYS", "TRACE_CONTEXT", "__BORNHOST", "BORN_TIMESTAMP"
 TRANSACTION = "TRAN_MSG"
 TAGS, RECONSUME_TIMES, FLAG, QUEUE = "TAGS", "RECONSUME_TIME", "__FLAG", "__QUEUE"
-"""What classic producers and consumers say beside; the last two have no names in RocketMQ, where they are columns."""
+"""Further fields of classic producers and consumers.
+
+The last two are columns in RocketMQ, and have no names there.
+"""
 RETRY_TOPIC, ORIGIN_MESSAGE_ID = "RETRY_TOPIC", "ORIGIN_MESSAGE_ID"
-"""Of a message that a classic consumer could not handle: its first topic and id."""
+"""First topic and id of a message that a classic consumer could not handle."""
 NUMBER = "__SEQ"
-"""Of a message as classic consumers get it: its number, and behind a colon the place that it had first, where it is one
-that was tried before. It is not stored; it tells which message a consumer means that sends a retry itself.
+"""A message's number, as classic consumers get it; of a retry, then a colon and its first place.
+
+It is not stored. A consumer that sends a retry itself tells by it which message it means.
 """
 POP_HANDLE = "POP_CK"
-"""Of a message that a classic consumer popped: what it is settled with. It is not stored."""
+"""Handle by which a popped message is settled. It is not stored."""
 REPLY_TO, CLUSTER_NAME = "REPLY_TO_CLIENT", "CLUSTER"
-"""Of a classic producer's request: which client waits for a reply, and in which cluster."""
+"""For a classic producer's request: the client that waits for a reply, and its cluster."""
 PRODUCER_GROUP = "PGROUP"
-"""Of a classic producer's transaction: who is asked about it. Others cannot set it."""
+"""Group of a classic producer, which is asked about its transaction. Others cannot set it."""
 TRANSACTION_ID = "__transactionId__"
-"""Of the message that a classic producer is asked about: its transaction."""
+"""Transaction of a message about which a classic producer is asked."""
 REAL_TOPIC, MESSAGE_ID, SHARDING_KEY, DELIVER_MS = "REAL_TOPIC", "UNIQ_KEY", "__SHARDINGKEY", "TIMER_DELIVER_MS"
-"""Of a message whose transaction is not decided: where it goes, in which order, and when. The last one also of a
-message that was sent after the time at which it was to be delivered: its column says no more than that it is due.
+"""Topic, id, order and due time of a message whose transaction is not decided.
+
+DELIVER_MS is also set for a message that was sent after the time at which it was to be delivered: its column only says
+that it is due.
 """
 
 START_DELIVER = "__STARTDELIVERTIME"
-"""What clients of cloud providers' RocketMQ name the time at which a message is to be delivered: that of
-``setStartDeliverTime`` in ONS clients. RocketMQ's own client takes it for a delay too, and its broker for none.
+"""Name of the delivery time in clients of cloud providers' RocketMQ.
+
+It is the property of ``setStartDeliverTime`` in ONS clients. RocketMQ's own client takes it for a delay, too; its
+broker does not.
 """
 DELAYS = ("DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", DELIVER_MS, START_DELIVER)
-"""What a producer may ask a delay with, in the order in which they count."""
+"""Properties by which a producer may ask for a delay, in the order in which they count."""
 LEVEL, OUT_MS, REAL_QUEUE = DELAYS[0], "TIMER_OUT_MS", "REAL_QID"
 _PRECISION_MS = 1000
 MADE_BY_BROKER = frozenset({REAL_TOPIC, REAL_QUEUE, OUT_MS})
-"""What RocketMQ's broker adds to a delayed message, and leaves there when it delivers it."""
+"""Properties that RocketMQ's broker adds to a delayed message, and leaves there when it delivers it."""
 
 RESERVED_NAMES = frozenset(
     {
@@ -65,19 +73,19 @@ RESERVED_NAMES = frozenset(
 )  # fmt: skip
 _NOT_USERS = RESERVED_NAMES | {*DELAYS}
 _KEY_SEPARATOR = "\x1f"
-"""No key has it: control characters are refused."""
+"""No key contains it: control characters are refused."""
 
 
 def map_of(rows: Sequence[Sequence[tuple[str, str]]]) -> pa.MapArray:
     """Return the properties of many messages as a column of :data:`tarry.message.schema.PROPERTIES`.
 
-    It is made from flat columns: a list of pairs a row takes several times as long.
+    It is built from flat columns: a list of pairs for each row takes several times as long.
     """
     pairs = list(chain.from_iterable(rows))
     names = [name for name, _ in pairs]
     values = pa.array([value for _, value in pairs], pa.string())
     width = len(rows[0]) if rows else 0
-    # A producer's messages have the same few names each, and each array costs more than what is in it.
+    # A producer's messages all have the same few names, and creating an array costs more than its content.
     if 0 < len(pairs) == width * len(rows) <= _SAME_NAMES_MAX and names == names[:width] * len(rows):
         return pa.MapArray.from_arrays(*_names_of(tuple(names[:width]), len(rows)), values)
     ends = pa.array([0, *accumulate(map(len, rows))], pa.int32())
@@ -85,18 +93,21 @@ def map_of(rows: Sequence[Sequence[tuple[str, str]]]) -> pa.MapArray:
 
 
 _SAME_NAMES_MAX = 512
-"""Of one batch, so that what is kept of names is small."""
+"""Most names of one batch that are cached, so that the cache stays small."""
 
 
 @lru_cache(maxsize=256)
 def _names_of(names: tuple[str, ...], rows: int) -> tuple[pa.Array, pa.Array]:
-    """Where each of ``rows`` messages with these names ends, and the names of all."""
+    """Return the offsets of ``rows`` messages with these names, and the names of all."""
     width = len(names)
     return pa.array(range(0, rows * width + 1, width), pa.int32()), pa.array(names * rows, pa.string())
 
 
 class PropertyLists(NamedTuple):
-    """The properties of many messages as flat lists: those of row ``r`` are from ``places[r]`` to ``places[r + 1]``."""
+    """The properties of many messages as flat lists.
+
+    Those of row ``r`` are from ``places[r]`` to ``places[r + 1]``.
+    """
 
     places: list[int]
     names: list[str]
@@ -104,7 +115,10 @@ class PropertyLists(NamedTuple):
 
 
 def lists_of(column: pa.MapArray) -> PropertyLists:
-    """A column of :data:`tarry.message.schema.PROPERTIES`, in far less time than :meth:`to_pylist` takes."""
+    """Convert a column of PROPERTIES to lists, in far less time than :meth:`to_pylist` takes.
+
+    See :data:`tarry.message.schema.PROPERTIES`.
+    """
     if column.null_count:
         # A null row may span entries.
         column = pa.array([row or [] for row in column.to_pylist()], column.type)
@@ -114,37 +128,38 @@ def lists_of(column: pa.MapArray) -> PropertyLists:
 
 
 def join_keys(keys: Sequence[str]) -> str:
-    """Keys as one text: with blanks between them, as RocketMQ has them, where none has a blank itself."""
+    """Join keys into one text: with blanks as in RocketMQ, unless a key contains a blank itself."""
     if any(" " in key for key in keys):
         return _KEY_SEPARATOR + _KEY_SEPARATOR.join(keys)
     return " ".join(keys)
 
 
 def split_keys(text: str) -> list[str]:
-    """The keys of :func:`join_keys`."""
+    """Split the keys that :func:`join_keys` joined."""
     return text[1:].split(_KEY_SEPARATOR) if text.startswith(_KEY_SEPARATOR) else text.split(" ")
 
 
 def plain_keys(text: str) -> str:
-    """The keys of :func:`join_keys` with blanks between them, also where some have blanks themselves."""
+    """Return joined keys with blanks between them, even if some contain blanks themselves."""
     return " ".join(split_keys(text)) if text.startswith(_KEY_SEPARATOR) else text
 
 
 def born_ms_of(properties: Mapping[str, str], accepted_ms: int) -> int:
-    """When its producer made a message; where it does not say so, when it was accepted."""
+    """Return the time at which its producer made a message, or else at which it was accepted."""
     born_ms = _ms_of(properties.get(BORN_TIMESTAMP, ""))
     return accepted_ms if born_ms is None else born_ms
 
 
 def deliver_ms_of(properties: Mapping[str, str]) -> int | None:
-    """When a message was to be delivered that came too late for it; None: it had no such time."""
+    """Return the delivery time of a message that was sent after it; None if it had no such time."""
     return _ms_of(properties[DELIVER_MS]) if DELIVER_MS in properties else None
 
 
 def asked_delay(user: Mapping[str, str], due_ms: int | None, now_ms: int, levels: int) -> list[tuple[str, str]]:
-    """Make the properties that keep how a message's delay was asked for, so that its consumers can ask for the same, or
-    for more: a level, which is one of so many ``levels``; else a span; else nothing, for its column is that moment,
-    unless it came too late for it.
+    """Make the properties that keep how a message's delay was asked for, so that consumers can repeat it.
+
+    They are a level, at most ``levels``; or a span; or nothing, since the due time is in its column, unless the message
+    came after it.
     """
     if due_ms is None:
         return []
@@ -157,8 +172,10 @@ def asked_delay(user: Mapping[str, str], due_ms: int | None, now_ms: int, levels
 
 
 def delay_properties(stored: Container[str], due_ms: int, accepted_ms: int, topic: str, queue: int) -> dict[str, str]:
-    """Make what RocketMQ's broker adds to a delayed message and leaves there when it delivers it, beside what is
-    ``stored``, of which the names are enough; nothing of a message that was due when it was accepted.
+    """Make the properties that RocketMQ's broker adds to a delayed message, beside those ``stored``.
+
+    It leaves them there when it delivers the message. Only the names of ``stored`` are used. A message that was due
+    when it was accepted gets none.
 
     Source: ``HookUtils.transformTimerMessage``, ``transformDelayLevelMessage``.
     """
@@ -173,10 +190,10 @@ def delay_properties(stored: Container[str], due_ms: int, accepted_ms: int, topi
 
 
 def _ms_of(text: str) -> int | None:
-    # Producers of other fronts may have put any text there.
+    # Producers of other fronts may have set any text.
     return int(text) if text.isdecimal() and text.isascii() and len(text) < 15 else None
 
 
 def user_properties(properties: Mapping[str, str]) -> dict[str, str]:
-    """What a consumer sees as the user's own."""
+    """Return the properties that a consumer sees as the user's own."""
     return {n: v for n, v in properties.items() if n not in _NOT_USERS and not n.startswith("tarry.")}

@@ -1,7 +1,7 @@
-"""How a request is refused: the protocol's own codes, and what the broker's errors are among them.
+"""Refusals of requests: the protocol's codes, and the broker's errors as such codes.
 
-Source: ``Code`` in apache/rocketmq-apis ``definition.proto``; which of them RocketMQ gives for what is in its
-proxy's validators (``GrpcValidator``, ``SendMessageActivity``).
+Source: ``Code`` in apache/rocketmq-apis ``definition.proto``; RocketMQ's proxy has the cases of each code in its
+validators (``GrpcValidator``, ``SendMessageActivity``).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _CODES: tuple[tuple[type[TarryError], int], ...] = (
     (InvalidArgumentError, Code.BAD_REQUEST),
     (StaleLeaseError, Code.INVALID_RECEIPT_HANDLE),
     (NotFoundError, Code.NOT_FOUND),
-    # Clients wait a little before they send again; after any other code they do it at once.
+    # Clients wait a little before they send again; after any other code they do so at once.
     (OverloadedError, Code.TOO_MANY_REQUESTS),
     (FilterPausedError, Code.TOO_MANY_REQUESTS),
     (DiskFullError, Code.TOO_MANY_REQUESTS),
@@ -41,8 +41,9 @@ _CODES: tuple[tuple[type[TarryError], int], ...] = (
 
 
 class Refusal(Exception):  # noqa: N818  it is an answer, not a fault of the program
-    """Raised in a handler: the client gets ``code`` with ``text``. It is none of ``tarry.base.errors``: it says what
-    goes over RocketMQ's wires alone.
+    """Raised in a handler: the client gets ``code`` with ``text``.
+
+    It is not in ``tarry.base.errors``, since it is only used on RocketMQ's wires.
     """
 
     def __init__(self, code: int, text: str) -> None:
@@ -52,6 +53,6 @@ class Refusal(Exception):  # noqa: N818  it is an answer, not a fault of the pro
 
     @classmethod
     def of(cls, error: TarryError) -> Refusal:
-        """The refusal that stands for an error of the broker."""
+        """Return the refusal for an error of the broker."""
         code = next((code for kind, code in _CODES if isinstance(error, kind)), Code.INTERNAL_SERVER_ERROR)
         return cls(code, str(error))

@@ -1,8 +1,8 @@
-"""The protocol's messages: the classes that the official Python client brings, without the client.
+"""The protocol's protobuf classes, taken from the official Python client without importing the client.
 
 Source: apache/rocketmq-apis, ``apache/rocketmq/v2/{definition,service}.proto``, as generated in the package
-``rocketmq-python-client``. To import that package itself would open a log file in the user's home and load a tracing
-library, which a server must not; so the two modules are loaded beside it, and a program that uses the client as well
+``rocketmq-python-client``. Importing that package itself would open a log file in the user's home and load a tracing
+library, which a server must not. So the two modules are loaded without it, and a program that uses the client as well
 finds them as its own.
 """
 
@@ -18,7 +18,9 @@ _PACKAGE, _PROTOCOL = "rocketmq", "rocketmq.grpc_protocol"
 
 
 def _load(name: str) -> Any:
-    """The module ``name`` of the client's protocol package. Called while this module is imported, so once at a time.
+    """Import the module ``name`` of the client's protocol package.
+
+    Called while this module is imported, so by one thread at a time.
 
     Raises:
         ModuleNotFoundError: the package is not installed.
@@ -36,19 +38,19 @@ def _load(name: str) -> Any:
     try:
         return importlib.import_module(full)
     finally:
-        # The modules stay, their packages go: who imports the client gets it whole.
+        # The modules stay, their packages go: a program that imports the client gets all of it.
         for package in added:
             del sys.modules[package]
 
 
 def _stand_in(package: str, paths: list[str]) -> ModuleType:
-    """A package that has submodules and no code."""
+    """Return a package that has submodules and no code."""
     stand_in = ModuleType(package)
     stand_in.__path__ = paths
     return stand_in
 
 
 definition = _load("definition_pb2")
-"""``Message``, ``Resource``, ``Status``, ``Code``, ``Settings`` and their like."""
+"""``Message``, ``Resource``, ``Status``, ``Code``, ``Settings`` and the like."""
 service = _load("service_pb2")
 """The requests and responses of ``MessagingService``."""

@@ -1,4 +1,4 @@
-"""Waiting for the disk in another thread, so that the event loop never does."""
+"""Waiting for the disk in another thread, so that the event loop never waits."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ R = TypeVar("R")
 
 
 class RunInThread:
-    """Called with some work, runs it in a thread of ``pool``. What is returned is awaited on the loop's thread, and has
-    the result; a TarryError that the work raises becomes a :class:`Refusal`.
+    """Runs work in a thread of ``pool``, when called.
+
+    The future that is returned is awaited on the loop's thread, and has the result; a TarryError that the work raises
+    becomes a :class:`Refusal`.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, pool: Executor) -> None:
@@ -35,10 +37,10 @@ class RunInThread:
 
 
 async def durably(loop: asyncio.AbstractEventLoop, begin: Callable[[OnResult], object]) -> None:
-    """Wait for what ``begin`` begins to be durable.
+    """Wait until what ``begin`` starts is durable.
 
     Raises:
-        Refusal: why it is not. What ``begin`` raises is raised as it is.
+        Refusal: the reason why it is not durable. Exceptions of ``begin`` are raised as they are.
     """
     done: asyncio.Future[None]
     done, on_result = answer_future(loop)

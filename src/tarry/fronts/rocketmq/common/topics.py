@@ -1,4 +1,4 @@
-"""Which topics there are, and what must be settled about one before a message may go into it."""
+"""Existing topics, and the preparation of a topic before a message may be accepted for it."""
 
 from __future__ import annotations
 
@@ -14,22 +14,26 @@ from tarry.fronts.rocketmq.common.threads import RunInThread
 
 
 class TopicRegistry:
-    """On the loop's thread. ``create``: a topic comes into being when a client names it."""
+    """Checks and prepares topics. On the event loop's thread.
+
+    ``create``: a topic is created when a client names it.
+    """
 
     def __init__(self, broker: LocalBroker, run_in_thread: RunInThread, *, create: bool) -> None:
         self._broker = broker
         self._run_in_thread = run_in_thread
         self._create = create
         self._ordered: set[str] = set()
-        """Topics whose groups keep the order of ordering keys, as far as this front has seen to it."""
+        """Topics whose groups this front has made keep the order of ordering keys."""
         self._being_ordered: dict[str, asyncio.Future[TopicInfo]] = {}
 
     def check(self, topic: str) -> None:
-        """
+        """Check that a topic exists, or is made by being named.
+
         Raises:
             Refusal: TOPIC_NOT_FOUND: there is no such topic, and naming it does not make it.
         """
-        # Those of a group are looked for, and sent to, before there are any: the original makes them with the group.
+        # Topics of a group are asked for, and sent to, before they exist: RocketMQ makes them with the group.
         of_group = topic.startswith((DEAD_PREFIX, RETRY_PREFIX))
         if not self._create and not of_group and not self._broker.call(HasTopic(topic)):
             raise Refusal(
@@ -38,9 +42,10 @@ class TopicRegistry:
             )
 
     def prepare(self, topic: str, *, ordered: bool) -> Awaitable[None] | None:
-        """What to wait for before a message may be accepted for the topic; None: nothing. ``ordered``: the message has
-        an ordering key; the first such one makes all groups of the topic keep the order of those keys, durably and
-        before it is accepted.
+        """Return the preparation to await before a message may be accepted for the topic; None if none.
+
+        ``ordered``: the message has an ordering key. The first such message makes all groups of the topic keep the
+        order of those keys, durably and before it is accepted.
 
         Raises:
             Refusal: TOPIC_NOT_FOUND.
@@ -53,6 +58,6 @@ class TopicRegistry:
             change = self._run_in_thread(lambda: self._broker.call(SetTopic.of(topic, ordered=True)))
             self._being_ordered[topic] = change
             change.add_done_callback(lambda _: self._being_ordered.pop(topic, None))
-        # Others may wait for the same change: who leaves does not cancel it.
+        # Others may wait for the same change: a cancelled waiter does not cancel it.
         await asyncio.shield(self._being_ordered[topic])
         self._ordered.add(topic)

@@ -1,7 +1,7 @@
 """Asking producers about transactions that stay undecided.
 
-An occurrence of a half message (:mod:`tarry.fronts.rocketmq.common.half_messages`) that falls due is such a question.
-It is repeated until somebody answers, or until it was asked often enough; then the half message is kept as a dead
+A producer is asked whenever an occurrence of a half message (:mod:`tarry.fronts.rocketmq.common.half_messages`) falls
+due. It is repeated until a producer answers, or has been asked often enough; then the half message is kept as a dead
 letter of ``tarry.halves``, where RocketMQ (``TransactionalMessageServiceImpl.check``) throws it away.
 
 Each protocol asks about the transactions of its own producers: it has a group of the topic of half messages, whose
@@ -31,15 +31,19 @@ log = logging.getLogger(__name__)
 ROWS_MAX = 100
 LEASE_MS = 60_000
 RETRY_S, RETRY_S_MAX = 1.0, 60.0
-"""How long to wait when it does not go on: doubled while that is so."""
+"""Pause after an error, doubled while errors go on, and its maximum."""
 
 Ask = Callable[[dict[str, Any], pa.RecordBatch], bool]
-"""Ask a producer about a half message: its row, and the same as a batch of one; whether there is one to be asked."""
+"""Asks a producer about a half message, and returns whether there is one to ask.
+
+It gets the message's row, and the same as a batch of one row.
+"""
 
 
 class TransactionChecks:
-    """On the loop's thread, from its construction until :meth:`close`. ``group``, ``filter``: of the topic of half
-    messages.
+    """Asks about undecided transactions until :meth:`close`. On the event loop's thread.
+
+    ``group``, ``filter``: those on the topic of half messages.
     """
 
     def __init__(self, broker: LocalBroker, loop: asyncio.AbstractEventLoop, group: str, filter: str, ask: Ask) -> None:
@@ -51,7 +55,7 @@ class TransactionChecks:
         self._task = loop.create_task(self._run())
 
     def close(self) -> None:
-        """Nobody is asked any more."""
+        """Stop asking."""
         self._queue.close()
         self._task.cancel()
 
@@ -69,7 +73,7 @@ class TransactionChecks:
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, RETRY_S_MAX)
             except Exception:
-                # Nobody waits for this task: without a word, no transaction would be asked about any more.
+                # Nobody awaits this task: if it ended silently, no transaction would be asked about any more.
                 log.exception("asking about transactions failed; it goes on in %.0f s", pause_s)
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, RETRY_S_MAX)
@@ -79,7 +83,7 @@ class TransactionChecks:
         leases, offsets = leases_of(batch)
         for row, half in enumerate(map(half_of, batch.to_pylist())):
             dead[row] = self._is_over(half, batch.slice(row, 1))
-        # A crash before this is durable asks once more.
+        # A crash before this is durable only means that a producer is asked once more.
         group = self._queue.group
         if (~dead).any():
             group.ack(leases[~dead], offsets[~dead])
@@ -87,14 +91,14 @@ class TransactionChecks:
             group.reject(leases[dead], offsets[dead])
 
     def _is_over(self, half: dict[str, Any], row: pa.RecordBatch) -> bool:
-        """Ask about one; whether there is no use in asking again: its message becomes a dead letter."""
+        """Ask about one half message; return whether to make it a dead letter instead of asking again."""
         topic, id = half["properties"].get(REAL_TOPIC, ""), half["key"]
         try:
             if not self._ask(half, row):
                 log.info("no producer of topic %r is connected to be asked about transaction %s", topic, id)
             is_last = _is_last(half["repeat"])
         except Exception:
-            # What is wrong with one row must not keep the others from being asked about.
+            # A broken row must not keep the others from being asked about.
             log.exception("the half message of transaction %s is broken, and a dead letter of %s", id, HALF_MESSAGES)
             return True
         if is_last:
@@ -103,12 +107,12 @@ class TransactionChecks:
 
 
 def half_of(row: dict[str, Any]) -> dict[str, Any]:
-    """A half message, from its row."""
+    """Return a half message as a dict, with its properties as one, from its row."""
     return {**row, "properties": dict(row["properties"] or ())}
 
 
 def _is_last(text: str | None) -> bool:
-    """Whether no other occurrence comes after the one whose column ``repeat`` this is."""
+    """Return whether an occurrence is the last one, from its column ``repeat``."""
     if text is None:
         return True
     state = read_state(text)

@@ -1,5 +1,6 @@
-"""Bodies that come packed: all those of one request are counted against one limit, as some kilobytes may become
-gigabytes, and what takes longer than a moment is not unpacked on the event loop.
+"""Unpacking of compressed bodies, with one limit for all bodies of a request.
+
+Some kilobytes may become gigabytes. A body that takes longer than a moment is not unpacked on the event loop.
 """
 
 from __future__ import annotations
@@ -16,21 +17,24 @@ from tarry.fronts.rocketmq.common.refusal import Code, Refusal
 from tarry.fronts.rocketmq.common.threads import RunInThread
 
 REQUEST_BYTES_MAX = 32 << 20
-"""Of all bodies of a request together, unpacked; one body may always have what a body may."""
+"""Limit of all unpacked bodies of a request together; one body may always have a body's full size."""
 LOOP_BYTES_MAX = 1 << 20
-"""More is unpacked in a thread."""
+"""Bodies beyond this are unpacked in a thread."""
 UNPACKED_BYTES_MAX = 256 << 20
-"""Of all requests together that are unpacked in threads, until they are answered."""
+"""Limit of all requests together that are unpacked in threads, until they are answered."""
 GZIP, LZ4, ZSTD = "gzip", "lz4", "zstd"
 T = TypeVar("T")
 
 
 class _TooMuchForLoopError(Exception):
-    """The bodies are to be unpacked in a thread."""
+    """Raised if the bodies are to be unpacked in a thread."""
 
 
 class Unpacker:
-    """Unpacks the bodies of one request. ``loop_bytes_max``: above it, it stops; None: it is in a thread."""
+    """Unpacks the bodies of one request.
+
+    ``loop_bytes_max``: it stops above this size; None if it is in a thread.
+    """
 
     def __init__(self, body_bytes_max: int, loop_bytes_max: int | None = LOOP_BYTES_MAX) -> None:
         self._body_bytes_max = body_bytes_max
@@ -39,9 +43,10 @@ class Unpacker:
         self._unpacked = 0
 
     def unpack(self, body: bytes, codec: str) -> bytes:
-        """Unpack a body; that of gzip may be zlib's, which some clients send under its name. It may have a byte more
-        than a body may, which :func:`tarry.fronts.rocketmq.common.draft.check_body` refuses; not more, for a bomb says
-        nothing of its size.
+        """Unpack a body; one of gzip may be zlib's, which some clients send under its name.
+
+        The result may have one byte more than a body may, which :func:`tarry.fronts.rocketmq.common.draft.check_body`
+        refuses. It never has more, since a decompression bomb does not tell its size.
 
         Raises:
             Refusal: MESSAGE_CORRUPTED: it is none of that codec. MESSAGE_BODY_TOO_LARGE: those of the request have too
@@ -64,7 +69,7 @@ class Unpacker:
 
 
 class Unpacking:
-    """Makes something of requests that may have packed bodies. On the loop's thread."""
+    """Handles requests that may have compressed bodies. On the event loop's thread."""
 
     def __init__(self, body_bytes_max: int, run_in_thread: RunInThread, bytes_max: int = UNPACKED_BYTES_MAX) -> None:
         self._body_bytes_max = body_bytes_max
@@ -73,7 +78,7 @@ class Unpacking:
         self._budget = ByteBudget("unpacked bodies", max(bytes_max, 2 * self._reserved))
 
     def try_here(self, make: Callable[[Unpacker], T]) -> T | None:
-        """What ``make`` makes; None: :meth:`in_thread` is needed.
+        """Return the result of ``make``; None if :meth:`in_thread` is needed.
 
         Raises:
             Refusal: as :meth:`Unpacker.unpack`, or by ``make``.
@@ -84,8 +89,9 @@ class Unpacking:
             return None
 
     async def in_thread(self, make: Callable[[Unpacker], T], peer: str) -> tuple[T, Callable[[], None]]:
-        """What ``make``, called in a thread, makes for a peer address; and what is to be called, once or more, when it
-        is not held any more.
+        """Call ``make`` in a thread on behalf of a peer address; return its result, and a release callback.
+
+        The callback is to be called, once or more, when the result is not held any more.
 
         Raises:
             Refusal: as :meth:`try_here`; TOO_MANY_REQUESTS: too much of others is held.
@@ -97,7 +103,7 @@ class Unpacking:
         try:
             return await asyncio.shield(work), release
         except BaseException:
-            # Where the request was cancelled, the thread goes on.
+            # If the request was cancelled, the thread goes on.
             work.add_done_callback(lambda _: release())
             raise
 
@@ -124,7 +130,7 @@ def _of_gzip(body: bytes, bytes_max: int) -> bytes:
 
 
 def _of_arrow(body: bytes, codec: str, bytes_max: int) -> bytes:
-    """Of LZ4 frames or Zstandard."""
+    """Unpack LZ4 frames or Zstandard."""
     try:
         with pa.input_stream(pa.BufferReader(body), compression=codec) as stream:
             return bytes(stream.read(bytes_max + 1))

@@ -1,5 +1,6 @@
-"""The two answers that are given for each message, as bytes: an accepted send of one message, and an acknowledgement of
-one. The protobuf library takes several times as long for them; the tests hold that both say the same.
+"""The two most frequent answers as bytes: an accepted send, and an acknowledgement, of one message.
+
+The protobuf library takes several times as long for them; the tests check that both write the same bytes.
 
 Source: ``SendMessageResponse``, ``SendResultEntry``, ``AckMessageResponse`` and ``AckMessageResultEntry`` of
 apache/rocketmq-apis' ``service.proto``; protobuf's encoding of wire types 0 (varint) and 2 (length-delimited).
@@ -18,7 +19,7 @@ _STATUS = _TOP[1:]
 
 
 def varint(value: int) -> bytes:
-    """A whole number, 0 or more."""
+    """Encode a whole number, 0 or more, as a varint."""
     if value < len(_LENGTHS):
         return _LENGTHS[value]
     encoded = bytearray()
@@ -30,13 +31,13 @@ def varint(value: int) -> bytes:
 
 
 def text(field: bytes, value: str) -> bytes:
-    """A field of text; ``field`` is its number and wire type."""
+    """Encode a text field; ``field`` is its number and wire type."""
     data = value.encode()
     return b"%b%b%b" % (field, varint(len(data)), data)
 
 
 def send_answer(message_id: str, offset: int, recall_handle: str = "", transaction_id: str = "") -> bytes:
-    """A ``SendMessageResponse``: one message, OK."""
+    """Encode a ``SendMessageResponse`` for one message with status OK."""
     id = message_id.encode()
     entry = b"%b\x12%b%b" % (_TOP, varint(len(id)), id)
     if transaction_id:
@@ -50,6 +51,6 @@ def send_answer(message_id: str, offset: int, recall_handle: str = "", transacti
 
 
 def ack_answer(message_id: str, receipt_handle: str) -> bytes:
-    """An ``AckMessageResponse``: one message, OK."""
+    """Encode an ``AckMessageResponse`` for one message with status OK."""
     entry = b"%b%b\x1a%b" % (text(b"\x0a", message_id), text(b"\x12", receipt_handle), _STATUS)
     return b"%b\x12%b%b" % (_TOP, varint(len(entry)), entry)

@@ -1,4 +1,4 @@
-"""Who calls: what the headers of a request say of its client, and whether its signature is good.
+"""Authentication of callers: the client named in a request's headers, and its signature.
 
 Source: ``Signature`` of apache/rocketmq-clients. The signed time is the client's local time under the name of UTC, so
 its age says nothing and is not checked.
@@ -20,27 +20,27 @@ _AUTHORIZATION = re.compile(
 )
 
 CALLERS_MAX = 10_000
-"""Callers that are remembered, so that the headers of not every call are read anew."""
+"""Callers whose headers are remembered, so that they are not parsed again for each call."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallingClient:
-    """A client, as the headers of its calls name it."""
+    """A client, as named in the headers of its calls."""
 
     id: str
     namespace: str
-    """Empty: none."""
+    """Empty if there is none."""
 
 
 class Authenticator:
-    """``keys``: secret by access key; without any, everybody is let in."""
+    """Checks the signatures of calls. ``keys``: secret by access key; without any, every caller is let in."""
 
     def __init__(self, keys: Mapping[str, str]) -> None:
         self._callers: dict[tuple[bytes, bytes], CallingClient] = {}
         self._keys = {key: secret.encode() for key, secret in keys.items()}
 
     def authenticate(self, call: Call) -> CallingClient:
-        """Check a call's headers; who calls.
+        """Check a call's headers, and return its caller.
 
         Raises:
             Refusal: CLIENT_ID_REQUIRED; UNAUTHORIZED.
@@ -52,7 +52,7 @@ class Authenticator:
         return self._remember(*headers) if caller is None else caller
 
     def trusts(self, call: Call) -> bool:
-        """Whether a call is signed with one of the keys."""
+        """Return whether a call is signed with one of the keys."""
         try:
             self._check_signature(call.metadata)
         except Refusal:
@@ -76,7 +76,7 @@ class Authenticator:
                 "SignedHeaders=x-mq-date-time, Signature=HEX",
             )
         key, signature = match[1], match[2].lower()
-        # An unknown key is compared, too, so that the time taken does not tell which there are.
+        # Compare for an unknown key, too, so that the time taken does not reveal which keys exist.
         secret = self._keys.get(key, b"")
         expected = hmac.new(secret, headers.get("x-mq-date-time", "").encode("latin-1"), sha1).hexdigest()
         if not hmac.compare_digest(signature.encode(), expected.encode()) or key not in self._keys:

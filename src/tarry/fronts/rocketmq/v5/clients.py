@@ -1,12 +1,12 @@
-"""The clients that are there: what they said of themselves, their telemetry streams, and what push consumers hold.
+"""Connected clients: settings, telemetry streams, and the messages that push consumers hold.
 
-A front may have several processes, and a client may change from one to another. So each says on the board which clients
-it has (:mod:`tarry.fronts.rocketmq.v5.peers`): one that is with another is there, and what was handed to it here
-stays its own; when it says goodbye, all hear of it.
+A front may have several processes, and a client may change from one to another. So each process posts on the board
+which clients it has (:mod:`tarry.fronts.rocketmq.v5.peers`). A client that is connected to another process counts as
+present, and keeps what was handed out to it here. When it says goodbye, all processes are told.
 
-A push consumer's messages stay its own as long as it is there, however long its listener takes: such clients rely on
-that, and ask for no invisible time. A client is gone when it says so, or when its streams have ended and it has not
-called for a while; then what it held is handed to others at once. Source: ``ReceiptHandleManager`` and
+A push consumer keeps its messages as long as it is present, however long its listener takes: such clients rely on that,
+and ask for no invisible time. A client is gone when it says so, or when its streams have ended and it has not called
+for a while; then the messages it held are handed to others at once. Source: ``ReceiptHandleManager`` and
 ``ClientActivity`` of apache/rocketmq's proxy.
 """
 
@@ -27,47 +27,53 @@ from tarry.fronts.rocketmq.v5.resources import topic_of
 log = logging.getLogger(__name__)
 
 LEASE_MS = 60_000
-"""Of a push consumer's messages."""
+"""Lease of a push consumer's messages."""
 RENEW_S = LEASE_MS / 3000
-"""How often such leases are renewed."""
+"""Interval at which such leases are renewed."""
 HELD_MS_MAX = 3 * 3_600_000
-"""And for how long at most: a listener that never comes back must not keep a message for ever. RocketMQ's
-(``renewMaxTimeMillis`` of ``ProxyConfig``).
+"""Longest time for which such leases are renewed, as in RocketMQ.
+
+Its name there is ``renewMaxTimeMillis`` of ``ProxyConfig``. A listener that never returns must not keep a message for
+ever.
 """
 HELD_MAX = 2048
-"""Messages that a push consumer has and has not acknowledged: beyond that it gets more as it acknowledges. Java's keeps
-them in a list through which each acknowledgement goes; with 65,536 in it, a herd takes it an eighth longer. Its own
-bound is 1,024, if it is not told otherwise.
+"""Unacknowledged messages that a push consumer may hold; it gets more as it acknowledges.
+
+Java's client keeps them in a list that each acknowledgement searches: with 65,536 in it, a burst takes it an eighth
+longer. The client's own bound is 1,024 unless it is configured otherwise.
 """
 LOST_S = 5.0
-"""How long a client whose stream was cut may take to come back."""
+"""Time that a client whose stream was cut has to come back."""
 SILENT_S = 60.0
-"""How long one that never had a stream may be silent; heartbeats come each 10 s."""
+"""Time that a client without any stream so far may be silent; heartbeats come every 10 s."""
 SWEEP_S = 1.0
-"""How often clients that are gone are looked for."""
+"""Interval at which clients that are gone are looked for."""
 CLIENTS_MAX = 100_000
 REQUEST_TIMEOUT_S = 3
-"""How long a client waits for an answer that does not say so."""
+"""Time that a client waits for an answer if its settings do not say so."""
 COMMANDS_MAX = 1_000
-"""Commands that wait for a client that does not read."""
+"""Commands that are queued for a client that does not read."""
 
 Stream = asyncio.Queue[Any]
-"""Commands for a client (``TelemetryCommand``); a GrpcError or None ends it. Of at most :data:`COMMANDS_MAX`."""
+"""Commands (``TelemetryCommand``) for a client, at most :data:`COMMANDS_MAX`.
+
+A GrpcError or None ends the stream.
+"""
 Attempt = tuple[str, Int64s, Int64s]
-"""What was handed out for one receive of a push consumer: the attempt's id, leases and offsets."""
+"""Messages handed out for one receive of a push consumer: the attempt's id, leases and offsets."""
 AttemptKey = tuple[str, str, int]
 """Topic, group and queue."""
 
 
 def end_stream(stream: Stream, end: Any = None) -> None:
-    """Put the end into a stream, in the place of a command if there is no room for it."""
+    """Put the end into a stream; it replaces a command if there is no room."""
     if stream.full():
         stream.get_nowait()
     stream.put_nowait(end)
 
 
 class ConnectedClient:
-    """One client. On the loop's thread."""
+    """One client. On the event loop's thread."""
 
     __slots__ = (
         "_subscriptions", "_was_streaming", "attempts", "id", "is_posted", "last_call_s", "namespace", "settings",
@@ -78,18 +84,18 @@ class ConnectedClient:
         self.id = id
         self.namespace = namespace
         self.settings: Any = None
-        """Its ``Settings`` as they were answered; None: it has sent none."""
+        """The client's ``Settings`` as they were answered; None if it has sent none."""
         self.streams: list[Stream] = []
         self.attempts: dict[AttemptKey, Attempt] = {}
-        """What was handed out last, by topic, group and queue."""
+        """The messages handed out last, by topic, group and queue."""
         self.waiting_receives = 0
         self.last_call_s = now_s
-        """As the loop's time; a stream or a receive that ends counts as a call."""
+        """In the loop's time; the end of a stream or a receive counts as a call."""
         self.is_posted = False
-        """The other processes are told that it is here."""
+        """True if the other processes have been told that the client is here."""
         self._was_streaming = False
         self._subscriptions: dict[tuple[str, str], Subscription] = {}
-        """What it holds as a push consumer, by topic and group."""
+        """The client's subscriptions as a push consumer, by topic and group."""
 
     def add_stream(self) -> Stream:
         """Note that a telemetry stream of the client begins."""
@@ -99,13 +105,13 @@ class ConnectedClient:
         return stream
 
     def is_present(self, now_s: float) -> bool:
-        """Whether it may still do something with what it holds."""
+        """Return whether the client may still do something with the messages it holds."""
         if self.streams or self.waiting_receives:
             return True
         return now_s - self.last_call_s < (LOST_S if self._was_streaming else SILENT_S)
 
     def push_subscription(self, group: ConsumerGroup) -> Subscription:
-        """The one with which it receives messages of the group as a push consumer."""
+        """Return the subscription by which it receives messages of the group as a push consumer."""
         key = (group.topic_name, group.name)
         subscription = self._subscriptions.get(key)
         if subscription is None or subscription.group is not group or subscription.closed:
@@ -113,18 +119,18 @@ class ConnectedClient:
         return subscription
 
     def give_back(self, key: AttemptKey, attempt: Attempt) -> None:
-        """Give back what was handed out for an attempt."""
+        """Give back the messages handed out for an attempt."""
         subscription = self._subscriptions.get(key[:2])
         if subscription is not None:
             subscription.group.nack(attempt[1], attempt[2], 0)
 
     def renew_leases(self) -> None:
-        """Extend the leases of what it holds: it is still there."""
+        """Extend the leases of the messages that the client holds."""
         for subscription in self._subscriptions.values():
             subscription.renew(HELD_MS_MAX)
 
     def give_up_leases(self) -> None:
-        """Give back what it holds, for others."""
+        """Give back the messages that the client holds, for others."""
         for subscription in self._subscriptions.values():
             try:
                 subscription.close()
@@ -133,14 +139,14 @@ class ConnectedClient:
         self._subscriptions.clear()
 
     def published_topics(self) -> Iterable[str]:
-        """The topics that it publishes to, by its settings."""
+        """Return the topics that the client publishes to, by its settings."""
         if self.settings is None or not self.settings.HasField("publishing"):
             return ()
         return {topic_of(topic, self.namespace) for topic in self.settings.publishing.topics}
 
 
 class ClientRegistry:
-    """The clients that are there. On the loop's thread."""
+    """All connected clients. On the event loop's thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, colleagues: Colleagues) -> None:
         self._loop = loop
@@ -156,7 +162,7 @@ class ClientRegistry:
         return len(self._clients)
 
     def get_or_create(self, id: str, namespace: str) -> ConnectedClient:
-        """The client, which has just called, and is added if it is new."""
+        """Return the client, which has just called; add it if it is new."""
         now_s = self._loop.time()
         client = self._clients.get((namespace, id))
         if client is None:
@@ -169,20 +175,21 @@ class ClientRegistry:
         return client
 
     def set_settings(self, client: ConnectedClient, settings: Any) -> None:
-        """Keep what a client said of itself."""
+        """Keep the settings that a client sent."""
         client.settings = settings
         self._post(client)
         self._colleagues.plan_topics(self._published_topics)
 
     def request_timeout_s(self, client: ConnectedClient) -> float:
-        """How long a client waits for an answer, beside the time that it lets a receive wait for a message; it may have
-        said so elsewhere.
+        """Return how long a client waits for an answer, without the time a receive may wait for a message.
+
+        The client may have told another process.
         """
         said_s = _said_timeout_s(client) or self._colleagues.timeout_s(client.namespace, client.id)
         return said_s or REQUEST_TIMEOUT_S
 
     def find(self, id: str, namespace: str) -> ConnectedClient | None:
-        """A client that has called before and is there."""
+        """Return a client that is known here, or None."""
         return self._clients.get((namespace, id))
 
     def remove_stream(self, client: ConnectedClient, stream: Stream) -> None:
@@ -192,14 +199,14 @@ class ClientRegistry:
         self._colleagues.plan_topics(self._published_topics)
 
     def say_goodbye(self, id: str, namespace: str) -> None:
-        """A client leaves: what it holds, wherever it was handed out, is for others at once."""
+        """Remove a client that leaves; the messages it held in any process are for others at once."""
         client = self._clients.get((namespace, id))
         if client is not None:
             self._remove(client)
         self._colleagues.say_goodbye(namespace, id)
 
     def _remove(self, client: ConnectedClient) -> None:
-        """Forget a client that has left, or was given up; what it holds is for others."""
+        """Forget a client that has left or was given up; its messages are for others."""
         self._clients.pop((client.namespace, client.id), None)
         self._withdraw(client)
         self._colleagues.plan_topics(self._published_topics)
@@ -218,8 +225,9 @@ class ClientRegistry:
         return {topic for client in self._clients.values() if client.streams for topic in client.published_topics()}
 
     def find_lost_attempt(self, client: ConnectedClient, key: AttemptKey, attempt_id: str) -> Attempt | None:
-        """What a client was handed out when it asked with this id before, and did not get: the caller gives it back.
-        Where that was elsewhere, it is given back there.
+        """Remove and return what a client was handed out in an attempt with this id, but did not get.
+
+        The caller gives those messages back. If another process handed them out, that process gives them back.
         """
         attempt = client.attempts.pop(key, None)
         if attempt is None:
@@ -240,7 +248,7 @@ class ClientRegistry:
             self._remove(client)
 
     def producer_stream(self, topic: str) -> Stream | None:
-        """The stream of one of the producers that publish to a topic, any of them; None: there is none that reads."""
+        """Return the stream of a random producer of a topic; None if there is none that reads."""
         streams = [
             client.streams[-1]
             for client in self._clients.values()
@@ -249,7 +257,7 @@ class ClientRegistry:
         return random.choice(streams) if streams else None
 
     def close(self) -> None:
-        """End all streams: the front stops."""
+        """End all streams, since the front stops."""
         self._timer.cancel()
         for client in self._clients.values():
             for stream in client.streams:
@@ -267,11 +275,11 @@ class ClientRegistry:
         self._timer = self._loop.call_later(SWEEP_S, self._sweep)
 
     def _is_elsewhere(self, client: ConnectedClient, now_s: float) -> bool:
-        """Whether another process has a client that is not here any more. From now on that one answers for it."""
+        """Return whether another process, which then answers for it, has a client that has gone from here."""
         self._withdraw(client)
         if not self._colleagues.has_client(client.namespace, client.id):
             return False
-        client.last_call_s = now_s  # should it leave there without a word, it may come back here
+        client.last_call_s = now_s  # it may come back here if it leaves the other process without a goodbye
         return True
 
 

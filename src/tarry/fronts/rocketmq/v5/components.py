@@ -1,4 +1,4 @@
-"""The parts of the v5 service, put together."""
+"""Construction of the parts of the v5 service."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ from tarry.fronts.rocketmq.v5.transactions import Transactions
 
 
 class Components:
-    """On the loop's thread, until :meth:`close`; :attr:`service` answers the calls."""
+    """All parts of the v5 service, which answer until :meth:`close`. On the event loop's thread.
+
+    :attr:`service` answers the calls.
+    """
 
     def __init__(
         self,
@@ -83,11 +86,11 @@ class Components:
 
     @property
     def clients(self) -> int:
-        """How many are known. Any thread."""
+        """Number of known clients. Any thread."""
         return len(self._clients)
 
     def close(self) -> None:
-        """End what waits: receives, telemetry streams, questions about transactions."""
+        """End everything that waits: receives, telemetry streams, questions about transactions."""
         self._transaction_checks.close()
         self.groups.close()
         self._clients.close()

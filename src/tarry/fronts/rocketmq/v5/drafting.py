@@ -1,4 +1,7 @@
-"""A protobuf ``Message`` that a producer sends, checked: see :mod:`tarry.fronts.rocketmq.common.draft`."""
+"""Checks of a protobuf ``Message`` that a producer sends.
+
+See :mod:`tarry.fronts.rocketmq.common.draft`.
+"""
 
 from __future__ import annotations
 
@@ -36,22 +39,24 @@ from tarry.fronts.rocketmq.common.stubs import definition
 from tarry.fronts.rocketmq.common.unpacking import GZIP, Unpacker
 
 RECOVERY_S_MAX = 3_600
-"""The longest wait before an undecided transaction is asked about that a producer may want."""
+"""Longest time that a producer may set before it is asked about an undecided transaction."""
 
 _TYPE = definition.MessageType
-# As plain numbers: an enum's attribute takes as long to look up as the rest of a check.
+# Plain numbers: looking up an enum's attribute takes as long as the rest of a check.
 _UNSPECIFIED, _NORMAL, _FIFO = int(_TYPE.MESSAGE_TYPE_UNSPECIFIED), int(_TYPE.NORMAL), int(_TYPE.FIFO)
 _DELAY, _TRANSACTION, _GZIP = int(_TYPE.DELAY), int(_TYPE.TRANSACTION), int(definition.Encoding.GZIP)
 _NONE: Mapping[str, str] = {}
 _CHARACTER_BYTES_MAX = 4
-"""In UTF-8."""
+"""Bytes of a character in UTF-8, at most."""
 _FREE_TYPES = frozenset((_UNSPECIFIED, _NORMAL, _TRANSACTION))
-"""Those that a message may have whatever else it says."""
+"""Types that a message may have whatever its other fields are."""
 _TYPES = frozenset((_UNSPECIFIED, _NORMAL, _FIFO, _DELAY, _TRANSACTION))
 
 
 def draft_of(message: Any, topic: str, clock: Clock, rules: DraftRules, peer: str, unpacker: Unpacker) -> Draft:
-    """Check a ``Message``. ``topic``: its topic's name in the broker. ``peer``: the caller's address.
+    """Check a ``Message``, and return its draft.
+
+    ``topic``: its topic's name in the broker. ``peer``: the caller's address.
 
     Raises:
         Refusal: with the code that RocketMQ gives.
@@ -108,9 +113,9 @@ def draft_of(message: Any, topic: str, clock: Clock, rules: DraftRules, peer: st
 
 
 def _check_stored(draft: Draft, bytes_max: int) -> None:
-    """Check that all properties which the broker would store are within its own limit."""
+    """Check that all properties that the broker would store are within its own limit."""
     if not draft.half and _CHARACTER_BYTES_MAX * sum(map(len, chain.from_iterable(draft.properties))) <= bytes_max:
-        return  # as nearly always: no text needs to be encoded to know it
+        return  # the usual case: known without encoding any text
     properties = draft.properties + kept_properties(draft) if draft.half else draft.properties
     size = sum(len(name.encode()) + len(value.encode()) for name, value in properties)
     if size > bytes_max:
@@ -132,7 +137,7 @@ def _check_type(kind: int, *, delayed: bool, grouped: bool) -> None:
 
 
 def ceil_ms(timestamp: Any) -> int:
-    """Milliseconds of a ``Timestamp`` or a ``Duration``, rounded up: a due time must not come early."""
+    """Return a ``Timestamp`` or a ``Duration`` in milliseconds, rounded up: never early."""
     return int(timestamp.seconds * 1000 - (-timestamp.nanos // 1_000_000))
 
 

@@ -1,13 +1,13 @@
-"""The texts that clients give back: receipt handles (of a delivery) and recall handles (of a delayed message).
+"""Receipt handles (of deliveries) and recall handles (of delayed messages), which clients give back.
 
-A receipt handle is base64url of ``kind u8 · lease i64 · offset i64 · topic · crc32 u32``, little-endian; the kind is 1
-for a simple consumer's and 2 for a push consumer's, so that each process of the front knows whose it is; the topic is
-empty where the request that uses it names it. It needs no signature: what names no lease that is held now settles
-nothing.
+A receipt handle is base64url of ``kind u8 · lease i64 · offset i64 · topic · crc32 u32``, little-endian. The kind is 1
+for a simple consumer's and 2 for a push consumer's, so that each process of the front can tell them apart. The topic is
+empty if the request that uses the handle names it. A receipt handle needs no signature: one that names no current lease
+settles nothing.
 
 A recall handle is ``HANDLE.CRC.ID``: the handle that any Tarry client would get (signed, :mod:`tarry.message.handle`),
 the CRC-32 of the topic's name in hex, so that the handle of one topic is refused in another, and the message id in
-base64url, which the answer to a recall has to give. ``HANDLE`` alone is taken, too.
+base64url, which the answer to a recall has to give. ``HANDLE`` alone is accepted, too.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ def _topic_crc(topic: str) -> str:
 
 
 class ReceiptHandle(NamedTuple):
-    """A delivery: the lease and the message's offset in its topic."""
+    """A delivery: the lease, and the message's offset in its topic."""
 
     lease: int
     offset: int
     topic: str = ""
-    """Where the message is, if the topic that the client knows stands for several."""
+    """The message's real topic, if the topic that the client knows stands for several."""
     pushed: bool = False
-    """It was given to a push consumer."""
+    """True if it was given to a push consumer."""
 
 
 def receipt_handle(lease: int, offset: int, topic: str = "", *, pushed: bool = False) -> str:
-    """The receipt handle of a delivery."""
+    """Return the receipt handle of a delivery."""
     body = _RECEIPT.pack(_PUSHED if pushed else _SIMPLE, lease, offset) + topic.encode()
     return base64url(body + _CRC.pack(zlib.crc32(body)))
 
@@ -54,7 +54,7 @@ def read_receipt(text: str) -> ReceiptHandle:
     """Read a receipt handle.
 
     Raises:
-        Refusal: INVALID_RECEIPT_HANDLE: it is none.
+        Refusal: INVALID_RECEIPT_HANDLE: it is no receipt handle.
     """
     try:
         raw = base64.b64decode(text, altchars=b"-_", validate=True)
@@ -72,15 +72,15 @@ def read_receipt(text: str) -> ReceiptHandle:
 
 
 def recall_handle(handle: str, topic: str, id: str) -> str:
-    """The recall handle of a delayed message."""
+    """Return the recall handle of a delayed message."""
     return f"{handle}.{_topic_crc(topic)}.{base64url(id.encode()).rstrip('=')}"
 
 
 def read_recall(text: str, topic: str) -> tuple[str, str]:
-    """Read a recall handle: the broker's handle, and the message id.
+    """Read a recall handle; return the broker's handle, and the message id.
 
     Raises:
-        Refusal: BAD_REQUEST: it is none, or of another topic.
+        Refusal: BAD_REQUEST: it is no recall handle, or one of another topic.
     """
     handle, _, rest = text.partition(".")
     if not rest:

@@ -1,10 +1,10 @@
-"""Messages on their way to consumers, as bytes: an answer with a message in it, as the protobuf library would write it.
+"""Answers with messages for consumers, encoded as the protobuf library would encode them.
 
-Each message that is handed out goes through here, and the library takes four times as long; a property test holds that
-it writes the same.
+Every message that is handed out is encoded here, and the library takes four times as long; a property test checks that
+it writes the same bytes.
 
 Source: ``GrpcConverter`` of apache/rocketmq's proxy; ``SystemProperties`` and ``Message`` of apache/rocketmq-apis'
-``definition.proto``; a field begins with its number and wire type in a varint, fields stand in the order of their
+``definition.proto``. A field begins with its number and wire type in a varint; fields stand in the order of their
 numbers.
 """
 
@@ -44,8 +44,10 @@ _COLUMNS = ("seq", "due_ms", "id", "tag", "properties", "body", "born_ms", "offs
 def answers_of(
     batch: pa.RecordBatch, asked_topic: Any, host: str, topic: str = "", *, pushed: bool = False
 ) -> Iterator[bytes]:
-    """Rows of :data:`tarry.api.views.DELIVERY`, or of :data:`tarry.api.views.QUEUED` for who leases nothing: each a
-    ``ReceiveMessageResponse``, or a ``PullMessageResponse``, with its message; bodies as the producer meant them.
+    """Yield a ``ReceiveMessageResponse`` or a ``PullMessageResponse`` for each row of a batch.
+
+    The rows are those of :data:`tarry.api.views.DELIVERY`, or of :data:`tarry.api.views.QUEUED` for consumers that
+    lease nothing. Bodies are as the producer meant them.
 
     Args:
         asked_topic: the topic's ``Resource`` as the client named it.
@@ -90,7 +92,7 @@ def answers_of(
 
 
 def _rare_fields(stored: dict[str, str], id: str) -> bytes:
-    """What few messages have: a message group, a trace, and what a dead letter was."""
+    """Encode fields that few messages have: message group, trace, and a dead letter's origin."""
     fields = text(b"\x8a\x01", stored[ORDER_KEY]) if ORDER_KEY in stored else b""
     if TRACE_CONTEXT in stored:
         fields += text(b"\x92\x01", stored[TRACE_CONTEXT])
@@ -101,12 +103,15 @@ def _rare_fields(stored: dict[str, str], id: str) -> bytes:
 
 
 def digest(body: bytes) -> str:
-    """A body's MD5, in upper case: the one that clients agree about. Of a CRC-32 some leave out zeros at the front."""
+    """Return a body's MD5 in upper case, the digest that all clients agree on.
+
+    Some clients leave out the leading zeros of a CRC-32.
+    """
     return md5(body, usedforsecurity=False).hexdigest().upper()
 
 
 def type_of(stored: dict[str, str], delayed: bool) -> int:
-    """The ``MessageType`` of a message with these properties."""
+    """Return the ``MessageType`` of a message with these properties."""
     if stored.get(TRANSACTION) == "true":
         return _TRANSACTION
     if delayed:
@@ -115,14 +120,14 @@ def type_of(stored: dict[str, str], delayed: bool) -> int:
 
 
 def _entry(name: str, value: str) -> bytes:
-    """One of ``user_properties``."""
+    """Encode an entry of ``user_properties``."""
     pair = text(b"\x0a", name) + text(b"\x12", value)
     return b"\x12%b%b" % (varint(len(pair)), pair)
 
 
 @lru_cache(maxsize=4096)
 def _timestamp(ms: int) -> bytes:
-    """A ``Timestamp`` with its length. Messages of a batch have few moments between them."""
+    """Encode a ``Timestamp`` with its length. Cached, since the messages of a batch share few times."""
     seconds, nanos = ms // 1000, ms % 1000 * 1_000_000
     stamp = (b"\x08" + varint(seconds) if seconds else b"") + (b"\x10" + varint(nanos) if nanos else b"")
     return varint(len(stamp)) + stamp

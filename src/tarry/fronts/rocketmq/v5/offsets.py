@@ -1,4 +1,4 @@
-"""Consumers that keep their own offsets: PullMessage and the calls about offsets. Nothing is leased."""
+"""PullMessage and the calls about offsets. Consumers keep their own offsets; nothing is leased."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ _EMPTY = definition.Status(code=Code.MESSAGE_NOT_FOUND, message="no new message"
 
 @dataclass(slots=True)
 class Offsets:
-    """Answers consumers that keep their own offsets. On the loop's thread. ``host``: what the broker calls itself."""
+    """Answers consumers that keep their own offsets. On the event loop's thread.
+
+    ``host``: the broker's name for itself.
+    """
 
     _broker: LocalBroker
     _loop: asyncio.AbstractEventLoop
@@ -42,7 +45,7 @@ class Offsets:
     _host: str
 
     async def pull(self, caller: CallingClient, request: Any, call: Call) -> AsyncIterator[bytes]:
-        """PullMessage: what is in the queue from an offset on, and where to go on.
+        """Answer PullMessage: the messages of a queue from an offset on, and the next offset.
 
         Raises:
             Refusal: ILLEGAL_OFFSET.
@@ -64,24 +67,25 @@ class Offsets:
         yield service.PullMessageResponse(next_offset=start).SerializeToString()
 
     def _read(self, group: ConsumerGroup, request: Any, start: int, rows_max: int) -> tuple[list[bytes], int]:
-        """What the group wants of the queue from ``start`` on, and where to go on. It may wait for the disk: a client
-        that is told of an offset may write it down, so what is below has to be durable.
+        """Return the messages from ``start`` on that the group wants, and the next offset.
+
+        It may wait for the disk: a client may store an offset that it is told, so everything below has to be durable.
         """
         topic = group.topic_name
         first, end = self._ends(topic)
         begin = min(max(first, start), end)
         stop = min(end, begin + rows_max)
         batches = self._broker.call(ReadQueue(topic, begin, stop)) if begin < stop else iter(())
-        # What the group does not want is passed over, and counts as pulled.
+        # Messages that the group does not want are skipped, and count as pulled.
         wanted = [batch.filter(pa.array(group.wants(batch))) for batch in batches]
         return [m for batch in wanted for m in answers_of(batch, request.message_queue.topic, self._host)], stop
 
     def _ends(self, topic: str) -> tuple[int, int]:
-        """The first offset that is kept and the end of a queue, durable. It may wait for the disk."""
+        """Return a queue's first kept offset and its end, durable. It may wait for the disk."""
         return self._broker.call(GetQueues([topic]))[topic]
 
     async def update(self, caller: CallingClient, request: Any) -> Any:
-        """UpdateOffset: all below is done with, durably. It never goes back.
+        """Answer UpdateOffset: everything below the offset is done, durably. An offset never goes back.
 
         Raises:
             Refusal: ILLEGAL_OFFSET: the queue does not reach that far.
@@ -98,7 +102,7 @@ class Offsets:
         return service.UpdateOffsetResponse(status=OK)
 
     async def get(self, caller: CallingClient, request: Any) -> Any:
-        """GetOffset: where a group stands.
+        """Answer GetOffset with a group's offset.
 
         Raises:
             Refusal: OFFSET_NOT_FOUND: there is no such group.
@@ -115,7 +119,7 @@ class Offsets:
         return service.GetOffsetResponse(status=OK, offset=await self._run_in_thread(look_up))
 
     async def query(self, caller: CallingClient, request: Any) -> Any:
-        """QueryOffset: the first one that is kept, the next one, or the first that was due at a moment or later."""
+        """Answer QueryOffset: the first kept offset, the next one, or the first one due at a time or later."""
         topic = topic_of(request.message_queue.topic, caller.namespace)
         self._topics.check(topic)
         policy = request.query_offset_policy

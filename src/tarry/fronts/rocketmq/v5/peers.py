@@ -1,6 +1,6 @@
-"""The other processes of this front: which clients they have, and what they are told of ours.
+"""Client state shared with the other processes of this front.
 
-What is posted is small, and in a broker that serves alone nobody reads it.
+Posts are small, and in a broker that serves alone nobody reads them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 FRONT = "rocketmq"
 _TOPICS = "topics"
 _TOPICS_S = 0.5
-"""How long changes of who publishes what gather."""
+"""Time for which changes of the published topics are gathered."""
 
 
 def _nothing(*_: Any) -> None:
@@ -31,8 +31,10 @@ def _nothing(*_: Any) -> None:
 
 
 class Colleagues:
-    """On the loop's thread. ``on_goodbye`` gets namespace and id of a client that has left elsewhere, ``on_attempt``
-    also which attempt it makes again there, ``on_question`` a half message whose producer is here.
+    """Shares client state with the other processes. On the event loop's thread.
+
+    ``on_goodbye`` gets namespace and id of a client that has left another process, ``on_attempt`` also which attempt it
+    makes again there, ``on_question`` a half message whose producer is here.
     """
 
     def __init__(self, broker: LocalBroker, loop: asyncio.AbstractEventLoop) -> None:
@@ -44,7 +46,7 @@ class Colleagues:
         self._member: Member = broker.join(FRONT, lambda _, message: post(loop, self._on_message, message))
 
     def close(self) -> None:
-        """Tell the others nothing any more."""
+        """Stop telling the others anything."""
         if self._timer is not None:
             self._timer.cancel()
         self._member.leave()
@@ -52,34 +54,37 @@ class Colleagues:
     # -- clients -------------------------------------------------------------------------------------------------------
 
     def post_client(self, namespace: str, id: str, timeout_s: float) -> None:
-        """A client is here; ``timeout_s``: how long it waits for an answer, 0: it has not said."""
+        """Post that a client is here.
+
+        ``timeout_s``: how long it waits for an answer; 0 if it has not said so.
+        """
         self._member.post(_key(namespace, id), {"timeout_s": timeout_s})
 
     def withdraw_client(self, namespace: str, id: str) -> None:
-        """It is not here any more, as far as is known here."""
+        """Take back the post of a client that is no longer here, as far as this process knows."""
         self._member.post(_key(namespace, id), None)
 
     def has_client(self, namespace: str, id: str) -> bool:
-        """Whether it is with another process."""
+        """Return whether a client is connected to another process."""
         return bool(self._member.others(_key(namespace, id)))
 
     def timeout_s(self, namespace: str, id: str) -> float:
-        """How long a client waits for an answer, by what it said elsewhere; 0: nothing is known."""
+        """Return how long a client waits for an answer, as told to another process; 0 if unknown."""
         return max((said["timeout_s"] for said in self._member.others(_key(namespace, id)).values()), default=0.0)
 
     def say_goodbye(self, namespace: str, id: str) -> None:
-        """A client has left for good: the others give back what it holds of theirs."""
+        """Tell the others that a client has left for good, so that they give back the messages it holds."""
         self._member.send({"goodbye": [namespace, id]})
 
     def announce_attempt(self, namespace: str, id: str, key: tuple[str, str, int], attempt_id: str) -> None:
-        """A client makes an attempt that may have been made with another process, and answered in vain."""
+        """Announce an attempt to the others: one of them may have answered it before, in vain."""
         if attempt_id and self.has_client(namespace, id):
             self._member.send({"attempt": [namespace, id, list(key), attempt_id]})
 
     # -- transactions --------------------------------------------------------------------------------------------------
 
     def plan_topics(self, topics: Callable[[], Iterable[str]]) -> None:
-        """Who publishes what has changed: ``topics`` says it, soon."""
+        """Plan to post the published topics, which have changed; ``topics`` is called for them soon."""
         if self._timer is None:
             self._timer = self._loop.call_later(_TOPICS_S, self._post_topics, topics)
 
@@ -89,7 +94,8 @@ class Colleagues:
         self._member.post(_TOPICS, {"topics": published} if published else None)
 
     def ask(self, topic: str, half: pa.RecordBatch) -> bool:
-        """Have a producer of a topic that is connected elsewhere be asked about a half message; False: there is none.
+        """Have another process ask a producer of a topic about a half message; return whether there is one.
+
         A question that is lost is asked again when it falls due again.
         """
         for number, said in self._member.others(_TOPICS).items():

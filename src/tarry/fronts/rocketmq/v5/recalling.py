@@ -1,4 +1,4 @@
-"""RecallMessage: a delayed message is recalled, and the answer says truly whether it was."""
+"""RecallMessage: recall a delayed message; the answer tells whether it was really recalled."""
 
 from __future__ import annotations
 
@@ -25,8 +25,10 @@ class Recaller:
     _run_in_thread: RunInThread
 
     async def recall(self, caller: CallingClient, request: Any) -> Any:
-        """OK: no consumer will get it, durably. RocketMQ (``RecallMessageActivity``) says so of any
-        handle that is well-formed.
+        """Answer RecallMessage; OK means that no consumer will get the message, durably.
+
+        RocketMQ (``RecallMessageActivity``) answers OK for any handle that is well-formed. A message that cannot be
+        recalled is NOT_FOUND: clients take MESSAGE_NOT_FOUND, the code of an empty receive, for success.
 
         What is refused is NOT_FOUND: clients take MESSAGE_NOT_FOUND, the code of an empty receive, for success.
 

@@ -33,15 +33,17 @@ from tarry.fronts.rocketmq.v5.statuses import OK, refused
 
 BATCH_MAX = 1024
 CHUNK_ROWS, PIECE_BYTES_MAX = 32, 1 << 18
-"""Up to so many messages are an answer in one piece, and are all for others when the client leaves before it has taken
-that whole. Of more, so many are given to the stream at once, and what it has not taken then is for others.
+"""A batch within both is answered in one piece, a larger one in chunks of CHUNK_ROWS messages.
+
+If the client leaves before it has taken a piece, all of its messages are for others; of a larger batch, those that its
+stream has not taken.
 """
 INVISIBLE_MS = (10_000, 12 * 3_600_000)
-"""What a simple consumer may ask for, at least and at most; RocketMQ's (``ProxyConfig``)."""
+"""Shortest and longest invisible time of a simple consumer, as RocketMQ's (``ProxyConfig``)."""
 POLL_S, POLL_S_MAX = 15.0, 60.0
-"""How long a receive waits for a message that does not say, and at most."""
+"""Time that a receive waits for a message if it does not say so, and the longest time."""
 ANSWER_S = 0.2
-"""How long before the client's deadline it is told that there is nothing."""
+"""Time before the client's deadline at which it is told that there is nothing."""
 
 _STARTED = service.ReceiveMessageResponse(status=OK).SerializeToString()
 _EMPTY = definition.Status(code=Code.MESSAGE_NOT_FOUND, message="no new message")
@@ -49,7 +51,7 @@ _EMPTY = definition.Status(code=Code.MESSAGE_NOT_FOUND, message="no new message"
 
 @dataclass(slots=True)
 class Receiver:
-    """Begins receives. On the loop's thread. ``host``: what the broker calls itself."""
+    """Begins receives. On the event loop's thread. ``host``: the broker's name for itself."""
 
     _clock: Clock
     _loop: asyncio.AbstractEventLoop
@@ -59,10 +61,10 @@ class Receiver:
     _host: str
     _unread: UnreadBytes
     _preparations: set[asyncio.Task[ReceiveQueue]] = field(default_factory=set, init=False)
-    """The loop itself keeps no task alive."""
+    """References to the tasks, since the event loop keeps none."""
 
     def receive(self, caller: CallingClient, request: Any, call: Call) -> Promise:
-        """The answers of one ReceiveMessage, in RocketMQ's order: status, messages, the moment.
+        """Return the answers of one ReceiveMessage, in RocketMQ's order: status, messages, delivery time.
 
         Raises:
             Refusal: nothing was handed out.
@@ -98,7 +100,9 @@ class Receiver:
 
 
 class ReceiveCall:
-    """One call on its way. It ends once: served, late, refused, or left by its client.
+    """One receive in progress. It ends once: served, timed out, refused, or left by its client.
+
+    ``asked_topic``: the topic that the client named; ``lease_ms``: the lease of a simple consumer.
 
     ``asked_topic``: the topic that the client named; ``lease_ms``: of a simple consumer.
     """
@@ -136,15 +140,15 @@ class ReceiveCall:
         self._waiter: Waiter | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._batch: pa.RecordBatch | None = None
-        """What was handed out for it, until it is given back."""
+        """The batch handed out for it, until it is given back."""
         self._room = room
         self._sent_rows = 0
-        """How many of a large batch are on the wire, or in the stream's hands."""
+        """Rows of a large batch that are on the wire, or in the stream's hands."""
         client.waiting_receives += 1
         call.on_done(self._on_call_end)
 
     def on_prepared(self, preparation: asyncio.Task[ReceiveQueue]) -> None:
-        """Its group was looked up, or made."""
+        """Go on after the group was looked up or made."""
         error = None if preparation.cancelled() else preparation.exception()
         if self.answer.done():
             return
@@ -176,12 +180,14 @@ class ReceiveCall:
             self._timer = self._loop.call_at(self._until_s, self._on_timeout)
 
     def _attempt_key(self, queue: ReceiveQueue) -> AttemptKey:
-        """Where the client's last attempt is kept: it asks for each of its queues by itself."""
+        """Return the key of the client's last attempt; the client asks for each of its queues separately."""
         return queue.group.topic_name, queue.group.name, self._request.message_queue.id % QUEUES
 
     def _give_back_lost_attempt(self, queue: ReceiveQueue) -> None:
-        """A push consumer that asks once more with the same id did not get what was handed out for that, and would
-        never settle it.
+        """Give back the messages of an attempt whose answer was lost.
+
+        A push consumer that asks again with the same id did not get what was handed out for it, and would never settle
+        it.
         """
         attempt_id = self._request.attempt_id
         attempt = self._clients.find_lost_attempt(self._client, self._attempt_key(queue), attempt_id)
@@ -217,7 +223,7 @@ class ReceiveCall:
         )
         if batch.num_rows > CHUNK_ROWS:
             return self._chunks(messages)
-        # Written before it is known how large they are: to ask the columns for it takes as long as to write them.
+        # Written before their size is known: asking the columns for it takes as long as writing them.
         part = list(messages)
         if sum(map(len, part)) > PIECE_BYTES_MAX:
             return self._chunks(iter(part))
@@ -253,15 +259,15 @@ class ReceiveCall:
     def _end(self, answer: Responses) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        # They refer to this object, too. A circle is freed by the collector alone: such gather until it stops the
-        # process for long.
+        # Waiter and timer refer to this object, too. Only the garbage collector frees a cycle: cycles would pile up
+        # until a collection stops the process for long.
         self._timer = self._waiter = None
         self._client.waiting_receives -= 1
         self._client.last_call_s = self._loop.time()
         self.answer.set_result(answer)
 
     def _give_back(self) -> None:
-        """The client went away: what it did not get, or not whole, is for others."""
+        """Give back the messages that a client that went away did not get, or not whole."""
         batch, self._batch = self._batch, None
         if batch is not None and self._queue is not None:
             give_back(self._queue.group, batch.slice(self._sent_rows))
@@ -272,7 +278,7 @@ def _nothing(now_ms: int) -> Responses:
 
 
 def _moment(now_ms: int) -> bytes:
-    """The last of the answers: the time of the delivery."""
+    """Encode the last of the answers: the time of the delivery."""
     moment = service.ReceiveMessageResponse()
     moment.delivery_timestamp.FromMilliseconds(now_ms)
     answer: bytes = moment.SerializeToString()
@@ -280,8 +286,9 @@ def _moment(now_ms: int) -> bytes:
 
 
 def poll_s(request: Any, call: Call, now_s: float, request_timeout_s: float = REQUEST_TIMEOUT_S) -> float:
-    """Compute for how many seconds a request that polls may wait; ``now_s`` is the loop's time. Clients that do not say
-    it, as Java's before 5.0.4, add their ``request_timeout_s`` to it for their deadline.
+    """Compute for how many seconds a request that polls may wait; ``now_s`` is the loop's time.
+
+    Clients that do not say so, as Java's before 5.0.4, add their ``request_timeout_s`` to the time for their deadline.
     """
     left_s = POLL_S_MAX if call.deadline is None else call.deadline - now_s - ANSWER_S
     if request.HasField("long_polling_timeout"):
@@ -299,7 +306,7 @@ def _invisible_ms(request: Any) -> int:
     low, high = INVISIBLE_MS
     invisible_ms = ceil_ms(request.invisible_duration)
     if not low <= invisible_ms <= high:
-        # RocketMQ's words first: programs look for them.
+        # RocketMQ's words first: programs search for them.
         wrong = f"the invisibleTime is too {'small' if invisible_ms < low else 'large'}"
         raise Refusal(
             Code.ILLEGAL_INVISIBLE_TIME, f"{wrong}: invisible_duration is {invisible_ms} ms; allowed: {low} to {high}"

@@ -10,7 +10,9 @@ from tarry.fronts.rocketmq.common.stubs import definition
 
 
 def topic_of(resource: Any, space: str) -> str:
-    """The broker's name of a topic; ``space`` is the client's namespace, where the resource has none of its own.
+    """Return the broker's name of a topic.
+
+    ``space``: the client's namespace, used if the resource has none of its own.
 
     Raises:
         Refusal: ILLEGAL_TOPIC.
@@ -19,7 +21,7 @@ def topic_of(resource: Any, space: str) -> str:
 
 
 def group_of(resource: Any, space: str) -> str:
-    """The broker's name of a consumer group, as :func:`topic_of` of a topic.
+    """Return the broker's name of a consumer group, as :func:`topic_of` does of a topic.
 
     Raises:
         Refusal: ILLEGAL_CONSUMER_GROUP.
@@ -28,12 +30,12 @@ def group_of(resource: Any, space: str) -> str:
 
 
 def copy_of(resource: Any) -> Any:
-    """A topic or a group as the client named it, for an answer."""
+    """Return a topic or a group as the client named it, for an answer."""
     return definition.Resource(resource_namespace=resource.resource_namespace, name=resource.name)
 
 
 def filter_of(groups: ClientGroups, expression: Any) -> str:
-    """A ``FilterExpression`` as the broker writes filters.
+    """Return a ``FilterExpression`` in the broker's syntax of filters.
 
     Raises:
         Refusal: ILLEGAL_FILTER_EXPRESSION.

@@ -1,9 +1,9 @@
 """QueryRoute and QueryAssignment: where a topic's queues are.
 
-There is one broker, and to producers and simple consumers a topic has one queue, or as many as it was made with (the
-topic's setting ``queues``), which all stand for the same. Push consumers are given several in any case,
-which all stand for the same: such a client has one call open for each of its queues, and takes the next messages only
-when that call is answered and made again. With one, delivery would wait for the client's way there and back.
+There is one broker. For producers and simple consumers a topic has one queue, or as many as it was made with (the
+topic's setting ``queues``); all of them stand for the same. Push consumers are given several in any case: such a client
+has one call open for each of its queues, and takes the next messages only when that call is answered and made again.
+With one queue, delivery would wait for the client's round trip.
 """
 
 from __future__ import annotations
@@ -30,18 +30,21 @@ _TYPES = [
 ]
 _ANY_QUEUE = -1
 QUEUES = 4
-"""Of a topic, to push consumers, at least."""
+"""Queues of a topic that push consumers see, at least."""
 
 
 class ListeningAddress:
-    """Where the front listens. ``port``: the one asked for, until the server listens and knows which it is."""
+    """The address on which the front listens.
+
+    ``port``: the one asked for, until the server listens and knows the real one.
+    """
 
     def __init__(self, host: str, port: int) -> None:
         self.host = host
         self.port = port
 
     def endpoints(self) -> Any:
-        """The address as a protobuf ``Endpoints``."""
+        """Return the address as a protobuf ``Endpoints``."""
         bare = self.host.strip("[]")
         kind = definition.AddressScheme
         scheme = kind.IPv6 if ":" in bare else kind.IPv4 if bare.replace(".", "").isdigit() else kind.DOMAIN_NAME
@@ -50,7 +53,10 @@ class ListeningAddress:
 
 @dataclass(slots=True)
 class Routes:
-    """On the loop's thread. ``name``: the broker's. ``address``: for clients that do not say how they came."""
+    """Answers questions about routes. On the event loop's thread.
+
+    ``name``: the broker's. ``address``: for clients that do not say which address they used.
+    """
 
     _name: str
     _broker: LocalBroker
@@ -59,7 +65,7 @@ class Routes:
     _address: ListeningAddress
 
     async def route(self, caller: CallingClient, request: Any) -> Any:
-        """QueryRoute: the broker is where the client found it, which may be behind a proxy."""
+        """Answer QueryRoute. The broker's address is the one that the client used, which may be a proxy's."""
         topic = topic_of(request.topic, caller.namespace)
         names = await self._queue_names(topic, request)
         if not is_alias(topic):
@@ -68,7 +74,7 @@ class Routes:
         return service.QueryRouteResponse(status=OK, message_queues=queues)
 
     async def assignment(self, caller: CallingClient, request: Any) -> Any:
-        """QueryAssignment: every consumer of a group reads all queues."""
+        """Answer QueryAssignment. Every consumer of a group reads all queues."""
         group_of(request.group, caller.namespace)
         names = await self._queue_names(topic_of(request.topic, caller.namespace), request)
         numbers: Sequence[int] = [_ANY_QUEUE]
@@ -82,11 +88,11 @@ class Routes:
         return service.QueryAssignmentResponse(status=OK, assignments=assignments)
 
     async def _made_with(self, topic: str) -> int:
-        """Look up the number of queues that the topic was made with; 0: it says nothing of it."""
+        """Look up the number of queues that the topic was made with; 0 if it has no such number."""
         return (await self._run_in_thread(lambda: self._broker.call(GetTopic(topic)))).queues
 
     async def _queue_names(self, topic: str, request: Any) -> list[str]:
-        """The broker names of a topic's queues."""
+        """Return the broker names of a topic's queues."""
         if is_alias(topic):
             return await self._run_in_thread(lambda: dead_topics_of(self._broker, topic)) or [self._name]
         self._topics.check(topic)

@@ -1,4 +1,4 @@
-"""SendMessage: check the messages of a request, have them accepted, and answer for each of them.
+"""SendMessage: check the messages of a request, have them accepted, and answer for each.
 
 Source: ``SendMessageActivity`` of apache/rocketmq's proxy.
 """
@@ -27,11 +27,11 @@ from tarry.fronts.rocketmq.v5.resources import topic_of
 from tarry.fronts.rocketmq.v5.statuses import OK, overall, status_of
 
 MESSAGES_MAX = 1024
-"""Of one request."""
+"""Messages of one request."""
 
 
 class SendCall:
-    """One SendMessage on its way: the entries of its answer, as they come in, and who waits for it."""
+    """One SendMessage in progress: its answer, and the answer's entries as they come in."""
 
     __slots__ = ("_answer", "_entries", "_missing")
 
@@ -41,7 +41,7 @@ class SendCall:
         self._missing = rows
 
     def on_accepted(self, place: int, draft: Draft, seq: int, handle: str) -> None:
-        """See :class:`tarry.fronts.rocketmq.common.send_queue.SendRequest`."""
+        """Implement :meth:`tarry.fronts.rocketmq.common.send_queue.SendRequest.on_accepted`."""
         recall = transaction = ""
         if draft.half:
             transaction = HalfMessages.transaction_id(draft)
@@ -58,7 +58,7 @@ class SendCall:
             self._answer.set_result(send_answer(draft.id, seq, recall, transaction))
 
     def on_refused(self, place: int, draft: Draft, refusal: Refusal) -> None:
-        """See :class:`tarry.fronts.rocketmq.common.send_queue.SendRequest`."""
+        """Implement :meth:`tarry.fronts.rocketmq.common.send_queue.SendRequest.on_refused`."""
         self._add_entry(place, service.SendResultEntry(status=status_of(refusal), message_id=draft.id))
 
     def _add_entry(self, place: int, entry: Any) -> None:
@@ -82,7 +82,7 @@ class Sender:
     _unpacking: Unpacking
 
     def send(self, caller: CallingClient, request: Any, peer: str) -> Promise | Awaitable[bytes]:
-        """SendMessage; ``peer`` is the client's address.
+        """Answer SendMessage; ``peer`` is the client's address.
 
         Raises:
             Refusal: nothing of the request was accepted.

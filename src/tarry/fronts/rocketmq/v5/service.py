@@ -1,7 +1,7 @@
-"""``apache.rocketmq.v2.MessagingService``: which call goes where, and what each kind of refusal is answered with.
+"""The methods of ``apache.rocketmq.v2.MessagingService``, and the answers of refused calls.
 
-Every call is refused in the protocol's own way: an answer whose status has a code. gRPC's own statuses are left to what
-is no call of this service.
+Every call is refused in the protocol's own way: an answer whose status has a code. gRPC's own statuses are used only
+for calls that are none of this service.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ _READY = (Promise, bytes)
 MessageMethod = Callable[[CallingClient, Any], Any]
 """Answers a request with a protobuf message, or an awaitable of one."""
 BytesMethod = Callable[[CallingClient, Any, Call], Promise | Awaitable[bytes]]
-"""Answers a request with bytes: of one message, or of several where they are :class:`loopgrpc.Framed`. What it
-promises is kept with refusals, too.
+"""Answers a request with bytes: one message, or several if they are :class:`loopgrpc.Framed`.
+
+A promise that it returns is kept when the call is refused, too.
 """
 StreamMethod = Callable[[CallingClient, Any, Call], AsyncIterator[bytes]]
 """Answers a request with several messages, one by one."""
@@ -35,7 +36,10 @@ DialogMethod = Callable[[CallingClient, AsyncIterator[bytes]], AsyncIterator[byt
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """The methods, by name and kind. ``promise_methods``: those whose request is answered with several messages."""
+    """The methods, by name and kind.
+
+    ``promise_methods``: those whose request is answered with several messages.
+    """
 
     authenticator: Authenticator
     message_methods: Mapping[str, MessageMethod]
@@ -45,7 +49,7 @@ class Service:
     telemetry: DialogMethod
 
     def handlers(self) -> dict[str, Handler]:
-        """For the gRPC server, by path."""
+        """Return the handlers for the gRPC server, by path."""
         handlers: dict[str, Handler] = {f"/{NAME}/Telemetry": Bidi(self._handle_telemetry)}
         for name, method in self.message_methods.items():
             handlers[f"/{NAME}/{name}"] = Unary(self._of_message_method(name, method))

@@ -1,4 +1,4 @@
-"""Statuses of answers: a refusal's, that of several entries together, and a whole answer that refuses."""
+"""Statuses of answers: of a refusal, of several entries together, and an answer that refuses."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ OK = definition.Status(code=Code.OK, message="OK")
 
 
 def status_of(refusal: Refusal) -> Any:
-    """A refusal as a protobuf ``Status``."""
+    """Return a refusal as a protobuf ``Status``."""
     return definition.Status(code=refusal.code, message=refusal.text)
 
 
 def overall(codes: set[int]) -> Any:
-    """The status of an answer whose entries have these codes."""
+    """Return the status of an answer whose entries have these codes."""
     if codes == {Code.OK}:
         return OK
     code = codes.pop() if len(codes) == 1 else Code.MULTIPLE_RESULTS
@@ -28,8 +28,9 @@ def overall(codes: set[int]) -> Any:
 
 
 def refused(answer: Any, error: BaseException, name: str) -> bytes:
-    """What went wrong in the call ``name`` as its answer, a message of the class ``answer``. What is no refusal is a
-    fault of ours: it is in the log, and the client learns no more than that.
+    """Encode an error of the call ``name`` as an answer: a message of the class ``answer``.
+
+    An error that is no refusal is a fault of Tarry's: it is logged, and the client learns no more than that.
     """
     if isinstance(error, TarryError):
         error = Refusal.of(error)

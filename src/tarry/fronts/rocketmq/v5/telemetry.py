@@ -41,7 +41,7 @@ class Telemetry:
         self._body_bytes_max = body_bytes_max
 
     async def stream(self, caller: CallingClient, commands: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        """Answer what a client says, and send what is for it, until either ends the stream."""
+        """Answer a client's commands, and send it those for it, until either side ends the stream."""
         client = self._clients.get_or_create(caller.id, caller.namespace)
         stream = client.add_stream()
         reader = asyncio.get_running_loop().create_task(self._read(client, commands, stream))
@@ -60,7 +60,7 @@ class Telemetry:
             async for data in commands:
                 answer = await self._answer(client, service.TelemetryCommand.FromString(data))
                 if answer is not None:
-                    await stream.put(answer)  # who does not read is not listened to
+                    await stream.put(answer)  # a client that does not read its answers is not read from
         except DecodeError as error:
             end = GrpcError(StatusCode.INVALID_ARGUMENT, f"what came is no TelemetryCommand: {error}")
         except Refusal as refusal:
@@ -74,14 +74,15 @@ class Telemetry:
     async def _answer(self, client: ConnectedClient, command: Any) -> Any:
         client = self._clients.get_or_create(client.id, client.namespace)
         if command.WhichOneof("command") != "settings":
-            return None  # reports that we asked for, or did not
+            return None  # reports, whether we asked for them or not
         settings = await self._settings(client, command.settings)
         self._clients.set_settings(client, settings)
         return service.TelemetryCommand(status=OK, settings=settings)
 
     async def _settings(self, client: ConnectedClient, given: Any) -> Any:
-        """What a client shall go by: what it said of itself, and what is for the server to say. The answer is whole for
-        any group, also one that does not exist: some clients wait for ever otherwise.
+        """Return the settings that a client shall use: its own, and those that the server decides.
+
+        The answer is complete for any group, also one that does not exist: some clients wait for ever otherwise.
 
         Raises:
             Refusal: it names what cannot be.
@@ -123,21 +124,22 @@ class Telemetry:
         subscription.long_polling_timeout.seconds = LONG_POLLING_S
 
     def heartbeat(self, caller: CallingClient, request: Any) -> Any:
-        """Heartbeat: also of clients that have sent no settings, since some do not after a restart of ours."""
+        """Answer a heartbeat, also of a client without settings: some send none after the broker restarts."""
         if request.HasField("group"):
             group_of(request.group, caller.namespace)
         self._clients.get_or_create(caller.id, caller.namespace)
         return service.HeartbeatResponse(status=OK)
 
     def goodbye(self, caller: CallingClient, _: Any) -> Any:
-        """NotifyClientTermination: what it holds is for others at once."""
+        """Answer NotifyClientTermination: the messages that the client holds are for others at once."""
         self._clients.say_goodbye(caller.id, caller.namespace)
         return service.NotifyClientTerminationResponse(status=OK)
 
 
 def retry_policy(retry: str, tries: int) -> Any:
-    """A group's back-off (:mod:`tarry.api.retry`) as a ``RetryPolicy``: always a list of delays, for some versions of
-    Java's client take no other. ``tries``: 0 is no limit.
+    """Return a group's back-off (:mod:`tarry.api.retry`) as a ``RetryPolicy``.
+
+    It is always a list of delays, since some versions of Java's client take nothing else. ``tries``: 0 is no limit.
     """
     steps = max(1, min(tries - 1 if tries else RETRY_STEPS_MAX, RETRY_STEPS_MAX))
     delays = parse_retry(retry).delays_ms(np.arange(1, steps + 1, dtype=np.int32), np.random.default_rng(0))

@@ -1,4 +1,4 @@
-"""Asking v5 producers about transactions: one of those that publish to the message's topic, whichever is connected."""
+"""Asks v5 producers about transactions: any connected producer of the message's topic."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def check_transactions(
     colleagues: Colleagues,
     host: str,
 ) -> TransactionChecks:
-    """Ask from now on, until it is closed. ``host``: what the broker calls itself."""
+    """Ask until it is closed. ``host``: the broker's name for itself."""
 
     def ask_here(half: dict[str, Any], row: pa.RecordBatch) -> bool:
         stream = clients.producer_stream(half["properties"].get(REAL_TOPIC, ""))
@@ -55,7 +55,7 @@ def check_transactions(
         ask_here(half_of(row.to_pylist()[0]), row)
 
     colleagues.on_question = on_question
-    # The others' are asked about by the front that they came through.
+    # Transactions of other protocols' producers are asked about by the front that they came through.
     return TransactionChecks(broker, loop, GROUP, f"sql:{PRODUCER_GROUP} IS NULL", ask)
 
 

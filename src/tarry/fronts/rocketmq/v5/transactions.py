@@ -1,4 +1,4 @@
-"""EndTransaction: a producer's word on a transaction."""
+"""EndTransaction: a producer decides a transaction."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ _RESOLUTION = definition.TransactionResolution
 
 
 class Transactions:
-    """Answers EndTransaction. On the loop's thread."""
+    """Answers EndTransaction. On the event loop's thread."""
 
     def __init__(self, half_messages: HalfMessages, run_in_thread: RunInThread) -> None:
         self._run_in_thread = run_in_thread
         self._decisions = {_RESOLUTION.COMMIT: half_messages.commit, _RESOLUTION.ROLLBACK: half_messages.rollback}
 
     async def end(self, caller: CallingClient, request: Any) -> Any:
-        """Commit or roll back, durably when it is answered. Whatever else the producer says, it is asked again.
+        """Commit or roll back, durably when it is answered.
+
+        After any other decision the producer is asked again.
 
         Raises:
             Refusal: INVALID_TRANSACTION_ID. NOT_FOUND: the transaction was decided before.
