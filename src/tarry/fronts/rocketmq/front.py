@@ -12,7 +12,8 @@ from tarry.base.descriptors import ConnectionLimits
 from tarry.base.placement import ANY_CORE, Placement
 from tarry.fronts.kit.listening import SharedPort
 from tarry.fronts.kit.loop_front import LoopFront, OnListening
-from tarry.fronts.rocketmq.common.certificate import tls_context
+from tarry.fronts.kit.tls import server_context
+from tarry.fronts.rocketmq.common.certificate import tls_files
 from tarry.fronts.rocketmq.common.threads import RunInThread
 from tarry.fronts.rocketmq.v5.components import Components
 from tarry.fronts.rocketmq.v5.routes import ListeningAddress
@@ -56,14 +57,14 @@ class RocketMQFront(LoopFront):
             await self._shared.connect()
         loop, config = asyncio.get_running_loop(), self._broker.config
         run_in_thread = RunInThread(loop, pool)
-        tls = tls_context(config, self._broker.clock.now_ms())
+        files = tls_files(config, self._broker.clock.now_ms())
         address = ListeningAddress(self._host, self._asked_port)
         self._components = components = Components(self._broker, loop, run_in_thread, address, self._unread)
         self._server = server = GrpcServer(
             components.service.handlers(),
             address.host.strip("[]"),
             address.port,
-            tls=tls,
+            tls=None if files is None else server_context(files.certificate, files.key),
             tls_optional=config.rocketmq_tls == "both",
             limits=_limits(config, self._connections),
             trusts=components.service.authenticator.trusts if config.rocketmq_keys else None,

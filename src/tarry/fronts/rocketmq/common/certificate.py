@@ -9,7 +9,6 @@ from __future__ import annotations
 import fcntl
 import ipaddress
 import os
-import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -22,17 +21,18 @@ from cryptography.x509.oid import NameOID
 
 from tarry.base.config import Config
 from tarry.base.errors import InvalidArgumentError
-from tarry.fronts.kit.tls import server_context
+from tarry.fronts.kit.tls import TlsFiles
 
 YEARS = 20
 
 
-def tls_context(config: Config, now_ms: int) -> ssl.SSLContext | None:
-    """TLS for a server as the settings say; None: off. Without a certificate, with that in the data directory, which is
-    made when there is none.
+def tls_files(config: Config, now_ms: int) -> TlsFiles | None:
+    """Return the certificate and key for TLS as the settings say; None: off.
+
+    Without a certificate of the user's, they are those in the data directory, which are made when there are none.
 
     Raises:
-        InvalidArgumentError: the files are no certificate and its key.
+        InvalidArgumentError: only one of the two is given.
     """
     if config.rocketmq_tls == "off":
         return None
@@ -43,7 +43,7 @@ def tls_context(config: Config, now_ms: int) -> ssl.SSLContext | None:
         )
     if certificate is None or key is None:
         certificate, key = _own_certificate(config.data / "rocketmq", now_ms)
-    return server_context(certificate, key)
+    return TlsFiles(certificate, key)
 
 
 def _own_certificate(directory: Path, now_ms: int) -> tuple[str, str]:
