@@ -19,6 +19,11 @@ class SharedPort:
     """Connects to the broker. Awaited on the front's loop before anything is served."""
 
 
+def port_of(address: str) -> int:
+    """Return the port of ``HOST:PORT``."""
+    return int(address.rpartition(":")[2])
+
+
 def listen_on(host: str, port: int, *, backlog: int) -> socket.socket:
     """Listen on a host as ``parse_address`` returns it; port 0 takes a free port.
 

@@ -7,6 +7,7 @@ import logging
 from concurrent.futures import Executor
 
 from tarry.fronts.kit.door import Door
+from tarry.fronts.kit.listening import port_of
 from tarry.fronts.kit.loop_front import LoopFront, OnListening
 from tarry.fronts.kit.tls import ReloadedTls
 from tarry.fronts.rocketmq.classic.components import Components
@@ -49,7 +50,7 @@ class RemotingFront(LoopFront):
         components.on_all_closed()
 
     async def _listen(self, door: Door, port: int) -> int:
-        return int((await door.listen(f"{self._host}:{port}")).rpartition(":")[2])
+        return port_of(await door.listen(f"{self._host}:{port}"))
 
     async def _listen_vip(self, door: Door) -> None:
         port = self._asked_port - VIP_PORT_BELOW
