@@ -199,7 +199,7 @@ def test_of_all_halves_the_largest_is_cut_off() -> None:
 
 
 def test_who_says_nothing_makes_room_for_others(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tarry.fronts.gateway.served.connection.GREETING_MAX", 3)
+    monkeypatch.setattr("tarry.fronts.gateway.front.GREETING_MAX", 3)
     place = serve()
     with ExitStack() as stack:
         first, *_ = [stack.enter_context(RawLink(place.gateway.address, hello=False)) for _ in range(4)]

@@ -18,7 +18,6 @@ from tarry.base.errors import CorruptError
 from tarry.base.types import Int64s
 from tarry.intake.index import ActiveIndex, FrameTable, index_of_log
 from tarry.intake.sealed_index import SealedIndex, write_index
-from tarry.log import frame
 from tarry.log.files import Buffer, Files
 from tarry.log.frame import LogKind
 from tarry.log.recover import recover_tail

@@ -16,7 +16,7 @@ from typing import Any
 
 from tarry.base.errors import InvalidArgumentError
 from tarry.fronts.gateway.settings import GatewaySettings
-from tarry.fronts.kit.tls import server_context
+from tarry.fronts.kit.tls import TlsFiles
 
 SECRET_BYTES_MIN = 16
 NONCE_BYTES = 32
@@ -27,7 +27,7 @@ _PURPOSE = b"tarry gateway 1\0"
 class Trust:
     """The credentials of one side.
 
-    ``secret``: None asks for none; ``tls``: None is plain TCP.
+    ``secret``: None asks for none; ``tls``, of a gateway: None is plain TCP.
     """
 
     secret: bytes | None = None
@@ -40,19 +40,13 @@ class Trust:
         Raises:
             InvalidArgumentError: there is no secret, or a file is not what it should be.
         """
-        certificate, key = settings.gateway_tls_certificate, settings.gateway_tls_key
-        if (certificate is None) != (key is None):
-            raise InvalidArgumentError(
-                f"gateway_tls_certificate is {certificate!r}, gateway_tls_key {key!r}; allowed: both or neither"
-            )
-        tls = None if certificate is None or key is None else server_context(certificate, key)
         secret = read_secret(settings.gateway_secret)
         if secret is None:
             raise InvalidArgumentError(
                 f"gateway is {address!r} and gateway_secret is not given: whoever connected there could do "
                 "everything; allowed: gateway_secret=FILE, with what openssl rand -hex 32 makes, or gateway=unix:PATH"
             )
-        return cls(secret, tls)
+        return cls(secret)
 
     @classmethod
     def of_gateway(cls, settings: Mapping[str, Any]) -> Trust:
@@ -82,6 +76,20 @@ class Trust:
         """
         if not hmac.compare_digest(self.proof(nonce), proof):
             raise InvalidArgumentError("a gateway has another secret; allowed: that of the broker's gateway_secret")
+
+
+def tls_files(settings: GatewaySettings) -> TlsFiles | None:
+    """Return the broker's certificate and key; None: plain TCP.
+
+    Raises:
+        InvalidArgumentError: only one of the two is given.
+    """
+    certificate, key = settings.gateway_tls_certificate, settings.gateway_tls_key
+    if (certificate is None) != (key is None):
+        raise InvalidArgumentError(
+            f"gateway_tls_certificate is {certificate!r}, gateway_tls_key {key!r}; allowed: both or neither"
+        )
+    return None if certificate is None or key is None else TlsFiles(certificate, key)
 
 
 def read_secret(name: str | None) -> bytes | None:

@@ -4,30 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 import tempfile
 from collections.abc import Mapping
 from concurrent.futures import Executor
-from contextlib import suppress
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import cast
 
 from tarry.base.config import Config
-from tarry.base.endpoint import SOCKET, SOCKET_BYTES_MAX, parse_address, socket_path
+from tarry.base.descriptors import ConnectionLimits
+from tarry.base.endpoint import SOCKET, SOCKET_BYTES_MAX, socket_path
 from tarry.base.errors import UnavailableError
 from tarry.base.placement import ANY_CORE, Placement
-from tarry.fronts.gateway.authentication import Trust
-from tarry.fronts.gateway.served.connection import HELLO_S, ServedConnection
+from tarry.fronts.gateway.authentication import Trust, tls_files
+from tarry.fronts.gateway.served.connection import ServedConnection
 from tarry.fronts.gateway.served.groups import GroupTable
 from tarry.fronts.gateway.served.shared import ServedBroker, Shared
 from tarry.fronts.gateway.settings import GatewaySettings
+from tarry.fronts.kit.door import Door
 from tarry.fronts.kit.front import FrontServices
-from tarry.fronts.kit.listening import listen_on
+from tarry.fronts.kit.listening import port_of
 from tarry.fronts.kit.loop_thread import LoopThread, OnStarted
+from tarry.fronts.kit.tls import ReloadedTls
 
-BACKLOG = 128
+HELLO_S = 10.0
+"""Seconds that a connection may take to say who it is."""
+GREETING_MAX = 256
+"""Connections that may be at it; of more, the oldest are cut off."""
 
 
 def socket_of(data: Path) -> str:
@@ -42,13 +46,22 @@ def socket_of(data: Path) -> str:
 class GatewayFront:
     """Serves gateways from :meth:`start` on; :meth:`stop` before the broker is closed. Any thread."""
 
-    def __init__(self, broker: ServedBroker, address: str, placement: Placement = ANY_CORE) -> None:
+    def __init__(
+        self,
+        broker: ServedBroker,
+        address: str,
+        placement: Placement = ANY_CORE,
+        connections: ConnectionLimits | None = None,
+    ) -> None:
         self._broker = broker
         self._asked = address
+        self._connections = connections or ConnectionLimits()
         # A socket of this machine belongs to its user alone.
-        self._trust = (
-            Trust.of_broker(GatewaySettings.of(broker.config), address) if socket_path(address) is None else Trust()
-        )
+        is_far = socket_path(address) is None
+        settings = GatewaySettings.of(broker.config)
+        files = tls_files(settings) if is_far else None
+        self._tls = None if files is None else ReloadedTls(files)
+        self._trust = Trust.of_broker(settings, address) if is_far else Trust()
         self._thread: LoopThread[str] = LoopThread("tarry-gateway", placement, self._serve)
         try:
             self.address = self._thread.started()
@@ -57,14 +70,22 @@ class GatewayFront:
             raise UnavailableError(f"cannot listen on {address}: {error.strerror or error}") from error
 
     @classmethod
-    def start(cls, broker: ServedBroker, address: str, placement: Placement = ANY_CORE) -> GatewayFront:
-        """Listen on ``HOST:PORT`` or ``unix:PATH``; ``placement`` chooses the cores of its threads.
+    def start(
+        cls,
+        broker: ServedBroker,
+        address: str,
+        placement: Placement = ANY_CORE,
+        connections: ConnectionLimits | None = None,
+    ) -> GatewayFront:
+        """Listen on ``HOST:PORT`` or ``unix:PATH``.
+
+        ``placement`` chooses the cores of its threads; ``connections`` limits the gateways' connections.
 
         Raises:
             InvalidArgumentError: no address, one by TCP without a secret, or a file of its settings is not what it
             should be. UnavailableError: it cannot be listened on.
         """
-        return cls(broker, address, placement)
+        return cls(broker, address, placement, connections)
 
     def stop(self, grace_s: float = 0.0) -> None:
         """Cut off the gateways, whose workers end then."""
@@ -72,29 +93,23 @@ class GatewayFront:
 
     async def _serve(self, pool: Executor, on_started: OnStarted[str]) -> None:
         loop = asyncio.get_running_loop()
-        path = socket_path(self._asked)
-        listening = _listen_at(path) if path is not None else listen_on(*parse_address(self._asked), backlog=BACKLOG)
-        run_in_thread = partial(loop.run_in_executor, pool)
-        shared = Shared(self._broker, loop, GroupTable(loop), run_in_thread, self._trust)
-        make = loop.create_unix_server if path is not None else loop.create_server
-        server = await make(
-            lambda: ServedConnection(shared),
-            sock=listening,
-            backlog=BACKLOG,
-            ssl=self._trust.tls,
-            ssl_handshake_timeout=None if self._trust.tls is None else HELLO_S,
+        shared = Shared(self._broker, loop, GroupTable(loop), partial(loop.run_in_executor, pool), self._trust)
+        door = Door(
+            partial(ServedConnection, shared),
+            self._connections,
+            tls=self._tls,
+            half_open_max=GREETING_MAX,
+            begin_s=HELLO_S,
         )
         try:
+            address = await door.listen(self._asked)
             host = self._asked.rpartition(":")[0]
-            await on_started(self._asked if path is not None else f"{host}:{listening.getsockname()[1]}")
+            on_path = socket_path(self._asked) is not None
+            await on_started(self._asked if on_path else f"{host}:{port_of(address)}")
         finally:
-            server.close()
+            door.close()
             shared.groups.close()
-            for connection in list(shared.connections):
-                connection.stop()
-            if path is not None:
-                with suppress(OSError):
-                    Path(path).unlink()
+            await door.drain(0)
 
 
 class GatewayPorts:
@@ -112,7 +127,7 @@ class GatewayPorts:
         self._fronts: list[GatewayFront] = []
         try:
             for address in given:
-                self._fronts.append(GatewayFront.start(broker, address, services.placement))
+                self._fronts.append(GatewayFront.start(broker, address, services.placement, services.connections))
         except BaseException:
             self.stop()
             raise
@@ -139,27 +154,9 @@ def check(config: Config) -> None:
     settings = GatewaySettings.of(config)
     if settings.gateway is not None and socket_path(settings.gateway) is None:
         Trust.of_broker(settings, settings.gateway)
+        tls_files(settings)
 
 
 def start(services: FrontServices) -> GatewayPorts:
     """Start the ports of gateways for ``tarry serve``."""
     return GatewayPorts(services)
-
-
-def _listen_at(path: str) -> socket.socket:
-    """Listen on a socket that only this user can connect to.
-
-    The data directory's lock ensures that no other broker has it.
-    """
-    Path(path).unlink(missing_ok=True)
-    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    before = os.umask(0o177)
-    try:
-        listening.bind(path)
-        listening.listen(BACKLOG)
-    except OSError:
-        listening.close()
-        raise
-    finally:
-        os.umask(before)
-    return listening

@@ -21,11 +21,11 @@ from tarry.fronts.http.lmstfy.admin import Admin
 from tarry.fronts.http.lmstfy.routes import PREFIX, Lmstfy
 from tarry.fronts.http.rest.app import rest_app
 from tarry.fronts.http.server.limits import HttpLimits
-from tarry.fronts.http.server.server import BACKLOG, HttpServer
+from tarry.fronts.http.server.server import HttpServer
 from tarry.fronts.http.services import HttpServices
 from tarry.fronts.http.settings import HttpSettings
 from tarry.fronts.kit.front import FrontServices
-from tarry.fronts.kit.listening import listen_on
+from tarry.fronts.kit.listening import port_of
 from tarry.fronts.kit.loop_front import LoopFront, OnListening
 
 
@@ -67,15 +67,14 @@ class HttpFront(LoopFront):
             loop, Apps(applications(services, access)), {PREFIX: Lmstfy(services, access, access_log).handler}
         )
         servers = [server]
-        with listen_on(self._host, self._asked_port, backlog=BACKLOG) as listening:
-            if self._admin is not None:
-                servers.append(await self._serve_admin(loop, services, setting, access_log, *self._admin))
-            await server.listen(listening)
-            try:
-                grace_s = await on_listening(listening.getsockname()[1])
-            finally:
-                services.close()
-            await asyncio.gather(*(each.stop(grace_s) for each in servers))
+        port = port_of(await server.listen(f"{self._host}:{self._asked_port}"))
+        if self._admin is not None:
+            servers.append(await self._serve_admin(loop, services, setting, access_log, *self._admin))
+        try:
+            grace_s = await on_listening(port)
+        finally:
+            services.close()
+        await asyncio.gather(*(each.stop(grace_s) for each in servers))
 
     async def _serve_admin(
         self,
@@ -90,11 +89,10 @@ class HttpFront(LoopFront):
         admin = DirectHandler(Admin(services, access, access_log))
         server = self._server(loop, admin, {})
         try:
-            listening = listen_on(host, port, backlog=BACKLOG)
+            listening = await server.listen(f"{host}:{port}")
         except OSError as error:
             raise UnavailableError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
-        await server.listen(listening)
-        self.admin_address = f"{host}:{listening.getsockname()[1]}"
+        self.admin_address = f"{host}:{port_of(listening)}"
         return server
 
     def _server(

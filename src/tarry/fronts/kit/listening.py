@@ -1,10 +1,12 @@
-"""Listening sockets, in IPv4 or IPv6, and the port that all processes of one front share."""
+"""Listening sockets, and the port that all processes of one front share."""
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,11 +19,38 @@ class SharedPort:
     """Connects to the broker. Awaited on the front's loop before anything is served."""
 
 
+def port_of(address: str) -> int:
+    """Return the port of ``HOST:PORT``."""
+    return int(address.rpartition(":")[2])
+
+
 def listen_on(host: str, port: int, *, backlog: int) -> socket.socket:
-    """Listen on a host as :func:`tarry.base.endpoint.parse_address` returns it; port 0 takes a free port.
+    """Listen on a host as ``parse_address`` returns it; port 0 takes a free port.
 
     Raises:
         OSError: the address cannot be listened on.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     return socket.create_server((host.strip("[]"), port), family=family, backlog=backlog)
+
+
+def listen_at(path: str, *, backlog: int) -> socket.socket:
+    """Listen on a Unix socket that only this user can connect to.
+
+    One that an ended process has left is replaced.
+
+    Raises:
+        OSError: the path cannot be listened on.
+    """
+    Path(path).unlink(missing_ok=True)
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    before = os.umask(0o177)
+    try:
+        listening.bind(path)
+        listening.listen(backlog)
+    except OSError:
+        listening.close()
+        raise
+    finally:
+        os.umask(before)
+    return listening

@@ -1,17 +1,101 @@
-"""TLS for servers, from a certificate file and its key file."""
+"""TLS for servers, from a certificate file and its key file, read again when they change."""
 
 from __future__ import annotations
 
+import logging
 import ssl
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from tarry.base.errors import InvalidArgumentError
 
+log = logging.getLogger(__name__)
 
-def server_context(certificate: str, key: str) -> ssl.SSLContext:
+LOOK_S = 1.0
+"""Seconds between checks of the files, which are made when connections come."""
+
+
+@dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """Paths of PEM files."""
+
+    certificate: str
+    key: str
+    client_ca: str | None = None
+    """Authorities one of which has to have signed each client's certificate; None: clients need none."""
+
+    def stamp(self) -> tuple[object, ...]:
+        """Return what changes when one of the files does.
+
+        Raises:
+            OSError: one is not there.
+        """
+        paths = (self.certificate, self.key, self.client_ca)
+        stats = [Path(path).stat() for path in paths if path is not None]
+        return tuple((stat.st_mtime_ns, stat.st_ino, stat.st_size) for stat in stats)
+
+
+class ReloadedTls:
+    """The TLS context of the files as they are now, or were while they were good. On one thread."""
+
+    def __init__(
+        self, files: TlsFiles, alpn: tuple[str, ...] = (), clock_s: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Read the files; ``alpn`` names the protocols that clients may choose.
+
+        Raises:
+            InvalidArgumentError: the files are no certificate and its key, or no authorities.
+        """
+        self._files = files
+        self._alpn = alpn
+        self._clock_s = clock_s
+        self._looked_s = clock_s()
+        self._stamp = self._stamp_now()
+        self._context = self._read()
+
+    def context(self) -> ssl.SSLContext:
+        """Return the context for a new connection. The files are checked at most once in :data:`LOOK_S`."""
+        now_s = self._clock_s()
+        if now_s - self._looked_s >= LOOK_S:
+            self._looked_s = now_s
+            stamp = self._stamp_now()
+            if stamp != self._stamp:
+                # Noted whether they are good or not: what is broken is told once, and read again when it changes.
+                self._stamp = stamp
+                self._read_again()
+        return self._context
+
+    def _read_again(self) -> None:
+        try:
+            self._context = self._read()
+        except InvalidArgumentError as error:
+            log.error("the last good certificate stays in use: %s", error)
+        else:
+            log.info("the certificate %s was read again", self._files.certificate)
+
+    def _read(self) -> ssl.SSLContext:
+        context = server_context(self._files.certificate, self._files.key, self._files.client_ca)
+        if self._alpn:
+            context.set_alpn_protocols(list(self._alpn))
+        return context
+
+    def _stamp_now(self) -> tuple[object, ...]:
+        try:
+            return self._files.stamp()
+        except OSError as error:
+            return (error.errno,)
+
+
+def server_context(certificate: str, key: str, client_ca: str | None = None) -> ssl.SSLContext:
     """Return a TLS context for a server, for TLS 1.2 or newer.
 
+    With ``client_ca``, clients have to show a certificate that one of its authorities has signed.
+
     Raises:
-        InvalidArgumentError: the files are no certificate and its key.
+        InvalidArgumentError: the files are no certificate and its key, or no authorities.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -21,4 +105,16 @@ def server_context(certificate: str, key: str) -> ssl.SSLContext:
         raise InvalidArgumentError(
             f"{certificate!r} and {key!r} are no certificate and its private key, in PEM: {error}"
         ) from error
+    if client_ca is not None:
+        try:
+            context.load_verify_locations(client_ca)
+        except (OSError, ssl.SSLError) as error:
+            raise InvalidArgumentError(f"{client_ca!r} has no certificates, in PEM: {error}") from error
+        context.verify_mode = ssl.CERT_REQUIRED
     return context
+
+
+def subject_of(certificate: dict[str, Any] | None) -> str | None:
+    """Return the subject of a peer's certificate as ``"commonName=alice"``; None without one."""
+    parts = [f"{name}={value}" for rdn in (certificate or {}).get("subject", ()) for name, value in rdn]
+    return ",".join(parts) or None

@@ -13,7 +13,8 @@ from tarry.base.placement import ANY_CORE, Placement
 from tarry.fronts.kit.front import FrontServices
 from tarry.fronts.kit.listening import SharedPort
 from tarry.fronts.kit.loop_front import LoopFront, OnListening
-from tarry.fronts.rocketmq.common.certificate import tls_context
+from tarry.fronts.kit.tls import server_context
+from tarry.fronts.rocketmq.common.certificate import tls_files
 from tarry.fronts.rocketmq.common.threads import RunInThread
 from tarry.fronts.rocketmq.settings import RocketMQSettings
 from tarry.fronts.rocketmq.v5.components import Components
@@ -66,14 +67,14 @@ class RocketMQFront(LoopFront):
         loop, config = asyncio.get_running_loop(), self._broker.config
         run_in_thread = RunInThread(loop, pool)
         settings = RocketMQSettings.of(config)
-        tls = tls_context(config, self._broker.clock.now_ms())
+        files = tls_files(config, self._broker.clock.now_ms())
         address = ListeningAddress(self._host, self._asked_port)
         self._components = components = Components(self._broker, loop, run_in_thread, address, self._unread)
         self._server = server = GrpcServer(
             components.service.handlers(),
             address.host.strip("[]"),
             address.port,
-            tls=tls,
+            tls=None if files is None else server_context(files.certificate, files.key),
             tls_optional=settings.rocketmq_tls == "both",
             limits=_limits(config, self._connections),
             trusts=components.service.authenticator.trusts if settings.rocketmq_keys else None,

@@ -37,16 +37,13 @@ from tarry.fronts.gateway.served.receiving import LinkConsumers
 from tarry.fronts.gateway.served.sending import Submissions
 from tarry.fronts.gateway.served.settling import Settlements
 from tarry.fronts.gateway.served.shared import Shared
+from tarry.fronts.kit.admission import Admission
 from tarry.fronts.registry import FRONTS
 
 log = logging.getLogger(__name__)
 _cut = LogLimiter(log, logging.WARNING)
 """Limits the log of connections that are cut: strangers can cause thousands a second."""
 
-HELLO_S = 10.0
-"""Seconds for a connection to identify itself."""
-GREETING_MAX = 256
-"""Connections that may be in their greeting; of more, the oldest are cut off."""
 TOLD_SETTINGS = (
     *("data", "lease_ms", "dedupe_ms", "retry_ms"),
     *("body_bytes_max", "properties_bytes_max", "delay_ms_max", "delay_levels"),
@@ -106,8 +103,9 @@ class ServedLink:
 class ServedConnection(asyncio.Protocol):
     """A connection of a gateway; one that is not a link is for questions alone."""
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: Shared, admission: Admission) -> None:
         self._shared = shared
+        self._admission = admission
         self._reader = LinkFrameReader(HELLO_BYTES_MAX)
         self._out = Outgoing(shared.loop)
         self._handlers: Handlers | None = None
@@ -115,20 +113,16 @@ class ServedConnection(asyncio.Protocol):
         self._challenged: tuple[dict[str, Any], bytes] | None = None
         """The gateway's greeting, and the nonce for which it has to prove the secret."""
         self._link: ServedLink | None = None
-        self._hello_timer: asyncio.TimerHandle
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._out.transport = cast(asyncio.Transport, transport)
-        self._shared.connections.add(self)
-        self._shared.greeting[self] = None
-        if len(self._shared.greeting) > GREETING_MAX:
-            oldest = next(iter(self._shared.greeting))
-            del self._shared.greeting[oldest]
-            oldest.stop()
+        if self._admission.refusal is not None:
+            self.refuse(OverloadedError(self._admission.refusal))
+            return
+        self._admission.on_drain = self.stop
         connection = transport.get_extra_info("socket")
         if connection.family != socket.AF_UNIX:
             keep_alive(connection)
-        self._hello_timer = self._shared.loop.call_later(HELLO_S, self._out.transport.abort)
 
     def data_received(self, data: bytes) -> None:
         if self._out.transport.is_closing():
@@ -163,10 +157,8 @@ class ServedConnection(asyncio.Protocol):
         self._out.transport.close()
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._hello_timer.cancel()
+        self._admission.released()
         self._shared.half_frames.forget(self)
-        self._shared.greeting.pop(self, None)
-        self._shared.connections.discard(self)
         if self._link is not None:
             self._link.stop()
 
@@ -205,8 +197,7 @@ class ServedConnection(asyncio.Protocol):
         return said
 
     def _admit(self, said: dict[str, Any]) -> Handlers:
-        self._hello_timer.cancel()
-        self._shared.greeting.pop(self, None)
+        self._admission.begun()
         self._reader.bytes_max = ASKED_BYTES_MAX
         worker, front, name = (str(said.get(key, "")) for key in ("worker", "front", "name"))
         if said["as"] == LINK:

@@ -22,10 +22,9 @@ class ServedBroker(LocalBroker, Protocol):
     def board(self) -> Board: ...
 
 
-class Stoppable(Protocol):
+class Refusable(Protocol):
     """A connection that can be cut off."""
 
-    def stop(self) -> None: ...
     def refuse(self, error: TarryError) -> None: ...
 
 
@@ -38,9 +37,6 @@ class Shared:
     groups: GroupTable
     run_in_thread: Callable[..., asyncio.Future[Any]]
     trust: Trust
-    half_frames: HalfFrames[Stoppable] = field(default_factory=HalfFrames)
-    greeting: dict[Stoppable, None] = field(default_factory=dict)
-    """Connections that are not admitted yet, the oldest first."""
-    connections: set[Stoppable] = field(default_factory=set)
+    half_frames: HalfFrames[Refusable] = field(default_factory=HalfFrames)
     links: dict[str, Listener] = field(default_factory=dict)
     """Links that are told about groups, by the names that workers gave themselves."""

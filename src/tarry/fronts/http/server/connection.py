@@ -17,6 +17,7 @@ from tarry.fronts.http.exchange import DirectHandler, DisconnectedError, Headers
 from tarry.fronts.http.server.known_heads import Head, KnownHeads
 from tarry.fronts.http.server.limits import HttpLimits
 from tarry.fronts.http.server.message import HttpExchange
+from tarry.fronts.kit.admission import Admission
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +41,7 @@ class ConnectionOwner(Protocol):
     heads: KnownHeads
     unread: UnreadBytes
 
-    def admit(self, connection: HttpConnection) -> bool: ...
+    def add(self, connection: HttpConnection) -> None: ...
     def forget(self, connection: HttpConnection) -> None: ...
     def handler_for(self, path: str) -> DirectHandler | App: ...
     def keep(self, task: asyncio.Task[None]) -> None: ...
@@ -59,7 +60,8 @@ class Doing(Enum):
 class HttpConnection(asyncio.Protocol):
     """On the loop's thread. The parser's call-backs are its methods ``on_…``."""
 
-    def __init__(self, owner: ConnectionOwner) -> None:
+    def __init__(self, owner: ConnectionOwner, admission: Admission) -> None:
+        self._admission = admission
         self.loop = owner.loop
         self.peer: tuple[str, int] = ("", 0)
         self.local: tuple[str, int] = ("", 0)
@@ -101,10 +103,14 @@ class HttpConnection(asyncio.Protocol):
         self._unread.host = self.peer[0]
         self.local = (transport.get_extra_info("sockname") or ("", 0))[:2]
         self._wait_for(Doing.HEADERS)
-        if not self._owner.admit(self):
+        if self._admission.refusal is not None:
             self._transport.abort()
+            return
+        self._admission.on_drain = self.stop
+        self._owner.add(self)
 
     def connection_lost(self, error: Exception | None) -> None:
+        self._admission.released()
         self._owner.forget(self)
         self._doing = Doing.END
         self.resume_writing()
@@ -120,6 +126,8 @@ class HttpConnection(asyncio.Protocol):
                 self.pause_reading()
             return
         if self._doing is not Doing.REQUEST:
+            if self._admission.half_open:
+                self._admission.begun()
             self._parse(data)
             return
         # Nothing is under way, and the parser is between two requests.
@@ -424,10 +432,6 @@ class HttpConnection(asyncio.Protocol):
             self._transport.close()
         else:
             self._current.keep_alive = False
-
-    def abort(self) -> None:
-        """End at once."""
-        self._transport.abort()
 
 
 def _path_of(url: bytes, host: bytes | None) -> bytes | None:

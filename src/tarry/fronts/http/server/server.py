@@ -1,12 +1,11 @@
-"""Listening, and looking after all connections of one port."""
+"""The server of one port: its door, its handlers, and the time of its connections."""
 
 from __future__ import annotations
 
 import asyncio
-import socket
-from collections import Counter
 from collections.abc import Mapping
 from email.utils import formatdate
+from functools import partial
 
 from loopgrpc import UnreadBytes
 from tarry.base.clock import Clock
@@ -16,9 +15,7 @@ from tarry.fronts.http.exchange import DirectHandler
 from tarry.fronts.http.server.connection import HttpConnection
 from tarry.fronts.http.server.known_heads import KnownHeads
 from tarry.fronts.http.server.limits import LOOK_S, HttpLimits
-
-BACKLOG = 1024
-STOP_LOOK_S = 0.01
+from tarry.fronts.kit.door import Door
 
 
 class HttpServer:
@@ -43,29 +40,26 @@ class HttpServer:
         self._clock = clock
         self._app = app
         self._handlers = list(handlers.items())
-        self._bounds = connections
+        # Twice: who says nothing is told so by HTTP, in time.
+        self._door = Door(partial(HttpConnection, self), connections, begin_s=2 * self.limits.header_s)
         self._connections: set[HttpConnection] = set()
-        self._by_peer: Counter[str] = Counter()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._server: asyncio.Server
         self._timer: asyncio.TimerHandle
 
-    async def listen(self, listening: socket.socket) -> None:
-        """Take connections of a bound socket."""
+    async def listen(self, address: str) -> str:
+        """Take connections at an address, and return it with the port that it has.
+
+        Raises:
+            OSError: it cannot be listened on.
+        """
+        address = await self._door.listen(address)
         self._look()
-        self._server = await self.loop.create_server(lambda: HttpConnection(self), sock=listening, backlog=BACKLOG)
+        return address
 
     async def stop(self, grace_s: float) -> None:
         """Take no more, answer what is being asked for up to ``grace_s`` seconds, then cut what is left."""
         self._timer.cancel()
-        self._server.close()
-        for connection in list(self._connections):
-            connection.stop()
-        end_s = self.loop.time() + grace_s
-        while self._connections and self.loop.time() < end_s:
-            await asyncio.sleep(STOP_LOOK_S)
-        for connection in list(self._connections):
-            connection.abort()
+        await self._door.drain(grace_s)
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -73,22 +67,13 @@ class HttpServer:
 
     # -- for connections -----------------------------------------------------------------------------------------------
 
-    def admit(self, connection: HttpConnection) -> bool:
-        """Count a new connection; whether there is room for it."""
-        host = connection.peer[0]
-        fits = len(self._connections) < self._bounds.in_all and self._by_peer[host] < self._bounds.per_peer
+    def add(self, connection: HttpConnection) -> None:
+        """Look after a new connection."""
         self._connections.add(connection)
-        self._by_peer[host] += 1
-        return fits
 
     def forget(self, connection: HttpConnection) -> None:
-        """A connection is lost."""
-        if connection in self._connections:
-            self._connections.remove(connection)
-            host = connection.peer[0]
-            self._by_peer[host] -= 1
-            if not self._by_peer[host]:
-                del self._by_peer[host]
+        """Look after a connection no more: it is lost."""
+        self._connections.discard(connection)
 
     def handler_for(self, path: str) -> DirectHandler | App:
         """Who answers requests for a path."""

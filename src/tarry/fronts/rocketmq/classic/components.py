@@ -7,7 +7,7 @@ import asyncio
 from loopgrpc import ByteBudget, UnreadBytes
 from tarry.api.local import LocalBroker
 from tarry.api.operations import GetTopic
-from tarry.base.descriptors import ConnectionLimits
+from tarry.fronts.kit.admission import Admission
 from tarry.fronts.rocketmq.classic.admin import TopicAdmin
 from tarry.fronts.rocketmq.classic.admin_clients import ClientAdmin
 from tarry.fronts.rocketmq.classic.admin_groups import GroupAdmin
@@ -16,7 +16,6 @@ from tarry.fronts.rocketmq.classic.authentication import Authenticator
 from tarry.fronts.rocketmq.classic.clients import ClientRegistry
 from tarry.fronts.rocketmq.classic.codes import RequestCode
 from tarry.fronts.rocketmq.classic.connection import RemotingConnection
-from tarry.fronts.rocketmq.classic.connections import RemotingConnections
 from tarry.fronts.rocketmq.classic.consume_stats import ConsumeStats
 from tarry.fronts.rocketmq.classic.dead_queues import DeadQueues
 from tarry.fronts.rocketmq.classic.filters import GroupFilters
@@ -56,7 +55,6 @@ FRAME_BYTES_SPARE = 1 << 20
 
 RECEIVED_BYTES_MAX = 256 << 20
 """Limit of incomplete requests of all connections; one address may have half of it."""
-CLOSED_POLL_S = 0.01
 
 
 class Components:
@@ -67,12 +65,10 @@ class Components:
         broker: LocalBroker,
         loop: asyncio.AbstractEventLoop,
         run_in_thread: RunInThread,
-        connections: ConnectionLimits,
         unread: UnreadBytes,
     ) -> None:
         config, names = broker.config, BrokerNames.of(broker.config)
         self._frame_bytes_max = max(FRAME_BYTES_MIN, config.body_bytes_max + FRAME_BYTES_SPARE)
-        self._connections = RemotingConnections(connections)
         self._unread = unread
         self._received = ByteBudget("requests that are not whole", RECEIVED_BYTES_MAX)
         self._groups = ClientGroups(broker, loop, run_in_thread)
@@ -149,38 +145,25 @@ class Components:
             },
         )
 
-    def new_connection(self) -> RemotingConnection:
+    def new_connection(self, admission: Admission) -> RemotingConnection:
         """Return a connection for a client that has connected."""
         return RemotingConnection(
+            admission,
             self._frame_bytes_max,
-            self._connections.on_connected,
             self._service.serve,
-            self._on_closed,
+            self._clients.on_closed,
             self._received,
             self._unread,
             self._service.names_key,
         )
 
     def close(self) -> None:
-        """Close all connections, each when its output has been sent."""
+        """End everything that waits."""
         self._checks.close()
         self._clients.close()
         self._puller.close()
         self._groups.close()
-        for connection in self._connections:
-            connection.close()
 
-    async def wait_until_closed(self, grace_s: float) -> None:
-        """Wait until all connections have ended; abort those that do not within a time."""
-        loop = asyncio.get_running_loop()
-        until_s = loop.time() + grace_s
-        while self._connections and loop.time() < until_s:
-            await asyncio.sleep(CLOSED_POLL_S)
-        for connection in self._connections:
-            connection.abort("the front stops")
-        # Last, so that commits up to now are written, too.
+    def on_all_closed(self) -> None:
+        """Write down what consumers committed until their connections ended."""
         self._offsets.close()
-
-    def _on_closed(self, connection: RemotingConnection) -> None:
-        if self._connections.on_closed(connection):
-            self._clients.on_closed(connection)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 from loopgrpc import ByteBudget, UnreadBytes, UnreadOfConnection
 from tarry.base.log_limiter import LogLimiter
+from tarry.fronts.kit.admission import Admission
 from tarry.fronts.kit.receiving import CROWDED_S
 from tarry.fronts.kit.unread import Room
 from tarry.fronts.rocketmq.classic.codes import ResponseCode
@@ -75,15 +76,15 @@ class OpenRequest:
 
 
 class RemotingConnection(asyncio.Protocol):
-    """On the loop's thread. ``on_connected`` says why it is refused, if it is; ``on_request`` gets each request,
-    ``on_closed`` is called once. ``budget`` is of requests that are not whole, of all connections; ``names_key`` says
+    """On the loop's thread. ``on_request`` gets each request; ``on_closed`` is called once, unless it was refused.
+    ``budget`` is of requests that are not whole, of all connections; ``names_key`` says
     of a request's header whether it names a key that there is (None: nobody needs one).
     """
 
     def __init__(
         self,
+        admission: Admission,
         frame_bytes_max: int,
-        on_connected: Callable[[RemotingConnection], str | None],
         on_request: Callable[[OpenRequest], None],
         on_closed: Callable[[RemotingConnection], None],
         budget: ByteBudget,
@@ -91,7 +92,8 @@ class RemotingConnection(asyncio.Protocol):
         names_key: Callable[[RemotingCommand], bool] | None = None,
     ) -> None:
         self._frame_bytes_max = frame_bytes_max
-        self._on_connected = on_connected
+        self._admission = admission
+        admission.on_drain = self.close
         self._on_request = on_request
         self._on_closed = on_closed
         self._loop = asyncio.get_running_loop()
@@ -133,10 +135,12 @@ class RemotingConnection(asyncio.Protocol):
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         self.local, self.peer = (host_port(transport.get_extra_info(end)) for end in ("sockname", "peername"))
         self._unread.host = self.peer_host.strip("[]")
-        if (refusal := self._on_connected(self)) is not None:
-            self.abort(refusal)
+        if self._admission.refusal is not None:
+            self.abort(self._admission.refusal)
 
     def data_received(self, data: bytes) -> None:
+        if self._admission.half_open:
+            self._admission.begun()
         self._received += data
         self._read_frames()
 
@@ -173,7 +177,9 @@ class RemotingConnection(asyncio.Protocol):
         for answer in self._questions.values():
             if not answer.done():
                 answer.set_exception(ConnectionResetError("the client's connection has ended"))
-        self._on_closed(self)
+        self._admission.released()
+        if self._admission.refusal is None:
+            self._on_closed(self)
 
     # -- for who serves it ---------------------------------------------------------------------------------------------
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import fcntl
 import ipaddress
 import os
-import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -22,19 +21,19 @@ from cryptography.x509.oid import NameOID
 
 from tarry.base.config import Config
 from tarry.base.errors import InvalidArgumentError
-from tarry.fronts.kit.tls import server_context
+from tarry.fronts.kit.tls import TlsFiles
 from tarry.fronts.rocketmq.settings import RocketMQSettings
 
 YEARS = 20
 
 
-def tls_context(config: Config, now_ms: int) -> ssl.SSLContext | None:
-    """Return the TLS context that the settings ask for; None if TLS is off.
+def tls_files(config: Config, now_ms: int) -> TlsFiles | None:
+    """Return the certificate and key for TLS that the settings ask for; None if TLS is off.
 
     Without a certificate in the settings, use the one in the data directory, which is made if there is none.
 
     Raises:
-        InvalidArgumentError: the files are no certificate and its key.
+        InvalidArgumentError: only one of the two is given.
     """
     settings = RocketMQSettings.of(config)
     if settings.rocketmq_tls == "off":
@@ -46,7 +45,7 @@ def tls_context(config: Config, now_ms: int) -> ssl.SSLContext | None:
         )
     if certificate is None or key is None:
         certificate, key = _own_certificate(config.data / "rocketmq", now_ms)
-    return server_context(certificate, key)
+    return TlsFiles(certificate, key)
 
 
 def _own_certificate(directory: Path, now_ms: int) -> tuple[str, str]:
