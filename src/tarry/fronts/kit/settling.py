@@ -13,7 +13,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from enum import Enum
-from functools import partial
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
 import numpy as np
@@ -139,7 +138,10 @@ class AckGatherer(Generic[D, W]):
         return taken
 
     def _forward(self, group: ConsumerGroup, entries: Entries[D, W]) -> Callable[[Mask | TarryError], None]:
-        return partial(post, self._loop, self._on_settled, group, entries)
+        def on_settled(settled: Mask | TarryError) -> None:
+            post(self._loop, self._on_settled, group, entries, settled)
+
+        return on_settled
 
     def _on_settled(self, group: ConsumerGroup, entries: Entries[D, W], settled: Mask | TarryError) -> None:
         self._under_way.discard(group)
