@@ -1,1 +1,1 @@
-"""Shared parts of all fronts: event loop and thread, sockets, TLS, waiting receives, unread answers."""
+"""Shared parts of all fronts: event loop, sockets, TLS, receiving, settling, unread answers."""

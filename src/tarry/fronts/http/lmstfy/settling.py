@@ -11,16 +11,13 @@ import heapq
 from collections.abc import Callable
 from typing import NamedTuple
 
-import numpy as np
-
 from tarry.api.consuming import ConsumerGroup
 from tarry.api.operations import DiscardMessage
 from tarry.base.errors import TarryError
-from tarry.base.event_loop import post
-from tarry.base.types import Mask
-from tarry.batching.coalescing import EndOfTurn, copy_of
+from tarry.batching.coalescing import copy_of
 from tarry.fronts.http.lmstfy.names import GROUP, place_of
 from tarry.fronts.http.services import HttpServices
+from tarry.fronts.kit import settling as kit
 
 
 class Held(NamedTuple):
@@ -36,7 +33,6 @@ class Held(NamedTuple):
 
 OnSettled = Callable[[bool | TarryError], None]
 """Called with whether the job was in this consumer's hands still, once that is durable; or with why it is not known."""
-Entry = tuple[Held, OnSettled]
 
 
 class Acknowledging:
@@ -46,8 +42,7 @@ class Acknowledging:
         self._services = services
         self._held: dict[str, Held] = {}
         self._ends: list[tuple[float, str]] = []
-        self._waiting: list[Entry] = []
-        self._end_of_turn = EndOfTurn(services.loop, self._acknowledge)
+        self._acks: kit.AckGatherer[Held, OnSettled] = kit.AckGatherer(services.loop, _answer)
 
     def hold(self, id: str, held: Held) -> None:
         """Note a job that is handed out."""
@@ -67,8 +62,7 @@ class Acknowledging:
         if held is None or held.topic != topic:
             return False
         del self._held[id]
-        self._waiting.append((held, on_settled))
-        self._end_of_turn.plan()
+        self._acks.add(held.group, held, on_settled)
         return True
 
     async def discard(self, topic: str, id: str) -> bool:
@@ -97,28 +91,7 @@ class Acknowledging:
         if held is not None and held.until_s < now_s:
             del self._held[id]
 
-    def _acknowledge(self) -> None:
-        """One acknowledgement for all of a group that came in this turn of the loop."""
-        waiting, self._waiting = self._waiting, []
-        by_group: dict[ConsumerGroup, list[Entry]] = {}
-        for entry in waiting:
-            by_group.setdefault(entry[0].group, []).append(entry)
-        for group, entries in by_group.items():
-            self._acknowledge_in(group, entries)
 
-    def _acknowledge_in(self, group: ConsumerGroup, entries: list[Entry]) -> None:
-        leases = np.array([held.lease for held, _ in entries], np.int64)
-        offsets = np.array([held.offset for held, _ in entries], np.int64)
-
-        def on_settled(settled: Mask | TarryError) -> None:
-            post(self._services.loop, _answer, entries, settled)
-
-        try:
-            group.ack_each(leases, offsets, on_settled)
-        except TarryError as error:
-            _answer(entries, error)
-
-
-def _answer(entries: list[Entry], settled: Mask | TarryError) -> None:
-    for place, (_, on_settled) in enumerate(entries):
-        on_settled(settled if isinstance(settled, TarryError) else bool(settled[place]))
+def _answer(entries: kit.Entries[Held, OnSettled], settled: kit.Held) -> None:
+    for row, (_, on_settled) in enumerate(entries):
+        on_settled(settled if isinstance(settled, TarryError) else settled[row])

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,9 +18,8 @@ import numpy as np
 from tarry.api.consuming import ConsumerGroup, OnResult
 from tarry.api.local import LocalBroker
 from tarry.base.errors import ClosedError, NotFoundError, TarryError
-from tarry.base.event_loop import answer_future, post
-from tarry.base.types import Mask
-from tarry.batching.coalescing import EndOfTurn
+from tarry.base.event_loop import answer_future
+from tarry.fronts.kit.settling import AckGatherer, Entries, HandOver, Held, lease_columns
 from tarry.fronts.rocketmq.classic.clients import ClientRegistry
 from tarry.fronts.rocketmq.classic.codes import RequestRefused, ResponseCode
 from tarry.fronts.rocketmq.classic.connection import OpenRequest, Reply
@@ -36,53 +34,6 @@ ACKS_MAX = 4_096
 """Of one request."""
 PENDING_MAX = 4_096
 """That go to the disk together."""
-Pending = tuple[PopHandle, asyncio.Future[bool]]
-
-
-class Acknowledger:
-    """Acknowledges messages, those of one turn of the loop together. On the loop's thread."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._gathered: dict[ConsumerGroup, list[Pending]] = {}
-        self._under_way: set[ConsumerGroup] = set()
-        self._end_of_turn = EndOfTurn(loop, self._pump)
-
-    def ack(self, group: ConsumerGroup, handle: PopHandle) -> asyncio.Future[bool]:
-        """Whether it was held still, once that is durable. Raises TarryError when it is awaited."""
-        future: asyncio.Future[bool] = self._loop.create_future()
-        self._gathered.setdefault(group, []).append((handle, future))
-        self._end_of_turn.plan()
-        return future
-
-    def _pump(self) -> None:
-        for group in [group for group in self._gathered if group not in self._under_way]:
-            pending = self._gathered.pop(group)
-            if len(pending) > PENDING_MAX:
-                self._gathered[group] = pending[PENDING_MAX:]
-            self._under_way.add(group)
-            self._begin(group, pending[:PENDING_MAX])
-
-    def _begin(self, group: ConsumerGroup, pending: list[Pending]) -> None:
-        def on_settled(held: Mask | TarryError) -> None:
-            post(self._loop, self._on_settled, group, pending, held)
-
-        try:
-            group.ack_each(*_columns([handle for handle, _ in pending]), on_settled)
-        except TarryError as error:
-            self._on_settled(group, pending, error)
-
-    def _on_settled(self, group: ConsumerGroup, pending: list[Pending], held: Mask | TarryError) -> None:
-        self._under_way.discard(group)
-        for row, (_, future) in enumerate(pending):
-            if future.done():
-                continue
-            if isinstance(held, TarryError):
-                future.set_exception(Refusal.of(held))
-            else:
-                future.set_result(bool(held[row]))
-        if self._gathered:
-            self._end_of_turn.plan()
 
 
 class PopSettler:
@@ -92,7 +43,9 @@ class PopSettler:
         self._broker = broker
         self._loop = loop
         self._clients = clients
-        self._acknowledger = Acknowledger(loop)
+        self._acks: AckGatherer[PopHandle, asyncio.Future[bool]] = AckGatherer(
+            loop, _answer, hand_over=HandOver.GROUP, entries_max=PENDING_MAX
+        )
 
     async def ack(self, request: OpenRequest) -> Reply:
         """ACK_MESSAGE.
@@ -103,7 +56,7 @@ class PopSettler:
         fields = request.fields
         handle = read_pop_handle(fields.text("extraInfo"))
         group = self._find(fields.text("topic"), fields.text("consumerGroup"))
-        if not await self._acknowledger.ack(group, handle):
+        if not await self._acknowledge(group, handle):
             raise _stale(1)
         return Reply()
 
@@ -119,7 +72,7 @@ class PopSettler:
             raise RequestRefused(
                 ResponseCode.NO_MESSAGE, f"{len(named)} acknowledgements; allowed: 1 to {ACKS_MAX} in one request"
             )
-        held = await asyncio.gather(*(self._acknowledger.ack(group, handle) for group, handle in named))
+        held = await asyncio.gather(*(self._acknowledge(group, handle) for group, handle in named))
         if not all(held):
             raise _stale(held.count(False))
         return Reply()
@@ -154,9 +107,15 @@ class PopSettler:
             }
         )  # fmt: skip
 
+    def _acknowledge(self, group: ConsumerGroup, handle: PopHandle) -> asyncio.Future[bool]:
+        """Return a future: true if it was held, once that is durable. It raises a Refusal."""
+        future: asyncio.Future[bool] = self._loop.create_future()
+        self._acks.add(group, handle, future)
+        return future
+
     async def _fail(self, group: ConsumerGroup, handle: PopHandle, wait_ms: int) -> None:
         def begin(on_result: OnResult) -> None:
-            if not group.nack(*_columns([handle]), wait_ms, on_result):
+            if not group.nack(*lease_columns([handle]), wait_ms, on_result):
                 raise _stale(1)
 
         await durably(self._loop, begin)
@@ -181,9 +140,14 @@ class PopSettler:
             ) from error
 
 
-def _columns(handles: Sequence[PopHandle]) -> tuple[Any, Any]:
-    """Leases and offsets, an array of each."""
-    return np.array([h.lease for h in handles], np.int64), np.array([h.offset for h in handles], np.int64)
+def _answer(entries: Entries[PopHandle, asyncio.Future[bool]], held: Held) -> None:
+    for row, (_, future) in enumerate(entries):
+        if future.done():
+            continue
+        if isinstance(held, TarryError):
+            future.set_exception(Refusal.of(held))
+        else:
+            future.set_result(held[row])
 
 
 def _stale(count: int) -> RequestRefused:

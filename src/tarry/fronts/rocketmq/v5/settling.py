@@ -8,17 +8,14 @@ to the disk, more gather; those that nobody waits for gather for ``GATHER_S`` in
 from __future__ import annotations
 
 import asyncio
-import logging
 from typing import Any
 
-import numpy as np
-
 from loopgrpc import Promise
-from tarry.api.consuming import ConsumerGroup, OnSettled
+from tarry.api.consuming import ConsumerGroup
 from tarry.api.local import LocalBroker
 from tarry.base.errors import NotFoundError, TarryError
-from tarry.base.event_loop import answer_future, post
-from tarry.base.types import Int64s, Mask
+from tarry.base.event_loop import answer_future
+from tarry.fronts.kit.settling import AckGatherer, Entries, HandOver, Held, lease_columns
 from tarry.fronts.rocketmq.common.refusal import Code, Refusal
 from tarry.fronts.rocketmq.common.stubs import service
 from tarry.fronts.rocketmq.common.threads import durably
@@ -29,8 +26,6 @@ from tarry.fronts.rocketmq.v5.handles import ReceiptHandle, read_receipt, receip
 from tarry.fronts.rocketmq.v5.receiving import INVISIBLE_MS
 from tarry.fronts.rocketmq.v5.resources import group_of, topic_of
 from tarry.fronts.rocketmq.v5.statuses import OK, overall, status_of
-
-log = logging.getLogger(__name__)
 
 ENTRIES_MAX = 4096
 GATHER_S = 0.01
@@ -70,8 +65,8 @@ class AckCall:
             self.answer.set_result(service.AckMessageResponse(status=status, entries=entries).SerializeToString())
 
 
-PendingAck = tuple[ReceiptHandle, AckCall, int]
-"""A delivery that is acknowledged, the call that says so, and the entry's place there."""
+EntryOfCall = tuple[AckCall, int]
+"""A call that acknowledges, and the place of one entry there."""
 
 
 class Settler:
@@ -80,14 +75,9 @@ class Settler:
     def __init__(self, broker: LocalBroker, loop: asyncio.AbstractEventLoop) -> None:
         self._broker = broker
         self._loop = loop
-        self._gathered: dict[ConsumerGroup, list[PendingAck]] = {}
-        self._urgent = False
-        """Somebody may wait for one of those."""
-        self._planned = False
-        """For the loop's next turn."""
-        self._timer: asyncio.TimerHandle | None = None
-        self._in_flight = 0
-        """Groups whose acknowledgements are on their way to the disk."""
+        self._acks: AckGatherer[ReceiptHandle, EntryOfCall] = AckGatherer(
+            loop, self._answer, hand_over=HandOver.ALL, window_s=GATHER_S
+        )
         self._stale = Refusal(Code.INVALID_RECEIPT_HANDLE, _STALE)
 
     # -- done --------------------------------------------------------------------------------------------------------
@@ -110,61 +100,19 @@ class Settler:
             except Refusal as refusal:
                 call.set_status(place, status_of(refusal))
                 continue
-            self._gathered.setdefault(group, []).append((receipt, call, place))
-            self._urgent = self._urgent or not receipt.pushed or group.waits_for_acks
-        self._plan()
+            urgent = not receipt.pushed or group.waits_for_acks
+            self._acks.add(group, receipt, (call, place), urgent=urgent)
         return call.answer
 
-    def _plan(self) -> None:
-        if not self._gathered or self._in_flight or self._planned:
-            return
-        if self._urgent:
-            self._planned = True
-            self._loop.call_soon(self._settle)
-        elif self._timer is None:
-            self._timer = self._loop.call_later(GATHER_S, self._settle)
-
-    def _settle(self) -> None:
-        self._planned = False
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self._in_flight or not self._gathered:
-            return  # the timer and another plan came in the same turn
-        self._urgent = False
-        gathered, self._gathered = self._gathered, {}
-        self._in_flight = len(gathered)
-        for group, acks in gathered.items():
-            leases, offsets = _columns([receipt for receipt, _, _ in acks])
-            try:
-                group.ack_each(leases, offsets, self._forward(acks))
-            except TarryError as error:
-                self._on_settled(acks, error)
-            except Exception as error:
-                # Who waits is answered, and later ones are not kept waiting for these.
-                log.exception("acknowledging %d messages of %s failed", len(acks), group.name)
-                self._on_settled(acks, TarryError(f"acknowledging failed: {error}; see the server's log"))
-
-    def _forward(self, acks: list[PendingAck]) -> OnSettled:
-        """A call-back for any thread that calls :meth:`_on_settled` on the loop's."""
-
-        def on_settled(settled: Mask | TarryError) -> None:
-            post(self._loop, self._on_settled, acks, settled)
-
-        return on_settled
-
-    def _on_settled(self, acks: list[PendingAck], settled: Mask | TarryError) -> None:
-        """``settled``: of each of ``acks``, whether its lease held; or why none was settled."""
-        self._in_flight -= 1
-        self._plan()
-        if isinstance(settled, TarryError):
-            failed = status_of(Refusal.of(settled))
-            for _, call, place in acks:
+    def _answer(self, entries: Entries[ReceiptHandle, EntryOfCall], held: Held) -> None:
+        if isinstance(held, TarryError):
+            failed = status_of(Refusal.of(held))
+            for _, (call, place) in entries:
                 call.set_status(place, failed)
             return
         stale = status_of(self._stale)
-        for (_, call, place), held in zip(acks, settled.tolist(), strict=True):
-            call.set_status(place, OK if held else stale)
+        for (_, (call, place)), was_held in zip(entries, held, strict=True):
+            call.set_status(place, OK if was_held else stale)
 
     # -- not yet -----------------------------------------------------------------------------------------------------
 
@@ -178,7 +126,7 @@ class Settler:
         wait_ms = ceil_ms(request.invisible_duration)
         group, receipt = self._delivery_of(caller, request, wait_ms)
         if receipt.pushed and not request.suspend:
-            await durably(self._loop, lambda on_result: group.nack(*_columns([receipt]), wait_ms, on_result))
+            await durably(self._loop, lambda on_result: group.nack(*lease_columns([receipt]), wait_ms, on_result))
             return service.ChangeInvisibleDurationResponse(status=OK, receipt_handle=request.receipt_handle)
         changed: asyncio.Future[int | None]
         changed, on_lease = answer_future(self._loop)
@@ -201,7 +149,7 @@ class Settler:
             Refusal: INVALID_RECEIPT_HANDLE.
         """
         group, receipt = self._delivery_of(caller, request, 0)
-        await durably(self._loop, lambda on_result: group.reject(*_columns([receipt]), on_result))
+        await durably(self._loop, lambda on_result: group.reject(*lease_columns([receipt]), on_result))
         return service.ForwardMessageToDeadLetterQueueResponse(status=OK)
 
     def _delivery_of(self, caller: CallingClient, request: Any, wait_ms: int) -> tuple[ConsumerGroup, ReceiptHandle]:
@@ -221,8 +169,3 @@ class Settler:
             raise self._stale from None
         except TarryError as error:
             raise Refusal.of(error) from error
-
-
-def _columns(receipts: list[ReceiptHandle]) -> tuple[Int64s, Int64s]:
-    """Leases and offsets, an array of each with one entry a receipt."""
-    return np.array([r.lease for r in receipts], np.int64), np.array([r.offset for r in receipts], np.int64)
