@@ -211,13 +211,13 @@ class HttpConnection(asyncio.Protocol):
         self._receiving = message
         if self._parsed is not None:
             self._parsed.append(message)
+        self._wait_for(Doing.BODY)
         if self._current is None and not self._waiting and self._paused_writing is None:
             self._start(message)
         else:
             self._waiting.append(message)
             if len(self._waiting) >= PIPELINED_MAX:
                 self.pause_reading()
-        self._wait_for(Doing.BODY)
 
     def on_body(self, data: bytes) -> None:
         if self._receiving is not None and self._doing is not Doing.END:
@@ -253,6 +253,9 @@ class HttpConnection(asyncio.Protocol):
         handler, whole = self._owner.application_for(message.path)
         if whole and not message.complete and self._is_short(message):
             self._unbegun = handler
+        elif whole and not message.complete:
+            # What else came with the headers is parsed first: who answers before all is there closes the connection.
+            self.loop.call_soon(self._call, message, handler)
         else:
             self._call(message, handler)
 
