@@ -61,8 +61,10 @@ class JobReceiver:
 
     def consume(self, request: LmstfyRequest) -> Awaitable[HttpResponse] | None:
         """Hand out jobs of the queues that are named, with commas between, the first one's before all others'."""
-        receive = request.target.known or self._look(request)
+        receive = request.target.known
         if receive is None or receive.queue.group.closed:
+            receive = self._look(request)
+        if receive is None:
             return self._consume(request)
         self._ask(_Asking(receive, request.http, partial(self._on_jobs, request, receive)))
         return None
@@ -73,6 +75,7 @@ class JobReceiver:
         lease_ms, timeout_s, count = options_of(QueryValues(request.http.query))
         queue = self._services.known_queue(target.topic, GROUP)
         if queue is None:
+            target.known = None
             return None
         target.known = receive = JobReceive(queue, (target.namespace, target.queue), count, lease_ms, timeout_s)
         return receive

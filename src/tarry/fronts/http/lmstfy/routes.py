@@ -52,7 +52,7 @@ class Lmstfy:
         queues = JobQueues(services, landing)
         self._routes: dict[tuple[str, tuple[str, ...]], LmstfyRoute] = {
             ("PUT", ()): LmstfyRoute(publishing.publish, reads=False),
-            ("PUT", ("bulk",)): LmstfyRoute(publishing.publish_bulk, reads=False),
+            ("PUT", ("bulk",)): LmstfyRoute(partial(publishing.publish, several=True), reads=False),
             ("PUT", ("job", ":id")): LmstfyRoute(publishing.republish),
             ("GET", ()): LmstfyRoute(consuming.consume, reads=True, several=True),
             ("GET", ("peek",)): LmstfyRoute(queues.peek),

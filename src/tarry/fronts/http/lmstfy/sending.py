@@ -71,74 +71,56 @@ class Publishing:
         self._body_bytes_max = min(BODY_BYTES_MAX, config.body_bytes_max)
         self._delay_ms_max = config.delay_ms_max
 
-    def publish(self, request: LmstfyRequest) -> Awaitable[HttpResponse] | None:
-        """Publish a new job."""
-        publish, http = request.target.known or self._look(request), request.http
-        queue, plain = publish.queue, publish.plain
-        if plain is None or queue is None or queue.group.closed or not http.complete:
-            return self._publish(request, publish.options)
-        body = http.whole()
-        if len(body) > self._body_bytes_max or VERSION_WANTED in dict(http.headers):
-            return self._publish(request, publish.options)
-        self._jobs.add(JobEntry(plain, [body], partial(_on_published, request), request.refuse))
-        return None
-
-    def publish_bulk(self, request: LmstfyRequest) -> Awaitable[HttpResponse] | None:
-        """Publish up to 64 jobs, all of them or none."""
-        publish, http = request.target.known or self._look(request), request.http
-        queue, plain = publish.queue, publish.plain
-        if plain is None or queue is None or queue.group.closed or not http.complete:
-            return self._publish_bulk(request, publish.options)
-        bodies = bodies_of(http.whole())
-        if max(map(len, bodies)) > self._body_bytes_max or VERSION_WANTED in dict(http.headers):
-            return self._publish_bulk(request, publish.options)
-        self._jobs.add(JobEntry(plain, bodies, partial(_on_published_in_bulk, request), request.refuse))
-        return None
+    def publish(self, request: LmstfyRequest, *, several: bool = False) -> Awaitable[HttpResponse] | None:
+        """Publish a new job; or ``several``, up to 64, all of them or none."""
+        publish, http = request.target.known, request.http
+        if publish is None or publish.queue.group.closed:
+            publish = self._look(request)
+        if publish.plain is not None and publish.queue is not None and http.complete:
+            bodies = bodies_of(http.whole()) if several else [http.whole()]
+            if max(map(len, bodies)) <= self._body_bytes_max and VERSION_WANTED not in dict(http.headers):
+                on_result = _on_published_in_bulk if several else _on_published
+                self._jobs.add(JobEntry(publish.plain, bodies, partial(on_result, request), request.refuse))
+                return None
+        return self._publish(request, publish.options, several=several)
 
     async def republish(self, request: LmstfyRequest) -> HttpResponse:
         """Publish a new job in the place of another one. That one goes when the new one is durable, so that a crash
         between the two leaves both and never none.
         """
-        response = await self._publish(request, options_of(QueryValues(request.http.query)))
+        response = await self._publish(request, options_of(QueryValues(request.http.query)), several=False)
         await self._acknowledging.discard(request.target.topic, request.target.job)
         return response
 
     # -- what may have to wait ---------------------------------------------------------------------------------------
 
-    async def _publish(self, request: LmstfyRequest, options: Options) -> HttpResponse:
-        http, topic = request.http, request.target.topic
-        with self._services.bodies.holding(http.headers, BODY_BYTES_MAX):
+    async def _publish(self, request: LmstfyRequest, options: Options, *, several: bool) -> HttpResponse:
+        http, topic, bytes_max = request.http, request.target.topic, BULK_BYTES_MAX if several else BODY_BYTES_MAX
+        with self._services.bodies.holding(http.headers, bytes_max):
             try:
-                body = await http.read(BODY_BYTES_MAX)
+                body = await http.read(bytes_max)
             except BodyTooLargeError:
-                raise RefusalError(413, "body too large") from None
+                raise RefusalError(413, "job too large" if several else "body too large") from None
+            bodies = bodies_of(body) if several else [body]
             attributes = attributes_of(http.headers)
             # The group is there before its first message is due, so that retention keeps that for it.
             await self._services.receive_queue(topic, GROUP)
-            receipt = await self._services.schedule_row(options.row(topic, body, attributes))
-            return published(self._ids(topic, options, attributes, [(receipt.seq, receipt.due_ms)])[0])
-
-    async def _publish_bulk(self, request: LmstfyRequest, options: Options) -> HttpResponse:
-        http, topic = request.http, request.target.topic
-        with self._services.bodies.holding(http.headers, BULK_BYTES_MAX):
-            try:
-                bodies = bodies_of(await http.read(BULK_BYTES_MAX))
-            except BodyTooLargeError:
-                raise RefusalError(413, "job too large") from None
-            attributes = attributes_of(http.headers)
-            await self._services.receive_queue(topic, GROUP)
-            accepted = await self._services.schedule_rows([options.row(topic, body, attributes) for body in bodies])
-            places = list(zip(accepted.seqs.tolist(), accepted.due_ms.tolist(), strict=True))
-            return published_in_bulk(self._ids(topic, options, attributes, places))
-
-    def _ids(
-        self, topic: str, options: Options, attributes: list[tuple[str, str]] | None, places: list[tuple[int, int]]
-    ) -> list[str]:
-        """The ids of jobs that are durable now."""
+            rows = [options.row(topic, body, attributes) for body in bodies]
+            places = await (self._schedule_all(rows) if several else self._schedule(rows[0]))
         if not options.delay_ms:
             self._landing.note(topic, *places[-1])
-        ids = job_ids(topic, places)
-        return ids if attributes is None else [VERSION + id for id in ids]
+        prefix = "" if attributes is None else VERSION
+        ids = [prefix + id for id in job_ids(topic, places)]
+        return published_in_bulk(ids) if several else published(ids[0])
+
+    async def _schedule(self, row: Row) -> list[tuple[int, int]]:
+        """Schedule a job with those of other requests; return its place."""
+        receipt = await self._services.schedule_row(row)
+        return [(receipt.seq, receipt.due_ms)]
+
+    async def _schedule_all(self, rows: list[Row]) -> list[tuple[int, int]]:
+        accepted = await self._services.schedule_rows(rows)
+        return list(zip(accepted.seqs.tolist(), accepted.due_ms.tolist(), strict=True))
 
     # ----------------------------------------------------------------------------------------------------------------
 
