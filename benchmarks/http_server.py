@@ -42,27 +42,29 @@ async def rsgi(scope: Any, protocol: Any) -> None:
 
 
 async def _ours(kind: str, port: int) -> None:
+    from loopgrpc import UnreadBytes
     from tarry.base.clock import SystemClock
     from tarry.base.descriptors import ConnectionLimits
-    from tarry.fronts.http.exchange import DirectHandler, HttpRequest, HttpResponse, WholeRequest
-    from tarry.fronts.http.front import listen_on
-    from tarry.fronts.http.server.server import HttpServer
+    from tarry.fronts.http.exchange import HttpApplication, HttpRequest, HttpResponse
+    from tarry.fronts.http.server.asgi import asgi
+    from tarry.fronts.http.server.server import BACKLOG, HttpServer
+    from tarry.fronts.kit.listening import listen_on
 
     answer = HttpResponse(201, BODY, (TYPE,))
 
-    async def handle(request: HttpRequest) -> HttpResponse:
+    async def handle(request: HttpRequest) -> None:
         await request.read(1 << 20)
-        return answer
+        request.answer(answer)
 
-    def begin(request: WholeRequest) -> bool:
+    def handle_at_once(request: HttpRequest) -> None:
         request.whole()
         request.answer(answer)
-        return True
 
-    direct = DirectHandler(handle, begin if kind == SERVERS[0] else None)
-    served = app if kind == SERVERS[2] else direct
-    server = HttpServer(asyncio.get_running_loop(), SystemClock(), served, {}, ConnectionLimits())
-    await server.listen(listen_on("127.0.0.1", port))
+    applications = (HttpApplication(handle_at_once), HttpApplication(handle, whole=False), asgi(app))
+    served = applications[SERVERS.index(kind)]
+    unread, loop = UnreadBytes(), asyncio.get_running_loop()
+    server = HttpServer(loop, SystemClock(), served, {}, ConnectionLimits(), unread)
+    await server.listen(listen_on("127.0.0.1", port, backlog=BACKLOG))
     await asyncio.Event().wait()
 
 

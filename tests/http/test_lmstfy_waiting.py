@@ -14,7 +14,7 @@ import pytest
 
 from loopgrpc import UnreadBytes
 from tarry.base.errors import ClosedError, TarryError
-from tarry.fronts.http.exchange import WholeRequest
+from tarry.fronts.http.exchange import HttpRequest
 from tarry.fronts.http.lmstfy.jobs import LmstfyJob
 from tarry.fronts.http.lmstfy.waiting import ROWS_MAX, JobReceive, Waiting
 from tarry.fronts.kit.receiving import ReceiveQueue, Waiter
@@ -76,7 +76,7 @@ class Hall:
             assert name not in self.answers
             self.answers[name] = jobs
 
-        self._waiting.add(cast(WholeRequest, request), receive, wait_s, answer)
+        self._waiting.add(cast(HttpRequest, request), receive, wait_s, answer)
         return request
 
     @property
@@ -151,12 +151,12 @@ async def test_who_leaves_gets_nothing(hall: Hall) -> None:
     assert hall.wanted == [1]
     hall.queue.serve(batch(1))
     first.leave()
-    assert hall.answers == {"b": [1]}
+    assert hall.answers == {"a": [], "b": [1]}
     await asyncio.sleep(0)
     second.leave()
     last = hall.add("c")
     last.leave()
-    assert hall.wanted == [] and "c" not in hall.answers
+    assert hall.wanted == [] and hall.answers == {"a": [], "b": [1], "c": []}
 
 
 @on_loop

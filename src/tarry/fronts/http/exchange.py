@@ -1,12 +1,13 @@
 """A request and its answer, for applications that need no more of HTTP than that: less costs less.
 
-An application is a :data:`Handler`, with a :data:`Begin` for what needs no task of its own.
+A :data:`Handler` answers at once, or later by a call-back, or returns what is to be awaited: a task of its own costs
+more than most requests do. An application of ASGI is one, too, by way of :mod:`tarry.fronts.http.server.asgi`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import NamedTuple, Protocol, TypeAlias
+from collections.abc import Callable, Coroutine
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 Headers: TypeAlias = list[tuple[bytes, bytes]]
 """Names in lower case."""
@@ -31,21 +32,31 @@ class HttpResponse(NamedTuple):
 
 
 class HttpRequest(Protocol):
-    """A request whose headers have come."""
+    """A request whose headers have come, and its answer."""
 
     method: str
     path: str
     """Decoded."""
     query: bytes
+    target: bytes
+    """Path and query, as they came."""
     headers: Headers
+    complete: bool
+    """All of the body has come."""
+    gone: bool
+    """The client has left: nobody waits for an answer."""
 
     @property
     def host(self) -> str:
         """The client's address, without its port."""
         ...
 
+    def whole(self) -> bytes:
+        """Return the body of a request that is complete."""
+        ...
+
     async def read(self, bytes_max: int) -> bytes:
-        """The body.
+        """Return the body, as soon as all of it has come.
 
         Raises:
             BodyTooLargeError: it is, or says that it is, larger. DisconnectedError: the rest of it will not come.
@@ -56,39 +67,25 @@ class HttpRequest(Protocol):
         """Have ``call`` called once when the client goes before it is answered."""
         ...
 
-
-Handler: TypeAlias = Callable[[HttpRequest], Awaitable[HttpResponse]]
-
-
-class WholeRequest(HttpRequest, Protocol):
-    """A request that has come whole, and is answered by a call-back."""
-
-    target: bytes
-    """Path and query, as they came."""
-    gone: bool
-    """The client has left: nobody waits for an answer."""
-
-    def whole(self) -> bytes:
-        """The body."""
+    def answer(self, response: HttpResponse, lines: bytes = b"") -> None:
+        """Answer it, once. ``lines``: more headers, as those of the response."""
         ...
 
-    def answer(self, response: HttpResponse) -> None:
-        """Answer it, once."""
-        ...
-
-    def carry_out(self) -> None:
-        """Have the handler called after all, in a task: it answers, and this is to be forgotten."""
+    def carry_out(self, work: Work) -> None:
+        """Have ``work`` awaited in a task. When it ends, the request is answered, or it is cut."""
         ...
 
 
-Begin: TypeAlias = Callable[[WholeRequest], bool]
-"""Carries out what needs no task of its own, which costs more than most requests: the answer comes at once or later.
-False: nothing was done, and the :data:`Handler` is called.
+Work: TypeAlias = Coroutine[Any, Any, None]
+Handler: TypeAlias = Callable[[HttpRequest], Work | None]
+"""Answers a request: before it returns or later, by :meth:`HttpRequest.answer`. What it returns is carried out as by
+:meth:`HttpRequest.carry_out`.
 """
 
 
-class DirectHandler(NamedTuple):
-    """What serves requests without ASGI. ``begin`` gets those whose body is small."""
+class HttpApplication(NamedTuple):
+    """A handler, and when it is called."""
 
     handler: Handler
-    begin: Begin | None = None
+    whole: bool = True
+    """True: small bodies have come when it is called; large ones, and all where this is False, are still to come."""

@@ -15,11 +15,12 @@ from tarry.base.placement import ANY_CORE, Placement
 from tarry.fronts.http.access import Access, mode_of
 from tarry.fronts.http.app import App, Apps
 from tarry.fronts.http.console.app import console_app
-from tarry.fronts.http.exchange import DirectHandler
+from tarry.fronts.http.exchange import HttpApplication
 from tarry.fronts.http.lmstfy.access_log import AccessLog
 from tarry.fronts.http.lmstfy.admin import Admin
 from tarry.fronts.http.lmstfy.routes import PREFIX, Lmstfy
 from tarry.fronts.http.rest.app import rest_app
+from tarry.fronts.http.server.asgi import asgi
 from tarry.fronts.http.server.limits import HttpLimits
 from tarry.fronts.http.server.server import HttpServer
 from tarry.fronts.http.services import HttpServices
@@ -63,9 +64,8 @@ class HttpFront(LoopFront):
         setting = HttpSettings.of(self._broker.config).http_access
         access = Access(self._broker, mode_of(setting, f"{self._host}:0"))
         access_log = AccessLog()
-        server = self._server(
-            loop, Apps(applications(services, access)), {PREFIX: Lmstfy(services, access, access_log).handler}
-        )
+        lmstfy = HttpApplication(Lmstfy(services, access, access_log))
+        server = self._server(loop, asgi(Apps(applications(services, access))), {PREFIX: lmstfy})
         servers = [server]
         port = port_of(await server.listen(f"{self._host}:{self._asked_port}"))
         if self._admin is not None:
@@ -86,7 +86,7 @@ class HttpFront(LoopFront):
         port: int,
     ) -> HttpServer:
         access = Access(self._broker, mode_of(setting, f"{host}:0"))
-        admin = DirectHandler(Admin(services, access, access_log))
+        admin = HttpApplication(Admin(services, access, access_log), whole=False)
         server = self._server(loop, admin, {})
         try:
             listening = await server.listen(f"{host}:{port}")
@@ -96,9 +96,9 @@ class HttpFront(LoopFront):
         return server
 
     def _server(
-        self, loop: asyncio.AbstractEventLoop, app: App | DirectHandler, handlers: dict[str, DirectHandler]
+        self, loop: asyncio.AbstractEventLoop, app: HttpApplication, by_prefix: dict[str, HttpApplication]
     ) -> HttpServer:
-        return HttpServer(loop, self._broker.clock, app, handlers, self._connections, self._unread, self._limits)
+        return HttpServer(loop, self._broker.clock, app, by_prefix, self._connections, self._unread, self._limits)
 
 
 def start(services: FrontServices) -> HttpFront:

@@ -19,11 +19,12 @@ from tarry.api.operations import CreateToken, DeleteToken, LimitToken, ListGroup
 from tarry.base.errors import InvalidArgumentError
 from tarry.base.version import VERSION
 from tarry.fronts.http.access import Access
-from tarry.fronts.http.exchange import BodyTooLargeError, HttpRequest, HttpResponse
+from tarry.fronts.http.exchange import BodyTooLargeError, HttpRequest, HttpResponse, Work
 from tarry.fronts.http.lmstfy.access_log import AccessLog
 from tarry.fronts.http.lmstfy.answering import Answering
 from tarry.fronts.http.lmstfy.answers import NO_CONTENT, RefusalError, answer, indented
 from tarry.fronts.http.lmstfy.names import GROUP, NAME, NAME_CHARS_MAX, queue_of
+from tarry.fronts.http.lmstfy.request import LmstfyRequest
 from tarry.fronts.http.lmstfy.routes import POOL
 from tarry.fronts.http.services import HttpServices
 from tarry.fronts.metrics.collector import BrokerCollector
@@ -66,8 +67,8 @@ class Admin:
             ("DELETE", ("token", "*", "*", "limit")): self._delete_limit,
         }
 
-    async def __call__(self, request: HttpRequest) -> HttpResponse:
-        return await self._answering.answer(request, self._answer)
+    def __call__(self, request: HttpRequest) -> Work:
+        return LmstfyRequest(request, self._answering).wait_for(self._answer(request))
 
     async def _answer(self, request: HttpRequest) -> HttpResponse:
         scope = {"method": request.method, "headers": request.headers, "query_string": request.query}

@@ -5,11 +5,12 @@ from __future__ import annotations
 from tarry.api.operations import FindMessage, GetGroup, ListDeadLetters, Peek, Purge, Respawn, Seek
 from tarry.api.settings import LATEST
 from tarry.base.errors import NotFoundError
-from tarry.fronts.http.exchange import HttpRequest, HttpResponse
+from tarry.fronts.http.exchange import HttpResponse
 from tarry.fronts.http.lmstfy.answers import NO_CONTENT, QueryValues, answer
 from tarry.fronts.http.lmstfy.jobs import jobs_of, remaining
-from tarry.fronts.http.lmstfy.names import GROUP, job_id, place_of, topic_of
+from tarry.fronts.http.lmstfy.names import GROUP, job_id, place_of
 from tarry.fronts.http.lmstfy.read_your_writes import Landing
+from tarry.fronts.http.lmstfy.request import LmstfyRequest, Target
 from tarry.fronts.http.lmstfy.sending import TTL_S
 from tarry.fronts.http.services import HttpServices
 from tarry.message.reserved import first_places
@@ -27,13 +28,14 @@ class JobQueues:
         self._services = services
         self._landing = landing
 
-    async def size(self, request: HttpRequest, namespace: str, queue: str) -> HttpResponse:
+    async def size(self, request: LmstfyRequest) -> HttpResponse:
         """How many jobs are ready."""
-        return answer(200, {"namespace": namespace, "queue": queue, "size": (await self._counts(namespace, queue))[0]})
+        return await self._size(request.target, 0)
 
-    async def peek(self, request: HttpRequest, namespace: str, queue: str) -> HttpResponse:
+    async def peek(self, request: LmstfyRequest) -> HttpResponse:
         """The job that is ready and would come next."""
-        topic = topic_of(namespace, queue)
+        target = request.target
+        topic = target.topic
         await self._landing.landed(topic)
         try:
             batch = await self._services.call(Peek(topic, group=GROUP, limit=PEEK_ROWS, waiting_only=True))
@@ -46,49 +48,53 @@ class JobQueues:
         if row is None:
             return answer(404, {"error": "the queue is empty"})
         head = batch.slice(row, 1)
-        [job] = jobs_of(head, topic, (namespace, queue), now_ms, remaining(head, tries))
+        [job] = jobs_of(head, topic, (target.namespace, target.queue), now_ms, remaining(head, tries))
         return answer(200, job.fields())
 
-    async def peek_job(self, request: HttpRequest, namespace: str, queue: str, job: str) -> HttpResponse:
+    async def peek_job(self, request: LmstfyRequest) -> HttpResponse:
         """A job, wherever it is."""
-        topic = topic_of(namespace, queue)
-        place = place_of(topic, job)
+        target = request.target
+        topic = target.topic
+        place = place_of(topic, target.job)
         if place is None:
             return answer(404, {"error": "job not found"})
         batch = await self._services.call(FindMessage(topic, GROUP, *place))
         if not batch.num_rows:
             return answer(404, {"error": "job not found"})
         # lmstfy tells how many tries are left of the head of a queue alone.
-        [found] = jobs_of(batch, topic, (namespace, queue), self._services.broker.clock.now_ms(), [0])
-        return answer(200, {**found.fields(), "job_id": job})
+        now_ms = self._services.broker.clock.now_ms()
+        [found] = jobs_of(batch, topic, (target.namespace, target.queue), now_ms, [0])
+        return answer(200, {**found.fields(), "job_id": target.job})
 
-    async def destroy(self, request: HttpRequest, namespace: str, queue: str) -> HttpResponse:
+    async def destroy(self, request: LmstfyRequest) -> HttpResponse:
         """Let go of all jobs that have become ready, also of those that consumers have."""
         try:
-            await self._services.call(Seek(topic_of(namespace, queue), GROUP, LATEST))
+            await self._services.call(Seek(request.target.topic, GROUP, LATEST))
         except NotFoundError:
             pass
         return NO_CONTENT
 
-    async def dead_letter_size(self, request: HttpRequest, namespace: str, queue: str) -> HttpResponse:
+    async def dead_letter_size(self, request: LmstfyRequest) -> HttpResponse:
         """How many dead letters there are."""
-        return answer(200, {"namespace": namespace, "queue": queue, "size": (await self._counts(namespace, queue))[1]})
+        return await self._size(request.target, 1)
 
-    async def dead_letter(self, request: HttpRequest, namespace: str, queue: str) -> HttpResponse:
+    async def dead_letter(self, request: LmstfyRequest) -> HttpResponse:
         """How many dead letters there are, and the id of the first."""
-        topic = topic_of(namespace, queue)
-        size = (await self._counts(namespace, queue))[1]
+        target = request.target
+        topic = target.topic
+        size = (await self._counts(topic))[1]
         page = await self._services.call(ListDeadLetters(topic, GROUP, limit=1))
         head = "".join(job_id(topic, *place) for place in first_places(page) if place is not None)
-        return answer(200, {"namespace": namespace, "queue": queue, "deadletter_size": size, "deadletter_head": head})
+        names = {"namespace": target.namespace, "queue": target.queue}
+        return answer(200, {**names, "deadletter_size": size, "deadletter_head": head})
 
-    async def respawn(self, request: HttpRequest, namespace: str, queue: str) -> HttpResponse:
+    async def respawn(self, request: LmstfyRequest) -> HttpResponse:
         """The oldest dead letters, ready again for one try."""
-        query = QueryValues(request.query)
+        query = QueryValues(request.http.query)
         limit = query.signed("limit", 1, least=1)
         ttl_s = query.signed("ttl", TTL_S, least=0)
         respawn = Respawn(
-            topic_of(namespace, queue),
+            request.target.topic,
             GROUP,
             limit=min(limit, RESPAWN_MAX),
             tries=1,
@@ -101,11 +107,11 @@ class JobQueues:
             count = 0
         return answer(200, {"msg": "respawned", "count": count})
 
-    async def delete_dead_letters(self, request: HttpRequest, namespace: str, queue: str) -> HttpResponse:
+    async def delete_dead_letters(self, request: LmstfyRequest) -> HttpResponse:
         """Let go of the oldest dead letters."""
-        left = QueryValues(request.query).signed("limit", 1, least=1)
-        topic = topic_of(namespace, queue)
-        await self._counts(namespace, queue)
+        left = QueryValues(request.http.query).signed("limit", 1, least=1)
+        topic = request.target.topic
+        await self._counts(topic)
         while left:
             page = await self._services.call(ListDeadLetters(topic, GROUP, limit=min(left, PURGE_ROWS)))
             if not page.num_rows:
@@ -114,9 +120,12 @@ class JobQueues:
             left -= page.num_rows
         return NO_CONTENT
 
-    async def _counts(self, namespace: str, queue: str) -> tuple[int, int]:
+    async def _size(self, target: Target, place: int) -> HttpResponse:
+        size = (await self._counts(target.topic))[place]
+        return answer(200, {"namespace": target.namespace, "queue": target.queue, "size": size})
+
+    async def _counts(self, topic: str) -> tuple[int, int]:
         """How many jobs are ready, and how many dead."""
-        topic = topic_of(namespace, queue)
         try:
             await self._landing.landed(topic)
             await self._landing.buried(topic)

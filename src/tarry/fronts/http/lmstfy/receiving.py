@@ -8,7 +8,7 @@ shared out among them: a poll costs nearly the same for one message as for many.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -16,11 +16,12 @@ import pyarrow as pa
 
 from tarry.base.errors import OverloadedError, TarryError
 from tarry.batching.coalescing import EndOfTurn
-from tarry.fronts.http.exchange import HttpRequest, HttpResponse, WholeRequest
-from tarry.fronts.http.lmstfy.answers import JSON, QueryValues, RefusalError, json_bytes
+from tarry.fronts.http.exchange import HttpRequest, HttpResponse
+from tarry.fronts.http.lmstfy.answers import JSON_LINE, QueryValues, RefusalError, json_bytes
 from tarry.fronts.http.lmstfy.jobs import LmstfyJob, jobs_of, listed, remaining, values_of
 from tarry.fronts.http.lmstfy.names import GROUP, topic_of
 from tarry.fronts.http.lmstfy.read_your_writes import Landing
+from tarry.fronts.http.lmstfy.request import LmstfyRequest
 from tarry.fronts.http.lmstfy.sending import UINT32_MAX
 from tarry.fronts.http.lmstfy.settling import Acknowledging, Held
 from tarry.fronts.http.lmstfy.waiting import JobReceive, OnJobs, Waiting
@@ -33,20 +34,18 @@ TTR_S, TIMEOUT_S, COUNT = 120, 0, 1
 COUNT_MAX = 100
 QUEUES_MAX = 1000
 """Queues in one request."""
-NONE = (404, json_bytes({"msg": "no job available"}))
+NONE = HttpResponse(404, json_bytes({"msg": "no job available"}), (), JSON_LINE)
 
 Messages = tuple[ReceiveQueue, pa.RecordBatch]
 
 
 @dataclass(slots=True, eq=False)
-class _JobRequest:
+class _Asking:
     """A request for jobs, in this turn of the loop."""
 
     receive: JobReceive
-    host: str
+    http: HttpRequest
     on_jobs: OnJobs
-    has_left: Callable[[], bool] = bool
-    """Whether nobody waits for them any more."""
 
 
 class JobReceiver:
@@ -56,54 +55,69 @@ class JobReceiver:
         self._services = services
         self._acknowledging = acknowledging
         self._landing = landing
-        self._asking: dict[tuple[ReceiveQueue, int], list[_JobRequest]] = {}
+        self._asking: dict[tuple[ReceiveQueue, int], list[_Asking]] = {}
         self._end_of_turn = EndOfTurn(services.loop, self._poll)
         self._waiting = Waiting(services.loop, self._jobs, services.unread)
 
-    async def consume(self, request: HttpRequest, namespace: str, names: str) -> HttpResponse:
-        """Jobs of the queues ``names`` (with commas between), the first one's before all others'."""
-        lease_ms, timeout_s, count = options_of(QueryValues(request.query))
-        queues = list(dict.fromkeys(name for name in names.split(",") if name))
+    def consume(self, request: LmstfyRequest) -> Awaitable[HttpResponse] | None:
+        """Hand out jobs of the queues that are named, with commas between, the first one's before all others'."""
+        receive = request.target.known
+        if receive is None or receive.queue.group.closed:
+            receive = self._look(request)
+        if receive is None:
+            return self._consume(request)
+        self._ask(_Asking(receive, request.http, partial(self._on_jobs, request, receive)))
+        return None
+
+    def _look(self, request: LmstfyRequest) -> JobReceive | None:
+        """What is asked for where it is one queue, whose group is there."""
+        target = request.target
+        lease_ms, timeout_s, count = options_of(QueryValues(request.http.query))
+        queue = self._services.known_queue(target.topic, GROUP)
+        if queue is None:
+            target.known = None
+            return None
+        target.known = receive = JobReceive(queue, (target.namespace, target.queue), count, lease_ms, timeout_s)
+        return receive
+
+    def _on_jobs(self, request: LmstfyRequest, receive: JobReceive, jobs: list[LmstfyJob] | TarryError) -> None:
+        if not jobs and not request.http.gone:
+            # Also who does not want to wait gets what is being put into the queue just now.
+            wait_s = max(receive.timeout_s, self._landing.left_s(receive.queue.group.topic_name))
+            if wait_s:
+                self._waiting.add(request.http, receive, wait_s, partial(_answer, request, receive.count))
+                return
+        _answer(request, receive.count, jobs)
+
+    async def _consume(self, request: LmstfyRequest) -> HttpResponse:
+        """:meth:`consume` of several queues, or of one whose group may be new."""
+        http, namespace = request.http, request.target.namespace
+        lease_ms, timeout_s, count = options_of(QueryValues(http.query))
+        queues = list(dict.fromkeys(name for name in request.target.queue.split(",") if name))
         if not 0 < len(queues) <= QUEUES_MAX:
             raise RefusalError(400, "invalid queue name(s)")
         receives: dict[ReceiveQueue, JobReceive] = {}
         for name in queues:
             queue = await self._services.receive_queue(topic_of(namespace, name), GROUP)
             receives[queue] = JobReceive(queue, (namespace, name), count, lease_ms, timeout_s)
-        room = Room(self._services.unread, request.host)
+        room = Room(self._services.unread, http.host)
         try:
-            jobs = await self._now(list(receives.values()), request.host)
+            jobs = await self._now(list(receives.values()), http)
             if not jobs:
-                # Also who does not want to wait gets what is being put into the queue just now.
                 wait_s = max(timeout_s, *(self._landing.left_s(queue.group.topic_name) for queue in receives))
-                found = await self._wait(request, room, list(receives), count, lease_ms, wait_s) if wait_s else None
+                found = await self._wait(http, room, list(receives), count, lease_ms, wait_s) if wait_s else None
                 jobs = [] if found is None else self._jobs(receives[found[0]], found[1])
-            return HttpResponse(*answer_of(jobs, count), JSON)
+            return answer_of(jobs, count)
         finally:
             room.release()  # it is written at once, and counted by its connection
 
-    def begin(self, request: WholeRequest, receive: JobReceive, answer: OnJobs) -> None:
-        """:meth:`consume` from one queue, without a task: ``answer`` is called once, unless the client goes first."""
-
-        def on_jobs(jobs: list[LmstfyJob] | TarryError) -> None:
-            if jobs or request.gone:
-                answer(jobs)
-                return
-            wait_s = max(receive.timeout_s, self._landing.left_s(receive.queue.group.topic_name))
-            if wait_s:
-                self._waiting.add(request, receive, wait_s, answer)
-            else:
-                answer(jobs)
-
-        self._ask(_JobRequest(receive, request.host, on_jobs, lambda: request.gone))
-
     # -- now ---------------------------------------------------------------------------------------------------------
 
-    async def _now(self, receives: list[JobReceive], host: str) -> list[LmstfyJob]:
+    async def _now(self, receives: list[JobReceive], http: HttpRequest) -> list[LmstfyJob]:
         found: list[LmstfyJob] = []
         for receive in receives:
             future: asyncio.Future[list[LmstfyJob]] = self._services.loop.create_future()
-            self._ask(_JobRequest(replace(receive, count=receive.count - len(found)), host, partial(_settle, future)))
+            self._ask(_Asking(replace(receive, count=receive.count - len(found)), http, partial(_settle, future)))
             try:
                 found += await future
             except OverloadedError:
@@ -114,7 +128,7 @@ class JobReceiver:
                 break
         return found
 
-    def _ask(self, asking: _JobRequest) -> None:
+    def _ask(self, asking: _Asking) -> None:
         self._asking.setdefault((asking.receive.queue, asking.receive.lease_ms), []).append(asking)
         self._end_of_turn.plan()
 
@@ -122,17 +136,23 @@ class JobReceiver:
         """One poll for all that ask for jobs of a queue in this turn."""
         asking, self._asking = self._asking, {}
         for requests in asking.values():
-            self._share_out([request for request in requests if not request.has_left() and self._has_room(request)])
+            here = []
+            for request in requests:
+                if request.http.gone:
+                    request.on_jobs([])
+                elif self._has_room(request):
+                    here.append(request)
+            self._share_out(here)
 
-    def _has_room(self, request: _JobRequest) -> bool:
+    def _has_room(self, request: _Asking) -> bool:
         # Each queue asked gives about as much as one answer may have, and there may be many of them.
         unread = self._services.unread
-        refusal = unread.refusal(request.host) if unread.held else None
+        refusal = unread.refusal(request.http.host) if unread.held else None
         if refusal is not None:
             request.on_jobs(OverloadedError(refusal))
         return refusal is None
 
-    def _share_out(self, requests: list[_JobRequest]) -> None:
+    def _share_out(self, requests: list[_Asking]) -> None:
         if not requests:
             return
         receive, count = requests[0].receive, sum(request.receive.count for request in requests)
@@ -152,12 +172,12 @@ class JobReceiver:
     # -- later -------------------------------------------------------------------------------------------------------
 
     async def _wait(
-        self, request: HttpRequest, room: Room, queues: list[ReceiveQueue], count: int, lease_ms: int, timeout_s: float
+        self, http: HttpRequest, room: Room, queues: list[ReceiveQueue], count: int, lease_ms: int, timeout_s: float
     ) -> Messages | None:
         """What the first of the queues has that has something; None: there was nothing for so long."""
         loop = self._services.loop
         result: asyncio.Future[Messages | None] = loop.create_future()
-        request.on_disconnect(lambda: _set(result, None))
+        http.on_disconnect(lambda: _set(result, None))
         timer = loop.call_later(timeout_s, _set, result, None)
         waiters: list[tuple[ReceiveQueue, Waiter]] = []
         for queue in queues:
@@ -198,11 +218,18 @@ def options_of(query: QueryValues) -> tuple[int, int, int]:
     return max(1, ttr_s * 1000), timeout_s, query.natural("count", COUNT, COUNT_MAX, least=1)
 
 
-def answer_of(jobs: list[LmstfyJob], count: int) -> tuple[int, bytes]:
-    """The answer to who wanted ``count`` jobs: status and JSON."""
+def answer_of(jobs: list[LmstfyJob], count: int) -> HttpResponse:
+    """Return the answer to who wanted ``count`` jobs."""
     if not jobs:
         return NONE
-    return 200, jobs[0].handed_out() if count == 1 else listed(jobs)
+    return HttpResponse(200, jobs[0].handed_out() if count == 1 else listed(jobs), (), JSON_LINE)
+
+
+def _answer(request: LmstfyRequest, count: int, jobs: list[LmstfyJob] | TarryError) -> None:
+    if isinstance(jobs, TarryError):
+        request.refuse(jobs)
+    else:
+        request.answer(answer_of(jobs, count))
 
 
 def _settle(future: asyncio.Future[list[LmstfyJob]], jobs: list[LmstfyJob] | TarryError) -> None:

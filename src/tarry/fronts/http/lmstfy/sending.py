@@ -1,29 +1,36 @@
-"""Publish, bulk publish and republish: jobs become messages."""
+"""Publish, bulk publish and republish: jobs become messages.
+
+A plain job, of a request that has come whole and for a queue that is known, goes with others to the broker without a
+task and without a further check. All else, what the broker refuses above all, takes the way of every message.
+"""
 
 from __future__ import annotations
 
-import json
+from collections.abc import Awaitable
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from functools import partial
+from typing import NamedTuple
 
-from tarry.fronts.http.exchange import BodyTooLargeError, Headers, HttpRequest, HttpResponse
-from tarry.fronts.http.lmstfy.answers import JSON, QueryValues, RefusalError, answer
+from tarry.fronts.http.exchange import BodyTooLargeError, Headers, HttpResponse
+from tarry.fronts.http.lmstfy.answers import JSON_LINE, QueryValues, RefusalError
+from tarry.fronts.http.lmstfy.bulk import BODY_BYTES_MAX, BULK_BYTES_MAX, bodies_of
+from tarry.fronts.http.lmstfy.job_queue import JobEntry, JobQueue, Plain
 from tarry.fronts.http.lmstfy.jobs import VERSION_PROPERTY
-from tarry.fronts.http.lmstfy.names import GROUP, VERSION, job_id, job_ids, topic_of
+from tarry.fronts.http.lmstfy.names import GROUP, VERSION, job_ids
 from tarry.fronts.http.lmstfy.read_your_writes import Landing
+from tarry.fronts.http.lmstfy.request import LmstfyRequest
 from tarry.fronts.http.lmstfy.settling import Acknowledging
 from tarry.fronts.http.services import HttpServices
-from tarry.message.rows import PLACES, Row, with_cells
+from tarry.fronts.kit.receiving import ReceiveQueue
+from tarry.message.rows import Row, with_cells
+from tarry.message.schema import is_topic
 
-BODY_BYTES_MAX = 1 << 20
-JOBS_MAX = 64
-BULK_BYTES_MAX = JOBS_MAX * BODY_BYTES_MAX + (1 << 20)
 UINT32_MAX, UINT16_MAX = (1 << 32) - 1, (1 << 16) - 1
 TTL_S, DELAY_S, TRIES = 86_400, 0, 1
 """Defaults."""
 
-PROPERTIES = PLACES["properties"]
 ATTRIBUTE = b"job-attr-"
+VERSION_WANTED = b"enable-job-version"
 ATTRIBUTES_MAX, NAME_BYTES_MAX, VALUE_BYTES_MAX = 16, 32, 128
 
 
@@ -41,6 +48,16 @@ class Options:
         return with_cells((topic, body, None, self.delay_ms, None), said)
 
 
+class Publish(NamedTuple):
+    """What requests to publish with one target have in common."""
+
+    options: Options
+    queue: ReceiveQueue | None
+    """None: its group may be new."""
+    plain: Plain | None
+    """None: the options are for the broker to check."""
+
+
 class Publishing:
     """On the loop's thread."""
 
@@ -48,59 +65,95 @@ class Publishing:
         self._services = services
         self._acknowledging = acknowledging
         self._landing = landing
+        self._jobs = JobQueue(services.broker, services.loop, landing)
+        services.on_close(self._jobs.close)
+        config = services.broker.config
+        self._body_bytes_max = min(BODY_BYTES_MAX, config.body_bytes_max)
+        self._delay_ms_max = config.delay_ms_max
 
-    async def publish(self, request: HttpRequest, namespace: str, queue: str) -> HttpResponse:
-        """A new job."""
-        return await self._publish(request, topic_of(namespace, queue), options_of(QueryValues(request.query)))
+    def publish(self, request: LmstfyRequest, *, several: bool = False) -> Awaitable[HttpResponse] | None:
+        """Publish a new job; or ``several``, up to 64, all of them or none."""
+        publish, http = request.target.known, request.http
+        if publish is None or publish.queue.group.closed:
+            publish = self._look(request)
+        if publish.plain is not None and publish.queue is not None and http.complete:
+            bodies = bodies_of(http.whole()) if several else [http.whole()]
+            if max(map(len, bodies)) <= self._body_bytes_max and VERSION_WANTED not in dict(http.headers):
+                on_result = _on_published_in_bulk if several else _on_published
+                self._jobs.add(JobEntry(publish.plain, bodies, partial(on_result, request), request.refuse))
+                return None
+        return self._publish(request, publish.options, several=several)
 
-    async def republish(self, request: HttpRequest, namespace: str, queue: str, job: str) -> HttpResponse:
-        """A new job in the place of another one. That one goes when the new one is durable, so that a crash between the
-        two leaves both and never none.
+    async def republish(self, request: LmstfyRequest) -> HttpResponse:
+        """Publish a new job in the place of another one. That one goes when the new one is durable, so that a crash
+        between the two leaves both and never none.
         """
-        options = options_of(QueryValues(request.query))
-        topic = topic_of(namespace, queue)
-        response = await self._publish(request, topic, options)
-        await self._acknowledging.discard(topic, job)
+        response = await self._publish(request, options_of(QueryValues(request.http.query)), several=False)
+        await self._acknowledging.discard(request.target.topic, request.target.job)
         return response
 
-    async def publish_bulk(self, request: HttpRequest, namespace: str, queue: str) -> HttpResponse:
-        """Up to 64 jobs, all of them or none."""
-        options = options_of(QueryValues(request.query))
-        with self._services.bodies.holding(request.headers, BULK_BYTES_MAX):
-            return await self._publish_bulk(request, namespace, queue, options)
+    # -- what may have to wait ---------------------------------------------------------------------------------------
 
-    async def _publish_bulk(self, request: HttpRequest, namespace: str, queue: str, options: Options) -> HttpResponse:
-        try:
-            bodies = bodies_of(await request.read(BULK_BYTES_MAX))
-        except BodyTooLargeError:
-            raise RefusalError(413, "job too large") from None
-        attributes = attributes_of(request.headers)
-        prefix = "" if attributes is None else VERSION
-        topic = topic_of(namespace, queue)
-        await self._services.receive_queue(topic, GROUP)
-        accepted = await self._services.schedule_rows([options.row(topic, body, attributes) for body in bodies])
-        places = list(zip(accepted.seqs.tolist(), accepted.due_ms.tolist(), strict=True))
+    async def _publish(self, request: LmstfyRequest, options: Options, *, several: bool) -> HttpResponse:
+        http, topic, bytes_max = request.http, request.target.topic, BULK_BYTES_MAX if several else BODY_BYTES_MAX
+        with self._services.bodies.holding(http.headers, bytes_max):
+            try:
+                body = await http.read(bytes_max)
+            except BodyTooLargeError:
+                raise RefusalError(413, "job too large" if several else "body too large") from None
+            bodies = bodies_of(body) if several else [body]
+            attributes = attributes_of(http.headers)
+            # The group is there before its first message is due, so that retention keeps that for it.
+            await self._services.receive_queue(topic, GROUP)
+            rows = [options.row(topic, body, attributes) for body in bodies]
+            places = await (self._schedule_all(rows) if several else self._schedule(rows[0]))
         if not options.delay_ms:
             self._landing.note(topic, *places[-1])
-        return answer(201, {"job_ids": [prefix + id for id in job_ids(topic, places)], "msg": "published"})
+        prefix = "" if attributes is None else VERSION
+        ids = [prefix + id for id in job_ids(topic, places)]
+        return published_in_bulk(ids) if several else published(ids[0])
 
-    async def _publish(self, request: HttpRequest, topic: str, options: Options) -> HttpResponse:
-        with self._services.bodies.holding(request.headers, BODY_BYTES_MAX):
-            return await self._publish_one(request, topic, options)
-
-    async def _publish_one(self, request: HttpRequest, topic: str, options: Options) -> HttpResponse:
-        try:
-            body = await request.read(BODY_BYTES_MAX)
-        except BodyTooLargeError:
-            raise RefusalError(413, "body too large") from None
-        row = options.row(topic, body, attributes_of(request.headers))
-        # The group is there before its first message is due, so that retention keeps that for it.
-        await self._services.receive_queue(topic, GROUP)
+    async def _schedule(self, row: Row) -> list[tuple[int, int]]:
+        """Schedule a job with those of other requests; return its place."""
         receipt = await self._services.schedule_row(row)
-        if not options.delay_ms:
-            self._landing.note(topic, receipt.seq, receipt.due_ms)
-        id = ("" if row[PROPERTIES] is None else VERSION) + job_id(topic, receipt.seq, receipt.due_ms)
-        return HttpResponse(201, b'{"job_id":"%s","msg":"published"}' % id.encode(), JSON)
+        return [(receipt.seq, receipt.due_ms)]
+
+    async def _schedule_all(self, rows: list[Row]) -> list[tuple[int, int]]:
+        accepted = await self._services.schedule_rows(rows)
+        return list(zip(accepted.seqs.tolist(), accepted.due_ms.tolist(), strict=True))
+
+    # ----------------------------------------------------------------------------------------------------------------
+
+    def _look(self, request: LmstfyRequest) -> Publish:
+        target = request.target
+        options, queue = options_of(QueryValues(request.http.query)), self._services.known_queue(target.topic, GROUP)
+        if not is_topic(target.topic) or not self._is_allowed(options):
+            return Publish(options, queue, None)
+        publish = Publish(options, queue, Plain(target.topic, options.delay_ms, options.ttl_ms, options.tries))
+        target.known = None if queue is None else publish
+        return publish
+
+    def _is_allowed(self, options: Options) -> bool:
+        lives = options.ttl_ms is None or options.ttl_ms > options.delay_ms
+        return lives and options.delay_ms <= self._delay_ms_max
+
+
+def published(id: str) -> HttpResponse:
+    """Return the answer of a job's publication."""
+    return HttpResponse(201, b'{"job_id":"%s","msg":"published"}' % id.encode(), (), JSON_LINE)
+
+
+def published_in_bulk(ids: list[str]) -> HttpResponse:
+    """Return the answer of a bulk's publication."""
+    return HttpResponse(201, b'{"job_ids":["%s"],"msg":"published"}' % '","'.join(ids).encode(), (), JSON_LINE)
+
+
+def _on_published(request: LmstfyRequest, ids: list[str]) -> None:
+    request.answer(published(ids[0]))
+
+
+def _on_published_in_bulk(request: LmstfyRequest, ids: list[str]) -> None:
+    request.answer(published_in_bulk(ids))
 
 
 def options_of(query: QueryValues) -> Options:
@@ -127,7 +180,7 @@ def attributes_of(headers: Headers) -> list[tuple[str, str]] | None:
     wanted = False
     found: dict[str, str] = {}
     for name, value in headers:
-        if name == b"enable-job-version":
+        if name == VERSION_WANTED:
             wanted = value.upper() == b"YES"
         elif name.startswith(ATTRIBUTE) and value:
             key = name[len(ATTRIBUTE) :][:NAME_BYTES_MAX].decode(errors="replace")
@@ -137,72 +190,3 @@ def attributes_of(headers: Headers) -> list[tuple[str, str]] | None:
     if len(found) > ATTRIBUTES_MAX:
         raise RefusalError(400, f"too many attributes, cannot exceed {ATTRIBUTES_MAX}")
     return [*found.items(), (VERSION_PROPERTY, VERSION)]
-
-
-def _refuse_constant(text: str) -> NoReturn:
-    raise ValueError(text)
-
-
-_DECODER: Any = json.JSONDecoder(parse_constant=_refuse_constant, parse_int=str, parse_float=str)
-_SPACE = " \t\r\n"
-
-
-def bodies_of(body: bytes) -> list[bytes]:
-    """The jobs of a bulk.
-
-    Raises:
-        RefusalError: there are none, or too many, or one is too large.
-    """
-    bodies = split(body)
-    if not bodies:
-        raise RefusalError(400, "no jobs")
-    if len(bodies) > JOBS_MAX:
-        raise RefusalError(400, "too many jobs")
-    if any(len(body) > BODY_BYTES_MAX for body in bodies):
-        raise RefusalError(413, "job too large")
-    return bodies
-
-
-def split(body: bytes) -> list[bytes]:
-    """The elements of a JSON array as they are written; none of ``null``.
-
-    Raises:
-        RefusalError: it is no array.
-    """
-    # As Latin-1 each byte is a character: what is in a text need not be UTF-8, and places are those of the bytes.
-    text = body.decode("latin-1")
-    try:
-        return _elements(body, text)
-    except (ValueError, IndexError, RecursionError):
-        raise RefusalError(400, "request body should be an array of objects") from None
-
-
-def _elements(body: bytes, text: str) -> list[bytes]:
-    stripped = text.strip(_SPACE)
-    if stripped == "null":
-        return []
-    at = text.index(stripped) + 1 if stripped[0] == "[" else -1
-    end = len(text.rstrip(_SPACE)) - 1
-    if at < 0 or text[end] != "]":
-        raise ValueError
-    found = []
-    at = _skip(text, at)
-    while at < end:
-        _, stop = _DECODER.raw_decode(text, at)
-        found.append(body[at:stop])
-        at = _skip(text, stop)
-        if at < end:
-            if text[at] != ",":
-                raise ValueError
-            at = _skip(text, at + 1)
-            if at >= end:
-                raise ValueError
-    if at != end:
-        raise ValueError
-    return found
-
-
-def _skip(text: str, at: int) -> int:
-    while text[at] in _SPACE:
-        at += 1
-    return at

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from loopgrpc import UnreadBytes
 from tarry.base.errors import TarryError
-from tarry.fronts.http.exchange import WholeRequest
+from tarry.fronts.http.exchange import HttpRequest
 from tarry.fronts.http.lmstfy.jobs import LmstfyJob
 from tarry.fronts.kit.receiving import Received, ReceiveQueue, Waiter
 
@@ -58,8 +58,8 @@ class Waiting:
         self._unread = unread
         self._lines: dict[tuple[ReceiveQueue, int], _Line] = {}
 
-    def add(self, request: WholeRequest, receive: JobReceive, wait_s: float, answer: OnJobs) -> None:
-        """Wait for jobs, so long at most; ``answer`` is called once, unless the client goes first."""
+    def add(self, request: HttpRequest, receive: JobReceive, wait_s: float, answer: OnJobs) -> None:
+        """Wait for jobs, so long at most; ``answer`` is called once, with none when the client goes first."""
         key = receive.queue, receive.lease_ms
         line = self._lines.get(key)
         if line is None:
@@ -96,21 +96,18 @@ class _Line:
         """Jobs that they want in all."""
         self._waiter: Waiter | None = None
 
-    def add(self, request: WholeRequest, receive: JobReceive, wait_s: float, answer: OnJobs) -> None:
-        def on_time() -> None:
-            self._leave(wait)
-            answer([])
+    def add(self, request: HttpRequest, receive: JobReceive, wait_s: float, answer: OnJobs) -> None:
+        def leave() -> None:
+            if wait in self._waits:
+                self._remove(wait)
+                self._look()
+                answer([])
 
-        wait = _Wait(receive.count, request.host, answer, self._loop.call_later(wait_s, on_time))
+        wait = _Wait(receive.count, request.host, answer, self._loop.call_later(wait_s, leave))
         self._waits[wait] = None
         self._wanted += receive.count
-        request.on_disconnect(lambda: self._leave(wait))
+        request.on_disconnect(leave)
         self._look()
-
-    def _leave(self, wait: _Wait) -> None:
-        if wait in self._waits:
-            self._remove(wait)
-            self._look()
 
     def _remove(self, wait: _Wait) -> None:
         del self._waits[wait]

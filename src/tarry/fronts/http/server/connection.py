@@ -7,13 +7,12 @@ import json
 import logging
 from collections import deque
 from enum import Enum
-from typing import Any, NoReturn, Protocol, cast
+from typing import NoReturn, Protocol, cast
 
 import httptools
 
 from loopgrpc import UnreadBytes, UnreadOfConnection
-from tarry.fronts.http.app import App
-from tarry.fronts.http.exchange import DirectHandler, DisconnectedError, Headers, HttpResponse
+from tarry.fronts.http.exchange import DisconnectedError, Handler, Headers, HttpApplication, HttpResponse, Work
 from tarry.fronts.http.server.known_heads import Head, KnownHeads
 from tarry.fronts.http.server.limits import HttpLimits
 from tarry.fronts.http.server.message import HttpExchange
@@ -43,7 +42,7 @@ class ConnectionOwner(Protocol):
 
     def add(self, connection: HttpConnection) -> None: ...
     def forget(self, connection: HttpConnection) -> None: ...
-    def handler_for(self, path: str) -> DirectHandler | App: ...
+    def application_for(self, path: str) -> HttpApplication: ...
     def keep(self, task: asyncio.Task[None]) -> None: ...
 
 
@@ -84,7 +83,7 @@ class HttpConnection(asyncio.Protocol):
         """Where a first piece of data is being parsed: the requests in it."""
         self._current: HttpExchange | None = None
         """Who is being answered."""
-        self._unbegun: DirectHandler | None = None
+        self._unbegun: Handler | None = None
         """Of who is being answered: it waits for the end of the body."""
         self._waiting: deque[HttpExchange] = deque()
         self._paused_writing: asyncio.Future[None] | None = None
@@ -159,9 +158,8 @@ class HttpConnection(asyncio.Protocol):
 
     def _learn(self, data: bytes, message: HttpExchange) -> None:
         """Remember what a request's headers meant, where the next one like it may go past the parser."""
-        # A handler without ASGI changes nothing in the list of headers, which will be others' too.
         whole = message.complete and message.keep_alive and self._body_bytes == message.received
-        if whole and not self._expects and self._owner.handler_for(message.path).__class__ is DirectHandler:
+        if whole and not self._expects and self._owner.application_for(message.path).whole:
             self._owner.heads.learn(data, message.headers, self._body_bytes)
 
     def pause_writing(self) -> None:
@@ -221,13 +219,13 @@ class HttpConnection(asyncio.Protocol):
         self._receiving = message
         if self._parsed is not None:
             self._parsed.append(message)
+        self._wait_for(Doing.BODY)
         if self._current is None and not self._waiting and self._paused_writing is None:
             self._start(message)
         else:
             self._waiting.append(message)
             if len(self._waiting) >= PIPELINED_MAX:
                 self.pause_reading()
-        self._wait_for(Doing.BODY)
 
     def on_body(self, data: bytes) -> None:
         if self._receiving is not None and self._doing is not Doing.END:
@@ -238,7 +236,8 @@ class HttpConnection(asyncio.Protocol):
         if message is not None:
             message.on_complete()
             if self._unbegun is not None and message is self._current:
-                self._begin(message)
+                handler, self._unbegun = self._unbegun, None
+                self._call(message, handler)
             if self._doing is Doing.BODY:
                 self._wait_for(Doing.ANSWER if self._current is not None or self._waiting else Doing.REQUEST)
 
@@ -259,44 +258,36 @@ class HttpConnection(asyncio.Protocol):
             body = json.dumps({"error": "overloaded", "message": refusal}).encode()
             message.answer(HttpResponse(503, body, OVERLOADED))
             return
-        handler = self._owner.handler_for(message.path)
-        begins = handler.__class__ is DirectHandler and handler.begin is not None
-        if not begins or not (message.complete or self._is_short(message)):
-            self._carry_out(message, handler)
-            return
-        self._unbegun = cast(DirectHandler, handler)
-        if message.complete:
-            self._begin(message)
+        handler, whole = self._owner.application_for(message.path)
+        if whole and not message.complete and self._is_short(message):
+            self._unbegun = handler
+        elif whole and not message.complete:
+            # What else came with the headers is parsed first: who answers before all is there closes the connection.
+            self.loop.call_soon(self._call, message, handler)
+        else:
+            self._call(message, handler)
 
     def _is_short(self, message: HttpExchange) -> bool:
         """Whether the rest of what comes is small, and comes by itself."""
         return message is self._receiving and 0 <= self._body_bytes <= self.body_bytes_ahead and not self._expects
 
-    def _begin(self, message: HttpExchange) -> None:
-        """The whole request is there: answer it, or have it answered later, without a task where that can be."""
-        handler, self._unbegun = cast(DirectHandler, self._unbegun), None
-        assert handler.begin is not None
+    def _call(self, message: HttpExchange, handler: Handler) -> None:
         try:
-            if not handler.begin(message):
-                self._carry_out(message, handler)
+            work = handler(message)
         except Exception:
             log.exception("%s %s", message.method, message.path)
             self._fail(message)
+            return
+        if work is not None:
+            self.carry_out(message, work)
 
-    def carry_out(self, message: HttpExchange) -> None:
-        """Have what was begun without a task done in one."""
-        self._carry_out(message, self._owner.handler_for(message.path))
+    def carry_out(self, message: HttpExchange, work: Work) -> None:
+        """Have work on a request done in a task."""
+        self._owner.keep(self.loop.create_task(self._answer(message, work)))
 
-    def _carry_out(self, message: HttpExchange, handler: DirectHandler | App) -> None:
-        self._owner.keep(self.loop.create_task(self._answer(message, handler)))
-
-    async def _answer(self, message: HttpExchange, handler: DirectHandler | App) -> None:
-        carry: Any = handler
+    async def _answer(self, message: HttpExchange, work: Work) -> None:
         try:
-            if carry.__class__ is DirectHandler:
-                message.answer(await carry.handler(message))
-            else:
-                await carry(message.scope, message.receive, message.send)
+            await work
         except (DisconnectedError, asyncio.CancelledError):
             message.keep_alive = False
         except Exception:
@@ -314,7 +305,7 @@ class HttpConnection(asyncio.Protocol):
     def on_answered(self, message: HttpExchange) -> None:
         """An answer is complete."""
         self._current = None
-        if self._transport.is_closing() or self._doing is Doing.END:
+        if self._transport.is_closing() or self._doing is Doing.END or message.gone:
             return
         if not message.keep_alive:
             self._end()
@@ -323,7 +314,8 @@ class HttpConnection(asyncio.Protocol):
                 self._start_next()
         else:
             self._wait_for(Doing.REQUEST)
-            self.resume_reading()
+            if self._paused_reading:
+                self.resume_reading()
 
     def _start_next(self) -> None:
         following = self._waiting.popleft()

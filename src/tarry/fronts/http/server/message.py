@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from urllib.parse import unquote
 
 from tarry.fronts.http.app import Scope
-from tarry.fronts.http.exchange import BodyTooLargeError, DisconnectedError, Headers, HttpResponse
+from tarry.fronts.http.exchange import BodyTooLargeError, DisconnectedError, Headers, HttpResponse, Work
 
 LINES = {status.value: b"HTTP/1.1 %d %s\r\n" % (status, status.phrase.encode()) for status in HTTPStatus}
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -31,7 +31,7 @@ class Wire(Protocol):
     def write(self, data: bytes) -> None: ...
     def pause_reading(self) -> None: ...
     def resume_reading(self) -> None: ...
-    def carry_out(self, message: HttpExchange) -> None: ...
+    def carry_out(self, message: HttpExchange, work: Work) -> None: ...
     async def drain(self) -> None: ...
     def on_answered(self, message: HttpExchange) -> None: ...
 
@@ -44,7 +44,6 @@ class HttpExchange:
             "_body",
             "_bodiless",
             "_chunked",
-            "_complete",
             "_disconnect",
             "_expects",
             "_read",
@@ -57,6 +56,7 @@ class HttpExchange:
             "_wire",
             "_old",
             "answered",
+            "complete",
             "gone",
             "headers",
             "keep_alive",
@@ -93,7 +93,8 @@ class HttpExchange:
         """All of it was taken."""
         self._old = old
         """It is of HTTP/1.0, which knows no chunks."""
-        self._complete = False
+        self.complete = False
+        """All of the body has come."""
         self._waiter: asyncio.Future[None] | None = None
         self._disconnect: Callable[[], None] | None = None
         self._started = self._chunked = self._bodiless = False
@@ -120,10 +121,10 @@ class HttpExchange:
         if body:
             self._body.append(body)
             self._size = len(body)
-        self._complete = True
+        self.complete = True
 
     def on_complete(self) -> None:
-        self._complete = True
+        self.complete = True
         self._wake()
 
     def on_gone(self) -> None:
@@ -135,11 +136,6 @@ class HttpExchange:
             call()
 
     @property
-    def complete(self) -> bool:
-        """Whether all of the body has come."""
-        return self._complete
-
-    @property
     def received(self) -> int:
         """Bytes of the body that have come."""
         return self._size
@@ -148,15 +144,15 @@ class HttpExchange:
 
     async def read(self, bytes_max: int) -> bytes:
         """See :class:`tarry.fronts.http.exchange.HttpRequest`."""
-        if not self._complete:
+        if not self.complete:
             for name, value in self.headers:
                 if name == b"content-length" and int(value) > bytes_max:
                     self.keep_alive = False
                     raise BodyTooLargeError
-            while not self._complete and self._size <= bytes_max:
+            while not self.complete and self._size <= bytes_max:
                 await self._more()
         if self._size > bytes_max:
-            self.keep_alive = self.keep_alive and self._complete
+            self.keep_alive = self.keep_alive and self.complete
             raise BodyTooLargeError
         return self.whole()
 
@@ -168,27 +164,27 @@ class HttpExchange:
             call()
 
     def whole(self) -> bytes:
-        """See :class:`tarry.fronts.http.exchange.WholeRequest`."""
+        """See :class:`tarry.fronts.http.exchange.HttpRequest`."""
         self._read, self._taken = self._size, True
         return self._body[0] if len(self._body) == 1 else b"".join(self._body)
 
-    def carry_out(self) -> None:
-        """See :class:`tarry.fronts.http.exchange.WholeRequest`."""
+    def carry_out(self, work: Work) -> None:
+        """See :class:`tarry.fronts.http.exchange.HttpRequest`."""
         self._disconnect = None
-        self._wire.carry_out(self)
+        self._wire.carry_out(self, work)
 
-    def answer(self, response: HttpResponse) -> None:
-        """The whole answer at once."""
+    def answer(self, response: HttpResponse, lines: bytes = b"") -> None:
+        """See :class:`tarry.fronts.http.exchange.HttpRequest`."""
         if self.gone:
             self._end()
             return
-        status, body, headers, lines = response
-        parts = [LINES[status], self._wire.date, lines]
+        status, body, headers, own_lines = response
+        parts = [LINES[status], self._wire.date, own_lines, lines]
         for name, value in headers:
             parts += (name, b": ", value, b"\r\n")
         if status not in _BODILESS:
             parts.append(b"content-length: %d\r\n" % len(body))
-        if not self._complete:
+        if not self.complete:
             self.keep_alive = False  # what is left of the body would be taken for the next request
         parts.append(b"\r\n" if self.keep_alive else b"connection: close\r\n\r\n")
         if self.method != "HEAD":
@@ -222,7 +218,7 @@ class HttpExchange:
         """The next part of the body; then, when it happens, that nobody waits for more of the answer."""
         try:
             while not self.gone and not self.answered:
-                if not self._taken and (self._body or self._complete):
+                if not self._taken and (self._body or self.complete):
                     return self._take()
                 await self._more()
         except DisconnectedError:
@@ -231,10 +227,10 @@ class HttpExchange:
 
     def _take(self) -> MutableMapping[str, Any]:
         body, self._body = b"".join(self._body), []
-        self._read, self._taken = self._size, self._complete
-        if not self._complete:
+        self._read, self._taken = self._size, self.complete
+        if not self.complete:
             self._wire.resume_reading()
-        return {"type": "http.request", "body": body, "more_body": not self._complete}
+        return {"type": "http.request", "body": body, "more_body": not self.complete}
 
     async def send(self, event: MutableMapping[str, Any]) -> None:
         """A part of the answer. Waits while the client does not take what was sent before."""
@@ -257,7 +253,7 @@ class HttpExchange:
             parts += (name, b": ", value, b"\r\n")
         self._bodiless = self.method == "HEAD" or status in _BODILESS
         self._chunked = not has_length and not self._bodiless and not self._old
-        if self._old or not self._complete:
+        if self._old or not self.complete:
             self.keep_alive = False
         if self._chunked:
             parts.append(b"transfer-encoding: chunked\r\n")
@@ -302,7 +298,7 @@ class HttpExchange:
             self._expects = False
             self._wire.write(CONTINUE)
         self._waiter = self._wire.loop.create_future()
-        if not self._complete:
+        if not self.complete:
             self._wire.resume_reading()
         try:
             await self._waiter

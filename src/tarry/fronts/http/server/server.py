@@ -10,8 +10,7 @@ from functools import partial
 from loopgrpc import UnreadBytes
 from tarry.base.clock import Clock
 from tarry.base.descriptors import ConnectionLimits
-from tarry.fronts.http.app import App
-from tarry.fronts.http.exchange import DirectHandler
+from tarry.fronts.http.exchange import HttpApplication
 from tarry.fronts.http.server.connection import HttpConnection
 from tarry.fronts.http.server.known_heads import KnownHeads
 from tarry.fronts.http.server.limits import LOOK_S, HttpLimits
@@ -19,14 +18,14 @@ from tarry.fronts.kit.door import Door
 
 
 class HttpServer:
-    """On the loop's thread. ``handlers`` are for paths that begin with their prefix, ``app`` is for all others."""
+    """On the loop's thread. ``by_prefix`` are for paths that begin with theirs, ``app`` is for all others."""
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
-        app: App | DirectHandler,
-        handlers: Mapping[str, DirectHandler],
+        app: HttpApplication,
+        by_prefix: Mapping[str, HttpApplication],
         connections: ConnectionLimits,
         unread: UnreadBytes,
         limits: HttpLimits | None = None,
@@ -39,7 +38,7 @@ class HttpServer:
         self.heads = KnownHeads()
         self._clock = clock
         self._app = app
-        self._handlers = list(handlers.items())
+        self._by_prefix = list(by_prefix.items())
         # Twice: who says nothing is told so by HTTP, in time.
         self._door = Door(partial(HttpConnection, self), connections, begin_s=2 * self.limits.header_s)
         self._connections: set[HttpConnection] = set()
@@ -75,11 +74,11 @@ class HttpServer:
         """Look after a connection no more: it is lost."""
         self._connections.discard(connection)
 
-    def handler_for(self, path: str) -> DirectHandler | App:
+    def application_for(self, path: str) -> HttpApplication:
         """Who answers requests for a path."""
-        for prefix, handler in self._handlers:
+        for prefix, application in self._by_prefix:
             if path.startswith(prefix):
-                return handler
+                return application
         return self._app
 
     def keep(self, task: asyncio.Task[None]) -> None:
