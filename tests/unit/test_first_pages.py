@@ -1,4 +1,4 @@
-"""What the README shows works: its Python is run, its commands exist, its links lead somewhere."""
+"""What the README and the first pages behind it show works: Python is run, commands exist, links lead somewhere."""
 
 from __future__ import annotations
 
@@ -16,10 +16,14 @@ from tarry.fronts.flight import FlightFront
 from tarry.testing import TestBroker
 
 ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text()
-PYTHON = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-COMMANDS = re.findall(r"^tarry (\w+)", "\n".join(re.findall(r"```sh\n(.*?)```", README, re.DOTALL)), re.MULTILINE)
-PAGES = [*(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")), *(ROOT / "docs").glob("*.md")]
+FIRST_PAGES = ("README.md", "docs/python.md", "docs/command-line.md")
+SHOWN = "\n".join((ROOT / name).read_text() for name in FIRST_PAGES)
+PYTHON = re.findall(r"```python\n(.*?)```", SHOWN, re.DOTALL)
+COMMANDS = re.findall(r"^tarry (\w+)", "\n".join(re.findall(r"```sh\n(.*?)```", SHOWN, re.DOTALL)), re.MULTILINE)
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/decisions/README.md")),
+    *(ROOT / "docs").glob("*.md"),
+]
 
 
 @pytest.fixture
@@ -39,7 +43,7 @@ def test_its_python_runs(
     try:
         for code in PYTHON:
             code = code.replace("localhost:7611", address).replace("timeout=5", "timeout=1")
-            exec(compile(code, "README.md", "exec"), names)
+            exec(compile(code, "first pages", "exec"), names)
     finally:
         if client := names.get("client"):
             client.close()
@@ -47,7 +51,7 @@ def test_its_python_runs(
 
 
 def test_it_has_examples() -> None:
-    assert len(PYTHON) == 5
+    assert len(PYTHON) == 6
     shown = {"serve", "send", "receive", "cancel", "pending", "list", "top", "group", "forecast", "dead", "verify"}
     assert set(COMMANDS) == shown
 
@@ -58,7 +62,7 @@ def test_its_commands_have_the_options_it_shows(command: str, capsys: pytest.Cap
     inner = {"group": ["set"], "dead": ["list"]}.get(command, [])
     assert run([command, *inner, "--help"]) == 0
     known = capsys.readouterr().out
-    shown = [line for line in README.splitlines() if line.startswith(f"tarry {command}")]
+    shown = [line for line in SHOWN.splitlines() if line.startswith(f"tarry {command}")]
     for option in re.findall(r"(--[a-z-]+)", " ".join(shown)):
         assert option in known
 
