@@ -1,7 +1,7 @@
 """What the pages show works: each Python snippet runs by itself as it is pasted, each command is one that there is.
 
-Those of the README and of ``docs/python.md`` are run in order, as one program, by ``test_first_pages.py`` as well; those with Spark by
-``tests/spark/test_docs_spark.py``.
+Those of the README and of ``docs/python.md`` are run in order, as one program, by ``test_first_pages.py`` as well;
+those with Spark by ``tests/spark/test_docs_spark.py``.
 """
 
 from __future__ import annotations
