@@ -25,7 +25,7 @@ import pytest
 import typer.main
 from tests.contract.conftest import Served
 from tests.http.rest import Rest, serving
-from tests.snippets import NOT_RUN_MAX, PAGES, Snippet, snippets
+from tests.snippets import NOT_RUN_MAX, PAGES, ROOT, Snippet, snippets
 
 from tarry.base.extras import missing_extra
 from tarry.cli.main import app, run
@@ -216,6 +216,19 @@ def _curl(line: str, rest: Rest, directory: Path) -> None:
         [*command, "--silent", "--show-error", "--fail-with-body"], capture_output=True, timeout=60, cwd=directory
     )
     assert done.returncode == 0, (line, done.stderr + done.stdout)
+
+
+# -- what is named -----------------------------------------------------------------------------------------------------
+
+
+def test_the_gates_and_tests_of_the_invariants_exist() -> None:
+    page = (ROOT / "docs/invariants.md").read_text()
+    named = re.findall(r"`((?:src|tests)/[\w/]+\.py)(?:: ([\w, ]+))?`", page)
+    assert len(named) > 50
+    for path, names in named:
+        text = (ROOT / path).read_text()
+        for name in names.split(", ") if names else ():
+            assert re.search(rf"^\s*(?:(?:async )?def|class) {name}\b|^\s*{name}\b", text, re.MULTILINE), (path, name)
 
 
 # -- what to install ---------------------------------------------------------------------------------------------------
