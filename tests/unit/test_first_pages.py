@@ -21,8 +21,9 @@ SHOWN = "\n".join((ROOT / name).read_text() for name in FIRST_PAGES)
 PYTHON = re.findall(r"```python\n(.*?)```", SHOWN, re.DOTALL)
 COMMANDS = re.findall(r"^tarry (\w+)", "\n".join(re.findall(r"```sh\n(.*?)```", SHOWN, re.DOTALL)), re.MULTILINE)
 PAGES = [
-    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/decisions/README.md")),
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
     *(ROOT / "docs").glob("*.md"),
+    *(ROOT / "docs/decisions").glob("*.md"),
 ]
 
 
@@ -78,3 +79,12 @@ def test_every_make_target_named_exists() -> None:
     for page in PAGES:
         for target in re.findall(r"(?:^|`)make (?:[A-Z]+=\S+ )*([a-z][a-z0-9-]*)", page.read_text(), re.MULTILINE):
             assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+
+
+def test_every_decision_is_in_the_index() -> None:
+    decisions = ROOT / "docs/decisions"
+    index = (decisions / "README.md").read_text()
+    for page in decisions.glob("0*.md"):
+        title = page.read_text().partition("\n")[0]
+        assert title.startswith(f"# {int(page.name[:4])}. "), page.name
+        assert f"- [{title.removeprefix('# ')}]({page.name})" in index
