@@ -1,7 +1,7 @@
 """What the pages show works: each Python snippet runs by itself as it is pasted, each command is one that there is.
 
-The README's are run in order, as one program, by ``test_cli_readme.py`` as well; those with Spark by
-``tests/spark/test_docs_spark.py``.
+Those of the README and of ``docs/python.md`` are run in order, as one program, by ``test_first_pages.py`` as well;
+those with Spark by ``tests/spark/test_docs_spark.py``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import pytest
 import typer.main
 from tests.contract.conftest import Served
 from tests.http.rest import Rest, serving
-from tests.snippets import NOT_RUN_MAX, PAGES, Snippet, snippets
+from tests.snippets import NOT_RUN_MAX, PAGES, ROOT, Snippet, snippets
 
 from tarry.base.extras import missing_extra
 from tarry.cli.main import app, run
@@ -176,7 +176,7 @@ def test_a_command_is_one_that_there_is(where: str, words: list[str]) -> None:
 
 
 @pytest.mark.rest
-def test_the_readmes_commands_run(served: Served, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_commands_of_their_page_run(served: Served, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TARRY_ENDPOINT", served.address)
     (tmp_path / "orders.txt").write_text("one\ntwo\n")
     [shown] = [each for each in snippets("sh") if "tarry cancel" in each.code]
@@ -199,7 +199,7 @@ def test_the_curl_lines_of_the_http_page_work(tmp_path: Path) -> None:
         for line in each.code.splitlines()
         if line.startswith("curl")
     ]
-    assert len(lines) == 5
+    assert len(lines) == 10
     with serving(tmp_path / "data") as rest:
         rest.schedule(b"due")
         for line in lines:
@@ -211,11 +211,24 @@ def test_the_curl_lines_of_the_http_page_work(tmp_path: Path) -> None:
 
 
 def _curl(line: str, rest: Rest, directory: Path) -> None:
-    command = shlex.split(line.replace("localhost:7777", rest.front.address))
+    command = shlex.split(line.replace("localhost:7777", rest.front.address), comments=True)
     done = subprocess.run(
         [*command, "--silent", "--show-error", "--fail-with-body"], capture_output=True, timeout=60, cwd=directory
     )
     assert done.returncode == 0, (line, done.stderr + done.stdout)
+
+
+# -- what is named -----------------------------------------------------------------------------------------------------
+
+
+def test_the_gates_and_tests_of_the_invariants_exist() -> None:
+    page = (ROOT / "docs/invariants.md").read_text()
+    named = re.findall(r"`((?:src|tests)/[\w/]+\.py)(?:: ([\w, ]+))?`", page)
+    assert len(named) > 50
+    for path, names in named:
+        text = (ROOT / path).read_text()
+        for name in names.split(", ") if names else ():
+            assert re.search(rf"^\s*(?:(?:async )?def|class) {name}\b|^\s*{name}\b", text, re.MULTILINE), (path, name)
 
 
 # -- what to install ---------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What the README shows works: its Python is run, its commands exist, its links lead somewhere."""
+"""What the README and the first pages behind it show works: Python is run, commands exist, links lead somewhere."""
 
 from __future__ import annotations
 
@@ -16,10 +16,15 @@ from tarry.fronts.flight.front import FlightFront
 from tarry.testing import TestBroker
 
 ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text()
-PYTHON = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-COMMANDS = re.findall(r"^tarry (\w+)", "\n".join(re.findall(r"```sh\n(.*?)```", README, re.DOTALL)), re.MULTILINE)
-PAGES = [*(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")), *(ROOT / "docs").glob("*.md")]
+FIRST_PAGES = ("README.md", "docs/python.md", "docs/command-line.md")
+SHOWN = "\n".join((ROOT / name).read_text() for name in FIRST_PAGES)
+PYTHON = re.findall(r"```python\n(.*?)```", SHOWN, re.DOTALL)
+COMMANDS = re.findall(r"^tarry (\w+)", "\n".join(re.findall(r"```sh\n(.*?)```", SHOWN, re.DOTALL)), re.MULTILINE)
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+    *(ROOT / "docs").glob("*.md"),
+    *(ROOT / "docs/decisions").glob("*.md"),
+]
 
 
 @pytest.fixture
@@ -39,7 +44,7 @@ def test_its_python_runs(
     try:
         for code in PYTHON:
             code = code.replace("localhost:7611", address).replace("timeout=5", "timeout=1")
-            exec(compile(code, "README.md", "exec"), names)
+            exec(compile(code, "first pages", "exec"), names)
     finally:
         if client := names.get("client"):
             client.close()
@@ -47,7 +52,7 @@ def test_its_python_runs(
 
 
 def test_it_has_examples() -> None:
-    assert len(PYTHON) == 5
+    assert len(PYTHON) == 6
     shown = {"serve", "send", "receive", "cancel", "pending", "list", "top", "group", "forecast", "dead", "verify"}
     assert set(COMMANDS) == shown
 
@@ -58,7 +63,7 @@ def test_its_commands_have_the_options_it_shows(command: str, capsys: pytest.Cap
     inner = {"group": ["set"], "dead": ["list"]}.get(command, [])
     assert run([command, *inner, "--help"]) == 0
     known = capsys.readouterr().out
-    shown = [line for line in README.splitlines() if line.startswith(f"tarry {command}")]
+    shown = [line for line in SHOWN.splitlines() if line.startswith(f"tarry {command}")]
     for option in re.findall(r"(--[a-z-]+)", " ".join(shown)):
         assert option in known
 
@@ -74,3 +79,12 @@ def test_every_make_target_named_exists() -> None:
     for page in PAGES:
         for target in re.findall(r"(?:^|`)make (?:[A-Z]+=\S+ )*([a-z][a-z0-9-]*)", page.read_text(), re.MULTILINE):
             assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+
+
+def test_every_decision_is_in_the_index() -> None:
+    decisions = ROOT / "docs/decisions"
+    index = (decisions / "README.md").read_text()
+    for page in decisions.glob("0*.md"):
+        title = page.read_text().partition("\n")[0]
+        assert title.startswith(f"# {int(page.name[:4])}. "), page.name
+        assert f"- [{title.removeprefix('# ')}]({page.name})" in index

@@ -1,4 +1,4 @@
-"""The curl lines of the README, tried by curl itself."""
+"""The first steps of docs/http.md, tried by curl itself."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ import pytest
 
 from tests.http.rest import Rest
 
-README = (Path(__file__).parents[2] / "README.md").read_text()
-LINES = re.findall(r"^curl .*?(?=\s+#|$)", README, re.MULTILINE)
+PAGE = (Path(__file__).parents[2] / "docs/http.md").read_text()
+STEPS = PAGE.partition("## First steps")[2].partition("## Paths")[0]
+LINES = re.findall(r"^curl .*?(?=\s+#|$)", STEPS, re.MULTILINE)
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="no curl here")
