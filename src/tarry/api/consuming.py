@@ -244,6 +244,7 @@ class ConsumerGroup(Protocol):
     def change_lease(self, lease: int, offset: int, lease_ms: int, on_lease: OnLease) -> None:
         """Hold one message for ``lease_ms`` from now under a new lease of its own.
 
-        The new lease replaces the former one. The message's attempt stays the same. ``on_lease`` may be called before this returns.
+        The new lease replaces the former one. The message's attempt stays the same. ``on_lease`` may be called before
+        this returns.
         """
         ...
