@@ -1,1 +1,1 @@
-"""What a broker can be asked, and what it answers: each operation once, with its form on the wire."""
+"""The operations of a broker: requests, results, and their form on the wire, each defined once."""

@@ -1,4 +1,7 @@
-"""Access tokens: what a caller of the HTTP front shows. A broker keeps the SHA-256 of a secret, never the secret."""
+"""Access tokens: the credentials of callers of the HTTP front.
+
+A broker keeps the SHA-256 of a secret, never the secret.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ class AccessToken:
     id: str
     """Names the token and tells nothing of its secret."""
     namespace: str
-    """What it is for; "*": everything."""
+    """The namespace that the token is for; "*": everything."""
     description: str
     created_ms: int
     digest: str
@@ -52,12 +55,13 @@ def digest_of(secret: str) -> str:
 
 
 def token_id(namespace: str, secret: str) -> str:
-    """The ``id`` of the token of a namespace that has this secret."""
+    """Return the ``id`` of the token of a namespace that has this secret."""
     return digest_of(f"{namespace}/{secret}")[:16]
 
 
 def check_namespace(namespace: str) -> None:
-    """
+    """Check a namespace.
+
     Raises:
         InvalidArgumentError: it is no namespace.
     """
@@ -68,7 +72,8 @@ def check_namespace(namespace: str) -> None:
 
 
 def check_secret(secret: str) -> None:
-    """
+    """Check a secret.
+
     Raises:
         InvalidArgumentError: it may not be a secret. The text does not repeat it.
     """
@@ -80,7 +85,8 @@ def check_secret(secret: str) -> None:
 
 
 def check_description(description: str) -> None:
-    """
+    """Check a description.
+
     Raises:
         InvalidArgumentError: it is too long, or no line of text.
     """

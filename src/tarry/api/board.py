@@ -1,8 +1,10 @@
-"""What the processes of one front know of each other: each posts what it says of itself, and sends short messages.
+"""A board that the processes of one front share: each posts values, and sends short messages.
 
-Clients of a front may reach any of its processes: that of the broker, or a gateway's workers. What one of them alone
-has (who is connected to it, above all) it posts here, where the others see it; all of that is gone with it. Nothing
-here is durable, and nothing may depend on a message that is sent: what it is about comes right later by itself.
+Clients of a front may reach any of its processes: that of the broker, or a gateway's workers. A process posts here what
+it alone has, above all the clients connected to it, so that the others see it. Its posts vanish when it ends.
+
+Nothing here is durable, and nothing may depend on a message that is sent: the state that it is about must come right
+later without it.
 """
 
 from __future__ import annotations
@@ -12,8 +14,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 OnMessage = Callable[[int, Mapping[str, Any]], None]
-"""Called with the number of the member that sent it, and a message as JSON has them: from any thread, quick, and never
-raises."""
+"""Callback for messages of other members: the sender's number, and the message as JSON.
+
+Called from any thread; be quick, never raise.
+"""
 
 
 class Member(Protocol):
@@ -24,7 +28,7 @@ class Member(Protocol):
         ...
 
     def others(self, key: str) -> Mapping[int, Mapping[str, Any]]:
-        """What the other members say under a key, by their numbers."""
+        """Return the values that the other members posted under a key, by their numbers."""
         ...
 
     def send(self, message: Mapping[str, Any], to: int | None = None) -> None:
@@ -37,10 +41,10 @@ class Member(Protocol):
 
 
 class Watcher(Protocol):
-    """Who passes on what others say, as it changes: called under the board's lock, so it is quick and never raises."""
+    """Callback for changes on the board. Called under the board's lock: be quick, never raise."""
 
     def on_post(self, member: int, key: str, value: Mapping[str, Any] | None) -> None:
-        """A member says something else; None: nothing any more."""
+        """Handle another value of a member under a key; None: the member removed it."""
         ...
 
 
@@ -53,7 +57,10 @@ class Board:
         self._members: dict[int, _Member] = {}
 
     def join(self, front: str, name: str, on_message: OnMessage, watcher: Watcher | None = None) -> Member:
-        """Become a member of a front, under a name for people. A ``watcher`` hears first of all that the others say."""
+        """Become a member of a front, under a name for people.
+
+        A ``watcher`` is first notified of everything that the others have posted.
+        """
         with self._lock:
             member = _Member(self, self._next, front, name, on_message, watcher)
             self._next += 1
@@ -65,7 +72,7 @@ class Board:
         return member
 
     def shown(self, key: str) -> list[dict[str, Any]]:
-        """What all members of all fronts say under a key, with ``front`` and ``name``."""
+        """Return the values that all members of all fronts posted under a key, with ``front`` and ``name``."""
         with self._lock:
             return [
                 {"front": member.front, "name": member.name, **member.said[key]}

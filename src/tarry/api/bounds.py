@@ -1,5 +1,6 @@
-"""What values of a request's fields are allowed: one table, by which they are refused and by which the HTTP API
-describes them. What is not here depends on a broker's settings, or on other fields.
+"""Allowed values of requests' fields: one table, for the checks and for the HTTP API's description.
+
+Bounds that depend on a broker's settings, or on other fields, are not here.
 """
 
 from __future__ import annotations
@@ -26,9 +27,10 @@ class Range:
     high: int | None = None
 
     def check(self, name: str, value: object) -> None:
-        """
+        """Check a value.
+
         Raises:
-            InvalidArgumentError: it is none of them.
+            InvalidArgumentError: it is not allowed.
         """
         is_number = isinstance(value, int) and not isinstance(value, bool)
         if not is_number or not self.low <= value or (self.high is not None and value > self.high):  # type: ignore[operator]
@@ -42,8 +44,9 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """Texts of ``bytes_min`` to ``bytes_max`` bytes of UTF-8; with a ``pattern``, those alone that match it. In
-    characters, as JSON Schema counts, that is an upper bound.
+    """Texts of ``bytes_min`` to ``bytes_max`` bytes of UTF-8 that match ``pattern``, if there is one.
+
+    JSON Schema counts characters; there ``bytes_max`` is an upper bound.
     """
 
     bytes_max: int
@@ -51,7 +54,7 @@ class Name:
     bytes_min: int = 1
 
     def fits(self, value: object) -> bool:
-        """Whether its length is allowed."""
+        """Return whether the text's length is allowed."""
         return isinstance(value, str) and self.bytes_min <= len(value.encode(errors="replace")) <= self.bytes_max
 
     @property
@@ -142,7 +145,7 @@ SETTINGS = ("SetGroup", "SetTopic", "SetPushSubscription")
 
 
 def bound_of(operation: str, field: str) -> Bound | None:
-    """What is allowed of a field, where the table says it."""
+    """Return the bound of a field; None: the table has none."""
     if (operation, field) in OWN:
         return OWN[operation, field]
     if operation in SETTINGS and field not in ("topic", "group"):
@@ -151,7 +154,7 @@ def bound_of(operation: str, field: str) -> Bound | None:
 
 
 def with_bound(schema: Schema, bound: Bound | None) -> Schema:
-    """The schema of a field, with what is allowed of it in the place of what merely can be carried."""
+    """Return the schema of a field, narrowed from all that can be carried to the values that are allowed."""
     if bound is None:
         return schema
     if "anyOf" in schema:

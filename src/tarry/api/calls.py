@@ -1,7 +1,7 @@
-"""The operations as methods: of :class:`Calls` for whoever may wait, of :class:`AsyncCalls` for asyncio.
+"""The operations as methods: blocking in :class:`Calls`, for asyncio in :class:`AsyncCalls`.
 
-A broker in this process and a client of one elsewhere have them from here, so that they look alike; and single
-messages are scheduled with the same arguments. Consuming differs: there each has its own way.
+A broker in this process and a client of a remote one inherit them, so that they look alike, and single messages are
+scheduled with the same arguments. Consuming is not here: it differs between the two.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ R = TypeVar("R")
 
 
 class method(Generic[P, R]):  # noqa: N801  it stands where a method is defined
-    """A method with the arguments of ``request``, which makes the operation; :class:`AsyncCalls` has it as one that is
-    awaited.
+    """A method with the arguments of ``request``, which makes the operation.
+
+    :class:`AsyncCalls` has it as a method to await.
     """
 
     def __init__(self, request: Callable[P, Operation[R]]) -> None:
@@ -50,8 +51,9 @@ class method(Generic[P, R]):  # noqa: N801  it stands where a method is defined
         self._name = name
 
     def _sign(self) -> None:
-        """Have ``inspect`` and ``help`` show the method, not the request that it wraps. Most processes never ask; so it
-        is done when the method is first used, not at import.
+        """Have ``inspect`` and ``help`` show the method, not the request that it wraps.
+
+        Most processes never ask, so this is done when the method is first used, not at import.
         """
         self._is_signed = True
         signature = signature_of(self._request)
@@ -75,7 +77,7 @@ class method(Generic[P, R]):  # noqa: N801  it stands where a method is defined
 
 
 def signature_of(request: Callable[..., Operation[Any]]) -> inspect.Signature:
-    """That of a method which carries out the operation that ``request`` makes, and gives its result."""
+    """Return the signature of the method for ``request``: its arguments, and the operation's result."""
     itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
     kind: Any = getattr(request, "__self__", request)  # `request` is the operation's class, or a class method of it
     [result] = [get_args(base)[0] for base in kind.__orig_bases__ if get_origin(base) is Operation]
@@ -233,8 +235,10 @@ class AsyncCalls(_Methods):
         due: datetime | int | None = None,
         **options: Unpack[MessageOptions],
     ) -> Receipt:
-        """As :meth:`Calls.schedule`; what several tasks schedule at the same time travels together. A task that is
-        cancelled may have scheduled its message.
+        """Schedule a message, as :meth:`Calls.schedule`.
+
+        Messages that several tasks schedule at the same time travel together. A task that is cancelled may have
+        scheduled its message.
         """
         row = make_row(topic, body, delay=delay, due=due, **options) if options else plain_row(topic, body, delay, due)
         return await self._schedule(row)

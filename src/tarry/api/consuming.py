@@ -18,8 +18,10 @@ from tarry.base.errors import TarryError
 from tarry.base.types import Int64s, Mask
 
 OnResult = Callable[[TarryError | None], None]
-"""Called once, from any thread: None when what was asked for is durable, else why it is not. Quick, and never
-raises."""
+"""Callback for a change of messages: None when it is durable, else the error.
+
+Called once, from any thread; be quick, never raise.
+"""
 
 OnSettled = Callable[[Mask | TarryError], None]
 """The same of several messages: which of them were settled, when that is durable."""
@@ -29,7 +31,10 @@ OnLease = Callable[[int | TarryError | None], None]
 
 
 class Subscription(Protocol):
-    """One consumer of a group: it holds up to ``prefetch`` unsettled messages, each for ``lease_ms``. Any thread."""
+    """A consumer of a group: holds up to ``prefetch`` unsettled messages, each for ``lease_ms``.
+
+    Any thread.
+    """
 
     @property
     def group(self) -> ConsumerGroup: ...
@@ -39,7 +44,7 @@ class Subscription(Protocol):
     def lease_ms(self) -> int: ...
     @property
     def held(self) -> int:
-        """How many messages are leased to it and not settled."""
+        """Number of messages that are leased to this consumer and not settled."""
         ...
 
     def poll(self, rows_max: int) -> tuple[pa.RecordBatch | None, float | None]:
@@ -54,12 +59,17 @@ class Subscription(Protocol):
         ...
 
     def withdraw(self) -> None:
-        """Whoever polled in vain waits no more: where a broker elsewhere was asked, it hands out nothing for that."""
+        """Stop waiting after a poll that found nothing.
+
+        If a remote broker was asked for messages, it hands out none for that poll.
+        """
         ...
 
     def fetch(self, rows_max: int = ..., wait_s: float | None = None) -> pa.RecordBatch | None:
-        """:meth:`poll`, waiting up to ``wait_s`` seconds for the first message (None: for ever); raises as that does.
-        None: there was none, it was closed, or it is :attr:`silent`.
+        """Poll, waiting up to ``wait_s`` seconds for the first message (None: for ever).
+
+        Returns None if there was no message, the consumer was closed, or it is :attr:`silent`. Raises as :meth:`poll`
+        does.
         """
         ...
 
@@ -83,15 +93,18 @@ class Subscription(Protocol):
         ...
 
     def resize(self, window: int) -> None:
-        """Hold up to so many unsettled messages from now on; ``prefetch`` stays the most. Whoever says this extends
-        what it holds, and answers when it is asked: see :attr:`silent`.
+        """Hold up to ``window`` unsettled messages from now on; ``prefetch`` remains the maximum.
+
+        A caller that resizes must extend its leases itself, and answer when it is asked: see :attr:`silent`.
         """
         ...
 
     @property
     def silent(self) -> bool:
-        """Leases of a consumer with a window have ended, and nothing has been heard of it since: its process stands
-        still, or is gone. It is handed nothing until it is heard of, for the tries of what it never sees would count.
+        """True if leases of this consumer, which has a window, ended and it has not been heard of since.
+
+        Then its process stands still, or is gone. It is handed nothing until it is heard of: messages that it never
+        sees would use up their tries.
         """
         ...
 
@@ -100,8 +113,9 @@ class Subscription(Protocol):
         ...
 
     def renew(self, held_ms_max: int) -> int:
-        """Hold all that this consumer has for its ``lease_ms`` from now, but for what it has had for longer than
-        ``held_ms_max``; how many leases were renewed.
+        """Renew all leases of this consumer for its ``lease_ms`` from now; return how many were renewed.
+
+        Messages that it has held for longer than ``held_ms_max`` are left out.
         """
         ...
 
@@ -111,8 +125,10 @@ class Subscription(Protocol):
 
 
 class ConsumerGroup(Protocol):
-    """A consumer group of one topic. Any thread. Arrays of leases and offsets are of one length: what the columns
-    ``lease`` and ``offset`` of a delivery say of a message.
+    """A consumer group of one topic. Any thread.
+
+    Arrays of leases and offsets are of one length; the values are those of the columns ``lease`` and ``offset`` of a
+    delivery.
     """
 
     @property
@@ -123,7 +139,10 @@ class ConsumerGroup(Protocol):
     def settings(self) -> GroupSettings: ...
     @property
     def ordered(self) -> bool:
-        """Whether messages of one order key are delivered one after the other: by its own settings, or its topic's."""
+        """True if messages of one order key are delivered one after the other.
+
+        Either the group's settings or those of its topic say so.
+        """
         ...
 
     @property
@@ -135,25 +154,27 @@ class ConsumerGroup(Protocol):
 
     @property
     def gathers(self) -> bool:
-        """Whether messages gather before a poll gets them, so that whoever polls need not wait for more of them."""
+        """True if messages gather before a poll gets them, so that pollers need not wait for more."""
         ...
 
     @property
     def is_filtering(self) -> bool:
-        """Whether messages are being looked at in a thread of this process, before it is known whether they are handed
-        out: who listens hears of the end.
+        """True if a thread of this process is filtering messages and may yet find some to hand out.
+
+        Listeners are notified when it ends.
         """
         ...
 
     @property
     def waits_for_acks(self) -> bool:
-        """Whether an acknowledgement may let something else be handed out: order, or a limit of messages in flight."""
+        """True if an acknowledgement may free other messages: the group is ordered, or limits those in flight."""
         ...
 
     @property
     def queue_ends(self) -> tuple[int, int]:
-        """The first offset of its topic's queue that is kept, and its end, as they are now. What is below the end may
-        not be durable yet (:class:`tarry.api.operations.GetQueues` waits for that).
+        """Return the first kept offset of the topic's queue, and its end, as they are now.
+
+        Messages below the end may not be durable yet (:class:`tarry.api.operations.GetQueues` waits for that).
         """
         ...
 
@@ -162,8 +183,9 @@ class ConsumerGroup(Protocol):
         ...
 
     def wants(self, batch: pa.RecordBatch) -> Mask:
-        """Which of these rows of its topic's queue (:data:`tarry.api.views.QUEUED`) are for this group, and match its
-        filter: for whoever reads the queue by offsets.
+        """Return which rows of the topic's queue are for this group, and match its filter.
+
+        The columns are :data:`tarry.api.views.QUEUED`. For readers of the queue by offsets.
 
         Raises:
             InvalidArgumentError: the filter is a condition that takes too long.
@@ -171,8 +193,9 @@ class ConsumerGroup(Protocol):
         ...
 
     def listen(self, on_news: Callable[[], None]) -> Callable[[], None]:
-        """Have ``on_news`` called whenever there may be something to hand out: from any thread, the dispatcher's above
-        all, so it must be quick and not raise. What is returned ends that.
+        """Call ``on_news`` whenever there may be a message to hand out; return a function that ends this.
+
+        ``on_news`` is called from any thread, usually the dispatcher's: it must be quick, and not raise.
         """
         ...
 
@@ -187,8 +210,9 @@ class ConsumerGroup(Protocol):
         ...
 
     def ack_each(self, leases: Int64s, offsets: Int64s, on_settled: OnSettled) -> None:
-        """:meth:`ack`, and which of them were settled; of one that is given twice, the first. To be stale is no error
-        here.
+        """Acknowledge as :meth:`ack`, and report which messages were settled.
+
+        Of a message that is given twice, the first counts. A stale lease is no error here.
         """
         ...
 
@@ -200,21 +224,27 @@ class ConsumerGroup(Protocol):
         on_result: OnResult | None = None,
         reason: str | None = None,
     ) -> int:
-        """Give messages back, to come again after ``delay_ms`` (None: the group's back-off); counts as :meth:`ack`.
-        ``reason``: why, for who looks at the message later.
+        """Give messages back, to come again after ``delay_ms`` (None: the group's back-off).
+
+        Returns a count as :meth:`ack`. ``reason``: shown to people who look at the message later.
         """
         ...
 
     def reject(self, leases: Int64s, offsets: Int64s, on_result: OnResult | None = None) -> int:
-        """The consumer has no hope for these: to the dead letters, whatever tries are left; counts as :meth:`ack`."""
+        """Move messages to the dead letters, whatever tries are left; counts as :meth:`ack`.
+
+        For messages that the consumer will never be able to process.
+        """
         ...
 
     def extend(self, leases: Int64s, offsets: Int64s, lease_ms: int) -> int:
-        """Hold the whole batches that these came with for ``lease_ms`` from now; how many of them are held still."""
+        """Extend the whole batches of these messages to ``lease_ms`` from now; return how many are still held."""
         ...
 
     def change_lease(self, lease: int, offset: int, lease_ms: int, on_lease: OnLease) -> None:
-        """Hold one message for ``lease_ms`` from now under a lease of its own, which replaces the former one.
-        ``on_lease`` may be called before this returns. Its attempt stays the same.
+        """Hold one message for ``lease_ms`` from now under a new lease of its own.
+
+        The new lease replaces the former one. The message's attempt stays the same. ``on_lease`` may be called before
+        this returns.
         """
         ...

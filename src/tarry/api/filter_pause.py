@@ -1,5 +1,6 @@
-"""The rule for conditions of groups that take too long: they are paused, with the group's consumers, for a while or
-until the filter is set. So whoever may set a filter cannot stop those who share a broker, or a gateway, with it.
+"""Pauses groups whose filter takes too long, for a while or until the filter is set again.
+
+Their consumers pause, too. So no user who may set a filter can stop the others who share a broker, or a gateway.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ log = logging.getLogger(__name__)
 PART_ROWS, PART_S = 1024, 0.05
 """So many messages are looked at at once, for so much CPU time."""
 PAUSE_MS = 60_000
-"""How long a filter that took longer is paused."""
+"""Milliseconds for which a filter that took too long is paused."""
 
 
 @dataclass(eq=False)
@@ -37,16 +38,17 @@ class FilterPause:
 
     @property
     def reason(self) -> str:
-        """Why it is paused; empty: it is not."""
+        """The reason why the filter is paused; empty: it is not."""
         return self._reason if self._clock.now_ms() < self._until_ms else ""
 
     def end(self) -> None:
-        """The filter was set, or may have been: it has another chance."""
+        """End the pause: the filter was set, or may have been."""
         self._times_set += 1
         self._reason, self._until_ms = "", 0
 
     def check(self) -> None:
-        """
+        """Check that the filter is not paused.
+
         Raises:
             FilterPausedError: it is paused.
         """

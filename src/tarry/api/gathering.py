@@ -1,4 +1,4 @@
-"""What many tasks of an event loop cancel at the same time travels together, one call at a time."""
+"""Gathers cancellations of many tasks of an event loop into shared calls, one call at a time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Cancelling:
         """The loop itself keeps no task alive."""
 
     async def cancel(self, text: str) -> Outcome:
-        """The outcome of one handle.
+        """Cancel the message of a handle, and return the outcome.
 
         Raises:
             TarryError: what ``call`` raised.

@@ -33,11 +33,11 @@ class GroupSettings(GroupFields):
 
     @classmethod
     def of(cls, topic: str) -> GroupSettings:
-        """The defaults for a group of ``topic``: what fails among dead letters is tried for ever."""
+        """Return the defaults for a group of ``topic``; groups of dead letters retry for ever."""
         return cls(tries=0) if is_dead_topic(topic) else cls()
 
     def changed(self, **given: Any) -> GroupSettings:
-        """A copy with new values; None leaves a setting as it is."""
+        """Return a copy with new values; None leaves a setting as it is."""
         return _changed(self, given)
 
     def __post_init__(self) -> None:
@@ -53,8 +53,9 @@ class GroupSettings(GroupFields):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupInfo(GroupFields):
-    """A consumer group: its settings as they take effect (``retry`` and ``lease_ms`` are the broker's defaults where it
-    has none of its own, ``filter`` is "*" for all), and where its messages are.
+    """A consumer group: its settings as they take effect, and the state of its messages.
+
+    ``retry`` and ``lease_ms`` are the broker's defaults if the group has none of its own; ``filter`` is "*" for all.
 
     ``lag`` is the sum of ``ready``, ``leased``, ``waiting``, ``blocked`` and ``burying``.
     """
@@ -62,9 +63,12 @@ class GroupInfo(GroupFields):
     topic: str
     group: str
     filter_paused: str = ""
-    """Why its filter is paused, and nothing is handed out, until it is set or a while has passed; empty: it is not."""
+    """The reason why the filter is paused; empty: it is not.
+
+    Nothing is handed out until the filter is set, or a while has passed.
+    """
     start: str = EARLIEST
-    """Where it began: "earliest" or "latest"."""
+    """Start of the group: "earliest" or "latest"."""
     ready: int = 0
     """Not handed out yet, or due for another try."""
     leased: int = 0
@@ -86,14 +90,14 @@ class GroupInfo(GroupFields):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSettings(TopicFields):
-    """What holds for all groups of a topic: what becomes of messages that are late, and order.
+    """Settings for all groups of a topic: handling of late messages, and order.
 
     Raises:
         InvalidArgumentError: a value is not allowed; says which are.
     """
 
     def changed(self, **given: Any) -> TopicSettings:
-        """A copy with new values; None leaves a setting as it is."""
+        """Return a copy with new values; None leaves a setting as it is."""
         return _changed(self, given)
 
     def __post_init__(self) -> None:
@@ -112,7 +116,7 @@ class TopicInfo:
     late: str
     """deliver, drop or dead."""
     lateness_ms_max: int | None
-    """How late a message without an expiry may be; None: any."""
+    """Highest lateness, in milliseconds, of a message without an expiry; None: any."""
     ordered: bool
     """All of its groups keep the order of ordering keys."""
     declared: bool
@@ -122,7 +126,7 @@ class TopicInfo:
 
 
 def not_default(settings: GroupSettings | TopicSettings, default: object) -> dict[str, Any]:
-    """The fields that differ from the default, as plain data."""
+    """Return the fields that differ from the default, as plain data."""
     return {f.name: v for f in fields(settings) if (v := getattr(settings, f.name)) != getattr(default, f.name)}
 
 
@@ -137,7 +141,8 @@ def _check_truths(settings: GroupSettings | TopicSettings, *names: str) -> None:
 
 
 def check_number(name: str, value: object, low: int, high: int, lowest: str) -> None:
-    """
+    """Check a number against its bounds.
+
     Raises:
         InvalidArgumentError: ``value`` is no whole number from ``low``, which means ``lowest``, to ``high``.
     """

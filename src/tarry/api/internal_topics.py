@@ -1,6 +1,6 @@
-"""Tarry's own topics, whose names begin with "tarry.": clients may look at what is there, and do nothing else.
+"""Tarry's own topics, whose names begin with "tarry.": clients may only read their state.
 
-Fronts keep in them what no client may read or forge, transactions that nobody has decided for example.
+Fronts keep in them data that no client may read or forge, undecided transactions for example.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ def check_open(request: Request) -> None:
 
 
 def check_rows(data: pa.RecordBatch | pa.Table) -> None:
-    """Refuse a producer's batch with messages for topics of Tarry's own, where it is not admitted in this process.
+    """Refuse a producer's batch with messages for topics of Tarry's own.
+
+    For callers whose batch is not admitted in this process.
 
     Raises:
         InvalidMessageError: names one of them.

@@ -9,7 +9,7 @@ from tarry.api.outcome import Outcome
 
 
 class JobState(StrEnum):
-    """What state the last attempt of a job is in."""
+    """State of a job's last attempt."""
 
     OPEN = "open"
     """It is being loaded; nothing of it is there yet."""
@@ -22,9 +22,12 @@ class JobState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """An attempt of a bulk job: ``number`` is the attempt's, ``reserved`` how many seqs were given out for it; ``rows``
-    and ``topics`` (messages by topic) are what was committed, ``cancelled`` how many of them were cancelled with the
-    job. ``keys``: how many of them have a key; None until all of these are registered. Times are UTC milliseconds.
+    """An attempt of a bulk job.
+
+    ``number`` is the attempt's, ``reserved`` the number of seqs that were reserved for it. ``rows`` and ``topics``
+    (messages by topic) count what was committed, ``cancelled`` those of them that were cancelled with the job.
+    ``keys``: number of its messages that have a key; None until all of these keys are registered. Times are UTC
+    milliseconds.
     """
 
     number: int
@@ -43,9 +46,11 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class JobCancelled:
-    """``outcome``: "done" (what was pending of it will never be delivered), "delivered" (nothing was pending any more),
-    "cancelled" (it was before) or "unknown". ``cancelled``: how many messages were pending; ``rows``: how many the job
-    had.
+    """Outcome of the cancellation of a job.
+
+    ``outcome``: "done" (its pending messages will never be delivered), "delivered" (nothing was pending any more),
+    "cancelled" (it was cancelled before) or "unknown". ``cancelled``: number of messages that were pending; ``rows``:
+    number of messages that the job had.
     """
 
     outcome: Outcome
@@ -55,8 +60,9 @@ class JobCancelled:
 
 @dataclass(frozen=True, slots=True)
 class StagedFile:
-    """A file that is durably there but not in the table yet. ``path`` is relative to the table's root; bounds are
-    inclusive.
+    """A durable file that is not in the table yet.
+
+    ``path`` is relative to the table's root; bounds are inclusive.
     """
 
     path: str

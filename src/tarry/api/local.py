@@ -1,5 +1,7 @@
-"""A broker in the same process, as a front sees it: all operations, batches to schedule, and consumers that never
-wait."""
+"""A broker in the same process, as fronts see it.
+
+It has all operations, takes batches to schedule, and has consumers that never wait.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +27,17 @@ from tarry.message.receipt import Accepted
 R = TypeVar("R")
 
 OnAccepted = Callable[[Accepted | TarryError], None]
-"""Called once with the answer to a batch, from the thread that made it durable: quick, and never raises."""
+"""Callback for the answer to a batch.
+
+Called once, from the thread that made the batch durable; be quick, never raise.
+"""
 
 
 class FrontState(Protocol):
-    """A small durable file of a front's own state. Any thread; it waits for the disk. One writer at a time."""
+    """A small durable file of a front's own state. Any thread; waits for the disk. One writer at a time."""
 
     def read(self) -> dict[str, Any] | None:
-        """The fields that were written last; None: none were.
+        """Return the fields that were written last; None: nothing was written.
 
         Raises:
             CorruptError: they are damaged.
@@ -80,9 +85,10 @@ class LocalBroker(Protocol):
     def submit(
         self, data: pa.RecordBatch | pa.Table, on_result: OnAccepted, *, lead: bool = False, internal: bool = False
     ) -> None:
-        """Schedule a batch, all of it or nothing (columns: :func:`tarry.message.admission.admit`). With ``lead``, the
-        caller's thread may be the one that writes, and this returns when the disk has answered. ``internal``: the rows
-        are a front's own, and may be for topics of Tarry's own.
+        """Schedule a batch, all of it or nothing (columns: :func:`tarry.message.admission.admit`).
+
+        With ``lead``, the caller's thread may do the write, and this returns when the disk has answered. ``internal``:
+        the rows are a front's own, and may be for topics of Tarry's own.
 
         Raises:
             InvalidMessageError, OverloadedError, DiskFullError, ClosedError, FatalError: nothing was accepted, and
@@ -91,8 +97,9 @@ class LocalBroker(Protocol):
         ...
 
     def submit_checked(self, batch: pa.RecordBatch, on_result: OnAccepted) -> None:
-        """Like :meth:`submit`, for a batch of :data:`tarry.message.schema.UNNUMBERED` that the caller has checked row
-        by row (:func:`tarry.message.admission.assembled`).
+        """Schedule as :meth:`submit` a batch that the caller has checked row by row.
+
+        Its columns are :data:`tarry.message.schema.UNNUMBERED` (:func:`tarry.message.admission.assembled`).
         """
         ...
 
@@ -108,9 +115,10 @@ class LocalBroker(Protocol):
         ...
 
     def replace_key(self, topic: str, key: str, successor: Callable[[pa.RecordBatch], pa.RecordBatch]) -> Rescheduled:
-        """Put another message in the place of the one that is pending under a key, both in one decision and durably:
-        ``successor`` gets that one (one row of :data:`tarry.message.schema.SCHEMA`) and gives the other (one row of
-        :data:`tarry.message.schema.UNNUMBERED`, of any topic, checked already).
+        """Replace the message that is pending under a key by another, durably and in one decision.
+
+        ``successor`` gets the pending message (one row of :data:`tarry.message.schema.SCHEMA`) and returns the new one
+        (one row of :data:`tarry.message.schema.UNNUMBERED`, of any topic, checked already).
 
         Raises:
             OverloadedError, DiskFullError: not now; nothing was changed.
@@ -118,11 +126,11 @@ class LocalBroker(Protocol):
         ...
 
     def stage_job(self, number: int, batches: Iterable[pa.RecordBatch]) -> tuple[list[StagedFile], Counter[str]]:
-        """Write batches as files of an attempt of a bulk job, for its commit; and how many messages of each topic."""
+        """Write batches as files of a bulk job's attempt, for its commit; also return the count of each topic."""
         ...
 
     def front_state(self, name: str) -> FrontState:
-        """The file of a front's own state that is called ``classic-NAME.json``."""
+        """Return the file ``classic-NAME.json`` of a front's own state."""
         ...
 
     # -- consuming -----------------------------------------------------------------------------------------------------
@@ -132,8 +140,10 @@ class LocalBroker(Protocol):
         ...
 
     def group(self, topic: str, name: str, *, start: str | None = None, broadcast: str | None = None) -> ConsumerGroup:
-        """The group of that name, made (durably) when it is new. ``broadcast``: a consumer's name; then it is that
-        consumer's own group, ``name@consumer``, from the latest.
+        """Return the group of that name; a new one is made durably.
+
+        ``broadcast``: a consumer's name. Then the group is that consumer's own, ``name@consumer``, and begins at the
+        latest.
         """
         ...
 

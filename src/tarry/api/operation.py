@@ -1,7 +1,7 @@
-"""What an operation is: a request as typed, frozen data, its form on the wire, and its result's.
+"""Base of all operations: a request as typed, frozen data, and its and its result's form on the wire.
 
-A request is a dataclass; its fields are the arguments, with their defaults. ``wire`` says what it is called there and
-how its result travels:
+A request is a dataclass; its fields are the arguments, with their defaults. ``wire`` is the operation's name on the
+wire, and the form of its result:
 
     @dataclass(frozen=True, slots=True)
     class Seek(Operation[int]):
@@ -41,7 +41,7 @@ Natural = Annotated[int, Ge(0), Lt(1 << 62)]
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How a field's value is written as JSON: as what type, and how to get there and back."""
+    """Form of a field's value as JSON: its JSON type, and the conversions in both directions."""
 
     type: Any
     encode: Callable[[Any], Any]
@@ -66,13 +66,16 @@ def _list(values: Any) -> list[int] | None:
 
 
 def int64s(items: Any) -> Form:
-    """The form of an array of int64: a JSON array whose type is ``items``."""
+    """Return the form of an array of int64: a JSON array whose type is ``items``."""
     return Form(items, _list, _array)
 
 
 @dataclass(frozen=True, slots=True)
 class Codec(Generic[R]):
-    """A result as JSON, and back. ``decode`` raises KeyError, TypeError or ValueError for what is no such result."""
+    """Conversion of a result to JSON and back.
+
+    ``decode`` raises KeyError, TypeError or ValueError if the JSON is no such result.
+    """
 
     encode: Callable[[R], Any]
     decode: Callable[[Any], R]
@@ -83,19 +86,20 @@ class Codec(Generic[R]):
 
 
 def named(name: str) -> Codec[Any]:
-    """The codec of one value: a JSON object that has it under this name."""
+    """Return the codec of one value: a JSON object that has it under this name."""
     return Codec(lambda value: {name: value}, lambda answer: answer[name], name)
 
 
 def data(kind: type[D]) -> Codec[D]:
-    """A dataclass as an object of its fields; see :func:`known`."""
+    """Return the codec of a dataclass as an object of its fields; see :func:`known`."""
     return Codec(_plain, lambda answer: known(kind, answer))
 
 
 def known(kind: type[D], answer: Mapping[str, Any], **read: Any) -> D:
-    """A dataclass of an object that a broker of another release may have written: what a newer one says beyond its
-    fields is left out, and what an older one does not say is at its default. So a field that is added later has one.
-    ``read``: fields that were read already.
+    """Return a dataclass of a JSON object that a broker of another release may have written.
+
+    Unknown fields of a newer broker are left out, and missing ones of an older broker get their defaults. So a field
+    that is added later must have a default. ``read``: fields that were read already.
     """
     given = {f.name: answer[f.name] for f in _fields(kind) if f.name in answer or _is_needed(f)}
     return kind(**(given | read))
@@ -110,7 +114,7 @@ def _plain(value: Any) -> dict[str, Any]:
 
 
 def many(codec: Codec[D]) -> Codec[list[D]]:
-    """The codec of a list of values."""
+    """Return the codec of a list of values."""
     return Codec(
         lambda values: [codec.encode(value) for value in values],
         lambda answer: [codec.decode(value) for value in answer],
@@ -129,14 +133,15 @@ class Action(Generic[R]):
 
     name: str
     about: str
-    """What it is for, in a few words."""
+    """Purpose of the operation, in a few words."""
     codec: Codec[R]
 
 
 @dataclass(frozen=True, slots=True)
 class Rows(Generic[R]):
-    """An operation that is answered by record batches: Flight's DoGet, whose ticket is the request's JSON with ``op``.
+    """An operation whose answer is record batches: Flight's DoGet.
 
+    The ticket is the request as JSON, with ``op``.
     ``encode`` gives the schema, which may have metadata, and the batches; ``decode`` makes the result of all of them.
     """
 
@@ -163,7 +168,7 @@ class Request:
     __slots__ = ()
 
     def to_wire(self) -> dict[str, Any]:
-        """The request as JSON: its fields but those at their defaults."""
+        """Return the request as JSON: its fields but those at their defaults."""
         forms = _forms(type(self))
         values = ((f, getattr(self, f.name)) for f in _fields(self))
         return {
@@ -174,7 +179,7 @@ class Request:
 
     @classmethod
     def from_wire(cls, values: Mapping[str, Any]) -> Self:
-        """The request that :meth:`to_wire` described, of values of the types of :meth:`wire_fields`."""
+        """Return the request that :meth:`to_wire` described, from values of the types of :meth:`wire_fields`."""
         forms = _forms(cls)
         return cls(**{name: forms[name].decode(value) if name in forms else value for name, value in values.items()})
 
@@ -201,7 +206,7 @@ def _fields(of: Any) -> tuple[Field[Any], ...]:
 
 
 def _forms(kind: Any) -> dict[str, Form]:
-    """The fields of a request's class that have a form of their own."""
+    """Return the fields of a request's class that have a form of their own."""
     return _forms_of_class(kind)
 
 

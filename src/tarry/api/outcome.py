@@ -1,4 +1,4 @@
-"""What became of an attempt to cancel or to reschedule a message: one definite answer of four."""
+"""Outcome of an attempt to cancel or to reschedule a message: one definite answer of four."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tarry.message.receipt import Receipt
 
 
 class Outcome(StrEnum):
-    """What became of an attempt to cancel or reschedule one message."""
+    """Outcome of an attempt to cancel or reschedule one message."""
 
     DONE = "done"
     """It was pending, and no consumer will ever get it (at its former time, where it was rescheduled)."""

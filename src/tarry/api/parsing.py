@@ -1,4 +1,7 @@
-"""Requests as they come over a wire, checked strictly: types, unknown and missing fields; a refusal names the field."""
+"""Strict parsing of requests from the wire: types, unknown fields, missing fields.
+
+A refusal names the field.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,10 @@ def from_texts(kind: type[Q], values: Mapping[str, str | list[str]]) -> Q:
 
 
 def model_of(kind: Any) -> type[BaseModel] | None:
-    """The model that checks the fields of a request's class, for those who describe them; None: any object will do."""
+    """Return the model that checks the fields of a request's class; None: any object will do.
+
+    For callers that describe the fields, as OpenAPI does.
+    """
     return _model(kind)
 
 
@@ -57,7 +63,7 @@ def _checked(kind: type[Q], model: type[BaseModel] | None, values: Mapping[str, 
 
 @cache
 def _model(kind: Any, *, is_strict: bool = True) -> type[BaseModel] | None:
-    """The pydantic model that checks the fields of a request's class; made once for each."""
+    """Return the pydantic model that checks the fields of a request's class; made once for each."""
     wire_fields = kind.wire_fields()
     if wire_fields is None:
         return None

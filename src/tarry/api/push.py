@@ -64,12 +64,12 @@ class PushSubscription:
     per_second: float = 0.0
     """Requests a second; 0: as many as there are."""
     timeout_ms: int = 15_000
-    """How long a request may take, its answer included."""
+    """Longest time of a request, its answer included, in milliseconds."""
     breaker_failures: int = 10
     """So many failures in a row open the circuit breaker; 0: never."""
     paused: bool = False
     reason: str = ""
-    """Why it is paused."""
+    """The reason why it is paused."""
     created_ms: int = 0
 
     def __post_init__(self) -> None:
@@ -90,17 +90,19 @@ class PushSubscription:
             raise InvalidArgumentError(f"reason is {shown(self.reason)}; allowed: up to {REASON_MAX} characters")
 
     def changed(self, **given: Any) -> PushSubscription:
-        """A copy with new values; None leaves one as it is."""
+        """Return a copy with new values; None leaves a value as it is."""
         return replace(self, **{name: value for name, value in given.items() if value is not None})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushProgress:
-    """How a subscription does, as the pusher sees it; counts are since the process began."""
+    """State of a subscription, as the pusher sees it; counts are since the process began."""
 
     state: str
-    """running; open: the circuit breaker has opened; half_open: one request tries whether it can close; waiting: the
-    receiver asked for a pause (Retry-After); stopped: it cannot take messages, ``error`` says why.
+    """One of running, open, half_open, waiting and stopped.
+
+    open: the circuit breaker has opened; half_open: one request tries whether it can close; waiting: the receiver asked
+    for a pause (Retry-After); stopped: it cannot take messages, ``error`` says why.
     """
     until_ms: int | None = None
     """Until when it is open or waiting."""
@@ -111,26 +113,26 @@ class PushProgress:
     """Requests that ended otherwise."""
     failures_in_a_row: int = 0
     breaker_opened: int = 0
-    """How often the circuit breaker has opened."""
+    """Number of times that the circuit breaker has opened."""
     error: str | None = None
-    """What the last failure was."""
+    """The last failure."""
     error_ms: int | None = None
     pushed_ms: int | None = None
-    """When the last message was pushed."""
+    """Time of the last pushed message."""
     duration_us: dict[str, Any] = field(default_factory=dict)
-    """How long requests took, as a histogram (:class:`tarry.base.histogram.Histogram`)."""
+    """Duration of requests, as a histogram (:class:`tarry.base.histogram.Histogram`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushInfo:
-    """A subscription as it is shown: without its secrets, the values of its headers, and the query of its URL."""
+    """A subscription as shown to users: without secrets, values of headers, and the query of its URL."""
 
     name: str
     topic: str
     group: str
     url: str
     secrets: int
-    """How many there are."""
+    """Number of secrets."""
     headers: list[str]
     """Their names."""
     concurrency: int
@@ -168,7 +170,7 @@ class PushAttempt:
     seq: int
     topic: str
     attempt: int
-    """Which try of the message it was; 0: a test."""
+    """Number of the message's try; 0: a test."""
     at_ms: int
     duration_ms: float
     status: int | None
@@ -179,7 +181,7 @@ class PushAttempt:
     answer: str
     """The beginning of the answer's body."""
     again_ms: int | None
-    """When it is tried again at the earliest, where the receiver said so; else the group's back-off decides."""
+    """Earliest time of the next try, if the receiver asked for one; else the group's back-off decides."""
 
 
 def check_name(name: str) -> str:
@@ -228,18 +230,18 @@ def check_url(url: str) -> str:
 
 
 def shown_url(url: str) -> str:
-    """A URL without its query, which may have a password in it."""
+    """Return a URL without its query, which may have a password in it."""
     head, mark, _ = url.partition("?")
     return f"{head}?…" if mark else head
 
 
 def new_secret() -> str:
-    """A secret that nobody has yet."""
+    """Return a new random secret."""
     return SECRET_PREFIX + base64.b64encode(random_bytes.token_bytes(32)).decode()
 
 
 def secret_key(secret: str) -> bytes:
-    """The key of a secret of Standard Webhooks.
+    """Return the key of a secret of Standard Webhooks.
 
     Raises:
         InvalidArgumentError: it is none; the text does not show it.

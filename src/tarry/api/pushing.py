@@ -1,4 +1,7 @@
-"""Between a broker, which keeps push subscriptions, and the pusher of the same process, which carries them out."""
+"""Interface between a broker, which keeps push subscriptions, and the pusher that carries them out.
+
+Both are in the same process.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +19,11 @@ class Pusher(Protocol):
         ...
 
     def progress(self, name: str) -> PushProgress | None:
-        """How a subscription does; None where nothing is known of it yet."""
+        """Return the progress of a subscription; None: nothing is known of it yet."""
         ...
 
     def attempts(self, name: str | None, id: str | None, failed: bool, limit: int) -> list[PushAttempt]:
-        """The last requests, the newest first: of a subscription, of a message, or all."""
+        """Return the last requests, the newest first: of a subscription, of a message, or all."""
         ...
 
     def test(self, subscription: PushSubscription) -> PushAttempt:

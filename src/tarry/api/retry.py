@@ -1,4 +1,4 @@
-"""How long a message waits after a try that failed: back-off as a policy, written as a short text.
+"""Back-off policies: the delay of a message after a failed try, written as a short text.
 
 The text is what a user gives, what is stored and what is shown:
 
@@ -39,7 +39,10 @@ _UNITS = (("w", 604_800_000), ("d", 86_400_000), ("h", 3_600_000), ("m", 60_000)
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """Delays in milliseconds. ``str`` is the canonical text; :func:`parse_retry` reads it back as an equal policy."""
+    """Delays in milliseconds.
+
+    ``str`` returns the canonical text; :func:`parse_retry` reads it back as an equal policy.
+    """
 
     form: str
     """fixed, exponential or list"""
@@ -75,7 +78,7 @@ class RetryPolicy:
 
 
 def parse_retry(text: str) -> RetryPolicy:
-    """The policy that ``text`` describes; the forms are in the module's docstring.
+    """Return the policy that ``text`` describes; the forms are in the module's docstring.
 
     Raises:
         InvalidArgumentError: it describes none; names what is wrong and what is allowed.

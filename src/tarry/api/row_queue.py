@@ -1,5 +1,6 @@
-"""Messages of many tasks of an event loop, one each, for a broker in this process: those of one turn of the loop travel
-together.
+"""Queue of single messages that tasks of an event loop schedule with a broker in this process.
+
+Messages of one turn of the loop travel together.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The settings of consumer groups and topics, as fields with a line of help each; imports nothing that is slow.
+"""Settings of consumer groups and topics: fields with a line of help each. Imports nothing slow.
 
-This is where one is defined: a field of :class:`GroupFields`, its name in :class:`GroupOptions` (for editors and type
+A setting is defined here: a field of :class:`GroupFields`, its name in :class:`GroupOptions` (for editors and type
 checkers), and its check in :class:`tarry.api.groups.GroupSettings`. Requests, clients and the command line take it from
-here; what it does is up to ``tarry.groups``.
+here; ``tarry.groups`` carries it out.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypedDict
 
 Start = Literal["earliest", "latest"]
-"""Where a group that is new begins: at the first message that is kept, or behind the last."""
+"""Start of a new group: at the first message that is kept, or behind the last."""
 EARLIEST: Start = "earliest"
 LATEST: Start = "latest"
 STARTS: tuple[Start, ...] = (EARLIEST, LATEST)
@@ -20,13 +20,13 @@ TRIES = 16
 
 
 def setting(default: Any, text: str) -> Any:
-    """A field that is a setting: its default, and what it means in a line for people."""
+    """Return a field for a setting: its default, and a line of help."""
     return field(default=default, metadata={"help": text})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupFields:
-    """How a group treats its messages; ``docs/delivery-groups.md`` has more about each."""
+    """Settings of a group for its messages; ``docs/delivery-groups.md`` has more about each."""
 
     retry: str = setting("", "Back-off after a nack: 'fixed 1s', 'exponential 1s max 1h', 'list 10s 1m', rocketmq.")
     """The forms are those of :mod:`tarry.api.retry`; empty: fixed, the broker's ``retry_ms``."""
@@ -53,7 +53,7 @@ class GroupOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicFields:
-    """What holds for all groups of a topic: what becomes of messages that are late, and order."""
+    """Settings for all groups of a topic: handling of late messages, and order."""
 
     late: str = setting("", "What becomes of late messages that do not say it: deliver, drop or dead; '' is drop.")
     lateness_ms_max: int = setting(-1, "How late a message without an expiry may be; -1 or none: any.")

@@ -1,5 +1,6 @@
-"""What queries of a broker give: pages of pending messages, the load to come, what happened to one message. The same
-in-process and through the client.
+"""Results of queries: pages of pending messages, forecasts, histories of messages.
+
+They are the same in-process and through the client.
 """
 
 from __future__ import annotations
@@ -13,9 +14,7 @@ from tarry.base.record_batch import RecordBatch
 from tarry.message.schema import SCHEMA
 
 DELIVERY = pa.schema([*SCHEMA, ("offset", pa.int64()), ("lease", pa.int64()), ("attempt", pa.int32())])
-"""What a consumer gets: the message, its place in the topic, the lease to settle it with, and which try it is (1 is the
-first).
-"""
+"""Columns of a delivery: the message, its place in the topic, its lease, and its attempt (from 1)."""
 
 DEAD_LETTER = pa.schema([*SCHEMA, ("offset", pa.int64()), ("attempt", pa.int32())])
 """A dead letter as one looks at it: the message, its place, and how many times it had been handed out."""
@@ -23,15 +22,17 @@ DEAD_LETTER = pa.schema([*SCHEMA, ("offset", pa.int64()), ("attempt", pa.int32()
 PEEKED = pa.schema([*SCHEMA, ("offset", pa.int64())])
 """A message that is ready, and its place in the topic."""
 FOUND = pa.schema([*SCHEMA, ("offset", pa.int64())])
-"""A message wherever it is; its place in the topic's queue, where it has fallen due (null: it has not)."""
+"""Columns of a found message; ``offset`` is its place in the topic's queue (null: not due yet)."""
 QUEUED = PEEKED
 """A message in its topic's queue."""
 PLACED_MESSAGE = pa.schema([*SCHEMA, ("offset", pa.int64()), ("state", pa.string()), ("attempt", pa.int32())])
-"""A message wherever it is: its offset where it has become due, where it is for a group ("pending", "ready", "leased",
-"waiting", "blocked", "burying", "dead"), and which try it is (of a dead letter: how many it had); 0: not known.
+"""Columns of a message and its state for a group, wherever it is.
+
+``offset``: its place in the queue, if it has become due. ``state``: "pending", "ready", "leased", "waiting", "blocked",
+"burying" or "dead". ``attempt``: the number of its try (of a dead letter: how many it had); 0: not known.
 """
 CANCELLED = pa.schema([("seq", pa.int64()), ("due_ms", pa.int64())])
-"""What a cancellation names."""
+"""Columns of a cancellation's target."""
 
 UNITS_MS = {"minute": 60_000, "hour": 3_600_000, "day": 86_400_000}
 """The units of a forecast."""
@@ -51,8 +52,10 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """How many messages fall due from ``from_ms`` up to the next unit. ``rows`` is the best guess, and the truth lies
-    between ``rows - unsure`` and ``rows + unsure``: 0 where all could be counted in the time there was.
+    """Number of messages that fall due from ``from_ms`` up to the next unit.
+
+    ``rows`` is the best guess; the truth lies between ``rows - unsure`` and ``rows + unsure``. ``unsure`` is 0 if all
+    could be counted in the time there was.
     """
 
     from_ms: int
@@ -70,9 +73,11 @@ class Herd:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """The load to come, as at ``now_ms``. Units are of UTC; the first is the one that ``now_ms`` lies in, and has what
-    is overdue, too. What falls due at ``until_ms`` or later is not in it. ``herd`` is the largest that was seen,
-    ``herds`` are the 20 largest, by due time.
+    """Forecast of the load, as of ``now_ms``.
+
+    Units are of UTC; the first is the one that ``now_ms`` lies in, and also has what is overdue. Messages due at
+    ``until_ms`` or later are not included. ``herd`` is the largest herd that was seen, ``herds`` are the 20 largest, by
+    due time.
     """
 
     unit: str
@@ -90,8 +95,9 @@ class Forecast:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened to a message, or will. ``seq``: of which of its numbers (a reschedule has another).
-    ``at_ms``: when; None where that is not known.
+    """A past or future event of a message.
+
+    ``seq``: the message's number then (a reschedule has another). ``at_ms``: time of the event; None: not known.
 
     ``event`` is one of: ``accepted``, ``respawned``, ``cancelled``, ``replaced``, ``rescheduled``, ``pending``,
     ``due``, ``group`` (its state in one), ``dead``, ``expired``, ``next`` (of a series); in ledgers, ``delivered``.
@@ -105,7 +111,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What happened to a message, in the order of time. ``unknown``: what cannot be told, each as a sentence."""
+    """Events of a message, by time. ``unknown``: what cannot be told, each as a sentence."""
 
     what: str
     events: list[Event]

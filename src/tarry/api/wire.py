@@ -1,4 +1,6 @@
-"""Encoding and decoding of what ``docs/formats-flight.md`` describes. Pure: no sockets, no threads; used by both sides.
+"""Encoding and decoding of the messages in ``docs/formats-flight.md``, for both sides.
+
+Pure: no sockets, no threads.
 
 Bytes that mean nothing raise :class:`~tarry.base.errors.InvalidArgumentError`, whatever they are.
 """
@@ -24,7 +26,7 @@ CONSUME_PATH = [b"consume"]
 CONSUME, STAGE = "consume", "bulk-stage"
 """The ``op`` of the commands that begin the two other streams."""
 STREAM_ERRORS = (pa.ArrowException, OSError)
-"""What pyarrow raises when the other side is gone, or sent what is no Arrow stream."""
+"""Exceptions of pyarrow when the other side is gone, or sent no Arrow stream."""
 PAIRS_MAX = 65_536
 """Most (lease, offset) pairs that our client puts into one settling message."""
 JSON_BYTES_MAX = 8 << 20
@@ -39,7 +41,7 @@ ALIVE_S = 10.0
 
 
 class AnswerKind(IntEnum):
-    """What kind of answer it is: byte 0."""
+    """Kinds of answers: byte 0."""
 
     ACCEPTED = 0
     REFUSED = 1
@@ -59,15 +61,17 @@ class AcceptedAnswer:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlacedAnswer:
-    """A batch with keys or ids is durable. ``placed`` (:data:`tarry.message.receipt.PLACED`) says of each row where its
-    message is, which is not always where the row itself would be, and what became of it.
+    """Answer to a batch with keys or ids that is durable.
+
+    ``placed`` (:data:`tarry.message.receipt.PLACED`) has for each row the place of its message, which is not always the
+    row's own, and its outcome.
     """
 
     placed: npt.NDArray[np.void]
 
     @property
     def rows(self) -> int:
-        """How many rows the batch had."""
+        """Number of rows of the batch."""
         return len(self.placed)
 
 
@@ -126,7 +130,7 @@ def decode_answer(raw: bytes) -> AcceptedAnswer | PlacedAnswer | TarryError | Go
 
 
 def _is_placed(placed: npt.NDArray[np.void]) -> bool:
-    """Whether a handle can be made of each entry: its message is one of those of its batch."""
+    """Return whether each message is one of its batch, so that a handle can be made of each entry."""
     row = placed["seq"] - placed["first_seq"]  # wraps where the numbers are nonsense, and is negative then or too great
     inside = (placed["seq"] >= placed["first_seq"]) & (row >= 0) & (row < placed["rows"])
     return bool(inside.all() and (placed["outcome"] < len(OUTCOMES)).all())
@@ -136,7 +140,7 @@ def _is_placed(placed: npt.NDArray[np.void]) -> bool:
 
 
 class StreamOp(IntEnum):
-    """What kind of message without rows it is: byte 0."""
+    """Kinds of messages without rows: byte 0."""
 
     ALIVE = 0
     ACK = 1
@@ -150,12 +154,12 @@ class StreamOp(IntEnum):
 
 SETTLED = StreamOp.ACK
 GOODBYE = StreamOp.CLOSE
-"""What two of the bytes mean when the broker sends them."""
+"""The meaning of two of the bytes when the broker sends them."""
 
 _OP = struct.Struct("<Bq")
 _REASON = struct.Struct("<I")
 REASON_CHARS_MAX = 1000
-"""What is sent of a reason; a broker may keep less."""
+"""Longest part of a reason that is sent; a broker may keep less."""
 LEASE_MS = b"tarry.lease_ms"
 """In the metadata of a consumer's schema: for how long a batch is the consumer's."""
 _SETTLING = frozenset(StreamOp) - {StreamOp.ALIVE}
@@ -165,14 +169,17 @@ _LEAST = {StreamOp.NACK: -1, StreamOp.FAIL: -1, StreamOp.EXTEND: 1, StreamOp.WIN
 
 @dataclass(frozen=True, slots=True)
 class Settle:
-    """What a consumer wants done with some of its messages. ``argument``: see the table in the format's description."""
+    """A consumer's order to settle some of its messages.
+
+    ``argument``: see the table in the format's description.
+    """
 
     op: StreamOp
     argument: int
     leases: Int64s
     offsets: Int64s
     reason: str | None = None
-    """Why a try failed, of :attr:`StreamOp.FAIL`."""
+    """The reason why a try failed; of :attr:`StreamOp.FAIL`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +192,7 @@ class Notice:
 
 
 def encode_settle(op: StreamOp, argument: int, leases: Int64s, offsets: Int64s, reason: str = "") -> bytes:
-    """Encode a settling message; both arrays are of one length. ``reason``: of :attr:`StreamOp.FAIL` alone."""
+    """Encode a settling message; the arrays have one length. ``reason``: only of :attr:`StreamOp.FAIL`."""
     pairs = np.empty((len(leases), 2), "<i8")
     pairs[:, 0], pairs[:, 1] = leases, offsets
     said = b""
@@ -226,12 +233,12 @@ def decode_settle(raw: bytes) -> Settle:
 
 
 def encode_notice(op: StreamOp, number: int, error: TarryError | None = None) -> bytes:
-    """A message of the broker without rows."""
+    """Encode a message of the broker without rows."""
     return _OP.pack(op, number) + (b"" if error is None else encode_error(error))
 
 
 def decode_notice(raw: bytes) -> Notice:
-    """A message of the broker without rows.
+    """Decode a message of the broker without rows.
 
     Raises:
         InvalidArgumentError: it is none.
@@ -282,12 +289,12 @@ def decode_request(raw: bytes | memoryview) -> Any:
 
 
 def encode_error(error: TarryError) -> bytes:
-    """An error as its code and message."""
+    """Encode an error as its code and message."""
     return encode_json(error.to_wire())
 
 
 def decode_error(raw: bytes) -> TarryError:
-    """The error that :func:`encode_error` described; one without a code when the bytes describe none."""
+    """Return the error that :func:`encode_error` described; one without a code if the bytes describe none."""
     try:
         error = decode_json(raw)
         return from_wire(str(error["code"]), str(error["message"]))
@@ -296,7 +303,7 @@ def decode_error(raw: bytes) -> TarryError:
 
 
 def as_bytes(buffer: pa.Buffer | None) -> bytes:
-    """The bytes of app metadata; none when there is no metadata."""
+    """Return the bytes of app metadata; empty bytes if there is no metadata."""
     return b"" if buffer is None else bytes(buffer.to_pybytes())
 
 

@@ -1,4 +1,7 @@
-"""The access tokens of the HTTP front, kept in one small file, replaced as a whole. Format: ``docs/formats.md``."""
+"""Access tokens of the HTTP front, kept in one small file that is replaced as a whole.
+
+Format: ``docs/formats.md``.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +50,10 @@ class AccessTokens:
         self._path = directory / FILE
         self._lock = threading.Lock()
         self.snapshot: tuple[AccessToken, ...] = self._read()
-        """All tokens, oldest first. A new object after each change, so that a reader can tell whether it is stale."""
+        """All tokens, oldest first.
+
+        Each change makes a new object, so that a reader can tell whether its own is stale.
+        """
 
     def create(self, request: CreateToken) -> CreatedToken:
         """Create an access token: see :class:`tarry.api.operations.CreateToken`."""

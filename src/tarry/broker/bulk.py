@@ -40,7 +40,7 @@ from tarry.store.layout import CANCELLED
 log = logging.getLogger(__name__)
 
 CHUNK_BYTES = 32 << 20
-"""Bytes staged at once of messages that arrive over the wire; sorting them takes about three times that."""
+"""Bytes staged at once of messages that arrive over the wire; sorting needs about three times that."""
 CHUNK_FILES_MAX = 4
 STAGED_COLUMNS = ("topic", "due_ms", "id", "key", "tag", "properties", "body", "expire_ms", "tries")
 

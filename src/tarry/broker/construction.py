@@ -1,4 +1,4 @@
-"""Opening a data directory: makes the parts of a broker in order, after a clean stop and after a crash.
+"""Opens a data directory: makes the parts of a broker in order, after a clean stop and after a crash.
 
 ``opened_files``: lock → checkpoint → store → validate and cut the logs' tails. ``message_path``: find what fired since
 the checkpoint → what arrived since the checkpoint and was due before it → groups. The loader then brings the window
@@ -79,7 +79,7 @@ def _named_failures(directory: Path) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class _Background:
-    """Parts that work beside the message path: following the store, bulk jobs, checkpoints, pipeline, scrub."""
+    """Parts that work beside the message path: store follower, bulk jobs, checkpoints, pipeline, scrub."""
 
     follower: StoreFollower
     progress: Checkpointer

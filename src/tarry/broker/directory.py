@@ -47,7 +47,7 @@ class DirectoryLock:
 
 
 def owner_of(directory: Path) -> Owner:
-    """Return the broker that owns a directory, as a store knows it; a new one if there is no :data:`ID_FILE`.
+    """Return the owner that stores know this broker by; a new one if there is no :data:`ID_FILE`.
 
     Raises:
         CorruptError: the id is damaged.

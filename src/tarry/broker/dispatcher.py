@@ -17,7 +17,7 @@ from tarry.wheel.loader import Loader
 from tarry.wheel.wheel import Wheel
 
 ROWS_MAX = 16_384
-"""Rows handed over at once: a herd's first consumers get theirs while the rest is still being prepared."""
+"""Most rows handed over at once, so that a herd's first consumers need not wait for all of it."""
 IDLE_CUT_MS = 60_000
 WAIT_S_MAX = 0.25
 """The dispatcher reads the wall clock at least this often, so that it notices a step of the clock."""

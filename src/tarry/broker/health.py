@@ -32,7 +32,7 @@ class Health:
 
     @property
     def fatal_code(self) -> str | None:
-        """``corrupt`` if a damaged file ended the broker, ``fatal`` for any other error; None if it did not fail."""
+        """``corrupt`` if a damaged file ended the broker, ``fatal`` for other errors; None if it did not fail."""
         return None if self.fatal is None else self._fatal_class.code
 
     @property

@@ -1,4 +1,4 @@
-"""Cancelling the pending messages of a bulk job in the store, by one row of the intake, whatever its size."""
+"""Cancels a bulk job's pending messages in the store, by one row of the intake, whatever its size."""
 
 from __future__ import annotations
 

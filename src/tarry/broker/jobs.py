@@ -1,9 +1,9 @@
-"""The table of bulk jobs, on disk: their attempts, and the outcome of each. In SQLite, one row per attempt.
+"""The table of bulk jobs, on disk: attempts and their outcomes. In SQLite, one row per attempt.
 
 An attempt is *open* until its files are handed in. It is *committing* from before the store's commit until the intake's
 log says that it is committed; then *committed*, and perhaps *cancelled*. An attempt that was given up, or replaced by a
-later one of its job, is *aborted*. The intake's rows about jobs are applied again after a crash, so that nothing they
-say is lost; applying them twice changes nothing.
+later one of its job, is *aborted*. The intake's rows about jobs are applied again after a crash, so that none is lost;
+applying them twice changes nothing.
 """
 
 from __future__ import annotations

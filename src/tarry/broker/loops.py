@@ -1,4 +1,4 @@
-"""What a broker does by itself, each in a thread of its own; or all of it at once in :meth:`Loops.step`, for tests."""
+"""Background loops of a broker, each in its own thread; for tests, all at once in :meth:`Loops.step`."""
 
 from __future__ import annotations
 
@@ -29,22 +29,23 @@ from tarry.wheel import Loader, Wheel
 log = logging.getLogger(__name__)
 
 FLUSH_S = 0.05
-"""How long due rows wait to share a frame of the ready log; nobody waits for them."""
+"""Longest wait of due rows to share a frame of the ready log; no caller waits for them."""
 LOOK_S = 0.25
-"""How often the loader looks at the clock."""
+"""Time between looks at the clock of the loader."""
 QUIET_S = 60.0
-"""After so long with nothing in the wheel and nothing handed out, the bound of hand-outs is not kept ahead: an idle
-broker does not write.
+"""Idle time after which the bound of hand-outs is not kept ahead any more.
+
+Idle: nothing is in the wheel, and nothing was handed out. An idle broker does not write.
 """
 WARN_S = 10.0
-"""How often it is said that the disk is full, while several parts try again several times a second."""
+"""Time between warnings of a full disk; several parts try again several times a second."""
 STORE_POLL_S = 5.0
-"""How often the store is looked at without news of it."""
+"""Time between looks at the store without news of it."""
 
 
 @dataclass(eq=False)
 class Loops:
-    """Started with :meth:`start`; they end when the broker's health says so, and :meth:`join` waits for that."""
+    """Threads begun by :meth:`start`; they end when the broker's health says so, and :meth:`join` waits."""
 
     _config: Config
     _clock: Clock
@@ -145,8 +146,9 @@ class Loops:
             return self._wheel.fired.due_ms
 
     def try_disk(self, work: Callable[[], Any]) -> Any:
-        """A full disk or a lack of descriptors stops neither hand-out nor broker: what could not be written stays
-        queued for the next try.
+        """Run ``work``; return False, and keep running, if the disk is full or descriptors ran out.
+
+        This stops neither hand-out nor broker: rows that could not be written stay queued for the next try.
         """
         try:
             return work()
@@ -186,8 +188,9 @@ class Loops:
         return due_ms is not None and due_ms <= self._clock.now_ms()
 
     def next_event_ms(self) -> int | None:
-        """When :meth:`step` will have something to deliver at the earliest (a lower bound); None when nothing is
-        pending.
+        """Return the earliest time at which :meth:`step` has something to deliver; None if nothing is pending.
+
+        It is a lower bound.
         """
         with self._wheel.lock:
             moments = [self._wheel.next_due(), self._loader.next_unloaded_ms()]

@@ -1,5 +1,6 @@
-"""The parts that a message passes, from a producer's rows to consumers, made in this order; and what arrived since the
-checkpoint, given to them.
+"""The parts that a message passes, from a producer's rows to consumers, made in this order.
+
+They are given the rows that arrived since the checkpoint.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from tarry.wheel import Loader, PerhapsHanded, Wheel
 
 @dataclass(frozen=True, slots=True)
 class LoadedWindow:
-    """What falls due within the horizon. ``fired``: seqs of what fired since the checkpoint, ascending."""
+    """Messages due within the horizon. ``fired``: seqs fired since the checkpoint, ascending."""
 
     wheel: Wheel
     loader: Loader
@@ -71,7 +72,10 @@ def _perhaps_handed(opened: OpenedFiles) -> PerhapsHanded:
 
 @dataclass(frozen=True, slots=True)
 class Accepting:
-    """The way of rows into the intake. ``register`` takes up what they say of names, cancellations and bulk jobs."""
+    """The way of rows into the intake.
+
+    ``register`` takes up what the rows say of names, cancellations and bulk jobs.
+    """
 
     register: Callable[[pa.RecordBatch, bool], None]
     writer: IntakeWriter
@@ -196,7 +200,8 @@ class MessagePath:
 
 
 def make_message_path(around: Opened, opened: OpenedFiles) -> MessagePath:
-    """
+    """Make the parts of the message path.
+
     Raises:
         CorruptError: the journal or the registry is damaged.
     """

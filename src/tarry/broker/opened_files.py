@@ -1,4 +1,4 @@
-"""The files of a data directory, opened and checked against each other: what all other parts of a broker build on."""
+"""The files of a data directory, opened and checked against each other: the base of all other parts."""
 
 from __future__ import annotations
 
@@ -30,8 +30,10 @@ from tarry.store.place import Place
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """What parts are made with: settings, the world outside, what they report to. ``undo`` closes what was opened, if
-    opening ends early. ``threaded``: parts have threads of their own, else they work when asked.
+    """Dependencies that all parts are made with: settings, clock, files, and what they report to.
+
+    ``undo`` closes what was opened if opening ends early. ``threaded``: parts have threads of their own; else they work
+    when asked.
     """
 
     config: Config
@@ -47,8 +49,9 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class OpenedFiles:
-    """The registry is opened later, when all else was accepted: that changes files. ``view``: the store as it was at
-    the start.
+    """The opened files. ``view``: the store as it was at the start.
+
+    The registry is opened later, after everything else was accepted, because opening it changes files.
     """
 
     lock: DirectoryLock
@@ -68,7 +71,8 @@ class OpenedFiles:
 
 
 def open_files(around: Opened) -> OpenedFiles:
-    """
+    """Open and check the files of a data directory.
+
     Raises:
         LockedError: another broker has the directory or the store. CorruptError: it is damaged, or it and the store do
         not fit.

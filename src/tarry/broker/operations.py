@@ -1,4 +1,4 @@
-"""Which part of a broker carries out which operation."""
+"""A table of operations, and the parts of a broker that carry them out."""
 
 from __future__ import annotations
 
@@ -105,12 +105,12 @@ class JobOperations:
         self._pipeline = parts.pipeline
 
     def begin(self, request: ops.BeginJob) -> dict[str, Any]:
-        """An attempt, with the place and the limits of its messages."""
+        """Begin an attempt; return it with the place and the limits of its messages."""
         job = self._bulk.begin(request.job, request.attempt)
         return {**_plain(job), **self._pipeline.store_place(), "limits": asdict(self._bulk.limits)}
 
     def commit(self, request: ops.CommitJob) -> dict[str, Any]:
-        """The committed attempt, and the version of the store."""
+        """Commit an attempt; return it with the version of the store."""
         job, version = self._bulk.commit(request.number, request.files, request.topics, request.keys)
         return {**_plain(job), "version": version}
 

@@ -1,4 +1,4 @@
-"""What the data pipeline asks of the broker, carried out."""
+"""Operations of the data pipeline, carried out."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ STATUS_NAMES_MAX = 64
 
 @dataclass(eq=False)
 class Pipeline:
-    """Any thread. ``on_store_news``: the store has a new version. ``status`` is what the pipeline reports of itself."""
+    """Operations of the data pipeline. Any thread.
+
+    ``on_store_news`` is called for a new version of the store. ``status`` is the pipeline's report of itself.
+    """
 
     _config: Config
     _clock: Clock
@@ -42,7 +45,7 @@ class Pipeline:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def intake_state(self, _: GetIntakeState) -> dict[str, Any]:
-        """What the schedule query plans with; the fields are described in ``docs/formats-flight.md``."""
+        """Return the data that the schedule query plans with; ``docs/formats-flight.md`` describes the fields."""
         intake, last = self._intake, self._progress.last
         committed_seq = self._store.snapshot.committed_seq
         uncommitted = intake.published_seq > max(committed_seq, intake.first_seq)
@@ -60,12 +63,12 @@ class Pipeline:
         }
 
     def store_place(self) -> dict[str, Any]:
-        """Where the store is and which table, what part of it is this broker's, and the time."""
+        """Return the store's place, its table, this broker's part of it, and the time."""
         uri, table_id = self._store.place
         return {"store_uri": uri, "table_id": table_id, "shard": self._config.shard, "now_ms": self._clock.now_ms()}
 
     def read_intake(self, request: ReadIntake) -> Iterator[pa.RecordBatch]:
-        """A range of what was accepted.
+        """Read a range of the accepted messages.
 
         Raises:
             InvalidArgumentError: it ends behind what there is.
@@ -81,7 +84,7 @@ class Pipeline:
             raise
 
     def announce_store(self, _: AnnounceStore) -> None:
-        """The store has a new version."""
+        """Note that the store has a new version."""
         self._on_store_news()
 
     def set_status(self, request: SetPipelineStatus) -> None:

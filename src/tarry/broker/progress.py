@@ -1,4 +1,4 @@
-"""Progress made durable: the checkpoint that recovery starts from, and what it makes superfluous, deleted."""
+"""Makes progress durable: writes checkpoints for recovery, and deletes what they make superfluous."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from tarry.names import Registry
 from tarry.queue import Journal, ReadyLog
 
 FORGET_S = 60.0
-"""How often topics are looked for that nobody needs any more."""
+"""Time between searches for topics that nobody needs any more."""
 JOBS_SWEEP_S = 600.0
-"""How often old bulk jobs are forgotten."""
+"""Time between sweeps of old bulk jobs."""
 
 
 @dataclass(slots=True, eq=False)
@@ -50,13 +50,14 @@ class Checkpointer:
     _jobs: Jobs
     _announcements: JobAnnouncements
     _wheel_lock: AbstractContextManager[object]
-    """What is accepted is published, and what is due is taken out of the wheel, under this lock."""
+    """Lock under which accepted rows are published, and due rows are taken out of the wheel."""
     _swept_s: float = -1e9
     _looked_s: float = -1e9
 
     def checkpoint(self) -> bool:
-        """Make progress durable and delete what it makes superfluous; False when no consistent cut could be made
-        now.
+        """Make progress durable and delete what it makes superfluous.
+
+        Returns False if no consistent cut could be made now.
         """
         cut = self._dispatcher.progress()
         if cut is None:
@@ -102,8 +103,9 @@ class Checkpointer:
         return True
 
     def _idle_topics(self, cut: Cut) -> set[str]:
-        """Topics of which nothing is pending and nothing is kept, and that nobody has a group or settings of. Looked
-        for now and then.
+        """Return topics without pending or kept messages, groups and settings.
+
+        They are looked for now and then; else the set is empty.
         """
         if time.monotonic() - self._looked_s < FORGET_S:
             return set()
@@ -139,7 +141,10 @@ class Checkpointer:
         self._ready.delete_consumed(now_ms, retention_ms, self._groups.retention_guard)
 
     def end(self) -> None:
-        """The last of it, when nothing is handed out any more: then the ready log has all that was."""
+        """Make the last checkpoint, when nothing is handed out any more.
+
+        Then the ready log has all messages that were handed out.
+        """
         self.checkpoint()
         self._ready.sync(self._ready.ticket())
         self._bound.close(is_durable=True)
@@ -151,6 +156,6 @@ class Checkpointer:
 
     @property
     def expire_until_ms(self) -> int:
-        """What was due before that is not needed of the store any more."""
+        """Time before which due messages of the store are not needed any more."""
         done = self.last
         return min([done.fired_until_ms, *self._announcements.needed_ms(done.fired_seq)])

@@ -1,4 +1,4 @@
-"""What is durable in the intake becomes visible: to readers, and, where it falls due soon, in the wheel."""
+"""Makes durable rows of the intake visible: to readers, and, if they are due soon, in the wheel."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from tarry.wheel import Wheel
 
 @dataclass(frozen=True, slots=True)
 class WheelPublisher:
-    """For the intake's writer. ``wake_loader`` is set when the wheel has grown too large; it may hold about
-    ``wheel_bytes_max``.
+    """For the intake's writer.
+
+    ``wake_loader`` is set when the wheel has grown too large; it may hold about ``wheel_bytes_max``.
     """
 
     wheel: Wheel
@@ -22,8 +23,10 @@ class WheelPublisher:
     wheel_bytes_max: int
 
     def publish(self, batches: list[tuple[pa.RecordBatch, int]], add: Callable[[], None]) -> None:
-        """Frames (rows and bytes) are durable. ``add`` is called under the wheel's lock: see
-        :mod:`tarry.wheel.loader` for the rule about who has a message.
+        """Publish durable frames (rows and bytes).
+
+        ``add`` is called under the wheel's lock: see :mod:`tarry.wheel.loader` for the rule about which part has a
+        message.
         """
         wheel = self.wheel
         prepared = [wheel.prepare(batch, size) for batch, size in batches]

@@ -1,4 +1,4 @@
-"""Push subscriptions as the broker keeps them; the pusher, a front, carries them out where it is attached."""
+"""Push subscriptions of a broker; the pusher, a front, carries them out if it is attached."""
 
 from __future__ import annotations
 
@@ -35,8 +35,9 @@ _CHANGEABLE = ("url", "headers", "concurrency", "per_second", "timeout_ms", "bre
 
 
 class Push:
-    """Any thread. It is a :class:`tarry.api.pushing.PushSubscriptions`. One lock keeps the file and the groups of two
-    changes apart; it is never held while the pusher is called.
+    """A :class:`tarry.api.pushing.PushSubscriptions`. Any thread.
+
+    One lock keeps the file and the groups of two changes apart; it is never held while the pusher is called.
     """
 
     def __init__(self, file: PushFile, groups: ConsumerGroups, config: Config, clock: Clock) -> None:
@@ -100,7 +101,7 @@ class Push:
     # -- looking -----------------------------------------------------------------------------------------------------
 
     def info(self, name: str) -> PushInfo:
-        """A subscription, and how it does."""
+        """Return a subscription, and its progress."""
         return self._info(self._find(name))
 
     def infos(self, topic: str | None) -> list[PushInfo]:
@@ -109,7 +110,7 @@ class Push:
         return [self._info(found[name]) for name in sorted(found) if topic in (None, found[name].topic)]
 
     def states(self) -> dict[str, int]:
-        """How many subscriptions are in which state."""
+        """Return the number of subscriptions in each state."""
         return dict(Counter(info.state for info in self.infos(None)))
 
     def attempts(self, name: str | None, id: str | None, failed: bool, limit: int) -> list[PushAttempt]:

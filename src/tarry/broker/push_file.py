@@ -25,7 +25,7 @@ class PushFile:
         self._path = directory / FILE
 
     def read(self) -> dict[str, PushSubscription]:
-        """What is on disk, by name.
+        """Read the subscriptions on disk, by name.
 
         Raises:
             CorruptError: it is damaged, or of another version.

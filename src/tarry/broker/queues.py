@@ -1,4 +1,4 @@
-"""Queues by their offsets: read in ranges, and followed by a reader that keeps its own offsets, as a Spark query does.
+"""Queues by their offsets, for readers that keep their own, as a Spark query does: read and followed.
 
 Nothing is leased here. A reader that wants retention to wait for it is a group, and says how far it has come.
 """
@@ -32,10 +32,10 @@ class Queues:
         self._intake = intake
 
     def state(self, request: GetQueues) -> Ends:
-        """The first offset that is kept and the end of each topic's queue; a topic that is not known has (0, 0).
+        """Return the first kept offset and the end of each topic's queue; an unknown topic has (0, 0).
 
-        What is below an end is durable when this returns: a power failure gives none of these offsets to another
-        message, so they may be written down elsewhere.
+        All offsets below an end are durable when this returns: a power failure gives none of them to another message,
+        so they may be written down elsewhere.
         """
         ready = self._ready
         queues = dict(ready.topics)
@@ -45,7 +45,7 @@ class Queues:
         return ends
 
     def read(self, request: ReadQueue) -> Iterator[pa.RecordBatch]:
-        """The messages with ``start <= offset < end`` that retention has kept, in order (:data:`QUEUED`).
+        """Read messages with ``start <= offset < end`` that retention has kept, in order (:data:`QUEUED`).
 
         Raises:
             NotFoundError: there is no such topic. InvalidArgumentError: the range is not one of its queue.
@@ -59,15 +59,17 @@ class Queues:
         return map(concat, chunks(_read(queue, start, end), BYTES, ROWS))
 
     def offset_at(self, request: FindOffset) -> int:
-        """The offset of the first message of a topic's queue, of those that are kept, that was due at a moment or
-        later; its end where there is none.
+        """Return the offset of the first kept message of a topic's queue that was due at a moment or later.
+
+        Returns the queue's end if there is none.
         """
         queue = self._ready.topics.get(request.topic)
         return 0 if queue is None else self._ready.first_due(queue, request.due_ms)
 
     def read_cancellations(self, request: ReadCancellations) -> Iterator[pa.RecordBatch]:
-        """What the cancellations with ``start <= seq < end`` of the intake name (:data:`CANCELLED`), without those that
-        have fired and were deleted since.
+        """Read the targets of the intake's cancellations with ``start <= seq < end`` (:data:`CANCELLED`).
+
+        Cancellations that have fired and were deleted since are left out.
 
         Raises:
             InvalidArgumentError: it ends behind what there is.

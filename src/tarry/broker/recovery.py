@@ -1,5 +1,6 @@
-"""What a start finds out before anything is served: whether store and intake fit, what fired since the checkpoint, and
-what arrived since then.
+"""Checks of a start before anything is served.
+
+They find whether store and intake fit, which messages fired since the checkpoint, and which arrived since then.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from tarry.wheel.run import Run
 
 
 def check_store(checkpoint: Checkpoint, intake: Intake, view: View, config: Config) -> None:
-    """
+    """Check that the store fits the intake.
+
     Raises:
         CorruptError: the store has less than the intake relied on, or more than there is.
     """
@@ -43,7 +45,7 @@ def check_store(checkpoint: Checkpoint, intake: Intake, view: View, config: Conf
 
 
 def fired_since(ready: ReadyLog, checkpoint: Checkpoint) -> tuple[Int64s, int]:
-    """Seqs of what the ready log has behind the checkpoint's place, ascending; and the latest due time that fired."""
+    """Return the seqs in the ready log behind the checkpoint, ascending, and the latest fired due time."""
     seqs, due_max = [np.empty(0, np.int64)], checkpoint.fired_until_ms - 1
     for batch in ready.rows_after(*checkpoint.ready):
         # Copies: a view would keep the bodies of the whole batch in memory.
@@ -55,8 +57,9 @@ def fired_since(ready: ReadyLog, checkpoint: Checkpoint) -> tuple[Int64s, int]:
 def open_registry(
     registry: Registry, checkpoint: Checkpoint, writes_min: int, intake: Intake, view: View, now_ms: int
 ) -> None:
-    """Open the registry, or make it again where it lacks something of what had been durable: by the checkpoint, or by
-    ``writes_min``.
+    """Open the registry, or make it again if it lacks something that had been durable.
+
+    The checkpoint, or ``writes_min``, says how much had been.
     """
     writes = max(checkpoint.registry_writes, writes_min)
     if not registry.recover(writes) and (checkpoint.registry or writes):
@@ -75,9 +78,10 @@ def take_up_arrivals(
     register: Callable[[pa.RecordBatch, bool], None],
     unknown_before: Mapping[str, int],
 ) -> None:
-    """Count and register what was accepted since the checkpoint; what of it was due before the checkpoint's
-    ``fired_until_ms``, and did not fire (``fired``: seqs, ascending), is late and goes into the wheel.
-    ``unknown_before``: of topics of which the checkpoint says nothing, the lowest offset in the ready log.
+    """Count and register messages that were accepted since the checkpoint; late ones go into the wheel.
+
+    Late messages were due before the checkpoint's ``fired_until_ms``, and did not fire (``fired``: seqs, ascending).
+    ``unknown_before``: the lowest offset in the ready log, of topics that the checkpoint does not have.
     """
     intake.accepted, intake.cancelled = Counter(checkpoint.accepted), Counter(checkpoint.cancelled)
     # Of a topic that was being forgotten when the broker ended, this is how many fired before the checkpoint.

@@ -1,4 +1,4 @@
-"""How messages are scheduled: checked, given to the intake's writer, and answered when they are durable."""
+"""Schedules messages: checks them, gives them to the intake's writer, answers when they are durable."""
 
 from __future__ import annotations
 
@@ -64,14 +64,18 @@ class Scheduling:
         self._submit(batch, key_policies(data) if self._has_names(batch) else None, on_result, lead=lead)
 
     def submit_checked(self, batch: pa.RecordBatch, on_result: OnAccepted) -> None:
-        """:meth:`submit` for a batch of :data:`tarry.message.schema.UNNUMBERED` whose rows the caller has checked."""
+        """Schedule as :meth:`submit` a batch of :data:`tarry.message.schema.UNNUMBERED` with checked rows.
+
+        The caller has checked the rows.
+        """
         self._acceptance.check()
         self._bound.check(batch.column("topic"))
         self._submit(batch, None, on_result, lead=False)
 
     def put(self, batch: pa.RecordBatch, on_result: OnAccepted) -> None:
-        """Schedule what the broker itself makes (dead letters, say): a batch of UNNUMBERED, without dedupe and key
-        policy. Raises as :meth:`submit`.
+        """Schedule messages that the broker itself makes (dead letters, say), without dedupe and key policy.
+
+        ``batch`` is of UNNUMBERED. Raises as :meth:`submit`.
         """
         self._acceptance.check()
         self._commits.submit(Submission(batch, on_result), _size(batch))
@@ -108,7 +112,9 @@ class Scheduling:
         return answer_of(begin)
 
     def due_ms(self, delay: Delay | None, due: datetime | int | None) -> int:
-        """The instant that ``delay`` from now, or ``due``, means, by this broker's clock, delay levels and limit.
+        """Return the instant that ``delay`` from now, or ``due``, means.
+
+        This broker's clock, delay levels and limit decide.
 
         Raises:
             InvalidArgumentError: not exactly one of them is given, or it is not allowed.

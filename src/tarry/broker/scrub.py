@@ -1,8 +1,8 @@
-"""The scrub: while a broker serves, its files are read slowly, so that damage is met before a message is due.
+"""The scrub: reads a serving broker's files slowly, so that damage is found before a message is due.
 
-Left out is what cannot be judged while it is written: the last segment of each log, the registry, and the pipeline's
-checkpoint; and a store that is not on a local disk, of which the service keeps its own checksums. ``tarry verify``
-checks all of that, offline.
+It leaves out files that cannot be judged while they are written: the last segment of each log, the registry, and the
+pipeline's checkpoint. It also leaves out a store that is not on a local disk: the service keeps its own checksums.
+``tarry verify`` checks all of that, offline.
 """
 
 from __future__ import annotations
@@ -48,8 +48,10 @@ class _EndingError(Exception):
 
 @dataclass(slots=True)
 class Scrub:
-    """One thread calls :meth:`run` or :meth:`run_pass`; any thread asks for its progress. ``on_damage`` is told of each
-    place that is damaged.
+    """Scrubber of a broker's files.
+
+    One thread calls :meth:`run` or :meth:`run_pass`; any thread asks for its progress. ``on_damage`` is called for each
+    damaged place.
     """
 
     _config: Config
@@ -67,7 +69,7 @@ class Scrub:
 
     @property
     def progress(self) -> dict[str, Any]:
-        """Passes made, when the last one ended, bytes read in all; and of the pass under way, how much is checked."""
+        """Return passes made, the end of the last one, bytes read in all, and the state of the pass under way."""
         return {
             "passes": self._passes,
             "ended_ms": self._ended_ms,
@@ -105,7 +107,7 @@ class Scrub:
         log.info("scrub: %d files of %d bytes were checked, %d places are damaged", len(checks), self._checked, damaged)
 
     def plan(self) -> Iterator[Check]:
-        """The checks of all files that are not being written."""
+        """Yield the checks of all files that are not being written."""
         data, snapshot = self._config.data, self._store.snapshot
         secret, bound = partial(read_secret, self._files, data), partial(check_bound, data / hand_out_bound.FILE)
         yield from small_checks(data, json_versions(data), partial(owner_of, data), secret, bound, Jobs, in_use=True)

@@ -25,9 +25,12 @@ from tarry.wheel.due import Due
 log = logging.getLogger(__name__)
 
 ROWS_MAX = 1024
-"""Occurrences whose successors share a commit: of ten thousand due at once, the first need not wait for all."""
+"""Most occurrences whose successors share a commit.
+
+Of ten thousand that are due at once, the first need not wait for all.
+"""
 DRAIN_S = 0.05
-"""How long the dispatcher may be kept waiting for a checkpoint."""
+"""Longest wait of the dispatcher for a checkpoint."""
 RETRY_S = 0.25
 
 
@@ -54,7 +57,7 @@ class Series:
 
     @property
     def waiting(self) -> bool:
-        """Whether there is something for :meth:`step`."""
+        """True if there is something for :meth:`step`."""
         return bool(self._waiting)
 
     def drain(self) -> bool:

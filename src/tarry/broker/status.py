@@ -88,5 +88,5 @@ class Status:
         }
 
     def ping(self) -> dict[str, Any]:
-        """The clock and the version."""
+        """Return the clock and the version."""
         return {"now_ms": self._clock.now_ms(), "version": VERSION}

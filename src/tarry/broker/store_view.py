@@ -1,4 +1,4 @@
-"""The store as the broker reads it: the snapshot that the loader has, and when a newer one is taken up."""
+"""The store as the broker reads it: the loader's snapshot, and the taking up of newer ones."""
 
 from __future__ import annotations
 
@@ -54,8 +54,9 @@ class View:
         return read_group(Place.of(self.snapshot.root), path, number)
 
     def first_due_ms(self, after: Key) -> int | None:
-        """The lowest due time from ``after`` on; None when nothing is left. What cannot be read is met by the loader
-        when its time comes.
+        """Return the lowest due time from ``after`` on; None when nothing is left.
+
+        The loader finds unreadable files when their time comes.
         """
         rows = read_window(self.snapshot, after, np.iinfo(np.int64).max, batch_rows=1, on_damage=lambda _: None)
         first = next(rows, None)
@@ -84,15 +85,15 @@ class StoreFollower:
         return self._store.root, self._store.table_id
 
     def newest(self) -> Snapshot:
-        """The store's newest snapshot, which the loader may not have."""
+        """Return the store's newest snapshot, which the loader may not have."""
         return self._store.snapshot()
 
     def expect_news(self) -> None:
-        """The next :meth:`take_up` looks at the store."""
+        """Have the next :meth:`take_up` look at the store."""
         self._has_news = True
 
     def announce(self) -> None:
-        """The store has a new version: take it up soon."""
+        """Have the store's new version taken up soon."""
         self.expect_news()
         self._loader.wake.set()
 

@@ -1,4 +1,4 @@
-"""A bound for how many topics there are: naming one makes it, and what is known of each is kept and written down."""
+"""A bound for the number of topics: naming one makes it, and its data is kept and written down."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tarry.queue import ReadyLog
 FEW_ROWS = 64
 """Batches of so many are looked at only near the bound: those of one moment may go beyond it by that."""
 COMING_S = 60.0
-"""How long a topic that was to be made counts, where nothing came of it."""
+"""Time for which a topic that was to be made counts if nothing came of it."""
 
 
 @dataclass(eq=False)

@@ -1,5 +1,6 @@
-"""How many messages of each topic were accepted, were cancelled and have fired, of very many topics: a file with those
-of one moment, beside which the checkpoint says only what is another number since. In ``docs/formats.md``.
+"""Counts of accepted, cancelled and fired messages, of very many topics.
+
+A file has the counts of one moment; the checkpoint has only those that changed since. Format: ``docs/formats.md``.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from tarry.log.json_file import read_json, write_json
 FIELDS = ("accepted", "cancelled", "offsets")
 VERSION = 1
 CHANGES_MAX = 1_000
-"""Numbers that a checkpoint may have beside the file; of very many more in the file, an eighth of those."""
+"""Most counts that a checkpoint may have beside the file; a very large file: an eighth of its counts."""
 _PART = 8
 
 Counts = dict[str, dict[str, int]]
@@ -23,7 +24,7 @@ Counts = dict[str, dict[str, int]]
 
 
 def path_of(directory: Path, number: int) -> Path:
-    """The file of that number."""
+    """Return the path of the file of that number."""
     return directory / f"topics-{number}.json"
 
 
@@ -31,7 +32,8 @@ class TopicCounts:
     """The file on disk that the last checkpoint names; ``number`` is None where it names none."""
 
     def __init__(self, directory: Path, number: int | None = None) -> None:
-        """
+        """Read the file of that number.
+
         Raises:
             CorruptError: the file of that number is missing or damaged.
         """
@@ -48,14 +50,14 @@ class TopicCounts:
             self._counts = {name: found[name] for name in FIELDS}
 
     def with_changes(self, changes: Mapping[str, Mapping[str, int | None]]) -> Counts:
-        """The file's numbers with those of a checkpoint in their place; None: the topic was forgotten."""
+        """Return the file's counts, updated by those of a checkpoint; None in these: the topic was forgotten."""
         return {
             name: {t: n for t, n in {**self._counts[name], **changes.get(name, {})}.items() if n is not None}
             for name in FIELDS
         }
 
     def changes(self, files: Files, now: Counts) -> dict[str, dict[str, int | None]]:
-        """What a checkpoint has to say beside the file, which is a new one where that is too much."""
+        """Return the counts that a checkpoint must have beside the file; too many make a new file."""
         changes = {name: _difference(self._counts[name], now[name]) for name in FIELDS}
         held = sum(map(len, self._counts.values()))
         if sum(map(len, changes.values())) <= max(CHANGES_MAX, held // _PART):

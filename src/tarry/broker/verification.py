@@ -45,7 +45,7 @@ def json_versions(data: Path) -> dict[str, tuple[int, ...]]:
 
 
 def own_front_state_checks(data: Path) -> Iterator[Check]:
-    """The checks of the small files that fronts have in a data directory."""
+    """Yield the checks of the small files that fronts have in a data directory."""
     paths = sorted((data / front_state.DIRECTORY).glob(front_state.PATTERN))
     yield from front_state_checks(paths, (front_state.VERSION,), (front_state.BARE_VERSION,))
 

@@ -1,4 +1,4 @@
-"""What may be asked of the consumer groups of a broker: which there are, their settings, and where they stand."""
+"""The consumer groups of a broker: lookup, settings, and states."""
 
 from __future__ import annotations
 
@@ -38,8 +38,9 @@ from tarry.queue.log import ReadyLog
 
 @dataclass(eq=False)
 class ConsumerGroups:
-    """Any thread. Open with :meth:`open`; ``dead_letters`` are those of all groups, and ``retention_guard`` is what the
-    ready log asks before it deletes.
+    """Consumer groups of a broker. Any thread. Open with :meth:`open`.
+
+    ``dead_letters`` are those of all groups. The ready log asks ``retention_guard`` before it deletes.
     """
 
     _ready: ReadyLog
@@ -98,7 +99,9 @@ class ConsumerGroups:
     # -- which there are ---------------------------------------------------------------------------------------------
 
     def get_or_create(self, topic: str, name: str, *, start: str | None = None, broadcast: str | None = None) -> Group:
-        """The group of that name, made (durably) when it is new: from the earliest message that is kept, or the latest.
+        """Return the group of that name; a new one is made, durably.
+
+        It begins at the earliest message that is kept, or the latest.
 
         With ``broadcast``, the group of that consumer alone, ``name@consumer``, which begins at the latest.
         """
@@ -113,7 +116,7 @@ class ConsumerGroups:
         return self._lifecycle.get_or_create(topic, name, begin or EARLIEST)
 
     def find(self, topic: str, name: str) -> Group:
-        """The group of that name.
+        """Return the group of that name.
 
         Raises:
             NotFoundError: there is none.
@@ -121,7 +124,7 @@ class ConsumerGroups:
         return self._registry.get(topic, name).group
 
     def has(self, topic: str, name: str) -> bool:
-        """Whether there is a group of that name."""
+        """Return whether there is a group of that name."""
         return self._registry.find(topic, name) is not None
 
     def dead_letters_of(
@@ -139,7 +142,7 @@ class ConsumerGroups:
         return copies
 
     def all(self, topic: str | None = None) -> list[Group]:
-        """The groups, of one topic or of all, by name; without the broker's own."""
+        """Return the groups, of one topic or of all, by name; without the broker's own."""
         controls = self._registry.all() if topic is None else self._registry.of_topic(topic)
         groups = [control.group for control in controls if not control.name.startswith(RESERVED)]
         return sorted(groups, key=lambda group: (group.topic_name, group.name))
@@ -172,7 +175,10 @@ class ConsumerGroups:
         return self.topic_info(topic)
 
     def seek(self, topic: str, name: str, to: int | str) -> int:
-        """Go on from a time (UTC milliseconds), the earliest or the latest; how many ready messages are ahead then."""
+        """Go on from a time (UTC milliseconds), the earliest or the latest.
+
+        Returns the number of ready messages that are ahead then.
+        """
         control = self._registry.get(topic, name)
         if to == EARLIEST:
             target = control.topic.first
@@ -186,8 +192,9 @@ class ConsumerGroups:
         return max(0, control.topic.end - target)
 
     def discard(self, topic: str, name: str, offset: int) -> bool:
-        """A group never gets this message (again), whoever has it, durably; False where it is settled, or on its way to
-        the dead letters. A group that is new is made.
+        """Ensure, durably, that a group never gets this message (again), whichever consumer has it.
+
+        Returns False if it is settled, or on its way to the dead letters. A group that is new is made.
         """
         control = self._get_or_create(topic, name, None)
         return wait_for(lambda on_result: control.discard(offset, on_result))
@@ -195,8 +202,10 @@ class ConsumerGroups:
     # -- readers that keep their own offsets -------------------------------------------------------------------------
 
     def follow(self, topic: str, name: str, start: str | None) -> int:
-        """Where a group stands, durably: all below is settled. It is made when it is new (from the earliest message
-        that is kept); ``start`` makes it begin there, also where it is not new.
+        """Return, durably, the offset below which a group has settled all messages.
+
+        A new group is made, from the earliest message that is kept. ``start`` makes the group begin there, even if it
+        is not new.
         """
         control = self._get_or_create(topic, name, start)
         if start is not None:
@@ -221,13 +230,13 @@ class ConsumerGroups:
     # -- where they stand --------------------------------------------------------------------------------------------
 
     def info_now(self, topic: str, name: str) -> GroupInfo:
-        """A group's settings and counts, after the leases have ended that are over."""
+        """Return a group's settings and counts, after ending its expired leases."""
         control = self._registry.get(topic, name)
         control.retry_copies()
         return self.info(control.group)
 
     def info(self, group: Group) -> GroupInfo:
-        """A group's settings and counts."""
+        """Return a group's settings and counts."""
         settings, topic = group.settings, group.topic_name
         effective: dict[str, Any] = asdict(settings) | {
             "retry": str(parse_retry(settings.retry)) if settings.retry else self._default_retry,
@@ -247,18 +256,18 @@ class ConsumerGroups:
         )
 
     def has_topic(self, topic: str) -> bool:
-        """Whether it has settings, groups, or messages that have become due."""
+        """Return whether the topic has settings, groups, or messages that have become due."""
         return topic in self._ready.topics
 
     def topic_info(self, topic: str) -> TopicInfo:
-        """What becomes of a topic's late messages."""
+        """Return a topic's settings."""
         settings = self._settings.topic(check_topic(topic)) or TopicSettings()
         latest = settings.lateness_ms_max if settings.lateness_ms_max >= 0 else None
         late = settings.late or "drop"
         return TopicInfo(topic, late, latest, settings.ordered, settings.declared, settings.queues)
 
     def uses_topic(self, topic: str) -> bool:
-        """Whether a topic has a group or settings."""
+        """Return whether a topic has a group or settings."""
         return self._lifecycle.uses_topic(topic)
 
     def forget_topics(self, topics: Collection[str], forget: Callable[[list[str]], None]) -> None:
@@ -266,13 +275,13 @@ class ConsumerGroups:
         self._lifecycle.forget_topics(topics, forget)
 
     def unsettled(self, topic: str) -> int | None:
-        """How many ready messages the group of a topic that has settled least has not; None where it has no group."""
+        """Return the number of ready messages that the topic's slowest group has not settled; None: no group."""
         return max((control.group.unsettled for control in self._registry.of_topic(topic)), default=None)
 
     # -- what goes on ------------------------------------------------------------------------------------------------
 
     def retry_copies(self) -> None:
-        """Called now and then: end leases that are over, and copy to the dead letters what was refused before."""
+        """End expired leases, and retry copies to the dead letters that were refused. Called now and then."""
         for control in self._registry.all():
             control.retry_copies()
 

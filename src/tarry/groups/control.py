@@ -23,7 +23,9 @@ from tarry.queue.topic import Topic
 
 
 class GroupControl:
-    """Any thread. ``group`` is what consumers get of it. It hears of new rows of its topic until it is deleted.
+    """Administration of a group. Any thread. ``group`` is the part that consumers get.
+
+    It is notified of new rows of its topic until it is deleted.
 
     Raises:
         CorruptError: ``beginning`` is ahead of the ready log.
@@ -75,7 +77,8 @@ class GroupControl:
     # -- moving ------------------------------------------------------------------------------------------------------
 
     def seek(self, target: int, on_result: OnResult) -> None:
-        """Go on from offset ``target``: what is below is skipped, from it on all is delivered again, as first tries.
+        """Go on from offset ``target``: skip messages below it, deliver all others again, as first tries.
+
         ``on_result`` is called when that is durable.
         """
         self._restart(lambda: self._state.move_to(target), on_result)
@@ -85,7 +88,7 @@ class GroupControl:
         self._restart(lambda: self._state.move_to(max(target, self._state.floor)), on_result)
 
     def delete(self, on_result: OnResult) -> None:
-        """The group is no more; ``on_result`` is called when that is durable. Its consumers get nothing any more."""
+        """Delete the group; ``on_result`` is called when that is durable. Its consumers get no more messages."""
 
         def end() -> JournalEntry:
             self._state.move_to(self.topic.end)
@@ -111,8 +114,10 @@ class GroupControl:
     # -- without a lease ---------------------------------------------------------------------------------------------
 
     def confirm(self, on_result: OnResult | None = None, ticket: int | None = None) -> None:
-        """Write to the journal that the group exists; ``on_result`` is called when that is durable, and with it all of
-        the ready log up to ``ticket`` (None: as it is now).
+        """Write to the journal that the group exists.
+
+        ``on_result`` is called when that is durable, and with it all of the ready log up to ``ticket`` (None: as it is
+        now).
         """
         self._journal.check_room()
         with self._state.lock:
@@ -121,8 +126,9 @@ class GroupControl:
             self._journal.write([entry], self._ticket() if ticket is None else ticket, on_result)
 
     def settle(self, offsets: Int64s, on_result: OnResult) -> int:
-        """Settle messages (offsets ascend) that nobody leased: those of the list of dead letters. How many were not
-        settled before; ``on_result`` is called when that is durable.
+        """Settle messages that are not leased (offsets ascend): those of the list of dead letters.
+
+        Returns the number of those that were not settled before; ``on_result`` is called when that is durable.
         """
         # Not refused while the journal has too much to write: their successors may be durable already, and would be
         # there twice. Who asks for it waits for the result, so there are few at a time.
@@ -137,8 +143,10 @@ class GroupControl:
         return len(fresh)
 
     def discard(self, offset: int, on_result: OnResult) -> bool:
-        """Settle a message, whoever has it; False where it was settled, or is being copied to the dead letters.
-        ``on_result`` is called when that is durable.
+        """Settle a message, whichever consumer has it.
+
+        Returns False if it was settled, or is being copied to the dead letters. ``on_result`` is called when that is
+        durable.
 
         Raises:
             OverloadedError: the journal has too much to write; nothing was changed.
@@ -166,15 +174,17 @@ class GroupControl:
         self._news.notify()
 
     def retry_copies(self) -> None:
-        """Called now and then: end the leases that are over, which nobody notices in a group without consumers, and
-        copy to the dead letters what was refused before.
+        """End expired leases, and retry copies to the dead letters that were refused. Called now and then.
+
+        In a group without consumers nothing else ends leases.
         """
         self._end_over()
         self._copier.run()
 
     def entries(self) -> list[JournalEntry]:
-        """The group's state, for a snapshot of the journal; nothing for one that was deleted, whose last entry may be
-        in the file before.
+        """Return the group's state, for a snapshot of the journal.
+
+        It is empty for a deleted group, whose last entry may be in the file before.
         """
         with self._state.lock:
             return [] if self._state.deleted else self._state.entries()

@@ -1,4 +1,4 @@
-"""Makes the copies of messages for the dead letters, and settles the messages when the copies are durable."""
+"""Copies messages to the dead letters, and settles the messages when their copies are durable."""
 
 from __future__ import annotations
 
@@ -35,8 +35,10 @@ class DeadLetterCopier:
         self._ended = threading.Condition(self._state.lock)
 
     def run(self) -> None:
-        """Copy what is to be copied. Without the lock: the call-back comes from the intake's writer, which must not
-        wait for who waits for it, and without threads from within.
+        """Make the copies that are to be made.
+
+        Call without the lock: the callback comes from the intake's writer, which must not wait for threads that wait
+        for it; without threads, it comes from within this call.
         """
         while self._state.copies and not self._state.closed:
             with self._state.lock:
@@ -86,13 +88,16 @@ class DeadLetterCopier:
         self._put_copies(copies, partial(self._on_copied, batch))
 
     def _on_copied(self, batch: CopyBatch, result: object) -> None:
-        """The copies are durable, or were refused. Settled only now: a crash before makes them once more."""
+        """Settle messages whose copies are durable, or retry later if they were refused.
+
+        A crash before this makes the copies once more.
+        """
         try:
             ticket = self._services.ticket()
             with self._state.lock:
                 if isinstance(result, TarryError):
                     self._state.copies.fail(batch, self._services.clock.now_ms())
-                    if not isinstance(result, CorruptError):  # that is said once, by who met it
+                    if not isinstance(result, CorruptError):  # already logged where the damage was found
                         log.warning(
                             "group %r of topic %r: %d dead letters were refused, to be tried again: %s",
                             self._state.name, self._state.topic.name, len(batch.offsets), result,

@@ -1,7 +1,7 @@
-"""Dead-letter copies under way: messages of a group on their way to the dead letters, until the copy is durable.
+"""Dead-letter copies under way: messages of a group, until their copies are durable.
 
-They are settled in the group only then. A copy that was refused is tried again later; a crash before it is settled may
-make a second one, and loses none.
+They are settled in the group only then. A copy that was refused is retried later. A crash before the settling may make
+a second copy, and loses none.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from tarry.groups.states import State, StateEvent, move
 ROWS_MAX = 1000
 """Messages copied at once."""
 RETRY_MS = 1000
-"""How long after a copy was refused it is tried again."""
+"""Wait after a refused copy before the next try, in milliseconds."""
 
 
 @dataclass(slots=True, eq=False)
 class CopyBatch:
-    """Messages that become dead letters for one ``cause``. The arrays have a row a message; ``offsets`` ascend, and
-    ``attempts`` is the try that each would be next.
+    """Messages that become dead letters for one ``cause``.
+
+    The arrays have an entry for each message; ``offsets`` ascend, and ``attempts`` are the tries that would come next.
     """
 
     offsets: Int64s
@@ -46,17 +47,17 @@ class CopiesUnderWay:
 
     @property
     def rows(self) -> int:
-        """How many messages are on their way to the dead letters."""
+        """Number of messages on their way to the dead letters."""
         return sum(len(batch.offsets) for batch in self._batches)
 
     @property
     def is_copying(self) -> bool:
-        """Whether a copy is being made: the group cannot seek meanwhile."""
+        """True if a copy is being made; the group cannot seek meanwhile."""
         return any(batch.state is State.BURYING for batch in self._batches)
 
     @property
     def next_ms(self) -> int | None:
-        """When the next copy is to be made; None where nothing waits for it."""
+        """Time of the next copy; None if none waits."""
         return min((batch.not_before_ms for batch in self._batches if not batch.under_way), default=None)
 
     def add(self, offsets: Int64s, attempts: Int32s, cause: str) -> None:
@@ -66,7 +67,7 @@ class CopiesUnderWay:
             self._batches.append(CopyBatch(offsets[part], attempts[part], cause, State.BURYING))
 
     def begin(self, now_ms: int) -> CopyBatch | None:
-        """The next to be copied; it is under way until :meth:`finish` or :meth:`fail`."""
+        """Return the next batch to copy; it is under way until :meth:`finish` or :meth:`fail`."""
         batch = next((b for b in self._batches if not b.under_way and b.not_before_ms <= now_ms), None)
         if batch is not None:
             if batch.state is State.WAITING:
@@ -80,7 +81,7 @@ class CopiesUnderWay:
         batch.offsets, batch.attempts = batch.offsets[:rows], batch.attempts[:rows]
 
     def finish(self, batch: CopyBatch) -> None:
-        """The copy is durable."""
+        """Note that the copy is durable."""
         batch.state = move(batch.state, StateEvent.BURIED)
         self._batches.remove(batch)
 
@@ -90,7 +91,7 @@ class CopiesUnderWay:
         batch.under_way, batch.not_before_ms = False, now_ms + RETRY_MS
 
     def clear(self) -> None:
-        """The group seeks: forget the copies that wait to be tried again. None may be under way."""
+        """Forget the copies that wait for a retry, because the group seeks. None may be under way."""
         for batch in self._batches:
             move(batch.state, StateEvent.SEEK_BACK)
         self._batches.clear()

@@ -1,4 +1,4 @@
-"""Dead letters as rows of messages: what a copy says of its original's end, and what comes back from one.
+"""Dead letters as rows: copies of messages with the cause of their end, and messages made of these.
 
 A dead letter is a copy in a topic of its own, an ordinary one, with the cause in its properties.
 """
@@ -47,11 +47,11 @@ def dead_letter_copies(
     own_ids: bool = False,
     reasons: list[str | None] | None = None,
 ) -> pa.RecordBatch:
-    """Copies of messages (:data:`tarry.message.schema.SCHEMA`) for the dead letters of ``group``, due at once.
+    """Return copies of messages for a group's dead letters, due at once.
 
-    ``attempts``: how many times each was handed out. Body, key, tag, id, tries, born_ms and properties are kept; expiry
-    and repetition are not. ``own_ids``: the ids are the copies', by which a second copy is known. ``reasons``: why each
-    one's last try failed, where that is known.
+    ``batch`` is of :data:`tarry.message.schema.SCHEMA`.    ``attempts``: how many times each was handed out. Body, key,
+    tag, id, tries, born_ms and properties are kept; expiry and repetition are not. ``own_ids``: the ids of the copies,
+    by which a second copy is recognised. ``reasons``: the reasons of the last tries' failures, where they are known.
     """
     properties = rewritten(
         batch.column("properties"),
@@ -72,8 +72,9 @@ def dead_letter_copies(
 
 
 def renewed(batch: pa.RecordBatch, now_ms: int) -> pa.RecordBatch:
-    """Dead letters as they are, once more: for the list of dead letters alone, since the groups of their topic had
-    theirs.
+    """Return copies of dead letters, for the list of dead letters alone.
+
+    Other groups of their topic had the originals.
     """
     properties = rewritten(batch.column("properties"), without=f"^{re.escape(ONLY)}$", added={ONLY: DEAD_LETTER_GROUP})
     topic = batch.column("topic")[0].as_py()
@@ -89,8 +90,10 @@ def respawned(
     tries: int | None = None,
     ttl_ms: int | None = None,
 ) -> pa.RecordBatch:
-    """Dead letters as messages of their topic again, each due at ``due_ms``, for the group that had failed alone; with
-    as many tries as before, or ``tries``; of use for ever, or for ``ttl_ms`` from then on.
+    """Return dead letters as messages of their topic again, each due at ``due_ms``, for their group alone.
+
+    The group is the one that had failed. Each has as many tries as before, or ``tries``, and never expires, or
+    ``ttl_ms`` after it is due.
     """
     firsts = [None if place is None else f"{place[0]}:{place[1]}" for place in first_places(batch)]
     added = {ONLY: group, FIRST: pa.array(firsts, pa.string()).fill_null("")}
@@ -107,7 +110,7 @@ def respawned(
 
 
 def attempts_of(batch: pa.RecordBatch) -> pa.Array:
-    """How many times each dead letter had been handed out (int32); 0 for what a producer put there."""
+    """Return how many times each dead letter was handed out (int32); 0 for messages of a producer."""
     attempts = np.zeros(batch.num_rows, np.int32)
     counts = values_of(batch.column("properties"), DEAD_ATTEMPTS)
     if counts is not None:

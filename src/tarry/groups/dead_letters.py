@@ -1,7 +1,7 @@
-"""The dead letters of groups: looked at, respawned, purged, and kept for longer than the ready log keeps others.
+"""Dead letters of groups: listed, respawned, purged, and kept for longer than other ready messages.
 
-Each topic of dead letters has a group of the broker's own that lists them: it hands out nothing, and what it has not
-settled are the dead letters that there are.
+Each topic of dead letters has a group of the broker's own that lists them: it hands out nothing, and its unsettled
+messages are the dead letters that there are.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ log = logging.getLogger(__name__)
 Offsets = Sequence[int] | Int64s
 
 ROWS_MAX = 1000
-"""Dead letters that are put again at once."""
+"""Dead letters that are scheduled again at a time."""
 
 
 @dataclass(eq=False)
 class DeadLetters:
-    """See the module; any thread. ``schedule`` schedules what comes of them."""
+    """Dead letters of all groups. Any thread. ``schedule`` schedules their successors."""
 
     _registry: GroupRegistry
     _clock: Clock
@@ -47,17 +47,20 @@ class DeadLetters:
     """Else two respawns would each send the same dead letter."""
 
     def count(self, topic: str, group: str) -> int:
-        """How many there are of a group."""
+        """Return the number of dead letters of a group."""
         listing = self._listing(topic, group)
         return 0 if listing is None else listing.group.unsettled
 
     def has(self, topic: str, group: str, offset: int) -> bool:
-        """Whether the one at ``offset`` was neither respawned nor purged."""
+        """Return whether the dead letter at ``offset`` was neither respawned nor purged."""
         listing = self._listing(topic, group)
         return listing is None or listing.group.state_of(offset)["state"] != "settled"
 
     def page(self, topic: str, group: str, limit: int, after: int | None) -> pa.RecordBatch:
-        """Up to ``limit`` dead letters (:data:`tarry.api.views.DEAD_LETTER`) behind offset ``after``, oldest first."""
+        """Return up to ``limit`` dead letters (:data:`tarry.api.views.DEAD_LETTER`), oldest first.
+
+        They lie behind offset ``after``.
+        """
         _check_limit(limit)
         if after is not None and (isinstance(after, bool) or not isinstance(after, int)):
             raise InvalidArgumentError(f"after is {after!r}; allowed: the offset of a dead letter")
@@ -82,8 +85,10 @@ class DeadLetters:
         tries: int | None = None,
         ttl_ms: int | None = None,
     ) -> int:
-        """Schedule dead letters in their topic again, for ``group`` alone: the i-th i/``per_second`` seconds from now.
-        How many; each is taken off the list when its successor is durable. ``tries`` and ``ttl_ms``: from now on.
+        """Schedule dead letters in their topic again, for ``group`` alone; return how many.
+
+        The i-th is due i/``per_second`` seconds from now. Each is taken off the list when its successor is durable.
+        ``tries`` and ``ttl_ms`` are those of the successors.
         """
         if limit is not None:
             _check_limit(limit)
@@ -144,18 +149,21 @@ class DeadLetters:
         return True
 
     def _listing(self, topic: str, group: str) -> GroupControl | None:
-        """The group that lists the dead letters of ``group``; None where it never had any."""
+        """Return the group that lists the dead letters of ``group``; None: it never had any."""
         return self._registry.find(dead_topic(topic, group), DEAD_LETTER_GROUP)
 
     def _replace(self, listing: GroupControl, offsets: Int64s, successors: pa.RecordBatch) -> None:
-        """Schedule what takes the place of dead letters, and when that is durable, take them off the list, durably."""
+        """Schedule successors of dead letters, and when these are durable, take the dead letters off the list.
+
+        This is durable, too.
+        """
         answer_of(lambda on_result: self._schedule(successors, on_result))
         wait_for(lambda on_result: listing.settle(offsets, on_result))
 
 
 @dataclass(eq=False)
 class GroupRetention:
-    """Implements :class:`tarry.queue.retention.RetentionGuard`: what groups say before a segment is deleted."""
+    """Protects messages that groups need from deletion; a :class:`tarry.queue.retention.RetentionGuard`."""
 
     _registry: GroupRegistry
     _dead_letters: DeadLetters
@@ -172,7 +180,7 @@ class GroupRetention:
 
 
 def _chosen(listing: GroupControl, offsets: Offsets | None, limit: int | None) -> Int64s:
-    """The offsets of those at ``offsets`` (None: of all) that are there, oldest first; up to ``limit``."""
+    """Return offsets of listed dead letters among ``offsets`` (None: all), oldest first, up to ``limit``."""
     there = listing.group.unsettled_offsets(0, listing.topic.end, limit if offsets is None else None)
     return there if offsets is None else there[np.isin(there, np.asarray(offsets, np.int64))][:limit]
 

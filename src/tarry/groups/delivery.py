@@ -1,5 +1,6 @@
-"""Hands out each ready message of a group to one of its consumers: what has waited for its moment first, then what is
-new in the queue.
+"""Hands out each ready message of a group to one of its consumers.
+
+Messages that have waited for their moment come first, then the new ones in the queue.
 """
 
 from __future__ import annotations
@@ -32,22 +33,24 @@ SCAN_ROWS = 65_536
 """Rows that a group passes over before others get its lock."""
 LOOK_AGAIN_MS = 50
 FILTERING_S = 1.0
-"""How long somebody who does not wait for messages waits for those that there are to be looked at, at most at a time:
-the end of that is announced."""
+"""Longest wait, in seconds, for filtering, of a caller that does not wait for messages.
+
+The end of the filtering is announced.
+"""
 _ADDED_AT = range(len(SCHEMA), len(DELIVERY))
 _ADDED = [DELIVERY.field(at) for at in _ADDED_AT]
-"""What a delivery has beside the message: offset, lease, attempt."""
+"""Columns of a delivery besides the message: offset, lease, attempt."""
 
 
 class _Why(Enum):
-    """Why there is nothing for a consumer."""
+    """Reasons why there is nothing for a consumer."""
 
     EMPTY = 0
     PAUSED = 1
     FULL = 2
     """It has no room, or the group has none, or the journal."""
     FILTERING = 4
-    """What there is must be looked at in a thread first, whose end is announced."""
+    """A thread must filter the messages first; its end is announced."""
     UNFINISHED = 3
     """Others should have the lock before more is looked at."""
     SILENT = 5
@@ -56,8 +59,10 @@ class _Why(Enum):
 
 @dataclass(frozen=True, slots=True)
 class _Chosen:
-    """Messages that were read together and are to be handed out: rows of SCHEMA, and arrays with a row a message, by
-    ascending offset. ``states``: the state of all, or of each.
+    """Messages that were read together and are to be handed out.
+
+    They are rows of SCHEMA, and arrays with an entry for each row, by ascending offset. ``states``: the state of all,
+    or of each.
     """
 
     batch: pa.RecordBatch
@@ -67,13 +72,16 @@ class _Chosen:
 
     @property
     def is_new(self) -> bool:
-        """Whether all of them come out of the queue for the first time."""
+        """True if all of them come out of the queue for the first time."""
         return self.states is State.READY
 
 
 @dataclass(eq=False)
 class GroupDelivery:
-    """Any thread. Consumers that wait do so without the group's lock: see :class:`tarry.groups.wakeups.Wakeups`."""
+    """Hand-out of a group's messages. Any thread.
+
+    Consumers that wait do so without the group's lock: see :class:`tarry.groups.wakeups.Wakeups`.
+    """
 
     _state: GroupState
     _policy: Policy
@@ -84,8 +92,9 @@ class GroupDelivery:
     _services: GroupServices
 
     def fetch(self, holder: Holder, rows_max: int, wait_s: float | None) -> pa.RecordBatch | None:
-        """Lease up to ``rows_max`` messages to ``holder``, waiting up to ``wait_s`` seconds for the first (None: for
-        ever).
+        """Lease up to ``rows_max`` messages to ``holder``.
+
+        Waits up to ``wait_s`` seconds for the first (None: for ever).
 
         Raises:
             FilterPausedError: the group's filter is a condition that takes too long; nothing was passed over.
@@ -127,7 +136,7 @@ class GroupDelivery:
         return batch, again
 
     def _lease(self, holder: Holder, rows_max: int) -> tuple[pa.RecordBatch | None, _Why]:
-        """What there is for ``holder``; or None, and why."""
+        """Lease messages to ``holder``, and return them; or None, and the reason."""
         settings = self._policy.settings
         if settings.paused:
             holder.was_full = True  # what falls due meanwhile does not wait for the broker
@@ -160,8 +169,9 @@ class GroupDelivery:
         return (self._hand_out(holder, chosen, now), _Why.EMPTY) if chosen else (None, why)
 
     def _choose(self, chosen: list[_Chosen], room: int, now: int) -> _Why:
-        """Add to ``chosen`` what there is, of as many frames as it takes, up to ``room`` messages or so many bytes; why
-        there is no more.
+        """Add to ``chosen`` up to ``room`` messages, or so many bytes, of as many frames as needed.
+
+        Returns the reason why there are no more.
         """
         scan_end = max(self._state.cursor, self._state.floor) + SCAN_ROWS
         size = 0
@@ -302,7 +312,7 @@ class GroupDelivery:
         return batch
 
     def _until_next(self, left: float | None, why: _Why) -> float | None:
-        """How long a waiting consumer may sleep before something of its group comes due."""
+        """Return how long a waiting consumer may sleep before something of its group comes due."""
         if why is _Why.PAUSED:
             return left
         # What is being looked at is announced, and nothing is handed out before.

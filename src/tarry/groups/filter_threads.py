@@ -7,14 +7,16 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeAlias
 
 RunApart: TypeAlias = Callable[[Callable[[], None], bool], object]
-"""Calls a function in another thread, soon; the flag says that it was quick the last time. Raises RuntimeError where
-nothing is begun any more.
+"""Function that calls another in another thread, soon; the flag: it was quick the last time.
+
+Raises RuntimeError if nothing is begun any more.
 """
 
 
 class FilterThreads:
-    """Two, however many groups there are: one for filters that were quick the last time, which so do not wait for those
-    that were not or are new. They begin when they are needed.
+    """Two threads for the filters of all groups, begun when they are needed.
+
+    One is for filters that were quick the last time, so that these do not wait for slow or new ones.
     """
 
     def __init__(self) -> None:

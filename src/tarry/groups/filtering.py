@@ -1,9 +1,10 @@
-"""Which messages a group does not want, without a wait for whoever asks: a front's event loop, with the group's lock.
+"""Filters messages of a group without making its callers wait, who hold the group's lock.
 
-What a tag expression says is known at once. A condition is evaluated in a thread, which reads the messages itself and
-has no group's lock; when its result is there, all who wait hear of it. One that was quick there is asked on the spot
-about few messages from then on. One that takes too long is paused, with the group's consumers, so that whoever may set
-filters, of however many groups, cannot stop those who share a front with them, or fill the memory.
+A caller may be a front's event loop. Tag expressions are evaluated at once. A condition is evaluated in a thread, which
+reads the messages itself and has no group's lock; when its result is there, all waiting consumers are notified. A
+condition that was quick there is evaluated on the spot for few messages from then on. One that takes too long is
+paused, with the group's consumers, so that users who may set filters, of however many groups, cannot stop others who
+share a front with them, or fill the memory.
 """
 
 from __future__ import annotations
@@ -30,15 +31,16 @@ from tarry.queue.topic import ReadRows
 log = logging.getLogger(__name__)
 
 HERE_ROWS, HERE_S, HERE_BYTES = 256, 0.005, 256 << 10
-"""So many messages are looked at on the spot, for so much CPU time, if their properties are so many bytes at most."""
+"""Limits of filtering on the spot: rows, seconds of CPU time, and bytes of properties."""
 _PARTS_KNOWN = 4
 """Results that are kept: those of the queue's next rows, and of rows that waited, may come in turn."""
 
 
 @dataclass(eq=False)
 class Filtering:
-    """With the group's ``lock`` held, but for :meth:`wants`. ``run_apart`` is None where all happens in the caller's
-    thread.
+    """Filter of one group. With the group's ``lock`` held, but for :meth:`wants`.
+
+    ``run_apart`` is None if everything happens in the caller's thread.
     """
 
     _group: str
@@ -57,29 +59,30 @@ class Filtering:
     _error: TarryError | None = None
     """The rows could not be read in a thread: who asks next hears why."""
     _known: deque[tuple[Int64s, Mask]] = field(default_factory=lambda: deque(maxlen=_PARTS_KNOWN))
-    """What was found in a thread: offsets, ascending, and whether the condition is true."""
+    """Results of threads: offsets, ascending, and whether the condition is true for each."""
 
     @property
     def paused(self) -> str:
-        """Why the filter is paused; empty: it is not."""
+        """The reason why the filter is paused; empty: it is not."""
         return self._pause.reason
 
     @property
     def is_evaluating(self) -> bool:
-        """Whether messages are being looked at in a thread: the group's consumers hear of the end. Without the lock."""
+        """True if a thread is filtering messages; the group's consumers are notified of its end. Lock-free."""
         return self._is_evaluating
 
     def restart(self) -> None:
-        """The filter was set, or may have been: it has another chance."""
+        """End the pause, and forget results: the filter was set, or may have been."""
         self._pause.end()
         self._error = None
         self._is_quick = self._is_slow = False
         self._known.clear()
 
     def look(self, offsets: Int64s) -> tuple[int, bool]:
-        """Of how many of the rows at these offsets, from the first on, it is known whether they match, or can be found
-        on the spot: so many are worth reading. And whether any of them may match. Where that is none, the group's
-        consumers hear when there is.
+        """Return how many of the rows at these offsets are worth reading, and whether any may match.
+
+        A row is worth reading if it is known whether it matches, or can be found on the spot, and so are all rows
+        before it. If none is, the group's consumers are notified when one is.
 
         Raises:
             FilterPausedError: it is paused. CorruptError: the rows cannot be read.
@@ -100,8 +103,10 @@ class Filtering:
         return 0, False
 
     def unwanted(self, batch: pa.RecordBatch, offsets: Int64s) -> Mask:
-        """Of the first rows of ``batch`` (:data:`tarry.message.schema.SCHEMA`, at these offsets), which are for another
-        group, or do not match: as many as is known now. Where that is none, the group's consumers hear when there is.
+        """Return which of the first rows are for another group, or do not match: as many as are known now.
+
+        ``batch`` is of :data:`tarry.message.schema.SCHEMA`, at these offsets. If none is known, the group's consumers
+        are notified when some are.
 
         Raises:
             FilterPausedError: it is paused.
@@ -139,7 +144,7 @@ class Filtering:
         return unwanted_by(self._group, None, batch) | ~matching
 
     def _find(self, offsets: Int64s) -> Mask:
-        """Whether the first of these rows match, as far as that is known."""
+        """Return whether the first of these rows match, as far as that is known."""
         at, masks = 0, [np.zeros(0, np.bool_)]
         while at < len(offsets):
             known = next((part for part in self._known if _has(part[0], offsets[at])), None)
@@ -154,8 +159,9 @@ class Filtering:
         return np.concatenate(masks)
 
     def _begin(self, wanted: SqlFilter, offsets: Int64s) -> None:
-        """Have the first of these rows looked at in a thread; one such task a group, which holds no messages while it
-        waits for its turn.
+        """Filter the first of these rows in a thread.
+
+        A group has one such task at a time. It holds no messages while it waits for its turn.
         """
         assert self._run_apart is not None
         if self._is_evaluating:

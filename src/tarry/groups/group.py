@@ -1,4 +1,4 @@
-"""A consumer group of a topic, and one of its consumers, as consumers see them; and where the group's messages are."""
+"""A consumer group of a topic, and one of its consumers, as consumers see them; with message states."""
 
 from __future__ import annotations
 
@@ -174,14 +174,14 @@ class Group:
 
     @property
     def filter_paused(self) -> str:
-        """Why its filter is paused, and nothing is handed out; empty: it is not."""
+        """The reason why its filter is paused, and nothing is handed out; empty: it is not."""
         return self._filtering.paused
 
     # -- where its messages are --------------------------------------------------------------------------------------
 
     @property
     def start(self) -> Start:
-        """Where it began when it was made."""
+        """Start of the group when it was made."""
         return self._state.start
 
     @property
@@ -191,7 +191,7 @@ class Group:
 
     @property
     def unsettled(self) -> int:
-        """How many ready messages are not settled."""
+        """Number of ready messages that are not settled."""
         with self._state.lock:
             return self._unsettled()
 
@@ -203,8 +203,9 @@ class Group:
     def unsettled_offsets(
         self, first: int, end: int, limit: int | None = None, *, waiting_only: bool = False
     ) -> Int64s:
-        """The offsets from ``first`` to before ``end`` that are not settled, ascending; up to ``limit`` of them.
-        ``waiting_only``: those alone that could be handed out now.
+        """Return the unsettled offsets from ``first`` to before ``end``, ascending; up to ``limit`` of them.
+
+        ``waiting_only``: only those that could be handed out now.
         """
         state = self._state
         with state.lock:
@@ -220,8 +221,9 @@ class Group:
             return np.concatenate(parts)[:limit]
 
     def oldest_due_ms(self) -> int | None:
-        """Due time of the first message in the queue that is not settled (it may be read from disk); None where there
-        is none, or it lies in a damaged frame.
+        """Return the due time of the first unsettled message in the queue (it may be read from disk).
+
+        Returns None if there is none, or it lies in a damaged frame.
         """
         try:
             first = self._state.topic.read(self._state.floor, 1)
@@ -230,9 +232,10 @@ class Group:
         return None if first is None else int(first[1].column("due_ms")[0].as_py())
 
     def counts(self) -> dict[str, int]:
-        """How many messages are ready, leased, waiting (for their next try), blocked (by the order) and burying (being
-        copied to the dead letters); their sum is what is not settled (lag). And lost: deleted by retention before they
-        were settled.
+        """Return the numbers of ready, leased, waiting, blocked, burying and lost messages.
+
+        waiting: for their next try; blocked: by the order; burying: being copied to the dead letters; lost: deleted by
+        retention before they were settled. All but lost are unsettled; their sum is the lag.
         """
         state = self._state
         with state.lock:
@@ -248,7 +251,9 @@ class Group:
             return {"ready": max(0, lag - sum(counts.values())), **counts, "lag": lag, "lost": state.lost}
 
     def state_of(self, offset: int) -> dict[str, Any]:
-        """The message's state in the group, as plain data. ``state`` is one of
+        """Return the message's state in the group, as plain data.
+
+        ``state`` is one of
 
         - ``settled``: acknowledged, dropped, in the dead letters, passed by in a seek, or ready before the group began
         - ``leased``: with a consumer, as try ``attempt``, until ``until_ms``
@@ -265,7 +270,7 @@ class Group:
 
 
 def _busy_offsets(state: GroupState, now_ms: int) -> Int64s:
-    """What is with consumers, on its way to the dead letters, or waits for its moment."""
+    """Return the offsets with consumers, on their way to the dead letters, or waiting for their moment."""
     parts = [lease.offsets[lease.held] for lease in state.leases]
     parts += [batch.offsets for batch in state.copies]
     parts += [offsets for at_ms, offsets, _ in state.upcoming if at_ms > now_ms]

@@ -1,4 +1,4 @@
-"""What a group knows of each offset of its topic, and what the journal has to know of that.
+"""State of each offset of a topic in a group, and the journal entries that make it durable.
 
 Offsets below ``floor`` are settled. From ``floor`` to ``cursor`` each is settled, leased, waiting for its next try,
 held back by the order, or being copied to the dead letters; from ``cursor`` on nothing was handed out yet. After a
@@ -34,12 +34,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Beginning:
-    """Where a group begins: at an offset where it is new, or, after a restart, where the journal's entries left it.
+    """Beginning of a group: an offset if it is new; after a restart, the state by the journal's entries.
 
-    All below ``floor`` is settled, and so are the intervals in ``settled``.
+    All offsets below ``floor`` are settled, and so are the intervals in ``settled``.
 
-    ``start`` is where the group began when it was made, ``lost`` how many messages retention deleted before it had
-    settled them, and ``retries`` what is to be tried again: offset → (attempt, at_ms).
+    ``start`` is the group's start when it was made, ``lost`` the number of messages that retention deleted before it
+    had settled them, and ``retries`` has messages to be tried again: offset → (attempt, at_ms).
     """
 
     floor: int = 0
@@ -67,12 +67,14 @@ class Beginning:
 
 
 class GroupState:
-    """Guarded by ``lock``: its methods are called with it held, and so are those of its parts ``leases``, ``reasons``,
-    ``upcoming``, ``copies`` and ``order``, which say of each offset on its way where it is.
+    """State of a group. Guarded by ``lock``: its methods are called with it held.
+
+    So are those of its parts ``leases``, ``reasons``, ``upcoming``, ``copies`` and ``order``, which have the place of
+    each offset on its way.
 
     Entries go to the journal under the lock, so that they are there in the order in which they happened: an
-    acknowledgement from before a seek must not count after it. A ticket is best taken before: that may wait a little
-    for the dispatcher, and what the entries are about could be read before.
+    acknowledgement from before a seek must not count after it. A ticket is best taken before the lock: that may wait a
+    little for the dispatcher, and the rows that the entries are about could be read before.
 
     Raises:
         CorruptError: ``beginning`` names offsets that the ready log does not have, which new messages would get.
@@ -91,9 +93,9 @@ class GroupState:
         self.reasons = Reasons()
         self.order = Order(active=ordered)
         self.start = beginning.start
-        """Where it began when it was made."""
+        """Start of the group when it was made."""
         self.lost = beginning.lost
-        """How many messages retention deleted before the group had settled them."""
+        """Number of messages that retention deleted before the group had settled them."""
         self.again_below = 0
         """A seek may bring again what is below: it is not late."""
         self.closed = False
@@ -128,7 +130,8 @@ class GroupState:
         self.upcoming.push_each(moments, offsets, attempts, State.WAITING)
 
     def check_open(self) -> None:
-        """
+        """Check that the group is open.
+
         Raises:
             ClosedError: it was deleted, or the broker is stopping.
         """
@@ -139,19 +142,22 @@ class GroupState:
     # -- what is known of offsets ------------------------------------------------------------------------------------
 
     def settled_mask(self, offsets: Int64s) -> Mask:
-        """Which of these offsets (from the floor on) are settled."""
+        """Return which of these offsets (from the floor on) are settled."""
         return self._settled.mask(offsets)
 
     def passing_mask(self, offsets: Int64s) -> Mask:
-        """Which of these offsets were on their way already when the cursor went back to the floor."""
+        """Return which of these offsets were on their way already when the cursor went back to the floor."""
         return self._passing.mask(offsets)
 
     def unsettled_between(self, first: int, end: int) -> int:
-        """How many of the offsets ``first … end-1``, which are none below the floor, are not settled."""
+        """Return the number of unsettled offsets of ``first … end-1``, none of which are below the floor."""
         return end - first - self._settled.count(first, end)
 
     def on_way(self) -> Iterator[tuple[int, Int64s, Int32s]]:
-        """All that was looked at and is not settled, without what the order holds back: (moment, offsets, attempts)."""
+        """Yield offsets that were looked at and are not settled, as (moment, offsets, attempts).
+
+        Those that the order holds back are left out.
+        """
         yield from self.upcoming
         for batch in self.copies:
             yield 0, batch.offsets, batch.attempts
@@ -179,8 +185,9 @@ class GroupState:
             self._journal.write(self.settle(offsets), self._ticket())
 
     def discard(self, offset: int) -> list[JournalEntry]:
-        """Settle one offset, whoever has it. The entries that the journal has to get; none where it was settled, was
-        not there, or is being copied.
+        """Settle one offset, whichever consumer has it; return the entries for the journal.
+
+        There are none if it was settled, was not there, or is being copied.
         """
         one = np.array([offset], np.int64)
         if not max(self.floor, self.topic.first) <= offset < self.topic.end or self._settled.mask(one)[0]:
@@ -196,21 +203,22 @@ class GroupState:
         return self.settle(one)
 
     def unblock(self, offsets: list[int]) -> None:
-        """What the order held back (ascending) may be handed out."""
+        """Release offsets (ascending) that the order held back, so that they may be handed out."""
         if offsets:
             state = move(State.BLOCKED, StateEvent.UNBLOCK)
             now = self._clock.now_ms()
             self.upcoming.push(now, np.array(offsets, np.int64), np.ones(len(offsets), np.int32), state)
 
     def retry_entries(self, at_ms: int, offsets: Int64s, attempts: Int32s) -> Iterator[JournalEntry]:
-        """The entries for the journal of rows that are to be tried again at ``at_ms``."""
+        """Yield the entries for the journal of rows that are to be tried again at ``at_ms``."""
         for attempt in np.unique(attempts).tolist():
             for first, end in runs(offsets[attempts == attempt]):
                 yield JournalEntry(self.topic.name, self.name, JournalOp.RETRY, first, end, attempt, at_ms)
 
     def make_dead_letters(self, offsets: Int64s, attempts: Int32s, cause: str) -> list[JournalEntry]:
-        """Have these offsets, which are BURYING, copied to the dead letters (``attempts`` as in
-        :class:`~tarry.groups.copies.CopyBatch`). The entries that the journal has to get.
+        """Copy these offsets, which are BURYING, to the dead letters; return the entries for the journal.
+
+        The copies are made later. ``attempts``: as in :class:`~tarry.groups.copies.CopyBatch`.
         """
         self.copies.add(offsets, attempts, cause)
         return list(self.retry_entries(0, offsets[attempts > 1], attempts[attempts > 1]))
@@ -234,7 +242,7 @@ class GroupState:
         self._count_lost(lost, [])
 
     def lose(self, offsets: Int64s) -> None:
-        """These cannot be read any more: there is nothing to deliver, or to copy."""
+        """Settle offsets that cannot be read any more, and count them as lost."""
         if len(offsets):
             self._count_lost(len(offsets), self.settle(offsets))
 
@@ -250,7 +258,7 @@ class GroupState:
     # -- moving ------------------------------------------------------------------------------------------------------
 
     def move_to(self, target: int) -> JournalEntry:
-        """Go on from ``target``: below it all is settled, from it on nothing is, and no lease is good any more."""
+        """Go on from ``target``: all below it is settled, nothing above is, and all leases are void."""
         self.again_below = max(self.again_below, self.cursor)
         self.leases.void()
         self.upcoming.clear()
@@ -283,13 +291,13 @@ class GroupState:
     # -- for the journal ---------------------------------------------------------------------------------------------
 
     def group_entry(self) -> JournalEntry:
-        """The entry that says that the group exists."""
+        """Return the journal's entry that says that the group exists."""
         return JournalEntry(
             self.topic.name, self.name, JournalOp.GROUP, self.floor, self.lost, STARTS.index(self.start)
         )
 
     def entries(self) -> list[JournalEntry]:
-        """The whole state, for a snapshot of the journal; without first tries, which are found in the ready log."""
+        """Yield the whole state, for a snapshot of the journal; without first tries: the ready log has them."""
         entries = [self.group_entry()]
         entries += [JournalEntry(self.topic.name, self.name, JournalOp.ACK, first, end) for first, end in self._settled]
         for at_ms, offsets, attempts in self.on_way():

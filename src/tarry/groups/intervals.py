@@ -62,11 +62,11 @@ class Intervals:
         return floor
 
     def count(self, first: int, end: int) -> int:
-        """How many of ``first … end-1`` are in the set."""
+        """Return how many of ``first … end-1`` are in the set."""
         return sum(max(0, min(e, end) - max(f, first)) for f, e in zip(self._first, self._end, strict=True))
 
     def mask(self, values: Int64s) -> Mask:
-        """Which of ``values`` are in the set."""
+        """Return which of ``values`` are in the set."""
         at = np.searchsorted(np.array(self._first, np.int64), values, "right") - 1
         ends = np.array([*self._end, 0], np.int64)
         mask: Mask = (at >= 0) & (values < ends[at])

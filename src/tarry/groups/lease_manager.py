@@ -1,7 +1,7 @@
-"""How messages leave a consumer's hands: acknowledged, given back, run out of time, or left behind by who had them.
+"""Ends of leases: acknowledged, given back, expired, or abandoned by the consumer.
 
-What failed comes again as its next try, after the group's back-off, until its tries are used up; then it is copied to
-the dead letters, and settled when the copy is durable.
+A message that failed comes again as its next try, after the group's back-off, until its tries are used up. Then it is
+copied to the dead letters, and settled when the copy is durable.
 """
 
 from __future__ import annotations
@@ -73,8 +73,9 @@ class LeaseManager:
             answer()
 
     def _has_more(self) -> bool:
-        """After an acknowledgement, with the lock held: whether it may let a consumer that waits have something. To
-        wake one costs more than to acknowledge.
+        """Return whether an acknowledgement may give a waiting consumer something. With the lock held.
+
+        Waking a consumer costs more than acknowledging.
         """
         # One may have waited for room, or for the next message of a key.
         more = self._state.cursor < self._state.topic.end or self._state.upcoming.next_ms is not None
@@ -82,11 +83,11 @@ class LeaseManager:
 
     @property
     def waits_for_acks(self) -> bool:
-        """Whether an acknowledgement may let something else be handed out."""
+        """True if an acknowledgement may free other messages."""
         return self._state.order.active or self._policy.settings.inflight_max > 0
 
     def _settle(self, by_lease: list[tuple[Lease, Places]]) -> tuple[int, list[JournalEntry]]:
-        """How many rows were acknowledged, and the entries that the journal has to get."""
+        """Acknowledge rows; return how many, and the entries for the journal."""
         if not by_lease:
             return 0, []
         settled = []
@@ -115,8 +116,9 @@ class LeaseManager:
         return self._give_back(leases, offsets, fail, on_result)
 
     def reject(self, leases: Int64s, offsets: Int64s, on_result: OnResult | None = None) -> int:
-        """See :meth:`tarry.api.consuming.ConsumerGroup.reject`. After a crash before their copies are durable, they may
-        come once more.
+        """Reject messages; see :meth:`tarry.api.consuming.ConsumerGroup.reject`.
+
+        After a crash before their copies are durable, they may come once more.
         """
         return self._give_back(leases, offsets, self._exhaust, on_result)
 
@@ -143,8 +145,9 @@ class LeaseManager:
         return count
 
     def give_back(self, leases: Int64s, offsets: Int64s, on_result: OnResult | None = None) -> int:
-        """See :meth:`tarry.api.consuming.Subscription.give_back`. The journal hears nothing: what it knows of
-        these, the try that each is at, is as it was.
+        """Give messages back; see :meth:`tarry.api.consuming.Subscription.give_back`.
+
+        Nothing is written to the journal: its entries for these messages, with their tries, stay true.
         """
         with self._state.lock:
             now, count = self._services.clock.now_ms(), 0
@@ -168,15 +171,16 @@ class LeaseManager:
             self._news.notify()
 
     def hear(self, holder: Holder) -> None:
-        """It has said something, so it does not stand still."""
+        """Note that the consumer was heard of, so it does not stand still."""
         if holder.silent:  # seldom; else the lock is not worth it
             with self._state.lock:
                 holder.silent = False
             self._news.notify()
 
     def release(self, holder: Holder) -> None:
-        """A consumer is gone: what it holds is delivered again at once, as the same attempt plus one (it may have seen
-        it). A second time does nothing.
+        """Release all that a consumer holds, which is gone: deliver it again at once, as the next attempt.
+
+        The consumer may have seen it, so the attempt counts. A second call does nothing.
         """
         with self._state.lock:
             if holder.closed:
@@ -195,8 +199,10 @@ class LeaseManager:
             self._copier.run()
 
     def expire(self, now_ms: int) -> None:
-        """With the lock held: leases whose time is up. They were the wait, so what they held comes again at once; not
-        to a consumer that should have extended them, which may have been stopped.
+        """End expired leases. With the lock held.
+
+        Their time was the wait, so their messages come again at once; but not to a consumer that should have extended
+        them, since it may have been stopped.
         """
         entries: list[JournalEntry] = []
         for lease in self._state.leases.expired(now_ms):
@@ -206,8 +212,9 @@ class LeaseManager:
             self._services.journal.write(entries, self._services.ticket())
 
     def end_over(self) -> None:
-        """:meth:`expire`, for a group that nobody asks; those who wait for its messages hear of it. In a paused group
-        no lease ends.
+        """End expired leases of a group that is not polled, as :meth:`expire`; waiting consumers are notified.
+
+        In a paused group no lease ends.
         """
         if self._policy.settings.paused:
             return
@@ -243,7 +250,7 @@ class LeaseManager:
     def _fail(
         self, lease: Lease, at: Places, event: StateEvent, now_ms: int, delay_ms: int | None
     ) -> list[JournalEntry]:
-        """The try of these leased rows failed. The entries that the journal has to get."""
+        """Fail the try of these leased rows; return the entries for the journal."""
         exhausted = self._policy.exhausted(lease.attempts[at] + 1, None if lease.tries is None else lease.tries[at])
         if not exhausted.any():
             return self._retry(lease, at, event, now_ms, delay_ms)
@@ -284,8 +291,9 @@ class LeaseManager:
     def _record(
         self, entries: list[JournalEntry], ticket: int, stale: int, given: int, on_result: OnResult | None
     ) -> Callable[[], None] | None:
-        """Have the journal write entries, and call ``on_result`` when they are durable. Where there are none, returns
-        that call, for the caller to make without the lock.
+        """Have the journal write entries, and call ``on_result`` when they are durable.
+
+        If there are none, returns that call, for the caller to make without the lock.
         """
         error = (
             StaleLeaseError(f"{stale} of {given} leases are stale: expired, settled before, or never given")

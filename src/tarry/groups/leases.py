@@ -1,4 +1,4 @@
-"""What consumers of a group hold: leases, by the batch that was handed out, with one state a row.
+"""Leases of a group's consumers: one for each batch that was handed out, with one state for each row.
 
 So the cost of a message is a few bytes and a share of some array operations.
 """
@@ -23,21 +23,21 @@ FEW_ROWS = 16
 """Up to here, to look at each row takes less than array operations do."""
 _LEASED = int(State.LEASED)
 _MOVED = -1
-"""In the states of a lease: the row is under another one now. No state, so nothing can happen to it here."""
+"""State of a row in a lease that is under another lease now. No StateEvent applies to it here."""
 _HANDED_OUT = {state: int(move(state, StateEvent.LEASE)) for state in (State.READY, State.WAITING)}
 
 
 @dataclass(slots=True, eq=False)
 class Holder:
-    """What a group knows of one of its consumers; guarded by the group's lock."""
+    """State of a consumer in its group; guarded by the group's lock."""
 
     prefetch: int
-    """How many unsettled messages it may hold."""
+    """Most unsettled messages that it may hold."""
     lease_ms: int
     since_ms: int
     """Since when it has been waiting, with room for what it waits for."""
     held: int = 0
-    """How many messages are leased to it and not settled."""
+    """Number of messages that are leased to it and not settled."""
     closed: bool = False
     was_full: bool = False
     answers: bool = False
@@ -46,7 +46,7 @@ class Holder:
     """See :attr:`tarry.api.consuming.Subscription.silent`."""
 
     def on_handout(self, now_ms: int) -> int:
-        """It was handed something. Returns since when it had been waiting, with room for more."""
+        """Note a hand-out; return since when the consumer had been waiting, with room for more."""
         if self.was_full:
             self.since_ms = now_ms  # it got room some time since; what was due before may have waited for that
         self.was_full = self.held >= self.prefetch
@@ -61,14 +61,14 @@ class Lease:
     offsets: Int64s
     states: States
     left: int
-    """How many rows are LEASED still."""
+    """Number of rows that are still LEASED."""
     attempts: Int32s
     tries: Int32s | None
     """Each message's own limit of tries, 0 where it has none; None where none of them has one."""
     deadline_ms: int
     holder: Holder
     since_ms: int
-    """When it was handed out."""
+    """Time of the hand-out."""
 
     @property
     def held(self) -> Places:
@@ -76,7 +76,7 @@ class Lease:
         return np.flatnonzero(self.states == _LEASED)
 
     def place(self, offset: int) -> int | None:
-        """Where the row with this offset is, if it is leased still."""
+        """Return the place of the row with this offset, if it is still leased."""
         offsets = self.offsets
         at = offset - int(offsets[0])  # nearly all leases have no gaps
         if not 0 <= at < len(offsets) or offsets[at] != offset:
@@ -91,7 +91,7 @@ class Leases:
 
     def __init__(self, numbers: Iterator[int]) -> None:
         self.rows = 0
-        """How many messages are leased."""
+        """Number of leased messages."""
         self._numbers = numbers
         self._leases: dict[int, Lease] = {}
         self._deadlines: list[tuple[int, int]] = []
@@ -161,8 +161,9 @@ class Leases:
         return held, [(self._leases[number], np.array(sorted(at), np.intp)) for number, at in by_lease.items()]
 
     def split_off(self, number: int, offset: int, deadline_ms: int) -> int | None:
-        """A lease of its own for one row of another, for the same consumer; its number, or None if the row is not
-        leased under ``number``.
+        """Lease one row of a lease on its own, to the same consumer; return the new number.
+
+        Returns None if the row is not leased under ``number``.
         """
         by_lease = self.find(np.array([number], np.int64), np.array([offset], np.int64))
         if not by_lease:
@@ -194,7 +195,10 @@ class Leases:
         return len(renewed)
 
     def end(self, lease: Lease, at: Places, event: StateEvent) -> None:
-        """``event`` has happened to rows, as :meth:`find` or :attr:`Lease.held` gave them: they are leased no more."""
+        """Apply ``event`` to rows of a lease, which are leased no more.
+
+        ``at`` is as :meth:`find` or :attr:`Lease.held` gave it.
+        """
         lease.states[at] = int(move(State.LEASED, event))
         lease.left -= len(at)
         lease.holder.held -= len(at)
@@ -220,7 +224,7 @@ class Leases:
                 yield lease
 
     def of(self, holder: Holder) -> list[Lease]:
-        """What one consumer holds."""
+        """Return the leases of one consumer."""
         return [lease for lease in self._leases.values() if lease.holder is holder]
 
     def void(self) -> None:
@@ -233,7 +237,7 @@ class Leases:
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """When the next may expire."""
+        """Earliest time at which a lease may expire."""
         return self._deadlines[0][0] if self._deadlines else None
 
     def _push_deadline(self, deadline_ms: int, number: int) -> None:

@@ -1,4 +1,4 @@
-"""How groups come to be, are set, and end, durably; and how they come back after a restart."""
+"""Makes, sets and deletes groups, durably, and restores them after a restart."""
 
 from __future__ import annotations
 
@@ -28,8 +28,9 @@ from tarry.queue.topic import Topic
 
 @dataclass(eq=False)
 class GroupLifecycle:
-    """Any thread. ``schedule`` schedules what groups send to other topics; ``check_topics`` raises where topics are new
-    and too many.
+    """Lifecycle of groups. Any thread.
+
+    ``schedule`` schedules messages of groups for other topics; ``check_topics`` raises if topics are new and too many.
     """
 
     _ready: ReadyLog
@@ -43,8 +44,9 @@ class GroupLifecycle:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def get_or_create(self, topic: str, name: str, start: Start = EARLIEST) -> GroupControl:
-        """The group, made if there is none: at the earliest message that is kept, or behind the latest. Its name is
-        not checked.
+        """Return the group; make it if there is none, at the earliest kept message, or behind the latest.
+
+        Its name is not checked.
         """
         control = self._registry.find(topic, name)
         return control if control is not None else self._create(topic, name, start)
@@ -76,14 +78,15 @@ class GroupLifecycle:
         self._check_topics([topic])
 
     def forget_topics(self, names: Collection[str], forget: Callable[[list[str]], None]) -> None:
-        """Have ``forget`` called with those of some topics that have neither a group nor settings; none of them gets
-        one meanwhile.
+        """Call ``forget`` with those of the topics that have neither a group nor settings.
+
+        None of them gets one meanwhile.
         """
         with self._lock:
             forget([name for name in names if not self.uses_topic(name)])
 
     def uses_topic(self, name: str) -> bool:
-        """Whether it has a group or settings."""
+        """Return whether the topic has a group or settings."""
         return self._settings.topic(name) is not None or bool(self._registry.of_topic(name))
 
     def _add(self, topic: Topic, name: str, settings: GroupSettings, beginning: Beginning) -> GroupControl:
@@ -94,15 +97,17 @@ class GroupLifecycle:
         return control
 
     def put_copies(self, copies: pa.RecordBatch, on_result: Callable[[Any], None]) -> None:
-        """Schedule copies of messages for the dead letters of their group; see
-        :data:`tarry.groups.services.ScheduleRows`.
+        """Schedule copies of messages for the dead letters of their group.
+
+        See :data:`tarry.groups.services.ScheduleRows`.
         """
         self.prepare_listing(copies)
         self._schedule(copies, on_result)
 
     def prepare_listing(self, copies: pa.RecordBatch) -> None:
-        """Make the group that lists these copies, if there is none. Before they are scheduled: so its entry is in the
-        journal before any that could let go of them.
+        """Make the group that lists these copies, if there is none.
+
+        Call before they are scheduled, so that its entry is in the journal before any that could release them.
         """
         self.get_or_create(copies.column("topic")[0].as_py(), DEAD_LETTER_GROUP)
 

@@ -1,8 +1,8 @@
-"""Order by key within a group: of each ordering key, one message is on its way at a time, and the later ones wait.
+"""Order by key within a group: one message of each ordering key is on its way, later ones wait.
 
 A message is *on its way* from when it may be handed out until it is settled: leased, waiting for its next try, or being
-copied to the dead letters. When the last one of a key is settled, the next of that key may go. What waits is known by
-its offset alone, and after a restart it is found again in the log, in the same order.
+copied to the dead letters. When the last one of a key is settled, the next of that key may go. Only the offsets of
+waiting messages are kept; after a restart they are found again in the log, in the same order.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ class Order:
     def __init__(self, *, active: bool) -> None:
         self.active = active
         self.held = 0
-        """How many are held back."""
+        """Number of messages that are held back."""
         self._keys: dict[int, str] = {}  # offset on its way → key
         self._on_way: dict[str, int] = {}  # key → how many
         self._behind: dict[str, deque[int]] = {}  # key → offsets held back, ascending
 
     @property
     def full(self) -> bool:
-        """Whether no more may be held back."""
+        """True if no more messages may be held back."""
         return self.held >= HELD_MAX
 
     def enter(self, offset: int, key: str) -> bool:
@@ -46,7 +46,7 @@ class Order:
             self._on_way[key] = self._on_way.get(key, 0) + 1
 
     def leave(self, offsets: Iterable[int]) -> list[int]:
-        """These are settled. Returns the offsets, ascending, that were held back for them and are on their way now."""
+        """Settle offsets; return those, ascending, that were held back for them and are on their way now."""
         freed = []
         for offset in offsets:
             key = self._keys.pop(offset, None)
@@ -69,7 +69,7 @@ class Order:
         return offset
 
     def below(self, first: int) -> set[int]:
-        """What is on its way below ``first``."""
+        """Return the offsets below ``first`` that are on their way."""
         return {offset for offset in self._keys if offset < first}
 
     def drop_below(self, first: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""What the settings of a group, and those of its topic, mean for its messages."""
+"""Effects of a group's settings, and of its topic's, on its messages."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from tarry.message.filter import parse_filter
 from tarry.message.filter_sql import SqlFilter
 
 CHOICE_ROWS_MAX = 8192
-"""Rows that a group looks at at once when it may not want most of them, at most: others wait meanwhile."""
+"""Most rows that a group examines at once if it may not want most of them; others wait meanwhile."""
 PART_ROWS_MAX = 1024
-"""And of a condition, which takes some time for each."""
+"""Most rows if the filter is a condition, which takes some time for each."""
 _UNLIMITED = np.iinfo(np.int32).max
 
 
@@ -49,11 +49,11 @@ class Policy:
         self.choice_rows_max = PART_ROWS_MAX if isinstance(wanted, SqlFilter) else CHOICE_ROWS_MAX
         limits_lateness = topic_settings is not None and topic_settings.lateness_ms_max >= 0
         self.is_selective = self.filter is not None or self.ordered or limits_lateness
-        """Whether it may pass over or hold back messages that themselves ask for nothing of the kind."""
+        """True if it may pass over or hold back messages that do not ask for that themselves."""
 
     @property
     def makes_dead_letters(self) -> bool:
-        """Whether messages may become dead letters, for their tries or their lateness; dead letters may not."""
+        """True if messages may become dead letters, for their tries or their lateness; dead letters may not."""
         return not self._is_dead_topic
 
     def own_tries(self, column: pa.Array) -> Int32s | None:
@@ -64,8 +64,9 @@ class Policy:
         return tries
 
     def exhausted(self, attempts: Int32s, own_tries: Int32s | None) -> Mask:
-        """Which of these tries (1 is the first) are one too many. The arrays have one length, a row a message;
-        ``own_tries`` as :meth:`own_tries` gives it.
+        """Return which of these tries (1 is the first) are one too many.
+
+        The arrays have one length, an entry for each message; ``own_tries`` as :meth:`own_tries` gives it.
         """
         if self._is_dead_topic:
             return np.zeros(len(attempts), np.bool_)

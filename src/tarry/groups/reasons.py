@@ -1,7 +1,7 @@
-"""Why the last try of a message failed, as its consumer said: for the history, and for its dead letter.
+"""Reasons of consumers for the last failed tries of messages: for the history, and for dead letters.
 
-In memory alone: a dead letter has the reason durably, and what is tried again after a restart has a new one soon. Only
-the latest of a group are kept, so that a topic on which every try fails does not fill the memory with texts.
+In memory alone: a dead letter has the reason durably, and a message that is tried again after a restart has a new one
+soon. Only the latest of a group are kept, so that a topic on which every try fails does not fill the memory with texts.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Reasons:
         self._texts: dict[int, str] = {}
 
     def note(self, offsets: Int64s, text: str | None) -> None:
-        """A try of these offsets failed, for this reason or for none that is known."""
+        """Note that a try of these offsets failed, for this reason or for an unknown one."""
         self.forget(offsets)
         if text:
             text = text if len(text) <= TEXT_MAX else text[: TEXT_MAX - 1] + "…"
@@ -30,18 +30,18 @@ class Reasons:
                 del self._texts[offset]
 
     def get(self, offset: int) -> str | None:
-        """The reason of an offset, where one is known."""
+        """Return the reason of an offset, if it is known."""
         return self._texts.get(offset)
 
     def of(self, offsets: Int64s) -> list[str | None] | None:
-        """The reason of each of these offsets; None where no reason is known at all."""
+        """Return the reason of each of these offsets; None if no reason is known at all."""
         if not self._texts:
             return None
         texts = [self._texts.get(offset) for offset in offsets.tolist()]
         return texts if any(texts) else None
 
     def forget(self, offsets: Int64s) -> None:
-        """These offsets are settled, or failed anew."""
+        """Forget the reasons of offsets that are settled, or failed anew."""
         if self._texts:
             for offset in offsets.tolist():
                 self._texts.pop(offset, None)

@@ -1,4 +1,4 @@
-"""Which groups there are, by topic, and how they may be called."""
+"""Registry of groups by topic, and rules for their names."""
 
 from __future__ import annotations
 
@@ -12,22 +12,24 @@ from tarry.queue.entries import JournalEntry
 
 
 class GroupRegistry:
-    """Any thread. It is made before the journal, which asks it for a snapshot, and filled with groups that write to the
-    journal. Whoever adds and removes sees to it that a name has one group.
+    """Groups by topic and name. Any thread.
+
+    It is made before the journal, which asks it for a snapshot, and filled with groups that write to the journal.
+    Callers that add and remove groups must ensure that a name has one group.
     """
 
     def __init__(self) -> None:
         self._by_topic: dict[str, dict[str, GroupControl]] = {}
         self.count = 0
-        """How many there are, without the broker's own."""
+        """Number of groups, without the broker's own."""
 
     def find(self, topic: str, name: str) -> GroupControl | None:
-        """The group of that name, if there is one."""
+        """Return the group of that name, if there is one."""
         control = self._by_topic.get(topic, {}).get(name)
         return None if control is None or control.group.deleted else control
 
     def get(self, topic: str, name: str) -> GroupControl:
-        """The group of that name.
+        """Return the group of that name.
 
         Raises:
             NotFoundError: there is none.
@@ -38,7 +40,7 @@ class GroupRegistry:
         return control
 
     def of_topic(self, topic: str) -> list[GroupControl]:
-        """The groups of one topic, the broker's own among them."""
+        """Return the groups of one topic, the broker's own among them."""
         return list(self._by_topic.get(topic, {}).values())
 
     def all(self) -> list[GroupControl]:
@@ -61,7 +63,7 @@ class GroupRegistry:
         return True
 
     def entries(self) -> Iterator[JournalEntry]:
-        """The state of all groups, for a snapshot of the journal."""
+        """Yield the state of all groups, for a snapshot of the journal."""
         for control in self.all():
             yield from control.entries()
 
@@ -82,7 +84,7 @@ def check_group(name: str) -> str:
 
 
 def broadcast_group(group: str, consumer: str) -> str:
-    """The name of the group that one consumer of a broadcast has for itself.
+    """Return the name of the group that one consumer of a broadcast has for itself.
 
     Raises:
         InvalidArgumentError: the consumer's name is not allowed, or both together are too long.

@@ -1,7 +1,8 @@
-"""What becomes of messages when their turn has come, before a consumer gets them; each only where it is asked for.
+"""Selection of messages that are next: hand out, pass over, drop, make a dead letter, or hold back.
 
-A group passes over what is for another group or does not match its filter, drops or makes a dead letter of what is too
-late or has no try left, and holds back what the order says must wait.
+A group passes over messages for another group or that do not match its filter. It drops, or makes dead letters of,
+messages that are too late or have no try left. It holds back messages that must wait by the order. Each applies only if
+it is asked for.
 """
 
 from __future__ import annotations
@@ -43,15 +44,17 @@ class Selection:
     _services: GroupServices
 
     def defer(self, rows: UpcomingRows, due: Int64s) -> None:
-        """Hold these rows back until they are due (each at its ``due``): the clock was set back since they were
-        dispatched. What lies behind them in the queue need not wait.
+        """Hold these rows back until they are due (each at its ``due``).
+
+        The clock was set back since they were dispatched. Messages behind them in the queue need not wait.
         """
         for moment in np.unique(due).tolist():
             self._state.upcoming.push_back(moment, rows.pick(due == moment))
 
     def worth_reading(self, rows_max: int) -> int:
-        """How many rows from the cursor on to read, of which none was looked at; 0: that is not known yet. What is
-        known to match nothing is passed over without a look at it.
+        """Return how many rows from the cursor on are worth reading; 0: that is not known yet.
+
+        None of these was looked at. Rows that are known to match nothing are passed over without reading them.
 
         Raises:
             FilterPausedError: as :meth:`choose_new`. CorruptError: a file of the queue is damaged.
@@ -69,14 +72,17 @@ class Selection:
             state.drop(offsets[:known], State.READY, StateEvent.FILTER)
 
     def look(self, offsets: Int64s) -> int:
-        """Of how many of these rows, from the first on, it is known whether the filter matches, or can be found when
-        they were read; see :meth:`tarry.groups.filtering.Filtering.look`.
+        """Return of how many of these rows, from the first on, the filter's result is known, or quickly found.
+
+        See :meth:`tarry.groups.filtering.Filtering.look`.
         """
         return self._filtering.look(offsets)[0]
 
     def choose_new(self, batch: pa.RecordBatch, base: int, room: int, now: int) -> tuple[pa.RecordBatch, Int64s] | None:
-        """Of rows that nobody looked at, from offset ``base`` on, those to hand out, up to ``room``, and their offsets.
-        The cursor is behind the last one of which it is known what becomes of it. None: that is not known of the first.
+        """Choose rows from offset ``base`` on to hand out, up to ``room``; return them and their offsets.
+
+        Nobody has looked at these rows before. The cursor moves behind the last row that is decided. Returns None if
+        the first one cannot be decided yet.
 
         Raises:
             FilterPausedError: the filter is a condition that takes too long; nothing was passed over.
@@ -112,8 +118,9 @@ class Selection:
         return batch.filter(pa.array(out)), offsets[out]
 
     def choose_again(self, batch: pa.RecordBatch, rows: UpcomingRows, unwanted: Mask, now: int) -> Mask:
-        """Of rows whose moment has come (``batch`` has their messages), those to hand out; what becomes of the others
-        is done. ``unwanted`` as :meth:`unwanted` gives it.
+        """Choose which of the rows whose moment has come to hand out; the others are dropped or deferred.
+
+        ``batch`` has their messages. ``unwanted`` as :meth:`unwanted` gives it.
         """
         due = batch.column("due_ms").to_numpy()
         drop, dead = self._overdue(batch, now)
@@ -133,8 +140,9 @@ class Selection:
         return out
 
     def unwanted(self, batch: pa.RecordBatch, offsets: Int64s) -> Mask:
-        """Which rows are for another group, or do not match the filter: of as many as is known; see
-        :meth:`tarry.groups.filtering.Filtering.unwanted`.
+        """Return which rows are for another group, or do not match the filter: of as many as are known.
+
+        See :meth:`tarry.groups.filtering.Filtering.unwanted`.
         """
         return self._filtering.unwanted(batch, offsets)
 
@@ -145,12 +153,12 @@ class Selection:
         return self._state.make_dead_letters(rows.offsets, rows.attempts, cause)
 
     def _overdue(self, batch: pa.RecordBatch, now: int) -> tuple[Mask, Mask]:
-        """Which rows are to be dropped for being late, and which become dead letters."""
+        """Return which rows are to be dropped for being late, and which become dead letters."""
         masks = _late_rows(batch, now, self._policy.topic_settings) if self._policy.makes_dead_letters else None
         return masks or (np.zeros(batch.num_rows, np.bool_), np.zeros(batch.num_rows, np.bool_))
 
     def _fresh(self, batch: pa.RecordBatch, offsets: Int64s) -> Mask:
-        """Which rows are neither settled nor on their way; the keys of those that are on their way are noted."""
+        """Return which rows are neither settled nor on their way; note the keys of those on their way."""
         if offsets[0] >= self._state.passing_end:
             return np.ones(len(offsets), np.bool_)
         settled, passing = self._state.settled_mask(offsets), self._state.passing_mask(offsets)
@@ -167,8 +175,9 @@ class Selection:
                     self._state.order.note(int(offsets[row]), key)
 
     def _hold_back(self, batch: pa.RecordBatch, offsets: Int64s, go: Mask, out: Mask, room: int) -> tuple[Mask, int]:
-        """Which of the rows that may ``go`` must wait for others of their key, up to where ``room`` of those that are
-        to be handed out may; and how many rows that was looked at for.
+        """Return which rows that may ``go`` must wait for others of their key, and how many it examined.
+
+        Examining ends when ``room`` rows that are to be handed out were found.
         """
         keys = texts_of(batch.column(_PROPERTIES), ORDER_KEY)
         blocked = np.zeros(len(offsets), np.bool_)
@@ -188,7 +197,10 @@ class Selection:
 
 
 def is_plain(batch: pa.RecordBatch, now_ms: int) -> bool:
-    """Whether these rows need no choice: none has expired, or properties of Tarry's own, where other wishes are."""
+    """Return whether these rows need no choice.
+
+    That is so if none has expired, and none has properties of Tarry's own, which may ask for something.
+    """
     return not _has_expired(batch.column(_EXPIRE), now_ms) and has_none(batch.column(_PROPERTIES))
 
 
@@ -200,14 +212,14 @@ def _has_expired(expire_ms: pa.Array, now_ms: int) -> bool:
 
 
 def first_tries(offsets: Int64s) -> UpcomingRows:
-    """These offsets as rows whose first try is to come."""
+    """Return these offsets as rows whose first try is to come."""
     return UpcomingRows(offsets, np.ones(len(offsets), np.int32), np.full(len(offsets), int(State.READY), np.int8))
 
 
 def _late_rows(batch: pa.RecordBatch, now_ms: int, settings: TopicSettings | None) -> tuple[Mask, Mask] | None:
-    """Which rows are to be dropped, and which go to the dead letters; None for none.
+    """Return which rows are to be dropped, and which go to the dead letters; None for none.
 
-    A message's own expiry counts before the topic's, and so does what it says should become of it.
+    A message's own expiry counts before the topic's, and so does its own choice of what becomes of it.
     """
     limit = -1 if settings is None else settings.lateness_ms_max
     own = batch.column(_EXPIRE)

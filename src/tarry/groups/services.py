@@ -1,4 +1,4 @@
-"""What the groups of a broker share."""
+"""Dependencies that all groups of a broker share."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ from tarry.groups.filter_threads import RunApart
 from tarry.queue.journal import Journal
 
 ScheduleRows: TypeAlias = Callable[[pa.RecordBatch, Callable[[Any], None]], None]
-"""Schedules messages (:data:`tarry.message.schema.UNNUMBERED`), as ``Broker.put`` does. The call-back gets a TarryError
-where they were refused, anything else when they are durable; from any thread, and perhaps before the call returns. The
-call itself may raise a TarryError instead.
+"""Schedules messages (:data:`tarry.message.schema.UNNUMBERED`), as ``Broker.put`` does.
+
+The callback gets a TarryError if they were refused, anything else when they are durable; from any thread, and perhaps
+before the call returns. The call itself may raise a TarryError instead.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class GroupServices:
-    """What the groups of a broker share."""
+    """Dependencies that all groups of a broker share."""
 
     clock: Clock
     journal: Journal
@@ -31,10 +32,12 @@ class GroupServices:
     """See :meth:`tarry.queue.log.ReadyLog.ticket`."""
     lease_numbers: Iterator[int]
     on_handout: Callable[[Int64s, Int64s, int, str, int], None]
-    """Called, with the group's lock held, for what is handed out: its due times; of those that nobody had before, since
-    when they could be had; now, the topic, and since when the consumer had been waiting for more.
+    """Callback for hand-outs, called with the group's lock held.
+
+    Arguments: the due times; of messages that no consumer had before, the earliest moments at which they could be had;
+    now; the topic; and since when the consumer had been waiting for more.
     """
     retry: RetryPolicy
     """Back-off of the groups that have none of their own."""
     run_apart: RunApart | None = None
-    """Where filters are evaluated that take their time; None: where they are asked."""
+    """Threads that evaluate slow filters; None: they are evaluated in the caller's thread."""

@@ -1,4 +1,7 @@
-"""The durable settings of groups and topics: one small file, replaced as a whole. Format: ``docs/formats.md``."""
+"""Durable settings of groups and topics: one small file, replaced as a whole.
+
+Format: ``docs/formats.md``.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,10 @@ GroupKey = tuple[str, str]
 
 
 class SettingsFile:
-    """What differs from the defaults. A change is durable when the call returns, or nothing was changed."""
+    """Settings that differ from the defaults.
+
+    A change is durable when the call returns, or nothing was changed.
+    """
 
     def __init__(self, files: Files, directory: Path) -> None:
         """Read what is on disk.
@@ -40,15 +46,15 @@ class SettingsFile:
         return dict(self._topics)
 
     def topic(self, topic: str) -> TopicSettings | None:
-        """A topic's settings; None where it has nothing but defaults."""
+        """Return a topic's settings; None if it has nothing but defaults."""
         return self._topics.get(topic)
 
     def group(self, topic: str, group: str) -> GroupSettings:
-        """A group's settings."""
+        """Return a group's settings."""
         return self._groups.get((topic, group)) or GroupSettings.of(topic)
 
     def set_group(self, topic: str, group: str, settings: GroupSettings | None) -> None:
-        """Settings of a group, or that it has none any more.
+        """Set a group's settings; None: it has none any more.
 
         Raises:
             DiskFullError: nothing was changed.
@@ -64,7 +70,7 @@ class SettingsFile:
             self._groups = groups
 
     def set_topic(self, topic: str, settings: TopicSettings) -> None:
-        """Settings of a topic.
+        """Set a topic's settings.
 
         Raises:
             DiskFullError: nothing was changed.

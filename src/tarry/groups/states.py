@@ -17,7 +17,7 @@ States = npt.NDArray[np.int8]
 
 
 class State(IntEnum):
-    """Where a message is on its way through one group; a number fits an int8."""
+    """State of a message on its way through one group; a number fits an int8."""
 
     READY = 0
     """May be handed out."""
@@ -42,7 +42,7 @@ SETTLED = frozenset({State.ACKED, State.DEAD, State.DROPPED})
 
 
 class StateEvent(IntEnum):
-    """What can happen to a message in a group."""
+    """Events of a message in a group."""
 
     LEASE = 0
     """It is handed to a consumer. From WAITING, too: its moment has come, which is the caller's to know."""
@@ -55,8 +55,11 @@ class StateEvent(IntEnum):
     RELEASE = 4
     """Its consumer is gone, with tries left."""
     EXHAUST = 5
-    """The last of its tries failed. Found later than that, too, in READY and WAITING: tries were lowered meanwhile, the
-    broker crashed before the copy was durable, or copying failed."""
+    """The last of its tries failed.
+
+    Also found later, in READY and WAITING: tries were lowered meanwhile, the broker crashed before the copy was
+    durable, or copying failed.
+    """
     BLOCK = 6
     """An earlier message of its ordering key is not settled."""
     UNBLOCK = 7
@@ -64,7 +67,10 @@ class StateEvent(IntEnum):
     FILTER = 8
     """The group's filter does not match it."""
     EXPIRE_MESSAGE = 9
-    """Its own expiry has passed and it goes to the dead letters. One that is leased is the consumer's to settle."""
+    """Its own expiry has passed, and it goes to the dead letters.
+
+    A message that is leased is the consumer's to settle.
+    """
     DROP = 10
     """Its own expiry has passed and it is dropped, or retention has deleted it."""
     BURIED = 11
@@ -138,7 +144,7 @@ for (_state, _event), _next in TABLE.items():
 
 
 def move(state: State, event: StateEvent) -> State:
-    """The state that ``event`` leads to.
+    """Return the state that ``event`` leads to.
 
     Raises:
         IllegalTransitionError: the table has no such pair; names state, event, and what is allowed in that state.

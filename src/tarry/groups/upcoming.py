@@ -1,5 +1,7 @@
-"""Messages of a group that are to be handed out from a moment on: tries to come, what the clock made early, and what
-the order by key held back until now.
+"""Messages of a group that are to be handed out from a moment on.
+
+They are tries to come, messages that are early because the clock was set back, and messages that the order by key held
+back until now.
 """
 
 from __future__ import annotations
@@ -16,8 +18,9 @@ from tarry.groups.states import State, States
 
 
 class UpcomingRows(NamedTuple):
-    """Some messages on their way to a consumer: arrays with a row a message, by ascending offset; ``attempts`` is the
-    try that each is to be.
+    """Messages on their way to a consumer: arrays with an entry for each message, by ascending offset.
+
+    ``attempts`` are the tries that come next.
     """
 
     offsets: Int64s
@@ -25,13 +28,14 @@ class UpcomingRows(NamedTuple):
     states: States
 
     def pick(self, which: np.ndarray) -> UpcomingRows:
-        """The rows of a mask, or at positions."""
+        """Return the rows of a mask, or at positions."""
         return UpcomingRows(self.offsets[which], self.attempts[which], self.states[which])
 
 
 class Upcoming:
-    """A heap of (moment, tie, offsets, attempts, state); guarded by the group's lock. An entry's rows share a state:
-    WAITING after a try that failed, READY before the first.
+    """A heap of (moment, tie, offsets, attempts, state); guarded by the group's lock.
+
+    An entry's rows share a state: WAITING after a try that failed, READY before the first.
     """
 
     def __init__(self) -> None:
@@ -49,11 +53,11 @@ class Upcoming:
         return self._heap[0][0] if self._heap else None
 
     def due(self, now_ms: int) -> bool:
-        """Whether :meth:`take` would give something."""
+        """Return whether :meth:`take` would return messages."""
         return bool(self._heap) and self._heap[0][0] <= now_ms
 
     def waiting(self, now_ms: int) -> int:
-        """How many rows are not due yet."""
+        """Return the number of rows that are not due yet."""
         return sum(len(entry[2]) for entry in self._heap if entry[0] > now_ms)
 
     def push(self, at_ms: int, offsets: Int64s, attempts: Int32s, state: State) -> None:

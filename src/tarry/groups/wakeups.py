@@ -1,4 +1,4 @@
-"""Who waits for something of a group: consumers in threads of their own, and listeners, who have none to spare."""
+"""Wakes threads and event-loop callbacks that wait for a group's messages."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from tarry.base.clock import Clock
 
 
 class Wakeups:
-    """Any thread. Not guarded by the group's lock but by a condition of its own, so that the dispatcher, which calls
-    :meth:`notify`, never waits for a consumer that is being served.
+    """Wake-ups for the consumers and listeners of a group. Any thread.
+
+    Guarded by a condition of its own, not by the group's lock, so that the dispatcher, which calls :meth:`notify`,
+    never waits for a consumer that is being served.
     """
 
     def __init__(self, clock: Clock) -> None:
         self.count = 0
-        """How often there may have been something new: to be read before looking, and given to :meth:`wait`."""
+        """Number of wake-ups: read it before looking for messages, and give it to :meth:`wait`."""
         self._clock = clock
         self._changed = threading.Condition()
         self._listeners: tuple[Callable[[], None], ...] = ()
@@ -41,7 +43,7 @@ class Wakeups:
         return unsubscribe
 
     def wait(self, seen: int, timeout_s: float | None) -> None:
-        """Return at once where there was news since :attr:`count` was ``seen``, else when there is, or after a time."""
+        """Wait until :attr:`count` is not ``seen``, or for a time."""
         with self._changed:
             if self.count == seen:
                 self._clock.wait(self._changed, timeout_s)

@@ -1,4 +1,4 @@
-"""Access tokens of the HTTP front: made, listed, limited, deleted. Each change is durable when it returns."""
+"""Access tokens of the HTTP front: create, list, limit, delete. Changes are durable on return."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from tarry.api.operation import NOTHING, Action, Int64, Operation, data, many
 
 @dataclass(frozen=True, slots=True)
 class CreateToken(Operation[CreatedToken]):
-    """Make a token for a namespace ("*": everything). Its ``secret`` is made here, unless one is given; it is in the
-    result and nowhere else.
+    """Make a token for a namespace ("*": everything).
+
+    Its ``secret`` is made here, unless one is given; it is in the result and nowhere else.
 
     Raises:
         InvalidArgumentError: a value is not allowed, or the namespace has a token with this secret.
@@ -34,8 +35,9 @@ class ListTokens(Operation[list[AccessToken]]):
 
 @dataclass(frozen=True, slots=True)
 class LimitToken(Operation[AccessToken]):
-    """Let a token ask for messages ``reads_max`` times and schedule ``writes_max`` times in ``interval_ms``; 0 and 0:
-    any number of times.
+    """Limit how often a token may be used in each ``interval_ms``.
+
+    It may ask for messages ``reads_max`` times, and schedule ``writes_max`` times; 0 and 0: any number of times.
 
     Raises:
         NotFoundError: there is no such token. InvalidArgumentError: a value is not allowed.

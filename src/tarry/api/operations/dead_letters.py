@@ -1,4 +1,7 @@
-"""Dead letters: messages of a group whose tries are used up, or whose time has passed, kept until somebody decides."""
+"""Dead letters: messages of a group whose tries are used up, or whose time has passed.
+
+They are kept until somebody decides what to do with them.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +25,13 @@ Offsets = Annotated[Sequence[int] | Int64s | None, int64s(Annotated[list[Int64],
 
 @dataclass(frozen=True, slots=True)
 class ListDeadLetters(Operation[RecordBatch]):
-    """Up to ``limit`` (at most 10,000) dead letters of a group, oldest first, behind the one at offset ``after``: to
-    turn the page, give the last one's.
+    """List dead letters of a group, oldest first: up to ``limit`` (at most 10,000).
+
+    ``after``: list those behind this offset. To turn the page, give the last one's.
 
     Returns:
-        :data:`tarry.api.views.DEAD_LETTER`: the columns of a message, ``offset``, and ``attempt``: how often it had
-        been handed out. Why each is there say its properties "tarry.dead.cause" and others.
+        :data:`tarry.api.views.DEAD_LETTER`: the columns of a message, ``offset``, and ``attempt``: the number of
+        times that it was handed out. Its properties "tarry.dead.cause" and others say why it is there.
     """
 
     wire = Rows("dead-letters", *one_batch(DEAD_LETTER), DEAD_LETTER)
@@ -40,8 +44,10 @@ class ListDeadLetters(Operation[RecordBatch]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Respawn(Operation[int]):
-    """Schedule dead letters in their topic again, for this group alone, as first tries: those at ``offsets``, or the
-    oldest ``limit``, or all; at a pace of ``per_second``, or at once. How many, durably.
+    """Schedule dead letters in their topic again, durably; return how many.
+
+    They come as first tries, for this group alone. Those at ``offsets`` are taken, or the oldest ``limit``, or all; at
+    a pace of ``per_second``, or at once.
 
     Each may be handed out as often as before, or ``tries`` times, and never expires, or ``ttl_ms`` after it is due.
     """

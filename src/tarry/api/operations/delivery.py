@@ -18,12 +18,12 @@ Column = Annotated[Int64s, int64s(list[Int64])]
 
 @dataclass(frozen=True, slots=True)
 class Subscribe(Request):
-    """A consumer of a group that may hold up to ``prefetch`` unsettled messages; a stream's command on the wire.
+    """A consumer of a group, with up to ``prefetch`` unsettled messages; a stream's command on the wire.
 
     Args:
-        lease_ms: how long a message is this consumer's; None: as the group's settings say.
-        window: how many it may hold to begin with, until it says otherwise; None: ``prefetch``.
-        start: where a group that is new begins; "earliest" without it.
+        lease_ms: milliseconds for which a message is this consumer's; None: as the group's settings say.
+        window: number of messages that it may hold to begin with, until it says otherwise; None: ``prefetch``.
+        start: "earliest" or "latest", for a group that is new; "earliest" without it.
         broadcast: this consumer's own name: it gets all messages, as a group of its own, ``group@broadcast``, which
             begins at the latest.
     """
@@ -45,9 +45,10 @@ class Subscribe(Request):
 
 @dataclass(frozen=True, slots=True)
 class Receive(Operation[RecordBatch]):
-    """Up to ``max_messages`` ready messages (:data:`tarry.api.views.DELIVERY`), waiting up to ``wait_ms`` for the
-    first; maybe none. Those of a broadcast are settled under the consumer's own group. The rest as in
-    :class:`Subscribe`.
+    """Receive up to ``max_messages`` ready messages (:data:`tarry.api.views.DELIVERY`); maybe none.
+
+    Waits up to ``wait_ms`` for the first. Messages of a broadcast are settled under the consumer's own group. The other
+    arguments are those of :class:`Subscribe`.
     """
 
     wire = Rows("receive", *one_batch(DELIVERY), DELIVERY)
@@ -86,8 +87,9 @@ def _check_pairs(leases: Int64s, offsets: Int64s) -> None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ack(Operation[int]):
-    """Settle messages for good, durably: those of ``offsets``, each under the lease that it was handed out with. How
-    many.
+    """Settle messages for good, durably; return how many.
+
+    Settles the messages of ``offsets``, each under the lease that it was handed out with.
 
     Raises:
         StaleLeaseError: when some leases were stale; the others are settled all the same.
@@ -106,11 +108,12 @@ class Ack(Operation[int]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Nack(Operation[int]):
-    """Give messages back, to come again after ``delay_ms`` (None: the group's back-off); otherwise as :class:`Ack`.
-    When that was a message's last try, it goes to the dead letters.
+    """Give messages back, to come again after ``delay_ms`` (None: the group's back-off).
+
+    Otherwise as :class:`Ack`. A message whose last try this was goes to the dead letters.
 
     Args:
-        reason: why, in words for who looks at the message's history or at its dead letter.
+        reason: why, in words for people who look at the message's history or at its dead letter.
     """
 
     wire = Action("nack", "give messages back, to come again", named("settled"))
@@ -129,7 +132,10 @@ class Nack(Operation[int]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Extend(Operation[int]):
-    """Hold messages for ``lease_ms`` more from now; how many are still held. Extends whole batches as handed out."""
+    """Hold messages for ``lease_ms`` more from now; return how many are still held.
+
+    Extends whole batches as handed out.
+    """
 
     wire = Action("extend", "hold messages for longer", named("settled"))
     topic: str

@@ -1,4 +1,4 @@
-"""Groups and topics: their settings, where they stand, pausing, seeking. Each change is durable when it returns.
+"""Groups and topics: settings, states, pausing, seeking. Each change is durable when it returns.
 
 All of them raise NotFoundError where there is no such group, and InvalidArgumentError where a value is not allowed.
 """
@@ -20,7 +20,10 @@ from tarry.base.delay import datetime_ms
 
 
 def _options(kind: Any) -> dict[str, tuple[Any, Any]]:
-    """The settings as fields of a request, each of which may be left out. Ranges are checked where they are defined."""
+    """Return the settings as fields of a request, each of which may be left out.
+
+    Ranges are checked where the settings are defined.
+    """
     return {name: (Int64 | None if hint == int | None else hint, None) for name, hint in hints_of(kind).items()}
 
 
@@ -146,12 +149,13 @@ _Place = Annotated[Int64 | str, Field(union_mode="left_to_right")]  # of a URL, 
 
 @dataclass(frozen=True, slots=True)
 class Seek(Operation[int]):
-    """Have a group go on from the first message due at ``to`` (an aware datetime, or UTC milliseconds) or later, from
-    the "earliest" that is kept, or the "latest". What lies before is skipped, what lies behind is delivered again;
-    leases from before are stale.
+    """Move a group to the first message due at ``to`` or later, and deliver from there.
+
+    ``to`` is an aware datetime, UTC milliseconds, the "earliest" that is kept, or the "latest". Messages before it are
+    skipped, messages behind it are delivered again; leases from before are stale.
 
     Returns:
-        How many ready messages are ahead of the group then.
+        The number of ready messages that are ahead of the group then.
     """
 
     wire = Action("seek", "have a group go on from a time", named("ahead"))
@@ -178,7 +182,7 @@ class GetTopic(Operation[TopicInfo]):
 
 @dataclass(frozen=True, slots=True)
 class HasTopic(Operation[bool]):
-    """Whether there is such a topic: it was declared, or has messages, groups or settings."""
+    """Return whether a topic exists: it was declared, or has messages, groups or settings."""
 
     wire = Action("has-topic", "whether there is such a topic", named("exists"))
     topic: str

@@ -1,7 +1,8 @@
-"""Bulk jobs: messages that go straight into the store, all of a job in one commit, and can be cancelled as a whole.
+"""Bulk jobs: messages that go straight into the store, all of a job in one commit.
 
-Users list and cancel jobs; what loads them (Spark, above all) begins an attempt, reserves seqs, stages files, and
-commits or aborts.
+A job can be cancelled as a whole.
+
+Users list and cancel jobs; loaders (Spark, above all) begin an attempt, reserve seqs, stage files, and commit or abort.
 """
 
 from __future__ import annotations
@@ -78,8 +79,10 @@ class CancelJob(Operation[JobCancelled]):
 
 @dataclass(frozen=True, slots=True)
 class BeginJob(Operation[dict[str, Any]]):
-    """A new attempt of a job, or the one that committed it, as plain data: the fields of :class:`tarry.api.jobs.Job`,
-    and ``store_uri``, ``shard``, ``now_ms`` and ``limits``. Those who give the same ``attempt`` share one.
+    """Begin a new attempt of a job, or return the one that committed it.
+
+    The attempt is plain data: the fields of :class:`tarry.api.jobs.Job`, and ``store_uri``, ``shard``, ``now_ms`` and
+    ``limits``. Callers that give the same ``attempt`` share one.
     """
 
     wire = Action("bulk-begin", "begin an attempt of a bulk job", PLAIN)
@@ -124,8 +127,10 @@ Files = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class CommitJob(Operation[dict[str, Any]]):
-    """Publish all files of attempt ``number`` at once, durably: ``topics`` says how many messages of each topic they
-    have, ``keys`` how many have a key, if that is known. The attempt as plain data, and the ``version`` of the store.
+    """Publish all files of attempt ``number`` at once, durably.
+
+    ``topics`` has the number of messages of each topic, ``keys`` the number of messages with a key, if that is known.
+    Returns the attempt as plain data, and the ``version`` of the store.
     """
 
     wire = Action("bulk-commit", "publish all of an attempt at once", PLAIN)

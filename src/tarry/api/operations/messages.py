@@ -27,7 +27,8 @@ Texts = Annotated[Sequence[str], Form(Annotated[list[str], MaxLen(HANDLES_MAX)],
 
 
 def check_texts(name: str, texts: Sequence[str]) -> None:
-    """
+    """Check a list of texts.
+
     Raises:
         InvalidArgumentError: ``texts`` is no list of texts; names the first that is none.
     """
@@ -56,7 +57,7 @@ class ReceiptJson(TypedDict):
 
 
 class RescheduledJson(TypedDict):
-    """What became of it, and where that is "done", the receipt of the message at its new time."""
+    """Outcome; where it is "done", also the receipt of the message at its new time."""
 
     outcome: Outcome
     receipt: ReceiptJson | None
@@ -69,14 +70,14 @@ class FoundJson(TypedDict):
 
 
 def receipt_to_json(receipt: Receipt | None) -> dict[str, Any] | None:
-    """A receipt as JSON; None where there is none."""
+    """Return a receipt as JSON; None for None."""
     if receipt is None:
         return None
     return {name: getattr(receipt, name) for name in ("id", "seq", "due_ms", "handle", "outcome")}
 
 
 def receipt_from_json(values: dict[str, Any] | None) -> Receipt | None:
-    """The receipt that :func:`receipt_to_json` wrote; None where there is none."""
+    """Return the receipt that :func:`receipt_to_json` wrote; None for None."""
     if values is None:
         return None
     parts = handles.decode(values["handle"])
@@ -85,7 +86,9 @@ def receipt_from_json(values: dict[str, Any] | None) -> Receipt | None:
 
 @dataclass(frozen=True, slots=True)
 class Cancel(Operation[list[Outcome]]):
-    """Cancel messages by their handles, durably; an outcome for each, in order. A bad handle refuses all of them.
+    """Cancel messages by their handles, durably; return an outcome for each, in order.
+
+    A bad handle refuses all of them.
 
     To cancel a message of a series ends the series.
 
@@ -105,8 +108,9 @@ class Cancel(Operation[list[Outcome]]):
 
 @dataclass(frozen=True, slots=True)
 class CancelKeys(Operation[list[Outcome]]):
-    """Cancel what is pending under keys of a topic, durably; an outcome for each, in order: "unknown" where nothing is
-    known of that key.
+    """Cancel what is pending under keys of a topic, durably; return an outcome for each, in order.
+
+    The outcome is "unknown" for a key of which nothing is known.
     """
 
     wire = Action("cancel-keys", "cancel what is pending under keys of a topic", OUTCOMES)
@@ -119,8 +123,10 @@ class CancelKeys(Operation[list[Outcome]]):
 
 @dataclass(frozen=True, slots=True)
 class Reschedule(Operation[Rescheduled]):
-    """Move a message to another time: that of ``handle``, or what is pending under ``key`` in ``topic``; to ``due_ms``,
-    or by ``delay_ms`` or ``delay_level`` from the broker's now. See :meth:`of` and :meth:`of_key`.
+    """Move a message to another time.
+
+    The message is that of ``handle``, or the one that is pending under ``key`` in ``topic``. It moves to ``due_ms``, or
+    by ``delay_ms`` or ``delay_level`` from the broker's now. See :meth:`of` and :meth:`of_key`.
     """
 
     wire = Action(
@@ -141,8 +147,9 @@ class Reschedule(Operation[Rescheduled]):
 
     @classmethod
     def of(cls, handle: str, *, delay: Delay | None = None, due: datetime | int | None = None) -> Reschedule:
-        """Move the message that ``handle`` names to another time, given as for ``schedule``. It keeps its content and
-        id.
+        """Move the message that ``handle`` names to another time, given as for ``schedule``.
+
+        It keeps its content and id.
 
         Returns:
             The outcome; where it is "done", also the message's new receipt. The former handle names nothing any more.

@@ -1,4 +1,4 @@
-"""What the data pipeline asks of a broker: where the intake stands, its messages, and that the store has news."""
+"""Operations for the data pipeline: the intake's state, its messages, and news of the store."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from tarry.message.schema import SCHEMA
 
 @dataclass(frozen=True, slots=True)
 class GetIntakeState(Operation[dict[str, Any]]):
-    """What the schedule query plans with; the fields are described in ``docs/formats-flight.md``."""
+    """Return the data that the schedule query plans with; ``docs/formats-flight.md`` describes the fields."""
 
     wire = Action("intake-state", "what the schedule query plans with", PLAIN)
 
 
 @dataclass(frozen=True, slots=True)
 class ReadIntake(Operation[Iterator[pa.RecordBatch]]):
-    """Messages of the intake with ``start <= seq < end``, in order, as :data:`tarry.message.schema.SCHEMA`.
+    """Read messages of the intake with ``start <= seq < end``, in order.
 
-    Those that have fired and were deleted since are left out.
+    The columns are :data:`tarry.message.schema.SCHEMA`. Messages that have fired and were deleted since are left out.
     """
 
     wire = Rows("intake", *batches(SCHEMA), SCHEMA)
@@ -44,7 +44,7 @@ class AnnounceStore(Operation[None]):
 
 @dataclass(frozen=True, slots=True)
 class SetPipelineStatus(Operation[None]):
-    """What the pipeline, or its supervisor, reports of itself; merged into ``status()["pipeline"]``."""
+    """Report the status of the pipeline, or of its supervisor; merged into ``status()["pipeline"]``."""
 
     wire = Action("pipeline-status", "what the pipeline says of itself", NOTHING)
     status: Mapping[str, Any]

@@ -1,7 +1,9 @@
-"""One message, named by its place (``seq`` and ``due_ms``, as a receipt and a delivery have them), wherever it is.
+"""Finding and discarding one message by its place, wherever it is.
+
+The place is ``seq`` and ``due_ms``, as a receipt and a delivery have them.
 
 For protocols whose clients know a message by one name from the day on which they schedule it until they acknowledge it.
-A message that was respawned is found under the place that it had first, too.
+A message that was respawned is also found under its first place.
 """
 
 from __future__ import annotations
@@ -15,8 +17,10 @@ from tarry.base.record_batch import RecordBatch
 
 @dataclass(frozen=True, slots=True)
 class FindMessage(Operation[RecordBatch]):
-    """The message at a place, and where it is for a group (:data:`tarry.api.views.PLACED_MESSAGE`): one row, or none
-    where it was settled, cancelled, or never was.
+    """Find the message at a place, and its state for a group.
+
+    The answer has one row (:data:`tarry.api.views.PLACED_MESSAGE`), or none where the message was settled, cancelled,
+    or never was.
     """
 
     wire = Rows("find-message", *one_batch(PLACED_MESSAGE), PLACED_MESSAGE)
@@ -28,9 +32,10 @@ class FindMessage(Operation[RecordBatch]):
 
 @dataclass(frozen=True, slots=True)
 class DiscardMessage(Operation[bool]):
-    """See to it, durably, that a group never gets a message again, wherever it is: what is pending is cancelled (for
-    all groups), what is ready, waits for its next try, or is with a consumer, is settled for the group, and a dead
-    letter is purged. Whether there was such a message.
+    """Ensure, durably, that a group never gets a message again; return whether there was such a message.
+
+    The message may be anywhere. A pending message is cancelled (for all groups). One that is ready, waits for its next
+    try, or is with a consumer, is settled for the group. A dead letter is purged.
 
     Raises:
         OverloadedError, DiskFullError: not now; nothing was changed.

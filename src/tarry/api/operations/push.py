@@ -75,8 +75,9 @@ class ListPushSubscriptions(Operation[list[PushInfo]]):
 
 @dataclass(frozen=True, slots=True)
 class DeletePushSubscription(Operation[None]):
-    """Push nothing more to it, and forget it. Its group is deleted, too, unless ``keep_group``; its dead letters
-    stay.
+    """Push nothing more to a subscription, and forget it.
+
+    Its group is deleted, too, unless ``keep_group``; its dead letters stay.
     """
 
     wire = Action("delete-push", "forget a push subscription; its dead letters stay", NOTHING)
@@ -103,8 +104,10 @@ class ResumePushSubscription(Operation[None]):
 
 @dataclass(frozen=True, slots=True)
 class ListPushAttempts(Operation[list[PushAttempt]]):
-    """The last requests, the newest first: of a subscription, of a message (its id, or its webhook-id), or all; with
-    ``failed``, those alone that were not answered by a 2xx. Some hundred are kept of each subscription, in memory.
+    """List the last requests, the newest first: of a subscription, of a message, or all.
+
+    A message is named by its id, or its webhook-id. ``failed``: list only requests that were not answered by a 2xx.
+    Some hundred are kept of each subscription, in memory.
     """
 
     wire = Action("push-attempts", "the last requests, and what came of them", many(data(PushAttempt)))
@@ -120,8 +123,10 @@ class ListPushAttempts(Operation[list[PushAttempt]]):
 
 @dataclass(frozen=True, slots=True)
 class TestPushSubscription(Operation[PushAttempt]):
-    """Send one signed request with a body of its own (``X-Tarry-Test: true``), and wait for what comes of it. Nothing
-    is taken from the topic, and a paused subscription stays paused.
+    """Send one signed test request, and return its result.
+
+    The request has a body of its own (``X-Tarry-Test: true``). Nothing is taken from the topic, and a paused
+    subscription stays paused.
 
     Raises:
         UnavailableError: this broker does not push.

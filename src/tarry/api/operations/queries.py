@@ -1,4 +1,4 @@
-"""Looking at a broker without changing it: what is pending, ready, to come; what happened to a message; health."""
+"""Queries that change nothing: pending and ready messages, forecasts, histories, health."""
 
 from __future__ import annotations
 
@@ -41,8 +41,9 @@ CURSOR_KEY = "tarry.cursor"
 
 @dataclass(frozen=True, slots=True)
 class GetPending(Operation[list[TopicPending]]):
-    """What is pending, by topic: exact counts, and when the next falls due, which may read a little from disk (None:
-    none was found soon).
+    """Count pending messages by topic, exactly; with the next due time of each.
+
+    The next due time may read a little from disk (None: none was found soon).
     """
 
     wire = Action("pending", "what is pending, by topic", many(data(TopicPending)))
@@ -65,7 +66,7 @@ def _page_rows(page: Page) -> tuple[pa.Schema, list[pa.RecordBatch]]:
 
 @dataclass(frozen=True, slots=True)
 class ListPending(Operation[Page]):
-    """What is pending, in the order in which it falls due, a page at a time.
+    """List pending messages by due time, a page at a time.
 
     A message that is pending all the while is on exactly one page, whatever is scheduled, cancelled, moved and
     delivered meanwhile. A page may have few rows, or none, and still a cursor: then there is more to look through.
@@ -97,8 +98,10 @@ class ListPending(Operation[Page]):
 
 @dataclass(frozen=True, slots=True)
 class GetMessage(Operation[RecordBatch]):
-    """The message of a number and a due time, as lists show them, with its body, and its place where it has fallen due
-    (:data:`tarry.api.views.FOUND`): one row, or none where it is not kept any more. Cancelled messages may be there.
+    """Return the message of a number and a due time, as lists show them, with its body.
+
+    The answer (:data:`tarry.api.views.FOUND`) has its place in the queue if it has fallen due. It has one row, or none
+    where the message is not kept any more. Cancelled messages may be there.
     """
 
     wire = Rows("message", *one_batch(FOUND), FOUND)
@@ -111,8 +114,10 @@ _Numbers = Annotated[Sequence[int] | Int64s, int64s(Annotated[list[Int64], MaxLe
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GetHandles(Operation[list[str]]):
-    """Handles of messages that were listed, by their numbers and due times, to cancel, move or look one up by. Nothing
-    is looked up: what no message has finds none later.
+    """Return handles of listed messages, by their numbers and due times.
+
+    With a handle a message can be cancelled, moved or looked up. Nothing is looked up here: a handle made of a number
+    and a time that no message has finds none later.
     """
 
     wire = Action("handles", "handles of messages that were listed", named("handles"))
@@ -128,11 +133,13 @@ class GetHandles(Operation[list[str]]):
 
 @dataclass(frozen=True, slots=True)
 class Peek(Operation[RecordBatch]):
-    """What is ready, without taking it (columns: :data:`tarry.api.views.PEEKED`): the oldest messages that ``group``
-    has not settled, those in its consumers' hands and those that wait for another try included.
+    """Return ready messages without taking them (columns: :data:`tarry.api.views.PEEKED`).
 
-    Without a group: of the group that has the most of them; where the topic has no group, of all that is kept.
-    ``waiting_only``: those alone that nobody has, and that would be handed out now.
+    They are the oldest that ``group`` has not settled, including those that its consumers hold and those that wait for
+    another try.
+
+    Without a group: those of the group that has the most of them; where the topic has no group, all that are kept.
+    ``waiting_only``: only messages that nobody has, and that would be handed out now.
 
     Raises:
         InvalidArgumentError: ``limit`` is not 1 to 1,000. NotFoundError: the topic has no such group.
@@ -171,10 +178,11 @@ def _forecast_to_json(forecast: Forecast) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class GetForecast(Operation[Forecast]):
-    """How many messages fall due in each minute, hour or day of UTC from now on.
+    """Forecast how many messages fall due in each minute, hour or day of UTC from now on.
 
-    What is near is counted; the store's files say what they have, by topic and time. What there is no time to look at
-    is spread evenly over where it may be: the truth is within ``unsure`` of ``rows``.
+    The near future is counted; beyond it, the store's files say what they have, by topic and time. Files that there is
+    no time to look at are spread evenly over the span where their messages may be: the truth is within ``unsure`` of
+    ``rows``.
 
     Args:
         unit: "minute", "hour" or "day".
@@ -196,7 +204,9 @@ def _history(answer: Any) -> History:
 
 @dataclass(frozen=True, slots=True)
 class GetHistory(Operation[History]):
-    """What happened to the message of a handle, or to the messages of an id: a time line, and what is not known.
+    """Return what is known of the past and future of a handle's message, or of an id's messages.
+
+    The answer is a time line, and a list of what is not known.
 
     Args:
         what: a handle as it was given when the message was accepted, or an id (a producer's, or the broker's).
@@ -229,13 +239,14 @@ def _pairs(lists: Sequence[Sequence[str]]) -> tuple[tuple[str, str], ...]:
 
 @dataclass(frozen=True, slots=True)
 class GetOverview(Operation[dict[str, Any]]):
-    """All figures at one moment, as plain data: those of :class:`GetStatus`, and ``now_ms``, ``disk``, ``memory``,
-    ``topics``, ``groups``, ``intake``, ``store`` and ``lateness`` (see
-    :class:`tarry.base.histogram.Histogram`).
+    """Return all figures at one moment, as plain data.
+
+    They are those of :class:`GetStatus`, and ``now_ms``, ``disk``, ``memory``, ``topics``, ``groups``, ``intake``,
+    ``store`` and ``lateness`` (see :class:`tarry.base.histogram.Histogram`).
 
     Args:
-        most: how many topics, and groups, are listed one by one; ``always`` and ``always_groups`` (topic and group)
-        are, besides.
+        most: number of topics, and of groups, that are listed one by one; ``always`` and ``always_groups`` (topic and
+            group) are listed, too.
         next_due: with the next due time of each topic, which may read from disk.
     """
 

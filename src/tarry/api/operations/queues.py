@@ -1,5 +1,4 @@
-"""Queues by their offsets, for readers that keep their own, as a Spark query does: ranges, and how far a group has
-come."""
+"""Queues by their offsets, for readers that keep their own, as a Spark query does."""
 
 from __future__ import annotations
 
@@ -28,7 +27,8 @@ def batches(schema: pa.Schema) -> tuple[Any, Any]:
 
 
 def check_range(start: int, end: int) -> None:
-    """
+    """Check a range of offsets.
+
     Raises:
         InvalidArgumentError: it ends before it starts.
     """
@@ -42,11 +42,12 @@ def _ends(answer: Mapping[str, Any]) -> Ends:
 
 @dataclass(frozen=True, slots=True)
 class GetQueues(Operation[Ends]):
-    """The first offset that is kept and the end of each topic's queue; a topic that is not known has (0, 0). Without
-    ``topics``: of all.
+    """Return the first offset that is kept and the end of each topic's queue.
 
-    What is below an end is durable when this returns: a power failure gives none of these offsets to another message,
-    so they may be written down elsewhere.
+    An unknown topic has (0, 0). Without ``topics``: of all.
+
+    All offsets below an end are durable when this returns: a power failure gives none of them to another message, so
+    they may be written down elsewhere.
     """
 
     wire = Action(
@@ -61,8 +62,9 @@ class GetQueues(Operation[Ends]):
 
 @dataclass(frozen=True, slots=True)
 class ReadQueue(Operation[Iterator[pa.RecordBatch]]):
-    """The messages of a topic's queue with ``start <= offset < end`` that retention has kept, in order
-    (:data:`tarry.api.views.QUEUED`).
+    """Read messages of a topic's queue with ``start <= offset < end``, in order.
+
+    The columns are :data:`tarry.api.views.QUEUED`. Messages that retention has deleted are left out.
 
     Raises:
         NotFoundError: there is no such topic. InvalidArgumentError: the range is not one of its queue.
@@ -79,8 +81,10 @@ class ReadQueue(Operation[Iterator[pa.RecordBatch]]):
 
 @dataclass(frozen=True, slots=True)
 class ReadCancellations(Operation[Iterator[pa.RecordBatch]]):
-    """What the cancellations with ``start <= seq < end`` of the intake name (:data:`tarry.api.views.CANCELLED`),
-    without those that have fired and were deleted since.
+    """Read the targets of the intake's cancellations with ``start <= seq < end``.
+
+    The columns are :data:`tarry.api.views.CANCELLED`. Cancellations that have fired and were deleted since are left
+    out.
     """
 
     wire = Rows("cancelled", *batches(CANCELLED), CANCELLED)
@@ -93,8 +97,9 @@ class ReadCancellations(Operation[Iterator[pa.RecordBatch]]):
 
 @dataclass(frozen=True, slots=True)
 class FindOffset(Operation[int]):
-    """The offset of the first message of a topic's queue, of those that are kept, that was due at ``due_ms`` or later;
-    its end where there is none.
+    """Return the offset of the first kept message of a topic's queue that was due at ``due_ms`` or later.
+
+    Returns the queue's end if there is none.
     """
 
     wire = Action("queue-offset", "the first offset due at a moment or later", named("offset"))
@@ -104,8 +109,10 @@ class FindOffset(Operation[int]):
 
 @dataclass(frozen=True, slots=True)
 class FollowQueue(Operation[int]):
-    """Where a group stands: all below is settled. It is made, durably, when it is new (from the earliest message that
-    is kept); ``start``, "earliest" or "latest", makes it begin there, also where it is not new.
+    """Return the offset below which a group has settled all messages.
+
+    A new group is made, durably, from the earliest message that is kept. ``start``, "earliest" or "latest", makes the
+    group begin there, even if it is not new.
     """
 
     wire = Action("queue-follow", "where a group stands, which is made if it is new", named("offset"))

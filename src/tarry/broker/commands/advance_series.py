@@ -27,8 +27,10 @@ Answer = npt.NDArray[np.bool_]
 
 
 class AdvanceSeries:
-    """``rows`` are occurrences (of SCHEMA) that were taken from the wheel. ``done`` gets a mask: which of them are
-    to be handed out. The others go without it: cancelled meanwhile, or left out for having been missed.
+    """A command: store the next occurrences of series.
+
+    ``rows`` are occurrences (of SCHEMA) that were taken from the wheel. ``done`` gets a mask of those to hand out. The
+    others were cancelled meanwhile, or are left out because they were missed.
     """
 
     def __init__(
@@ -40,7 +42,7 @@ class AdvanceSeries:
         self._deliver = np.zeros(rows.num_rows, np.bool_)
 
     def decide(self, batch: WriteBatch) -> pa.RecordBatch | None:
-        """The next occurrences, and the cancellations of those that are left out."""
+        """Return the next occurrences, and the cancellations of those that are left out."""
         rows = self._rows
         due, seq = rows.column("due_ms").to_numpy(), rows.column("seq").to_numpy()
         texts = rows.column("repeat").to_pylist()
@@ -108,7 +110,7 @@ class AdvanceSeries:
 def _successors(
     rows: pa.RecordBatch, steps: dict[int, Step], states: dict[int, SeriesState], series: list[int], now_ms: int
 ) -> pa.RecordBatch:
-    """The rows of UNNUMBERED that come after some of ``rows``."""
+    """Return the rows of UNNUMBERED that come after some of ``rows``."""
     former = rows.take(pa.array(list(steps), pa.int64())).drop_columns(["seq"])
     due = np.array([step.next_due_ms for step in steps.values()], np.int64)
     texts = [state_json(SeriesState(states[r].repeat, steps[r].next_n, series[r])) for r in steps]

@@ -18,7 +18,7 @@ class AppendRows:
         self._done = done
 
     def decide(self, batch: WriteBatch) -> pa.RecordBatch | None:
-        """The rows to write."""
+        """Return the rows to write."""
         return self._rows
 
     def on_durable(self, first_seq: int) -> None:

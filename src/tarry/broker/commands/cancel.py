@@ -30,8 +30,9 @@ class CancelTarget:
 
 
 class CancelCommand:
-    """A command. ``done`` gets an outcome for each target. ``handed_too``: also what a consumer may have had before a
-    crash is cancelled, so that it does not come again.
+    """A command: cancel messages. ``done`` gets an outcome for each target.
+
+    ``handed_too``: also cancel messages that a consumer may have had before a crash, so that they do not come again.
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class CancelCommand:
         self._outcomes: list[Outcome] = []
 
     def decide(self, batch: WriteBatch) -> pa.RecordBatch | None:
-        """The cancellations to write."""
+        """Return the cancellations to write."""
         due, seq = places(self._current(batch))
         # One after the other: where a message is named twice, the second one finds it cancelled.
         here = np.array([t.topic is not None for t in self._targets], np.bool_)

@@ -1,5 +1,7 @@
-"""Rescheduling a message: it is cancelled where it is and stored anew at its new time (and, of a transaction that is
-committed, in its real topic), in one frame."""
+"""Reschedules a message: cancels it where it is and stores it anew at its new time, in one frame.
+
+A message of a transaction that is committed is stored in its real topic.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +21,11 @@ from tarry.names import NameEntry, name_of_key
 
 @dataclass(slots=True, eq=False)
 class Move:
-    """A command. ``target`` is the message as it was found, ``row`` (one, of UNNUMBERED) what is to
-    be stored instead. ``done`` gets None where the caller has to look the message up again: since then the series has
-    gone on to its next occurrence, or the key was replaced.
+    """A command: reschedule a message.
+
+    ``target`` is the message as it was found, ``row`` (one, of UNNUMBERED) the one to store instead. ``done`` gets None
+    if the caller has to look the message up again: since then the series has gone on to its next occurrence, or the key
+    was replaced.
     """
 
     _target: CancelTarget
@@ -31,7 +35,7 @@ class Move:
     _answer: Rescheduled | None = None
 
     def decide(self, batch: WriteBatch) -> pa.RecordBatch | None:
-        """The message at its new time, and the cancellation of the former."""
+        """Return the message at its new time, and the cancellation of the former."""
         target = self._target
         if target.name is not None:
             [entry] = batch.entries([target.name])

@@ -1,7 +1,7 @@
-"""Registering the keys of messages that a bulk job has brought: each replaces what was pending under its key before.
+"""Registers the keys of a bulk job's messages: each replaces what was pending under its key before.
 
-It comes after the job's commit, and is begun anew after a crash. So what is newer than the job stays, a message that
-was delivered or cancelled meanwhile is passed over, and to do it twice changes nothing.
+This comes after the job's commit, and starts over after a crash. So messages that are newer than the job stay, messages
+that were delivered or cancelled meanwhile are passed over, and doing it twice changes nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class RegisterKeys:
         self._names: dict[bytes, NameEntry] = {}
 
     def decide(self, batch: WriteBatch) -> pa.RecordBatch | None:
-        """The cancellations of what is replaced."""
+        """Return the cancellations of the messages that are replaced."""
         topics, keys = self._rows.column("topic").to_pylist(), self._rows.column("key").to_pylist()
         columns = (self._rows.column(name).to_pylist() for name in ("seq", "due_ms", "born_ms"))
         entries = [NameEntry(*values) for values in zip(*columns, strict=True)]

@@ -47,7 +47,7 @@ class ScheduleNamed:
         self._outcomes: npt.NDArray[np.uint8] | None = None  # None: all are scheduled
 
     def decide(self, batch: WriteBatch) -> pa.RecordBatch | None:
-        """The rows to write.
+        """Return the rows to write.
 
         Raises:
             KeyExistsError: a row's key is pending, and its policy is to be refused then; nothing was decided.
@@ -61,7 +61,7 @@ class ScheduleNamed:
         return self._take_some(batch, keys, ids, remembered)
 
     def _names(self, column: str, of: Callable[[str, str], bytes]) -> list[bytes | None] | None:
-        """The name of each row; None where no row has one."""
+        """Return the name of each row; None if no row has one."""
         values = self._batch.column(column)
         if values.null_count == len(values):
             return None
@@ -71,7 +71,7 @@ class ScheduleNamed:
     def _remembered(
         self, batch: WriteBatch, keys: list[bytes | None] | None, ids: list[bytes | None] | None
     ) -> dict[bytes, NameEntry]:
-        """The ids within their window, and the keys whose message is pending."""
+        """Return the ids within their window, and the keys whose message is pending."""
         remembered = {} if ids is None else batch.accepted_ids([n for n in ids if n is not None])
         wanted = [] if keys is None else [n for n in keys if n is not None]
         keyed = [(n, e) for n, e in zip(wanted, batch.entries(wanted), strict=True) if e is not None]
@@ -122,8 +122,9 @@ class ScheduleNamed:
         ids: list[bytes | None] | None,
         remembered: dict[bytes, NameEntry],
     ) -> tuple[list[int], list[tuple[int, NameEntry]], dict[bytes, NameEntry], dict[bytes, NameEntry]]:
-        """For each row its seq, or -1 where it is not stored; the rows that replace others; what to register: keys and
-        ids.
+        """Return each row's seq, the rows that replace others, and the keys and ids to register.
+
+        The seq of a row that is not stored is -1.
         """
         rows = self._batch.num_rows
         none: list[Any] = [None] * rows

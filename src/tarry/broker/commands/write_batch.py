@@ -29,8 +29,10 @@ _DONE, _DELIVERED, _CANCELLED, _UNKNOWN = range(4)
 
 @dataclass(slots=True)
 class WriteBatch:
-    """``next_seq`` is that of the next row to be written. What became of messages that were due before
-    ``known_from_ms`` is not known any more.
+    """Decisions of one commit of the intake's writer.
+
+    ``next_seq`` is the seq of the next row to write. The outcomes of messages that were due before ``known_from_ms``
+    are not known any more.
     """
 
     wheel: Wheel
@@ -40,7 +42,7 @@ class WriteBatch:
     next_seq: int
     known_from_ms: int
     names: dict[bytes, NameEntry] = field(default_factory=dict)
-    """What is registered in this commit, but for ids."""
+    """Names that are registered in this commit, but for ids."""
     ids: dict[bytes, tuple[int, int, int]] = field(default_factory=dict)
     """The fields of the entries of the ids of this commit, by their digests."""
     new: set[int] = field(default_factory=set)
@@ -48,31 +50,35 @@ class WriteBatch:
     """So many of its rows are messages of which :attr:`names` and :attr:`ids` have every name."""
 
     def entries(self, names: Sequence[bytes]) -> list[NameEntry | None]:
-        """What is registered under names, by this commit or before it."""
+        """Return the entries of names, registered by this commit or before it."""
         return [self.names.get(n, e) for n, e in zip(names, self.registry.get(names), strict=True)]
 
     def accepted_ids(self, digests: Sequence[bytes]) -> dict[bytes, NameEntry]:
-        """The messages of ids that were accepted within the dedupe window."""
+        """Return the entries of ids that were accepted within the dedupe window, by their digests."""
         entries = self.registry.accepted_ids(digests, self.now_ms)
         if self.ids:
             entries |= {digest: NameEntry(*self.ids[digest]) for digest in digests if digest in self.ids}
         return entries
 
     def pending(self, due_ms: Int64s, seq: Int64s, *, handed_too: bool = False) -> Mask:
-        """Which of these messages are pending now; the dispatcher may take them before the caller acts on it.
-        ``handed_too``: also those that are to be delivered again, since they may have been before a crash.
+        """Return which of these messages are pending now.
+
+        The dispatcher may take them before the caller acts on the answer. ``handed_too``: also those that are to be
+        delivered again, because they may have been delivered before a crash.
         """
         outcomes = self.outcomes(due_ms, seq, handed_too=handed_too)
         return np.array([outcome is Outcome.DONE for outcome in outcomes], np.bool_)
 
     def outcomes(self, due_ms: Int64s, seq: Int64s, *, handed_too: bool = False) -> list[Outcome]:
-        """What cancelling would come to now: "done" where they are pending."""
+        """Return the outcomes that cancelling would have now: "done" for pending messages."""
         return self._judge(due_ms, seq, withdraw=False, handed_too=handed_too)
 
     def withdraw(self, due_ms: Int64s, seq: Int64s, *, alive: bool = False, handed_too: bool = False) -> list[Outcome]:
-        """Cancel those of these messages that are pending; they must exist. Of each with the outcome "done", the caller
-        writes a cancellation in this commit. ``alive``: it is known that no earlier commit has cancelled any of them.
-        ``handed_too``: as for :meth:`pending`, for callers to whom "done" only says that it does not come again.
+        """Cancel those of these messages that are pending; all of them must exist.
+
+        The caller writes a cancellation in this commit for each message with the outcome "done". ``alive``: no earlier
+        commit has cancelled any of them. ``handed_too``: as for :meth:`pending`, for callers that only need to know
+        that a message does not come again.
         """
         return self._judge(due_ms, seq, withdraw=True, alive=alive, handed_too=handed_too)
 
@@ -99,7 +105,7 @@ class WriteBatch:
         return outcomes
 
     def _state(self, due_ms: Int64s, seq: Int64s, cancelled_before: Mask) -> tuple[Mask, Mask]:
-        """Which of them are cancelled, and which are pending."""
+        """Return which of the messages are cancelled, and which are pending."""
         cancelled = cancelled_before | self.wheel.tombstones.mask(due_ms, seq)
         # Nothing at or above `fired` was ever taken. Below it are: what came late; the current occurrence of a series;
         # and, soon after a recovery, what the loader has not come to, if it is not among what was found fired.
@@ -119,15 +125,17 @@ class WriteBatch:
         return Key(due_ms, seq) >= self.wheel.safe and not self.loader.excludes(seq)
 
     def cancellations(self, due_ms: Int64s, seq: Int64s, topics: pa.Array) -> pa.RecordBatch:
-        """The rows that cancel these messages, to be written in this commit."""
+        """Return the rows that cancel these messages, to be written in this commit."""
         targets = pa.RecordBatch.from_arrays(
             [pa.array(seq), pa.array(due_ms), topics], names=["seq", "due_ms", "topic"]
         )
         return cancellations(targets, self.now_ms)
 
     def register(self, rows: int) -> bool:
-        """The ``rows`` of this commit's commands are durable. Whether the registry has now what they say of names, and
-        all are messages; else it is to be told of each.
+        """Register the names of this commit, whose ``rows`` are durable; return whether that was possible.
+
+        False: some rows are not messages, or have names that are not known here. Then nothing was registered, and the
+        caller must register each row.
         """
         if rows != self.known_rows:
             return False
@@ -148,8 +156,9 @@ class WriteBatch:
 
 
 class Decisions:
-    """Begins the write batches of the intake's writer, and says what would be decided of one message now.
-    ``retention_ms``: for how long it is known what became of messages that were due.
+    """Begins the write batches of the intake's writer, and predicts decisions about single messages.
+
+    ``retention_ms``: time for which the outcomes of messages that were due are known.
     """
 
     def __init__(self, wheel: Wheel, loader: Loader, registry: Registry, clock: Clock, retention_ms: int) -> None:
@@ -166,12 +175,15 @@ class Decisions:
         return WriteBatch(self._wheel, self._loader, self._registry, now_ms, next_seq, known_from_ms)
 
     def outcome_of(self, entry: NameEntry) -> Outcome:
-        """What cancelling a message would come to now: "done" where it is pending."""
+        """Return the outcome that cancelling a message would have now: "done" if it is pending."""
         [outcome] = self.begin_batch(0).outcomes(*places([entry]))
         return outcome
 
     def state_of(self, entry: NameEntry) -> Outcome:
-        """The same, but "done" also where a message is to be delivered again, as it may have been before a crash."""
+        """Return the outcome as :meth:`outcome_of`; "done" also if the message is to be delivered again.
+
+        It may have been delivered before a crash.
+        """
         [outcome] = self.begin_batch(0).outcomes(*places([entry]), handed_too=True)
         return outcome
 

@@ -23,20 +23,23 @@ _ALLOWED = "a cursor as list_pending() returned it, 30 characters of A-Z a-z 0-9
 
 
 class Cursor(NamedTuple):
-    """``step`` is 1 where the number that an id may stand for was looked up before, and the id itself is looked for."""
+    """Place to continue a listing from.
+
+    ``step`` is 1 if the number that an id may stand for was looked up before, and the id itself is being searched.
+    """
 
     step: int
     key: Key
 
 
 def encode(cursor: Cursor) -> str:
-    """The text of a cursor."""
+    """Encode a cursor as text."""
     body = _BODY.pack(_VERSION, cursor.step, *cursor.key)
     return base64.urlsafe_b64encode(body + _CRC.pack(zlib.crc32(body))).rstrip(b"=").decode("ascii")
 
 
 def decode(text: str) -> Cursor:
-    """The cursor of which ``text`` is the text.
+    """Decode the text of a cursor.
 
     Raises:
         InvalidArgumentError: it is damaged, cut, or no cursor at all.

@@ -1,13 +1,13 @@
-"""Where every pending message is at one moment: in the wheel, the intake or the store, and in one of them only.
+"""A cut: the place of every pending message at one moment, in exactly one of wheel, intake and store.
 
-A message moves: the loader brings it into the wheel, the dispatcher takes it out, the pipeline's commit makes the store
-have it instead of the intake. A cut is a place in the order of due times (:attr:`Cut.safe`) and three things that do
-not change any more: the wheel's pieces, of which the rows below it count; a snapshot of the store, of which those at or
-above it count; and ``committed_seq``, from which on the intake counts instead. What fires after the cut was taken is
-still seen, which is as it was then.
+A message moves: the loader brings it into the wheel, the dispatcher takes it out, and the pipeline's commit moves it
+from the intake to the store. A cut is a place in the order of due times (:attr:`Cut.safe`) and three things that do not
+change any more: the wheel's pieces, of which the rows below it count; a snapshot of the store, of which those at or
+above it count; and ``committed_seq``, from which on the intake counts instead. Rows that fire after the cut was taken
+are still seen, as they were then.
 
-What could go away under a cut are segments of the intake: those of which the next snapshot has all, and those of which
-all has fired. The first are deleted only after the loader has taken up that snapshot. So a cut that notes the intake's
+Only segments of the intake could go away under a cut: those that the next snapshot has completely, and those whose rows
+have all fired. The first are deleted only after the loader has taken up that snapshot. So a cut that notes the intake's
 first seq before it takes the loader's snapshot is whole as long as that seq stays.
 """
 
@@ -29,14 +29,14 @@ from tarry.wheel import Loader, Wheel
 from tarry.wheel.run import Run
 
 CUTS = 3
-"""How often to try before segments are kept for it: nobody's looking delays their deletion for long."""
+"""Tries before segments are kept for a query: queries should not delay their deletion for long."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where a pending message may be, and what says that it is pending no more."""
+    """Parts that may have a pending message, and the registry, which says whether it is pending still."""
 
     intake: Intake
     wheel: Wheel
@@ -47,8 +47,10 @@ class Places:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """``seq_max``: what is accepted from there on is not in it. ``dead``: seqs of rows that are there and not pending:
-    cancelled while the wheel had them or just now, or found delivered by recovery; none of them is due after
+    """All pending messages at one moment.
+
+    ``seq_max``: messages accepted from this seq on are not included. ``dead``: seqs of rows that are there and not
+    pending: cancelled while the wheel had them or just now, or found delivered by recovery; none of them is due after
     ``doubtful_until_ms``.
     """
 
@@ -66,7 +68,7 @@ class Cut:
 
     @classmethod
     def of(cls, places: Places) -> Cut:
-        """How things are now.
+        """Take a cut of the present state.
 
         Raises:
             CorruptError: something is missing from the wheel, because it cannot be read.
@@ -86,27 +88,28 @@ class Cut:
 
     @property
     def is_whole(self) -> bool:
-        """Whether what was read since could be read: no segment of the intake went away."""
+        """True if everything read since could be read: no segment of the intake was deleted."""
         return self.intake.first_seq == self.first_seq
 
     def alive_in_wheel(self, due_ms: Int64s, seq: Int64s) -> npt.NDArray[np.bool_]:
-        """Which of these rows of the wheel are pending."""
+        """Return which of these rows of the wheel are pending."""
         alive = np.isin(seq, self.dead, invert=True) if len(self.dead) else np.ones(len(seq), np.bool_)
         return alive & ~self.registry.cancelled_jobs.mask(due_ms, seq)
 
     def alive(self, due_ms: Int64s, seq: Int64s) -> npt.NDArray[np.bool_]:
-        """Which of these rows of the intake or the store are pending."""
+        """Return which of these rows of the intake or the store are pending."""
         return self.alive_in_wheel(due_ms, seq) & ~self.registry.cancelled_mask(due_ms, seq)
 
     def dead_between(self, after: tuple[int, int], until_ms: int, rows_max: int) -> tuple[Int64s, Int64s]:
-        """Due times and seqs of what is cancelled from ``after`` on and before ``until_ms``, where intake and store
-        have it; the first ``rows_max``.
+        """Return due times and seqs of cancelled messages from ``after`` on and before ``until_ms``.
+
+        They are those that intake and store have; the first ``rows_max``.
         """
         return self.registry.cancelled_between(after, until_ms, rows_max)
 
 
 def look_at(places: Places, look: Callable[[Cut], T]) -> T:
-    """What ``look`` makes of a cut that stayed whole meanwhile.
+    """Return the result of ``look`` for a cut that stayed whole meanwhile.
 
     Raises:
         CorruptError: a file of the intake or the store is damaged, so that something would be missing.

@@ -31,7 +31,7 @@ from tarry.store.spread import Dead, Share, StoreSpread
 from tarry.store.tally import Tally
 
 UNITS = {"minute": 60, "hour": 48, "day": 31}
-"""How many are forecast where nobody says until when."""
+"""Number of units of a forecast without ``until_ms``."""
 UNITS_MAX = 10_000
 HERD_ROWS = 100
 """Fewer messages of one instant are no herd."""
@@ -40,10 +40,10 @@ INTAKE_BYTES_MAX = 256 << 20
 """A larger intake is not read for a forecast: its index is."""
 INTAKE_ROWS = 1 << 20
 DEAD_ROWS_MAX = 200_000
-"""Where there are more cancelled messages than this, it is not looked up when they were due."""
+"""Most cancelled messages of which a forecast looks up the due times."""
 FOOTERS_S = 1.0
 ROWS_S = 1.0
-"""How long footers of the store's files are read, and then rows of what they leave open."""
+"""Time for reading footers of the store's files, and then rows of files that their footers leave open."""
 HERDS_LOOKED_AT = 64
 """Of so many instants that may be herds it is found out how many messages they have."""
 
@@ -51,8 +51,10 @@ HERDS_LOOKED_AT = 64
 def forecast(
     places: Places, now_ms: int, pending: Mapping[str, int], topic: str | None, unit: str, until_ms: int | None
 ) -> Forecast:
-    """How many messages fall due in each unit of time, of one topic or of all. ``pending`` is how many are pending of
-    each topic: where statistics do not know topics, a topic gets its share of all that is pending.
+    """Forecast how many messages fall due in each unit of time, of one topic or of all.
+
+    ``pending`` is the number of pending messages of each topic: where statistics do not know topics, a topic gets its
+    share of all that is pending.
 
     Raises:
         InvalidArgumentError: names the argument, its value and what is allowed. And as :func:`look_at`.
@@ -82,7 +84,7 @@ def forecast(
 
 
 def _whole(parts: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
-    """The parts rounded to whole numbers, so that their sum is the rounded sum."""
+    """Round the parts to whole numbers, so that their sum is the rounded sum."""
     return np.diff(np.rint(np.cumsum(parts)), prepend=0).astype(np.int64)
 
 
@@ -122,7 +124,7 @@ def _count(cut: Cut, pending: Mapping[str, int], topic: str | None, tally: Tally
 
 
 def _herds(spread: StoreSpread, counted: Int64s) -> list[Herd]:
-    """The instants that have the most messages, each with all that it is known to have in all places."""
+    """Return the instants with the most messages, each with all rows that it is known to have anywhere."""
     moments, rows = np.unique(counted[counted < spread.tally.until_ms], return_counts=True)
     most = np.argsort(-rows, kind="stable")[:HERDS_LOOKED_AT]
     seen = spread.may_be_herds.copy()
@@ -137,8 +139,9 @@ def _herds(spread: StoreSpread, counted: Int64s) -> list[Herd]:
 
 
 def _share(pending: Mapping[str, int], topic: str | None) -> Share:
-    """A function of a range of topics: which share of the messages in that range belongs to ``topic``, if topics are
-    mixed there as they are in all that is pending.
+    """Return a function that estimates ``topic``'s share of the messages in a range of topics.
+
+    It assumes that topics are mixed there as they are in all that is pending.
     """
     if topic is None:
         return lambda low, high: 1.0
@@ -166,7 +169,10 @@ def _in_wheel(cut: Cut, wanted: Criteria) -> tuple[Int64s, Mask]:
 
 
 def _in_intake(cut: Cut, wanted: Criteria) -> tuple[Int64s, Mask]:
-    """The same, of what is not in the wheel; by reading all of it, without bodies."""
+    """Return due times of pending messages outside the wheel that the intake has, and which are wanted.
+
+    Reads all of the intake, without bodies.
+    """
     window = Window(cut.safe, Key(INT64_MAX, 0), cut.snapshot.committed_seq, cut.seq_max)
     start = max(window.seq_min, cut.intake.first_seq)
     columns = ["due_ms", "seq", "kind", *wanted.columns]
@@ -192,8 +198,9 @@ def _joined(parts: list[tuple[Int64s, Mask]]) -> tuple[Int64s, Mask]:
 
 
 def _count_index(cut: Cut, tally: Tally, share: float, dead_due: Int64s, dead_seq: Int64s) -> int:
-    """Count what the intake has by its index, which knows neither topics nor what is cancelled; about how many messages
-    it has in all.
+    """Count the intake's messages by its index; return about how many messages it has in all.
+
+    The index knows neither topics nor which messages are cancelled.
     """
     committed = cut.snapshot.committed_seq
     after, until = cut.safe, Key(tally.until_ms, 0)
@@ -215,9 +222,10 @@ def _count_index(cut: Cut, tally: Tally, share: float, dead_due: Int64s, dead_se
 
 
 def _leave_out_dead(cut: Cut, spread: StoreSpread, rest: int) -> None:
-    """Take out of the tally what is cancelled and was not looked for, so that nobody knows whether the store has it.
+    """Take cancelled messages out of the tally that were not looked for in the store.
 
-    How many it has: its rows, less the ``rest``, which are the pending messages that are in no other place.
+    It is not known whether the store has them. Their number is estimated: the store's rows, less the ``rest``, which
+    are the pending messages that are in no other place.
     """
     dead, lost = spread.dead, spread.unknown & ~spread.found
     if lost.any():
@@ -227,7 +235,10 @@ def _leave_out_dead(cut: Cut, spread: StoreSpread, rest: int) -> None:
 
 
 def _leave_out_unlisted(cut: Cut, spread: StoreSpread, rest: int, listed_ms: int, certain: Int64s) -> None:
-    """The same of those that were not even listed, since they are too many: evenly from the last one listed on."""
+    """Take cancelled messages out of the tally that are too many to be listed.
+
+    They are spread evenly from the last listed one on.
+    """
     found, files = int(spread.found.sum()), cut.snapshot.files
     if listed_ms < spread.tally.until_ms:
         excess = max(0.0, _rows_from(cut, cut.safe.due_ms) - rest - found)

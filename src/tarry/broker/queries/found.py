@@ -1,4 +1,4 @@
-"""One message by its number and due time, wherever it is: in the wheel, the intake, the store, or its topic's queue."""
+"""Finds one message by its number and due time, in wheel, intake, store, or its topic's queue."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tarry.names import NameEntry
 from tarry.queue.search import find
 
 LOOK_S = 1.0
-"""How long the queues are looked through for it."""
+"""Time for searching the queues."""
 
 
 def find_message(sources: HistorySources, seq: int, due_ms: int) -> pa.RecordBatch:
-    """The message as a batch of one row of :data:`tarry.api.views.FOUND`, or of none."""
+    """Return the message as a batch of one row of :data:`tarry.api.views.FOUND`; of none if not found."""
     row = sources.finder.find([NameEntry(seq, due_ms, 0)], SCHEMA.names).get(seq)
     topic = None if row is None else row.column("topic")[0].as_py()
     # What has fallen due may be where it was, too; only its queue knows its offset.

@@ -1,8 +1,9 @@
-"""What happened to one message: a time line, put together from wherever it left a trace. Nothing is kept for it.
+"""History of one message, put together from its traces. Nothing is kept for it.
 
-Its row (intake, store or ready log) says when it was accepted and due; the registry, whether it was cancelled, and its
-cancellation, when; the ready log, its offset; the groups, what became of it there; the dead letters, why. What none of
-them can say is said to be unknown: when exactly it fell due, who had it, how often, and what retention has deleted.
+The message's row (intake, store or ready log) says when it was accepted and due; the registry, whether it was
+cancelled, and its cancellation, when; the ready log, its offset; the groups, its state there; the dead letters, why.
+What none of them has is reported as unknown: when exactly it fell due, who had it, how often, and what retention has
+deleted.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from tarry.queue import search as finding
 from tarry.repeat import read_state
 
 LOOK_S = 0.5
-"""How long is looked for what no index leads to, at each place."""
+"""Time for searching, at each place, for traces that no index leads to."""
 MESSAGES_MAX = 100
 """Messages of one id that are told of."""
 _COLUMNS = [name for name in SCHEMA.names if name != "body"]
@@ -55,8 +56,7 @@ WHEN_DUE = "The moment in which it was put into its queue is not recorded: it is
 
 @dataclass(frozen=True, slots=True)
 class HistorySources:
-    """Where a message leaves traces. ``state_of`` says "done" of one that is still
-    to be delivered."""
+    """Places where a message leaves traces. ``state_of`` says "done" of one that is still to be delivered."""
 
     places: Places
     ready: ReadyLog
@@ -69,7 +69,7 @@ class HistorySources:
 
 
 def history(sources: HistorySources, now_ms: int, retention_ms: int, what: str, topic: str | None) -> History:
-    """The history of the message that a handle names, or of the messages of an id.
+    """Return the history of the message that a handle names, or of the messages of an id.
 
     Raises:
         InvalidArgumentError: ``what`` is no text, or ``topic`` is no topic. ForgedHandleError: another broker's handle.
@@ -94,7 +94,7 @@ def history(sources: HistorySources, now_ms: int, retention_ms: int, what: str, 
 
 
 def _entry(text: str, secret: bytes) -> NameEntry | None:
-    """Where a handle says that its message is; None where it is no handle, but an id."""
+    """Return the entry of the message that a handle names; None if ``text`` is no handle, but an id."""
     try:
         decoded = handle.decode(text)
     except InvalidArgumentError:
@@ -176,7 +176,7 @@ class _Timeline:
     # -- describing ---------------------------------------------------------------------------------------------------
 
     def describe(self, entry: NameEntry, place: finding.ReadyPlace | None) -> None:
-        """What is known of one message; ``place``: where it is in the ready log, if that is known."""
+        """Describe one message; ``place``: its place in the ready log, if that is known."""
         if entry.seq in self._described:
             return
         self._described.add(entry.seq)
@@ -250,7 +250,7 @@ class _Timeline:
         self.describe(successor, None)
 
     def _moved(self, entry: NameEntry, values: dict[str, Any], at_ms: int, cancellation: int) -> NameEntry | None:
-        """The message at its new time: a reschedule writes it just before the cancellation of the former."""
+        """Return the message at its new time: a reschedule writes it just before the former's cancellation."""
         seq = cancellation - 1
         rows = find_row(self._intake, self._store, seq, _SUCCESSOR, LOOK_S)
         if rows is None:

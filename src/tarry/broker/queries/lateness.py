@@ -1,9 +1,11 @@
-"""How late messages were: into their topic's queue, which is the broker's doing alone, and into the hands of a consumer
-that was there and waiting.
+"""Lateness of messages: into their topic's queue, and into the hands of a waiting consumer.
 
-It counts from when a message could be had at the earliest: its due time, or, where it was accepted after that, from
-then on. What came so is counted by itself. A consumer that comes later than a message, or holds all that it may, or
-gets a message for the second time, says nothing about the broker's lateness: such rows are not counted.
+The first is the broker's doing alone.
+
+Lateness counts from the earliest moment at which a message could be had: its due time, or, if it was accepted later,
+that moment. Messages accepted after their due time are also counted by themselves. A consumer that comes later than a
+message, or holds all that it may, or gets a message for the second time, says nothing about the broker's lateness: such
+rows are not counted.
 
 On the way of a due message there is one subtraction and one append; the counting is done in bulk, later.
 """
@@ -51,8 +53,9 @@ class Lateness:
             self._count()
 
     def on_handed_out(self, due_ms: Int64s, from_ms: Int64s, now_ms: int, topic: str, since_ms: int) -> None:
-        """From a group: these were given to a consumer that has been waiting since then. ``from_ms``: of those that no
-        consumer of the group had before, since when they could be had.
+        """Note that a group gave messages to a consumer that has been waiting since ``since_ms``.
+
+        ``from_ms``: the earliest moments at which they could be had, of those that no consumer of the group had before.
         """
         self.handed_out += len(due_ms)
         if len(from_ms):
@@ -61,7 +64,7 @@ class Lateness:
                 self._count()
 
     def overdue(self) -> int:
-        """How many messages were accepted after their due time, until now."""
+        """Return the number of messages that were accepted after their due time, until now."""
         self._count()
         return self._overdue
 

@@ -1,9 +1,9 @@
-"""Pages of what is pending, in the order in which it falls due: each message once, whatever moves meanwhile.
+"""Pages of pending messages by due time: each message once, whatever moves meanwhile.
 
 A page is the next part of that order, found in a :class:`Cut`. As each cut has every pending message in one place, and
 pages are parts of the order that do not overlap, a message that is pending all the time is on exactly one page.
 
-Work is bounded by time. What could be found by then is the page, and its cursor is as far as everything was found.
+Work is bounded by time. A page has the rows found by then, and its cursor is the place up to which all were found.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tarry.names import name_of_key
 from tarry.store.scan import Found
 
 FIND_S = 0.4
-"""How long to look for rows; and then, as long again, to read them."""
+"""Time for finding rows, and then, as long again, for reading them."""
 READ_S = 0.8
 PAGE_BYTES_MAX = 16 << 20
 """A page ends where its messages are more than this; a message may be larger."""
@@ -39,7 +39,7 @@ _LAST_MS = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What is asked for, checked."""
+    """A checked request for a page."""
 
     wanted: Criteria
     first: Key
@@ -76,7 +76,7 @@ class Listing:
         return cls(wanted, first, start, until, limit, request.bodies)
 
     def within(self, place: tuple[Key, Key]) -> Listing:
-        """The same listing, cut to ``place``: from its first key to before its second."""
+        """Return the same listing, cut to ``place``: from its first key to before its second."""
         start = self.start._replace(key=max(self.start.key, place[0]))
         return replace(self, start=start, until=min(self.until, place[1]))
 
@@ -96,9 +96,10 @@ def list_pending(places: Places, listing: Listing) -> Page:
 
 
 def _place_of_key(places: Places, wanted: Criteria) -> tuple[Key, Key] | None:
-    """Where the one message of a key is that is pending in a topic, if any; None where none is asked for.
+    """Return the place of the message that is pending under a key in a topic; None if no key is given.
 
-    It may be replaced while it is looked for. Who finds it at the same place before and after has seen all there was.
+    The message may be replaced while it is looked for. A search that finds it at the same place before and after has
+    seen all there was.
     """
     if wanted.topic is None or wanted.key is None:
         return None
@@ -139,7 +140,7 @@ def _look(cut: Cut, wanted: Criteria, start: Cursor, listing: Listing, began: fl
 
 
 class _Rows:
-    """What all sources found, merged in the order of (due time, seq)."""
+    """Rows that all sources found, merged in the order of (due time, seq)."""
 
     def __init__(self, sources: list[Source], parts: list[Found]) -> None:
         reached = min((Key(*f.reached) for f in parts if f.reached is not None), default=None)
@@ -170,7 +171,7 @@ class _Rows:
         return Page(batch, None if reached is None else cursors.encode(Cursor(step, reached)))
 
     def _read(self, rows: int, columns: Sequence[str], deadline_s: float) -> pa.RecordBatch:
-        """The first ``rows`` rows; fewer where time or memory is used up before."""
+        """Return the first ``rows`` rows; fewer if time or memory is used up before."""
         units = self._units(rows)
         parts: list[pa.RecordBatch] = []
         read: list[Int64s] = []

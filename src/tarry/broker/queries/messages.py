@@ -1,4 +1,4 @@
-"""Where is the message that a handle names? Found by its seq and due time, without an index of messages."""
+"""Finds the message that a handle names by its seq and due time, without an index of messages."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class MessageFinder:
         self._store = store
 
     def find(self, entries: Sequence[NameEntry], columns: Sequence[str] = PLACE) -> dict[int, pa.RecordBatch]:
-        """The messages, by seq, each as a batch of one row; those of which there is nothing are left out.
+        """Return the messages, by seq, each as a batch of one row; those that are not found are left out.
 
-        What was delivered may be there or not. A message whose due time is not that of its entry is left out: the due
-        time in a handle is not signed, so it may be wrong.
+        Messages that were delivered may be there or not. A message whose due time is not that of its entry is left out:
+        the due time in a handle is not signed, so it may be wrong.
 
         Raises:
             CorruptError: a file is damaged.
@@ -69,6 +69,6 @@ class MessageFinder:
 
 
 def column(rows: dict[int, pa.RecordBatch], seq: int, name: str) -> object:
-    """A value of one of the rows; None when it is not there."""
+    """Return a value of one of the rows; None if it is not there."""
     row = rows.get(seq)
     return None if row is None else row.column(name)[0].as_py()

@@ -1,4 +1,4 @@
-"""When does the next message of each topic fall due? Looked up when asked; nothing is kept for it.
+"""Next due time of each topic. Looked up when asked; nothing is kept for it.
 
 The wheel answers for most topics. For the others, intake and store are gone through in due order, side by side: each
 only as far as the answer, wherever that is.
@@ -22,7 +22,9 @@ _LAST = Key((1 << 63) - 1, 0)
 
 
 def next_due_by_topic(places: Places, topics: set[str]) -> dict[str, int]:
-    """The earliest pending due time of each of ``topics``; one that is not found within a time budget is left out.
+    """Return the earliest pending due time of each of ``topics``.
+
+    A topic whose time is not found within a time budget is left out.
 
     Raises as :func:`look_at` does.
     """

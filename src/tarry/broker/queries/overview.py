@@ -22,8 +22,9 @@ SUMMED = ("accepted", "cancelled", "fired", "pending", "ready")
 def topics(
     intake: Intake, ready: ReadyLog, entries: Sequence[TopicPending], most: int, always: Collection[str]
 ) -> dict[str, Any]:
-    """``listed``: the ``most`` topics with the most messages ever accepted, and ``always``; ``sums`` of all, and how
-    many there are.
+    """Return the figures of topics: ``listed``, ``sums`` of all, and how many there are.
+
+    ``listed``: the ``most`` topics with the most messages ever accepted, and ``always``.
     """
     accepted, cancelled, fired = dict(intake.accepted), dict(intake.cancelled), ready.ends()
     rows: list[dict[str, Any]] = [
@@ -45,8 +46,10 @@ def topics(
 
 
 def groups(groups: ConsumerGroups, most: int, always: Collection[tuple[str, str]]) -> dict[str, Any]:
-    """``listed``: the ``most`` groups that have the most messages left, and ``always``, as
-    :class:`tarry.api.groups.GroupInfo` has them; ``lag`` of all, and how many there are.
+    """Return the figures of groups: ``listed``, ``lag`` of all, and how many there are.
+
+    ``listed``: the ``most`` groups that have the most messages left, and ``always``, as
+    :class:`tarry.api.groups.GroupInfo` has them.
     """
     lags = [(group.unsettled, group) for group in groups.all()]
     listed = [group for _, group in heapq.nlargest(most, lags, key=lambda entry: entry[0])]
@@ -56,7 +59,7 @@ def groups(groups: ConsumerGroups, most: int, always: Collection[tuple[str, str]
 
 
 def store(place: tuple[str, str], snapshot: Snapshot) -> dict[str, Any]:
-    """Where the store is, which table, and its files, as the broker sees them now."""
+    """Return the store's place, its table and its files, as the broker sees them now."""
     files = snapshot.files
     return {
         "uri": place[0],
@@ -70,7 +73,7 @@ def store(place: tuple[str, str], snapshot: Snapshot) -> dict[str, Any]:
 
 
 def wheel(wheel: Wheel) -> dict[str, Any]:
-    """What is in memory."""
+    """Return the figures of the messages in memory."""
     with wheel.lock:
         return {
             "rows": wheel.rows,
@@ -81,7 +84,7 @@ def wheel(wheel: Wheel) -> dict[str, Any]:
 
 
 def intake(intake: Intake, committed_seq: int) -> dict[str, int]:
-    """What the intake holds that the store does not have."""
+    """Return the figures of the intake's messages that the store does not have."""
     first, end = intake.first_seq, intake.published_seq
     return {
         "first_seq": first,
@@ -98,8 +101,9 @@ def fsyncs(files: Files) -> dict[str, Any] | None:
 
 
 def lateness(of: Lateness) -> dict[str, Any]:
-    """Histograms in milliseconds, as :meth:`tarry.base.histogram.Histogram.to_json` gives them; ``overdue``: how many
-    messages came after their due time.
+    """Return histograms in milliseconds, as :meth:`tarry.base.histogram.Histogram.to_json` gives them.
+
+    ``overdue``: number of messages that came after their due time.
     """
     return {
         "overdue": of.overdue(),

@@ -21,8 +21,10 @@ BYTES_MAX = 64 << 20
 def peek(
     ready: ReadyLog, groups: ConsumerGroups, topic: str, group: str | None, limit: int, waiting_only: bool
 ) -> pa.RecordBatch:
-    """The first ready messages that the group has not settled, or, without one, the group with the most of them; all
-    that is kept, where there is no group. ``waiting_only``: without those that consumers have, or that wait.
+    """Return the first ready messages that the group has not settled.
+
+    Without a group: those of the group that has the most of them; all that is kept if there is no group.
+    ``waiting_only``: without those that consumers have, or that wait.
 
     Raises:
         InvalidArgumentError: ``limit`` is not 1 to 1,000. NotFoundError: there is no such group.

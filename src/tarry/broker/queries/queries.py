@@ -1,4 +1,4 @@
-"""The operations that change nothing, carried out: pages of what is pending, peeks, forecasts, histories, figures."""
+"""Queries, carried out: pages of pending messages, peeks, forecasts, histories, figures."""
 
 from __future__ import annotations
 
@@ -44,7 +44,10 @@ from tarry.message.receipt import TopicPending
 from tarry.queue import ReadyLog
 
 QUERIES_MAX = 4
-"""So many are carried out at a time, others wait: each may need some tens of megabytes, and none is in a hurry."""
+"""Queries carried out at a time; others wait.
+
+Each may need some tens of megabytes, and none is in a hurry.
+"""
 
 
 @dataclass(eq=False)
@@ -83,7 +86,7 @@ class Queries:
         return topic.end - topic.first if unsettled is None else unsettled
 
     def list_pending(self, request: ListPending) -> Page:
-        """A page of what is pending, in the order of due times."""
+        """Return a page of pending messages, by due time."""
         listing = Listing.of(request)
         with self._slots:
             if listing.wanted == Criteria(listing.wanted.topic, repeating=True) and self._places.registry.knows_series:
@@ -99,25 +102,25 @@ class Queries:
             )
 
     def forecast(self, request: GetForecast) -> Forecast:
-        """The load to come."""
+        """Forecast the load."""
         pending = {entry.topic: entry.pending for entry in self.pending(GetPending(next_due=False))}
         with self._slots:
             return forecast(self._places, self._clock.now_ms(), pending, request.topic, request.unit, request.until_ms)
 
     def history(self, request: GetHistory) -> History:
-        """What happened to a message."""
+        """Return the history of a message."""
         with self._slots:
             return history(
                 self._history_sources, self._clock.now_ms(), self._config.retention_ms, request.what, request.topic
             )
 
     def message(self, request: GetMessage) -> pa.RecordBatch:
-        """A message, wherever it is."""
+        """Return a message, wherever it is."""
         with self._slots:
             return find_message(self._history_sources, request.seq, request.due_ms)
 
     def handles(self, request: GetHandles) -> list[str]:
-        """Handles of messages that were listed: each is a batch of one, as that of a key is."""
+        """Return handles of listed messages: each is a batch of one, as that of a key is."""
         secret = self._history_sources.secret
         pairs = zip(map(int, request.seqs), map(int, request.due_ms), strict=True)
         return [handle.encode(seq, due_ms, seq, 1, handle.sign(secret, seq, 1)) for seq, due_ms in pairs]

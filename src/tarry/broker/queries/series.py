@@ -1,7 +1,7 @@
-"""Pages of series: the pending occurrence of each, in due order, found by the registry, which knows all of them.
+"""Pages of series: the pending occurrence of each, in due order, found by the registry.
 
-However many other messages are pending, none of them is looked at. What the registry says is checked against the cut:
-an occurrence that is cancelled or was delivered is not pending.
+However many other messages are pending, none of them is looked at. The registry knows all series. Its entries are
+checked against the cut: an occurrence that is cancelled or was delivered is not pending.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from tarry.message.schema import SCHEMA
 from tarry.names import NameEntry
 
 READ_S = 0.8
-"""How long is looked for those of a topic among those of others. Where each that is read is on the page, the page's
-length is bound enough.
+"""Time for searching for occurrences of a topic among those of others.
+
+If each that is read is on the page, the page's length is bound enough.
 """
 READ_ROWS = 128
 
@@ -61,7 +62,10 @@ def list_series(cut: Cut, finder: MessageFinder, listing: Listing) -> Page:
 def _rows(
     cut: Cut, finder: MessageFinder, listing: Listing, columns: Sequence[str]
 ) -> Iterator[tuple[Key, pa.RecordBatch | None]]:
-    """Pending occurrences with their places, in order; before some are read, the place of the first with None."""
+    """Yield pending occurrences with their places, in order.
+
+    Before some are read, yields the place of the first with None.
+    """
     for instant in _by_instant(cut, listing):
         for start in range(0, len(instant), READ_ROWS):
             part = instant[start : start + READ_ROWS]

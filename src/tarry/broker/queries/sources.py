@@ -1,4 +1,4 @@
-"""The three places that a pending message may be in, asked in one way: the first wanted rows, and then those rows."""
+"""The three places of pending messages, with one interface: find wanted rows, then read them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Source(Protocol):
     """One of the three places: wheel, store, intake."""
 
     def find(self, after: Key, until: Key, rows_max: int, deadline_s: float) -> Found:
-        """The first wanted rows with ``after <= (due_ms, seq) < until``, as :func:`tarry.store.scan.scan` does."""
+        """Return the first wanted rows with ``after <= (due_ms, seq) < until``; see :mod:`tarry.store.scan`."""
         ...
 
     def units(self, place: Int64s) -> Int64s:
@@ -35,7 +35,7 @@ class Source(Protocol):
         ...
 
     def read(self, place: Int64s, columns: Sequence[str]) -> pa.RecordBatch:
-        """The rows of one unit, in the order of ``place``."""
+        """Return the rows of one unit, in the order of ``place``."""
         ...
 
 

@@ -1,5 +1,6 @@
-"""Rows that a message left in intake and store besides itself, found without an index of messages: what cancelled it,
-and any row by its number. A search of the store ends after a time.
+"""Finds rows that a message left in intake and store besides itself, without an index of messages.
+
+They are its cancellation, and any row by its number. A search of the store ends after a time.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ _COLUMNS = ["seq", "kind", "body", "born_ms"]
 
 
 def find_cancellation(intake: Intake, store: StoreFollower, entry: NameEntry, look_s: float) -> tuple[int, int] | None:
-    """When a message was cancelled, and the seq of the row that did it, which has the due time of its target; None
-    where there is no such row, or it was not found in time.
+    """Return when a message was cancelled, and the seq of the row that did it.
+
+    That row has the due time of its target. Returns None if there is no such row, or it was not found in time.
     """
     body = entry.seq.to_bytes(8, "little", signed=True)
     window = Window(Key(entry.due_ms, entry.seq), Key(entry.due_ms + 1, 0), entry.seq + 1, intake.published_seq)
@@ -65,8 +67,9 @@ def _cancellation_of(rows: pa.RecordBatch, body: bytes) -> tuple[int, int] | Non
 def find_row(
     intake: Intake, store: StoreFollower, seq: int, columns: Sequence[str], look_s: float
 ) -> pa.RecordBatch | None:
-    """A row by its number, as a batch of one row or, where the intake should have it and does not, of none; None where
-    it was not found in time.
+    """Return a row by its number, as a batch of one row; None if it was not found in time.
+
+    The batch is empty if the intake should have the row and does not.
     """
     with intake.kept():
         if intake.first_seq <= seq < intake.published_seq:
