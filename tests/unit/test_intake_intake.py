@@ -279,3 +279,18 @@ def test_an_empty_directory_begins_where_it_is_told(tmp_path: Path) -> None:
     box.directory = tmp_path / "z"
     with pytest.raises(CorruptError, match="is missing; 500 bytes"):
         box.open(durable=(0, 500))
+
+
+@pytest.mark.parametrize("gone", ["all", "last"])
+def test_a_lost_segment_is_noticed_where_the_last_one_had_no_frame_yet(box: Box, gone: str) -> None:
+    """What was accepted behind the checkpoint may have been in it; and those before it are gone as well."""
+    for _ in range(3):
+        box.commit([5] * 4, body=1000)
+    box.intake.close()
+    paths = sorted(box.directory.glob("*.log"))
+    first, last = int(paths[0].stem), int(paths[-1].stem)
+    for path in paths if gone == "all" else paths[-1:]:
+        path.unlink()
+    for position in (0, 32):
+        with pytest.raises(CorruptError, match="is missing"):
+            box.open(durable=(last, position), first_seq=first)

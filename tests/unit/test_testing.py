@@ -7,6 +7,7 @@ import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import tarry
@@ -106,3 +107,19 @@ def test_the_fixture_is_the_real_broker(tarry_broker: TestBroker) -> None:
 def test_the_fixture_costs_tests_that_do_not_use_it_nothing() -> None:
     code = "import sys, tarry.pytest_plugin; print(sorted({'pyarrow', 'numpy'} & sys.modules.keys()))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_columns_of_what_was_received_settle_it_as_they_are(tmp_path: Path) -> None:
+    """One row or several: Arrow's arrays, and not only NumPy's."""
+    with open_broker(tmp_path) as broker:
+        for rows in (1, 3):
+            broker.schedule_batch(
+                pa.table({"topic": ["orders"] * rows, "delay_ms": [1000] * rows, "body": [b"x"] * rows})
+            )
+            broker.advance("1s")
+            batch = broker.receive("orders", group="billing", max_messages=10)
+            assert broker.ack("orders", "billing", batch.column("lease"), batch.column("offset")) == rows
+        with pytest.raises(InvalidArgumentError, match=r"leases is .*; allowed: whole numbers"):
+            broker.ack("orders", "billing", ["x"], [1])
+        with pytest.raises(InvalidArgumentError, match="2 leases and 1 offsets"):
+            broker.ack("orders", "billing", pa.array([1, 2]), pa.array([1]))

@@ -16,7 +16,7 @@ from tests.cli_tools import Captured, data_of, error_of, out_of
 import tarry.store.publisher as store_publisher
 from tarry.base.clock import TestClock
 from tarry.base.config import Config
-from tarry.base.errors import LockedError
+from tarry.base.errors import CorruptError, LockedError
 from tarry.broker import Broker
 from tarry.broker.verification import held
 from tarry.log.files import OsFiles
@@ -210,6 +210,19 @@ def test_a_directory_in_use_is_refused_and_left_alone(data: Path, capsys: Captur
     code, text = error_of(capsys, "verify", str(data / "intake"))
     assert (code, "is no data directory" in text) == (1, True)
     assert not (data / "intake" / "lock").exists()
+
+
+def test_an_intake_that_is_gone_is_told_also_where_its_last_file_was_empty(data: Path, capsys: Captured) -> None:
+    checkpoint = json.loads((data / "checkpoint.json").read_text())
+    del checkpoint["crc"]
+    checkpoint["intake"][1] = 0
+    write_json(OsFiles(), data / "checkpoint.json", checkpoint.pop("version"), checkpoint)
+    shutil.rmtree(data / "intake")
+    text = out_of(capsys, "verify", str(data), code=4)
+    assert "by the checkpoint, only what is before it was deleted" in text
+    assert "0 bytes of it had been durable" in text
+    with pytest.raises(CorruptError, match="is missing"):
+        Broker.open(Config(data=data, pipeline="off"), clock=TestClock(T0), threads=False)
 
 
 def test_a_missing_id_and_another_brokers_store_are_told(data: Path, tmp_path: Path, capsys: Captured) -> None:

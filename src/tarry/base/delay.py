@@ -124,7 +124,9 @@ def due_from_delay(
             # A nanosecond less: 1.1 * 1000 is a little more than 1100, and rounding that up would add a millisecond.
             delay_ms = -1 if delay < 0 else math.ceil(delay * 1000 - 1e-6)
         case timedelta():
-            delay_ms = -(-delay // timedelta(milliseconds=1))
+            # Rounded up. Python cannot negate the largest timedelta.
+            whole_ms, rest = divmod(delay, timedelta(milliseconds=1))
+            delay_ms = whole_ms + bool(rest)
         case datetime():
             return datetime_ms(delay)
         case DelayLevel():

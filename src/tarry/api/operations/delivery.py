@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated
 
+import numpy as np
+
 from tarry.api.bounds import LEASE_MS, PREFETCH
 from tarry.api.operation import Action, Int64, Natural, Operation, Request, Rows, int64s, named, one_batch
 from tarry.api.settings import Start
@@ -14,6 +16,7 @@ from tarry.base.record_batch import RecordBatch
 from tarry.base.types import Int64s
 
 Column = Annotated[Int64s, int64s(list[Int64])]
+_NONE: Int64s = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +83,25 @@ class Receive(Operation[RecordBatch]):
         )
 
 
-def _check_pairs(leases: Int64s, offsets: Int64s) -> None:
-    if len(leases) != len(offsets):
-        raise InvalidArgumentError(f"{len(leases)} leases and {len(offsets)} offsets; allowed: the same number of both")
+def _take_pairs(operation: Ack | Nack | Extend) -> None:
+    """Make the leases and offsets NumPy arrays, and check that there are as many of both.
+
+    A caller may pass a column of the batch that it received as it is: an Arrow array.
+
+    Raises:
+        InvalidArgumentError: they are no whole numbers, or not as many of both.
+    """
+    for name in ("leases", "offsets"):
+        given = getattr(operation, name)
+        if not isinstance(given, np.ndarray):
+            try:
+                taken = np.asarray(given).astype(np.int64, casting="same_kind") if len(given) else _NONE
+            except (TypeError, ValueError) as error:
+                raise InvalidArgumentError(f"{name} is {given!r:.80}; allowed: whole numbers") from error
+            object.__setattr__(operation, name, taken)
+    leases, offsets = len(operation.leases), len(operation.offsets)
+    if leases != offsets:
+        raise InvalidArgumentError(f"{leases} leases and {offsets} offsets; allowed: the same number of both")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -103,7 +122,7 @@ class Ack(Operation[int]):
     offsets: Column
 
     def __post_init__(self) -> None:
-        _check_pairs(self.leases, self.offsets)
+        _take_pairs(self)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -125,7 +144,7 @@ class Nack(Operation[int]):
     reason: str | None = None
 
     def __post_init__(self) -> None:
-        _check_pairs(self.leases, self.offsets)
+        _take_pairs(self)
         if self.delay_ms is not None and self.delay_ms < 0:
             raise InvalidArgumentError(f"delay_ms is {self.delay_ms}; allowed: 0 or more")
 
@@ -145,6 +164,6 @@ class Extend(Operation[int]):
     lease_ms: Natural
 
     def __post_init__(self) -> None:
-        _check_pairs(self.leases, self.offsets)
+        _take_pairs(self)
         if self.lease_ms < 1:
             raise InvalidArgumentError(f"lease_ms is {self.lease_ms}; allowed: 1 or more")
