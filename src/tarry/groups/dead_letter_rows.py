@@ -49,7 +49,7 @@ def dead_letter_copies(
 ) -> pa.RecordBatch:
     """Return copies of messages for a group's dead letters, due at once.
 
-    ``batch`` is of :data:`tarry.message.schema.SCHEMA`.    ``attempts``: how many times each was handed out. Body, key,
+    ``batch`` is of :data:`tarry.message.schema.SCHEMA`. ``attempts``: how many times each was handed out. Body, key,
     tag, id, tries, born_ms and properties are kept; expiry and repetition are not. ``own_ids``: the ids of the copies,
     by which a second copy is recognised. ``reasons``: the reasons of the last tries' failures, where they are known.
     """

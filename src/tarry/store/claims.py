@@ -1,7 +1,9 @@
-"""Whether a file of the store holds what is said of it: its footer tells rows and bounds, and no data is read.
+"""Checks that a file of the store holds what is said of it, by the rows and bounds in its footer.
 
-A commit takes over what the author of its files says of them, and from then on readers believe the log: with bounds
-that are wrong, messages are not looked for where they are; with another number of rows, counts are wrong.
+No data is read.
+
+A commit takes over what the author of its files says of them, and from then on readers believe the log: with wrong
+bounds, messages are not looked for where they are; with a wrong number of rows, counts are wrong.
 """
 
 from __future__ import annotations
@@ -21,7 +23,10 @@ THREADS = 8
 
 
 class FileContent(NamedTuple):
-    """The rows of a file and their bounds, inclusive; None where it has no rows or its footer does not say."""
+    """Number of rows of a file and their bounds, inclusive.
+
+    A bound is None if the file has no rows or its footer does not have it.
+    """
 
     rows: int
     due_min_ms: int | None
@@ -57,7 +62,8 @@ def differences(claimed: FileContent, content: FileContent) -> Iterator[str]:
 
 
 def check_present(place: Place, files: Sequence[StagedFile]) -> None:
-    """
+    """Check that the files are there, with the right sizes.
+
     Raises:
         StaleCommitError: a file is missing, or has another size.
     """

@@ -1,7 +1,9 @@
-"""How many messages of a file fall due when, by topic: counted while it is written and kept in its footer, so that the
-load to come is told without reading a row. Format: ``docs/formats-store.md``.
+"""Counts of a file's messages by topic and span of due time, kept in the file's footer.
 
-Spans of time are as short as leaves few counts: a minute, else an hour, a day or 32 days; all of a file are of one
+They are counted while the file is written, so that the load is forecast without reading a row. Format:
+``docs/formats-store.md``.
+
+Spans of time are as short as few counts allow: a minute, else an hour, a day or 32 days; all of a file are of one
 length. Beside them stand the instants that have the most messages, as herds fall into one millisecond.
 """
 
@@ -19,7 +21,7 @@ from tarry.base.types import Int64s
 from tarry.store.layout import DAY_MS, HOUR_MS, MINUTE_MS
 
 KEY = b"tarry.due_counts"
-"""Where a footer has them."""
+"""Key of the counts in a footer's metadata."""
 VERSION = 1
 SPANS_MS = (MINUTE_MS, HOUR_MS, DAY_MS, 32 * DAY_MS)
 CELLS_MAX = 8192
@@ -41,7 +43,9 @@ _WAITING_MAX = 4 * CELLS_MAX
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DueCounts:
-    """``cells``: rows of (topic, number of the span of ``span_ms``, messages); a topic is a number of ``topics``, or
+    """Counts of one file.
+
+    ``cells``: rows of (topic, number of the span of ``span_ms``, messages); a topic is a number of ``topics``, or
     :data:`OTHERS`. ``herds``: rows of (topic or :data:`EVERY`, due_ms, messages).
     """
 
@@ -64,7 +68,7 @@ class DueCounts:
         return self.cells[self.cells[:, 0] == number, 1:], number != OTHERS
 
     def may_have(self, topic: str | None, due_ms: int) -> bool:
-        """Whether the span of that instant has a message of a topic, or of any."""
+        """Return whether the span of that instant has a message of a topic, or of any."""
         is_there = self.cells[:, 1] == due_ms // self.span_ms
         return bool(is_there.any() if topic is None else (is_there & (self.cells[:, 0] == self._number(topic))).any())
 
@@ -88,7 +92,7 @@ class DueCounts:
 
     @classmethod
     def of_bytes(cls, raw: bytes) -> DueCounts | None:
-        """What :meth:`to_bytes` gave; None for what another version or somebody else wrote."""
+        """Read the bytes of :meth:`to_bytes`; None if another version or a foreign writer wrote them."""
         try:
             head, _, body = zlib.decompress(base64.b64decode(raw, validate=True)).partition(b"\n")
             fields = json.loads(head)
@@ -153,7 +157,7 @@ class DueCounter:
         return np.asarray(np.array(numbers, np.int64)[encoded.indices.to_numpy()])
 
     def _is_sparse(self, due: Int64s, codes: Int64s) -> bool:
-        """Whether neighbours seldom share a cell: then there will be too many, and to sort them is dear."""
+        """Return whether neighbours seldom share a cell: then there will be too many, and sorting is slow."""
         middle = slice(start := (len(due) - SAMPLE_ROWS) // 2, start + SAMPLE_ROWS)
         cells = set(zip((due[middle] // SPANS_MS[self._level]).tolist(), codes[middle].tolist(), strict=True))
         return len(cells) > SAMPLE_ROWS * 4 // 5
@@ -209,7 +213,10 @@ class DueCounter:
 
 
 def _coarser(cells: Int64s, level: int) -> Int64s:
-    """The same cells, with spans of ``level`` instead of the one before; what is one cell now is in several rows."""
+    """Return the same cells, with spans of ``level`` instead of the one before.
+
+    Several rows of the result may be of one cell.
+    """
     factor = SPANS_MS[level] // SPANS_MS[level - 1]
     return np.column_stack([cells[:, 0], cells[:, 1] // factor, cells[:, 2]])
 
