@@ -179,7 +179,7 @@ class Loops:
         self._progress.delete_stored()
 
     def _load_more(self) -> bool:
-        """After a dispatch made room, load on; whether something is due now."""
+        """Load on, after a dispatch made room; return whether something is due now."""
         if not self._loader.short:
             return False
         self._loader.step()

@@ -23,7 +23,10 @@ from tarry.intake import Intake
 
 STATUS_BYTES_MAX = 64 << 10
 STATUS_NAMES_MAX = 64
-"""Of the status that the pipeline reports, as JSON; some dozens of names and a kilobyte are usual."""
+"""Most names of the status that the pipeline reports, as JSON.
+
+Some dozens of names and a kilobyte are usual.
+"""
 
 
 @dataclass(eq=False)

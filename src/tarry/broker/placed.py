@@ -45,7 +45,10 @@ class _Found:
 
 @dataclass(eq=False)
 class PlacedMessages:
-    """Any thread. ``state_of`` says "done" of a message that is still to be delivered."""
+    """Operations on messages by their place. Any thread.
+
+    ``state_of`` says "done" of a message that is still to be delivered.
+    """
 
     _finder: MessageFinder
     _state_of: Callable[[NameEntry], Outcome]

@@ -71,7 +71,7 @@ class Push:
     # -- changes -----------------------------------------------------------------------------------------------------
 
     def set(self, request: SetPushSubscription) -> PushInfo:
-        """See the operation."""
+        """Set a subscription; see :class:`tarry.api.operations.SetPushSubscription`."""
         with self._lock:
             former = self._subscriptions.get(check_name(request.name))
             subscription, secret = self._created(request) if former is None else _changed(former, request)
@@ -105,7 +105,7 @@ class Push:
         return self._info(self._find(name))
 
     def infos(self, topic: str | None) -> list[PushInfo]:
-        """All of them, or those of a topic, by name."""
+        """Return all subscriptions, or those of a topic, by name."""
         found = self._subscriptions
         return [self._info(found[name]) for name in sorted(found) if topic in (None, found[name].topic)]
 

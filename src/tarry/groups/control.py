@@ -84,7 +84,10 @@ class GroupControl:
         self._restart(lambda: self._state.move_to(target), on_result)
 
     def advance(self, target: int, on_result: OnResult) -> None:
-        """As :meth:`seek`, but never back: for who keeps its own offsets, and leases nothing."""
+        """Seek as :meth:`seek`, but never back.
+
+        For readers that keep their own offsets, and lease nothing.
+        """
         self._restart(lambda: self._state.move_to(max(target, self._state.floor)), on_result)
 
     def delete(self, on_result: OnResult) -> None:

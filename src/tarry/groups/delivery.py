@@ -48,13 +48,13 @@ class _Why(Enum):
     EMPTY = 0
     PAUSED = 1
     FULL = 2
-    """It has no room, or the group has none, or the journal."""
+    """The consumer has no room, or the group has none, or the journal."""
     FILTERING = 4
     """A thread must filter the messages first; its end is announced."""
     UNFINISHED = 3
     """Others should have the lock before more is looked at."""
     SILENT = 5
-    """It has not been heard of since its leases ended."""
+    """The consumer has not been heard of since its leases ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +223,7 @@ class GroupDelivery:
         return None, _Why.EMPTY
 
     def _choose_plain(self, batch: pa.RecordBatch, base: int, now: int) -> tuple[pa.RecordBatch, Int64s]:
-        """Of rows from offset ``base`` on that all are wanted, those to hand out, and their offsets."""
+        """Choose, of wanted rows from offset ``base`` on, those to hand out; return them and their offsets."""
         offsets = np.arange(base, base + batch.num_rows, dtype=np.int64)
         self._state.cursor = base + batch.num_rows
         due = batch.column(DUE).to_numpy()
@@ -288,7 +288,7 @@ class GroupDelivery:
         return rows.pick(~settled)
 
     def _hand_out(self, holder: Holder, chosen: list[_Chosen], now: int) -> pa.RecordBatch:
-        """All of ``chosen`` as one batch, under one lease."""
+        """Lease all of ``chosen`` as one batch, under one lease, and return it."""
         together = chosen[0] if len(chosen) == 1 else _joined(chosen)
         offsets, attempts = together.offsets, together.attempts
         tries = self._policy.own_tries(together.batch.column(TRIES))
@@ -329,7 +329,7 @@ class GroupDelivery:
 
 
 def _joined(parts: list[_Chosen]) -> _Chosen:
-    """All of them, by ascending offset: what comes again may lie before or behind what is new."""
+    """Join the parts, by ascending offset: repeated messages may lie before or behind new ones."""
     batch = concat(part.batch for part in parts)
     offsets = np.concatenate([part.offsets for part in parts])
     order = np.argsort(offsets)

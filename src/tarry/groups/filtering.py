@@ -52,9 +52,9 @@ class Filtering:
     _run_apart: RunApart | None
     _read_rows: ReadRows
     _is_quick: bool = False
-    """It was, in a thread: it may be asked on the spot."""
+    """True if the filter was quick in a thread, so that it may be evaluated on the spot."""
     _is_slow: bool = False
-    """It took too long on the spot, and is not asked there again."""
+    """True if the filter took too long on the spot, and is not evaluated there again."""
     _is_evaluating: bool = False
     _error: TarryError | None = None
     """The rows could not be read in a thread: who asks next hears why."""

@@ -186,7 +186,7 @@ class Group:
 
     @property
     def floor(self) -> int:
-        """All offsets below are settled."""
+        """Offset below which all messages are settled."""
         return self._state.floor
 
     @property

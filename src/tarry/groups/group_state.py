@@ -109,7 +109,7 @@ class GroupState:
         self.floor = self.cursor = self._settled.drop_below(beginning.floor)
         ends = [self.cursor, *(end for _, end in self._settled), *(offset + 1 for offset in beginning.retries)]
         self.passing_end = max(ends)
-        """From here on there is nothing settled or on its way."""
+        """Offset from which on nothing is settled or on its way."""
         self._check_end()
         self._wait_for_retries(beginning.retries)
 

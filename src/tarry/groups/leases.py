@@ -41,7 +41,7 @@ class Holder:
     closed: bool = False
     was_full: bool = False
     answers: bool = False
-    """It extends what it holds, and answers when it is asked."""
+    """True if the consumer extends its leases itself, and answers when it is asked."""
     silent: bool = False
     """See :attr:`tarry.api.consuming.Subscription.silent`."""
 
@@ -55,7 +55,10 @@ class Holder:
 
 @dataclass(slots=True)
 class Lease:
-    """One batch in a consumer's hands. The arrays have a row a message; offsets ascend."""
+    """One batch in a consumer's hands.
+
+    The arrays have an entry for each message; offsets ascend.
+    """
 
     number: int
     offsets: Int64s
@@ -64,7 +67,7 @@ class Lease:
     """Number of rows that are still LEASED."""
     attempts: Int32s
     tries: Int32s | None
-    """Each message's own limit of tries, 0 where it has none; None where none of them has one."""
+    """Each message's own limit of tries, 0 if it has none; None if no message has one."""
     deadline_ms: int
     holder: Holder
     since_ms: int
@@ -123,7 +126,7 @@ class Leases:
         return number
 
     def find(self, leases: Int64s, offsets: Int64s) -> list[tuple[Lease, Places]]:
-        """By lease, the rows among these (lease and offset of each) that are leased; the others are stale."""
+        """Return, by lease, which of these rows (lease and offset of each) are leased; the others are stale."""
         if len(leases) <= FEW_ROWS:
             return self._find_few(leases, offsets)[1]
         by_lease = []
@@ -140,7 +143,7 @@ class Leases:
         return by_lease
 
     def find_each(self, leases: Int64s, offsets: Int64s) -> tuple[Mask, list[tuple[Lease, Places]]]:
-        """As :meth:`find`, and a mask of the rows that are leased; where one is given twice, of the first.
+        """Return the rows as :meth:`find`, and a mask of the leased ones; of duplicates, only the first.
 
         Row by row, since these are a few rows of several leases, for which array operations cost far more.
         """
@@ -216,7 +219,7 @@ class Leases:
         return held
 
     def expired(self, now_ms: int) -> Iterator[Lease]:
-        """Those whose time is up, until :meth:`end` has ended them."""
+        """Yield expired leases. Each is yielded again until :meth:`end` removes it."""
         while self._deadlines and self._deadlines[0][0] <= now_ms:
             _, number = heapq.heappop(self._deadlines)
             lease = self._leases.get(number)

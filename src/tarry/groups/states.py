@@ -45,7 +45,10 @@ class StateEvent(IntEnum):
     """Events of a message in a group."""
 
     LEASE = 0
-    """It is handed to a consumer. From WAITING, too: its moment has come, which is the caller's to know."""
+    """Handed to a consumer.
+
+    Also from WAITING: the caller knows that its moment has come.
+    """
     ACK = 1
     """The consumer is done with it."""
     NACK = 2

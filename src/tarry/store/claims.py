@@ -19,7 +19,7 @@ from tarry.store.parquet import RowGroup, groups
 from tarry.store.place import Place
 
 THREADS = 8
-"""So many footers are read at once: each is one small read, on object storage one round trip."""
+"""Footers that are read at once: each is one small read, on object storage one round trip."""
 
 
 class FileContent(NamedTuple):
@@ -38,7 +38,7 @@ class FileContent(NamedTuple):
 
     @classmethod
     def of(cls, groups: Iterable[RowGroup]) -> FileContent:
-        """Of a file that has these row groups."""
+        """Return the content of a file that has these row groups."""
         parts = [group for group in groups if group.rows]
         if not parts:
             return cls(0, None, None, None, None, None, None)
@@ -55,7 +55,7 @@ class FileContent(NamedTuple):
 
 
 def differences(claimed: FileContent, content: FileContent) -> Iterator[str]:
-    """Each claim about a file that is not so, with both values."""
+    """Return each claim about a file that is wrong, with both values."""
     for name, claim, value in zip(FileContent._fields, claimed, content, strict=True):
         if claim != value:
             yield f"{name} {claim}, but its footer says {value}"

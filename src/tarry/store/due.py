@@ -57,7 +57,7 @@ class Firsts:
 
     @property
     def frontier(self) -> int | None:
-        """All messages due before that were looked at; None: all messages were."""
+        """Due time before which all messages were looked at; None: all messages were."""
         return self._waiting[0][0] if self._waiting else None
 
     def advance(self, wanted: set[str], first_ms: dict[str, int]) -> None:

@@ -33,7 +33,7 @@ TOPICS_MAX = 256
 OTHERS = -1
 """The number of that one."""
 EVERY = -1
-"""In herds: of all topics together."""
+"""Number in herds for all topics together."""
 HERD_ROWS_MIN = 8
 HERDS_MAX = 64
 HERDS_OF_TOPIC_MAX = 8
@@ -56,7 +56,7 @@ class DueCounts:
 
     @property
     def rows(self) -> int:
-        """All messages of the file."""
+        """Number of messages of the file."""
         return int(self.cells[:, 2].sum())
 
     def cells_of(self, topic: str | None) -> tuple[Int64s, bool]:
@@ -83,7 +83,7 @@ class DueCounts:
         return self.topics.index(topic) if topic in self.topics else OTHERS
 
     def to_bytes(self) -> bytes:
-        """As a footer has it: printable, as other readers take it for a text."""
+        """Return the counts for a footer: printable, because other readers take them for text."""
         head = {"version": VERSION, "span_ms": self.span_ms, "topics": self.topics, "cells": len(self.cells)}
         # Columns, and of what ascends the steps: that is what compresses.
         parts = [_steps(self.cells), _steps(self.herds)]
@@ -136,7 +136,7 @@ class DueCounter:
         self._note_herds(due, codes)
 
     def counts(self) -> DueCounts | None:
-        """Of all rows; None where there are none, or due times lie too far apart for few counts."""
+        """Return the counts of all rows; None for no rows, or due times too far apart for few counts."""
         if not self._rows:
             return None
         self._fit(min(CELLS_MAX, max(CELLS_FREE, self._rows)))
@@ -200,7 +200,7 @@ class DueCounter:
             self._keep_largest(int(due[-1]))
 
     def _keep_largest(self, last_ms: int | None) -> None:
-        """Of the instants those with the most messages; and all of the last one, which may go on."""
+        """Keep the instants with the most messages, and all of the last one, which may go on."""
         herds = _merged(np.concatenate([np.empty((0, 3), np.int64), *self._herds]))
         herds = herds[np.lexsort((herds[:, 1], -herds[:, 2], herds[:, 0]))]
         first = np.searchsorted(herds[:, 0], herds[:, 0])
@@ -227,7 +227,7 @@ def _counted(codes: Int64s, at: Int64s) -> Int64s:
 
 
 def _merged(cells: Int64s) -> Int64s:
-    """Each pair of the first two columns once, ascending, with the sum of the third."""
+    """Return each pair of the first two columns once, ascending, with the sum of the third."""
     return _sums_by_pair(*cells.T) if len(cells) > 1 else cells
 
 

@@ -36,7 +36,10 @@ from tarry.store.place import sync_file
 log = logging.getLogger(__name__)
 
 FILES_KEY = "tarry.files"
-"""In an entry's commit info: how many files it adds, as text. An entry with fewer has lost its end."""
+"""Key in an entry's commit info: the number of files that it adds, as text.
+
+An entry with fewer has lost its end.
+"""
 
 REMOVED_KEY = "tarry.removed"
 """Key of the number of files, as text, that a commit removes when it rewrites the table's files.

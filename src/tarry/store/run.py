@@ -69,7 +69,7 @@ class RunWriter:
         self._place.remove(file.path for file in self._done)
 
     def _starts(self, rows: pa.RecordBatch) -> list[int]:
-        """Before which of the rows a bucket begins; 0 may be one of them."""
+        """Return the rows at which a bucket begins; 0 may be one of them."""
         if self._cancelled or rows.num_rows == 0:
             return []
         due = rows.column("due_ms").to_numpy()

@@ -27,7 +27,7 @@ from tarry.store.snapshot import Snapshot
 from tarry.store.tally import Tally
 
 HERD_ROWS_SEEN = 8
-"""So many rows of one instant, where rows are read, are noted as what may be a herd."""
+"""Rows of one instant, where rows are read, from which on it is noted as a possible herd."""
 
 Share = Callable[[str | None, str | None], float]
 """Bounds of topics (inclusive; None: not known) → which part of such messages is wanted, at a guess."""
@@ -107,9 +107,9 @@ class StoreSpread:
     found: Mask = field(init=False)
     """Mask of the messages of ``dead`` that were found in files."""
     unknown: Mask = field(init=False)
-    """And which of them they may have."""
+    """Mask of the messages of ``dead`` that files may have."""
     dead_at: Counter[tuple[int, int]] = field(default_factory=Counter)
-    """Of those that were found and are wanted: how many are in which file and due then."""
+    """Number of found and wanted messages of ``dead``, by file and due time."""
 
     def __post_init__(self) -> None:
         self.found = np.zeros(len(self.dead.seq), np.bool_)
@@ -138,7 +138,7 @@ class StoreSpread:
                 self._look_for_herds(file.number)
 
     def rows_at(self, due_ms: int) -> int:
-        """At least so many messages of that instant are there: all of them, if time allowed."""
+        """Return a lower bound of the messages of that instant: all of them, if time allowed."""
         files = self.snapshot.files
         hits = np.flatnonzero((files.due_min_ms <= due_ms) & (files.due_max_ms >= due_ms)).tolist()
         return sum(self._rows_at(i, due_ms) for i in hits)
@@ -262,7 +262,7 @@ class StoreSpread:
         self.may_be_herds.update(dict(zip(moments[many].tolist(), rows[many].tolist(), strict=True)))
 
     def _look_for_herds(self, i: int) -> None:
-        """Of a file without counts: row groups that lie in one instant."""
+        """Look, in a file without counts, for row groups that lie in one instant."""
         if time.monotonic() < self.footers_s:
             for group in groups(self._place, self.snapshot.files.path[i]):
                 if group.due_min_ms == group.due_max_ms and self._is_wanted(group):

@@ -19,7 +19,7 @@ from tarry.store.publisher import FILE_RETENTION, LOG_RETENTION, Commit, Publish
 from tarry.store.snapshot import Snapshot
 
 LOOK_HOURS = 2
-"""For so much longer the log speaks of a removed file: until whoever deletes it has looked."""
+"""Additional hours for which the log names a removed file: until the part that deletes it has looked."""
 _HOURS = {"hour": 1, "day": 24, "week": 168}
 
 

@@ -47,7 +47,7 @@ DEEP_RUNS = 4
 BUCKETS_MIN = 3
 PURGE_SHARE = 0.25
 LEFT_BEHIND_ROWS_MIN = 8192
-"""Fewer cancellations than this are not worth a look; they go when they are merged."""
+"""Least cancellations that are worth a look; fewer go when they are merged."""
 WORKS_MAX = 64
 
 Cancelled = Sequence[Sequence[int]]
@@ -62,7 +62,7 @@ class Sizes:
 
     @property
     def full(self) -> int:
-        """From this size on, a file that is due far from now is not merged any more."""
+        """Size from which on a file that is due far from now is not merged any more."""
         return self.file // 2
 
     @property
@@ -328,7 +328,10 @@ class _Planner:
         return bool(self._files.seq_min[i] < first_seq(job + 1) and self._files.seq_max[i] >= first_seq(job))
 
     def _cancelled_share(self, i: int, cancellations: FileColumns) -> float:
-        """About which share of the messages in the span of a file are cancelled, if all are spread evenly."""
+        """Return about which share of the messages in the span of a file are cancelled.
+
+        It assumes that all are spread evenly.
+        """
         if len(cancellations) == 0:
             return 0.0
         bounds = self._low[i], self._high[i]

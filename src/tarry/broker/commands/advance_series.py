@@ -126,7 +126,7 @@ def _successors(
 
 
 def _moved(expire: pa.Array, by_ms: Int64s) -> pa.Array:
-    """Each occurrence is of use for as long after its due time as the first was."""
+    """Move expiries: each occurrence expires as long after its due time as the first did."""
     if expire.null_count == len(expire):
         return expire
     values = [None if e is None else e + by for e, by in zip(expire.to_pylist(), by_ms.tolist(), strict=True)]

@@ -288,7 +288,7 @@ class _Timeline:
             self._dead(entry, place, group.name, values)
 
     def _dead(self, entry: NameEntry, place: finding.ReadyPlace, group: str, values: dict[str, Any]) -> None:
-        """Its copy in the dead letters of a group."""
+        """Describe its copy in the dead letters of a group."""
         text = str(entry.seq)
 
         def wanted(batch: pa.RecordBatch) -> Mask:

@@ -20,7 +20,7 @@ PLACE = ("seq", "due_ms", "topic")
 
 
 class MessageFinder:
-    """Any thread."""
+    """Finder of messages. Any thread."""
 
     def __init__(self, intake: Intake, wheel: Wheel, loader: Loader, store: StoreFollower) -> None:
         self._intake = intake

@@ -31,7 +31,7 @@ class Source(Protocol):
         ...
 
     def units(self, place: Int64s) -> Int64s:
-        """For each row of ``place`` (rows, 3), a number: rows with the same number are read together."""
+        """Return a unit number for each row of ``place`` (rows, 3); rows of one unit are read together."""
         ...
 
     def read(self, place: Int64s, columns: Sequence[str]) -> pa.RecordBatch:
