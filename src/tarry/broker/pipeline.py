@@ -104,7 +104,7 @@ class Pipeline:
 
 
 def _check_size(status: Mapping[str, Any]) -> None:
-    # It is kept, and is part of every answer about the broker: what cannot be written would spoil all of them.
+    # It is kept, and is part of every answer about the broker: values that cannot be encoded would spoil them all.
     try:
         size = len(encode_json(status))
     except (ValueError, TypeError, RecursionError) as error:

@@ -68,7 +68,7 @@ class PlacedMessages:
     def discard(self, request: DiscardMessage) -> bool:
         """See :class:`tarry.api.operations.DiscardMessage`."""
         check_topic(request.topic)
-        # In the order of a message's way, so that one that moves on meanwhile is met later.
+        # In the order of a message's way, so that a message that moves on meanwhile is found later.
         place = (request.seq, request.due_ms, request.topic)
         if self._pending(request) is not None and self._changes.discard_placed(*place):
             return True

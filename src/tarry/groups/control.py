@@ -103,7 +103,7 @@ class GroupControl:
 
     def _restart(self, change: Callable[[], JournalEntry], on_result: OnResult) -> None:
         self._journal.check_room()
-        # Copies under way are waited for: their answer would come to another state, or settle what is delivered again.
+        # Wait for copies under way: their result would find another state, or settle messages delivered again.
         while True:
             self._copier.run()
             with self._state.lock:
@@ -134,7 +134,7 @@ class GroupControl:
         Returns the number of those that were not settled before; ``on_result`` is called when that is durable.
         """
         # Not refused while the journal has too much to write: their successors may be durable already, and would be
-        # there twice. Who asks for it waits for the result, so there are few at a time.
+        # there twice. Callers wait for the result, so there are few at a time.
         with self._state.lock:
             kept = offsets[offsets >= self._state.floor]
             fresh = kept[~self._state.settled_mask(kept)]

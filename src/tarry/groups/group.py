@@ -197,7 +197,7 @@ class Group:
 
     def _unsettled(self) -> int:
         state = self._state
-        floor = max(state.floor, state.topic.first)  # below is what retention deleted
+        floor = max(state.floor, state.topic.first)  # retention deleted the rows below
         return state.unsettled_between(floor, state.topic.end)
 
     def unsettled_offsets(

@@ -48,7 +48,7 @@ class Holder:
     def on_handout(self, now_ms: int) -> int:
         """Note a hand-out; return since when the consumer had been waiting, with room for more."""
         if self.was_full:
-            self.since_ms = now_ms  # it got room some time since; what was due before may have waited for that
+            self.since_ms = now_ms  # it got room at some time since; messages due before may have waited for that
         self.was_full = self.held >= self.prefetch
         return self.since_ms
 
@@ -173,7 +173,7 @@ class Leases:
             return None
         [(lease, at)] = by_lease
         if len(lease.offsets) == 1:
-            # Another number all the same: who had the former must not settle by it any more.
+            # A new number all the same: the former lease's holder must not settle by it any more.
             del self._leases[number]
         else:
             lease.states[at] = _MOVED
@@ -223,7 +223,7 @@ class Leases:
         while self._deadlines and self._deadlines[0][0] <= now_ms:
             _, number = heapq.heappop(self._deadlines)
             lease = self._leases.get(number)
-            if lease is not None and lease.deadline_ms <= now_ms:  # else settled, or extended: a later entry speaks
+            if lease is not None and lease.deadline_ms <= now_ms:  # else settled, or extended: a later entry counts
                 yield lease
 
     def of(self, holder: Holder) -> list[Lease]:
@@ -246,6 +246,6 @@ class Leases:
     def _push_deadline(self, deadline_ms: int, number: int) -> None:
         heapq.heappush(self._deadlines, (deadline_ms, number))
         if len(self._deadlines) > 2 * len(self._leases) + 1024:
-            # Most leases are settled long before their deadline: let go of what they left here.
+            # Most leases are settled long before their deadline: remove their entries.
             self._deadlines = [(lease.deadline_ms, n) for n, lease in self._leases.items()]
             heapq.heapify(self._deadlines)

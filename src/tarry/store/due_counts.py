@@ -85,7 +85,7 @@ class DueCounts:
     def to_bytes(self) -> bytes:
         """Return the counts for a footer: printable, because other readers take them for text."""
         head = {"version": VERSION, "span_ms": self.span_ms, "topics": self.topics, "cells": len(self.cells)}
-        # Columns, and of what ascends the steps: that is what compresses.
+        # Columns, and the steps of ascending ones: these compress well.
         parts = [_steps(self.cells), _steps(self.herds)]
         body = b"".join(part.T.astype("<i8").tobytes() for part in parts)
         return base64.b64encode(zlib.compress(json.dumps(head).encode() + b"\n" + body, 1))

@@ -68,7 +68,7 @@ def cut(due_ms: Int64s, now_ms: int, *, rows_min: int, slices_max: int) -> list[
         if stop - start >= least:
             stops.append(stop)
             start = stop
-    # What is left over is too small to stand alone: it goes with its neighbour before it.
+    # The rest is too small to stand alone: it joins the slice before it.
     stops = [*stops[:-1], rows] if stops else [rows]
     return list(zip([0, *stops], stops, strict=False))
 

@@ -296,7 +296,7 @@ class Publisher:
                 self._set_properties(claim, retries_max=0)
             except UnavailableError as error:
                 if owner_key(self.shard) in there:
-                    # It is known by its id: the table says where it ran before, which is for people alone.
+                    # A broker is known by its id: the place where it ran is in the table for people alone.
                     log.warning("the store does not say yet where its broker is now: %s", error)
                     return
                 if attempt == CONFLICTS_MAX - 1 or not isinstance(error.__cause__, CommitFailedError):
@@ -330,7 +330,7 @@ class Publisher:
             ["path", "size_bytes", "partition.shard", "partition.bucket", "num_records"]
         )
         hits = entries.filter(pc.is_in(entries["path"], value_set=pa.array(list(commit.removed), pa.string())))
-        # Rows that do not come back have gone, for whoever follows the table; None: a foreign writer did not count.
+        # Rows that do not come back are deletions to followers of the table; None: a foreign writer did not count.
         drops_rows = pc.sum(hits["num_records"], skip_nulls=False).as_py() != sum(file.rows for file in commit.files)
         return [
             RemoveAction(path, drops_rows, now_ms, size, {"shard": str(shard), "bucket": bucket})

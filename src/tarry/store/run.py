@@ -101,7 +101,7 @@ class RunWriter:
                 self._close()
 
     def _is_worth_a_file(self, file: _RunFile) -> bool:
-        # What waits is not compressed yet, and may come to very little.
+        # Waiting rows are not compressed yet, and may need very little.
         return file.written >= self._bytes_max // 64
 
     def _close(self) -> None:

@@ -88,7 +88,7 @@ class _Scan:
         self._place, self._paths = Place.of(snapshot.root), files.path
         self._after, self._until, self._criteria, self._alive = after, until, criteria, alive
         self._rows_max = rows_max
-        # (due_ms, seq), file, row group: lower bounds of what was not looked into. Row group -1 is a file as a whole.
+        # (due_ms, seq), file, row group: lower bounds of unread parts. Row group -1 is a file as a whole.
         self._waiting: list[tuple[Key, int, int]] = []
         last = at_or_after(files.due_max_ms, files.seq_max, after)
         for i in np.flatnonzero(last & (files.due_min_ms <= until[0])).tolist():
@@ -112,7 +112,7 @@ class _Scan:
                 self._look(file, number)
         reached = self._waiting[0][0] if self._waiting else None
         if len(self._due) >= self._rows_max:
-            # What comes behind the last of these was dropped.
+            # Rows behind the last of these were dropped.
             last = Key(int(self._due[-1]), int(self._seq[-1]) + 1)
             reached = last if reached is None else min(last, reached)
         if reached is None:

@@ -129,7 +129,7 @@ class StoreSpread:
         """
         files, tally = self.snapshot.files, self.tally
         hits = np.flatnonzero((files.due_max_ms >= tally.after.due_ms) & (files.due_min_ms < tally.until_ms))
-        # The largest first: if time is short, it is there that footers tell most.
+        # The largest files first: if time is short, their footers are worth most.
         largest = hits[np.argsort(-files.rows[hits], kind="stable")].tolist()
         for file in sorted((self._open(i) for i in largest), key=lambda file: -file.weight):
             if file.weight:

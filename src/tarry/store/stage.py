@@ -100,7 +100,7 @@ def staging(root: str, what: str) -> Iterator[list[StagedFile]]:
     try:
         yield files
     except BaseException as error:
-        # Whoever is the first to know that nobody will name them takes them away: a full disk needs the room.
+        # Removed at once, since no commit will name them: a full disk needs the room.
         Place.of(root).remove(file.path for file in files)
         if isinstance(error, OSError) and error.errno in TRY_AGAIN:
             raise DiskFullError(

@@ -31,7 +31,7 @@ class Tally:
         self.units = -(-(self.until_ms - self.start_ms) // self.unit_ms)
         self._counted, self._missing = np.zeros(self.units, np.int64), np.zeros(self.units, np.int64)
         self._guessed = np.zeros(self.units)
-        # Of what spans several units: how much more, or less, there is in each unit than in the one before.
+        # Rows that span several units, as differences: how many more, or fewer, each unit has than the one before.
         self._steps, self._guess_steps = np.zeros(self.units + 1, np.int64), np.zeros(self.units + 1)
 
     def wanted(self, due_ms: Int64s, seq: Int64s) -> Mask:

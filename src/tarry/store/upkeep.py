@@ -122,7 +122,7 @@ def expired(snapshot: Snapshot, floor_ms: int, cancelled_jobs: Cancelled = ()) -
         unneeded = files.due_max_ms < floor_ms
         for number, due_ms, seq in cancelled_jobs if files is snapshot.files else ():
             alone = (files.seq_min >= first_seq(number)) & (files.seq_max < first_seq(number + 1))
-            # What lies before that place was delivered, and may be needed again after a crash.
+            # Messages before that place were delivered, and may be needed again after a crash.
             after = at_or_after(files.due_min_ms, files.seq_min, (due_ms, seq))
             unneeded = unneeded | (alone & after)
         paths += [files.path[i] for i in np.flatnonzero(unneeded)]

@@ -102,9 +102,9 @@ class _Merge:
         heapq.heapify(self._waiting)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        # ``held`` is what was read and not handed out, in batches. Looking for rows that may go costs a search in each
-        # run; doing it only once ``held`` has grown by a quarter keeps a thousand small runs cheap, and memory within a
-        # quarter of the least.
+        # ``held`` counts, in batches, the rows that were read and not handed out. Looking for rows that may go costs a
+        # search in each run; doing it only once ``held`` has grown by a quarter keeps a thousand small runs cheap, and
+        # memory within a quarter of the least.
         held, look_at = 0.0, 1.0
         while self._waiting or self._runs:
             if self._waiting and held < look_at:

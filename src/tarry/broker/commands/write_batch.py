@@ -96,7 +96,7 @@ class WriteBatch:
                 if not handed_too:
                     pending &= ~self.wheel.perhaps_handed.mask(due_ms[part], seq[part])
                 if withdraw:
-                    # Where one is named twice, the second time finds it cancelled.
+                    # If a message is named twice, it is found cancelled the second time.
                     again = pending & _seen_before(seq[part])
                     cancelled, pending = cancelled | again, pending & ~again
                     self.wheel.tombstones.add(seq[part][pending].tolist(), due_ms[part][pending].tolist())
@@ -108,8 +108,8 @@ class WriteBatch:
     def _state(self, due_ms: Int64s, seq: Int64s, cancelled_before: Mask) -> tuple[Mask, Mask]:
         """Return which of the messages are cancelled, and which are pending."""
         cancelled = cancelled_before | self.wheel.tombstones.mask(due_ms, seq)
-        # Nothing at or above `fired` was ever taken. Below it are: what came late; the current occurrence of a series;
-        # and, soon after a recovery, what the loader has not come to, if it is not among what was found fired.
+        # Nothing at or above `fired` was ever taken. Below it, these are pending: late arrivals; the current occurrence
+        # of a series; and, soon after a recovery, rows that the loader has not reached, unless they were found fired.
         fired = self.wheel.fired
         pending = at_or_after(due_ms, seq, fired)
         for row in np.flatnonzero(~(pending | cancelled)).tolist():

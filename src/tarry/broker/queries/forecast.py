@@ -108,7 +108,7 @@ def _count(cut: Cut, pending: Mapping[str, int], topic: str | None, tally: Tally
     counted = np.concatenate(exact)
     certain = tally.numbers(counted)
     tally.count(counted)
-    # A message of the intake that is cancelled was left out above; of the others, files may have each or not.
+    # Cancelled messages of the intake were left out above; files may have the others or not.
     in_store = (dead_seq < cut.snapshot.committed_seq) | (dead_seq >= SEQ_MIN)
     jobs = cut.registry.cancelled_jobs.numbers()
     listed_until_ms = int(dead_due[-1]) if len(dead_due) >= DEAD_ROWS_MAX else INT64_MAX

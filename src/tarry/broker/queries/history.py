@@ -165,7 +165,7 @@ class _Timeline:
             return np.asarray(mask, np.bool_)
 
         hits, complete = finding.find(self._ready, wanted, topic=topic, deadline_s=time.monotonic() + LOOK_S)
-        # A dead letter has the id of what it is a copy of, and is told of with that.
+        # A dead letter has its original's id, and is described with the original.
         return [place for place in hits if not is_dead_topic(place.topic.name) or topic is not None], complete
 
     def _pending(self, id: str, topic: str | None) -> tuple[list[NameEntry], bool]:

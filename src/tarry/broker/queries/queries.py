@@ -131,7 +131,7 @@ class Queries:
         try:
             pending = self.pending(GetPending(next_due=request.next_due))
         except CorruptError:
-            # What can be seen of a broker must not fail for a damaged file, least of all then.
+            # Figures of a broker must not fail for a damaged file: that is when they are needed most.
             pending = self.pending(GetPending(next_due=False))
         return {
             **self._status(),
