@@ -65,7 +65,7 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Some texts."""
+    """A choice of some texts."""
 
     values: tuple[str, ...]
 
@@ -115,7 +115,7 @@ FIELDS: Mapping[str, Bound] = {
     "wait_ms": WAIT_MS,
     "unit": UNIT,
 }
-"""Of fields that mean the same wherever they are."""
+"""Bounds of fields that mean the same in all operations."""
 _LOOKUPS = ("ListDeadLetters", "Purge", "FindMessage", "DiscardMessage")
 OWN: Mapping[tuple[str, str], Bound | None] = {
     ("ListPending", "key"): None,
@@ -139,7 +139,10 @@ OWN: Mapping[tuple[str, str], Bound | None] = {
     **{(each, "writes_max"): TOKEN_USES for each in ("CreateToken", "LimitToken")},
     **{(each, "interval_ms"): TOKEN_INTERVAL_MS for each in ("CreateToken", "LimitToken")},
 }
-"""Of a field of one operation. None: what is looked for may be anything, and is not found."""
+"""Bounds of fields of one operation.
+
+None: a query may look for any value; it finds nothing for one that is not allowed.
+"""
 SETTINGS = ("SetGroup", "SetTopic", "SetPushSubscription")
 """Operations in which a field of such a name is a setting, for which 0 and others mean something else."""
 

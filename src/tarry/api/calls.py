@@ -248,10 +248,10 @@ class AsyncCalls(_Methods):
         raise NotImplementedError
 
     async def cancel(self, handle: str) -> Outcome:
-        """As :meth:`Calls.cancel`; what several tasks cancel at the same time travels together."""
+        """Cancel as :meth:`Calls.cancel`; handles that several tasks cancel at the same time travel together."""
         return await self._cancelling.cancel(handle)
 
     async def cancel_key(self, topic: str, key: str) -> Outcome:
-        """As :meth:`Calls.cancel_key`."""
+        """Cancel as :meth:`Calls.cancel_key`."""
         [outcome] = await self.cancel_keys(topic, [key])
         return outcome

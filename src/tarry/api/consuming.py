@@ -24,10 +24,16 @@ Called once, from any thread; be quick, never raise.
 """
 
 OnSettled = Callable[[Mask | TarryError], None]
-"""The same of several messages: which of them were settled, when that is durable."""
+"""Callback for several messages: a mask of the settled ones, when that is durable, or the error.
+
+Called as :data:`OnResult`.
+"""
 
 OnLease = Callable[[int | TarryError | None], None]
-"""The same of a lease that is changed: the new one's number, or None where the former was stale."""
+"""Callback for a changed lease: the new lease's number, None if the former was stale, or the error.
+
+Called as :data:`OnResult`.
+"""
 
 
 class Subscription(Protocol):
@@ -149,7 +155,7 @@ class ConsumerGroup(Protocol):
     def deleted(self) -> bool: ...
     @property
     def closed(self) -> bool:
-        """It was deleted, or the broker is stopping: nothing is handed out any more."""
+        """True if the group was deleted, or the broker is stopping: nothing is handed out any more."""
         ...
 
     @property

@@ -20,14 +20,14 @@ from tarry.message.filter_sql import FilterTooSlowError, SqlFilter
 log = logging.getLogger(__name__)
 
 PART_ROWS, PART_S = 1024, 0.05
-"""So many messages are looked at at once, for so much CPU time."""
+"""Messages that are filtered at a time, and the CPU time that they may take."""
 PAUSE_MS = 60_000
 """Milliseconds for which a filter that took too long is paused."""
 
 
 @dataclass(eq=False)
 class FilterPause:
-    """Of one group's filter. Any thread."""
+    """Pause of one group's filter. Any thread."""
 
     _group: str
     _topic: str

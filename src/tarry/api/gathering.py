@@ -16,7 +16,7 @@ Entry = tuple[str, "asyncio.Future[Outcome]"]
 
 
 class Cancelling:
-    """For one event loop, that of its first call; ``call`` cancels many handles."""
+    """Gathers cancellations of one event loop, that of its first call; ``call`` cancels many handles."""
 
     def __init__(self, call: Callable[[list[str]], Awaitable[list[Outcome]]]) -> None:
         self._call = call

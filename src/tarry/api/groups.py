@@ -118,11 +118,11 @@ class TopicInfo:
     lateness_ms_max: int | None
     """Highest lateness, in milliseconds, of a message without an expiry; None: any."""
     ordered: bool
-    """All of its groups keep the order of ordering keys."""
+    """True if all groups of the topic keep the order of ordering keys."""
     declared: bool
-    """It was made before it had a message."""
+    """True if the topic was made before it had a message."""
     queues: int = 0
-    """To RocketMQ's clients; 0: as many as the broker's setting says."""
+    """Number of queues that RocketMQ's clients see; 0: as many as the broker's setting says."""
 
 
 def not_default(settings: GroupSettings | TopicSettings, default: object) -> dict[str, Any]:

@@ -18,7 +18,7 @@ _LOOKING: frozenset[type[Request]] = frozenset(
         ops.GetGroup, ops.ListGroups, ops.GetTopic, ops.HasTopic, ops.GetQueues, ops.FindOffset, ops.FindMessage,
         ops.GetPending, ops.ListPending, ops.GetMessage, ops.Peek, ops.GetForecast, ops.GetHistory,
         ops.ListPushSubscriptions,
-        # Dead letters are for who runs the broker: what becomes of them is decided by hand.
+        # Dead letters are for the broker's operators, who decide by hand what becomes of them.
         ops.ListDeadLetters, ops.Respawn, ops.Purge,
     )
 )  # fmt: skip

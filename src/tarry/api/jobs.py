@@ -12,12 +12,12 @@ class JobState(StrEnum):
     """State of a job's last attempt."""
 
     OPEN = "open"
-    """It is being loaded; nothing of it is there yet."""
+    """The attempt is being loaded; nothing of it can be seen yet."""
     COMMITTING = "committing"
     COMMITTED = "committed"
     CANCELLED = "cancelled"
     ABORTED = "aborted"
-    """It was given up, or another attempt of the job has begun."""
+    """The attempt was given up, or another attempt of the job has begun."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,7 +54,10 @@ class FrontState(Protocol):
 
 
 class LocalBroker(Protocol):
-    """Any thread. :class:`tarry.api.calls.Calls` has the operations as methods, where that is handier."""
+    """A broker in this process. Any thread.
+
+    :class:`tarry.api.calls.Calls` has the operations as methods, where that is handier.
+    """
 
     @property
     def config(self) -> Config: ...
@@ -69,7 +72,7 @@ class LocalBroker(Protocol):
 
     @property
     def access_tokens(self) -> tuple[AccessToken, ...]:
-        """All tokens, as they are now: another object after each change."""
+        """All access tokens, as they are now: a new object after each change."""
         ...
 
     def call(self, operation: Operation[R]) -> R:

@@ -149,7 +149,7 @@ class Rows(Generic[R]):
     encode: Callable[[R], tuple[pa.Schema, Iterable[pa.RecordBatch]]]
     decode: Callable[[pa.Table], R]
     schema: pa.Schema
-    """Of the batches; what ``encode`` gives may have metadata, too."""
+    """Schema of the batches; the one that ``encode`` returns may have metadata, too."""
 
 
 def one_batch(schema: pa.Schema) -> tuple[Callable[[pa.RecordBatch], Any], Callable[[pa.Table], pa.RecordBatch]]:

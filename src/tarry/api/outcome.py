@@ -12,9 +12,12 @@ class Outcome(StrEnum):
     """Outcome of an attempt to cancel or reschedule one message."""
 
     DONE = "done"
-    """It was pending, and no consumer will ever get it (at its former time, where it was rescheduled)."""
+    """It was pending, and no consumer will ever get it (at its former time, if it was rescheduled)."""
     DELIVERED = "delivered"
-    """It was due, and had been handed to its topic's queue (or dropped by its late-message policy) before."""
+    """It was due, and had been handed to its topic's queue before.
+
+    Or its late-message policy had dropped it.
+    """
     CANCELLED = "cancelled"
     """It had been cancelled, replaced or rescheduled before."""
     UNKNOWN = "unknown"

@@ -66,7 +66,7 @@ class PushSubscription:
     timeout_ms: int = 15_000
     """Longest time of a request, its answer included, in milliseconds."""
     breaker_failures: int = 10
-    """So many failures in a row open the circuit breaker; 0: never."""
+    """Failures in a row that open the circuit breaker; 0: never."""
     paused: bool = False
     reason: str = ""
     """The reason why it is paused."""
@@ -160,7 +160,7 @@ class PushInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushAttempt:
-    """One request, and what came of it."""
+    """A request, and its result."""
 
     name: str
     """The subscription."""

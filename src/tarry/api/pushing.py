@@ -12,7 +12,7 @@ from tarry.api.push import PushAttempt, PushProgress, PushSubscription
 
 
 class Pusher(Protocol):
-    """Any thread."""
+    """The pusher of a process, as the broker sees it. Any thread."""
 
     def on_change(self) -> None:
         """Subscriptions have changed: quick, and never raises."""
@@ -35,7 +35,7 @@ class PushSubscriptions(Protocol):
     """The subscriptions of a broker, with their secrets. Any thread."""
 
     def all(self) -> Mapping[str, PushSubscription]:
-        """By name."""
+        """Return all subscriptions, by name."""
         ...
 
     def attach(self, pusher: Pusher) -> Callable[[], None]:

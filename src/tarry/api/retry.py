@@ -47,13 +47,13 @@ class RetryPolicy:
     form: str
     """fixed, exponential or list"""
     steps_ms: tuple[int, ...]
-    """Of a list, each; otherwise the first delay alone."""
+    """Delays of a list; otherwise the first delay alone."""
     max_ms: int
     factor: float = 1.0
     jitter: float = 0.0
 
     def delays_ms(self, attempts: npt.NDArray[np.int32], random: np.random.Generator) -> npt.NDArray[np.int64]:
-        """For each row, how long to wait after its ``attempts``-th try (1 is the first) has failed."""
+        """Return each row's wait after its ``attempts``-th try (1 is the first) has failed."""
         tried = np.maximum(attempts, 1).astype(np.int64) - 1
         if self.form == "list":
             steps = np.array(self.steps_ms, np.int64)

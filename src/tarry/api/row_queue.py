@@ -18,7 +18,7 @@ Entry = tuple[Row, "asyncio.Future[Receipt]"]
 
 
 class RowQueue:
-    """On the loop's thread."""
+    """Queue of single messages. On the loop's thread."""
 
     def __init__(self, broker: LocalBroker, loop: asyncio.AbstractEventLoop) -> None:
         self._broker = broker

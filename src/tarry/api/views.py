@@ -89,7 +89,7 @@ class Forecast:
 
     @property
     def rows(self) -> int:
-        """All of it."""
+        """Number of messages of all units."""
         return sum(load.rows for load in self.loads)
 
 

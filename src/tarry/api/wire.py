@@ -30,11 +30,11 @@ STREAM_ERRORS = (pa.ArrowException, OSError)
 PAIRS_MAX = 65_536
 """Most (lease, offset) pairs that our client puts into one settling message."""
 JSON_BYTES_MAX = 8 << 20
-"""Of a request in JSON: 65,536 handles take half of it."""
+"""Largest request in JSON: 65,536 handles take half of it."""
 JSON_VALUES_MAX = 1_000_000
-"""Of a request in JSON: a value of two bytes takes some sixty as an object."""
+"""Most values of a request in JSON: a value of two bytes takes some sixty as an object."""
 ALIVE_S = 10.0
-"""After so long without another message, the broker tells a consumer that it is there."""
+"""Seconds without another message after which the broker tells a consumer that it is alive."""
 
 
 # -- answers of DoPut ------------------------------------------------------------------------------------------------
@@ -161,7 +161,7 @@ _REASON = struct.Struct("<I")
 REASON_CHARS_MAX = 1000
 """Longest part of a reason that is sent; a broker may keep less."""
 LEASE_MS = b"tarry.lease_ms"
-"""In the metadata of a consumer's schema: for how long a batch is the consumer's."""
+"""Key in the metadata of a consumer's schema: milliseconds for which a batch is the consumer's."""
 _SETTLING = frozenset(StreamOp) - {StreamOp.ALIVE}
 _LEAST = {StreamOp.NACK: -1, StreamOp.FAIL: -1, StreamOp.EXTEND: 1, StreamOp.WINDOW: 0}
 """The least argument of an op that has one."""

@@ -81,7 +81,7 @@ class Dispatcher:
 
     def _fire(self) -> Callable[[], None] | None:
         with self._wheel.lock:
-            # Read the bound under the lock: when it is moved back, what was handed out is asked for under this lock.
+            # Read the bound under the lock: moving it back reads the handed-out place under the same lock.
             due = self._wheel.take_due(min(self._clock.now_ms(), self._bound.until_ms), ROWS_MAX)
         if due is None:
             return None

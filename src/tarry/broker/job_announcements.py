@@ -61,7 +61,7 @@ class JobAnnouncements:
 
     @property
     def to_load(self) -> list[int]:
-        """After recovery: the attempts whose messages due early are to be brought by the loader."""
+        """Return, after recovery, the attempts whose messages due early the loader must bring."""
         return [*self._announced, *([] if self._early is None else [self._early])]
 
     def hold_checkpoints(self) -> None:

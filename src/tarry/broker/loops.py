@@ -82,7 +82,7 @@ class Loops:
     def stop(self) -> None:
         """Have them end; :meth:`join` waits."""
         self._loader.wake.set()
-        self._ready.dirty.set()  # what keeps the log waits for it, up to LOOK_S
+        self._ready.dirty.set()  # the loop that keeps the log waits for it, up to LOOK_S
         self._dispatcher.stop()
         self._series.stop()
 
@@ -129,7 +129,7 @@ class Loops:
             if time.monotonic() >= due_s:
                 self._bulk.announce_again()
                 written = self.try_disk(self._progress.checkpoint)
-                # What cannot be read keeps a checkpoint away for good: no use to look for one all the time.
+                # Unreadable messages prevent checkpoints for good: there is no use in trying all the time.
                 soon = not written and not self._loader.unreadable
                 due_s = time.monotonic() + (0.05 if soon else self._config.checkpoint_interval_ms / 1000)
 
@@ -179,7 +179,7 @@ class Loops:
         self._progress.delete_stored()
 
     def _load_more(self) -> bool:
-        """After a dispatch made room, load on; whether something is due now."""
+        """Load on, after a dispatch made room; return whether something is due now."""
         if not self._loader.short:
             return False
         self._loader.step()

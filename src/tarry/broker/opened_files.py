@@ -115,7 +115,7 @@ def open_files(around: Opened) -> OpenedFiles:
         config.data,
         around.clock.now_ms(),
         is_new=intake.published_seq == 0,
-        # Without threads the clock is moved by whoever asks, between two steps: nothing runs ahead.
+        # Without threads the caller moves the clock, between two steps: nothing runs ahead.
         ahead_ms=AHEAD_MS if around.threaded else 0,
     )
     undo.callback(partial(bound.close, is_durable=False))

@@ -18,7 +18,7 @@ Handlers = dict[type[Operation[Any]], Callable[[Any], Any]]
 
 
 def handlers(parts: BrokerComponents) -> Handlers:
-    """For each kind of operation, what carries it out: a test holds that none is left out."""
+    """Return the handler of each kind of operation; a test checks that none is missing."""
     changes, groups, dead_letters, queries = parts.changes, parts.groups, parts.dead_letters, parts.queries
     consumers, queues, bulk, pipeline = parts.consumers, parts.queues, parts.bulk, parts.pipeline
     push = parts.push

@@ -23,7 +23,10 @@ from tarry.intake import Intake
 
 STATUS_BYTES_MAX = 64 << 10
 STATUS_NAMES_MAX = 64
-"""Of the status that the pipeline reports, as JSON; some dozens of names and a kilobyte are usual."""
+"""Most names of the status that the pipeline reports, as JSON.
+
+Some dozens of names and a kilobyte are usual.
+"""
 
 
 @dataclass(eq=False)
@@ -101,7 +104,7 @@ class Pipeline:
 
 
 def _check_size(status: Mapping[str, Any]) -> None:
-    # It is kept, and is part of every answer about the broker: what cannot be written would spoil all of them.
+    # It is kept, and is part of every answer about the broker: values that cannot be encoded would spoil them all.
     try:
         size = len(encode_json(status))
     except (ValueError, TypeError, RecursionError) as error:

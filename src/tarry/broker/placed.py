@@ -45,7 +45,10 @@ class _Found:
 
 @dataclass(eq=False)
 class PlacedMessages:
-    """Any thread. ``state_of`` says "done" of a message that is still to be delivered."""
+    """Operations on messages by their place. Any thread.
+
+    ``state_of`` says "done" of a message that is still to be delivered.
+    """
 
     _finder: MessageFinder
     _state_of: Callable[[NameEntry], Outcome]
@@ -65,7 +68,7 @@ class PlacedMessages:
     def discard(self, request: DiscardMessage) -> bool:
         """See :class:`tarry.api.operations.DiscardMessage`."""
         check_topic(request.topic)
-        # In the order of a message's way, so that one that moves on meanwhile is met later.
+        # In the order of a message's way, so that a message that moves on meanwhile is found later.
         place = (request.seq, request.due_ms, request.topic)
         if self._pending(request) is not None and self._changes.discard_placed(*place):
             return True

@@ -81,7 +81,7 @@ class Checkpointer:
             cancelled,
             intake_first=self._intake.deletable_until(committed_seq, cut.fired_seq, cut.fired_until_ms),
             registry=self._registry.exists,
-            # Read before they are synced; what is below the cut is in them.
+            # Read before they are synced; they have everything below the cut.
             registry_writes=self._registry.writes,
             jobs_changes=self._jobs.changes,
             acks=self._journal.position,
@@ -95,7 +95,7 @@ class Checkpointer:
             self._bound.release(checkpoint.fired_until_ms)
             self._announcements.forget_below(checkpoint.fired_seq)
         if idle:
-            # Only now: where the checkpoint on disk had their numbers, what comes to them would get offsets twice.
+            # Only now: while the checkpoint on disk has their counts, new messages for them would get offsets twice.
             self._groups.forget_topics(idle, self._forget)
         self._sweep(cut.fired_until_ms)
         if self._registry.exists:

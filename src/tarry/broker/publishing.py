@@ -13,7 +13,7 @@ from tarry.wheel import Wheel
 
 @dataclass(frozen=True, slots=True)
 class WheelPublisher:
-    """For the intake's writer.
+    """Publisher for the intake's writer.
 
     ``wake_loader`` is set when the wheel has grown too large; it may hold about ``wheel_bytes_max``.
     """

@@ -71,7 +71,7 @@ class Push:
     # -- changes -----------------------------------------------------------------------------------------------------
 
     def set(self, request: SetPushSubscription) -> PushInfo:
-        """See the operation."""
+        """Set a subscription; see :class:`tarry.api.operations.SetPushSubscription`."""
         with self._lock:
             former = self._subscriptions.get(check_name(request.name))
             subscription, secret = self._created(request) if former is None else _changed(former, request)
@@ -105,7 +105,7 @@ class Push:
         return self._info(self._find(name))
 
     def infos(self, topic: str | None) -> list[PushInfo]:
-        """All of them, or those of a topic, by name."""
+        """Return all subscriptions, or those of a topic, by name."""
         found = self._subscriptions
         return [self._info(found[name]) for name in sorted(found) if topic in (None, found[name].topic)]
 
@@ -215,11 +215,11 @@ def _changed(former: PushSubscription, request: SetPushSubscription) -> tuple[Pu
     secret = None
     moved = request.url is not None and origin_of(check_url(request.url)) != origin_of(former.url)
     if moved:
-        # Who may say where to push need not know what the former receiver was shown.
+        # The headers may be secrets of the former receiver, which a user who sets the URL need not know.
         former = replace(former, headers={})
     if request.rotate or (moved and secrets is None):
         secret = new_secret()
-        # The newest of those there are stays, for receivers that do not know the new one yet.
+        # The newest present secret stays, for receivers that do not know the new one yet.
         secrets = (secret,) if moved else (secret, former.secrets[0])
     return former.changed(secrets=secrets, **_given(request)), secret
 

@@ -14,11 +14,14 @@ from tarry.log.json_file import change_json, read_json
 VERSION = 1
 FILE = "push.json"
 MODE = 0o600
-"""It has secrets in it."""
+"""Mode of the file, which has secrets in it."""
 
 
 class PushFile:
-    """Not thread-safe: one owner. A change is durable when the call returns, or nothing was changed."""
+    """File of push subscriptions. Not thread-safe: one owner.
+
+    A change is durable when the call returns, or nothing was changed.
+    """
 
     def __init__(self, files: Files, directory: Path) -> None:
         self._files = files

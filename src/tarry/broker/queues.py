@@ -25,7 +25,7 @@ BYTES = 8 << 20
 
 
 class Queues:
-    """Any thread."""
+    """Operations on queues by offsets. Any thread."""
 
     def __init__(self, ready: ReadyLog, intake: Intake) -> None:
         self._ready = ready

@@ -95,6 +95,6 @@ def take_up_arrivals(
         if rows.any():
             late.append(messages.filter(pa.array(rows)))
     for batch in late:
-        # Only now: a cancellation comes after what it cancels.
+        # Only now: a cancellation comes after its message.
         dead = registry.cancelled_mask(batch.column("due_ms").to_numpy(), batch.column("seq").to_numpy())
         wheel.add(Run.of(batch.filter(pa.array(~dead)), stored=False))

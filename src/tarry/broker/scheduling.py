@@ -32,7 +32,10 @@ _GROWING_ROWS = 16
 
 @dataclass(eq=False)
 class Scheduling:
-    """Any thread. ``dedupe``: ids are remembered; ``secret`` signs handles."""
+    """Schedules messages. Any thread.
+
+    ``dedupe``: ids are remembered; ``secret`` signs handles.
+    """
 
     _acceptance: Acceptance
     _bound: TopicBound

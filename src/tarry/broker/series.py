@@ -50,7 +50,7 @@ class Series:
     _stopped: bool = False
 
     def take(self, due: Due) -> None:
-        """From the dispatcher: these are due."""
+        """Take due occurrences from the dispatcher."""
         with self._changed:
             self._waiting.append(due)
             self._changed.notify_all()

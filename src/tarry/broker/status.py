@@ -26,7 +26,7 @@ from tarry.wheel import Loader, Wheel
 
 @dataclass(eq=False)
 class Status:
-    """Any thread."""
+    """Health and counters of a broker. Any thread."""
 
     _config: Config
     _clock: Clock

@@ -100,12 +100,12 @@ class StoreFollower:
     def take_up(self) -> None:
         """Have the loader read the newest snapshot, where there may be news."""
         with self._announcements.look_lock:
-            # A bulk job must be in the log before any of it fires; meanwhile, what we have of the store is good enough.
+            # A bulk job must be in the log before any of it fires; until then the present snapshot is good enough.
             if self._has_news and self._announcements.unannounced is None:
                 self._has_news = False
                 try:
                     untaken = list(self._loader.untaken)
                     self._loader.take_up(View(self._store.snapshot()), untaken)
                 except UnavailableError as error:
-                    # What is committed is read from the snapshot that we have; the next look may find the store again.
+                    # Committed messages are read from the present snapshot; the next look may find the store again.
                     log.warning("the store cannot be read: %s", error)

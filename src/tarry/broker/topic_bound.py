@@ -22,7 +22,7 @@ COMING_S = 60.0
 
 @dataclass(eq=False)
 class TopicBound:
-    """Any thread. ``most``: how many topics may be."""
+    """A bound for the number of topics, ``most``. Any thread."""
 
     most: int
     _intake: Intake
@@ -43,7 +43,7 @@ class TopicBound:
         self.check_names(topics.to_pylist() if rows <= FEW_ROWS else pc.unique(topics).to_pylist())
 
     def check_names(self, names: Iterable[str]) -> None:
-        """As :meth:`check`."""
+        """Check names as :meth:`check` does."""
         accepted, ready = self._intake.accepted, self._ready.topics
         new = {name for name in names if name not in accepted and name not in ready}
         if not new:

@@ -215,7 +215,9 @@ class ConsumerGroups:
         return max(control.group.floor, control.topic.first)
 
     def advance(self, topic: str, name: str, offset: int) -> int:
-        """All below ``offset`` is settled for a group, durably; where it stands then. It never goes back.
+        """Settle all messages below ``offset`` for a group, durably; return the offset that it has reached.
+
+        A group never goes back.
 
         Raises:
             InvalidArgumentError: the queue does not reach that far.

@@ -84,7 +84,10 @@ class GroupControl:
         self._restart(lambda: self._state.move_to(target), on_result)
 
     def advance(self, target: int, on_result: OnResult) -> None:
-        """As :meth:`seek`, but never back: for who keeps its own offsets, and leases nothing."""
+        """Seek as :meth:`seek`, but never back.
+
+        For readers that keep their own offsets, and lease nothing.
+        """
         self._restart(lambda: self._state.move_to(max(target, self._state.floor)), on_result)
 
     def delete(self, on_result: OnResult) -> None:
@@ -100,7 +103,7 @@ class GroupControl:
 
     def _restart(self, change: Callable[[], JournalEntry], on_result: OnResult) -> None:
         self._journal.check_room()
-        # Copies under way are waited for: their answer would come to another state, or settle what is delivered again.
+        # Wait for copies under way: their result would find another state, or settle messages delivered again.
         while True:
             self._copier.run()
             with self._state.lock:
@@ -131,7 +134,7 @@ class GroupControl:
         Returns the number of those that were not settled before; ``on_result`` is called when that is durable.
         """
         # Not refused while the journal has too much to write: their successors may be durable already, and would be
-        # there twice. Who asks for it waits for the result, so there are few at a time.
+        # there twice. Callers wait for the result, so there are few at a time.
         with self._state.lock:
             kept = offsets[offsets >= self._state.floor]
             fresh = kept[~self._state.settled_mask(kept)]

@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(eq=False)
 class DeadLetterCopier:
-    """Any thread. ``put_copies`` schedules the copies."""
+    """Copies a group's messages to the dead letters. Any thread. ``put_copies`` schedules the copies."""
 
     _state: GroupState
     _news: Wakeups
@@ -57,7 +57,10 @@ class DeadLetterCopier:
                 raise
 
     def wait(self, timeout_s: float) -> None:
-        """With the lock held, which is let go meanwhile: until a copy has ended, or for a time."""
+        """Wait until a copy has ended, or for a time.
+
+        With the lock held, which is released meanwhile.
+        """
         self._ended.wait(timeout_s)
 
     def _copy(self, batch: CopyBatch) -> None:

@@ -76,7 +76,7 @@ class CopiesUnderWay:
         return batch
 
     def shorten(self, batch: CopyBatch, rows: int) -> None:
-        """Only its first ``rows`` are copied now; the others are a batch of their own."""
+        """Copy only the first ``rows`` of ``batch`` now; the others become a batch of their own."""
         self.add(batch.offsets[rows:], batch.attempts[rows:], batch.cause)
         batch.offsets, batch.attempts = batch.offsets[:rows], batch.attempts[:rows]
 

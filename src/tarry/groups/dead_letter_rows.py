@@ -49,7 +49,7 @@ def dead_letter_copies(
 ) -> pa.RecordBatch:
     """Return copies of messages for a group's dead letters, due at once.
 
-    ``batch`` is of :data:`tarry.message.schema.SCHEMA`.    ``attempts``: how many times each was handed out. Body, key,
+    ``batch`` is of :data:`tarry.message.schema.SCHEMA`. ``attempts``: how many times each was handed out. Body, key,
     tag, id, tries, born_ms and properties are kept; expiry and repetition are not. ``own_ids``: the ids of the copies,
     by which a second copy is recognised. ``reasons``: the reasons of the last tries' failures, where they are known.
     """
@@ -114,7 +114,7 @@ def attempts_of(batch: pa.RecordBatch) -> pa.Array:
     attempts = np.zeros(batch.num_rows, np.int32)
     counts = values_of(batch.column("properties"), DEAD_ATTEMPTS)
     if counts is not None:
-        # Not a cast: what was loaded into the store in bulk may have any text here.
+        # Not a cast: messages loaded into the store in bulk may have any text here.
         attempts[counts[0]] = [int(t) if re.fullmatch("[0-9]{1,9}", t) else 0 for t in counts[1].to_pylist()]
     return pa.array(attempts, pa.int32())
 

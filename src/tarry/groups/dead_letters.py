@@ -140,7 +140,7 @@ class DeadLetters:
                     for here, batch in _chunks(topic, listing.group.unsettled_offsets(extent.first, extent.end)):
                         self._replace(listing, here, renewed(batch, self._clock.now_ms()))
         except CorruptError:
-            return False  # said once, by who met it
+            return False  # already logged where the damage was found
         except TarryError as error:
             log.warning(
                 "dead letters could not be kept for longer, so segment %d of the ready log is: %s", segment, error

@@ -48,13 +48,13 @@ class _Why(Enum):
     EMPTY = 0
     PAUSED = 1
     FULL = 2
-    """It has no room, or the group has none, or the journal."""
+    """The consumer has no room, or the group has none, or the journal."""
     FILTERING = 4
     """A thread must filter the messages first; its end is announced."""
     UNFINISHED = 3
     """Others should have the lock before more is looked at."""
     SILENT = 5
-    """It has not been heard of since its leases ended."""
+    """The consumer has not been heard of since its leases ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class GroupDelivery:
         while True:
             seen = self._news.count
             with self._state.lock:
-                # Under the lock: what is leased to a consumer after it was closed would come back only with its lease.
+                # Under the lock: messages leased to a closed consumer would come back only when their lease ends.
                 if self._state.closed or holder.closed:
                     return None
                 batch, why = self._lease(holder, rows_max)
@@ -139,17 +139,17 @@ class GroupDelivery:
         """Lease messages to ``holder``, and return them; or None, and the reason."""
         settings = self._policy.settings
         if settings.paused:
-            holder.was_full = True  # what falls due meanwhile does not wait for the broker
+            holder.was_full = True  # messages that fall due meanwhile do not wait for the broker
             return None, _Why.PAUSED
         if self._services.journal.is_full:
-            # What is handed out may come back by itself, and the journal must be told of that.
+            # Messages may come back by themselves after the hand-out, and the journal must then have room for that.
             return None, _Why.FULL
         now = self._services.clock.now_ms()
         # Before the look at its room: a group's only consumer, with all that it may hold, would else never see the end
         # of its leases.
         self._lease_manager.expire(now)
         if holder.silent:
-            holder.was_full = True  # what falls due meanwhile does not wait for the broker
+            holder.was_full = True  # messages that fall due meanwhile do not wait for the broker
             return None, _Why.SILENT
         room = min(rows_max, holder.prefetch - holder.held)
         if room <= 0:
@@ -162,8 +162,8 @@ class GroupDelivery:
         try:
             why = self._choose(chosen, room, now)
         except Exception:
-            # What was read before a frame that is damaged, or a filter that takes too long, is on its way already. Who
-            # looks next meets the error first.
+            # Rows read before a damaged frame, or before a filter that takes too long, are on their way already. The
+            # next consumer gets the error first.
             if not chosen:
                 raise
         return (self._hand_out(holder, chosen, now), _Why.EMPTY) if chosen else (None, why)
@@ -176,7 +176,7 @@ class GroupDelivery:
         scan_end = max(self._state.cursor, self._state.floor) + SCAN_ROWS
         size = 0
         while True:
-            # First: what was passed over may have let something go.
+            # First: passing over messages may have released others.
             part, why = self._choose_upcoming(room, now)
             if part is None and why is not _Why.FILTERING:
                 part, why = self._choose_new(room, now, scan_end, is_first=not chosen)
@@ -207,9 +207,9 @@ class GroupDelivery:
             if unread is None:
                 break
             base, batch = unread
-            if base > state.cursor:  # retention deleted what lay between
+            if base > state.cursor:  # retention deleted the rows between
                 if not is_first:
-                    return None, _Why.UNFINISHED  # what is chosen and not leased yet would be counted as lost
+                    return None, _Why.UNFINISHED  # chosen rows that are not leased yet would be counted as lost
                 state.forget(base)
             if selective or not is_plain(batch, now):
                 found = self._selection.choose_new(batch, base, room, now)
@@ -223,7 +223,7 @@ class GroupDelivery:
         return None, _Why.EMPTY
 
     def _choose_plain(self, batch: pa.RecordBatch, base: int, now: int) -> tuple[pa.RecordBatch, Int64s]:
-        """Of rows from offset ``base`` on that all are wanted, those to hand out, and their offsets."""
+        """Choose, of wanted rows from offset ``base`` on, those to hand out; return them and their offsets."""
         offsets = np.arange(base, base + batch.num_rows, dtype=np.int64)
         self._state.cursor = base + batch.num_rows
         due = batch.column(DUE).to_numpy()
@@ -247,7 +247,7 @@ class GroupDelivery:
                 continue
             try:
                 if not (known := self._selection.look(rows.offsets)):
-                    # Before all others the next time, or what was found of them might be forgotten by then.
+                    # These come first the next time, or the filter's results for them might be forgotten by then.
                     self._state.upcoming.push_back(0, rows)
                     return None, _Why.FILTERING
                 if known < len(rows.offsets):
@@ -288,7 +288,7 @@ class GroupDelivery:
         return rows.pick(~settled)
 
     def _hand_out(self, holder: Holder, chosen: list[_Chosen], now: int) -> pa.RecordBatch:
-        """All of ``chosen`` as one batch, under one lease."""
+        """Lease all of ``chosen`` as one batch, under one lease, and return it."""
         together = chosen[0] if len(chosen) == 1 else _joined(chosen)
         offsets, attempts = together.offsets, together.attempts
         tries = self._policy.own_tries(together.batch.column(TRIES))
@@ -298,8 +298,8 @@ class GroupDelivery:
             due = part.batch.column(DUE).to_numpy()
             from_ms = np.maximum(due, accepted_ms(part.batch))
             if not part.is_new or part.offsets[0] < self._state.again_below:
-                # Another try, what was given back unseen, what waited for the one before of its key, or what a seek
-                # brings again is late by that.
+                # Retries, messages given back unseen, messages that waited for the former one of their key, and those
+                # that a seek brings again are late for that reason.
                 is_first = (part.attempts == 1) & (np.asarray(part.states) == State.READY)
                 from_ms = from_ms[is_first & (part.offsets >= self._state.again_below)]
             self._services.on_handout(due, from_ms, now, self._state.topic.name, since)
@@ -329,7 +329,7 @@ class GroupDelivery:
 
 
 def _joined(parts: list[_Chosen]) -> _Chosen:
-    """All of them, by ascending offset: what comes again may lie before or behind what is new."""
+    """Join the parts, by ascending offset: repeated messages may lie before or behind new ones."""
     batch = concat(part.batch for part in parts)
     offsets = np.concatenate([part.offsets for part in parts])
     order = np.argsort(offsets)

@@ -52,9 +52,9 @@ class Filtering:
     _run_apart: RunApart | None
     _read_rows: ReadRows
     _is_quick: bool = False
-    """It was, in a thread: it may be asked on the spot."""
+    """True if the filter was quick in a thread, so that it may be evaluated on the spot."""
     _is_slow: bool = False
-    """It took too long on the spot, and is not asked there again."""
+    """True if the filter took too long on the spot, and is not evaluated there again."""
     _is_evaluating: bool = False
     _error: TarryError | None = None
     """The rows could not be read in a thread: who asks next hears why."""
@@ -137,7 +137,7 @@ class Filtering:
         return ~self._with_others(batch, self._pause.mask(wanted, batch))
 
     def _is_for_the_spot(self, wanted: SqlFilter, rows: int) -> bool:
-        # Not where it would wait for a thread that evaluates it for who reads by offsets.
+        # Not if it would wait for a thread that evaluates it for a reader by offsets.
         return self._is_quick and rows <= HERE_ROWS and not wanted.is_busy
 
     def _with_others(self, batch: pa.RecordBatch, matching: Mask) -> Mask:
@@ -181,13 +181,13 @@ class Filtering:
             looked, kept, batch = self._read_rows(offsets)
             began_s = time.thread_time()
             offsets = offsets[:looked]
-            # Whoever reads those that retention has deleted finds that out.
+            # A consumer that reads rows that retention has deleted finds that out.
             matching = np.ones(looked, np.bool_)
             if batch is not None:
                 matching[np.searchsorted(offsets, kept)] = self._pause.mask(wanted, batch)
             cpu_s = time.thread_time() - began_s
         except FilterPausedError:
-            pass  # those who ask next hear it
+            pass  # the next callers get the error
         except TarryError as refusal:
             error = refusal
         except Exception as failure:

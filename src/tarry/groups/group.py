@@ -186,7 +186,7 @@ class Group:
 
     @property
     def floor(self) -> int:
-        """All offsets below are settled."""
+        """Offset below which all messages are settled."""
         return self._state.floor
 
     @property
@@ -197,7 +197,7 @@ class Group:
 
     def _unsettled(self) -> int:
         state = self._state
-        floor = max(state.floor, state.topic.first)  # below is what retention deleted
+        floor = max(state.floor, state.topic.first)  # retention deleted the rows below
         return state.unsettled_between(floor, state.topic.end)
 
     def unsettled_offsets(

@@ -109,7 +109,7 @@ class GroupState:
         self.floor = self.cursor = self._settled.drop_below(beginning.floor)
         ends = [self.cursor, *(end for _, end in self._settled), *(offset + 1 for offset in beginning.retries)]
         self.passing_end = max(ends)
-        """From here on there is nothing settled or on its way."""
+        """Offset from which on nothing is settled or on its way."""
         self._check_end()
         self._wait_for_retries(beginning.retries)
 
@@ -197,8 +197,8 @@ class GroupState:
         for lease in list(self.leases):
             if (place := lease.place(offset)) is not None:
                 self.leases.end(lease, np.array([place], np.intp), StateEvent.ACK)
-        # What waits for its moment, or behind another one, is passed over when its turn comes; and so is it if the
-        # cursor has not come to it.
+        # A message that waits for its moment, or behind another one, or that the cursor has not reached, is passed over
+        # when its turn comes.
         self.passing_end = max(self.passing_end, offset + 1)
         return self.settle(one)
 
@@ -227,7 +227,7 @@ class GroupState:
 
     def forget(self, first: int) -> None:
         """Nothing of the topic is left below ``first``. What a consumer holds of it is still its to settle."""
-        # What is leased or being copied may still end well, and is counted when it does not.
+        # Leased messages and those being copied may still end well; they are counted when they do not.
         on_way = [lease.offsets[lease.held] for lease in self.leases] + [batch.offsets for batch in self.copies]
         lost = self.unsettled_between(self.floor, first)
         lost -= sum(int(np.sum((offsets >= self.floor) & (offsets < first))) for offsets in on_way)
@@ -275,7 +275,7 @@ class GroupState:
         """Keep the order of keys from now on, or do not any more."""
         if ordered and not self.order.active:
             self.order.reset(active=True)
-            self._look_again()  # whose keys are on their way is not known
+            self._look_again()  # the keys of the messages on their way are not known
         elif self.order.active and not ordered:
             self.unblock(self.order.reset(active=False))
 

@@ -77,7 +77,7 @@ class LeaseManager:
 
         Waking a consumer costs more than acknowledging.
         """
-        # One may have waited for room, or for the next message of a key.
+        # A consumer may have waited for room, or for the next message of a key.
         more = self._state.cursor < self._state.topic.end or self._state.upcoming.next_ms is not None
         return more or self.waits_for_acks
 
@@ -155,7 +155,7 @@ class LeaseManager:
                 self._state.leases.end(lease, at, StateEvent.RETURN)
                 self._state.upcoming.push(now, lease.offsets[at], lease.attempts[at], State.WAITING)
                 count += len(at)
-            # Whoever takes them next finds out what retention has deleted meanwhile.
+            # The next consumer that takes them finds out which ones retention has deleted meanwhile.
             answer = self._record([], 0, len(offsets) - count, len(offsets), on_result)
         self._news.notify()
         if answer is not None:

@@ -41,21 +41,24 @@ class Holder:
     closed: bool = False
     was_full: bool = False
     answers: bool = False
-    """It extends what it holds, and answers when it is asked."""
+    """True if the consumer extends its leases itself, and answers when it is asked."""
     silent: bool = False
     """See :attr:`tarry.api.consuming.Subscription.silent`."""
 
     def on_handout(self, now_ms: int) -> int:
         """Note a hand-out; return since when the consumer had been waiting, with room for more."""
         if self.was_full:
-            self.since_ms = now_ms  # it got room some time since; what was due before may have waited for that
+            self.since_ms = now_ms  # it got room at some time since; messages due before may have waited for that
         self.was_full = self.held >= self.prefetch
         return self.since_ms
 
 
 @dataclass(slots=True)
 class Lease:
-    """One batch in a consumer's hands. The arrays have a row a message; offsets ascend."""
+    """One batch in a consumer's hands.
+
+    The arrays have an entry for each message; offsets ascend.
+    """
 
     number: int
     offsets: Int64s
@@ -64,7 +67,7 @@ class Lease:
     """Number of rows that are still LEASED."""
     attempts: Int32s
     tries: Int32s | None
-    """Each message's own limit of tries, 0 where it has none; None where none of them has one."""
+    """Each message's own limit of tries, 0 if it has none; None if no message has one."""
     deadline_ms: int
     holder: Holder
     since_ms: int
@@ -123,7 +126,7 @@ class Leases:
         return number
 
     def find(self, leases: Int64s, offsets: Int64s) -> list[tuple[Lease, Places]]:
-        """By lease, the rows among these (lease and offset of each) that are leased; the others are stale."""
+        """Return, by lease, which of these rows (lease and offset of each) are leased; the others are stale."""
         if len(leases) <= FEW_ROWS:
             return self._find_few(leases, offsets)[1]
         by_lease = []
@@ -140,7 +143,7 @@ class Leases:
         return by_lease
 
     def find_each(self, leases: Int64s, offsets: Int64s) -> tuple[Mask, list[tuple[Lease, Places]]]:
-        """As :meth:`find`, and a mask of the rows that are leased; where one is given twice, of the first.
+        """Return the rows as :meth:`find`, and a mask of the leased ones; of duplicates, only the first.
 
         Row by row, since these are a few rows of several leases, for which array operations cost far more.
         """
@@ -170,7 +173,7 @@ class Leases:
             return None
         [(lease, at)] = by_lease
         if len(lease.offsets) == 1:
-            # Another number all the same: who had the former must not settle by it any more.
+            # A new number all the same: the former lease's holder must not settle by it any more.
             del self._leases[number]
         else:
             lease.states[at] = _MOVED
@@ -216,11 +219,11 @@ class Leases:
         return held
 
     def expired(self, now_ms: int) -> Iterator[Lease]:
-        """Those whose time is up, until :meth:`end` has ended them."""
+        """Yield expired leases. Each is yielded again until :meth:`end` removes it."""
         while self._deadlines and self._deadlines[0][0] <= now_ms:
             _, number = heapq.heappop(self._deadlines)
             lease = self._leases.get(number)
-            if lease is not None and lease.deadline_ms <= now_ms:  # else settled, or extended: a later entry speaks
+            if lease is not None and lease.deadline_ms <= now_ms:  # else settled, or extended: a later entry counts
                 yield lease
 
     def of(self, holder: Holder) -> list[Lease]:
@@ -243,6 +246,6 @@ class Leases:
     def _push_deadline(self, deadline_ms: int, number: int) -> None:
         heapq.heappush(self._deadlines, (deadline_ms, number))
         if len(self._deadlines) > 2 * len(self._leases) + 1024:
-            # Most leases are settled long before their deadline: let go of what they left here.
+            # Most leases are settled long before their deadline: remove their entries.
             self._deadlines = [(lease.deadline_ms, n) for n, lease in self._leases.items()]
             heapq.heapify(self._deadlines)

@@ -45,7 +45,10 @@ class Policy:
         wanted = parse_filter(settings.filter)
         self.filter = None if wanted.matches_all else wanted
         self.ordered = settings.ordered or (topic_settings is not None and topic_settings.ordered)
-        """Of each ordering key one message at a time: by the group's own settings, or its topic's."""
+        """True if one message of each ordering key is delivered at a time.
+
+        Either the group's own settings or its topic's say so.
+        """
         self.choice_rows_max = PART_ROWS_MAX if isinstance(wanted, SqlFilter) else CHOICE_ROWS_MAX
         limits_lateness = topic_settings is not None and topic_settings.lateness_ms_max >= 0
         self.is_selective = self.filter is not None or self.ordered or limits_lateness
@@ -57,7 +60,7 @@ class Policy:
         return not self._is_dead_topic
 
     def own_tries(self, column: pa.Array) -> Int32s | None:
-        """Each message's own limit of tries, 0 where it has none; None where none of them has one."""
+        """Return each message's own limit of tries, 0 if it has none; None if no message has one."""
         if column.null_count == len(column) or self._is_dead_topic:
             return None
         tries: Int32s = without_nulls(column, 0)

@@ -44,7 +44,7 @@ class GroupRegistry:
         return list(self._by_topic.get(topic, {}).values())
 
     def all(self) -> list[GroupControl]:
-        """All of them."""
+        """Return all groups."""
         return [control for groups in list(self._by_topic.values()) for control in list(groups.values())]
 
     def add(self, control: GroupControl) -> None:

@@ -125,7 +125,7 @@ class Selection:
         due = batch.column("due_ms").to_numpy()
         drop, dead = self._overdue(batch, now)
         exhausted = self._policy.exhausted(rows.attempts, self._policy.own_tries(batch.column(TRIES)))
-        unwanted = unwanted & (rows.attempts == 1) & ~exhausted  # what was handed out once is the group's
+        unwanted = unwanted & (rows.attempts == 1) & ~exhausted  # the group keeps messages that were handed out once
         drop, dead = drop & ~(exhausted | unwanted), dead & ~(exhausted | unwanted)
         out: Mask = ~(exhausted | unwanted | drop | dead)
         early = out & (due > now)

@@ -42,7 +42,7 @@ class SettingsFile:
 
     @property
     def topics(self) -> dict[str, TopicSettings]:
-        """Those that have settings."""
+        """Return the topics that have settings."""
         return dict(self._topics)
 
     def topic(self, topic: str) -> TopicSettings | None:

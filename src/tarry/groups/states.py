@@ -45,7 +45,10 @@ class StateEvent(IntEnum):
     """Events of a message in a group."""
 
     LEASE = 0
-    """It is handed to a consumer. From WAITING, too: its moment has come, which is the caller's to know."""
+    """Handed to a consumer.
+
+    Also from WAITING: the caller knows that its moment has come.
+    """
     ACK = 1
     """The consumer is done with it."""
     NACK = 2
@@ -85,8 +88,9 @@ class StateEvent(IntEnum):
     """Its consumer gave it back without having looked at it: no try was made."""
 
 
-# A copy under way is waited for (BURYING takes no seek): its answer would find another state, or bury what is delivered
-# again. A seek is about a range of offsets, so what is there already is legal and stays as it is.
+# A seek waits for copies under way (BURYING takes no seek): their result would find another state, or make dead letters
+# of messages that are delivered again. A seek is about a range of offsets, so states that are there already are legal
+# and stay as they are.
 # fmt: off
 TABLE: dict[tuple[State, StateEvent], State] = {
     (State.READY,   StateEvent.LEASE):          State.LEASED,

@@ -1,10 +1,10 @@
-"""The store: a Delta table of what is far in the future, bucketed and sorted by due time; format:
-``docs/formats-store.md``.
+"""The store: a Delta table of messages due in the far future, bucketed and sorted by due time.
 
-``layout`` (which rows share a file) → ``stage`` (write files) → ``publisher`` (the table's log: commits and
-snapshots) → ``table`` (which commit is right) → ``window``
-(read a span of due time in order). ``upkeep`` (what to rewrite) → ``rewrite`` (do it, by ``run``). The broker needs no
-Spark and no Java for any of it.
+Format: ``docs/formats-store.md``.
+
+``layout`` (which rows share a file) → ``stage`` (write files) → ``publisher`` (the table's log: commits and snapshots)
+→ ``table`` (which commit is right) → ``window`` (read a span of due time in order). ``upkeep`` (what to rewrite) →
+``rewrite`` (do it, by ``run``). The broker needs no Spark and no Java for any of it.
 """
 
 from tarry.base.errors import StaleCommitError

@@ -1,4 +1,4 @@
-"""Which files are rewritten together, and how much one task may read."""
+"""Choice of files that are rewritten together, and of how much one task may read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ WORK_BYTES_MAX = 2 << 30
 """About the most that one Work reads: a task takes as long as that takes."""
 
 Chosen = tuple[str, list[int], bool]
-"""Why some files are rewritten, which ones by their places in the snapshot, and whether they are of cancellations."""
+"""Reason of a rewrite, its files by their places in the snapshot; True if these are of cancellations."""
 
 
 def portions(files: FileColumns, rows: Sequence[int]) -> Iterator[list[int]]:

@@ -1,7 +1,9 @@
-"""Whether a file of the store holds what is said of it: its footer tells rows and bounds, and no data is read.
+"""Checks that a file of the store holds what is said of it, by the rows and bounds in its footer.
 
-A commit takes over what the author of its files says of them, and from then on readers believe the log: with bounds
-that are wrong, messages are not looked for where they are; with another number of rows, counts are wrong.
+No data is read.
+
+A commit takes over what the author of its files says of them, and from then on readers believe the log: with wrong
+bounds, messages are not looked for where they are; with a wrong number of rows, counts are wrong.
 """
 
 from __future__ import annotations
@@ -17,11 +19,14 @@ from tarry.store.parquet import RowGroup, groups
 from tarry.store.place import Place
 
 THREADS = 8
-"""So many footers are read at once: each is one small read, on object storage one round trip."""
+"""Footers that are read at once: each is one small read, on object storage one round trip."""
 
 
 class FileContent(NamedTuple):
-    """The rows of a file and their bounds, inclusive; None where it has no rows or its footer does not say."""
+    """Number of rows of a file and their bounds, inclusive.
+
+    A bound is None if the file has no rows or its footer does not have it.
+    """
 
     rows: int
     due_min_ms: int | None
@@ -33,7 +38,7 @@ class FileContent(NamedTuple):
 
     @classmethod
     def of(cls, groups: Iterable[RowGroup]) -> FileContent:
-        """Of a file that has these row groups."""
+        """Return the content of a file that has these row groups."""
         parts = [group for group in groups if group.rows]
         if not parts:
             return cls(0, None, None, None, None, None, None)
@@ -50,14 +55,15 @@ class FileContent(NamedTuple):
 
 
 def differences(claimed: FileContent, content: FileContent) -> Iterator[str]:
-    """Each claim about a file that is not so, with both values."""
+    """Return each claim about a file that is wrong, with both values."""
     for name, claim, value in zip(FileContent._fields, claimed, content, strict=True):
         if claim != value:
             yield f"{name} {claim}, but its footer says {value}"
 
 
 def check_present(place: Place, files: Sequence[StagedFile]) -> None:
-    """
+    """Check that the files are there, with the right sizes.
+
     Raises:
         StaleCommitError: a file is missing, or has another size.
     """

@@ -50,13 +50,16 @@ _DUE_MS_MAX = np.iinfo(np.int64).max // _US_PER_MS
 
 
 def stored(rows: pa.RecordBatch, *, cancelled: bool) -> pa.RecordBatch:
-    """Rows of :data:`tarry.message.schema.SCHEMA` as a file has them; ``cancelled``: they are cancellations."""
+    """Return rows of :data:`tarry.message.schema.SCHEMA` in the columns of a file.
+
+    ``cancelled``: they are cancellations.
+    """
     targets = pa.array(cancelled_seqs(rows), pa.int64()) if cancelled else pa.nulls(rows.num_rows, pa.int64())
     return pa.RecordBatch.from_arrays([*rows.columns, _instants(rows.column("due_ms")), targets], schema=STORED)
 
 
 def instant_text(due_ms: int) -> str | None:
-    """A due time as statistics in a Delta log say an instant; None where they cannot say it."""
+    """Return a due time as statistics in a Delta log write an instant; None if they cannot."""
     if not is_on_calendar(due_ms):
         return None
     text = datetime.fromtimestamp(due_ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S")

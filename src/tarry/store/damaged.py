@@ -1,6 +1,4 @@
-"""What of the store cannot be read: a row group, or a file as a whole, and which messages lie in it, where that can
-still be told.
-"""
+"""Unreadable parts of the store: row groups or whole files, and their messages, as far as known."""
 
 from __future__ import annotations
 
@@ -18,8 +16,9 @@ KEYS = ("due_ms", "seq")
 
 @dataclass(frozen=True, slots=True)
 class Damaged:
-    """Row group ``number`` of a file, or all of it where that is -1: ``rows`` messages. ``keys``: due times and seqs of
-    those of them that were asked for; None where these columns cannot be read either.
+    """Row group ``number`` of a file, or all of the file if that is -1: ``rows`` messages.
+
+    ``keys``: due times and seqs of the requested ones of these messages; None if these columns cannot be read either.
     """
 
     path: str
@@ -35,7 +34,10 @@ OnDamage = Callable[[Damaged], None]
 def find_damaged(
     place: Place, path: str, number: int, file_rows: int, after: Key, until: Key, error: CorruptError
 ) -> Damaged:
-    """What is known of a row group that could not be read for ``error``, or of a file: ``number`` -1."""
+    """Return all that is known of a row group that could not be read for ``error``.
+
+    ``number`` -1: of the file.
+    """
     if number < 0:
         return Damaged(path, number, file_rows, None, error)
     rows, keys = file_rows, None
@@ -51,8 +53,10 @@ def find_damaged(
 
 
 def state_of(place: Place, path: str) -> tuple[int, ...]:
-    """Something that changes when a file is put back, or changed; nothing where there is no file. Whatever a copy keeps
-    of times, it has another inode, or was changed at another time. In an object store the time has to do.
+    """Return a state that changes when a file is put back, or changed; empty if there is no file.
+
+    Whatever times a copy keeps, it has another inode, or was changed at another time. In an object store the time and
+    size must do.
     """
     try:
         if place.local is not None:

@@ -1,4 +1,4 @@
-"""When is a topic's next message due? Answered from a few columns, in due order, without reading a body."""
+"""Next due times of topics, found by a few columns, in due order, without reading a body."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COLUMNS = ("due_ms", "seq", "topic")
 
 
 def next_due(snapshot: Snapshot, from_ms: int, topics: set[str], *, alive: Alive | None = None) -> dict[str, int]:
-    """The earliest ``due_ms >= from_ms`` of each of ``topics``; a topic with none in the store is left out.
+    """Return the earliest ``due_ms >= from_ms`` of each of ``topics``; topics without any are left out.
 
     Reads until all are found, skipping files and row groups whose bounds rule the missing topics out: ask only for
     topics that have something pending, because proving that a topic has nothing reads every row group that might hold
@@ -38,8 +38,9 @@ def next_due(snapshot: Snapshot, from_ms: int, topics: set[str], *, alive: Alive
 
 
 class Firsts:
-    """Looks for the first living messages of topics, through the store in due order from ``after`` on, a file or row
-    group at a time.
+    """Looks for the first living messages of topics, through the store in due order from ``after`` on.
+
+    A step looks at a file or row group.
     """
 
     def __init__(self, snapshot: Snapshot, after: Key, alive: Alive) -> None:
@@ -56,13 +57,11 @@ class Firsts:
 
     @property
     def frontier(self) -> int | None:
-        """All messages due before that were looked at; None: all messages were."""
+        """Due time before which all messages were looked at; None: all messages were."""
         return self._waiting[0][0] if self._waiting else None
 
     def advance(self, wanted: set[str], first_ms: dict[str, int]) -> None:
-        """Look into what comes first; note in ``first_ms``, by topic, due times that are sooner than what it has of the
-        topics ``wanted``.
-        """
+        """Look at the next file or row group, and note sooner due times of ``wanted`` topics in ``first_ms``."""
         _, file, number, group = heapq.heappop(self._waiting)
         low, high = self._topics[file] if group is None else (group.topic_min, group.topic_max)
         if low is not None and high is not None and not any(low <= topic <= high for topic in wanted):
@@ -78,7 +77,7 @@ class Firsts:
 
 
 def note_firsts(batch: pa.RecordBatch, after: Key, topics: set[str], alive: Alive, first_ms: dict[str, int]) -> None:
-    """Note the first living row of each of ``topics`` in a batch that has :data:`COLUMNS`, from ``after`` on."""
+    """Note the first living row of each of ``topics`` in a batch of :data:`COLUMNS`, from ``after`` on."""
     due, seq = batch.column("due_ms").to_numpy(), batch.column("seq").to_numpy()
     of_topics = pc.is_in(batch.column("topic"), value_set=pa.array(sorted(topics))).to_numpy(zero_copy_only=False)
     rows = np.flatnonzero(of_topics & at_or_after(due, seq, after))

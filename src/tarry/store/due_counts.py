@@ -1,7 +1,9 @@
-"""How many messages of a file fall due when, by topic: counted while it is written and kept in its footer, so that the
-load to come is told without reading a row. Format: ``docs/formats-store.md``.
+"""Counts of a file's messages by topic and span of due time, kept in the file's footer.
 
-Spans of time are as short as leaves few counts: a minute, else an hour, a day or 32 days; all of a file are of one
+They are counted while the file is written, so that the load is forecast without reading a row. Format:
+``docs/formats-store.md``.
+
+Spans of time are as short as few counts allow: a minute, else an hour, a day or 32 days; all of a file are of one
 length. Beside them stand the instants that have the most messages, as herds fall into one millisecond.
 """
 
@@ -19,7 +21,7 @@ from tarry.base.types import Int64s
 from tarry.store.layout import DAY_MS, HOUR_MS, MINUTE_MS
 
 KEY = b"tarry.due_counts"
-"""Where a footer has them."""
+"""Key of the counts in a footer's metadata."""
 VERSION = 1
 SPANS_MS = (MINUTE_MS, HOUR_MS, DAY_MS, 32 * DAY_MS)
 CELLS_MAX = 8192
@@ -31,7 +33,7 @@ TOPICS_MAX = 256
 OTHERS = -1
 """The number of that one."""
 EVERY = -1
-"""In herds: of all topics together."""
+"""Number in herds for all topics together."""
 HERD_ROWS_MIN = 8
 HERDS_MAX = 64
 HERDS_OF_TOPIC_MAX = 8
@@ -41,7 +43,9 @@ _WAITING_MAX = 4 * CELLS_MAX
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DueCounts:
-    """``cells``: rows of (topic, number of the span of ``span_ms``, messages); a topic is a number of ``topics``, or
+    """Counts of one file.
+
+    ``cells``: rows of (topic, number of the span of ``span_ms``, messages); a topic is a number of ``topics``, or
     :data:`OTHERS`. ``herds``: rows of (topic or :data:`EVERY`, due_ms, messages).
     """
 
@@ -52,7 +56,7 @@ class DueCounts:
 
     @property
     def rows(self) -> int:
-        """All messages of the file."""
+        """Number of messages of the file."""
         return int(self.cells[:, 2].sum())
 
     def cells_of(self, topic: str | None) -> tuple[Int64s, bool]:
@@ -64,7 +68,7 @@ class DueCounts:
         return self.cells[self.cells[:, 0] == number, 1:], number != OTHERS
 
     def may_have(self, topic: str | None, due_ms: int) -> bool:
-        """Whether the span of that instant has a message of a topic, or of any."""
+        """Return whether the span of that instant has a message of a topic, or of any."""
         is_there = self.cells[:, 1] == due_ms // self.span_ms
         return bool(is_there.any() if topic is None else (is_there & (self.cells[:, 0] == self._number(topic))).any())
 
@@ -79,16 +83,16 @@ class DueCounts:
         return self.topics.index(topic) if topic in self.topics else OTHERS
 
     def to_bytes(self) -> bytes:
-        """As a footer has it: printable, as other readers take it for a text."""
+        """Return the counts for a footer: printable, because other readers take them for text."""
         head = {"version": VERSION, "span_ms": self.span_ms, "topics": self.topics, "cells": len(self.cells)}
-        # Columns, and of what ascends the steps: that is what compresses.
+        # Columns, and the steps of ascending ones: these compress well.
         parts = [_steps(self.cells), _steps(self.herds)]
         body = b"".join(part.T.astype("<i8").tobytes() for part in parts)
         return base64.b64encode(zlib.compress(json.dumps(head).encode() + b"\n" + body, 1))
 
     @classmethod
     def of_bytes(cls, raw: bytes) -> DueCounts | None:
-        """What :meth:`to_bytes` gave; None for what another version or somebody else wrote."""
+        """Read the bytes of :meth:`to_bytes`; None if another version or a foreign writer wrote them."""
         try:
             head, _, body = zlib.decompress(base64.b64decode(raw, validate=True)).partition(b"\n")
             fields = json.loads(head)
@@ -132,7 +136,7 @@ class DueCounter:
         self._note_herds(due, codes)
 
     def counts(self) -> DueCounts | None:
-        """Of all rows; None where there are none, or due times lie too far apart for few counts."""
+        """Return the counts of all rows; None for no rows, or due times too far apart for few counts."""
         if not self._rows:
             return None
         self._fit(min(CELLS_MAX, max(CELLS_FREE, self._rows)))
@@ -153,7 +157,7 @@ class DueCounter:
         return np.asarray(np.array(numbers, np.int64)[encoded.indices.to_numpy()])
 
     def _is_sparse(self, due: Int64s, codes: Int64s) -> bool:
-        """Whether neighbours seldom share a cell: then there will be too many, and to sort them is dear."""
+        """Return whether neighbours seldom share a cell: then there will be too many, and sorting is slow."""
         middle = slice(start := (len(due) - SAMPLE_ROWS) // 2, start + SAMPLE_ROWS)
         cells = set(zip((due[middle] // SPANS_MS[self._level]).tolist(), codes[middle].tolist(), strict=True))
         return len(cells) > SAMPLE_ROWS * 4 // 5
@@ -196,7 +200,7 @@ class DueCounter:
             self._keep_largest(int(due[-1]))
 
     def _keep_largest(self, last_ms: int | None) -> None:
-        """Of the instants those with the most messages; and all of the last one, which may go on."""
+        """Keep the instants with the most messages, and all of the last one, which may go on."""
         herds = _merged(np.concatenate([np.empty((0, 3), np.int64), *self._herds]))
         herds = herds[np.lexsort((herds[:, 1], -herds[:, 2], herds[:, 0]))]
         first = np.searchsorted(herds[:, 0], herds[:, 0])
@@ -209,7 +213,10 @@ class DueCounter:
 
 
 def _coarser(cells: Int64s, level: int) -> Int64s:
-    """The same cells, with spans of ``level`` instead of the one before; what is one cell now is in several rows."""
+    """Return the same cells, with spans of ``level`` instead of the one before.
+
+    Several rows of the result may be of one cell.
+    """
     factor = SPANS_MS[level] // SPANS_MS[level - 1]
     return np.column_stack([cells[:, 0], cells[:, 1] // factor, cells[:, 2]])
 
@@ -220,7 +227,7 @@ def _counted(codes: Int64s, at: Int64s) -> Int64s:
 
 
 def _merged(cells: Int64s) -> Int64s:
-    """Each pair of the first two columns once, ascending, with the sum of the third."""
+    """Return each pair of the first two columns once, ascending, with the sum of the third."""
     return _sums_by_pair(*cells.T) if len(cells) > 1 else cells
 
 

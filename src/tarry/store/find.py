@@ -1,9 +1,9 @@
-"""Finding messages of which due time and seq are known: a few row groups are read, whatever the store holds.
+"""Finds messages by due time and seq: a few row groups are read, whatever the store holds.
 
 Each file is sorted by (due time, seq). The files of a task of the schedule query hold a range of seqs that no others
 have; where files were merged, seqs are mixed, but those of one run do not overlap in due time. So the bounds of files
-and of row groups leave about one row group for each message and run that overlaps there: one or few where it is near,
-a logarithm of how much there is where it is far (``upkeep.py``).
+and of row groups leave about one row group for each message and overlapping run: one or few in the near future, a
+logarithm of the store's size in the far future (``upkeep.py``).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tarry.store.snapshot import Snapshot
 def find(
     snapshot: Snapshot, due_ms: Int64s, seq: Int64s, columns: Sequence[str] = SCHEMA.names
 ) -> Iterator[pa.RecordBatch]:
-    """The rows that are there, in no order; ``columns`` must have ``due_ms`` and ``seq``.
+    """Yield the rows that are there, in no order; ``columns`` must have ``due_ms`` and ``seq``.
 
     Raises:
         CorruptError: a file is missing or damaged.

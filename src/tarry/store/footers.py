@@ -1,9 +1,9 @@
-"""Footers of the store's Parquet files: their checksums verified, and those used last kept for the whole process.
+"""Footers of the store's Parquet files: checksums verified, and the last used kept for the process.
 
 Parquet has checksums for pages and none for the footer or the headers of pages, and its reader ends the process at some
 damaged footers. So the name of a file ends with two CRC-32: of all before its footer, and of its footer. The second is
 verified whenever a footer is read, the first when whole files are checked, which then need not be decoded. A file of
-another name (an older one, with the second alone; a foreign writer's) is read without.
+another name (an older one, with the second alone; a foreign writer's) is read without checking.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tarry.store.place import Place
 BYTES_MAX = 2 << 20
 COUNTS_BYTES_MAX = 16 << 20
 BYTES_NEAR = 64 << 10
-"""What is read at first, to have most footers in one read."""
+"""Bytes that are read at first, so that most footers need one read."""
 _TAIL_BYTES = 8
 _CHECKSUMS = re.compile(r"-[0-9a-f]{32}(?:-([0-9a-f]{8}))?-([0-9a-f]{8})\.parquet$")
 
@@ -32,17 +32,18 @@ def _size(footer: Any) -> int:
 
 
 class Footers:
-    """The footers of files, by their paths. A file of the store never changes, so an entry never goes stale."""
+    """Footers of files, by their paths. A file of the store never changes, so an entry never goes stale."""
 
     def __init__(self, bytes_max: int) -> None:
         self._cache: LruCache[str, Any] = LruCache(bytes_max, _size)
         self.counts: LruCache[str, bytes] = LruCache(COUNTS_BYTES_MAX, len)
-        """What they say of due times (``due_counts.py``): a few kilobytes of a footer that takes milliseconds to read,
-        so that these of many more files are kept.
+        """Counts of due times in footers (``due_counts.py``).
+
+        They are a few kilobytes of a footer that takes milliseconds to read, so those of many more files are kept.
         """
 
     def get(self, place: Place, path: str) -> Any:
-        """A file's footer (a ``pyarrow.parquet.FileMetaData``); None where it has to be read without a checksum.
+        """Return a file's footer (a ``pyarrow.parquet.FileMetaData``); None: its name has no checksum.
 
         Raises:
             CorruptError: the footer does not match its checksum. FileNotFoundError, OSError: the file cannot be read.
@@ -64,29 +65,35 @@ class Footers:
 
 
 FOOTERS = Footers(BYTES_MAX)
-"""The footers of this process. One for all who read, because a broker's window reader, its queries and Spark's tasks
-(which begin with nothing but a path) come to the same files one after the other, and because what bounds its memory is
-the process. It holds nothing but what is in files that never change, so nobody can tell whether it is shared.
+"""The footers of this process.
+
+All readers share them, because a broker's window reader, its queries and Spark's tasks (which begin with nothing but a
+path) come to the same files one after the other, and because the process's memory is what must be bounded. They have
+only contents of files that never change, so sharing cannot be noticed.
 """
 
 
 def checksums_of(content: pa.Buffer) -> str:
-    """As the name of a file has them, the CRC-32 of a whole Parquet file before its footer, and of its footer: its
-    metadata, their length and the magic number.
+    """Return the checksums for a whole Parquet file's name: CRC-32 before its footer, and of its footer.
+
+    The footer is its metadata, their length and the magic number.
     """
     end = content.size - _footer_bytes(content)
     return f"{zlib.crc32(content.slice(0, end)):08x}-{zlib.crc32(content.slice(end)):08x}"
 
 
 def checksums_in(path: str) -> tuple[int | None, int | None]:
-    """What a name says the checksums are, before the footer and of it; None for one that it does not have."""
+    """Return the checksums in a file's name, before the footer and of it; None for a missing one."""
     named = _CHECKSUMS.search(path)
     first, second = named.groups() if named is not None else (None, None)
     return (None if first is None else int(first, 16)), (None if second is None else int(second, 16))
 
 
 def footer_bytes_at(file: Any) -> int:
-    """How long the footer of an open Parquet file says that it is; more than the file has where it is none."""
+    """Return the length of the footer that an open Parquet file states.
+
+    It is more than the file's size if that is no Parquet file.
+    """
     size = int(file.size())
     return (
         _footer_bytes(pa.py_buffer(file.read_at(_TAIL_BYTES, size - _TAIL_BYTES))) if size >= _TAIL_BYTES else size + 1

@@ -1,5 +1,7 @@
-"""Which table a place has. A path names another directory on another machine, a relative one in another working
-directory; the id in the table's log is the same wherever the table is seen from.
+"""Identity of the table at a place.
+
+A path names another directory on another machine, a relative one in another working directory. The id in the table's
+log is the same wherever the table is seen from.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from tarry.store.place import Place
 
 
 def table_id_at(place: Place) -> str | None:
-    """The id of the table there, as this machine sees it; None where it sees none."""
+    """Return the id of the table at a place, as this machine sees it; None if it sees none."""
     try:
         return str(DeltaTable(place.uri).metadata().id)
     except (DeltaError, OSError):
@@ -22,8 +24,9 @@ def table_id_at(place: Place) -> str | None:
 
 
 def check_same_table(uri: str, table_id: str) -> None:
-    """Refuse a task that would write into another directory of the same path. On object storage nothing is looked at: a
-    URI is the same place everywhere.
+    """Refuse a task that would write into another directory of the same path.
+
+    On object storage nothing is checked: a URI is the same place everywhere.
 
     Raises:
         InvalidArgumentError: it is another table; names the place, this machine, and both. UnavailableError: there is

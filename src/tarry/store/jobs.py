@@ -25,8 +25,9 @@ COLUMNS = ("due_ms", "seq", "topic")
 def read_jobs(
     snapshot: Snapshot, numbers: Sequence[int], until_ms: int, batch_rows: int, on_damage: OnDamage | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Messages of these jobs with ``due_ms < until_ms``, in order of ``(due_ms, seq)``; ``on_damage`` as in
-    :func:`tarry.store.window.read_window`.
+    """Yield messages of these jobs with ``due_ms < until_ms``, in order of ``(due_ms, seq)``.
+
+    ``on_damage``: as in :func:`tarry.store.window.read_window`.
 
     Raises:
         CorruptError: while iterating, when a file is missing or damaged, without ``on_damage``.
@@ -41,7 +42,9 @@ def read_jobs(
 
 
 def count_job(snapshot: Snapshot, number: int, after: Key, alive: Alive) -> Counter[str]:
-    """How many living messages of a job there are from ``after`` on, by topic. Reads three columns of its files.
+    """Return the numbers of living messages of a job from ``after`` on, by topic.
+
+    Reads three columns of its files.
 
     Raises:
         CorruptError: a file is missing or damaged.

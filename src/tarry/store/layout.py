@@ -1,7 +1,7 @@
-"""Buckets: which spans of due time share a file. A timing wheel's levels, on disk: wider the farther away.
+"""Buckets: spans of due time that share a file. They are a timing wheel's levels, on disk.
 
-Within the next hour a bucket is 10 minutes, within the day an hour, within the month a day, then a calendar month. A
-label tells its width by its prefix::
+Buckets are wider the farther away they are. Within the next hour a bucket is 10 minutes, within the day an hour, within
+the month a day, then a calendar month. A label tells its width by its prefix::
 
     10m-20261121T1410   14:10:00.000 to 14:19:59.999
     1h-20261121T14      1d-20261121      1mo-202611      all
@@ -32,7 +32,7 @@ _YEAR_10000_MS = 253_402_300_800_000
 
 
 def label(due_min_ms: int, due_max_ms: int) -> str:
-    """The smallest standard bucket that holds both instants and all between."""
+    """Return the smallest standard bucket that holds both instants and all between."""
     if not (is_on_calendar(due_min_ms) and is_on_calendar(due_max_ms)):
         return ALL
     first, last = (np.datetime64(ms, "ms") for ms in (due_min_ms, due_max_ms))
@@ -49,13 +49,14 @@ def label(due_min_ms: int, due_max_ms: int) -> str:
 
 
 def is_on_calendar(due_ms: int) -> bool:
-    """Whether all readers have a date for it: from 1970 to 9999."""
+    """Return whether all readers have a date for it: from 1970 to 9999."""
     return 0 <= due_ms < _YEAR_10000_MS
 
 
 def cut(due_ms: Int64s, now_ms: int, *, rows_min: int, slices_max: int) -> list[tuple[int, int]]:
-    """Divide ascending ``due_ms`` into at most ``slices_max`` slices [start, stop) of at least ``rows_min`` rows (all,
-    where there are fewer).
+    """Divide ascending ``due_ms`` into at most ``slices_max`` slices [start, stop).
+
+    Each has at least ``rows_min`` rows (all, if there are fewer).
     """
     rows = len(due_ms)
     if rows == 0:
@@ -67,14 +68,16 @@ def cut(due_ms: Int64s, now_ms: int, *, rows_min: int, slices_max: int) -> list[
         if stop - start >= least:
             stops.append(stop)
             start = stop
-    # What is left over is too small to stand alone: it goes with its neighbour before it.
+    # The rest is too small to stand alone: it joins the slice before it.
     stops = [*stops[:-1], rows] if stops else [rows]
     return list(zip([0, *stops], stops, strict=False))
 
 
 def bucket_starts(due_ms: Int64s, now_ms: int, *, reach: int = 1) -> list[int]:
-    """Where, in ascending ``due_ms``, another bucket begins. ``reach`` widens all distances: what is rewritten as it
-    comes near is cut as fine as it will have to be soon, so that it is cut once.
+    """Return the indexes of ascending ``due_ms`` at which another bucket begins.
+
+    ``reach`` widens all distances: rows that are rewritten as they come near are cut as fine as they will have to be
+    soon, so that they are cut once.
     """
     starts: list[int] = []
     low = 0
@@ -89,7 +92,7 @@ def bucket_starts(due_ms: Int64s, now_ms: int, *, reach: int = 1) -> list[int]:
 
 
 def buckets_between(due_min_ms: int, due_max_ms: int, now_ms: int) -> int:
-    """How many buckets of an hour or more a file with these bounds lies in, by what is far and near at ``now_ms``."""
+    """Return how many buckets of an hour or more a file with these bounds lies in, as seen at ``now_ms``."""
     buckets, low = 0, due_min_ms
     for distance_ms, width_ms in ((DAY_MS, HOUR_MS), (_MONTH_MS, DAY_MS), (None, None)):
         high = due_max_ms if distance_ms is None else min(due_max_ms, now_ms + distance_ms - 1)
@@ -107,8 +110,9 @@ def _number(due_ms: Int64s, width_ms: int | None) -> Int64s:
 
 
 def cut_by_size(bytes_per_row: Int64s, *, rows_max: int, bytes_max: int) -> list[tuple[int, int]]:
-    """Divide rows, in order, into runs of at most ``rows_max`` rows and ``bytes_max`` bytes; one row may be larger than
-    that.
+    """Divide rows, in order, into runs of at most ``rows_max`` rows and ``bytes_max`` bytes.
+
+    One row may be larger than that.
     """
     ends = np.cumsum(bytes_per_row)
     runs = []

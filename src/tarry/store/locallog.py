@@ -36,10 +36,16 @@ from tarry.store.place import sync_file
 log = logging.getLogger(__name__)
 
 FILES_KEY = "tarry.files"
-"""In an entry's commit info: how many files it adds, as text. An entry with fewer has lost its end."""
+"""Key in an entry's commit info: the number of files that it adds, as text.
+
+An entry with fewer has lost its end.
+"""
 
 REMOVED_KEY = "tarry.removed"
-"""How many files it removes, as text, where it rewrites the table's files: then it has no app transaction."""
+"""Key of the number of files, as text, that a commit removes when it rewrites the table's files.
+
+Such a commit has no app transaction.
+"""
 
 RECORD_SUFFIX = ".crc32"
 RECORD_VERSION = 1
@@ -49,33 +55,33 @@ GO_ON = (
     "restore that file from a copy of the store; or, to give up what it committed, remove it together with its record "
     f"({RECORD_SUFFIX}): messages and bulk jobs of that commit are lost then"
 )
-"""How to go on where an entry of the log is damaged."""
+"""Advice for going on after an entry of the log is damaged."""
 
 _NO_ROOM_OR_RIGHT = (*DISK_FULL, errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 def log_directory(root: Path) -> Path:
-    """Where a table's log is."""
+    """Return the directory of a table's log."""
     return root / "_delta_log"
 
 
 def entry_path(root: Path, version: int) -> Path:
-    """The log entry of a version."""
+    """Return the path of a version's log entry."""
     return log_directory(root) / f"{version:020d}.json"
 
 
 def entries_in(root: Path) -> list[Path]:
-    """The log entries that there are, ascending."""
+    """Return the existing log entries, ascending."""
     return sorted(path for path in log_directory(root).glob("[0-9]*.json") if path.stem.isdecimal())
 
 
 def checkpoints_in(root: Path) -> list[Path]:
-    """The checkpoints of the log that there are, ascending; one of a foreign writer may have several parts."""
+    """Return the existing checkpoints of the log, ascending; a foreign writer's may have several parts."""
     return sorted(log_directory(root).glob("[0-9]*.checkpoint*.parquet"))
 
 
 def version_of_file(path: Path) -> int:
-    """The version that an entry, a checkpoint, or a record of either is of."""
+    """Return the version of an entry, a checkpoint, or a record of either."""
     return int(path.name.partition(".")[0])
 
 
@@ -83,8 +89,9 @@ def version_of_file(path: Path) -> int:
 
 
 def sync_entries(root: Path, first: int, last: int) -> None:
-    """Make the log entries of versions ``first`` to ``last`` durable, and their names; one cleaned up is fine. One that
-    has its record is durable already.
+    """Make the log entries of versions ``first`` to ``last`` durable, and their names.
+
+    An entry may have been cleaned up. One that has its record is durable already.
     """
     entries = (entry_path(root, version) for version in range(first, last + 1))
     synced = []
@@ -116,12 +123,12 @@ def remove_lone_records(root: Path) -> None:
 
 
 def record_path(path: Path) -> Path:
-    """Where the record of an entry's or a checkpoint's checksum is."""
+    """Return the path of the record of an entry's or a checkpoint's checksum."""
     return path.with_name(path.name + RECORD_SUFFIX)
 
 
 def recorded_path(record: Path) -> Path:
-    """What a record is of."""
+    """Return the path of the file that a record is of."""
     return record.with_name(record.name.removesuffix(RECORD_SUFFIX))
 
 
@@ -141,7 +148,7 @@ def _write_records(paths: list[Path]) -> None:
 
 
 def is_as_recorded(path: Path) -> bool | None:
-    """Whether a file is what its record says; None where there is no record.
+    """Return whether a file matches its record; None if there is no record.
 
     Raises:
         CorruptError: the record is damaged.
@@ -157,8 +164,9 @@ def is_as_recorded(path: Path) -> bool | None:
 
 
 def mend(root: Path, version_min: int = -1) -> list[str]:
-    """Remove an incomplete newest entry and incomplete checkpoints; the names of what was removed. ``version_min`` is
-    known to have been acted on; so is what has its record.
+    """Remove an incomplete newest entry and incomplete checkpoints; return the names of removed files.
+
+    ``version_min`` is known to have been acted on; so is every file that has its record.
 
     Raises:
         CorruptError: what would have to be removed was acted on; nothing was changed.
@@ -197,7 +205,10 @@ def _check_newest(root: Path, entries: list[Path]) -> None:
 
 
 def _check_as_recorded(entries: list[Path], checkpoints: list[Path], torn: list[Path]) -> None:
-    """Of the entries that are read when the table is opened: Delta itself would take up a bound that has changed."""
+    """Check the entries that are read when the table is opened against their records.
+
+    Delta itself would accept a bound that has changed.
+    """
     start = max((version_of_file(path) for path in checkpoints if path not in torn), default=-1)
     for entry in entries:
         if entry not in torn and version_of_file(entry) > start and _matches_record(entry) is False:
@@ -223,7 +234,7 @@ def _matches_record(path: Path) -> bool | None:
 
 
 def is_complete(entry: Path) -> bool:
-    """Whether an entry has all that it says it has."""
+    """Return whether an entry has all that it says it has."""
     actions = actions_of(entry.read_bytes())
     if actions is None:
         return False
@@ -237,7 +248,7 @@ def is_complete(entry: Path) -> bool:
 
 
 def actions_of(content: bytes) -> list[dict[str, Any]] | None:
-    """The actions of a log entry; None where there are none, or one is no JSON object."""
+    """Return the actions of a log entry; None if there are none, or one is no JSON object."""
     actions = list(_parsed_lines(content))
     whole = [action for action in actions if action is not None]
     return whole if whole and len(whole) == len(actions) else None
@@ -256,7 +267,7 @@ def _parsed(line: bytes) -> dict[str, Any] | None:
 
 
 def is_readable_checkpoint(checkpoint: Path) -> bool:
-    """Whether a checkpoint of the log is as its record says, or can be read where it has none."""
+    """Return whether a checkpoint matches its record, or can be read if it has none."""
     if (matches := _matches_record(checkpoint)) is not None:
         return matches
     try:

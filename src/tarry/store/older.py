@@ -1,7 +1,7 @@
-"""Files of before the table had all of its columns: which there are, so that a rewriting gives queries all of them.
+"""Finds files from before the table had all of its columns, so that a rewrite gives them all columns.
 
-Asked for by a command alone (``tarry compact --older``): the upkeep rewrites each file sooner or later, and Tarry
-itself does without these columns.
+Only a command asks for it (``tarry compact --older``): the upkeep rewrites each file sooner or later, and Tarry itself
+does without these columns. Queries gain by it.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from tarry.store.snapshot import Snapshot
 
 
 def choose_older(snapshot: Snapshot, without: Collection[str] = ()) -> list[Chosen]:
-    """All files that lack a column, but for those of the paths ``without``; empty where none does. Reads the footer of
-    every file. One that is missing or whose footer is damaged is chosen, by itself: whoever rewrites it meets that, and
-    says so, as of any other.
+    """Return all files that lack a column, but for those of the paths ``without``.
+
+    Reads the footer of every file. A file that is missing or whose footer is damaged is chosen, by itself: its rewrite
+    fails and reports that, as for any other file.
     """
     place = Place.of(snapshot.root)
     chosen: list[Chosen] = []
@@ -32,7 +33,7 @@ def choose_older(snapshot: Snapshot, without: Collection[str] = ()) -> list[Chos
 
 
 def _lacks(place: Place, path: str) -> bool | None:
-    """Whether a file lacks a column; None where its footer cannot be read."""
+    """Return whether a file lacks a column; None if its footer cannot be read."""
     try:
         return not column_names(place, path).issuperset(STORED.names)
     except CorruptError:

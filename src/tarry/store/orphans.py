@@ -1,8 +1,8 @@
-"""Removing files that no version which anybody may still read names: what attempts that died have left, and what a
-commit has removed long enough ago.
+"""Removes files that no readable version names.
 
-Both are judged by age, as Delta's own VACUUM does: a reader may go on with the snapshot that it has, until its files
-have been out of the table for the retention.
+They are left by attempts that died, or were removed by a commit long enough ago. Both are judged by age, as Delta's own
+VACUUM does: a reader may go on with the snapshot that it has, until its files have been out of the table for the
+retention.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from tarry.store.place import Place
 log = logging.getLogger(__name__)
 
 ORPHAN_AGE_HOURS = 24
-"""Far longer than a batch takes. A driver that sleeps longer finds at its commit that its files have gone, and loses
-nothing.
+"""Age of orphans that are removed, far longer than a batch takes.
+
+A driver that sleeps longer finds at its commit that its files have gone, and loses nothing.
 """
 
 
@@ -42,8 +43,9 @@ def remove_replaced(root: str, *, older_than_hours: int) -> list[str]:
 
 
 def remove_staged(root: str, shard: int, prefix: str) -> list[str]:
-    """Delete files that were staged under names with this prefix, of which the caller knows that none is in the table
-    or will be; gives their paths. Not being able to is logged: they are orphans, then.
+    """Delete files that were staged under names with this prefix; return their paths.
+
+    The caller knows that none of them is in the table or will be. Failures are logged; the files are orphans then.
     """
     place = Place.of(root)
     try:

@@ -24,18 +24,19 @@ _PREFIX = "tarry.owner."
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """A broker, by the ``id`` of its data directory; ``host`` and ``data`` say where it ran last, for people."""
+    """A broker, by the ``id`` of its data directory; ``host`` and ``data`` tell people where it ran last."""
 
     id: str
     host: str
     data: str
 
     def property_of(self, shard: int) -> dict[str, str]:
-        """The property of a table that says so."""
+        """Return the property of a table that names this owner."""
         return {owner_key(shard): json.dumps(asdict(self))}
 
     def check(self, uri: str, shard: int, properties: Mapping[str, str], relay_version: int | None = None) -> None:
-        """
+        """Check that the shard may be this broker's.
+
         Raises:
             LockedError: by the table's properties, the shard is another broker's, or a relay wrote to it.
         """
@@ -55,18 +56,20 @@ class Owner:
 
 
 def owner_key(shard: int) -> str:
-    """The name of the property."""
+    """Return the name of the property."""
     return f"{_PREFIX}{shard}"
 
 
 def relay_numbers_id(shard: int) -> str:
-    """The app transaction that a relay's shard has, and no broker's."""
+    """Return the name of the app transaction that a relay's shard has, and no broker's."""
     return f"relay-{shard}-numbers"
 
 
 def check_before_mending(place: Place, shard: int, owner: Owner) -> None:
-    """Refuse another broker's store before anything of it is touched: mending may take away what that one, or its
-    pipeline, writes at this moment. One that cannot be read yet is judged when it was mended.
+    """Refuse another broker's store before anything of it is changed.
+
+    Mending may remove files that the other broker, or its pipeline, writes at this moment. A store that cannot be read
+    yet is judged after it was mended.
 
     Raises:
         LockedError: it is another broker's.
@@ -88,5 +91,5 @@ def owners_in(place: Place) -> list[Owner]:
 
 
 def configuration_of(table: DeltaTable) -> dict[str, str]:
-    """The properties of a table, as it was read last."""
+    """Return the properties of a table, as it was read last."""
     return {name: value for name, value in table.metadata().configuration.items() if value is not None}

@@ -45,7 +45,7 @@ class RowGroup:
 
 
 def groups(place: Place, relative: str) -> list[RowGroup]:
-    """The row groups of a file.
+    """Return the row groups of a file.
 
     Raises:
         CorruptError: the file is missing or its footer is damaged.
@@ -55,7 +55,7 @@ def groups(place: Place, relative: str) -> list[RowGroup]:
 
 
 def due_counts_of(place: Place, relative: str) -> DueCounts | None:
-    """How many messages of a file fall due when, as it says itself; None where it does not.
+    """Return a file's counts of messages by due time; None if it has none.
 
     Raises:
         CorruptError: the file is missing or its footer is damaged.
@@ -75,7 +75,7 @@ def due_counts_of(place: Place, relative: str) -> DueCounts | None:
 
 
 def groups_in(footer: Any) -> list[RowGroup]:
-    """The row groups that a footer (a ``pyarrow.parquet.FileMetaData``) speaks of."""
+    """Return the row groups that a footer (a ``pyarrow.parquet.FileMetaData``) lists."""
     at = {footer.schema.column(i).path: i for i in range(footer.num_columns)}
     listed = []
     for number in range(footer.num_row_groups):
@@ -88,7 +88,7 @@ def groups_in(footer: Any) -> list[RowGroup]:
 
 
 def read_group(place: Place, relative: str, number: int, columns: Sequence[str] = SCHEMA.names) -> pa.RecordBatch:
-    """The rows of one row group, in the types of :data:`tarry.message.schema.SCHEMA`.
+    """Return the rows of one row group, in the types of :data:`tarry.message.schema.SCHEMA`.
 
     Raises:
         CorruptError: the file is missing, or a page does not match its checksum.
@@ -114,7 +114,7 @@ def check_group(place: Place, relative: str, number: int) -> None:
 
 
 def column_names(place: Place, relative: str) -> set[str]:
-    """The columns that a file has.
+    """Return the columns that a file has.
 
     Raises:
         CorruptError: the file is missing or its footer is damaged.

@@ -1,4 +1,7 @@
-"""Where a store's files are: a local directory, or object storage by URI. The one seam to the file system."""
+"""The place of a store's files: a local directory, or object storage by URI.
+
+It is the one seam to the file system.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from tarry.base.descriptors import when_free
 from tarry.base.errors import InvalidArgumentError
 
 _OBJECT_STORAGE = {"s3": "s3", "s3a": "s3", "s3n": "s3", "gs": "gs", "gcs": "gs", "abfs": "abfs", "abfss": "abfss"}
-"""Schemes that Arrow and delta-rs both know, by the names that people have for them; Hadoop's are other names of S3."""
+"""Schemes that Arrow and delta-rs both know, by people's names for them; Hadoop's are names of S3."""
 _ALLOWED = "a path, file:///…, s3://bucket/… (s3a:// is the same), gs://bucket/… or abfss://container@account…/…"
 
 
@@ -30,8 +33,9 @@ class Place:
 
     @classmethod
     def of(cls, uri: str) -> Place:
-        """The place that a path or URI names, absolute whatever was given; credentials of object storage come from the
-        environment.
+        """Return the place that a path or URI names; it is always absolute.
+
+        Credentials of object storage come from the environment.
 
         Raises:
             InvalidArgumentError: a scheme that is not for stores; says what to write instead.
@@ -49,7 +53,7 @@ class Place:
         return cls(uri, None, filesystem, base.rstrip("/"))
 
     def path(self, relative: str) -> str:
-        """The path, for :attr:`filesystem`, of a file named in the Delta log (where names are URL-encoded)."""
+        """Return the path, for :attr:`filesystem`, of a file in the Delta log (where names are URL-encoded)."""
         return f"{self.base}/{unquote(relative)}"
 
     def sizes(self, relatives: Iterable[str]) -> list[int | None]:
@@ -75,9 +79,9 @@ def sync_file(path: Path) -> None:
 
 
 def sync_up(directory: Path, root: Path) -> None:
-    """Make the names in ``directory`` and in every directory above it, up to and including ``root``, durable.
+    """Make the names in ``directory`` and in every directory up to and including ``root`` durable.
 
-    All of them, even where they existed before: another task may have made a directory and not yet synced its name.
+    All of them, even if they existed before: another task may have made a directory and not yet synced its name.
     """
     sync_file(directory)
     while directory != root:

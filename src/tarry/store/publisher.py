@@ -1,7 +1,9 @@
-"""The Delta log of a store: its newest version, made durable before anybody acts on it, and commits on top of it.
+"""The Delta log of a store: its newest version, and commits on top of it.
 
-A commit changes files and app transactions together: numbers by name, which say what of a source is in the table. What
-may be committed is judged on the newest version, and judged anew when another driver came in between; of two that race
+A version is made durable before it is acted on.
+
+A commit changes files and app transactions together. App transactions are numbers by name, which say what of a source
+is in the table. A commit is judged on the newest version, and again if another driver came in between; of two that race
 from one version with the same app transaction, the second one's commit conflicts.
 """
 
@@ -35,7 +37,7 @@ log = logging.getLogger(__name__)
 
 CHECKPOINT_COMMITS = 50
 CONFLICTS_MAX = 20
-"""How often a commit is tried that conflicts with others and is not stale."""
+"""Tries of a commit that conflicts with others and is not stale."""
 LOG_RETENTION, FILE_RETENTION = "delta.logRetentionDuration", "delta.deletedFileRetentionDuration"
 _STATISTICS = "delta.dataSkippingStatsColumns"
 _PROPERTIES = {
@@ -53,9 +55,11 @@ _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_lo
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """What a commit changes: ``files`` come, the files ``removed`` (paths in the table) go, and the app transactions
-    get these versions. Where files are removed, what comes has nothing but their rows. ``operation`` and ``info`` are
-    for people who read the log.
+    """Changes of a commit.
+
+    ``files`` are added, the files ``removed`` (paths in the table) are removed, and the app transactions get these
+    ``versions``. If files are removed, the added ones have only their rows. ``operation`` and ``info`` are for people
+    who read the log.
     """
 
     operation: str
@@ -84,9 +88,11 @@ class Publisher:
         may_clean_up: Callable[[], bool] = lambda: True,
         owner: Owner | None = None,
     ) -> None:
-        """Open the store at a path or URI. With ``create``, create it if it is not there, and add columns that an older
-        one lacks. With ``mends``, mend, on a local disk, what a power failure left; not beside a driver that may be
-        writing at this moment. ``owner``: the broker that the shard is to be of from now on.
+        """Open the store at a path or URI.
+
+        With ``create``, create it if it is not there, and add columns that an older one lacks. With ``mends``, on a
+        local disk, repair the damage of a power failure; not beside a driver that may be writing at this moment.
+        ``owner``: the broker that owns the shard from now on.
 
         Raises:
             LockedError: the shard is another broker's, or a relay's.
@@ -96,9 +102,9 @@ class Publisher:
         """
         self._place = Place.of(uri)
         self.shard = shard
-        """Which part of the store this is."""
+        """Number of this part of the store."""
         self.root = self._place.uri
-        """Where the table is, as :func:`tarry.store.stage` takes it."""
+        """Path or URI of the table, as :func:`tarry.store.stage` takes it."""
         try:
             if mends and self._place.local is not None:
                 mend(self._place.local, version_min)
@@ -117,7 +123,7 @@ class Publisher:
                 raise not_now(passing, self._place.local, "the store cannot be opened") from error
             raise _wrapped(f"cannot open the store at {self._place.uri}", error) from error
         self.table_id = str(self._table.metadata().id)
-        """Which table it is, wherever it is: the id in the Delta log, which stays as long as the table."""
+        """The table's own id from the Delta log; independent of its path, and constant."""
         self._check_version(version_min)
         self._clock = clock or SystemClock()
         self._may_clean_up = may_clean_up
@@ -138,7 +144,7 @@ class Publisher:
             )
 
     def snapshot(self) -> Snapshot:
-        """The newest version, made durable before it is returned. Cheap when nothing has changed.
+        """Return the newest version, made durable before. Cheap when nothing has changed.
 
         Raises:
             UnavailableError: the place cannot be reached.
@@ -161,7 +167,7 @@ class Publisher:
             return self._snapshot
 
     def versions_of(self, *app_ids: str) -> list[int | None]:
-        """The versions of app transactions in the newest version of the table; None for one that there is not.
+        """Return the versions of app transactions in the table's newest version; None for a missing one.
 
         Raises:
             UnavailableError: the place cannot be reached.
@@ -171,17 +177,18 @@ class Publisher:
             return [self.version_of(app_id) for app_id in app_ids]
 
     def version_of(self, app_id: str) -> int | None:
-        """The version of an app transaction in the version of the table that was read last."""
+        """Return the version of an app transaction in the version of the table that was read last."""
         version = self._table.transaction_version(app_id)
         return None if version is None else int(version)
 
     def publish(self, what: str, judge: Callable[[Snapshot], Commit | None]) -> Snapshot:
-        """Commit what ``judge`` says of the newest snapshot, durably. It gives None where nothing is left to be done,
-        or raises. The snapshot with it; ``what`` names the commit in errors.
+        """Commit durably what ``judge`` returns for the newest snapshot; return the snapshot with the commit.
 
-        A commit that removes files takes place on top of the version that was judged, or not at all; others fail where
-        they conflict by Delta's rules, which are coarse. So a conflict is judged anew, and tried again where nothing
-        stands against it.
+        ``judge`` returns None if nothing is left to be done, or raises. ``what`` names the commit in errors.
+
+        A commit that removes files takes place on top of the version that was judged, or not at all. Others fail if
+        they conflict by Delta's rules, which are coarse. So after a conflict the newest version is judged again, and
+        the commit retried if nothing stands against it.
 
         Raises:
             InvalidArgumentError: a file is of another shard. StaleCommitError: a file has gone; nothing was committed.
@@ -210,8 +217,9 @@ class Publisher:
             return snapshot
 
     def write(self, commit: Commit) -> None:
-        """Write a commit on top of the version that was read last. Its entry is not synced yet; :meth:`publish` is for
-        everybody who does not know better.
+        """Write a commit on top of the version that was read last.
+
+        Its entry is not synced yet; :meth:`publish` is right for nearly all callers.
 
         Raises:
             CommitFailedError: another one came first, which it conflicts with.
@@ -240,7 +248,7 @@ class Publisher:
         )
 
     def configuration(self) -> dict[str, str]:
-        """The properties of the table, in the version that was read last."""
+        """Return the properties of the table, in the version that was read last."""
         with self._lock:
             return configuration_of(self._table)
 
@@ -272,8 +280,10 @@ class Publisher:
             raise _wrapped(f"cannot set properties of the store {self.root}", error) from error
 
     def _claim(self, owner: Owner) -> None:
-        """Have the table say that the shard is this broker's, durably. Of two that come to it at once, one is refused:
-        what is written is the version after the one that was judged, or it fails.
+        """Record this broker as the owner of the shard in the table, durably.
+
+        Of two brokers that do this at once, one is refused: the commit is the version after the judged one, or it
+        fails.
         """
         claim = owner.property_of(self.shard)
         for attempt in range(CONFLICTS_MAX):
@@ -286,7 +296,7 @@ class Publisher:
                 self._set_properties(claim, retries_max=0)
             except UnavailableError as error:
                 if owner_key(self.shard) in there:
-                    # It is known by its id: the table says where it ran before, which is for people alone.
+                    # A broker is known by its id: the place where it ran is in the table for people alone.
                     log.warning("the store does not say yet where its broker is now: %s", error)
                     return
                 if attempt == CONFLICTS_MAX - 1 or not isinstance(error.__cause__, CommitFailedError):
@@ -320,7 +330,7 @@ class Publisher:
             ["path", "size_bytes", "partition.shard", "partition.bucket", "num_records"]
         )
         hits = entries.filter(pc.is_in(entries["path"], value_set=pa.array(list(commit.removed), pa.string())))
-        # Rows that do not come back have gone, for whoever follows the table; None: a foreign writer did not count.
+        # Rows that do not come back are deletions to followers of the table; None: a foreign writer did not count.
         drops_rows = pc.sum(hits["num_records"], skip_nulls=False).as_py() != sum(file.rows for file in commit.files)
         return [
             RemoveAction(path, drops_rows, now_ms, size, {"shard": str(shard), "bucket": bucket})
@@ -341,7 +351,10 @@ class Publisher:
 
 
 def _described(commit: Commit, removals: Sequence[RemoveAction]) -> str:
-    """What an engine's history of the table shows of a commit: delta-rs calls each of them WRITE, without figures."""
+    """Return the text that an engine's history of the table shows of a commit.
+
+    delta-rs calls each of them WRITE, without figures.
+    """
     figures = {
         "files_added": len(commit.files),
         "rows_added": sum(file.rows for file in commit.files),
@@ -353,12 +366,15 @@ def _described(commit: Commit, removals: Sequence[RemoveAction]) -> str:
 
 
 def intake_id(shard: int) -> str:
-    """The app transaction of which the version is a shard's ``committed_seq``."""
+    """Return the name of the app transaction whose version is a shard's ``committed_seq``."""
     return f"intake-{shard}"
 
 
 def add_action(file: StagedFile, now_ms: int, *, data_change: bool = True) -> AddAction:
-    """The entry of the log that adds a file, with its bounds. ``data_change``: its rows are new to the table."""
+    """Return the log's action that adds a file, with its bounds.
+
+    ``data_change``: its rows are new to the table.
+    """
     low = {"due_ms": file.due_min_ms, "seq": file.seq_min, "topic": file.topic_min}
     high = {"due_ms": file.due_max_ms, "seq": file.seq_max, "topic": file.topic_max}
     first, last = instant_text(file.due_min_ms), instant_text(file.due_max_ms)

@@ -1,11 +1,11 @@
-"""Rewriting some files of the store as one sorted run, without the rows that nobody will ask for any more.
+"""Rewrites some files of the store as one sorted run, without rows that are not needed any more.
 
 A :class:`Work` is plain data, so that it can be carried out in any process. Messages are left out when they have fired
 (``floor_ms``), when a cancellation names them, or when their bulk job was cancelled; cancellations, when no file has
 their message. All are streams in due order, so memory holds about a row group of each file that overlaps.
 
-What a Work relies on stays true while others commit: a cancellation is never taken back, and a message of which there
-is a cancellation in the store comes into the store no more, since it was there before or left out.
+A Work stays right while others commit: a cancellation is never taken back, and a message with a cancellation in the
+store never comes into the store again, since it was there before or was left out.
 """
 
 from __future__ import annotations
@@ -34,10 +34,11 @@ _KEYS = ("due_ms", "seq")
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """``files`` to be replaced by what is left of them. ``against``: for messages the files of cancellations, for
-    cancellations those of messages. Where less than ``dead_share_min`` of the rows would be left out, nothing is
-    rewritten. ``cancelled_jobs``: as :meth:`tarry.message.bulk.CancelledJobs.to_wire` tells them. ``reason`` is for
-    people.
+    """Files to rewrite: ``files`` are replaced by files without the rows that are not needed.
+
+    ``against``: for messages the files of cancellations, for cancellations those of messages. If less than
+    ``dead_share_min`` of the rows would be left out, nothing is rewritten. ``cancelled_jobs``: as
+    :meth:`tarry.message.bulk.CancelledJobs.to_wire` returns them. ``reason`` is for people.
     """
 
     reason: str
@@ -60,7 +61,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """What came of a Work: ``files``, staged, go in the place of ``removed``. Both empty: it was not worth it."""
+    """Result of a Work: ``files``, staged, replace ``removed``. Both empty: it was not worth it."""
 
     removed: tuple[str, ...]
     files: tuple[StagedFile, ...]
@@ -69,19 +70,20 @@ class Rewritten:
 
     @property
     def rows(self) -> int:
-        """How many rows are left."""
+        """Number of rows that are left."""
         return sum(file.rows for file in self.files)
 
     @property
     def bytes(self) -> int:
-        """How many bytes were written."""
+        """Bytes that were written."""
         return sum(file.size for file in self.files)
 
 
 @dataclass(frozen=True, slots=True)
 class DamagedWork:
-    """Came of a Work that met a damaged or missing file: nothing. ``error`` names the file; ``paths`` are those of the
-    Work's own files that it names.
+    """Result of a Work that found a damaged or missing file; nothing was rewritten.
+
+    ``error`` names the file; ``paths`` are those of the Work's own files that it names.
     """
 
     error: str
@@ -138,8 +140,9 @@ def rewrite(work: Work) -> Rewritten:
 
 
 def dead_rows(work: Work) -> tuple[int, int]:
-    """How many rows ``work.files`` have, and how many of them a rewrite would leave out. Of messages, reads two columns
-    of those row groups that can have any.
+    """Return the number of rows of ``work.files``, and how many of them a rewrite would leave out.
+
+    Of messages, reads two columns of the row groups that can have any.
     """
     rows = dead = 0
     place = Place.of(work.root)
@@ -186,7 +189,7 @@ class _Cancelled:
         return dead
 
     def may_be_in(self, due_min_ms: int, due_max_ms: int, seq_min: int, seq_max: int) -> bool:
-        """Whether a row within these bounds may be cancelled."""
+        """Return whether a row within these bounds may be cancelled."""
         self._move_to(due_min_ms, due_max_ms)
         within = (self._due >= due_min_ms) & (self._due <= due_max_ms) & (self._seq >= seq_min) & (self._seq <= seq_max)
         return bool(within.any()) or bool(self._jobs and seq_max >= SEQ_MIN)
@@ -240,7 +243,7 @@ def _within(due: Int64s, seq: Int64s, files: FileColumns, i: int) -> Mask:
 
 
 def _among(due: Int64s, seq: Int64s, other_due: Int64s, other_seq: Int64s) -> Mask:
-    """Which of the pairs are among the others; a seq has one due time."""
+    """Return which of the pairs are among the others; a seq has one due time."""
     order = np.argsort(other_seq)
     at = np.minimum(np.searchsorted(other_seq, seq, sorter=order), len(other_seq) - 1)
     return np.asarray((other_seq[order[at]] == seq) & (other_due[order[at]] == due))

@@ -1,9 +1,9 @@
-"""Writing a sorted run of any length: rows come in order, files go out, and memory holds one file at most.
+"""Writes a sorted run of any length: rows come in order, files go out, memory holds one file at most.
 
-Where does a file end? At the first bucket's end at which it has 8 MiB; anywhere once it has 16 MiB of several buckets,
-or ``bytes_max`` (these are parts of that). So of one run no file but the last is small, and a large one lies in one
-bucket: what was cut once is not chosen to be cut again (``upkeep.py``). Buckets are those of twice the distance, for
-the same reason.
+A file ends at the first bucket's end at which it has 8 MiB; anywhere once it has 16 MiB of several buckets, or
+``bytes_max`` (the others are parts of that). So of one run no file but the last is small, and a large one lies in one
+bucket: rows that were cut once are not chosen to be cut again (``upkeep.py``). Buckets are those of twice the distance,
+for the same reason.
 """
 
 from __future__ import annotations
@@ -17,14 +17,18 @@ from tarry.store.place import Place
 from tarry.store.stage import GROUP_BYTES_MAX, GROUP_ROWS_MAX, FileWriter, put, row_bytes, sync_names
 
 FILE_BYTES_MAX = 256 << 20
-"""Of the largest file, 1/32 is enough at the end of a bucket, 1/16 is the most of several buckets, 1/64 a row group."""
+"""Bytes of the largest file.
+
+1/32 of it is enough at the end of a bucket, 1/16 is the most of several buckets, 1/64 a row group.
+"""
 REACH = 2
 _GROUP_BYTES_MIN = 64 << 10
 
 
 class RunWriter:
-    """Takes rows of :data:`tarry.message.schema.SCHEMA` in the order of (due_ms, seq); :meth:`finish` gives durable
-    files.
+    """Writer of a sorted run; takes rows of :data:`tarry.message.schema.SCHEMA` by (due_ms, seq).
+
+    :meth:`finish` returns durable files.
 
     ``cancelled``: they are cancellations, which have a bucket of their own.
     """
@@ -65,7 +69,7 @@ class RunWriter:
         self._place.remove(file.path for file in self._done)
 
     def _starts(self, rows: pa.RecordBatch) -> list[int]:
-        """Before which of the rows a bucket begins; 0 may be one of them."""
+        """Return the rows at which a bucket begins; 0 may be one of them."""
         if self._cancelled or rows.num_rows == 0:
             return []
         due = rows.column("due_ms").to_numpy()
@@ -97,7 +101,7 @@ class RunWriter:
                 self._close()
 
     def _is_worth_a_file(self, file: _RunFile) -> bool:
-        # What waits is not compressed yet, and may come to very little.
+        # Waiting rows are not compressed yet, and may need very little.
         return file.written >= self._bytes_max // 64
 
     def _close(self) -> None:
@@ -149,6 +153,6 @@ class _RunFile:
         self._waiting_bytes = int(sizes[slice(*last)].sum()) if kept else 0
 
     def finish(self) -> pa.Buffer:
-        """The whole file; nothing may be added any more."""
+        """Return the whole file; nothing may be added any more."""
         self._flush(whole=True)
         return self._writer.finish()

@@ -1,5 +1,7 @@
-"""Finding the first rows in due order that are wanted, without reading what cannot be: bounds of files and row groups
-first, then a few columns, and all columns only of the rows that are asked for afterwards.
+"""Finds the first wanted rows in due order; skips files and row groups that cannot have them.
+
+It reads bounds of files and row groups first, then a few columns, and all columns only of rows that are requested
+afterwards.
 """
 
 from __future__ import annotations
@@ -25,8 +27,10 @@ Alive = Callable[[Int64s, Int64s], Mask]
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Rows by (due_ms, seq), and where they are: ``place`` is (file, row group, row) of each. ``reached``: all that is
-    wanted below it was found; None: there is no more.
+    """Found rows by (due_ms, seq), and their places.
+
+    ``place`` is (file, row group, row) of each. ``reached``: all wanted rows below it were found; None: there are no
+    more.
     """
 
     due_ms: Int64s
@@ -38,10 +42,10 @@ class Found:
 def scan(
     snapshot: Snapshot, after: Key, until: Key, criteria: Criteria, alive: Alive, *, rows_max: int, deadline_s: float
 ) -> Found:
-    """The first ``rows_max`` rows that fulfil the criteria with ``after <= (due_ms, seq) < until``.
+    """Return the first ``rows_max`` rows that fulfil the criteria with ``after <= (due_ms, seq) < until``.
 
-    Looks until ``deadline_s`` (of :func:`time.monotonic`), and then until it is past ``after`` at least: into each file
-    and row group that spans that place once.
+    Searches until ``deadline_s`` (of :func:`time.monotonic`), but at least until it is past ``after``: it looks into
+    each file and row group that spans that place once.
 
     Raises:
         CorruptError: a file is missing or damaged.
@@ -61,7 +65,10 @@ def read_places(snapshot: Snapshot, place: Int64s, columns: Sequence[str] = SCHE
 
 
 def first_alive(rows: Rows, due_ms: Int64s, seq: Int64s, alive: Alive, rows_max: int) -> Rows:
-    """Those of ``rows`` that are alive, in order, until there are ``rows_max``: to ask takes a look into an index."""
+    """Return the first ``rows_max`` living rows of ``rows``, in order.
+
+    Few are asked about at a time, because each question looks into an index.
+    """
     kept, count = [rows[:0]], 0
     for low in range(0, len(rows), rows_max):
         part = rows[low : low + rows_max]
@@ -81,7 +88,7 @@ class _Scan:
         self._place, self._paths = Place.of(snapshot.root), files.path
         self._after, self._until, self._criteria, self._alive = after, until, criteria, alive
         self._rows_max = rows_max
-        # (due_ms, seq), file, row group: lower bounds of what was not looked into. Row group -1 is a file as a whole.
+        # (due_ms, seq), file, row group: lower bounds of unread parts. Row group -1 is a file as a whole.
         self._waiting: list[tuple[Key, int, int]] = []
         last = at_or_after(files.due_max_ms, files.seq_max, after)
         for i in np.flatnonzero(last & (files.due_min_ms <= until[0])).tolist():
@@ -105,7 +112,7 @@ class _Scan:
                 self._look(file, number)
         reached = self._waiting[0][0] if self._waiting else None
         if len(self._due) >= self._rows_max:
-            # What comes behind the last of these was dropped.
+            # Rows behind the last of these were dropped.
             last = Key(int(self._due[-1]), int(self._seq[-1]) + 1)
             reached = last if reached is None else min(last, reached)
         if reached is None:
@@ -114,7 +121,7 @@ class _Scan:
         return Found(self._due[:count], self._seq[:count], self._at[:count], reached)
 
     def _last(self) -> Key:
-        """The place from which on rows are not wanted: the end, or that of the last row where there are enough."""
+        """Return the place from which on rows are not wanted: the end, or the last row's if there are enough."""
         if len(self._due) < self._rows_max:
             return self._until
         return Key(int(self._due[-1]), int(self._seq[-1]))

@@ -1,4 +1,4 @@
-"""One version of the table, as plain columns: what there is to read, and up to which seq the intake is in it."""
+"""One version of the table, as plain columns: its files, and the seq up to which it has the intake."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class FileColumns:
         return len(self.path)
 
     def take(self, rows: Iterable[int]) -> FileColumns:
-        """Some of the files, in the order given."""
+        """Return some of the files, in the order given."""
         at = np.fromiter(rows, np.int64)
         columns: dict[str, Any] = {}
         for each in fields(self):
@@ -49,7 +49,10 @@ class FileColumns:
 
     @classmethod
     def of_actions(cls, actions: pa.Table, shard: int) -> tuple[FileColumns, FileColumns]:
-        """Out of ``DeltaTable.get_add_actions(flatten=True)``: the files of messages, and those of cancellations."""
+        """Return the files of messages, and those of cancellations.
+
+        ``actions`` are from ``DeltaTable.get_add_actions(flatten=True)``.
+        """
         messages, cancelled = _of_shard(actions, shard)
         return cls._of(messages), cls._of(cancelled)
 
@@ -79,8 +82,10 @@ def no_files() -> FileColumns:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Snapshot:
-    """A consistent view of the store: ``files`` hold every message with ``seq < committed_seq`` that had not fired, and
-    the files ``cancellations`` the cancellations among them.
+    """A consistent view of the store.
+
+    ``files`` hold every message with ``seq < committed_seq`` that had not fired, and the files ``cancellations`` the
+    cancellations among them.
     """
 
     root: str
@@ -95,7 +100,7 @@ class Snapshot:
         return self.cancellations.path
 
     def of_jobs(self, numbers: Sequence[int]) -> Snapshot:
-        """The same with only those files that may have messages of these bulk jobs."""
+        """Return the snapshot with only those files that may have messages of these bulk jobs."""
         which = np.zeros(len(self.files), np.bool_)
         for number in numbers:
             which |= (self.files.seq_max >= first_seq(number)) & (self.files.seq_min < first_seq(number + 1))
@@ -103,7 +108,7 @@ class Snapshot:
 
 
 def _of_shard(actions: pa.Table, shard: int) -> tuple[pa.Table, pa.Table]:
-    """The shard's files of messages, and those of cancellations."""
+    """Return the shard's files of messages, and those of cancellations."""
     if "partition.shard" in actions.column_names:
         actions = actions.filter(pc.equal(actions["partition.shard"], shard))
     if "partition.bucket" not in actions.column_names:

@@ -1,9 +1,9 @@
-"""How many messages of the store fall due when, as far as that can be told in the time there is.
+"""Counts of the store's messages by due time, as exact as time allows.
 
-Three sources, each for what the one before leaves open: what a file's footer counted when it was written
-(``due_counts.py``), the bounds and row counts of row groups, and the rows of those row groups that an end of a unit, an
-end of what is asked for, or a cancelled message lies in. What time does not allow is spread evenly between the bounds
-of where it may be, and makes what is certain and what is possible differ.
+There are three sources, each for what the one before leaves open: the counts in a file's footer (``due_counts.py``),
+the bounds and row counts of row groups, and rows. Rows are read of row groups that an end of a unit, an end of the
+requested span, or a cancelled message lies in. What time does not allow is spread evenly between its bounds, and makes
+the certain and the possible numbers differ.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tarry.store.snapshot import Snapshot
 from tarry.store.tally import Tally
 
 HERD_ROWS_SEEN = 8
-"""So many rows of one instant, where rows are read, are noted as what may be a herd."""
+"""Rows of one instant, where rows are read, from which on it is noted as a possible herd."""
 
 Share = Callable[[str | None, str | None], float]
 """Bounds of topics (inclusive; None: not known) → which part of such messages is wanted, at a guess."""
@@ -35,9 +35,11 @@ Share = Callable[[str | None, str | None], float]
 
 @dataclass(frozen=True, slots=True)
 class Dead:
-    """What is not pending though files have it. ``due_ms`` and ``seq``, in that order: messages that were cancelled,
-    which files may have or not; of what is due from ``listed_until_ms`` on they are not all. ``alive`` knows these and
-    all others. Up to ``doubtful_until_ms`` there may be others; ``jobs`` are bulk jobs that were cancelled as a whole.
+    """Rows of files that are not pending.
+
+    ``due_ms`` and ``seq``, in that order: messages that were cancelled, which files may have or not; from
+    ``listed_until_ms`` on they are not complete. ``alive`` knows these and all others. Up to ``doubtful_until_ms``
+    there may be others; ``jobs`` are bulk jobs that were cancelled as a whole.
     """
 
     due_ms: Int64s
@@ -50,9 +52,11 @@ class Dead:
 
 @dataclass(slots=True)
 class _SpreadFile:
-    """A file, and what is left to look at in it: ``open_spans``, numbers of spans of ``span_ms`` that its counts do not
-    settle (``span_ms`` 0: it has no counts; None: all of it), with ``open_rows``: (low_ms, high_ms, rows), of which
-    ``share`` is wanted, at a guess; ``dead``: which messages of :class:`Dead` it may have.
+    """A file, and the parts of it that are still open.
+
+    ``open_spans``: numbers of spans of ``span_ms`` that its counts do not settle (``span_ms`` 0: it has no counts;
+    None: all of it). ``open_rows``: (low_ms, high_ms, rows) of these, of which an estimated ``share`` is wanted.
+    ``dead``: the messages of :class:`Dead` that it may have.
     """
 
     number: int
@@ -67,7 +71,7 @@ class _SpreadFile:
         return int(self.open_rows[2].sum()) + len(self.dead)
 
     def is_open(self, due_ms: Int64s) -> Mask:
-        """Which of these due times its counts do not settle."""
+        """Return which of these due times its counts do not settle."""
         if self.open_spans is None:
             return np.ones(len(due_ms), np.bool_)
         if not len(self.open_spans):
@@ -75,7 +79,7 @@ class _SpreadFile:
         return np.isin(due_ms // self.span_ms, self.open_spans)
 
     def open_share(self, low_ms: int, high_ms: int) -> float:
-        """Which part of the spans between two due times is open: 0, 1, or something between."""
+        """Return the part of the spans between two due times that is open: from 0 to 1."""
         if self.open_spans is None or not len(self.open_spans):
             return 1.0 if self.open_spans is None else 0.0
         low, high = low_ms // self.span_ms, high_ms // self.span_ms
@@ -85,8 +89,10 @@ class _SpreadFile:
 
 @dataclass(eq=False)
 class StoreSpread:
-    """Adds what a snapshot has to a tally. Reads footers until ``footers_s`` and rows until ``rows_s``, moments of
-    :func:`time.monotonic`. ``share`` is for the best guess alone.
+    """Adds a snapshot's messages to a tally.
+
+    Reads footers until ``footers_s`` and rows until ``rows_s``, moments of :func:`time.monotonic`. ``share`` is for the
+    best guess alone.
     """
 
     snapshot: Snapshot
@@ -99,11 +105,11 @@ class StoreSpread:
     may_be_herds: Counter[int] = field(default_factory=Counter)
     """Instants that have many messages, and how many of them were met while looking."""
     found: Mask = field(init=False)
-    """Which of the messages of ``dead`` files have, as far as was looked."""
+    """Mask of the messages of ``dead`` that were found in files."""
     unknown: Mask = field(init=False)
-    """And which of them they may have."""
+    """Mask of the messages of ``dead`` that files may have."""
     dead_at: Counter[tuple[int, int]] = field(default_factory=Counter)
-    """Of those that were found and are wanted: how many are in which file and due then."""
+    """Number of found and wanted messages of ``dead``, by file and due time."""
 
     def __post_init__(self) -> None:
         self.found = np.zeros(len(self.dead.seq), np.bool_)
@@ -123,7 +129,7 @@ class StoreSpread:
         """
         files, tally = self.snapshot.files, self.tally
         hits = np.flatnonzero((files.due_max_ms >= tally.after.due_ms) & (files.due_min_ms < tally.until_ms))
-        # The largest first: if time is short, it is there that footers tell most.
+        # The largest files first: if time is short, their footers are worth most.
         largest = hits[np.argsort(-files.rows[hits], kind="stable")].tolist()
         for file in sorted((self._open(i) for i in largest), key=lambda file: -file.weight):
             if file.weight:
@@ -132,7 +138,7 @@ class StoreSpread:
                 self._look_for_herds(file.number)
 
     def rows_at(self, due_ms: int) -> int:
-        """At least so many messages of that instant are there: all of them, if time allowed."""
+        """Return a lower bound of the messages of that instant: all of them, if time allowed."""
         files = self.snapshot.files
         hits = np.flatnonzero((files.due_min_ms <= due_ms) & (files.due_max_ms >= due_ms)).tolist()
         return sum(self._rows_at(i, due_ms) for i in hits)
@@ -216,13 +222,13 @@ class StoreSpread:
             self.unknown[dead] = True
 
     def _is_settled(self, file: _SpreadFile, group: RowGroup) -> bool:
-        """Whether the number of its rows says how many are pending of what is open, and wanted."""
+        """Return whether the row group's size is the number of its pending, wanted messages that are open."""
         if self._has_doubts(file.number, group) or not self._is_wanted(group):
             return False
         return file.open_share(group.due_min_ms, group.due_max_ms) == 1
 
     def _is_wanted(self, group: RowGroup) -> bool:
-        """Whether all of its messages are, by their topic."""
+        """Return whether all of its messages are wanted, by their topic."""
         return self.wanted.topic is None or group.topic_min == group.topic_max == self.wanted.topic
 
     def _has_doubts(self, i: int, group: RowGroup) -> bool:
@@ -242,7 +248,7 @@ class StoreSpread:
         self._note_herds(due[pending])
 
     def _note_dead(self, due: Int64s, seq: Int64s, between: Mask) -> Mask:
-        """Which of these rows are messages of ``dead``; they are found now."""
+        """Return which of these rows are messages of ``dead``, and note that they were found."""
         if not len(self._dead_seq):
             return np.zeros(len(seq), np.bool_)
         at = np.minimum(np.searchsorted(self._dead_seq, seq), len(self._dead_seq) - 1)
@@ -256,7 +262,7 @@ class StoreSpread:
         self.may_be_herds.update(dict(zip(moments[many].tolist(), rows[many].tolist(), strict=True)))
 
     def _look_for_herds(self, i: int) -> None:
-        """Of a file without counts: row groups that lie in one instant."""
+        """Look, in a file without counts, for row groups that lie in one instant."""
         if time.monotonic() < self.footers_s:
             for group in groups(self._place, self.snapshot.files.path[i]):
                 if group.due_min_ms == group.due_max_ms and self._is_wanted(group):

@@ -52,11 +52,11 @@ _DELTA_ENCODED = dict.fromkeys(("seq", "due_ms", "due", "born_ms"), "DELTA_BINAR
 def stage(
     table: pa.Table, root: str, prefix: str, now_ms: int, *, shard: int = 0, files_max: int = FILES_MAX
 ) -> list[StagedFile]:
-    """Sort ``table`` (of :data:`tarry.message.schema.SCHEMA`) by ``(due_ms, seq)``, cut it into buckets and write them,
-    durably.
+    """Sort ``table`` by ``(due_ms, seq)``, cut it into buckets and write them, durably.
 
-    Cancellations go to files of their own, in the bucket "cancelled"; a message whose cancellation is in the same table
-    is left out. When writing fails, what was written is removed again as far as possible.
+    ``table`` is of :data:`tarry.message.schema.SCHEMA`. Cancellations go to files of their own, in the bucket
+    "cancelled"; a message whose cancellation is in the same table is left out. If writing fails, written files are
+    removed again as far as possible.
 
     Raises:
         InvalidArgumentError: the schema is another one, or the table is larger than :data:`STAGE_BYTES_MAX`.
@@ -91,7 +91,7 @@ def stage(
 
 @contextmanager
 def staging(root: str, what: str) -> Iterator[list[StagedFile]]:
-    """Files that are staged one after the other, for one commit: when that fails, nobody is told of them, and they go.
+    """Collect files that are staged one after the other, for one commit; if that fails, delete them.
 
     Raises:
         DiskFullError: in place of the system's error; ``what`` is not scheduled then.
@@ -100,7 +100,7 @@ def staging(root: str, what: str) -> Iterator[list[StagedFile]]:
     try:
         yield files
     except BaseException as error:
-        # Whoever is the first to know that nobody will name them takes them away: a full disk needs the room.
+        # Removed at once, since no commit will name them: a full disk needs the room.
         Place.of(root).remove(file.path for file in files)
         if isinstance(error, OSError) and error.errno in TRY_AGAIN:
             raise DiskFullError(
@@ -149,8 +149,10 @@ def _sorted(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def put(content: pa.Buffer, place: Place, shard: int, prefix: str, *, cancelled: bool) -> StagedFile:
-    """Store a whole Parquet file under a new name, durably but for the names in directories. What is said of it is what
-    its footer says. ``cancelled``: it is of cancellations, which have a bucket of their own.
+    """Store a whole Parquet file under a new name, durably but for the names in directories.
+
+    The returned description is that of its footer. ``cancelled``: it is of cancellations, which have a bucket of their
+    own.
     """
     has = FileContent.of(groups_in(pq.read_metadata(pa.BufferReader(content))))
     assert has.due_min_ms is not None and has.due_max_ms is not None
@@ -208,7 +210,7 @@ class FileWriter:
             self._counter.add(rows)
 
     def finish(self) -> pa.Buffer:
-        """The whole file; nothing may be written any more."""
+        """Return the whole file; nothing may be written any more."""
         counts = self._counter.counts()
         if counts is not None:
             self._writer.add_key_value_metadata({KEY: counts.to_bytes()})

@@ -1,4 +1,4 @@
-"""The store as a broker's parts use it: read as snapshots, and committed to exactly once for each range of seqs.
+"""The store for a broker's parts: read as snapshots, committed to exactly once for each range of seqs.
 
 ``committed_seq`` is the version of the table's app transaction ``intake-<shard>``: one number that says which part of
 the intake is in the store, changed in the same commit as the files themselves. A commit names the range ``[start_seq,
@@ -19,7 +19,7 @@ from tarry.store.publisher import FILE_RETENTION, LOG_RETENTION, Commit, Publish
 from tarry.store.snapshot import Snapshot
 
 LOOK_HOURS = 2
-"""For so much longer the log speaks of a removed file: until whoever deletes it has looked."""
+"""Additional hours for which the log names a removed file: until the part that deletes it has looked."""
 _HOURS = {"hour": 1, "day": 24, "week": 168}
 
 
@@ -41,9 +41,11 @@ class Store:
         version_min: int = -1,
         owner: Owner | None = None,
     ) -> Store:
-        """Open the store at a path or URI, creating it if it is not there; on a local disk, mend what a power failure
-        left. ``create`` is for who owns the table, a broker: a job that made one would work on another table than its
-        broker's. ``owner``: the broker that the shard is to be of from now on.
+        """Open the store at a path or URI, creating it if it is not there.
+
+        On a local disk, this repairs the damage of a power failure. ``create`` is for the table's owner, a broker: a
+        job that made one would work on another table than its broker's. ``owner``: the broker that owns the shard from
+        now on.
 
         Raises:
             LockedError: the shard is another broker's, or a relay's.
@@ -56,7 +58,7 @@ class Store:
         return store
 
     def snapshot(self) -> Snapshot:
-        """The newest version, made durable before it is returned. Cheap when nothing has changed.
+        """Return the newest version, made durable before. Cheap when nothing has changed.
 
         Raises:
             UnavailableError: the place cannot be reached.
@@ -64,9 +66,10 @@ class Store:
         return self._publisher.snapshot()
 
     def commit(self, files: Sequence[StagedFile], start_seq: int, end_seq: int) -> Snapshot:
-        """Publish ``files`` as the messages of ``[start_seq, end_seq)``, in one durable commit; ``files`` may be empty.
+        """Publish ``files`` as the messages of ``[start_seq, end_seq)``, in one durable commit.
 
-        When the table has ``end_seq`` already, nothing is written: it is a replay, and ``files`` are orphans.
+        ``files`` may be empty. If the table has ``end_seq`` already, nothing is written: it is a replay, and ``files``
+        are orphans.
 
         Raises:
             InvalidArgumentError: the range is not one, or a file is of another shard. StaleCommitError: the table is at
@@ -92,13 +95,14 @@ class Store:
         return self._publisher.publish(f"the commit of [{start_seq}, {end_seq})", judge)
 
     def bulk_number(self) -> int | None:
-        """The attempt of a bulk job that was committed last; None before the first."""
+        """Return the last committed attempt of a bulk job; None before the first."""
         [number] = self._publisher.versions_of(self._bulk_id)
         return number
 
     def commit_bulk(self, files: Sequence[StagedFile], number: int) -> Snapshot:
-        """Publish ``files`` as all messages of an attempt of a bulk job, in one durable commit. One at a time: only the
-        last one is recognised as a replay, which changes nothing.
+        """Publish ``files`` as all messages of an attempt of a bulk job, in one durable commit.
+
+        One at a time: only the last one is recognised as a replay, which changes nothing.
 
         Raises:
             InvalidArgumentError: a file is of another shard. StaleCommitError: a file has gone. UnavailableError: the
@@ -136,7 +140,9 @@ class Store:
         return self._publisher.publish(f"the rewriting of {len(removed)} files", judge)
 
     def keep_for(self, hours: int) -> None:
-        """Have entries of the log, and files that a commit removed, kept at least so long. One commit, if it is new.
+        """Keep entries of the log, and files that a commit removed, for at least ``hours``.
+
+        One commit, if it is new.
 
         Raises:
             UnavailableError: the log cannot be written.
@@ -147,7 +153,7 @@ class Store:
 
     @property
     def kept_hours(self) -> int:
-        """How long files that a commit removed are kept at least; the longest that any reader may take."""
+        """Hours for which files that a commit removed are kept at least; the longest that any reader may take."""
         text = self._publisher.configuration().get(LOG_RETENTION, "")
         interval = re.fullmatch(r"interval (\d+) (hour|day|week)s?", text)
         return int(interval[1]) * _HOURS[interval[2]] if interval else _HOURS["week"]

@@ -1,4 +1,4 @@
-"""How many messages fall due in each unit of time, as what is certain, what is possible, and the best guess between."""
+"""Numbers of messages due in each unit of time: certain, possible, and the best guess between."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from tarry.base.types import Float64s, Int64s, Key, Mask, at_or_after
 
 @dataclass(slots=True)
 class Tally:
-    """Messages from the place ``after`` on and before ``until_ms``, by unit of ``unit_ms``; the first unit begins at
-    ``start_ms``, and has what is overdue, too.
+    """Messages from the place ``after`` on and before ``until_ms``, by unit of ``unit_ms``.
+
+    The first unit begins at ``start_ms``, and also has what is overdue.
     """
 
     after: Key
@@ -30,11 +31,11 @@ class Tally:
         self.units = -(-(self.until_ms - self.start_ms) // self.unit_ms)
         self._counted, self._missing = np.zeros(self.units, np.int64), np.zeros(self.units, np.int64)
         self._guessed = np.zeros(self.units)
-        # Of what spans several units: how much more, or less, there is in each unit than in the one before.
+        # Rows that span several units, as differences: how many more, or fewer, each unit has than the one before.
         self._steps, self._guess_steps = np.zeros(self.units + 1, np.int64), np.zeros(self.units + 1)
 
     def wanted(self, due_ms: Int64s, seq: Int64s) -> Mask:
-        """Which of these messages lie between the bounds."""
+        """Return which of these messages lie between the bounds."""
         mask: Mask = at_or_after(due_ms, seq, self.after) & (due_ms < self.until_ms)
         return mask
 
@@ -48,7 +49,7 @@ class Tally:
             self._counted += self.numbers(due_ms) * rows
 
     def numbers(self, due_ms: Int64s) -> Int64s:
-        """How many of these due times lie in each unit."""
+        """Return how many of these due times lie in each unit."""
         return np.bincount(self._unit(due_ms[due_ms < self.until_ms]), minlength=self.units).astype(np.int64)
 
     def count_perhaps_not(self, due_ms: Int64s, share: float) -> None:
@@ -58,8 +59,9 @@ class Tally:
         self._guessed -= share * rows
 
     def lack(self, from_ms: int, rows: int, share: float, certain: Int64s) -> None:
-        """Of all that is due from then on, but for what is ``certain`` of each unit, up to ``rows`` are none: ``share``
-        of them, at a guess.
+        """Note that up to ``rows`` messages due from ``from_ms`` on are not there; ``share`` is the guess.
+
+        This excludes those that are ``certain`` in each unit.
         """
         first = int(self._unit(np.array([min(from_ms, self.until_ms - 1)]))[0])
         low, guess, _ = self.bounds()
@@ -67,8 +69,9 @@ class Tally:
         self._guessed[first:] -= share * np.maximum(guess - certain, 0)[first:]
 
     def spread(self, low_ms: Int64s, high_ms: Int64s, rows: Int64s, share: float) -> None:
-        """``rows`` of messages, each lot due somewhere from its ``low_ms`` to its ``high_ms``; ``share`` of them are
-        wanted, at a guess.
+        """Add ``rows`` of messages, each lot due somewhere from its ``low_ms`` to its ``high_ms``.
+
+        An estimated ``share`` of them is wanted.
         """
         low, high = np.maximum(low_ms, self.after.due_ms), np.minimum(high_ms, self.until_ms - 1)
         may = low <= high
@@ -82,13 +85,16 @@ class Tally:
         np.add.at(self._guess_steps, last + 1, -each)
 
     def is_one_unit(self, low_ms: Int64s, high_ms: Int64s, seq_min: int) -> Mask:
-        """Which of these spans lie in one unit, and between the bounds, so that a number is enough to count them."""
+        """Return which of these spans lie in one unit, and between the bounds.
+
+        A number of messages is enough to count them.
+        """
         mask: Mask = at_or_after(low_ms, np.full(len(low_ms), seq_min), self.after) & (high_ms < self.until_ms)
         mask &= self._unit(low_ms) == self._unit(high_ms)
         return mask
 
     def bounds(self) -> tuple[Int64s, Float64s, Int64s]:
-        """The least, the best guess, and the most of each unit."""
+        """Return the least number, the best guess, and the most of each unit."""
         low = np.maximum(self._counted - self._missing, 0)
         high = np.maximum(self._counted + np.cumsum(self._steps)[:-1], low)
         guess = self._counted + self._guessed + np.cumsum(self._guess_steps)[:-1]

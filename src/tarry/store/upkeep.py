@@ -1,4 +1,4 @@
-"""What to rewrite next, and what may go: pure functions of a snapshot's files, their bounds and sizes.
+"""Plans rewrites and removals of files: pure functions of a snapshot's files, bounds and sizes.
 
 Think of a log-structured merge tree whose levels are buckets of due time. Five reasons to rewrite, in this order; all
 sizes are parts of ``file_bytes_max`` (256 MiB), in brackets what that comes to:
@@ -47,7 +47,7 @@ DEEP_RUNS = 4
 BUCKETS_MIN = 3
 PURGE_SHARE = 0.25
 LEFT_BEHIND_ROWS_MIN = 8192
-"""Fewer cancellations than this are not worth a look; they go when they are merged."""
+"""Least cancellations that are worth a look; fewer go when they are merged."""
 WORKS_MAX = 64
 
 Cancelled = Sequence[Sequence[int]]
@@ -56,13 +56,13 @@ Cancelled = Sequence[Sequence[int]]
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """The sizes in bytes that tell small from large files, all derived from the largest that a file may be."""
+    """Sizes in bytes that tell small from large files, all derived from the largest size of a file."""
 
     file: int = FILE_BYTES_MAX
 
     @property
     def full(self) -> int:
-        """From this size on, a file that is due far from now is not merged any more."""
+        """Size from which on a file that is due far from now is not merged any more."""
         return self.file // 2
 
     @property
@@ -76,7 +76,7 @@ class Sizes:
         return self.file // 64
 
     def tier(self, size: int) -> int:
-        """The class of size of a small file: each is four times the one before."""
+        """Return the class of size of a small file: each is four times the one before."""
         tier, end = 0, self.file // 4096
         while size >= end:
             tier, end = tier + 1, end * TIER_GROWTH
@@ -85,10 +85,11 @@ class Sizes:
 
 @dataclass(slots=True)
 class Memory:
-    """What a planner remembers, to do nothing twice in vain. ``settled``: files that a rewrite made, and that it could
-    not make fewer or narrower. ``looked``: by path, the share of cancelled rows that was guessed when it was looked
-    into, and the cancelled jobs. ``damaged``: files that could not be read, and the state they were in then
-    (:func:`tarry.store.damaged.state_of`).
+    """A planner's memory, so that it does nothing twice in vain.
+
+    ``settled``: files that a rewrite made, and that it could not make fewer or narrower. ``looked``: by path, the share
+    of cancelled rows that was guessed when it was looked into, and the cancelled jobs. ``damaged``: files that could
+    not be read, and the state they were in then (:func:`tarry.store.damaged.state_of`).
     """
 
     settled: set[str] = field(default_factory=set)
@@ -121,7 +122,7 @@ def expired(snapshot: Snapshot, floor_ms: int, cancelled_jobs: Cancelled = ()) -
         unneeded = files.due_max_ms < floor_ms
         for number, due_ms, seq in cancelled_jobs if files is snapshot.files else ():
             alone = (files.seq_min >= first_seq(number)) & (files.seq_max < first_seq(number + 1))
-            # What lies before that place was delivered, and may be needed again after a crash.
+            # Messages before that place were delivered, and may be needed again after a crash.
             after = at_or_after(files.due_min_ms, files.seq_min, (due_ms, seq))
             unneeded = unneeded | (alone & after)
         paths += [files.path[i] for i in np.flatnonzero(unneeded)]
@@ -139,7 +140,7 @@ def plan(
     memory: Memory | None = None,
     older: bool = False,
 ) -> list[Work]:
-    """What is worth rewriting, the most urgent first; no file is in two.
+    """Return the rewrites that are worth it, the most urgent first; no file is in two.
 
     Args:
         floor_ms: messages due before it have fired durably. cancelled_jobs: as the broker tells them. memory:
@@ -295,8 +296,9 @@ class _Planner:
             yield chosen
 
     def _runs(self, rows: list[int]) -> list[list[int]]:
-        """Divide files into few sorted runs: in each no two overlap. The largest files first, so that a large run stays
-        one.
+        """Divide files into few sorted runs: in each no two overlap.
+
+        The largest files come first, so that a large run stays one.
         """
         runs: list[list[tuple[_Key, _Key, int]]] = []
         for i in sorted(rows, key=lambda i: (-self._size[i], self._start(i))):
@@ -326,7 +328,10 @@ class _Planner:
         return bool(self._files.seq_min[i] < first_seq(job + 1) and self._files.seq_max[i] >= first_seq(job))
 
     def _cancelled_share(self, i: int, cancellations: FileColumns) -> float:
-        """About which share of the messages in the span of a file are cancelled, if all are spread evenly."""
+        """Return about which share of the messages in the span of a file are cancelled.
+
+        It assumes that all are spread evenly.
+        """
         if len(cancellations) == 0:
             return 0.0
         bounds = self._low[i], self._high[i]
@@ -334,7 +339,10 @@ class _Planner:
 
 
 def _spread(files: FileColumns, low: int, high: int) -> float:
-    """About how many rows of ``files`` are due from ``low`` to ``high``, if they are spread evenly within each."""
+    """Return about how many rows of ``files`` are due from ``low`` to ``high``.
+
+    It assumes that they are spread evenly within each.
+    """
     first, last = files.due_min_ms.astype(np.float64), files.due_max_ms.astype(np.float64)
     overlap = np.minimum(last, high) + 1 - np.maximum(first, low)
     return float((files.rows * np.clip(overlap / (last + 1 - first), 0, 1)).sum())

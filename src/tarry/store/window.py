@@ -47,11 +47,11 @@ class _Run:
 
     @classmethod
     def of(cls, batch: pa.RecordBatch) -> _Run:
-        """A run of rows that are in order."""
+        """Return a run of rows that are in order."""
         return cls(batch.column("due_ms").to_numpy(), batch.column("seq").to_numpy(), batch)
 
     def below(self, bound: Key | None) -> int:
-        """How many of the rows come before ``bound``; all, when there is none."""
+        """Return how many of the rows come before ``bound``; all, if there is none."""
         if bound is None:
             return len(self.due_ms)
         return count_before(self.due_ms, self.seq, bound)
@@ -66,8 +66,9 @@ class _Run:
 def read_window(
     snapshot: Snapshot, after: Key, until_ms: int, *, batch_rows: int, on_damage: OnDamage | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Rows of :data:`tarry.message.schema.SCHEMA` with ``(due_ms, seq) >= after`` and ``due_ms < until_ms``, in that
-    order.
+    """Yield rows with ``(due_ms, seq) >= after`` and ``due_ms < until_ms``, in that order.
+
+    They are of :data:`tarry.message.schema.SCHEMA`.
 
     A batch has 1 to ``batch_rows`` rows (fewer where they are large). Abandoning the iterator leaves nothing open.
 
@@ -101,9 +102,9 @@ class _Merge:
         heapq.heapify(self._waiting)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        # ``held`` is what was read and not handed out, in batches. Looking for rows that may go costs a search in each
-        # run; doing it only once ``held`` has grown by a quarter keeps a thousand small runs cheap, and memory within a
-        # quarter of the least.
+        # ``held`` counts, in batches, the rows that were read and not handed out. Looking for rows that may go costs a
+        # search in each run; doing it only once ``held`` has grown by a quarter keeps a thousand small runs cheap, and
+        # memory within a quarter of the least.
         held, look_at = 0.0, 1.0
         while self._waiting or self._runs:
             if self._waiting and held < look_at:
@@ -165,8 +166,9 @@ def _in_order(batch: pa.RecordBatch) -> _Run:
 
 
 def _merged(runs: list[_Run], batch_rows: int) -> Iterator[pa.RecordBatch]:
-    """The rows of several sorted runs in order, in batches. Each batch is copied out of only those slices that it
-    needs.
+    """Yield the rows of several sorted runs in order, in batches.
+
+    Each batch is copied only out of the slices that it needs.
     """
     due = np.concatenate([run.due_ms for run in runs])
     seq = np.concatenate([run.seq for run in runs])

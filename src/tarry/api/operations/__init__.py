@@ -72,4 +72,4 @@ OPERATIONS: tuple[type[Operation[Any]], ...] = (
     *(CreateToken, ListTokens, LimitToken, DeleteToken),
     *(GetIntakeState, ReadIntake, AnnounceStore, SetPipelineStatus),
 )
-"""All that are on the wire."""
+"""All operations that are on the wire."""

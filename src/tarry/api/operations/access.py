@@ -27,7 +27,7 @@ class CreateToken(Operation[CreatedToken]):
 
 @dataclass(frozen=True, slots=True)
 class ListTokens(Operation[list[AccessToken]]):
-    """All tokens, or those of one namespace, oldest first; never with their secrets."""
+    """List all tokens, or those of one namespace, oldest first; never with their secrets."""
 
     wire = Action("tokens", "the access tokens", many(data(AccessToken)))
     namespace: str | None = None
@@ -46,7 +46,7 @@ class LimitToken(Operation[AccessToken]):
 
     wire = Action("limit-token", "how often an access token may be used", data(AccessToken))
     token: str
-    """Its ``id``."""
+    """The token's ``id``."""
     reads_max: Int64 = 0
     writes_max: Int64 = 0
     interval_ms: Int64 = 1000

@@ -111,7 +111,7 @@ class GetGroup(Operation[GroupInfo]):
 
 @dataclass(frozen=True, slots=True)
 class ListGroups(Operation[list[GroupInfo]]):
-    """All groups, of one topic or of every one, by name."""
+    """List all groups, of one topic or of every one, by name."""
 
     wire = Action("groups", "all groups, or those of a topic", many(data(GroupInfo)))
     topic: str | None = None

@@ -67,7 +67,7 @@ class GetPushSubscription(Operation[PushInfo]):
 
 @dataclass(frozen=True, slots=True)
 class ListPushSubscriptions(Operation[list[PushInfo]]):
-    """All subscriptions, or those of a topic, by name."""
+    """List all subscriptions, or those of a topic, by name."""
 
     wire = Action("pushes", "all push subscriptions, or those of a topic", many(data(PushInfo)))
     topic: str | None = None

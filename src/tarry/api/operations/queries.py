@@ -36,7 +36,7 @@ from tarry.message.schema import SCHEMA
 LISTED_MAX = 1000
 """Most messages on a page, and most that handles are asked for at a time."""
 CURSOR_KEY = "tarry.cursor"
-"""In the metadata of a page's schema: what to ask on with; absent on the last page."""
+"""Key of the cursor in the metadata of a page's schema; absent on the last page."""
 
 
 @dataclass(frozen=True, slots=True)

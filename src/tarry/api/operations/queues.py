@@ -14,7 +14,7 @@ from tarry.api.views import CANCELLED, QUEUED
 from tarry.base.errors import InvalidArgumentError
 
 Ends = dict[str, tuple[int, int]]
-"""By topic: the first offset that is kept, and the end of its queue."""
+"""First offset that is kept, and end of the queue, by topic."""
 
 
 def batches(schema: pa.Schema) -> tuple[Any, Any]:
@@ -123,7 +123,9 @@ class FollowQueue(Operation[int]):
 
 @dataclass(frozen=True, slots=True)
 class AdvanceGroup(Operation[int]):
-    """All below ``offset`` is settled for a group, durably; where it stands then. It never goes back.
+    """Settle all messages below ``offset`` for a group, durably; return the offset that it has reached.
+
+    A group never goes back.
 
     Raises:
         InvalidArgumentError: the queue does not reach that far.

@@ -49,7 +49,7 @@ class AdvanceSeries:
         series = [
             s if (first := series_of(text)) is None else first for s, text in zip(seq.tolist(), texts, strict=True)
         ]
-        # Also what may have been handed out before a crash: it is handed out again.
+        # Includes messages that may have been handed out before a crash: they are handed out again.
         alive = batch.pending(due, seq, handed_too=True).tolist()
         entries = batch.entries([name_of_series(s) for s in series])
         steps: dict[int, Step] = {}
@@ -64,8 +64,8 @@ class AdvanceSeries:
             try:
                 state = states[row] = read_state(text)
             except InvalidArgumentError as error:
-                # A zone that this machine does not know (any more). What is due is delivered; what comes then, nobody
-                # can say.
+                # A zone that this machine does not know (any more). The due occurrence is delivered; the next one is
+                # unknown.
                 log.error("series %d of topic %s ends: %s", series[row], rows.column("topic")[row], error)
                 self._deliver[row] = True
                 continue
@@ -126,7 +126,7 @@ def _successors(
 
 
 def _moved(expire: pa.Array, by_ms: Int64s) -> pa.Array:
-    """Each occurrence is of use for as long after its due time as the first was."""
+    """Move expiries: each occurrence expires as long after its due time as the first did."""
     if expire.null_count == len(expire):
         return expire
     values = [None if e is None else e + by for e, by in zip(expire.to_pylist(), by_ms.tolist(), strict=True)]

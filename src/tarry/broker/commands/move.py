@@ -48,7 +48,7 @@ class Move:
         if outcome is not Outcome.DONE:
             return None
         self._register(batch)
-        # The topic of the former: the one that comes may be in another.
+        # The topic of the former message: the new one may be in another.
         former = batch.cancellations(due, seq, pa.array([target.topic], pa.string()))
         return pa.concat_batches([self._row, former])
 

@@ -63,7 +63,7 @@ class RegisterKeys:
 
     def on_durable(self, first_seq: int) -> None:
         # The registry itself is made durable at the end of the job; a crash before that begins the job anew.
-        # What another command of the same commit has put in their place stays.
+        # Messages that another command of the same commit put in their place stay.
         self._registry.put({name: entry for name, entry in self._entries.items() if self._names[name] is entry})
         self._done(None)
 

@@ -77,7 +77,8 @@ class ScheduleNamed:
         keyed = [(n, e) for n, e in zip(wanted, batch.entries(wanted), strict=True) if e is not None]
         if not keyed:
             return remembered
-        # Also what is delivered again after a crash: it cannot be replaced, but who keeps or refuses has it pending.
+        # Includes messages delivered again after a crash: they cannot be replaced, but count as pending for "keep"
+        # and "refuse".
         pending = batch.pending(*places([e for _, e in keyed]), handed_too=True).tolist()
         remembered |= {n: e for (n, e), here in zip(keyed, pending, strict=True) if here}
         return remembered
@@ -93,7 +94,7 @@ class ScheduleNamed:
         self._note_known(batch, self._batch)
 
     def _note_known(self, batch: WriteBatch, rows: pa.RecordBatch) -> None:
-        # Copies have no names, and a series has one more, which only the rows tell of.
+        # Copies have no names, and a series has one more, which only the rows have.
         if rows.column("repeat").null_count == rows.num_rows and has_none(rows.column("properties")):
             batch.known_rows += rows.num_rows
 
@@ -169,7 +170,7 @@ class ScheduleNamed:
         done = np.array([o is Outcome.DONE for o in batch.withdraw(due, seq, alive=True)], np.bool_)
         rows = np.array([row for row, _ in replaced], np.int64)
         assert self._outcomes is not None
-        # What fell due at the last moment was delivered, and is not replaced: this message comes besides.
+        # A message that fell due at the last moment was delivered, and is not replaced: this one is stored besides.
         self._outcomes[rows[done]] = REPLACED
         topics = self._batch.column("topic").take(pa.array(rows[done], pa.int64()))
         return batch.cancellations(due[done], seq[done], topics)

@@ -1,7 +1,8 @@
-"""One commit of the intake: what was decided in it so far, and whether a message is still pending.
+"""One commit of the intake: its decisions so far, and the state of messages.
 
-A message is *pending* until the dispatcher takes it. The dispatcher takes under the wheel's lock, and so is decided
-here: what is cancelled under that lock is never handed on. It is undone if the disk refuses the commit.
+A message is *pending* until the dispatcher takes it. The dispatcher takes messages under the wheel's lock, and
+decisions are made under it, too: a message that is cancelled there is never handed on. A cancellation is undone if the
+disk refuses the commit.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class WriteBatch:
     """The fields of the entries of the ids of this commit, by their digests."""
     new: set[int] = field(default_factory=set)
     known_rows: int = 0
-    """So many of its rows are messages of which :attr:`names` and :attr:`ids` have every name."""
+    """Number of the commit's rows that are messages and have every name in :attr:`names` and :attr:`ids`."""
 
     def entries(self, names: Sequence[bytes]) -> list[NameEntry | None]:
         """Return the entries of names, registered by this commit or before it."""
@@ -95,7 +96,7 @@ class WriteBatch:
                 if not handed_too:
                     pending &= ~self.wheel.perhaps_handed.mask(due_ms[part], seq[part])
                 if withdraw:
-                    # Where one is named twice, the second time finds it cancelled.
+                    # If a message is named twice, it is found cancelled the second time.
                     again = pending & _seen_before(seq[part])
                     cancelled, pending = cancelled | again, pending & ~again
                     self.wheel.tombstones.add(seq[part][pending].tolist(), due_ms[part][pending].tolist())
@@ -107,8 +108,8 @@ class WriteBatch:
     def _state(self, due_ms: Int64s, seq: Int64s, cancelled_before: Mask) -> tuple[Mask, Mask]:
         """Return which of the messages are cancelled, and which are pending."""
         cancelled = cancelled_before | self.wheel.tombstones.mask(due_ms, seq)
-        # Nothing at or above `fired` was ever taken. Below it are: what came late; the current occurrence of a series;
-        # and, soon after a recovery, what the loader has not come to, if it is not among what was found fired.
+        # Nothing at or above `fired` was ever taken. Below it, these are pending: late arrivals; the current occurrence
+        # of a series; and, soon after a recovery, rows that the loader has not reached, unless they were found fired.
         fired = self.wheel.fired
         pending = at_or_after(due_ms, seq, fired)
         for row in np.flatnonzero(~(pending | cancelled)).tolist():
@@ -143,7 +144,7 @@ class WriteBatch:
         return True
 
     def on_durable(self) -> None:
-        """All of it is durable, and the registry has it."""
+        """Note that all of the commit is durable, and registered."""
         with self.wheel.lock:
             self.wheel.tombstones.confirm(self.wheel.loaded)
 
@@ -169,7 +170,7 @@ class Decisions:
         self._retention_ms = retention_ms
 
     def begin_batch(self, next_seq: int) -> WriteBatch:
-        """For the intake's writer: what is to be decided in one commit, whose first row gets ``next_seq``."""
+        """Begin the decisions of one commit, for the intake's writer; its first row gets ``next_seq``."""
         now_ms = self._clock.now_ms()
         known_from_ms = max(self._registry.known_from_ms, now_ms - self._retention_ms)
         return WriteBatch(self._wheel, self._loader, self._registry, now_ms, next_seq, known_from_ms)

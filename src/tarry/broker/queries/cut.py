@@ -78,7 +78,7 @@ class Cut:
         first_seq, snapshot, fired = intake.first_seq, places.store.snapshot, places.loader.excluded
         with wheel.lock:
             places.loader.check_readable()
-            # What is tombstones later than this may be seen; what was is here, or in the registry already.
+            # Rows cancelled later than this may be seen; those cancelled before are here, or in the registry already.
             dead = np.concatenate([fired, wheel.tombstones.seqs()]) if wheel.tombstones else fired
             doubtful_until_ms = max(places.loader.excluded_until_ms, wheel.tombstones.latest_ms)
             return cls(

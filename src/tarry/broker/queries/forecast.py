@@ -34,7 +34,7 @@ UNITS = {"minute": 60, "hour": 48, "day": 31}
 """Number of units of a forecast without ``until_ms``."""
 UNITS_MAX = 10_000
 HERD_ROWS = 100
-"""Fewer messages of one instant are no herd."""
+"""Least messages of one instant that are a herd."""
 HERDS_LISTED = 20
 INTAKE_BYTES_MAX = 256 << 20
 """A larger intake is not read for a forecast: its index is."""
@@ -45,7 +45,7 @@ FOOTERS_S = 1.0
 ROWS_S = 1.0
 """Time for reading footers of the store's files, and then rows of files that their footers leave open."""
 HERDS_LOOKED_AT = 64
-"""Of so many instants that may be herds it is found out how many messages they have."""
+"""Most instants that may be herds whose messages are counted."""
 
 
 def forecast(
@@ -108,7 +108,7 @@ def _count(cut: Cut, pending: Mapping[str, int], topic: str | None, tally: Tally
     counted = np.concatenate(exact)
     certain = tally.numbers(counted)
     tally.count(counted)
-    # A message of the intake that is cancelled was left out above; of the others, files may have each or not.
+    # Cancelled messages of the intake were left out above; files may have the others or not.
     in_store = (dead_seq < cut.snapshot.committed_seq) | (dead_seq >= SEQ_MIN)
     jobs = cut.registry.cancelled_jobs.numbers()
     listed_until_ms = int(dead_due[-1]) if len(dead_due) >= DEAD_ROWS_MAX else INT64_MAX
@@ -248,7 +248,7 @@ def _leave_out_unlisted(cut: Cut, spread: StoreSpread, rest: int, listed_ms: int
 
 
 def _rows_from(cut: Cut, from_ms: int) -> float:
-    """About how many rows the store has that are due then or later."""
+    """Return about how many rows the store has that are due then or later."""
     files = cut.snapshot.files
     low, high = files.due_min_ms.astype(np.float64), files.due_max_ms.astype(np.float64)
     return float((files.rows * np.clip((high + 1 - from_ms) / (high + 1 - low), 0, 1)).sum())

@@ -21,7 +21,7 @@ def find_message(sources: HistorySources, seq: int, due_ms: int) -> pa.RecordBat
     """Return the message as a batch of one row of :data:`tarry.api.views.FOUND`; of none if not found."""
     row = sources.finder.find([NameEntry(seq, due_ms, 0)], SCHEMA.names).get(seq)
     topic = None if row is None else row.column("topic")[0].as_py()
-    # What has fallen due may be where it was, too; only its queue knows its offset.
+    # A message that has fallen due may still be where it was, too; only its queue knows its offset.
     hits, _ = find(
         sources.ready,
         lambda batch: np.asarray(batch.column("seq").to_numpy() == seq),

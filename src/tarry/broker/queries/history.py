@@ -165,7 +165,7 @@ class _Timeline:
             return np.asarray(mask, np.bool_)
 
         hits, complete = finding.find(self._ready, wanted, topic=topic, deadline_s=time.monotonic() + LOOK_S)
-        # A dead letter has the id of what it is a copy of, and is told of with that.
+        # A dead letter has its original's id, and is described with the original.
         return [place for place in hits if not is_dead_topic(place.topic.name) or topic is not None], complete
 
     def _pending(self, id: str, topic: str | None) -> tuple[list[NameEntry], bool]:
@@ -288,7 +288,7 @@ class _Timeline:
             self._dead(entry, place, group.name, values)
 
     def _dead(self, entry: NameEntry, place: finding.ReadyPlace, group: str, values: dict[str, Any]) -> None:
-        """Its copy in the dead letters of a group."""
+        """Describe its copy in the dead letters of a group."""
         text = str(entry.seq)
 
         def wanted(batch: pa.RecordBatch) -> Mask:

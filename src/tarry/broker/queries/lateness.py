@@ -26,9 +26,9 @@ TOPICS_MAX = 100
 OTHERS = ""
 """The name of that one. No topic is called so."""
 WAITING_MAX = 2048
-"""So many hand-outs may wait to be counted."""
+"""Most hand-outs that wait to be counted."""
 MANY_ROWS = 1024
-"""So many rows are not kept waiting: they would take memory, and are counted as quickly at once."""
+"""Rows that are counted at once: they would take memory, and counting them later would not be faster."""
 
 
 class Lateness:
@@ -47,7 +47,7 @@ class Lateness:
         self._delivered: deque[tuple[str, Int64s, int]] = deque()
 
     def on_queued(self, due_ms: Int64s, accepted_ms: Int64s) -> None:
-        """From the ready log: these are in their queues."""
+        """Note that messages are in their queues. Called by the ready log."""
         self._queued.append((due_ms, accepted_ms, self._clock.now_ms()))
         if len(self._queued) >= WAITING_MAX or len(due_ms) >= MANY_ROWS:
             self._count()
@@ -69,12 +69,12 @@ class Lateness:
         return self._overdue
 
     def queued(self) -> Histogram:
-        """Of all messages, until now."""
+        """Return the lateness of all messages, until now."""
         self._count()
         return self._in_queue
 
     def delivered(self) -> Histogram:
-        """Of all topics, until now."""
+        """Return the lateness of all topics' hand-outs, until now."""
         merged = Histogram()
         for histogram in self.by_topic().values():
             merged.merge(histogram)

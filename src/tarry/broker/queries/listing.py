@@ -85,7 +85,7 @@ _NOWHERE = (Key(_LAST_MS, 0), Key(_LAST_MS, 0))
 
 
 def list_pending(places: Places, listing: Listing) -> Page:
-    """One page; raises as :func:`look_at` does."""
+    """Return one page; raises as :func:`look_at` does."""
     for _ in range(CUTS):
         place = _place_of_key(places, listing.wanted)
         asked = listing if place is None else listing.within(place)
@@ -196,7 +196,7 @@ class _Rows:
         return pa.concat_batches(parts).take(pa.array(order, pa.int64()))
 
     def _units(self, rows: int) -> Int64s:
-        """For each of the first ``rows`` rows, its source and the number of its unit: shape (rows, 2)."""
+        """Return source and unit number of each of the first ``rows`` rows: shape (rows, 2)."""
         units = np.zeros((rows, 2), np.int64)
         units[:, 0] = self._origin[:rows]
         for number, source in enumerate(self._sources):

@@ -20,7 +20,7 @@ PLACE = ("seq", "due_ms", "topic")
 
 
 class MessageFinder:
-    """Any thread."""
+    """Finder of messages. Any thread."""
 
     def __init__(self, intake: Intake, wheel: Wheel, loader: Loader, store: StoreFollower) -> None:
         self._intake = intake
@@ -48,7 +48,7 @@ class MessageFinder:
 
     def _read(self, due_ms: dict[int, int], columns: Sequence[str]) -> list[pa.RecordBatch]:
         batches = []
-        # Kept: of a segment that goes away, all is in the store or delivered, but what else was asked for is neither.
+        # Keep segments: rows of a deleted one are in the store or delivered, but other requested rows are neither.
         with self._intake.kept():
             first, end = self._intake.first_seq, self._intake.published_seq
             fresh = np.array([s for s in due_ms if first <= s < end], np.int64)
@@ -57,8 +57,8 @@ class MessageFinder:
         old = sorted(due_ms.keys() - set(fresh.tolist()))
         with self._wheel.lock:
             passed = min(self._wheel.fired, self._wheel.safe)
-        # Below it is not worth reading for: what was delivered is cancelled by no one, and its topic is of no interest.
-        # But what a bulk job brings late is below it, and pending.
+        # Rows below it need no reading: delivered messages cannot be cancelled, and their topic is of no interest.
+        # But late messages of a bulk job are below it, and pending.
         stored = np.array([s for s in old if Key(due_ms[s], s) >= passed or s >= SEQ_MIN], np.int64)
         moments = np.array([due_ms[s] for s in stored.tolist()], np.int64)
         # The newest snapshot that the loader has; what it does not have yet, the intake has, or it is of a new job.

@@ -68,7 +68,7 @@ class _Intake:
 
     @property
     def frontier(self) -> int | None:
-        """All due times below were looked at; None: all there are."""
+        """Due time below which all messages were looked at; None: all were."""
         return None if self._after is None else self._after.due_ms
 
     def advance(self, wanted: set[str], firsts: dict[str, int]) -> None:

@@ -1,4 +1,4 @@
-"""All figures of a broker at one moment, as plain data: for its metrics, and for who watches it."""
+"""All figures of a broker at one moment, as plain data: for its metrics, and for people."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from tarry.queue import ReadyLog, Topic
 
 LIMIT_MAX = 1000
 BYTES_MAX = 64 << 20
-"""So much is read at most; where a group wants little of it, there may be less than there could be."""
+"""Most bytes that are read; if a group wants little of them, fewer messages may be returned."""
 
 
 def peek(

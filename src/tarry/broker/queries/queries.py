@@ -67,7 +67,7 @@ class Queries:
     _slots: threading.BoundedSemaphore = field(default_factory=lambda: threading.BoundedSemaphore(QUERIES_MAX))
 
     def pending(self, request: GetPending) -> list[TopicPending]:
-        """Every topic: exact counts in O(topics), and the next due times."""
+        """Return the pending messages of every topic: exact counts in O(topics), and the next due times."""
         intake, topics = self._places.intake, dict(self._ready.topics)
         accepted = Counter(intake.accepted)
         accepted.subtract(intake.cancelled)
@@ -126,12 +126,12 @@ class Queries:
         return [handle.encode(seq, due_ms, seq, 1, handle.sign(secret, seq, 1)) for seq, due_ms in pairs]
 
     def overview(self, request: GetOverview) -> dict[str, Any]:
-        """All figures at one moment."""
+        """Return all figures at one moment."""
         places, snapshot = self._places, self._places.store.snapshot
         try:
             pending = self.pending(GetPending(next_due=request.next_due))
         except CorruptError:
-            # What can be seen of a broker must not fail for a damaged file, least of all then.
+            # Figures of a broker must not fail for a damaged file: that is when they are needed most.
             pending = self.pending(GetPending(next_due=False))
         return {
             **self._status(),

@@ -32,7 +32,7 @@ READ_ROWS = 128
 
 
 def list_series(cut: Cut, finder: MessageFinder, listing: Listing) -> Page:
-    """One page of series of ``listing``, which asks for nothing but a topic and times.
+    """Return one page of series; ``listing`` asks for nothing but a topic and times.
 
     Raises:
         CorruptError: a file is damaged.

@@ -31,7 +31,7 @@ class Source(Protocol):
         ...
 
     def units(self, place: Int64s) -> Int64s:
-        """For each row of ``place`` (rows, 3), a number: rows with the same number are read together."""
+        """Return a unit number for each row of ``place`` (rows, 3); rows of one unit are read together."""
         ...
 
     def read(self, place: Int64s, columns: Sequence[str]) -> pa.RecordBatch:
@@ -122,7 +122,7 @@ class InIntake:
     def _next(self, window: Window, rows: int) -> tuple[Int64s, Key]:
         """Seqs of the window's first rows, and the place behind them."""
         if (one := self.wanted.seq) is not None:
-            # By its number: no search.
+            # Looked up by number, without a search.
             return np.array([one] if window.seq_min <= one < window.seq_max else [], np.int64), window.until
         due, seq, complete = self.cut.intake.select(window, rows)
         if complete and len(seq) <= rows:

@@ -37,7 +37,7 @@ def find_cancellation(intake: Intake, store: StoreFollower, entry: NameEntry, lo
     with intake.kept():
         _, seqs, _ = intake.select(window, CANCELS_MAX)
         cancellation = _cancellation_of(intake.read_columns(seqs[:CANCELS_MAX], _COLUMNS), body)
-    # The snapshot is asked for after the intake was: what left the intake meanwhile is in it.
+    # Take the snapshot after the intake was read: it has the rows that left the intake meanwhile.
     return cancellation or _find_stored_cancellation(store.snapshot, entry.due_ms, body, look_s)
 
 
