@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from tests.loopgrpc.certificates import Certificate, make_certificate
 
-from tarry.base.config import Config
 from tarry.base.descriptors import ConnectionLimits
 from tarry.broker import Broker
 from tarry.fronts.gateway.front import GatewayFront
 from tarry.fronts.http.front import HttpFront
+from tarry.fronts.registry import ServerConfig
 from tarry.fronts.rocketmq.classic.front import RemotingFront
 
 ANY_PORT = "127.0.0.1:0"
@@ -42,7 +42,7 @@ def serving(tmp_path: Path, certificate: Certificate) -> Serving:
         files = {"certificate": str(certificate.certificate), "key": str(certificate.key)}
         tls = {f"{front}_tls_{name}": path for front in ("rocketmq", "gateway") for name, path in files.items()}
         secret = str(tmp_path / "secret")
-        config = Config(data=tmp_path / "data", pipeline="off", remoting_vip="off", gateway_secret=secret, **tls)
+        config = ServerConfig(data=tmp_path / "data", pipeline="off", remoting_vip="off", gateway_secret=secret, **tls)
         with Broker.open(config) as broker:
             front = FRONTS[port](broker, limits)
             try:
