@@ -40,7 +40,7 @@ SECTIONS = {
     "/console/message": "/console/pending",
     "/console/history": "/console/pending",
 }
-"""Navigation entries of pages that are not in the navigation themselves."""
+"""The navigation entry of each page that is not in the navigation itself."""
 
 
 @dataclass(frozen=True, slots=True)
