@@ -1,11 +1,11 @@
-"""Who may ask what: access tokens, and which requests an open front trusts.
+"""Access tokens, and the requests that an open front trusts.
 
-A secret comes in ``Authorization: Bearer …``, in ``X-Token``, as the password of Basic authentication,
-or (lmstfy's way) as the query's ``token``. In the mode
-"open" no token is needed by what asks :meth:`Access.refusal`; there a browser is the danger, since any page that
-somebody looks at may have it send requests to this machine; and a proxy, through which everybody would come from this
-machine. So what a proxy says that it passes on is refused, the ``Host`` must be a name of this machine (else a
-name server of the page's could point to it), and what changes something may only come from a page of this front.
+A secret comes in ``Authorization: Bearer …``, in ``X-Token``, as the password of Basic authentication, or (lmstfy's
+way) as the query's ``token``. In the mode "open", requests checked by :meth:`Access.refusal` need no token. There, two
+things are dangerous. A browser: any page that somebody looks at may make it send requests to this machine. A proxy:
+everybody would seem to come from this machine. So a request that a proxy says it forwards is refused, the ``Host`` must
+be a name of this machine (else the page's name server could point to it), and a request that changes something may only
+come from a page of this front.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who shows a secret: the tokens that have it, by namespace."""
+    """The owner of a secret: the tokens that have it, by namespace."""
 
     tokens: Mapping[str, AccessToken]
 
     @property
     def for_everything(self) -> bool:
-        """Whether it may do all that there is."""
+        """True if it may do everything."""
         return EVERYTHING in self.tokens
 
     def token_for(self, namespace: str) -> AccessToken | None:
-        """The token that lets it into a namespace; None: it is kept out."""
+        """Return the token that lets it into a namespace; None: it is kept out."""
         return self.tokens.get(namespace) or self.tokens.get(EVERYTHING)
 
 
 @dataclass(frozen=True, slots=True)
 class AccessRefusal:
-    """Why a request is not answered: a status of HTTP and a text for people."""
+    """The reason why a request is refused: an HTTP status and a text for people."""
 
     status: int
     text: str
@@ -73,7 +73,7 @@ class Access:
         return self._broker.access_tokens
 
     def identify(self, secret: str) -> Identity | None:
-        """Who shows this secret; None: no token has it."""
+        """Return the identity behind this secret; None: no token has it."""
         if self._broker.access_tokens is not self._seen:
             self._look()
         digest = digest_of(secret)
@@ -85,12 +85,12 @@ class Access:
         return identity if all(hmac.compare_digest(t.digest, digest) for t in identity.tokens.values()) else None
 
     def check(self, scope: Scope) -> Identity | None:
-        """Who sends a request; None: it shows no secret, or none that is known."""
+        """Return the sender of a request; None: it shows no secret, or an unknown one."""
         secret = secret_of(scope)
         return None if not secret else self.identify(secret)
 
     def refusal(self, scope: Scope) -> AccessRefusal | None:
-        """Why a request may not do everything that there is; None: it may."""
+        """Return the reason why a request may not do everything; None: it may."""
         if self.mode == "open":
             return _refusal_of_foreigners(scope)
         identity = self.check(scope)
@@ -111,14 +111,15 @@ class Access:
 
 
 def mode_of(setting: str, address: str) -> str:
-    """The mode that the setting ``http_access`` means for a front at an address: "auto" is "open" on an address that
-    only this machine reaches, and "tokens" elsewhere.
+    """Return the mode that the setting ``http_access`` means for a front at an address.
+
+    "auto" is "open" on an address that only this machine reaches, and "tokens" elsewhere.
     """
     return setting if setting != "auto" else ("open" if is_loopback(parse_address(address)[0]) else "tokens")
 
 
 def secret_of(scope: Scope) -> str | None:
-    """The secret that a request shows; None: it shows none."""
+    """Return the secret that a request shows; None: it shows none."""
     headers = dict(scope["headers"])
     shown: bytes = headers.get(b"x-token", b"")
     if not shown:
@@ -131,7 +132,7 @@ def secret_of(scope: Scope) -> str | None:
 
 
 def _password(basic: bytes) -> bytes:
-    """The password of Basic authentication, whatever the user is called; empty: it is none."""
+    """Return the password of Basic authentication, whatever the user name; empty: it is none."""
     try:
         return base64.b64decode(basic.strip(), validate=True).partition(b":")[2]
     except ValueError:
@@ -164,7 +165,7 @@ def _refusal_of_foreigners(scope: Scope) -> AccessRefusal | None:
 
 
 def _forwarding(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
-    """The header by which a proxy says that it passes on what somebody else asks; None: there is none."""
+    """Return the header by which a proxy says that it forwards a request; None: there is none."""
     for name, _ in headers:
         if name in _FORWARDING or name.startswith(_FORWARDED):
             return name.decode("latin-1")

@@ -1,4 +1,4 @@
-"""Which application a request is for: the first whose prefix its path has."""
+"""Chooses the application for a request: the first whose prefix its path has."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HEADERS: Sequence[tuple[bytes, bytes]] = ((b"content-type", b"application/json; 
 
 
 class Apps:
-    """An ASGI application made of others, by prefix of the path; the longest first. The path stays as it is."""
+    """An ASGI application made of others, by prefix of the path, longest first. The path is unchanged."""
 
     def __init__(self, apps: Mapping[str, App]) -> None:
         self._apps = sorted(apps.items(), key=lambda item: -len(item[0]))

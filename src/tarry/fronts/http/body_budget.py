@@ -17,13 +17,14 @@ _ALL = "all clients"
 
 
 class BodyBudget:
-    """How many bytes of bodies may be in memory, of all requests together. On the loop's thread."""
+    """Limits the bytes of bodies in memory, over all requests. On the event loop's thread."""
 
     def __init__(self, bytes_max: int = BODIES_BYTES_MAX) -> None:
         self._budget = ByteBudget("bodies of requests", bytes_max, bytes_max)
 
     def take(self, size: int) -> None:
-        """
+        """Take ``size`` bytes of the budget.
+
         Raises:
             OverloadedError: there is no room for ``size`` more now.
         """
@@ -35,7 +36,9 @@ class BodyBudget:
 
     @contextmanager
     def holding(self, headers: Headers, bytes_max: int) -> Iterator[None]:
-        """Room for the body of a request with these headers: as large as they say, else, and at most, ``bytes_max``.
+        """Hold room for the body of a request: as much as its headers say.
+
+        The limit is ``bytes_max``; a chunked body, whose length is not known, takes all of it.
 
         Raises:
             OverloadedError: there is none now; nothing of the body needs to be read.

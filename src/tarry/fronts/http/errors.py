@@ -1,4 +1,4 @@
-"""Which HTTP status an error has, and how it is written: ``{"error": code, "message": text}``.
+"""The HTTP status of an error, and its JSON: ``{"error": code, "message": text}``.
 
 What is wrong with a request as HTTP (no such path, a method or media type that is not allowed, a body that is too long)
 is an :class:`HttpError`; everything else is the broker's own :class:`~tarry.base.errors.TarryError`.
@@ -39,12 +39,12 @@ STATUS: Mapping[str, int] = MappingProxyType(
         "fatal": 500,
     }
 )
-"""By the code of a :class:`~tarry.base.errors.TarryError`. A code that is not here has the status of its class's base.
+"""Status by the code of a :class:`~tarry.base.errors.TarryError`; else that of its base class.
 
 The retryable ones are 503 and 507: the broker's state refuses them, and not how much one client has asked (429).
 """
 RETRY_AFTER_S = 1
-"""What ``Retry-After`` says with an error that a retry may help."""
+"""Value of ``Retry-After`` with an error that a retry may help."""
 
 INTERNAL = "internal error; see the broker's log"
 
@@ -60,20 +60,21 @@ class HttpError(Exception):
 
 
 def status_of(error: BaseException) -> int:
-    """The status of an answer that is this error."""
+    """Return the status of an answer that is this error."""
     if isinstance(error, HttpError):
         return error.status
     return next((STATUS[code] for code in _codes(error) if code in STATUS), 500)
 
 
 def _codes(error: BaseException) -> Iterator[str]:
-    """The error's code, then those of its bases."""
+    """Return the error's code, then those of its bases."""
     return (kind.code for kind in type(error).__mro__ if issubclass(kind, TarryError))
 
 
 def error_json(error: BaseException) -> dict[str, Any]:
-    """The error as its code and text; ``row``, where it is about one of several messages. Anything that is no refusal
-    is a bug: its text goes to the log alone.
+    """Return the error as its code and text, and ``row`` if it is about one of several messages.
+
+    An exception that is not a refusal is a bug: its text goes to the log alone.
     """
     if isinstance(error, HttpError):
         return {"error": error.code, "message": str(error)}
@@ -87,7 +88,7 @@ def error_json(error: BaseException) -> dict[str, Any]:
 
 
 def error_headers(error: BaseException) -> dict[str, str]:
-    """The headers that go with an error, besides those of every answer."""
+    """Return the headers of an error, besides those of every answer."""
     if isinstance(error, HttpError):
         return error.headers
     is_retryable = isinstance(error, TarryError) and error.retryable

@@ -22,7 +22,7 @@ class DisconnectedError(Exception):
 
 
 class HttpResponse(NamedTuple):
-    """What a request is answered with."""
+    """The answer to a request."""
 
     status: int
     body: bytes = b""
@@ -78,8 +78,9 @@ class HttpRequest(Protocol):
 
 Work: TypeAlias = Coroutine[Any, Any, None]
 Handler: TypeAlias = Callable[[HttpRequest], Work | None]
-"""Answers a request: before it returns or later, by :meth:`HttpRequest.answer`. What it returns is carried out as by
-:meth:`HttpRequest.carry_out`.
+"""Answers a request, before it returns or later, by :meth:`HttpRequest.answer`.
+
+Its result is carried out as by :meth:`HttpRequest.carry_out`.
 """
 
 
@@ -88,4 +89,7 @@ class HttpApplication(NamedTuple):
 
     handler: Handler
     whole: bool = True
-    """True: small bodies have come when it is called; large ones, and all where this is False, are still to come."""
+    """True if small bodies have come when it is called; large ones are still to come.
+
+    False: all bodies are still to come.
+    """

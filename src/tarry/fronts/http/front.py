@@ -110,7 +110,10 @@ def start(services: FrontServices) -> HttpFront:
 
 
 def applications(services: HttpServices, access: Access) -> dict[str, App]:
-    """The applications by the prefix of their paths; ``access`` says who may ask them. lmstfy's API is beside them."""
+    """Return the applications by path prefix; ``access`` says who may use them.
+
+    lmstfy's API is not among them.
+    """
     rest = rest_app(services, access)
     console = console_app(services, access)
     return {"/v1/": rest, "/openapi.json": rest, "/docs": rest, "/": console}

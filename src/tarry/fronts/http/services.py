@@ -1,4 +1,4 @@
-"""What every application of the HTTP front asks the broker through. All of it is on the loop's thread."""
+"""The broker as the applications of the HTTP front use it. All on the event loop's thread."""
 
 from __future__ import annotations
 
@@ -31,8 +31,10 @@ FEW_ROWS = 256
 
 
 class HttpServices(AsyncCalls):
-    """The operations, awaited: what may wait for the disk runs in a thread of ``pool``; messages that are scheduled in
-    one turn of the event loop travel together.
+    """The operations, awaited.
+
+    Operations that may wait for the disk run in a thread of ``pool``. Messages that are scheduled in one turn of the
+    event loop travel together.
     """
 
     def __init__(
@@ -66,8 +68,9 @@ class HttpServices(AsyncCalls):
     async def receive_queue(
         self, topic: str, group: str, *, start: str | None = None, broadcast: str | None = None
     ) -> ReceiveQueue:
-        """Where consumers of a group wait without a thread. The group is made, durably, when it is new; see
-        :meth:`LocalBroker.group`.
+        """Return the queue in which consumers of a group wait without a thread.
+
+        The group is made, durably, when it is new; see :meth:`LocalBroker.group`.
         """
         queue = None if broadcast is not None else self._receive_queues.get((topic, group))
         if queue is None or queue.group.closed:
@@ -85,8 +88,9 @@ class HttpServices(AsyncCalls):
         return None if queue is None or queue.group.closed else queue
 
     def schedule_row(self, row: Row) -> asyncio.Future[Receipt]:
-        """Schedule the message of a row whose values the caller has checked; done when it is durable. What is scheduled
-        in one turn of the loop travels together.
+        """Schedule the message of a row whose values the caller has checked; done when it is durable.
+
+        Messages that are scheduled in one turn of the loop travel together.
         """
         return self._schedule(row)
 

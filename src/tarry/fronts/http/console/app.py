@@ -60,7 +60,10 @@ CHANGES: dict[str, Page] = {
 
 
 def console_app(services: HttpServices, access: Access) -> App:
-    """The pages, for the paths ``/``, ``/console/…`` and ``/static/…``. On the loop's thread."""
+    """Return the pages, for the paths ``/``, ``/console/…`` and ``/static/…``.
+
+    On the event loop's thread.
+    """
     sessions = VisitorSessions()
     console = Console(services, access, sessions, Guesses(), ConsoleFigures(services), make_templates())
 

@@ -1,4 +1,7 @@
-"""The data of the charts, as JSON and as coordinates; what draws them is in ``static/console.js`` and the templates."""
+"""The data of the charts, as JSON and as coordinates.
+
+``static/console.js`` and the templates draw them.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,10 @@ class Bar:
 
 
 def lateness_bars(histogram: Histogram) -> list[Bar]:
-    """Lateness by its size; nothing where nothing was counted. Bars behind the last that has something are left out."""
+    """Return lateness by its size; empty if nothing was counted.
+
+    Bars behind the last one with a count are left out.
+    """
     if not histogram.count:
         return []
     below = [*histogram.counts_below(BOUNDS_MS), histogram.count]
@@ -44,7 +50,10 @@ def _ms(value: int) -> str:
 
 
 def forecast_json(forecast: Forecast) -> dict[str, Any]:
-    """Load by unit: ``at`` (UTC seconds), ``rows`` and ``unsure``; and the herds, each in the unit that it is in."""
+    """Return the load by unit: ``at`` (UTC seconds), ``rows`` and ``unsure``; and the herds.
+
+    Each herd is in the unit that contains it.
+    """
     return {
         "unit": forecast.unit,
         "unit_s": UNITS_MS[forecast.unit] // 1000,

@@ -35,7 +35,7 @@ DEFAULTS = {
 
 
 async def show_form(console: Console, request: Request) -> Response:
-    """The form; an address may fill fields in."""
+    """Return the form; the address's query may fill in fields."""
     given = {name: request.query_params.get(name, DEFAULTS.get(name, "")) for name in FIELDS}
     return await _form(console, request, given, None)
 

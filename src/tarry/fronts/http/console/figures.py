@@ -1,7 +1,7 @@
-"""The broker's figures for all viewers: asked for once in two seconds however many look, and not at all while none
-does.
+"""The broker's figures for all viewers.
 
-Each answer is a point of the rates and of lateness; those of the last ten minutes in which somebody looked are kept.
+They are asked for at most once in two seconds, however many look, and not at all while nobody does. Each answer is a
+point of the rates and of lateness. The points of the last ten minutes in which somebody looked are kept.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ LATE = ("queued_p50", "queued_p99", "delivered_p50", "delivered_p99")
 
 
 class Cached(Generic[V]):
-    """A value that is asked for when it is older than ``fresh_ms``; who asks meanwhile waits for the same answer."""
+    """A value that is asked for again when it is older than ``fresh_ms``.
+
+    Everybody who calls while it is asked for waits for the same answer.
+    """
 
     def __init__(self, ask: Callable[[], Awaitable[V]], clock: Clock, fresh_ms: int) -> None:
         self._ask = ask
@@ -44,7 +47,7 @@ class Cached(Generic[V]):
         self._asking: asyncio.Task[V] | None = None
 
     async def get(self) -> V:
-        """The value; raises what asking raises."""
+        """Return the value, which may be cached; raises what asking raises."""
         if self._value is not None and 0 <= self._clock.now_ms() - self._value[0] < self._fresh_ms:
             return self._value[1]
         if self._asking is None:
@@ -63,8 +66,9 @@ class Cached(Generic[V]):
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """What happened up to ``at_ms``: messages a second by :data:`COUNTED`, and lateness in milliseconds by :data:`LATE`
-    (None: nothing was counted).
+    """The rates and lateness of the time up to ``at_ms``.
+
+    Messages a second by :data:`COUNTED`, and lateness in milliseconds by :data:`LATE` (None: nothing was counted).
     """
 
     at_ms: int
@@ -128,11 +132,11 @@ class ConsoleFigures:
         return await self._overview.get()
 
     async def forecast(self, unit: str) -> Forecast:
-        """The load to come; ``unit`` is minute, hour or day."""
+        """Return the load to come; ``unit`` is minute, hour or day."""
         return await self._forecasts[unit].get()
 
     async def next_due(self) -> dict[str, TopicPending]:
-        """When the next message of each topic falls due; nothing where there are too many topics."""
+        """Return the time of each topic's next due message; empty if there are too many topics."""
         count = (await self.overview())["topics"]["count"]
         return await self._pending.get() if count <= NEXT_DUE_TOPICS_MAX else {}
 

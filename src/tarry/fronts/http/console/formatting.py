@@ -27,14 +27,14 @@ _HIDDEN = frozenset(
 
 
 def number(value: float | int | None) -> str:
-    """A count with its thousands apart; :data:`NONE` where there is none."""
+    """Format a count with thousands separators; :data:`NONE` if there is none."""
     if value is None:
         return NONE
     return f"{value:,.0f}" if isinstance(value, int) or value >= 100 else f"{value:,.1f}"
 
 
 def short(value: float | int | None) -> str:
-    """A count in about four characters: 12.3 k, 4.56 M."""
+    """Format a count in about four characters: 12.3 k, 4.56 M."""
     if value is None:
         return NONE
     for size, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e4, "k")):
@@ -45,7 +45,7 @@ def short(value: float | int | None) -> str:
 
 
 def size(count: float | int | None) -> str:
-    """A number of bytes: 1.5 GiB."""
+    """Format a number of bytes: 1.5 GiB."""
     if count is None:
         return NONE
     value, unit = float(count), 0
@@ -55,7 +55,7 @@ def size(count: float | int | None) -> str:
 
 
 def span(ms: float | int | None) -> str:
-    """A length of time in its two largest units: 3d 4h, 12s, 250ms; years where it is that long."""
+    """Format a length of time in its two largest units: 3d 4h, 12s, 250ms; from two years on, in years."""
     if ms is None:
         return NONE
     left = abs(int(ms))
@@ -71,7 +71,7 @@ def span(ms: float | int | None) -> str:
 
 
 def relative(ms: float | int | None, now_ms: int) -> str:
-    """How far an instant is from now: "in 3h", "2m ago", "now"."""
+    """Format the distance of an instant from now: "in 3h", "2m ago", "now"."""
     if ms is None:
         return NONE
     if abs(ms - now_ms) < 1000:
@@ -80,24 +80,24 @@ def relative(ms: float | int | None, now_ms: int) -> str:
 
 
 def instant(ms: float | int | None) -> str:
-    """An instant in UTC: 2026-12-01 06:00:00.000."""
+    """Format an instant in UTC: 2026-12-01 06:00:00.000."""
     if ms is None:
         return NONE
     return str(format_ms(int(ms))).replace("T", " ").removesuffix("Z").removesuffix("+00:00")
 
 
 def visible(text: str) -> str:
-    """A text in which no character hides, or turns the text around it: those are shown as code points."""
+    """Show characters that are invisible, or change the text's direction, as code points."""
     return "".join(f"⟨U+{ord(c):04X}⟩" if ord(c) in _HIDDEN and c not in "\n\t" else c for c in text)
 
 
 def name(text: str | None) -> str:
-    """A short text on one line: a topic, a key, a property."""
+    """Format a short text on one line: a topic, a key, a property."""
     return NONE if text is None else visible(text).replace("\n", "⟨U+000A⟩").replace("\t", "⟨U+0009⟩")
 
 
 def preview(body: bytes) -> str:
-    """The beginning of a body on one line."""
+    """Return the beginning of a body on one line."""
     try:
         text = body[: 4 * PREVIEW_CHARS].decode()
     except UnicodeDecodeError as error:
@@ -110,9 +110,9 @@ def preview(body: bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """A body as it can be looked at. ``text`` is None where it is not UTF-8, ``json`` where it is not that.
+    """A body as the console shows it.
 
-    ``is_cut``: only the beginning is here.
+    ``text`` is None if the body is not UTF-8, ``json`` if it is not JSON. ``is_cut``: only the beginning is here.
     """
 
     size: int

@@ -1,4 +1,4 @@
-"""Topics and groups: where they stand, their settings, pausing, going to another place, forgetting a group."""
+"""Topics and groups: position, settings, pausing, seeking, and forgetting a group."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ async def _change(console: Console, request: Request, topic: str, group: str) ->
 
 
 def _settings(kind: type[Any], info: Any, *, skipped: tuple[str, ...]) -> list[dict[str, Any]]:
-    """The settings as fields of a form: name, value, default, help."""
+    """Return the settings as fields of a form: name, value, default, help."""
     listed = []
     for each in fields(kind):
         if each.name in skipped:
@@ -137,7 +137,10 @@ def _settings(kind: type[Any], info: Any, *, skipped: tuple[str, ...]) -> list[d
 
 
 def _given(request: Request, kind: type[Any]) -> dict[str, Any]:
-    """The settings that the form has changed. A box that is not ticked is not sent: a hidden field of its name is."""
+    """Return the settings that the form has changed.
+
+    A box that is not ticked is not sent; a hidden field of its name is.
+    """
     given: dict[str, Any] = {}
     for each in fields(kind):
         values = request.state.form.get(PREFIX + each.name)

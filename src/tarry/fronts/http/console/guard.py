@@ -1,4 +1,4 @@
-"""What stands before every page: security headers on all answers, who may come in, and what a form must bring.
+"""Checks before every page: security headers, access, and the origin and token of forms.
 
 In the mode "open", the console trusts this machine (:meth:`Access.refusal`); in the mode "tokens", a browser logs in
 with a token for everything. A request that changes something needs, in both, an origin that is this front's own and
@@ -52,7 +52,10 @@ HEADERS: tuple[tuple[bytes, bytes], ...] = (
 
 
 class Guard:
-    """An ASGI application before another. ``scope["state"]`` gets the ``session`` and, of a POST, its ``form``."""
+    """An ASGI application in front of another.
+
+    ``scope["state"]`` gets the ``session`` and, of a POST, its ``form``.
+    """
 
     def __init__(self, app: App, access: Access, sessions: VisitorSessions, clock: Clock) -> None:
         self._app = app
@@ -74,7 +77,7 @@ class Guard:
         await (refusal or self._app)(scope, receive, send_guarded)
 
     async def _check(self, request: Request, new: list[VisitorSession]) -> Response | None:
-        """An answer instead of the page; None: the request may pass."""
+        """Return an answer instead of the page; None: the request may pass."""
         now_ms = self._clock.now_ms()
         if self._access.mode == "open" and (refused := self._access.refusal(request.scope)) is not None:
             return PlainTextResponse(refused.text, refused.status)
@@ -140,7 +143,7 @@ def _is_foreign(request: Request) -> bool:
 
 
 async def _read_form(request: Request) -> Mapping[str, list[str]] | None:
-    """The fields of a form; None: it is too much, or no text."""
+    """Read the fields of a form; None: it is too large, or not text."""
     body = bytearray()
     async for chunk in request.stream():
         body += chunk

@@ -1,7 +1,7 @@
-"""How often a peer may show a token at the login that there is not: ten times a minute, and all of it is in the log.
+"""Limits logins with unknown tokens: ten a minute for each peer, and each is logged.
 
-A proxy of this machine is many peers: then the address that it adds says which. Whoever is on this machine can write
-that header, too; it needs no login to do harm.
+Behind a proxy on this machine there are many peers; the address that the proxy adds tells them apart. Anybody on this
+machine can write that header, too, but needs no login to do harm.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ class Guesses:
         """Of each peer the moments of its last guesses, in ms."""
 
     def wait_ms(self, peer: str, now_ms: int) -> int:
-        """How long a peer has to wait before it may show a token; 0: not at all."""
+        """Return how long a peer has to wait before it may show a token; 0: not at all."""
         moments = [at for at in self._failed.get(peer, ()) if 0 <= now_ms - at < GUESSES_MS]
         return 0 if len(moments) < GUESSES_MAX else moments[-GUESSES_MAX] + GUESSES_MS - now_ms
 
     def note(self, peer: str, now_ms: int) -> None:
-        """It has shown a token that lets nobody in."""
+        """Note that a peer has shown a token that lets nobody in."""
         moments = self._failed.setdefault(peer, [])
         moments[:] = [*moments, now_ms][-GUESSES_MAX:]
         self._failed.move_to_end(peer)
@@ -46,7 +46,10 @@ class Guesses:
 
 
 def peer_of(request: Request) -> str:
-    """Who sends a request, as an address, of IPv6 as a network: a customer has all addresses of one."""
+    """Return the address of a request's sender.
+
+    For IPv6 it is a network, because a customer has all addresses of one.
+    """
     host = request.client.host if request.client is not None else ""
     if is_loopback(host):
         host = [host, *request.headers.getlist("x-forwarded-for")][-1].rpartition(",")[2].strip()

@@ -11,7 +11,7 @@ from tarry.fronts.http.console.page import Console, field
 
 
 async def show(console: Console, request: Request) -> Response:
-    """The form; nothing to do where one is let in already."""
+    """Return the login form, or a redirect if the visitor is let in already."""
     if console.access.mode == "open" or request.state.session.secret is not None:
         return RedirectResponse("/", 303)
     return console.render(

@@ -30,7 +30,7 @@ OUTCOMES = {
 
 
 async def show_pending(console: Console, request: Request) -> Response:
-    """A page of what is pending."""
+    """Return a page of pending messages."""
     query = request.query_params
     asked: dict[str, Any] = {name: query[name].strip() for name in ASKED if query.get(name, "").strip()}
     error = None
@@ -59,7 +59,7 @@ async def show_pending(console: Console, request: Request) -> Response:
 async def find(
     console: Console, asked: Mapping[str, Any], cursor: str | None, *, looks_max: int = LOOKS_MAX
 ) -> tuple[list[dict[str, Any]], str | None]:
-    """The next pending messages, and the cursor to look on with; None: there are no more."""
+    """Find the next pending messages, and the cursor to continue with; None: there are no more."""
     for _ in range(looks_max):
         page = await console.services.list_pending(**asked, limit=PAGE_ROWS, cursor=cursor)
         cursor = page.cursor
@@ -80,8 +80,10 @@ def _times(query: Mapping[str, str], now_ms: int) -> dict[str, int]:
 
 
 def instant_ms(text: str, now_ms: int, *, past: bool = False) -> int:
-    """An instant as people write it: UTC as 2026-12-01 06:00, with another offset, UTC milliseconds, or a length of
-    time from now (with ``past``, before it).
+    """Return an instant as people write it, in UTC milliseconds.
+
+    UTC as 2026-12-01 06:00, with another offset, UTC milliseconds, or a length of time from now (with ``past``, before
+    it).
 
     Raises:
         InvalidArgumentError: it is none.
@@ -107,7 +109,7 @@ def instant_ms(text: str, now_ms: int, *, past: bool = False) -> int:
 
 
 def place_of(text: str) -> tuple[int, int]:
-    """A message's number and due time, as forms and addresses name it: "123.1700000000000".
+    """Return the number and due time of a message, from a form or address: "123.1700000000000".
 
     Raises:
         InvalidArgumentError: it is none.
@@ -154,7 +156,7 @@ async def show_history(console: Console, request: Request) -> Response:
 
 
 async def body(console: Console, request: Request) -> Response:
-    """A body as it is, to be kept as a file: never shown by the browser."""
+    """Return a body unchanged, as a download: the browser never shows it."""
     seq, due_ms = place_of(request.query_params.get("message", ""))
     found = await console.services.get_message(seq, due_ms)
     if not found.num_rows:

@@ -1,4 +1,4 @@
-"""The first page and its parts that go on living, the data of its charts, and how the broker's parts are."""
+"""The first page with its live parts, the data of its charts, and the health of the broker."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ ROWS_MAX = 6
 
 
 async def show(console: Console, request: Request) -> Response:
-    """The overview."""
+    """Return the overview."""
     return console.render(request, "overview.html.j2", **await _live(console), unit=UNIT, units=list(UNITS_MS))
 
 
 async def live(console: Console, request: Request) -> Response:
-    """What is asked for again and again."""
+    """Return the part of the overview that the page asks for again and again."""
     return console.render(request, "live.html.j2", **await _live(console))
 
 
 async def forecast_data(console: Console, request: Request) -> Response:
-    """The load to come, for its chart."""
+    """Return the load to come, for its chart."""
     unit = request.query_params.get("unit", UNIT)
     forecast = await console.figures.forecast(unit if unit in UNITS_MS else UNIT)
     return JSONResponse(charts.forecast_json(forecast))
@@ -41,7 +41,7 @@ async def live_data(console: Console, request: Request) -> Response:
 
 
 async def system(console: Console, request: Request) -> Response:
-    """How the broker's parts are."""
+    """Return the page of the state and health of the broker's parts."""
     overview = await console.figures.overview()
     return console.render(request, "system.html.j2", o=overview, health=health(overview))
 
@@ -66,7 +66,7 @@ async def _live(console: Console) -> dict[str, Any]:
 
 
 def health(overview: Mapping[str, Any]) -> list[dict[str, str]]:
-    """What is wrong, each with a text; nothing where all is well."""
+    """Return the problems found, each with a text; empty if all is well."""
     found = []
     if overview["state"] != "serving":
         found.append({"level": "bad", "text": f"The broker is {overview['state']}: {overview['fatal'] or 'it stops'}"})

@@ -40,12 +40,12 @@ SECTIONS = {
     "/console/message": "/console/pending",
     "/console/history": "/console/pending",
 }
-"""Where in the navigation a page belongs that is not in it."""
+"""The navigation entry of each page that is not in the navigation itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Console:
-    """What the pages are made with."""
+    """Everything that the pages are made with."""
 
     services: HttpServices
     access: Access
@@ -60,7 +60,7 @@ class Console:
         return self.services.broker.clock.now_ms()
 
     def render(self, request: Request, template: str, status: int = 200, **values: Any) -> HTMLResponse:
-        """A page, or a part of one."""
+        """Render a page, or a part of one."""
         session: VisitorSession = request.state.session
         common = {
             "section": SECTIONS.get(request.url.path, request.url.path),
@@ -73,7 +73,7 @@ class Console:
         return HTMLResponse(self.templates.get_template(template).render(common | values), status)
 
     def refuse(self, request: Request, error: BaseException) -> HTMLResponse:
-        """The page of an error."""
+        """Return the page of an error."""
         text = str(error) if isinstance(error, TarryError) else INTERNAL
         return self.render(request, "error.html.j2", status_of(error), title="Not possible", text=text)
 
@@ -85,13 +85,13 @@ def done(request: Request, path: str, text: str, *, is_error: bool = False, **qu
 
 
 def link(path: str, **query: Any) -> str:
-    """An address; what is None is left out."""
+    """Return an address; values that are None or empty are left out."""
     given = {name: value for name, value in query.items() if value is not None and value != ""}
     return f"{path}?{urlencode(given)}" if given else path
 
 
 def field(request: Request, name: str) -> str:
-    """A field of the form; empty where it was left out."""
+    """Return a field of the form; empty if it was left out."""
     values: list[str] = request.state.form.get(name, [])
     return values[0] if values else ""
 
@@ -102,7 +102,7 @@ def plural(count: int, one: str, many: str | None = None) -> str:
 
 
 def make_templates() -> Environment:
-    """The templates, which escape whatever they are given."""
+    """Make the templates, which escape all values."""
     environment = Environment(
         loader=FileSystemLoader(HERE / "templates"),
         autoescape=True,

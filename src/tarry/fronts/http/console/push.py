@@ -1,4 +1,4 @@
-"""Push subscriptions: how each is, and the last requests of one, or of all; pausing, trying and deleting one."""
+"""Push subscriptions: their state, the last requests of one or all, pausing, trying and deleting."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ ATTEMPTS_MAX = 100
 
 
 async def show(console: Console, request: Request) -> Response:
-    """All subscriptions, and the last requests; with ``name``, that one, and with ``failed``, requests that failed."""
+    """Show all subscriptions, and the last requests.
+
+    With ``name``: those of one subscription. With ``failed``: only requests that failed.
+    """
     name = request.query_params.get("name", "").strip()
     failed = bool(request.query_params.get("failed"))
     subscriptions = await console.services.call(ListPushSubscriptions())
@@ -56,7 +59,7 @@ async def change(console: Console, request: Request) -> Response:
 
 
 async def _change(console: Console, request: Request, name: str, action: str) -> tuple[str, bool]:
-    """What came of it, and whether that is bad."""
+    """Carry out an action; return its outcome as a text, and whether it is bad."""
     services = console.services
     match action:
         case "pause":

@@ -18,7 +18,7 @@ NEXT_MAX = 5
 
 
 async def show(console: Console, request: Request) -> Response:
-    """A page of series, by when they come next."""
+    """Show a page of series, by when they come next."""
     topic = request.query_params.get("topic", "").strip()
     cursor = request.query_params.get("cursor") or None
     asked: dict[str, Any] = {"repeating": True, **({"topic": topic} if topic else {})}
@@ -35,7 +35,7 @@ async def show(console: Console, request: Request) -> Response:
 
 
 def _rule(text: str, due_ms: int) -> dict[str, Any]:
-    """The rule in words, which occurrence is pending, and the next ones after it."""
+    """Return the rule in words, the number of the pending occurrence, and the next ones after it."""
     try:
         state = read_state(text)
     except TarryError as error:  # its zone is not known on this machine
@@ -51,7 +51,7 @@ def _rule(text: str, due_ms: int) -> dict[str, Any]:
 
 
 def words(repeat: Repeat) -> str:
-    """A rule as people say it: "every 1h", "0 9 * * MON-FRI in Europe/Berlin"."""
+    """Return a rule as people say it: "every 1h", "0 9 * * MON-FRI in Europe/Berlin"."""
     if repeat.expression is not None:
         return f"{repeat.expression} in {repeat.zone}"
     text = f"every {shown.span(repeat.every_ms)}"

@@ -1,8 +1,9 @@
-"""Who uses the console: each has a random name in a cookie. Kept in memory, the last that came.
+"""Sessions of the console: each has a random name in a cookie. The latest are kept, in memory.
 
 A form must bring the session's own token, which no other site can know. A session that has logged in holds the secret
-that it showed, so that it ends with the token that it was let in by. Who has to log in first has no session, or
-strangers could push out those who are in: a visitor's form token is made of the visitor's cookie, and kept nowhere.
+that it showed, so that it ends with the token that let it in. A visitor who still has to log in has no session:
+otherwise strangers could push out those who are in. The form token of such a visitor is derived from the cookie, and
+kept nowhere.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ NOTICES_MAX = 5
 
 @dataclass(frozen=True, slots=True)
 class VisitorNotice:
-    """What came of something that the visitor asked for; shown once, on the next page."""
+    """The outcome of something that the visitor asked for; shown once, on the next page."""
 
     text: str
     is_error: bool = False
@@ -41,12 +42,12 @@ class VisitorSession:
         self.notices = [*self.notices, VisitorNotice(text, is_error)][-NOTICES_MAX:]
 
     def take_notices(self) -> list[VisitorNotice]:
-        """What is to be said, once."""
+        """Return the notices to show, and forget them."""
         notices, self.notices = self.notices, []
         return notices
 
     def allows(self, form_token: str) -> bool:
-        """Whether a form that brings this token is of a page that this session was shown."""
+        """Return whether this form token is the one of this session's pages."""
         return hmac.compare_digest(form_token.encode(), self.form_token.encode())
 
 
@@ -58,7 +59,7 @@ class VisitorSessions:
         self._key = secrets.token_bytes(32)
 
     def find(self, id: str | None, now_ms: int) -> VisitorSession | None:
-        """The session of that name; None: there is none, or not any more."""
+        """Find the session of that name; None: there is none, or it has expired."""
         session = None if id is None else self._sessions.get(id)
         if session is None:
             return None
@@ -70,7 +71,7 @@ class VisitorSessions:
         return session
 
     def begin(self, now_ms: int, secret: str | None = None) -> VisitorSession:
-        """A new session. Of too many, the one that was used longest ago is forgotten."""
+        """Begin a new session. If there are too many, the least recently used one is forgotten."""
         session = VisitorSession(secrets.token_urlsafe(32), secrets.token_urlsafe(32), now_ms, secret)
         self._sessions[session.id] = session
         while len(self._sessions) > SESSIONS_MAX:
@@ -78,7 +79,10 @@ class VisitorSessions:
         return session
 
     def visit(self, cookie: str | None, now_ms: int) -> VisitorSession:
-        """What a visitor has who has not logged in, by the cookie, or with a new one. It is not kept."""
+        """Return a session for a visitor who has not logged in, by the cookie or with a new one.
+
+        It is not kept.
+        """
         name = cookie if cookie is not None and len(cookie) == len(secrets.token_urlsafe(32)) else None
         name = name or secrets.token_urlsafe(32)
         return VisitorSession(name, hmac.digest(self._key, name.encode(), "sha256").hex(), now_ms)

@@ -90,7 +90,7 @@ class Admin:
         return indented(200, {"version": f"tarry {VERSION}", "build_commit": "unknown", "build_date": "unknown"})
 
     async def _info(self, request: HttpRequest) -> HttpResponse:
-        """The queues by namespace."""
+        """Return the queues by namespace."""
         found: dict[str, list[str]] = {}
         for group in await self._services.call(ListGroups()):
             names = queue_of(group.topic) if group.group == GROUP else None
@@ -184,7 +184,7 @@ class Admin:
         return answer(200, {"msg": "success"})
 
     def _find(self, namespace: str, named: str) -> AccessToken | None:
-        """The token of a namespace that has this secret, maybe with its pool before it, or this id."""
+        """Return a namespace's token with this secret, maybe with its pool before it, or with this id."""
         pool, colon, secret = named.partition(":")
         if colon:
             _check_pool(pool)

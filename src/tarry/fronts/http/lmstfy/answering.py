@@ -1,4 +1,4 @@
-"""What becomes of each request, on both ports: an answer whatever happens, with an id of its own."""
+"""Answers each request of both ports, whatever happens, with a request id of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Answers as lmstfy gives them, to the byte: JSON with sorted keys and without spaces; and values of a query."""
+"""Answers as lmstfy gives them, to the byte; and values of a query.
+
+JSON has sorted keys and no spaces.
+"""
 
 from __future__ import annotations
 
@@ -28,17 +31,17 @@ class RefusalError(Exception):
 
 
 def answer(status: int, value: Any) -> HttpResponse:
-    """A JSON answer."""
+    """Return a JSON answer."""
     return HttpResponse(status, json_bytes(value), JSON)
 
 
 def indented(status: int, value: Any) -> HttpResponse:
-    """A JSON answer for people, as the admin port gives them."""
+    """Return a JSON answer for people, as the admin port gives them."""
     return HttpResponse(status, _escaped(json.dumps(value, indent=4, sort_keys=True, ensure_ascii=False)), JSON)
 
 
 def json_bytes(value: Any) -> bytes:
-    """A value as JSON."""
+    """Encode a value as JSON."""
     return _escaped(json.dumps(value, separators=(",", ":"), sort_keys=True, ensure_ascii=False))
 
 
@@ -54,7 +57,10 @@ _ESCAPES = (("<", "\\u003c"), (">", "\\u003e"), ("&", "\\u0026"), ("\u2028", "\\
 
 
 def refusal_of(error: TarryError) -> HttpResponse:
-    """What the broker refused, in lmstfy's words where it has some. A client may try again after 5xx, as with it."""
+    """Return the answer to an error of the broker, in lmstfy's words where it has some.
+
+    A client may try again after 5xx, as with lmstfy.
+    """
     if isinstance(error, DelayTooLongError):
         return answer(400, {"error": "invalid delay"})
     if isinstance(error, MessageTooLargeError):
@@ -78,11 +84,11 @@ class QueryValues:
             self._values[name] = value
 
     def text(self, name: str) -> str:
-        """A value; empty: there is none."""
+        """Return a value; empty: there is none."""
         return self._values.get(name, "")
 
     def natural(self, name: str, default: int, most: int, *, least: int = 0) -> int:
-        """A whole number without a sign.
+        """Return a whole number without a sign.
 
         Raises:
             RefusalError: it is none, or not from ``least`` to ``most``.
@@ -96,7 +102,7 @@ class QueryValues:
         return number
 
     def signed(self, name: str, default: int, *, least: int) -> int:
-        """A whole number of 64 bits, ``least`` or more.
+        """Return a whole number of 64 bits, ``least`` or more.
 
         Raises:
             RefusalError: it is none.

@@ -22,7 +22,7 @@ _SPACE = " \t\r\n"
 
 
 def bodies_of(body: bytes) -> list[bytes]:
-    """The jobs of a bulk.
+    """Return the jobs of a bulk.
 
     Raises:
         RefusalError: there are none, or too many, or one is too large.
@@ -38,7 +38,7 @@ def bodies_of(body: bytes) -> list[bytes]:
 
 
 def split(body: bytes) -> list[bytes]:
-    """The elements of a JSON array as they are written; none of ``null``.
+    """Split a JSON array into its elements as they are written; ``null`` has none.
 
     Raises:
         RefusalError: it is no array.

@@ -1,7 +1,7 @@
-"""Plain jobs of many requests on their way to the broker: those of one turn of the event loop travel together.
+"""Batches plain jobs of many requests for the broker: those of one turn of the event loop.
 
-A plain job has a body, a delay, a ttl and tries, and nothing that is left to check: who adds one has seen to that. So
-its columns are made here, and its answer from what the broker says of the batch, without anything in between.
+A plain job has a body, a delay, a ttl and tries, and nothing left to check: whoever adds one has checked it. So its
+columns are made here, and its answer directly from the broker's result of the batch.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ OnError = Callable[[TarryError], None]
 
 
 class Plain(NamedTuple):
-    """What jobs of one kind have in common."""
+    """The properties that jobs of one kind share."""
 
     topic: str
     delay_ms: int

@@ -25,7 +25,7 @@ class LmstfyJob(NamedTuple):
     queue: str
     body: bytes
     ttl_s: int
-    """What is left of its time; 0: it does not expire."""
+    """Seconds until it expires; 0: it does not expire."""
     elapsed_ms: int
     remain_tries: int
     attributes: dict[str, str] | None
@@ -44,7 +44,7 @@ class LmstfyJob(NamedTuple):
         }
 
     def handed_out(self) -> bytes:
-        """The JSON of a job that a consumer gets."""
+        """Return the JSON of a job that a consumer gets."""
         attributes = b"null" if self.attributes is None else json_bytes(self.attributes)
         return b'{"attributes":%s,"data":"%s","elapsed_ms":%d,"job_id":"%s","msg":"new job",' % (
             attributes,
@@ -62,7 +62,7 @@ class LmstfyJob(NamedTuple):
 def jobs_of(
     batch: pa.RecordBatch, topic: str, queue: tuple[str, str], now_ms: int, remain_tries: list[int]
 ) -> list[LmstfyJob]:
-    """The rows of a batch of messages of one topic, as jobs of the queue (namespace, name)."""
+    """Return a batch of messages of one topic as jobs of the queue (namespace, name)."""
     properties = batch.column("properties")
     own_places = has_none(properties)
     pairs = [None] * batch.num_rows if properties.null_count == batch.num_rows else properties.to_pylist()
@@ -86,14 +86,20 @@ def jobs_of(
 
 
 def values_of(batch: pa.RecordBatch, name: str) -> list[Any]:
-    """The values of a column of numbers; by way of numpy where that can be, which takes a fraction of the time."""
+    """Return the values of a column of numbers.
+
+    If it has no nulls, they come by way of numpy, which takes a fraction of the time.
+    """
     column = batch.column(name)
     values: list[Any] = column.to_pylist() if column.null_count else column.to_numpy().tolist()
     return values
 
 
 def remaining(batch: pa.RecordBatch, group_tries: int) -> list[int]:
-    """How often each of these deliveries, or of what is ready (without the column ``attempt``), may come after this."""
+    """Return how often each message may still be handed out after this delivery.
+
+    Ready messages (without the column ``attempt``) have not been handed out yet.
+    """
     attempts = values_of(batch, "attempt") if "attempt" in batch.schema.names else [0] * batch.num_rows
     own = values_of(batch, "tries")
     return [(tries or group_tries or _UNLIMITED) - attempt for tries, attempt in zip(own, attempts, strict=True)]
@@ -114,5 +120,5 @@ def _has_version(pairs: list[tuple[str, str]] | None) -> bool:
 
 
 def listed(jobs: list[LmstfyJob]) -> bytes:
-    """The JSON of several jobs that a consumer gets."""
+    """Return the JSON of several jobs that a consumer gets."""
     return b"[%s]" % b",".join(job.handed_out() for job in jobs)

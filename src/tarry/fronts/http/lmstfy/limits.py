@@ -1,6 +1,7 @@
-"""How often a token may ask for jobs and publish, in an interval that begins with its first request.
+"""Limits a token's reads and publishes per interval, which begins with its first request.
 
-What did not end well (no job, a refusal) does not count, as with lmstfy; what was refused for the limit does.
+A request that did not end well (no job, a refusal) does not count, as with lmstfy; one that was refused for the limit
+does.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class TokenLimits:
         return window.count <= most
 
     def give_back(self, token: AccessToken, *, reads: bool) -> None:
-        """A request that was counted came to nothing."""
+        """Uncount a request that came to nothing."""
         window = self._windows.get((token.id, reads))
         if window is not None:
             window.count -= 1

@@ -42,7 +42,10 @@ _ID = re.compile(b"1?([0-7][0-9A-HJKMNP-TV-Z]{25})")
 
 
 def topic_of(namespace: str, queue: str) -> str:
-    """The topic of a queue: ``NAMESPACE/QUEUE`` where that is not too long, else its end is a digest of the whole."""
+    """Return the topic of a queue: ``NAMESPACE/QUEUE``.
+
+    If that is too long, its end is a digest of the whole.
+    """
     topic = f"{namespace}/{queue}"
     if len(topic) <= _TOPIC_CHARS_MAX:
         return topic
@@ -57,7 +60,7 @@ def queue_of(topic: str) -> tuple[str, str] | None:
 
 
 def job_id(topic: str, seq: int, due_ms: int) -> str:
-    """The id of the message that has, or had first, this place in a topic."""
+    """Return the id of the message that has, or had first, this place in a topic."""
     due_ms = min(max(due_ms, 0), _DUE_MS_MAX)
     number = due_ms << 80 | (seq & 0xFFFF_FFFF_FFFF_FFFF) << _CHECK_BITS | _check(topic, due_ms, seq)
     # Ten bits at a time: every job has an id made and checked, and a library's base 32 took as long as all else of it.

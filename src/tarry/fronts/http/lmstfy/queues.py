@@ -29,11 +29,11 @@ class JobQueues:
         self._landing = landing
 
     async def size(self, request: LmstfyRequest) -> HttpResponse:
-        """How many jobs are ready."""
+        """Return the number of jobs that are ready."""
         return await self._size(request.target, 0)
 
     async def peek(self, request: LmstfyRequest) -> HttpResponse:
-        """The job that is ready and would come next."""
+        """Return the ready job that would come next."""
         target = request.target
         topic = target.topic
         await self._landing.landed(topic)
@@ -52,7 +52,7 @@ class JobQueues:
         return answer(200, job.fields())
 
     async def peek_job(self, request: LmstfyRequest) -> HttpResponse:
-        """A job, wherever it is."""
+        """Return a job, wherever it is."""
         target = request.target
         topic = target.topic
         place = place_of(topic, target.job)
@@ -75,11 +75,11 @@ class JobQueues:
         return NO_CONTENT
 
     async def dead_letter_size(self, request: LmstfyRequest) -> HttpResponse:
-        """How many dead letters there are."""
+        """Return the number of dead letters."""
         return await self._size(request.target, 1)
 
     async def dead_letter(self, request: LmstfyRequest) -> HttpResponse:
-        """How many dead letters there are, and the id of the first."""
+        """Return the number of dead letters, and the id of the first."""
         target = request.target
         topic = target.topic
         size = (await self._counts(topic))[1]
@@ -89,7 +89,7 @@ class JobQueues:
         return answer(200, {**names, "deadletter_size": size, "deadletter_head": head})
 
     async def respawn(self, request: LmstfyRequest) -> HttpResponse:
-        """The oldest dead letters, ready again for one try."""
+        """Make the oldest dead letters ready again, for one try."""
         query = QueryValues(request.http.query)
         limit = query.signed("limit", 1, least=1)
         ttl_s = query.signed("ttl", TTL_S, least=0)
@@ -125,7 +125,7 @@ class JobQueues:
         return answer(200, {"namespace": target.namespace, "queue": target.queue, "size": size})
 
     async def _counts(self, topic: str) -> tuple[int, int]:
-        """How many jobs are ready, and how many dead."""
+        """Return the numbers of ready jobs and of dead letters."""
         try:
             await self._landing.landed(topic)
             await self._landing.buried(topic)

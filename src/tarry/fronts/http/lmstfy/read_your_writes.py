@@ -13,7 +13,7 @@ from tarry.fronts.http.lmstfy.names import GROUP
 from tarry.fronts.http.services import HttpServices
 
 LAND_S = 0.5
-"""How long a job may be on its way, and who looks for it waits at most."""
+"""Seconds that a job may take to arrive, and that a read waits for it at most."""
 AGAIN_S = 0.005
 TOPICS_MAX = 10_000
 
@@ -26,14 +26,14 @@ class Landing:
         self._last: dict[str, tuple[int, int, float]] = {}  # the oldest first
 
     def note(self, topic: str, seq: int, due_ms: int) -> None:
-        """A job without a delay was published."""
+        """Note that a job without a delay was published."""
         self._last.pop(topic, None)
         self._last[topic] = (seq, due_ms, self._services.loop.time() + LAND_S)
         if len(self._last) > TOPICS_MAX:
             del self._last[next(iter(self._last))]
 
     def arrived(self, topic: str, seq: int) -> None:
-        """This job, and all before it, are in the queue."""
+        """Note that this job, and all before it, are in the queue."""
         last = self._last.get(topic)
         if last is not None and last[0] <= seq:
             del self._last[topic]

@@ -70,7 +70,7 @@ class JobReceiver:
         return None
 
     def _look(self, request: LmstfyRequest) -> JobReceive | None:
-        """What is asked for where it is one queue, whose group is there."""
+        """Return the request for jobs if it is for one queue, whose group exists; else None."""
         target = request.target
         lease_ms, timeout_s, count = options_of(QueryValues(request.http.query))
         queue = self._services.known_queue(target.topic, GROUP)
@@ -174,7 +174,7 @@ class JobReceiver:
     async def _wait(
         self, http: HttpRequest, room: Room, queues: list[ReceiveQueue], count: int, lease_ms: int, timeout_s: float
     ) -> Messages | None:
-        """What the first of the queues has that has something; None: there was nothing for so long."""
+        """Return the messages of the first queue that has some; None: there were none in this time."""
         loop = self._services.loop
         result: asyncio.Future[Messages | None] = loop.create_future()
         http.on_disconnect(lambda: _set(result, None))
@@ -196,7 +196,7 @@ class JobReceiver:
                 queue.remove(waiter)
 
     def _jobs(self, receive: JobReceive, batch: pa.RecordBatch) -> list[LmstfyJob]:
-        """The messages of a batch as jobs in a consumer's hands."""
+        """Return the messages of a batch as jobs that a consumer holds."""
         group, now_ms = receive.queue.group, self._services.broker.clock.now_ms()
         topic = group.topic_name
         jobs = jobs_of(batch, topic, receive.names, now_ms, remaining(batch, group.settings.tries))

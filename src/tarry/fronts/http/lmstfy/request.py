@@ -17,7 +17,7 @@ class LmstfyRoute(NamedTuple):
 
     carry: Carry
     reads: bool | None = None
-    """Whether it counts as one of a token's reads, or writes; None: as neither."""
+    """True if it counts as one of a token's reads, False: as a write; None: as neither."""
     public: bool = False
     """Without a token."""
     several: bool = False
@@ -34,7 +34,7 @@ class Target:
     topic: str
     job: str
     known: Any = None
-    """What the route has made of it, where that is the same for the next request; then the target is remembered."""
+    """Data that the route keeps for the next request with this target, which is then remembered."""
 
 
 class LmstfyRequest:
@@ -83,7 +83,7 @@ class LmstfyRequest:
 
 
 Carry: TypeAlias = Callable[[LmstfyRequest], Awaitable[HttpResponse] | None]
-"""Carries out a request: it answers, at once or later, or returns what is to be awaited for the answer.
+"""Carries out a request: it answers, at once or later, or returns an awaitable of the answer.
 
 Raises:
     RefusalError, TarryError: the request is answered with it.

@@ -42,7 +42,7 @@ class Lmstfy:
         self._access = access
         self._limits = TokenLimits(services.loop)
         self._last_found: tuple[object, bytes, str, AccessToken | None] = (None, b"", "", None)
-        """The broker's tokens, and a secret, a namespace and its token among them: the next request has them, too."""
+        """The broker's tokens, and the last secret, namespace and token: the next request often has them."""
         self._targets: dict[tuple[str, bytes], Target] = {}
         self._answering = Answering(access_log)
         self._acknowledging = Acknowledging(services)
@@ -97,7 +97,7 @@ class Lmstfy:
     # -- what is asked for -------------------------------------------------------------------------------------------
 
     def _look(self, http: HttpRequest) -> Target | None:
-        """The meaning of a request's method and path; None: there is none.
+        """Return the target of a request's method and path; None: there is none.
 
         Raises:
             RefusalError: a name is not allowed.
@@ -122,7 +122,7 @@ class Lmstfy:
         self._targets[http.method, http.target] = target
 
     def _without_slash(self, request: HttpRequest) -> HttpResponse:
-        """Where a route would be found without the slash at its end: the way to it, as lmstfy's router shows it."""
+        """Redirect to the path without its final slash if that has a route, as lmstfy's router does."""
         parts = request.path[len(PREFIX) :].split("/")
         if len(parts) < 3 or parts[-1] or self._route(request.method, parts[2:-1]) is None:
             return NO_ROUTE
@@ -155,7 +155,7 @@ class Lmstfy:
         request.on_end = on_end
 
     def _token(self, http: HttpRequest, namespace: str) -> AccessToken:
-        """The token that lets a request into a namespace."""
+        """Return the token that lets a request into a namespace."""
         shown = b""
         for name, value in http.headers:
             if name == b"x-token":
@@ -176,7 +176,7 @@ class Lmstfy:
         return token
 
     def _secret(self, shown: bytes, http: HttpRequest) -> str:
-        """The token that a request shows, without its pool; empty: none."""
+        """Return the token that a request shows, without its pool; empty: none."""
         text = shown.decode("latin-1")
         if not text and b"token=" in http.query:
             text = QueryValues(http.query).text("token")

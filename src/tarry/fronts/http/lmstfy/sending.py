@@ -36,20 +36,20 @@ ATTRIBUTES_MAX, NAME_BYTES_MAX, VALUE_BYTES_MAX = 16, 32, 128
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a request says of its jobs."""
+    """The options that a request gives for its jobs."""
 
     delay_ms: int
     ttl_ms: int | None
     tries: int
 
     def row(self, topic: str, body: bytes, attributes: list[tuple[str, str]] | None) -> Row:
-        """A job as a row of values; see :mod:`tarry.message.rows`."""
+        """Return a job as a row of values; see :mod:`tarry.message.rows`."""
         said = {"properties": attributes, "ttl_ms": self.ttl_ms, "tries": self.tries}
         return with_cells((topic, body, None, self.delay_ms, None), said)
 
 
 class Publish(NamedTuple):
-    """What requests to publish with one target have in common."""
+    """The parts that publish requests with one target share."""
 
     options: Options
     queue: ReceiveQueue | None
@@ -85,8 +85,9 @@ class Publishing:
         return self._publish(request, publish.options, several=several)
 
     async def republish(self, request: LmstfyRequest) -> HttpResponse:
-        """Publish a new job in the place of another one. That one goes when the new one is durable, so that a crash
-        between the two leaves both and never none.
+        """Publish a new job in the place of another one.
+
+        The old one goes when the new one is durable, so that a crash between the two leaves both and never none.
         """
         response = await self._publish(request, options_of(QueryValues(request.http.query)), several=False)
         await self._acknowledging.discard(request.target.topic, request.target.job)
@@ -157,7 +158,8 @@ def _on_published_in_bulk(request: LmstfyRequest, ids: list[str]) -> None:
 
 
 def options_of(query: QueryValues) -> Options:
-    """
+    """Return the options in a query.
+
     Raises:
         RefusalError: a value is not allowed.
     """
@@ -172,7 +174,9 @@ def options_of(query: QueryValues) -> Options:
 
 
 def attributes_of(headers: Headers) -> list[tuple[str, str]] | None:
-    """A job's attributes, of the headers that begin with Job-Attr-, and that it has a version; None: neither is wanted.
+    """Return a job's attributes: the headers that begin with Job-Attr-, and its version if wanted.
+
+    None: the request asks for neither.
 
     Raises:
         RefusalError: they are too many.

@@ -32,7 +32,10 @@ class Held(NamedTuple):
 
 
 OnSettled = Callable[[bool | TarryError], None]
-"""Called with whether the job was in this consumer's hands still, once that is durable; or with why it is not known."""
+"""Callback, once it is durable: True if the consumer still held the job.
+
+It gets an error if the outcome is not known.
+"""
 
 
 class Acknowledging:

@@ -27,7 +27,7 @@ OnJobs = Callable[[list[LmstfyJob] | TarryError], None]
 
 @dataclass(frozen=True, slots=True)
 class JobReceive:
-    """What requests for jobs of one queue have in common."""
+    """The parts that requests for jobs of one queue share."""
 
     queue: ReceiveQueue
     names: tuple[str, str]
@@ -85,7 +85,7 @@ class _Line:
     ) -> None:
         self._loop = loop
         self.receive = receive
-        """What they have in common; its count is that of one of them."""
+        """The parts that all requests share; its count is that of one of them."""
         self._jobs_of = jobs_of
         self._on_empty = on_empty
         self._unread = unread
@@ -131,8 +131,9 @@ class _Line:
 
     @property
     def is_free(self) -> bool:
-        """See :class:`tarry.fronts.kit.receiving.HasRoom`. One look gives little more than one answer may have,
-        for however many: it is for those who have room before it.
+        """Return whether there is room; see :class:`tarry.fronts.kit.receiving.HasRoom`.
+
+        One look gives little more than one answer may have, however many wait: it is for those who have room before it.
         """
         self._served, wanted = None, self._wanted
         if self._unread.held:

@@ -26,7 +26,10 @@ ALWAYS = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff
 
 @dataclass(slots=True)
 class Answer:
-    """``body``: its bytes, or parts as they are made; parts end with the answer, also where the client has left."""
+    """The answer to a request. ``body``: its bytes, or parts as they are made.
+
+    The iteration of parts ends with the answer, even if the client has left.
+    """
 
     status: int = 200
     body: bytes | AsyncIterator[bytes] = b""
@@ -35,12 +38,12 @@ class Answer:
 
 
 def json_answer(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Answer:
-    """A JSON value."""
+    """Return a JSON value as an answer."""
     return Answer(status, encode_json(value) + b"\n", JSON, headers or {})
 
 
 def error_answer(error: BaseException) -> Answer:
-    """What was refused, and why."""
+    """Return an error as an answer."""
     return Answer(status_of(error), error_body(error), JSON, error_headers(error))
 
 
@@ -82,7 +85,7 @@ def _one_line(value: str) -> bytes:
 
 
 def chosen(request: RestRequest, *offered: str) -> str:
-    """Of the media types that are offered, the first that the client accepts, by its own order where it has one.
+    """Return the offered media type that the client accepts first, by its own order if it has one.
 
     Raises:
         HttpError: 406, it accepts none.
@@ -102,7 +105,7 @@ _Q = re.compile(r"q=([01](?:\.[0-9]{0,3})?)")
 
 
 def _quality(accept: str, media_type: str) -> float:
-    """How much an Accept header wants a media type: by the part that names it most exactly."""
+    """Return an Accept header's quality for a media type: that of its most exact part."""
     names = ("*/*", f"{media_type.partition('/')[0]}/*", media_type)
     best_exact, quality = -1, 0.0
     for part in accept.split(","):
@@ -115,5 +118,5 @@ def _quality(accept: str, media_type: str) -> float:
 
 
 def etag_of(body: bytes) -> str:
-    """A name of these bytes, for pages that are asked for again and again."""
+    """Return a name of these bytes, for pages that are asked for again and again."""
     return f'"{hashlib.sha256(body).hexdigest()[:32]}"'

@@ -42,11 +42,12 @@ class ArrowStream:
 
     @property
     def is_whole(self) -> bool:
-        """Whether it may end here."""
+        """True if the stream may end here."""
         return not self._buffer
 
     def feed(self, chunk: bytes) -> None:
-        """
+        """Add a chunk of the stream.
+
         Raises:
             InvalidArgumentError: something comes after its end.
         """
@@ -105,7 +106,7 @@ class ArrowStream:
 
 
 def read(messages: list[bytes]) -> pa.RecordBatch:
-    """The batch of a stream of one.
+    """Read a stream of one batch.
 
     Raises:
         InvalidArgumentError: it cannot be read.
@@ -163,7 +164,7 @@ def _table(metadata: bytes, table: int, slot: int) -> int | None:
 
 
 def _field(metadata: bytes, table: int, slot: int) -> int | None:
-    """Where a table has a field; None: it does not."""
+    """Return the offset of a table's field; None: the table does not have it."""
     vtable = table - int(_unpack("<i", metadata, table))
     if 4 + 2 * slot >= _unpack("<H", metadata, vtable):
         return None

@@ -45,9 +45,9 @@ RECEIPTS_MAX = 1_000_000
 """Receipts in one answer; requests that ask for refusals alone may be longer."""
 REFUSALS_MAX = 10_000
 RECEIPT_BYTES = 64
-"""What a receipt takes until it is sent, about."""
+"""Approximate bytes of a receipt until it is sent."""
 PATIENCE_S = 10.0
-"""How long a request waits for a broker that is overloaded."""
+"""Seconds that a request waits for a broker that is overloaded."""
 AGAIN_S = 0.05
 TRIES_MAX = 8
 """With more refused lines in a chunk, each of the others goes by itself."""
@@ -70,7 +70,7 @@ Columns of Arrow: `topic`, `body`, one of `due_ms`, `due`, `delay_ms` and `delay
 
 @dataclass(slots=True)
 class _Progress:
-    """What became of a request's messages so far."""
+    """The results of a request's messages so far."""
 
     wants_all: bool
     chunks: list[RowResults] = field(default_factory=list)
@@ -286,7 +286,7 @@ def _check_amount(progress: _Progress) -> None:
 
 
 def _in_topic(batch: pa.RecordBatch, topic: str | None) -> pa.RecordBatch:
-    """The batch with the path's topic, where that has one."""
+    """Return the batch with the path's topic, if the path has one."""
     if topic is None:
         return batch
     if "topic" not in batch.schema.names:

@@ -1,4 +1,4 @@
-"""What a consumer of JSON names a message in its hands by: ``delivery``, the lease and the offset as one text.
+"""The name of a message that a JSON consumer holds: ``delivery``, its lease and offset as one text.
 
 Numbers of leases have up to 63 bits, and many readers of JSON keep no more than 53 of a number.
 """
@@ -23,18 +23,18 @@ _INT64_MAX = (1 << 63) - 1
 
 
 def delivery_of(lease: int, offset: int) -> str:
-    """The name of one message in a consumer's hands."""
+    """Return the name of one message that a consumer holds."""
     return f"{lease}.{offset}"
 
 
 def with_id(values: dict[str, Any]) -> dict[str, Any]:
-    """A row of messages as JSON has it: each has an id, its producer's or the broker's."""
+    """Return a row of messages as in JSON: each has an id, its producer's or the broker's."""
     values.setdefault("id", id_of(values["seq"]))
     return values
 
 
 def with_delivery(values: dict[str, Any]) -> dict[str, Any]:
-    """A row of :data:`tarry.api.views.DELIVERY` as JSON has it: it is settled by its ``delivery``."""
+    """Return a row of :data:`tarry.api.views.DELIVERY` as in JSON: its ``delivery`` settles it."""
     values["delivery"] = delivery_of(values.pop("lease"), values["offset"])
     return with_id(values)
 

@@ -1,4 +1,4 @@
-"""What is said of a route, for OpenAPI and its page: from docstrings and types, nowhere written twice."""
+"""The description of a route for OpenAPI and its page: from docstrings and types, never repeated."""
 
 from __future__ import annotations
 
@@ -35,7 +35,10 @@ class DescribedBody:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """``name`` is unique; ``answers`` are those that are no errors, by status. ``schemas``: what ``$ref`` names."""
+    """The description of one route.
+
+    ``name`` is unique. ``answers`` are those that are no errors, by status. ``schemas``: the ones that ``$ref`` names.
+    """
 
     name: str
     tag: str
@@ -58,13 +61,13 @@ _ROLE = re.compile(r":(?:class|meth|func|data|mod|attr):`~?([^`]*)`")
 
 
 def plain(text: str) -> str:
-    """A docstring's words as Markdown: no roles, no modules' names."""
+    """Return a docstring's words as Markdown: no roles, no modules' names."""
     text = _ROLE.sub(lambda role: f"`{role[1].rpartition('.')[2]}`", text)
     return text.replace("``", "`")
 
 
 def text_of(kind: Any) -> tuple[str, dict[str, str]]:
-    """What the docstring of a class says: in all, and of each argument."""
+    """Return the docstring of a class: its text, and the text of each argument."""
     import inspect
 
     parts = _SECTION.split(inspect.getdoc(kind) or "")

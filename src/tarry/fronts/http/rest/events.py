@@ -38,7 +38,10 @@ ROWS_MAX = 64
 ALIVE_S = 10.0
 """After so long without a message, a comment says that the broker is there."""
 FULL_S = 1.0
-"""How often is looked whether a consumer with all that it may hold has room again, without news of its group."""
+"""Seconds between two looks for room in a consumer that holds as much as it may.
+
+It looks sooner after news of its group.
+"""
 LAST_EVENT = Parameter(
     "Last-Event-ID", "header", {"type": "string"}, "The id of the last event that came, to go on with its stream."
 )
@@ -125,7 +128,7 @@ class Events:
 
 
 def _written(session: EventSession, batch: pa.RecordBatch, is_base64: bool) -> Iterator[bytes]:
-    """The events of a batch, one by one; what is not asked for any more is given back."""
+    """Yield the events of a batch, one by one; give back the rest if that ends early."""
     ids = session.add(batch)
     sent = 0
     try:
@@ -141,10 +144,10 @@ def _written(session: EventSession, batch: pa.RecordBatch, is_base64: bool) -> I
 async def _next(
     loop: asyncio.AbstractEventLoop, session: EventSession, ends: tuple[asyncio.Future[Any], ...], room: Room
 ) -> pa.RecordBatch | None:
-    """The next messages; None after :data:`ALIVE_S`, or when one of ``ends`` is done.
+    """Wait for the next messages; None after :data:`ALIVE_S`, or when one of ``ends`` is done.
 
     Raises:
-        TarryError: there will be none any more.
+        TarryError: there will be no more messages.
     """
     until_s = loop.time() + ALIVE_S
     while not session.room:

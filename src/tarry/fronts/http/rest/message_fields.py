@@ -1,4 +1,7 @@
-"""What a producer says of a message, in JSON, or in the query and the headers beside a body that is sent as it is."""
+"""A producer's fields of a message.
+
+They are in JSON, or in the query and the headers beside a body that is sent as it is.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,7 @@ _STRICT = ConfigDict(strict=True, extra="forbid")
 
 
 class Times(TypedDict, total=False):
-    """When a message is due: one of these, or at once."""
+    """The due time of a message: one of these, or at once."""
 
     __pydantic_config__ = _STRICT  # type: ignore[misc]
 
@@ -114,8 +117,9 @@ _WHOLE = {
 
 
 def message_of_json(raw: bytes, topic: str | None, **fixed: str) -> Row:
-    """The row of a message that is a JSON object; ``topic``: of the path, where that has one, and ``fixed``: other
-    fields that are.
+    """Return the row of a message that is a JSON object.
+
+    ``topic``: the path's, if it has one. ``fixed``: other fields that the path has.
 
     Raises:
         InvalidMessageError, InvalidArgumentError: names the field and what is allowed.
@@ -143,7 +147,7 @@ def _with_topic(raw: bytes, topic: str) -> dict[str, Any] | None:
 
 
 def message_of_request(request: RestRequest, body: bytes, topic: str, **fixed: str) -> Row:
-    """The row of a message whose body was sent as it is."""
+    """Return the row of a message whose body was sent as it is."""
     fields: dict[str, Any] = {}
     properties: dict[str, str] = {}
     for name, value in _said(request):
@@ -170,7 +174,7 @@ def times_of_json(raw: bytes) -> dict[str, Any]:
 
 
 def times_of_query(request: RestRequest) -> dict[str, Any]:
-    """The same of a query."""
+    """Return ``delay`` or ``due`` of a query with the fields of :class:`Times`."""
     fields: dict[str, Any] = {}
     for name, value in request.query:
         if name not in Times.__annotations__ or name in fields:
@@ -252,7 +256,8 @@ def _instant(value: str | int) -> datetime | int:
 
 
 def _refuse(error: ValidationError) -> NoReturn:
-    """
+    """Refuse a JSON object with the first of its faults.
+
     Raises:
         InvalidArgumentError: it is no JSON object. InvalidMessageError: names the field.
     """
@@ -270,13 +275,16 @@ def _refuse(error: ValidationError) -> NoReturn:
 
 
 def schemas() -> dict[str, Schema]:
-    """The schemas of the three, by their names in a description."""
+    """Return the three schemas, by their names in a description."""
     kinds: dict[str, TypeAdapter[Any]] = {"Message": _MESSAGE, "TopicMessage": _TOPIC_MESSAGE, "Times": _TIMES}
     return {name: _untitled(kind.json_schema()) for name, kind in kinds.items()}
 
 
 def parameters(*left_out: str) -> tuple[Parameter, ...]:
-    """The fields beside a body that is sent as it is, as fields of the query; each may be a header, too."""
+    """Return the fields beside a body that is sent as it is, as fields of the query.
+
+    Each may be a header, too.
+    """
     fields = schemas()["Message"]["properties"]
     return tuple(
         Parameter(name, "query", _scalar(fields[name]), fields[name].get("description", ""))
@@ -286,7 +294,7 @@ def parameters(*left_out: str) -> tuple[Parameter, ...]:
 
 
 def _scalar(schema: Mapping[str, Any]) -> Schema:
-    """What a text may be: objects and null are only in JSON."""
+    """Return the schema of a field as a text: objects and null are only in JSON."""
     kinds = [one for one in schema.get("anyOf", [schema]) if one.get("type") not in ("object", "null")]
     found = dict(kinds[0] if len(kinds) == 1 else {"anyOf": kinds})
     found.pop("description", None)

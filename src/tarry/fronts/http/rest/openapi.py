@@ -72,7 +72,7 @@ EXAMPLES: dict[str, Any] = {
 
 
 def describe(routes: Iterable[Route]) -> dict[str, Any]:
-    """The document."""
+    """Return the OpenAPI document of these routes."""
     paths: dict[str, Any] = {}
     schemas: dict[str, Any] = {"Error": ERROR}
     for route in routes:
@@ -129,7 +129,7 @@ def _content(content: DescribedBody) -> dict[str, Any]:
 
 
 def _with_example(schema: Schema) -> dict[str, Any]:
-    """A media type; the example has what is needed, and what says the most."""
+    """Return a media type; its example has the required fields, and the ones that say the most."""
     fields = schema.get("properties", {})
     needed = set(schema.get("required", ()))
     example = {name: EXAMPLES[name] for name in fields if name in EXAMPLES}
@@ -143,7 +143,7 @@ def _error(text: str) -> dict[str, Any]:
 
 
 def _spoken(schema: Any) -> Any:
-    """A schema without the titles that pydantic makes of names, and with descriptions for people."""
+    """Return a schema without pydantic's titles, and with descriptions for people."""
     if isinstance(schema, list):
         return [_spoken(one) for one in schema]
     if not isinstance(schema, dict):

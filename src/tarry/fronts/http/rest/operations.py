@@ -1,7 +1,7 @@
-"""An operation as an endpoint: its fields from the path, the query or a JSON object, its result as JSON or as rows.
+"""An operation as an endpoint: its fields are the request's, its result is the answer.
 
-``GET`` and ``DELETE`` have their fields in the query. The others have them in a JSON object, or, without a body, in the
-query, too.
+The fields come from the path, the query or a JSON object; the result is JSON or rows. ``GET`` and ``DELETE`` have their
+fields in the query. The others have them in a JSON object, or, without a body, in the query, too.
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ class OperationEndpoint:
         return answer_of(self._kind, await self.carry_out(operation, request), media_type, is_base64=is_base64)
 
     def adapt(self, values: dict[str, Any]) -> dict[str, Any]:
-        """The operation's fields, where the client may name them otherwise, too."""
+        """Return the operation's fields, after translating other names that clients may use."""
         return values
 
     async def carry_out(self, operation: Operation[Any], request: RestRequest) -> Any:
-        """The operation's result."""
+        """Carry out an operation, and return its result."""
         if isinstance(self._kind.wire, Action):
             return await self._services.call(operation)
         room = request.room
@@ -100,11 +100,13 @@ class TopicEndpoint(OperationEndpoint):
 
 
 async def read_fields(request: RestRequest, names: Names, lists: Collection[str]) -> tuple[dict[str, Any], bool]:
-    """The fields of a request, and whether they are texts, of the query; ``lists``: those that are lists.
+    """Read the fields of a request; return also whether they are texts, from the query.
+
+    ``lists``: the names of those that are lists.
 
     Raises:
-        InvalidArgumentError: a body that is no JSON object, a field that is there twice. HttpError: a body that cannot
-            be.
+        InvalidArgumentError: a body that is no JSON object, a field that is there twice.
+        HttpError: a body that cannot be.
     """
     body = await request.body(JSON_BYTES_MAX)
     if request.method in ("GET", "HEAD", "DELETE") or not body:
@@ -122,7 +124,8 @@ async def read_fields(request: RestRequest, names: Names, lists: Collection[str]
 
 
 def check_json(request: RestRequest) -> None:
-    """
+    """Check the media type of a body that must be JSON.
+
     Raises:
         HttpError: 415, its body is said to be something else than JSON.
     """
@@ -134,7 +137,7 @@ def check_json(request: RestRequest) -> None:
 
 
 def take_encoding(request: RestRequest) -> bool:
-    """Whether bodies shall be in base64; the field leaves the query."""
+    """Return whether bodies shall be in base64, and remove the field from the query."""
     values = [value for name, value in request.query if name == ENCODING.name]
     request.query[:] = [(name, value) for name, value in request.query if name != ENCODING.name]
     if any(value not in ENCODING.schema["enum"] for value in values):
@@ -143,7 +146,7 @@ def take_encoding(request: RestRequest) -> bool:
 
 
 def answer_of(kind: Kind, result: Any, media_type: str, *, is_base64: bool = False) -> Answer:
-    """A result as the client wants it."""
+    """Return a result as the client wants it."""
     wire = kind.wire
     if isinstance(wire, Action):
         return json_answer(wire.codec.encode(result))
@@ -171,14 +174,14 @@ def _from_query(request: RestRequest, lists: Collection[str]) -> dict[str, str |
 
 @cache
 def _schema_of(kind: Any) -> Schema:
-    """The JSON Schema of an operation's fields."""
+    """Return the JSON Schema of an operation's fields."""
     model = model_of(kind)
     return {"type": "object"} if model is None else model.model_json_schema(ref_template=REF)
 
 
 @cache
 def lists_of(kind: Any) -> frozenset[str]:
-    """The names of its fields that are lists, which may come several times in a query."""
+    """Return the names of its list fields, which may come several times in a query."""
     return frozenset(name for name, schema in _schema_of(kind).get("properties", {}).items() if _is_list(schema))
 
 
@@ -190,7 +193,7 @@ def _is_list(schema: Schema) -> bool:
 
 
 def describe(resource: Resource) -> Description:
-    """An operation, from its docstring and the types of its fields and of its result."""
+    """Describe an operation, from its docstring and the types of its fields and of its result."""
     kind: Any = resource.kind
     text, arguments = text_of(kind)
     schema = dict(_schema_of(kind))
@@ -222,7 +225,7 @@ def describe(resource: Resource) -> Description:
 
 
 def fields_of(kind: Any) -> dict[str, Schema]:
-    """The schemas of a request's fields, by name."""
+    """Return the schemas of a request's fields, by name."""
     return {
         name: _said(with_bound(schema, bound_of(kind.__name__, name)), None)
         for name, schema in _schema_of(kind).get("properties", {}).items()
@@ -240,7 +243,7 @@ def _is_nested(schema: Schema) -> bool:
 
 
 def result_of(kind: Kind) -> tuple[DescribedBody, dict[str, Schema]]:
-    """What it answers, and the schemas that are named in it."""
+    """Return the description of an operation's result, and the schemas that are named in it."""
     wire = kind.wire
     if not isinstance(wire, Action):
         arrow = {"type": "string", "contentMediaType": ARROW}

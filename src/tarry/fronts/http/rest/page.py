@@ -1,4 +1,7 @@
-"""``/openapi.json``, and ``/docs``: a page made of it, without scripts and without anything from elsewhere."""
+"""``/openapi.json``, and ``/docs``: a page made of it.
+
+The page has no scripts, and loads nothing from elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -41,11 +44,11 @@ EXAMPLES = {
     "wait_ms": 5000,
     "tries": 5,
 }
-"""What a name stands for in the examples."""
+"""Values of names in the examples."""
 
 
 def pages(routes: list[Route]) -> Iterator[Route]:
-    """The routes of the description of these routes, and of itself."""
+    """Yield the routes of the description of these routes, and of the description itself."""
     text = DescribedBody("The description.", {JSON: {"type": "object"}})
     page = DescribedBody("The page.", {"text/html": {"type": "string"}})
     about = Description("openapi", "broker", "This description, as OpenAPI.", (), None, {200: text})
@@ -74,7 +77,7 @@ def pages(routes: list[Route]) -> Iterator[Route]:
 
 
 def render(document: dict[str, Any]) -> str:
-    """The page."""
+    """Render the page."""
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
     environment.filters["spoken"] = spoken
     environment.filters["kind"] = kind_of
@@ -96,7 +99,7 @@ def spoken(text: str) -> Markup:
 
 
 def kind_of(schema: dict[str, Any]) -> str:
-    """A schema in a few words."""
+    """Describe a schema in a few words."""
     if ref := schema.get("$ref"):
         return str(ref).rpartition("/")[2]
     if choice := schema.get("enum"):
@@ -109,7 +112,7 @@ def kind_of(schema: dict[str, Any]) -> str:
 
 
 def example_of(method: str, path: str, operation: dict[str, Any]) -> str:
-    """A curl command."""
+    """Return a curl command."""
     filled = re.sub(r"{(\w+)}", lambda name: quote(str(EXAMPLES.get(name[1], name[1])), safe=""), path)
     needed = [p["name"] for p in operation["parameters"] if p["in"] == "query" and p["required"]]
     query = "&".join(f"{name}={quote(str(EXAMPLES.get(name, '…')), safe='…')}" for name in needed)

@@ -1,4 +1,4 @@
-"""What became of the messages of a batch request, as compact as it came from the broker, and as an answer."""
+"""Results of a batch request's messages, as compact as the broker gave them, and as an answer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SCHEMA = pa.schema(
         *(("handle", pa.string()), ("outcome", pa.string()), ("error", pa.string()), ("message", pa.string())),
     ]
 )
-"""Receipts as Arrow: ``error`` and ``message`` of a row that was refused, the others of one that was accepted."""
+"""Receipts as Arrow: ``error`` and ``message`` are of a refused row, the others of an accepted one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +43,12 @@ class RefusedRows:
 
 @dataclass(slots=True)
 class RowResults:
-    """What became of some rows that follow one another."""
+    """The results of some consecutive rows."""
 
     parts: list[AcceptedRows | RefusedRows] = field(default_factory=list)
 
     def lines(self) -> list[dict[str, Any]]:
-        """A dict a row, in order."""
+        """Return a dict a row, in order."""
         return sorted((line for part in self.parts for line in _lines(part)), key=lambda line: line["row"])
 
 
@@ -64,7 +64,7 @@ def _lines(part: AcceptedRows | RefusedRows) -> Iterator[dict[str, Any]]:
 
 
 async def as_json_lines(chunks: Sequence[RowResults]) -> AsyncIterator[bytes]:
-    """A JSON object a row."""
+    """Yield the results as JSON lines: one object a row."""
     text = bytearray()
     for chunk in chunks:
         for line in chunk.lines():
@@ -76,5 +76,5 @@ async def as_json_lines(chunks: Sequence[RowResults]) -> AsyncIterator[bytes]:
 
 
 def as_arrow(chunks: Sequence[RowResults]) -> AsyncIterator[bytes]:
-    """The same as an Arrow stream."""
+    """Return the results as an Arrow stream."""
     return arrow_parts(SCHEMA, (pa.RecordBatch.from_pylist(chunk.lines(), schema=SCHEMA) for chunk in chunks))

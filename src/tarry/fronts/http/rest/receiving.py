@@ -26,9 +26,9 @@ from tarry.fronts.kit.receiving import give_back, poll_now
 from tarry.fronts.kit.unread import Room
 
 WAIT_S_MAX = 86_400.0
-"""Who asks to wait for longer is answered after a day."""
+"""Longest wait for messages: a request that wants to wait longer is answered after a day."""
 FILTERING_S = 10.0
-"""How long whoever does not wait for messages waits for a condition to be evaluated for those that there are."""
+"""Seconds that a request without a wait gives to filtering the messages that are there."""
 LIST = {"type": "array", "items": deliveries.SCHEMA, "maxItems": HANDLES_MAX}
 
 

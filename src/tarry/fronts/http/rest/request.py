@@ -43,7 +43,7 @@ class RestRequest:
 
     @property
     def is_read(self) -> bool:
-        """Whether its body has come to its end."""
+        """True if its body was read to the end."""
         return self._is_read
 
     @property
@@ -68,7 +68,7 @@ class RestRequest:
         return self._query
 
     def header(self, name: str) -> str | None:
-        """A header's text; its name in lower case.
+        """Return a header's text; ``name`` is in lower case.
 
         Raises:
             InvalidArgumentError: it is not UTF-8.
@@ -78,7 +78,7 @@ class RestRequest:
 
     @property
     def media_type(self) -> str | None:
-        """What its body is said to be, without parameters."""
+        """The media type of its body, by its header, without parameters."""
         raw = self.headers.get("content-type")
         return None if raw is None else raw.decode("latin-1").partition(";")[0].strip().lower()
 
@@ -132,7 +132,8 @@ class RestRequest:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def check_length(self, bytes_max: int) -> None:
-        """
+        """Check the length that the headers give for the body.
+
         Raises:
             HttpError: 413, it says itself that its body is longer than this.
         """
@@ -141,7 +142,10 @@ class RestRequest:
             raise _too_long(int(length[:18]), bytes_max)
 
     def watch(self) -> asyncio.Task[None]:
-        """Done when the client has gone; after the body was read. Cancel it when that is of no interest any more."""
+        """Return a task that is done when the client has gone. Call it after the body was read.
+
+        Cancel the task when it is no longer needed.
+        """
 
         async def wait() -> None:
             while (await self._receive())["type"] != "http.disconnect":
@@ -150,13 +154,14 @@ class RestRequest:
         return asyncio.ensure_future(wait())
 
     def close(self) -> None:
-        """What it kept is free."""
+        """Free the room that its body held."""
         self._budget.give_back(self._held)
         self._held = 0
 
 
 def text_of(raw: bytes, what: str) -> str:
-    """
+    """Decode a text; ``what`` names it in the error.
+
     Raises:
         InvalidArgumentError: ``raw`` is not UTF-8.
     """

@@ -1,4 +1,4 @@
-"""Which endpoint a request is for, by its method and the segments of its path."""
+"""Finds the endpoint of a request, by its method and the segments of its path."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ class Route:
 
 
 class Router:
-    """The routes by the number of their segments; where several fit, the one with the fewest names in braces."""
+    """The routes by the number of their segments.
+
+    If several fit, the one with the fewest names in braces wins.
+    """
 
     def __init__(self, routes: Iterable[Route]) -> None:
         self._by_length: dict[int, list[tuple[list[str | None], Route]]] = {}
@@ -40,7 +43,7 @@ class Router:
             self._by_length.setdefault(len(pattern), []).append((pattern, route))
 
     def find(self, request: RestRequest) -> tuple[Route, Names]:
-        """The request's route, and the names in its path.
+        """Find the request's route, and the names in its path.
 
         Raises:
             HttpError: 404, there is no such path; 405, it has other methods.

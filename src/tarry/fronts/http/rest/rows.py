@@ -23,7 +23,7 @@ _PREFIX = "tarry."
 
 
 def json_of(row: dict[str, Any], *, always_base64: bool = False) -> dict[str, Any]:
-    """A row of messages as JSON."""
+    """Return a row of messages as JSON."""
     values = {name: value for name, value in row.items() if value is not None and name != "kind"}
     if "properties" in values:
         values["properties"] = dict(values["properties"])
@@ -34,7 +34,7 @@ def json_of(row: dict[str, Any], *, always_base64: bool = False) -> dict[str, An
 
 
 def body_json(body: bytes, *, always_base64: bool = False) -> dict[str, str]:
-    """A body as the one field that it has in JSON."""
+    """Return a body as the one field that it has in JSON."""
     if not always_base64:
         try:
             return {"body": body.decode()}
@@ -44,7 +44,7 @@ def body_json(body: bytes, *, always_base64: bool = False) -> dict[str, str]:
 
 
 def details_of(schema: pa.Schema) -> dict[str, str]:
-    """What comes beside the rows, by name: of a page, its ``cursor``."""
+    """Return the details that accompany the rows, by name: of a page, its ``cursor``."""
     metadata = {key.decode(): value.decode() for key, value in (schema.metadata or {}).items()}
     return {key.removeprefix(_PREFIX): value for key, value in metadata.items() if key.startswith(_PREFIX)}
 
@@ -72,7 +72,7 @@ async def json_parts(
 
 
 async def arrow_parts(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> AsyncIterator[bytes]:
-    """An Arrow stream; the metadata of its schema has what comes beside the rows."""
+    """Yield an Arrow stream; the metadata of its schema has the details that accompany the rows."""
     sink = io.BytesIO()
     with pa.ipc.new_stream(sink, schema) as writer:
         for batch in batches:
@@ -84,7 +84,7 @@ async def arrow_parts(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> A
 
 
 def _taken(sink: io.BytesIO) -> bytes:
-    """What was written to it; it is empty then."""
+    """Return the bytes written so far, and empty the buffer."""
     written = sink.getvalue()
     sink.seek(0)
     sink.truncate()
@@ -103,7 +103,7 @@ def _rows_in_part(batch: pa.RecordBatch) -> int:
 
 
 def schema_of(schema: pa.Schema) -> Schema:
-    """The JSON Schema of an answer with such rows."""
+    """Return the JSON Schema of an answer with such rows."""
     properties: Schema = {}
     for column in schema:
         if column.name not in ("kind", "body"):

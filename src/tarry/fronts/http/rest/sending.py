@@ -24,7 +24,7 @@ from tarry.fronts.http.rest.table import TOPIC
 from tarry.fronts.http.services import HttpServices
 
 OVERHEAD_BYTES = 1 << 20
-"""What a JSON object may have beside its body."""
+"""Bytes that a JSON object may have beside its body."""
 MESSAGES, KEY, HANDLE = f"{TOPIC}/messages", f"{TOPIC}/keys/{{key}}", "/v1/messages/{handle}"
 TIMES_BYTES_MAX = 64 << 10
 ANY = "application/octet-stream"

@@ -1,8 +1,8 @@
-"""Consumers of event streams, and what each was sent: so that one whose connection broke can go on where it was.
+"""Consumers of event streams, and the messages sent to each, for resuming after a disconnect.
 
 A stream that ends keeps its messages for the rest of their leases: its client may be working on them, and settles them
-by other requests. When the client comes back and names the last event that it got, what was sent after that, and never
-arrived, is given back at once; all else is still its own.
+by other requests. When the client comes back, it names the last event that it got. Messages sent after that one never
+arrived: they are given back at once. All others are still its own.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class EventSession:
         self.replaced = asyncio.Event()
         """Another connection goes on with this session."""
         self.waiting: asyncio.Future[pa.RecordBatch | None] | None = None
-        """What its connection waits for."""
+        """The messages that its connection waits for."""
         self.ending: asyncio.TimerHandle | None = None
         self._sent: deque[tuple[int, int, int]] = deque(maxlen=prefetch)
 
@@ -46,11 +46,11 @@ class EventSession:
 
     @property
     def room(self) -> int:
-        """How many more messages it may hold."""
+        """The number of messages that it may still get: the prefetch less those held."""
         return max(0, self.prefetch - self.subscription.held)
 
     def add(self, batch: pa.RecordBatch) -> Iterator[str]:
-        """The ids of the events of a batch, each when it is sent."""
+        """Yield the ids of the events of a batch, each when it is sent."""
         for lease, offset in zip(*(column.tolist() for column in leases_of(batch)), strict=True):
             self.number += 1
             self._sent.append((self.number, lease, offset))
@@ -76,7 +76,8 @@ class EventSessions:
         return len(self._by_id)
 
     def check_room(self) -> None:
-        """
+        """Check that one more session may be opened.
+
         Raises:
             OverloadedError: there are too many.
         """
@@ -87,8 +88,9 @@ class EventSessions:
         self._by_id[session.id] = session
 
     def resume(self, event_id: str, topic: str, group: str) -> EventSession | None:
-        """The session of a client that got this event last; None: there is none any more. Its former connection, if
-        the broker takes that for alive, is to end.
+        """Return the session of a client that got this event last; None: there is none any more.
+
+        Its former connection, if the broker believes it to be alive, is told to end.
         """
         id, _, number = event_id.partition(".")
         session = self._by_id.get(id)

@@ -1,5 +1,7 @@
-"""Which operation has which path. One that is not named here is at ``POST /v1/operations/NAME``, with its fields as a
-JSON object; those that are only of use inside Tarry (:data:`INTERNAL`) are not offered.
+"""The paths of operations.
+
+An operation that is not named here is at ``POST /v1/operations/NAME``, with its fields as a JSON object. Those that are
+only of use inside Tarry (:data:`INTERNAL`) are not offered.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """Where an operation is. The names in the path are fields of it."""
+    """The place of an operation. The names in the path are fields of it."""
 
     kind: Kind
     method: Method
@@ -32,10 +34,10 @@ INTERNAL: frozenset[Kind] = frozenset(
         *(ops.GetIntakeState, ops.ReadIntake, ops.AnnounceStore, ops.SetPipelineStatus),
     }
 )
-"""What Spark's jobs and readers by offsets ask: their arguments mean nothing to others."""
+"""Operations of Spark's jobs and of readers by offsets: their arguments mean nothing to others."""
 
 ELSEWHERE: frozenset[Kind] = frozenset({ops.FindKey})
-"""What ``messages`` has a path for."""
+"""Operations that ``messages`` has a path for."""
 
 TOPIC = "/v1/topics/{topic}"
 GROUP = f"{TOPIC}/groups/{{group}}"

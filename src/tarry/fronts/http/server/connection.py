@@ -31,7 +31,7 @@ INTERNAL = HttpResponse(500, b'{"error":"internal error"}', JSON)
 
 
 class ConnectionOwner(Protocol):
-    """What a connection asks of its server."""
+    """The parts of the server that a connection uses."""
 
     limits: HttpLimits
     loop: asyncio.AbstractEventLoop
@@ -47,7 +47,7 @@ class ConnectionOwner(Protocol):
 
 
 class Doing(Enum):
-    """What a connection waits for."""
+    """The event that a connection waits for."""
 
     REQUEST = "the next request"
     HEADERS = "the rest of a request's headers"
@@ -76,13 +76,13 @@ class HttpConnection(asyncio.Protocol):
         self._host: bytes | None = None
         self._expects = False
         self._body_bytes = 0
-        """What the headers say of the body; -1: they do not say how long it is."""
+        """Length of the body by its headers; -1: they do not say how long it is."""
         self._receiving: HttpExchange | None = None
-        """Whose body comes."""
+        """The request whose body is arriving."""
         self._parsed: list[HttpExchange] | None = None
-        """Where a first piece of data is being parsed: the requests in it."""
+        """The requests in a first piece of data, while it is being parsed; else None."""
         self._current: HttpExchange | None = None
-        """Who is being answered."""
+        """The request that is being answered."""
         self._unbegun: Handler | None = None
         """Of who is being answered: it waits for the end of the body."""
         self._waiting: deque[HttpExchange] = deque()
@@ -150,7 +150,7 @@ class HttpConnection(asyncio.Protocol):
             self._refuse(BAD_REQUEST)
 
     def _take(self, head: Head, data: bytes) -> None:
-        """A whole request that needs no parser."""
+        """Take a whole request that needs no parser."""
         message = HttpExchange(self, head.method, head.target, head.headers, keep_alive=True)
         message.take(data[head.body_at :])
         self._wait_for(Doing.ANSWER)
@@ -268,7 +268,7 @@ class HttpConnection(asyncio.Protocol):
             self._call(message, handler)
 
     def _is_short(self, message: HttpExchange) -> bool:
-        """Whether the rest of what comes is small, and comes by itself."""
+        """Return whether the rest of the body is small, and comes without a word from the server."""
         return message is self._receiving and 0 <= self._body_bytes <= self.body_bytes_ahead and not self._expects
 
     def _call(self, message: HttpExchange, handler: Handler) -> None:
@@ -303,7 +303,7 @@ class HttpConnection(asyncio.Protocol):
             message.answer(INTERNAL)
 
     def on_answered(self, message: HttpExchange) -> None:
-        """An answer is complete."""
+        """Go on after an answer is complete."""
         self._current = None
         if self._transport.is_closing() or self._doing is Doing.END or message.gone:
             return
@@ -324,7 +324,10 @@ class HttpConnection(asyncio.Protocol):
         self.resume_reading()
 
     def _last_request(self) -> None:
-        """The client wants another protocol from here on, which there is not: what it has asked is answered."""
+        """Answer the requests so far, and read no more.
+
+        The client wants to change to another protocol, and there is none.
+        """
         for message in (self._current, *self._waiting):
             if message is not None:
                 message.keep_alive = False
@@ -427,7 +430,10 @@ class HttpConnection(asyncio.Protocol):
 
 
 def _path_of(url: bytes, host: bytes | None) -> bytes | None:
-    """Path and query of a target that is a whole URL, as proxies get it; None: of another host than the header says."""
+    """Return path and query of a target that is a whole URL, as proxies get it.
+
+    None: its host is not the header's.
+    """
     try:
         parsed = httptools.parse_url(url)
     except httptools.HttpParserInvalidURLError:
@@ -438,7 +444,10 @@ def _path_of(url: bytes, host: bytes | None) -> bytes | None:
 
 
 def _authority(url: bytes) -> bytes:
-    """Host and port as a URL has them, which is what its client writes into the header (RFC 9112, section 3.2.2)."""
+    """Return host and port as a URL has them.
+
+    A client writes the same into the header (RFC 9112, section 3.2.2).
+    """
     rest = url.partition(b"://")[2]
     for end in (b"/", b"?", b"#"):
         rest = rest.partition(end)[0]

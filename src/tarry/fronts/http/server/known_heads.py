@@ -26,7 +26,7 @@ _END = b"\r\n\r\n"
 
 
 class Head(NamedTuple):
-    """What the bytes of a request say."""
+    """A request head, decoded."""
 
     method: str
     target: bytes
@@ -36,17 +36,17 @@ class Head(NamedTuple):
 
 
 class KnownHeads:
-    """What the connections of a server know. On the loop's thread.
+    """Heads of requests that the connections of a server know. On the event loop's thread.
 
-    That a block is found tells who sends it that somebody has sent all of it before, its token included: nobody can
-    find a token by its parts so.
+    A match tells its sender that somebody has sent the whole block before, its token included. So nobody can find a
+    token piece by piece this way.
     """
 
     def __init__(self) -> None:
         self._known: dict[bytes, tuple[Headers, int]] = {}
 
     def find(self, data: bytes) -> Head | None:
-        """The head of a request that is exactly these bytes; None: the parser is to say."""
+        """Return the head of a request that is exactly these bytes; None: it needs the parser."""
         line = _LINE.match(data)
         if line is None:
             return None

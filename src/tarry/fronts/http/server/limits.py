@@ -1,4 +1,4 @@
-"""What a client of the HTTP server may take: time, bytes, connections."""
+"""Limits for a client of the HTTP server: time, bytes, connections."""
 
 from __future__ import annotations
 
@@ -13,23 +13,24 @@ class HttpLimits:
     """The first line and all headers of a request."""
     headers_max: int = 200
     header_s: float = 10.0
-    """How long they may take to come, from the first byte on; and the first byte of a new connection."""
+    """Seconds that they may take to come, from the first byte on; and the first byte of a new connection."""
     idle_s: float = 75.0
-    """How long a connection may wait for its next request."""
+    """Seconds that a connection may wait for its next request."""
     body_s: float = 10.0
-    """How long a body may take, beside what ``body_bytes_per_s`` allows for what has come of it."""
+    """Seconds that a body may take, beside the time that ``body_bytes_per_s`` allows for its bytes so far."""
     body_bytes_per_s: int = 4 << 10
     body_bytes_ahead: int = 64 << 10
     """So much of a body is taken before somebody reads it."""
     write_s: float = 30.0
-    """How long a client may take nothing of an answer that is ready."""
+    """Seconds that a client may take nothing of an answer that is ready."""
     linger_s: float = 2.0
-    """How long is read on, and thrown away, from a client that was refused while it sends: else its system would drop
-    the answer.
+    """Seconds to read on, and throw away, from a client that was refused while it sends.
+
+    Otherwise the client's system would drop the answer.
     """
     linger_bytes_max: int = 16 << 20
     """So much is thrown away, and the rest left where it is."""
 
 
 LOOK_S = 1.0
-"""How often deadlines are looked at."""
+"""Seconds between two looks at the deadlines."""

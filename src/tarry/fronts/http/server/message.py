@@ -18,7 +18,7 @@ _END = b"0\r\n\r\n"
 
 
 class Wire(Protocol):
-    """What a message asks of its connection."""
+    """The parts of a connection that a message uses."""
 
     body_bytes_ahead: int
     peer: tuple[str, int]
@@ -79,7 +79,7 @@ class HttpExchange:
         self.path = unquote(path) if "%" in path else path
         self.headers = headers
         self.keep_alive = keep_alive
-        """Whether another request may follow; see :meth:`close_after`."""
+        """True if another request may follow; see :meth:`close_after`."""
         self.answered = False
         self.gone = False
         """The client has left."""
@@ -106,7 +106,7 @@ class HttpExchange:
     # -- what the connection tells -----------------------------------------------------------------------------------
 
     def expect_continue(self) -> None:
-        """The client waits for a word before it sends the body."""
+        """Note that the client waits for ``100 Continue`` before it sends the body."""
         self._expects = True
 
     def on_body(self, data: bytes) -> None:
@@ -128,7 +128,7 @@ class HttpExchange:
         self._wake()
 
     def on_gone(self) -> None:
-        """The connection is lost."""
+        """Handle the loss of the connection."""
         self.gone = True
         self._wake()
         call, self._disconnect = self._disconnect, None
@@ -215,7 +215,10 @@ class HttpExchange:
         }
 
     async def receive(self) -> MutableMapping[str, Any]:
-        """The next part of the body; then, when it happens, that nobody waits for more of the answer."""
+        """Return the next part of the body.
+
+        After the body: wait until nobody waits for more of the answer, and return that.
+        """
         try:
             while not self.gone and not self.answered:
                 if not self._taken and (self._body or self.complete):
@@ -233,7 +236,7 @@ class HttpExchange:
         return {"type": "http.request", "body": body, "more_body": not self.complete}
 
     async def send(self, event: MutableMapping[str, Any]) -> None:
-        """A part of the answer. Waits while the client does not take what was sent before."""
+        """Send a part of the answer. Waits while the client does not take earlier parts."""
         if self.gone or self.answered:
             return
         if event["type"] == "http.response.start":
@@ -274,11 +277,11 @@ class HttpExchange:
 
     @property
     def started(self) -> bool:
-        """Whether some of the answer was sent."""
+        """True if some of the answer was sent."""
         return self._started
 
     def cut(self) -> None:
-        """The answer ends here, whatever was promised: nothing may follow on this connection."""
+        """End the answer here, whatever was promised: nothing may follow on this connection."""
         self.keep_alive = False
         self._end()
 

@@ -75,14 +75,14 @@ class HttpServer:
         self._connections.discard(connection)
 
     def application_for(self, path: str) -> HttpApplication:
-        """Who answers requests for a path."""
+        """Return the application for requests to a path."""
         for prefix, application in self._by_prefix:
             if path.startswith(prefix):
                 return application
         return self._app
 
     def keep(self, task: asyncio.Task[None]) -> None:
-        """A task that answers a request: the loop itself keeps none alive."""
+        """Keep a task that answers a request: the loop itself keeps none alive."""
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
