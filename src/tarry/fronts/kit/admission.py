@@ -1,4 +1,4 @@
-"""Admission of connections: bounds in all, by peer, and of those that have said nothing yet."""
+"""Admission of connections: limits in all, by peer, and of those that have sent nothing yet."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from tarry.base.descriptors import ConnectionLimits
 log = logging.getLogger(__name__)
 
 BEGIN_S = 10.0
-"""Seconds that a connection may take to say something, its TLS handshake included."""
+"""Seconds within which a connection must send something, its TLS handshake included."""
 LOOK_S = 1.0
 """Seconds between checks of that time."""
 REFUSED_MAX = 64
-"""Refused connections that may stay until they have read why."""
+"""Most refused connections that are kept until their clients have read the reason."""
 ABORTED_S = 5.0
 """Seconds that aborted connections may take to end."""
 
 
 class Admission:
-    """One connection's place at a door, from its accept until :meth:`released`. On the loop's thread."""
+    """The place of one connection at a door, from its accept until :meth:`released`. On the loop's thread."""
 
     __slots__ = ("_owner", "cut", "half_open", "on_drain", "peer_host", "principal", "refusal", "since_s")
 
@@ -33,17 +33,20 @@ class Admission:
         self.principal: str | None = None
         """The client's name: the subject of its certificate; None where it showed none."""
         self.refusal: str | None = None
-        """The reason why it is refused, for the protocol to say in its own way."""
+        """The reason for a refusal, which the protocol tells the client; None if admitted."""
         self.cut = cut
         """Ends the connection at once."""
         self.on_drain: Callable[[], object] | None = None
-        """Ends the connection when what it has begun is done; without it, it is cut."""
+        """Ends the connection once the work that it has begun is done. None: the connection is cut instead."""
         self.half_open = False
-        """True until the client has said something."""
+        """True until the client has sent something."""
         self.since_s = since_s
 
     def begun(self) -> None:
-        """Note that the client has said something. Protocols call it when :attr:`half_open` and data has come."""
+        """Note that the client has sent something.
+
+        Protocols call it if :attr:`half_open` is true when data arrives.
+        """
         self._owner.on_begun(self)
 
     def released(self) -> None:
@@ -65,20 +68,20 @@ class Admissions:
         """Count connections against limits.
 
         Args:
-            limits: bounds in all and by peer.
-            half_open_max: bound of connections that have said nothing; None: a quarter of all.
-            begin_s: seconds that a connection may say nothing; None: for ever.
+            limits: limits on all connections and on those of one peer.
+            half_open_max: limit on connections that have sent nothing; None: a quarter of all.
+            begin_s: seconds within which a connection must send something; None: no limit.
         """
         self._limits = limits
         self._half_open_max = max(1, limits.in_all // 4) if half_open_max is None else half_open_max
         self._begin_s = begin_s
         self._loop = asyncio.get_running_loop()
         self._open: set[Admission] = set()
-        """All that there are, also refused ones."""
+        """All places, also those of refused connections."""
         self._taken = 0
         self._by_peer: Counter[str] = Counter()
         self._half_open: dict[Admission, None] = {}
-        """The oldest first."""
+        """Oldest first."""
         self._draining = False
         self._none_open = asyncio.Event()
         self._none_open.set()
@@ -88,14 +91,14 @@ class Admissions:
         return self._taken
 
     def has(self, admission: Admission) -> bool:
-        """Return whether a connection has its place still."""
+        """Return whether a connection still has its place."""
         return admission in self._open
 
     def admit(self, peer_host: str, cut: Callable[[], object]) -> Admission:
-        """Return the place of a connection that was accepted, with a refusal where there is none for it.
+        """Return the place of an accepted connection. It has a refusal if a limit is reached.
 
         Args:
-            peer_host: the client's address; empty for a Unix socket, which has no bound by peer.
+            peer_host: the client's address; empty for a Unix socket, which has no limit by peer.
             cut: ends the connection at once.
         """
         admission = Admission(self, peer_host, cut, self._loop.time())
@@ -107,11 +110,11 @@ class Admissions:
         return admission
 
     def has_room_to_refuse(self) -> bool:
-        """Return whether a refused connection may stay until its client has read why."""
+        """Return whether a refused connection may stay until its client has read the reason."""
         return len(self._open) - self._taken <= REFUSED_MAX
 
     def on_begun(self, admission: Admission) -> None:
-        """Note that a client has said something."""
+        """Note that a client has sent something."""
         admission.half_open = False
         self._half_open.pop(admission, None)
 
@@ -171,11 +174,11 @@ class Admissions:
             self._timer = self._loop.call_later(LOOK_S, self._look)
 
     def _cut_oldest(self, host: str | None) -> bool:
-        """Make room by ending the oldest half-open connection (of ``host``); False where there is none."""
+        """Make room by cutting the oldest half-open connection (of ``host``); return False if there is none."""
         oldest = next((each for each in self._half_open if host is None or each.peer_host == host), None)
         if oldest is None:
             return False
-        oldest.released()  # now, and not when the transport says so: its place is given away
+        oldest.released()  # released now, not when the transport has closed: its place goes to another
         oldest.cut()
         return True
 

@@ -1,8 +1,8 @@
-"""A front's door: it listens, decides on TLS, and lets in as many connections as its bounds allow.
+"""A front's door: it listens, decides on TLS, and admits connections up to its limits.
 
-asyncio decides on TLS before a connection has its protocol, and cannot give back bytes that it has read. So connections
-of a door with TLS are accepted here, where they have their place from the first moment on, and where a client may come
-with TLS or without it, the first byte is looked at without taking it: 0x16 in TLS (RFC 8446, section 5.1: handshake).
+asyncio decides on TLS before a connection has its protocol, and cannot give back bytes that it has read. So a door with
+TLS accepts connections itself, and each has its place from the accept on. Where clients may come with TLS or without
+it, the door looks at the first byte without consuming it: 0x16 in TLS (RFC 8446, section 5.1: handshake).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 BACKLOG = 1024
 TLS_HANDSHAKE = b"\x16"
 ACCEPT_AGAIN_S = 1.0
-"""Seconds after an accept that failed, for lack of file descriptors, for example."""
+"""Seconds to wait after an accept that failed, for lack of file descriptors, for example."""
 
 T = TypeVar("T")
 
@@ -49,13 +49,13 @@ class Door:
         """Make a door that does not listen yet.
 
         Args:
-            new_protocol: makes a connection's protocol, which says the admission's refusal, calls its ``begun`` at the
-                first data and its ``released`` when the connection is lost.
-            limits: bounds in all and by peer.
-            tls: TLS for clients; None: they come without it.
-            plain: with ``tls``, clients may come without it, too.
-            half_open_max: bound of connections that have said nothing; None: a quarter of all.
-            begin_s: seconds that a connection may say nothing; None: for ever.
+            new_protocol: makes a connection's protocol, which tells the client the admission's refusal, calls its
+                ``begun`` at the first data and its ``released`` when the connection is lost.
+            limits: limits on all connections and on those of one peer.
+            tls: TLS for clients; None: they connect without it.
+            plain: with ``tls``, clients may connect without it, too.
+            half_open_max: limit on connections that have sent nothing; None: a quarter of all.
+            begin_s: seconds within which a connection must send something; None: no limit.
         """
         self._new_protocol = new_protocol
         self._tls = tls
@@ -66,7 +66,7 @@ class Door:
         self._listening: list[socket.socket] = []
         self._servers: list[asyncio.Server] = []
         self._tasks: set[asyncio.Task[Any]] = set()
-        """Accepts, and connections on their way to their protocol."""
+        """Tasks that accept connections, and tasks that give a connection its protocol."""
         self._paths: list[str] = []
 
     def __len__(self) -> int:
@@ -74,14 +74,14 @@ class Door:
         return len(self._admissions)
 
     async def listen(self, address: str | socket.socket) -> str:
-        """Listen, and return the address with the port that it has.
+        """Listen, and return the address with the port that is actually listened on.
 
-        Takes ``HOST:PORT``, ``unix:PATH`` or a socket that listens already. It may be called again, for another
-        address under the same bounds.
+        Takes ``HOST:PORT``, ``unix:PATH`` or a socket that listens already. It may be called again, for another address
+        under the same limits.
 
         Raises:
             InvalidArgumentError: the address cannot be parsed.
-            OSError: it cannot be listened on.
+            OSError: the address cannot be listened on.
         """
         listening = address if isinstance(address, socket.socket) else self._open(address)
         listening.setblocking(False)
@@ -94,7 +94,7 @@ class Door:
         return _address_of(listening)
 
     def close(self) -> None:
-        """Accept no more; connections that have no protocol yet are closed."""
+        """Accept no more connections, and close those that have no protocol yet."""
         for server in self._servers:
             server.close()
         for task in list(self._tasks):
@@ -144,7 +144,7 @@ class Door:
         return task
 
     async def _begin(self, connection: socket.socket, admission: Admission) -> bool:
-        """Lead a connection to its protocol, with TLS or without; False: it did not get there."""
+        """Give a connection its protocol, with TLS or without. Return whether that succeeded."""
         assert self._tls is not None
         try:
             connection.setblocking(False)
@@ -170,7 +170,7 @@ class Door:
         if admission is None:
             peer = transport.get_extra_info("peername")
             admission = self._admissions.admit(peer[0] if isinstance(peer, tuple) else "", transport.abort)
-        elif not admission.is_open:  # cut for another while its handshake ended
+        elif not admission.is_open:  # cut to make room for another, just when its handshake ended
             transport.abort()
             return
         admission.cut = transport.abort
@@ -199,7 +199,7 @@ class _Entrance(asyncio.Protocol):
 
 
 def _end_unbegun(connection: socket.socket, admission: Admission, begun: asyncio.Task[bool]) -> None:
-    """Close a connection that did not get to its protocol, also where its task never ran."""
+    """Close a connection that did not get its protocol, also if its task never ran."""
     if begun.cancelled() or begun.exception() is not None or not begun.result():
         admission.released()
         connection.close()
@@ -217,7 +217,7 @@ def _address_of(listening: socket.socket) -> str:
 
 
 async def _peek(loop: asyncio.AbstractEventLoop, connection: socket.socket) -> bytes:
-    """Return the first byte, left where it is; empty: the peer has closed."""
+    """Return the first byte without consuming it; empty if the peer has closed."""
     while True:
         with suppress(BlockingIOError):
             return connection.recv(1, socket.MSG_PEEK)

@@ -29,7 +29,7 @@ class FrontServices:
 
     broker: LocalBroker
     address: str
-    """The front's own setting: ``HOST:PORT``, or "on" where it listens nowhere."""
+    """The front's own setting: ``HOST:PORT``, or "on" if the front listens on no address."""
     placement: Placement
     connections: ConnectionLimits
     unread: UnreadBytes
@@ -99,7 +99,7 @@ None if the front cannot run in a gateway's worker.
 """
 
     own_settings: tuple[str, ...] = ()
-    """Settings that are the gateway's and not the broker's, in a worker: files, for example."""
+    """Settings that a worker takes from the gateway and not from the broker: files, for example."""
 
     @property
     def in_worker(self) -> bool:
@@ -134,7 +134,7 @@ None if the front cannot run in a gateway's worker.
         """Raise an error if a worker would lack a package.
 
         Raises:
-            NotFoundError: it would.
+            NotFoundError: a package is not installed; the text says how to install it.
         """
         if self.worker_needs is not None:
             self._load(f"{self.worker_needs}:__name__")

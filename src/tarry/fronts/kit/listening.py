@@ -37,7 +37,7 @@ def listen_on(host: str, port: int, *, backlog: int) -> socket.socket:
 def listen_at(path: str, *, backlog: int) -> socket.socket:
     """Listen on a Unix socket that only this user can connect to.
 
-    One that an ended process has left is replaced.
+    A socket that an ended process has left there is replaced.
 
     Raises:
         OSError: the path cannot be listened on.

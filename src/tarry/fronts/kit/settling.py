@@ -1,10 +1,11 @@
-"""Gathering acknowledgements: those of a group go in one call, and each caller gets its outcome.
+"""Gathers acknowledgements: those of a group go in one call, and each caller gets its outcome.
 
-Each hand-over is a round of the group's journal, whatever it carries. So the acknowledgements of one turn of the loop,
-or of a window where nobody waits for the answer, travel together; in order, and answered when they are durable.
+Each hand-over takes a round of the group's journal, however many acknowledgements it has. So those of one turn of the
+loop are handed over together, or those of a window if nobody waits for the answer. They stay in order, and are answered
+when they are durable.
 
-Handles and their refusals, answers on the wire, nacks and changed leases are each front's own. Those are rare, and
-each of them is an argument of its own.
+Handles and their refusals, answers on the wire, nacks and changed leases are left to each front. Nacks and changed
+leases are rare, and each has arguments of its own.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ W = TypeVar("W")
 Entries: TypeAlias = list[tuple[D, W]]
 """Deliveries, each with what its front needs to answer for it."""
 Held: TypeAlias = list[bool] | TarryError
-"""For each of some entries, true if its lease was valid; or the error for which none was settled."""
+"""For each entry, true if its lease was valid; or the error because of which none was settled."""
 
 
 class HandOver(Enum):
@@ -56,7 +57,7 @@ class HandOver(Enum):
 class AckGatherer(Generic[D, W]):
     """Acknowledges deliveries of any groups, gathered by group. On the loop's thread.
 
-    ``answer`` is called once for each hand-over, with all its entries and what became of them. It must not raise.
+    ``answer`` is called once for each hand-over, with all its entries and their outcome. It must not raise.
     """
 
     def __init__(
@@ -68,7 +69,10 @@ class AckGatherer(Generic[D, W]):
         window_s: float = 0.0,
         entries_max: int | None = None,
     ) -> None:
-        """Make one. At most ``entries_max`` go in one call; so many are handed over before the window ends."""
+        """Make a gatherer that hands over at most ``entries_max`` entries in one call.
+
+        As soon as a group has so many, they are handed over without waiting for the end of the window.
+        """
         self._loop = loop
         self._answer = answer
         self._mode = hand_over
@@ -78,7 +82,7 @@ class AckGatherer(Generic[D, W]):
         self._under_way: set[ConsumerGroup] = set()
         """Groups whose last hand-over is not durable yet; empty in mode FREE."""
         self._urgent = False
-        """True if a caller may be waiting for one of those gathered."""
+        """True if a caller may be waiting for one of the gathered acknowledgements."""
         self._planned = False
         self._timer: asyncio.TimerHandle | None = None
 
@@ -95,7 +99,7 @@ class AckGatherer(Generic[D, W]):
             self._plan()
 
     def flush(self) -> None:
-        """Hand over now what may be."""
+        """Hand over everything that may be handed over now."""
         self._planned = False
         if self._timer is not None:
             self._timer.cancel()
@@ -107,7 +111,7 @@ class AckGatherer(Generic[D, W]):
             except TarryError as error:
                 self._on_settled(group, entries, error)
             except Exception as error:
-                # Who waits is answered, and later ones are not kept waiting for these.
+                # Answer the callers that wait, and do not hold up later acknowledgements.
                 log.exception("acknowledging %d messages of %s failed", len(entries), group.name)
                 failed = TarryError(f"acknowledging failed: {error}; see the server's log")
                 self._on_settled(group, entries, failed)
@@ -122,7 +126,7 @@ class AckGatherer(Generic[D, W]):
             self._timer = self._loop.call_later(self._window_s, self.flush)
 
     def _take(self) -> list[tuple[ConsumerGroup, Entries[D, W]]]:
-        """Take all that may be handed over now. What is left has waited its time: it is urgent."""
+        """Take the entries that may be handed over now. Those left have waited long enough: they are urgent."""
         if self._mode is HandOver.ALL and self._under_way:
             return []
         taken: list[tuple[ConsumerGroup, Entries[D, W]]] = []

@@ -25,13 +25,13 @@ class TlsFiles:
     certificate: str
     key: str
     client_ca: str | None = None
-    """Authorities one of which has to have signed each client's certificate; None: clients need none."""
+    """Authorities, one of which must have signed each client's certificate; None: clients need none."""
 
     def stamp(self) -> tuple[object, ...]:
-        """Return what changes when one of the files does.
+        """Return a value that changes when one of the files does.
 
         Raises:
-            OSError: one is not there.
+            OSError: a file is missing.
         """
         paths = (self.certificate, self.key, self.client_ca)
         stats = [Path(path).stat() for path in paths if path is not None]
@@ -39,7 +39,7 @@ class TlsFiles:
 
 
 class ReloadedTls:
-    """The TLS context of the files as they are now, or were while they were good. On one thread."""
+    """The TLS context of the files as they are now, or of the last good ones. On one thread."""
 
     def __init__(
         self, files: TlsFiles, alpn: tuple[str, ...] = (), clock_s: Callable[[], float] = time.monotonic
@@ -47,7 +47,7 @@ class ReloadedTls:
         """Read the files; ``alpn`` names the protocols that clients may choose.
 
         Raises:
-            InvalidArgumentError: the files are no certificate and its key, or no authorities.
+            InvalidArgumentError: the files are not a certificate and its key, or not authorities.
         """
         self._files = files
         self._alpn = alpn
@@ -63,7 +63,7 @@ class ReloadedTls:
             self._looked_s = now_s
             stamp = self._stamp_now()
             if stamp != self._stamp:
-                # Noted whether they are good or not: what is broken is told once, and read again when it changes.
+                # Kept also if the files are broken: that is logged once, and they are read again when they change.
                 self._stamp = stamp
                 self._read_again()
         return self._context
@@ -92,10 +92,10 @@ class ReloadedTls:
 def server_context(certificate: str, key: str, client_ca: str | None = None) -> ssl.SSLContext:
     """Return a TLS context for a server, for TLS 1.2 or newer.
 
-    With ``client_ca``, clients have to show a certificate that one of its authorities has signed.
+    With ``client_ca``, clients must show a certificate that one of its authorities has signed.
 
     Raises:
-        InvalidArgumentError: the files are no certificate and its key, or no authorities.
+        InvalidArgumentError: the files are not a certificate and its key, or not authorities.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2

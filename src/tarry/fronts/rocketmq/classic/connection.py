@@ -1,7 +1,8 @@
-"""One client's connection: frames in, answers out, and what is done for it meanwhile.
+"""One client's connection: it reads requests, sends answers, and runs work for the client.
 
-Nothing grows without bound by what a client does or leaves undone: it is read no further while too many of its requests
-are open or it does not take its answers, and closed when it takes none for :data:`STALLED_S`.
+Nothing grows without bound by what a client does or leaves undone. The connection is not read while too many of its
+requests are open or the client does not read its answers. It is closed when the client has read nothing for
+:data:`STALLED_S` seconds.
 """
 
 from __future__ import annotations
@@ -22,28 +23,30 @@ from tarry.fronts.rocketmq.classic.frames import BadFrame, RemotingCommand, deco
 
 log = logging.getLogger(__name__)
 _closed = LogLimiter(log, logging.INFO)
-"""Of connections that are cut: strangers can cause thousands a second."""
+"""Limited log of closed connections: strangers can cause thousands a second."""
 
 OPEN_REQUESTS_MAX = 2_048
-"""A consumer has one for each queue that it reads."""
+"""Most open requests of a connection. A consumer has one for each queue that it reads."""
 OPEN_BYTES_MAX = 32 << 20
 WRITE_BUFFER_BYTES = 1 << 20
 STALLED_S = 30.0
 LOOK_S = 1.0
 HALF_S = 30.0
-"""How long a request may take to come whole."""
+"""Seconds that a request may take to arrive completely."""
 UNTRUSTED_BYTES_MAX = 64 << 10
-"""Of a request of somebody of whom no signature was found good yet, unless its header names a key that there is: the
-signature covers the whole of it."""
+"""Bytes that an incomplete request may have while no signature of its client has been verified.
+
+A request may have more if its header names an existing key: the signature covers the whole request.
+"""
 QUESTIONS_MAX = 1_024
-"""That a client has not answered."""
+"""Most questions to a client that it has not answered."""
 QUESTION_S = 10.0
 NO_FIELDS: Mapping[str, str] = {}
 H = TypeVar("H")
 
 
 class Reply(NamedTuple):
-    """What a request is answered with."""
+    """The answer to a request."""
 
     code: int = ResponseCode.SUCCESS
     fields: Mapping[str, str] = NO_FIELDS
@@ -52,7 +55,7 @@ class Reply(NamedTuple):
 
 
 class OpenRequest:
-    """One that came, until it is answered."""
+    """A request that has not been answered yet."""
 
     __slots__ = ("_is_open", "bytes", "code", "command", "connection", "fields", "on_answered")
 
@@ -63,11 +66,14 @@ class OpenRequest:
         self.connection = connection
         self.bytes = bytes
         self.on_answered: Callable[[], None] | None = None
-        """Called once it is, also where the connection is gone."""
+        """Called when the request is answered, also if the connection is gone."""
         self._is_open = True
 
     def answer(self, answer: Reply) -> None:
-        """Only the first answer counts. Nothing is sent where nobody waits for one."""
+        """Send the answer. Only the first one counts.
+
+        Nothing is sent for a one-way request, or if the connection is closed.
+        """
         if self._is_open:
             self._is_open = False
             if self.on_answered is not None:
@@ -76,9 +82,11 @@ class OpenRequest:
 
 
 class RemotingConnection(asyncio.Protocol):
-    """On the loop's thread. ``on_request`` gets each request; ``on_closed`` is called once, unless it was refused.
-    ``budget`` is of requests that are not whole, of all connections; ``names_key`` says
-    of a request's header whether it names a key that there is (None: nobody needs one).
+    """A client's connection. On the loop's thread.
+
+    ``on_request`` gets each request. ``on_closed`` is called once, unless the connection was refused. ``budget`` counts
+    the bytes of incomplete requests, of all connections. ``names_key`` returns whether a request's header names an
+    existing key; None: nobody needs one.
     """
 
     def __init__(
@@ -103,9 +111,9 @@ class RemotingConnection(asyncio.Protocol):
         self._all_unread = unread
         self._unread = UnreadOfConnection(unread, "")
         self._counted = 0
-        """What this connection has in the budget."""
+        """Bytes of this connection that the budget counts."""
         self._frames = 0
-        """Requests that have come whole."""
+        """Number of requests that have arrived completely."""
         self._half_timer: asyncio.TimerHandle | None = None
         self._outgoing: list[bytes] = []
         self._transport: asyncio.Transport | None = None
@@ -118,7 +126,7 @@ class RemotingConnection(asyncio.Protocol):
         self._tasks: set[asyncio.Task[None]] = set()
         self._held: dict[Any, Callable[[Any], None]] = {}
         self._questions: dict[int, asyncio.Future[RemotingCommand]] = {}
-        """What the client was asked and has not answered, by number."""
+        """Questions that the client has not answered, by number."""
         self._last_question = 0
         self.local, self.peer = "", ""
         """Both ends as ``HOST:PORT``."""
@@ -128,7 +136,7 @@ class RemotingConnection(asyncio.Protocol):
         """The client's address without its port."""
         return self.peer.rpartition(":")[0]
 
-    # -- what asyncio calls --------------------------------------------------------------------------------------------
+    # -- called by asyncio ---------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -181,23 +189,26 @@ class RemotingConnection(asyncio.Protocol):
         if self._admission.refusal is None:
             self._on_closed(self)
 
-    # -- for who serves it ---------------------------------------------------------------------------------------------
+    # -- called by the service -----------------------------------------------------------------------------------------
 
     @property
     def closed(self) -> bool:
         return self._transport is None or self._transport.is_closing()
 
     def send(self, command: RemotingCommand) -> None:
-        """A request of the broker's own; lost where the connection is, or does not take what it is sent."""
+        """Send a request of the broker's own.
+
+        It is lost if the connection is closed, or if the client does not read what it is sent.
+        """
         if self._writable.is_set():
             self._write(command)
 
     async def ask(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> RemotingCommand:
-        """Ask the client something that it answers.
+        """Ask the client something, and return its answer.
 
         Raises:
-            TimeoutError: it does not, for :data:`QUESTION_S`. ConnectionError: it is gone, or does not take what it is
-                sent, or has too many questions already.
+            TimeoutError: the client has not answered within :data:`QUESTION_S` seconds.
+            ConnectionError: the client is gone, does not read what it is sent, or has too many questions already.
         """
         if self.closed or not self._writable.is_set() or len(self._questions) >= QUESTIONS_MAX:
             raise ConnectionError(f"the client at {self.peer} is gone or takes no questions")
@@ -212,13 +223,13 @@ class RemotingConnection(asyncio.Protocol):
             del self._questions[number]
 
     def run(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do something for this client; cancelled when the connection ends."""
+        """Run work for this client. It is cancelled when the connection ends."""
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     def hold(self, held: H, on_lost: Callable[[H], None]) -> None:
-        """Have a function called with this if the connection ends before :meth:`release`."""
+        """Have ``on_lost`` called with ``held`` if the connection ends before :meth:`release`."""
         self._held[held] = on_lost
 
     def release(self, held: object) -> None:
@@ -226,22 +237,25 @@ class RemotingConnection(asyncio.Protocol):
 
     @property
     def is_writable(self) -> bool:
-        """Whether the client takes what it is sent, and its address has not too much that is unread."""
+        """True if the client reads what it is sent, and its address does not have too many unread bytes."""
         return self._writable.is_set() and self._all_unread.refusal(self._unread.host) is None
 
     async def wait_until_writable(self) -> None:
-        """Until the client has taken most of what it was sent, and its address has room for more."""
+        """Wait until the client has read most of what it was sent, and its address has room for more.
+
+        Return also when the connection is closed.
+        """
         await self._writable.wait()
         while not self.is_writable and not self.closed:
             await asyncio.sleep(CROWDED_S)
             await self._writable.wait()
 
     def room(self) -> Room:
-        """For what a request is handed out."""
+        """Return a limit on unread bytes for the messages that one request is handed."""
         return Room(self._all_unread, self._unread.host)
 
     def on_answered(self, request: OpenRequest, answer: Reply) -> None:
-        """Called by the request."""
+        """Stop counting a request as open, and send its answer. Called by the request."""
         self._open_requests -= 1
         self._open_bytes -= request.bytes
         if not request.command.is_oneway:
@@ -255,7 +269,7 @@ class RemotingConnection(asyncio.Protocol):
             self._transport.abort()
 
     def close(self) -> None:
-        """Close when what was written is sent."""
+        """Close once everything that was written has been sent."""
         if self._transport is not None:
             self._flush()
             self._transport.close()
@@ -268,7 +282,10 @@ class RemotingConnection(asyncio.Protocol):
         self._outgoing.append(encode(command))
 
     def _flush(self) -> None:
-        """Give away what was written in this turn of the loop: each time costs as much as a message."""
+        """Hand what was written in this turn of the loop to the transport, in one call.
+
+        Each call costs as much as a message.
+        """
         outgoing, self._outgoing = self._outgoing, []
         if self._transport is not None and outgoing:
             self._transport.write(b"".join(outgoing))
@@ -295,14 +312,14 @@ class RemotingConnection(asyncio.Protocol):
             self.abort(str(error))
 
     def on_trusted(self) -> None:
-        """A request's signature was found good."""
+        """Note that a signature of this client was verified."""
         self._names_key = None
 
     def _check_half(self) -> None:
-        """A request is not whole yet, of whose first bytes there may be none.
+        """Check the size of a request that is incomplete; none of its bytes may have come yet.
 
         Raises:
-            BadFrame: it may not have become as long as it is.
+            BadFrame: the client has signed nothing with an existing key yet, and may not send a request this long.
         """
         if self._names_key is None or len(self._received) <= UNTRUSTED_BYTES_MAX:
             return
@@ -311,7 +328,7 @@ class RemotingConnection(asyncio.Protocol):
             raise BadFrame(f"more than {UNTRUSTED_BYTES_MAX} bytes of a request, and nothing signed with a key before")
 
     def _count_received(self) -> None:
-        """Have what is not whole in the budget, and a time in which it must become so."""
+        """Count the bytes of incomplete requests in the budget, and limit the time until they are complete."""
         more = len(self._received) - self._counted
         if more > 0:
             if (refusal := self._budget.take(more, self.peer_host)) is not None:
@@ -355,7 +372,7 @@ class RemotingConnection(asyncio.Protocol):
             self._transport.pause_reading()
             return
         self._transport.resume_reading()
-        # What had come already; not from within an answer, which may be inside of this same loop.
+        # Read what has come already. Not from here: an answer may be given inside of the loop that reads frames.
         self._loop.call_soon(self._read_frames)
 
     def _count_unread(self) -> None:
@@ -378,7 +395,7 @@ class RemotingConnection(asyncio.Protocol):
 
 
 def host_port(address: Any) -> str:
-    """A socket's address as ``HOST:PORT``."""
+    """Return a socket's address as ``HOST:PORT``; empty if it has none."""
     if not isinstance(address, tuple) or len(address) < 2:
         return ""
     host = f"[{address[0]}]" if ":" in address[0] else address[0]

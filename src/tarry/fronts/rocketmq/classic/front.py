@@ -20,25 +20,28 @@ from tarry.fronts.rocketmq.settings import RocketMQSettings
 log = logging.getLogger(__name__)
 
 VIP_PORT_BELOW = 2
-"""Clients before 4.5 send what is not a pull to the port that is lower by so many, if they are not told otherwise."""
+"""Number by which the lower ("VIP") port is below the front's port.
+
+Unless they are told otherwise, clients before 4.5 send all requests but pulls to it.
+"""
 
 
 class RemotingFront(LoopFront):
-    """Commands of the remoting protocol."""
+    """A running front for classic clients, which speak the remoting protocol."""
 
     NAME = "remoting"
     THREAD = "tarry-remoting"
     vip_port: int | None = None
-    """The lower port, where it is listened on."""
+    """The lower port; None if it is not listened on."""
 
     @property
     def vip_address(self) -> str | None:
-        """:attr:`address` of the lower port, where it is listened on."""
+        """``HOST:PORT`` of the lower port; None if it is not listened on."""
         return None if self.vip_port is None else f"{self._host}:{self.vip_port}"
 
     @property
     def addresses(self) -> Mapping[str, str]:
-        """Both ports, as far as they are listened on."""
+        """Addresses of both ports, as far as they are listened on."""
         return {self.NAME: self.address} | ({} if self.vip_address is None else {"remoting vip": self.vip_address})
 
     async def _serve(self, pool: Executor, on_listening: OnListening) -> None:

@@ -1,9 +1,10 @@
-"""What consumers say of messages that they popped: done (ACK_MESSAGE, BATCH_ACK_MESSAGE), or not yet
-(CHANGE_MESSAGE_INVISIBLETIME).
+"""Settling of popped messages: ACK_MESSAGE, BATCH_ACK_MESSAGE and CHANGE_MESSAGE_INVISIBLETIME.
 
-Acknowledgements are answered when they are durable. While a group's are on their way to the disk, more of them gather.
-Source: ``AckMessageProcessor``, ``ChangeInvisibleTimeProcessor`` of apache/rocketmq, which answer alike to what was
-settled before or is held by nobody; here that is NO_MESSAGE.
+Acknowledgements are answered when they are durable. While those of a group are on their way to the disk, more of them
+gather.
+
+Source: ``AckMessageProcessor``, ``ChangeInvisibleTimeProcessor`` of apache/rocketmq. Their answer is the same if the
+message was settled before or is held by nobody; here that answer is NO_MESSAGE.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ from tarry.fronts.rocketmq.common.refusal import Refusal
 from tarry.fronts.rocketmq.common.threads import durably
 
 ACKS_MAX = 4_096
-"""Of one request."""
+"""Most acknowledgements of one request."""
 PENDING_MAX = 4_096
-"""That go to the disk together."""
+"""Most acknowledgements that go to the disk together."""
 
 
 class PopSettler:
-    """On the loop's thread."""
+    """Settles popped messages. On the loop's thread."""
 
     def __init__(self, broker: LocalBroker, loop: asyncio.AbstractEventLoop, clients: ClientRegistry) -> None:
         self._broker = broker
@@ -48,7 +49,7 @@ class PopSettler:
         )
 
     async def ack(self, request: OpenRequest) -> Reply:
-        """ACK_MESSAGE.
+        """Answer ACK_MESSAGE.
 
         Raises:
             RequestRefused: NO_MESSAGE: the message is not held by this handle.
@@ -61,7 +62,9 @@ class PopSettler:
         return Reply()
 
     async def ack_batch(self, request: OpenRequest) -> Reply:
-        """BATCH_ACK_MESSAGE: of several groups and topics. Those that are held are acknowledged, whatever the others.
+        """Answer BATCH_ACK_MESSAGE, which may name messages of several groups and topics.
+
+        Those that are held are acknowledged, whatever becomes of the others.
 
         Raises:
             RequestRefused: NO_MESSAGE: some were not held, or none is given.
@@ -78,8 +81,10 @@ class PopSettler:
         return Reply()
 
     async def change(self, request: OpenRequest) -> Reply:
-        """CHANGE_MESSAGE_INVISIBLETIME. Of a push consumer, which says so when it could not handle a message: a try
-        that failed, to come again after that time, durably. Of others: held for so long from now.
+        """Answer CHANGE_MESSAGE_INVISIBLETIME.
+
+        A push consumer sends it when it could not handle a message. That is a failed try: the message comes again after
+        the given time, durably. For other consumers, the message stays leased for the given time from now.
 
         Raises:
             RequestRefused: NO_MESSAGE: the message is not held by this handle.
@@ -92,8 +97,8 @@ class PopSettler:
         if self._clients.is_push_consumer(name, request.connection):
             await self._fail(group, handle, wait_ms)
         else:
-            # Clients take the upper half of the new lease from the former handle. It is another one once in 2**31
-            # leases: then the new handle holds nothing, and the message comes again when its time is up.
+            # Clients build the new handle with the upper half of the former lease. The upper half changes once in 2**31
+            # leases: then the new handle is not valid, and the message comes again when its time is up.
             changed: asyncio.Future[int | None]
             changed, on_lease = answer_future(self._loop)
             group.change_lease(handle.lease, handle.offset, wait_ms, on_lease)
@@ -108,7 +113,10 @@ class PopSettler:
         )  # fmt: skip
 
     def _acknowledge(self, group: ConsumerGroup, handle: PopHandle) -> asyncio.Future[bool]:
-        """Return a future: true if it was held, once that is durable. It raises a Refusal."""
+        """Acknowledge a message, and return a future that is done when that is durable.
+
+        Its result is true if the message was held by this handle. It may raise a Refusal.
+        """
         future: asyncio.Future[bool] = self._loop.create_future()
         self._acks.add(group, handle, future)
         return future
@@ -165,7 +173,10 @@ def _whole(values: dict[str, Any], short: str, long: str) -> int:
 
 
 def _bits(text: object) -> list[int]:
-    """The places of a ``BitSet``, which is base64 of its bytes, the lowest bits first."""
+    """Return the places of the bits that are set in a ``BitSet``.
+
+    Its text is base64 of its bytes, the lowest bits first.
+    """
     try:
         raw = base64.b64decode(str(text or ""), validate=True)
     except (binascii.Error, ValueError) as error:

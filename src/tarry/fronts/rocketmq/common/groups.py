@@ -1,4 +1,4 @@
-"""Consumer groups, made when a client first names them, each with the queue of the receives that wait for it.
+"""Consumer groups, created when a client first names them, with the queues of their waiting receives.
 
 In RocketMQ a group reads several topics; here each topic has its own group of that name.
 """
@@ -19,39 +19,41 @@ from tarry.message.dead_topics import is_dead_topic
 from tarry.message.filter import EVERYTHING, parse_filter
 
 TRIES = 17
-"""Of a group that is made here: RocketMQ's 16 retries after the first try."""
+"""Tries of a group that is created here: RocketMQ's 16 retries after the first try."""
 RETRY = "rocketmq"
 _FILTERS_MAX = 4096
 
 
 class ClientGroups:
-    """The groups that clients have named, and the queue of receives of each. On the loop's thread."""
+    """The groups that clients have named, each with its queue of receives. On the loop's thread."""
 
     def __init__(self, broker: LocalBroker, loop: asyncio.AbstractEventLoop, run_in_thread: RunInThread) -> None:
         self._broker = broker
         self._loop = loop
         self._run_in_thread = run_in_thread
         self._queues: dict[tuple[str, str], ReceiveQueue] = {}
-        """By topic and group."""
+        """Queues by topic and group."""
         self._in_creation: dict[tuple[str, str], asyncio.Future[None]] = {}
         self._filters: dict[tuple[str, bool], str] = {}
 
     def find_queue(self, topic: str, group: str, filter: str) -> ReceiveQueue | None:
-        """What :meth:`prepare_queue` would give, if there is nothing to be made or changed for it."""
+        """Return the queue of a group; None where :meth:`prepare_queue` has to create or change something."""
         queue = self._open_queue(topic, group)
         return queue if queue is not None and filter == _filter_of(queue) else None
 
     async def prepare_queue(self, topic: str, group: str, filter: str) -> ReceiveQueue:
-        """The queue of a group, which is made if there is none. From now on the group wants what ``filter`` (see
-        :meth:`filter_text`) says: as in RocketMQ, the filter of the last consumer counts for all.
+        """Return the queue of a group, and create the group if there is none.
+
+        From now on the group has this filter, as :meth:`filter_text` returns it. As in RocketMQ, the filter of the last
+        consumer counts for all.
 
         Raises:
-            Refusal: the group could not be made or changed.
+            Refusal: the group could not be created or changed.
         """
         queue = self._open_queue(topic, group)
         if queue is None:
             await self._prepare_group(topic, group)
-            # Another call may have been quicker.
+            # Another call may have been faster.
             queue = self._open_queue(topic, group)
             if queue is None:
                 queue = self._queues[topic, group] = ReceiveQueue(self._loop, self._broker.group(topic, group))
@@ -60,12 +62,14 @@ class ClientGroups:
         return queue
 
     def waiting_receives(self, topic: str, group: str) -> int:
-        """How many receives wait for messages of a group. Any thread."""
+        """Return the number of receives that wait for messages of a group. Any thread."""
         queue = self._queues.get((topic, group))
         return 0 if queue is None else len(queue)
 
     def filter_text(self, expression: str, *, sql: bool) -> str:
-        """A filter as the broker writes it, from RocketMQ's: a tag expression, or with ``sql`` a condition.
+        """Return a filter of RocketMQ as the broker writes it.
+
+        ``expression`` is a tag expression, or with ``sql`` a condition.
 
         Raises:
             Refusal: ILLEGAL_FILTER_EXPRESSION.
@@ -86,8 +90,10 @@ class ClientGroups:
         return text
 
     async def describe(self, topics: list[str], group: str) -> tuple[str, int, bool]:
-        """What a consumer of a group is told: its back-off (:mod:`tarry.api.retry`), its tries (0: no limit), and
-        whether it keeps the order of ordering keys. Of a group that does not exist: what it will be made with.
+        """Return a group's back-off, its tries, and whether it keeps the order of ordering keys.
+
+        The back-off is written as in :mod:`tarry.api.retry`; tries 0: no limit. For a group that does not exist, return
+        the settings that it will be created with.
         """
 
         def describe() -> tuple[str, int, bool]:
@@ -99,7 +105,7 @@ class ClientGroups:
         return await self._run_in_thread(describe)
 
     def close(self) -> None:
-        """Serve nobody any more."""
+        """Stop serving: all waiting receives end."""
         for queue in self._queues.values():
             queue.close()
 
@@ -112,17 +118,20 @@ class ClientGroups:
         if key not in self._in_creation:
             self._in_creation[key] = self._run_in_thread(lambda: self._make_if_new(topic, group))
             self._in_creation[key].add_done_callback(lambda _: self._in_creation.pop(key, None))
-        # Others may wait for the same group: who leaves does not cancel it.
+        # Others may wait for the same group: a caller that leaves does not cancel its creation.
         await asyncio.shield(self._in_creation[key])
 
     def _make_if_new(self, topic: str, group: str) -> None:
         if self._find_info(topic, group) is None:
-            # A dead letter is tried for ever.
+            # Dead letters have no limit of tries.
             tries = None if is_dead_topic(topic) else self._new_tries(group)
             self._broker.call(SetGroup.of(topic, group, retry=RETRY, tries=tries))
 
     def _new_tries(self, group: str) -> int:
-        """The tries of a group that is new in a topic: as it was told for all of them (mqadmin's updateSubGroup)."""
+        """Return the tries of a group that is new in a topic.
+
+        These are the tries set for all of its topics (mqadmin's updateSubGroup), else :data:`TRIES`.
+        """
         told = self._find_info(RETRY_PREFIX + group, group)
         return TRIES if told is None else told.tries
 

@@ -1,7 +1,7 @@
-"""Sends of many callers as few batches: what comes in one turn of the event loop is accepted together, with one fsync.
+"""Sends of many callers in few batches: one turn of the event loop makes one batch, with one fsync.
 
-While one batch is on its way to the disk, more messages gather; a second one goes beside it once it has
-``ROWS_BESIDE_MIN`` messages. So each batch is as large as the disk is slow, and a message alone does not wait.
+While one batch is on its way to the disk, more messages gather. A second batch is sent beside it once it has
+``ROWS_BESIDE_MIN`` messages. So the slower the disk, the larger the batches, and a single message does not wait.
 """
 
 from __future__ import annotations
@@ -31,16 +31,20 @@ _TEXT, _INTEGER, _BYTES = pa.string(), pa.int64(), pa.binary()
 
 
 class SendRequest(Protocol):
-    """Who waits for the answers to some messages: called once for each, on the loop's thread. ``place``: which of its
-    messages, from 0.
+    """Receives the answers to the messages of one request, on the loop's thread.
+
+    One of the methods is called once for each message. ``place`` is the message's place in the request, from 0.
     """
 
     def on_accepted(self, place: int, draft: Draft, seq: int, handle: str) -> None:
-        """The message is durable as number ``seq``. ``handle``: what cancels it, of a delayed one; else empty."""
+        """Note that the message is durable as number ``seq``.
+
+        ``handle`` cancels a delayed message; it is empty for others.
+        """
         ...
 
     def on_refused(self, place: int, draft: Draft, refusal: Refusal) -> None:
-        """The message was not accepted."""
+        """Note that the message was not accepted."""
         ...
 
 
@@ -64,7 +68,7 @@ class SendQueue:
         self._turns = PacedTurns(loop, self._messages, self._pump)
 
     def add(self, drafts: Sequence[Draft], request: SendRequest) -> None:
-        """Send these with the next batch; ``request`` has the answers later, never before this returns."""
+        """Send messages with the next batch. ``request`` gets the answers later, never before this returns."""
         soon_ms = self._clock.now_ms() + SOON_MS
         for place, draft in enumerate(drafts):
             urgent = draft.due_ms < soon_ms
@@ -78,7 +82,7 @@ class SendQueue:
     def _coalescer(
         self, submit: Callable[[list[Draft], OnAccepted], None], pace: Pace | None = None
     ) -> Coalescer[Entry]:
-        """What gathers messages of one kind, and gives each batch of them to ``submit``."""
+        """Return a coalescer for messages of one kind, which gives each batch of them to ``submit``."""
 
         def send(batch: Batch[Entry]) -> None:
             def on_result(result: Accepted | TarryError) -> None:
@@ -113,8 +117,9 @@ def _refuse(entries: list[Entry], error: TarryError) -> None:
 
 
 def rows_of(drafts: Sequence[Draft], now_ms: int) -> pa.RecordBatch:
-    """Messages, none of them a half message, as the broker stores them: a row each of
-    :data:`tarry.message.schema.UNNUMBERED`.
+    """Return a batch of messages as the broker stores them; none may be a half message.
+
+    It has one row a message, with the columns of :data:`tarry.message.schema.UNNUMBERED`.
     """
     properties = [[*d.properties, (ORDER_KEY, d.order_key)] if d.order_key else d.properties for d in drafts]
     rows, topic, tags = len(drafts), drafts[0].topic, [d.tag for d in drafts]
@@ -136,5 +141,5 @@ _SAME_TOPIC_ROWS = 64
 
 @lru_cache(maxsize=256)
 def _topics_of(topic: str, rows: int) -> pa.Array:
-    """The column of a batch whose messages are all of one topic: those of small batches are used again."""
+    """Return the topic column of a batch whose messages all have one topic; kept for small batches."""
     return pa.array([topic] * rows, _TEXT)

@@ -1,8 +1,7 @@
-"""What consumers say of messages that they hold: done (AckMessage), not yet (ChangeInvisibleDuration), or never
-(ForwardMessageToDeadLetterQueue).
+"""Settling of messages: AckMessage, ChangeInvisibleDuration and ForwardMessageToDeadLetterQueue.
 
 Acknowledgements are settled together, group by group, and answered when they are durable. While some are on their way
-to the disk, more gather; those that nobody waits for gather for ``GATHER_S`` in any case.
+to the disk, more gather. Those that nobody waits for gather for ``GATHER_S`` seconds in any case.
 """
 
 from __future__ import annotations
@@ -29,8 +28,10 @@ from tarry.fronts.rocketmq.v5.statuses import OK, overall, status_of
 
 ENTRIES_MAX = 4096
 GATHER_S = 0.01
-"""A push consumer has given its thread to the next message long before it is answered: fewer and larger steps cost it
-nothing, and leave the processor to what is due.
+"""Seconds for which acknowledgements gather that nobody waits for.
+
+A push consumer's thread is at the next message long before it is answered. So fewer and larger steps cost it nothing,
+and leave the processor to messages that are due.
 """
 _STALE = (
     "INVALID_RECEIPT_HANDLE: the receipt handle is stale: its time is up, it was settled before, or it was never given"
@@ -38,7 +39,7 @@ _STALE = (
 
 
 class AckCall:
-    """One AckMessage on its way: the statuses of its entries, as they come in, and who waits for the answer."""
+    """An AckMessage call under way: the statuses of its entries, as they come in, and its answer."""
 
     __slots__ = ("_entries", "_missing", "_statuses", "answer")
 
@@ -49,7 +50,7 @@ class AckCall:
         self._missing = len(entries)
 
     def set_status(self, place: int, status: Any) -> None:
-        """Set what became of one entry."""
+        """Set the status of one entry. The last one completes the answer."""
         self._statuses[place] = status
         self._missing -= 1
         if not self._missing:
@@ -66,7 +67,7 @@ class AckCall:
 
 
 EntryOfCall = tuple[AckCall, int]
-"""A call that acknowledges, and the place of one entry there."""
+"""A call that acknowledges, and the place of one entry in it."""
 
 
 class Settler:
@@ -80,10 +81,10 @@ class Settler:
         )
         self._stale = Refusal(Code.INVALID_RECEIPT_HANDLE, _STALE)
 
-    # -- done --------------------------------------------------------------------------------------------------------
+    # -- acknowledge -------------------------------------------------------------------------------------------------
 
     def ack(self, caller: CallingClient, request: Any) -> Promise:
-        """AckMessage.
+        """Answer AckMessage.
 
         Raises:
             Refusal: nothing was settled.
@@ -114,11 +115,13 @@ class Settler:
         for (_, (call, place)), was_held in zip(entries, held, strict=True):
             call.set_status(place, OK if was_held else stale)
 
-    # -- not yet -----------------------------------------------------------------------------------------------------
+    # -- retry, or hold longer ---------------------------------------------------------------------------------------
 
     async def change(self, caller: CallingClient, request: Any) -> Any:
-        """ChangeInvisibleDuration: a push consumer's is a try that failed, to come again after that time, durably;
-        another's holds the message for so long from now, under a new handle.
+        """Answer ChangeInvisibleDuration.
+
+        From a push consumer it is a failed try: the message comes again after the given time, durably. For other
+        consumers, the message stays leased for the given time from now, under a new handle.
 
         Raises:
             Refusal: ILLEGAL_INVISIBLE_TIME; INVALID_RECEIPT_HANDLE.
@@ -140,10 +143,10 @@ class Settler:
         handle = receipt_handle(lease, receipt.offset, receipt.topic, pushed=receipt.pushed)
         return service.ChangeInvisibleDurationResponse(status=OK, receipt_handle=handle)
 
-    # -- never -------------------------------------------------------------------------------------------------------
+    # -- reject ------------------------------------------------------------------------------------------------------
 
     async def reject(self, caller: CallingClient, request: Any) -> Any:
-        """ForwardMessageToDeadLetterQueue: the client has tried often enough.
+        """Answer ForwardMessageToDeadLetterQueue: the client has tried often enough.
 
         Raises:
             Refusal: INVALID_RECEIPT_HANDLE.
@@ -153,7 +156,7 @@ class Settler:
         return service.ForwardMessageToDeadLetterQueueResponse(status=OK)
 
     def _delivery_of(self, caller: CallingClient, request: Any, wait_ms: int) -> tuple[ConsumerGroup, ReceiptHandle]:
-        """What a request about one delivery is about, once all that it says is checked."""
+        """Return the group and the receipt that a request about one delivery names, and check them."""
         topic, name = topic_of(request.topic, caller.namespace), group_of(request.group, caller.namespace)
         if not 0 <= wait_ms <= INVISIBLE_MS[1]:
             raise Refusal(
