@@ -1,4 +1,4 @@
-"""Dead letters: which groups have some, what they are, scheduling them again, deleting them."""
+"""Dead letters: groups that have some, lists of them, scheduling them again, deleting them."""
 
 from __future__ import annotations
 

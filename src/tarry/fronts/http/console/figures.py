@@ -52,7 +52,7 @@ class Cached(Generic[V]):
             return self._value[1]
         if self._asking is None:
             self._asking = asyncio.ensure_future(self._ask_once())
-        # One of those who wait may go away; the others still want it.
+        # One of the callers may go away; the others still want the value.
         return await asyncio.shield(self._asking)
 
     async def _ask_once(self) -> V:

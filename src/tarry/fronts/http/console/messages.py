@@ -148,7 +148,7 @@ async def show_message(console: Console, request: Request) -> Response:
 
 
 async def show_history(console: Console, request: Request) -> Response:
-    """All that is known of the messages of an id, or of the message of a handle."""
+    """Show the history of the messages of an id, or of the message of a handle."""
     what = request.query_params.get("what", "").strip()
     topic = request.query_params.get("topic", "").strip() or None
     history = await console.services.history(what, topic=topic) if what else None

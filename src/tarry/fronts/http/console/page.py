@@ -1,4 +1,4 @@
-"""An answer made of a template, and what every page has: who looks, notices, addresses of files."""
+"""Answers made of templates, and the parts of every page: session, notices, addresses of files."""
 
 from __future__ import annotations
 

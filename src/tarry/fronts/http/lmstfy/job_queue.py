@@ -45,7 +45,7 @@ class Plain(NamedTuple):
 
 
 class JobEntry(NamedTuple):
-    """Jobs of one request, and who waits for them: one of the two is called, on the loop's thread."""
+    """Jobs of one request, and its callbacks: one of the two is called, on the event loop's thread."""
 
     kind: Plain
     bodies: list[bytes]

@@ -67,7 +67,7 @@ class JobQueues:
         return answer(200, {**found.fields(), "job_id": target.job})
 
     async def destroy(self, request: LmstfyRequest) -> HttpResponse:
-        """Let go of all jobs that have become ready, also of those that consumers have."""
+        """Drop all jobs that have become ready, also those that consumers hold."""
         try:
             await self._services.call(Seek(request.target.topic, GROUP, LATEST))
         except NotFoundError:

@@ -51,7 +51,7 @@ class LmstfyRequest:
         self._begun_s = time.monotonic()
 
     def answer(self, response: HttpResponse) -> None:
-        """Answer it, once; also who has gone, which nobody gets."""
+        """Answer the request, once. If the client has gone, nobody gets the answer."""
         if self.on_end is not None:
             self.on_end(response.status)
         self._answering.answer(self.http, response, self._begun_s)
@@ -65,7 +65,7 @@ class LmstfyRequest:
         self.http.carry_out(self.wait_for(work))
 
     async def wait_for(self, work: Awaitable[HttpResponse]) -> None:
-        """Answer with what work results in.
+        """Answer with the result of ``work``.
 
         Raises:
             DisconnectedError: nobody waits for an answer.

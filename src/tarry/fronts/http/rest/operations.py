@@ -94,7 +94,7 @@ class TopicEndpoint(OperationEndpoint):
         """
         topic = cast(GetTopic, operation).topic
         if not await self._services.call(HasTopic(topic)):
-            # Protocols ask for the settings of topics that are to come; who looks at one has spelt it wrong.
+            # Protocols ask for the settings of topics that are yet to come; a person who looks has misspelt the name.
             raise NotFoundError(f"there is no topic {topic!r:.300}; GET /v1/topics shows those with messages")
         return await super().carry_out(operation, request)
 
