@@ -58,7 +58,7 @@ class AccessRefusal:
 
 
 class Access:
-    """On the loop's thread. It follows the broker's tokens: a change holds for the next request."""
+    """Follows the broker's tokens: a change holds for the next request. On the event loop's thread."""
 
     def __init__(self, broker: LocalBroker, mode: str) -> None:
         """``mode``: "open" or "tokens"; see :func:`mode_of`."""

@@ -22,7 +22,7 @@ TTL_MS_MAX = 1 << 50
 
 
 class JobQueues:
-    """On the loop's thread."""
+    """On the event loop's thread."""
 
     def __init__(self, services: HttpServices, landing: Landing) -> None:
         self._services = services

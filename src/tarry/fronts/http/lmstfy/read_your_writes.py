@@ -19,7 +19,7 @@ TOPICS_MAX = 10_000
 
 
 class Landing:
-    """On the loop's thread."""
+    """On the event loop's thread."""
 
     def __init__(self, services: HttpServices) -> None:
         self._services = services

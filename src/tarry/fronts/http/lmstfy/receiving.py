@@ -49,7 +49,7 @@ class _Asking:
 
 
 class JobReceiver:
-    """On the loop's thread."""
+    """On the event loop's thread."""
 
     def __init__(self, services: HttpServices, acknowledging: Acknowledging, landing: Landing) -> None:
         self._services = services
@@ -208,7 +208,7 @@ class JobReceiver:
 
 
 def options_of(query: QueryValues) -> tuple[int, int, int]:
-    """For how long a job is a consumer's (ms), how long to wait for one (s), and how many are wanted.
+    """Return the length of leases (ms), the time to wait for a job (s), and the number of jobs wanted.
 
     Raises:
         RefusalError: a value is not allowed.

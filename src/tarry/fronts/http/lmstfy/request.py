@@ -19,9 +19,9 @@ class LmstfyRoute(NamedTuple):
     reads: bool | None = None
     """True if it counts as one of a token's reads, False: as a write; None: as neither."""
     public: bool = False
-    """Without a token."""
+    """True if no token is needed."""
     several: bool = False
-    """The queue may be several, with commas between."""
+    """True if the path may name several queues, with commas between."""
 
 
 @dataclass(slots=True, eq=False)
@@ -38,7 +38,7 @@ class Target:
 
 
 class LmstfyRequest:
-    """On the loop's thread."""
+    """On the event loop's thread."""
 
     __slots__ = ("_answering", "_begun_s", "http", "on_end", "target")
 

@@ -28,7 +28,7 @@ class Held(NamedTuple):
     lease: int
     offset: int
     until_s: float
-    """As the loop's time."""
+    """On the event loop's clock."""
 
 
 OnSettled = Callable[[bool | TarryError], None]
@@ -39,7 +39,7 @@ It gets an error if the outcome is not known.
 
 
 class Acknowledging:
-    """On the loop's thread, but for the groups' call-backs."""
+    """On the event loop's thread, except the groups' callbacks."""
 
     def __init__(self, services: HttpServices) -> None:
         self._services = services
@@ -69,7 +69,7 @@ class Acknowledging:
         return True
 
     async def discard(self, topic: str, id: str) -> bool:
-        """See to it that a job never comes (again); whether there was one.
+        """Make sure that a job never comes (again); return whether there was one.
 
         Raises:
             TarryError: not now.

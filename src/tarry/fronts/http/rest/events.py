@@ -36,7 +36,7 @@ PATH = f"{GROUP}/events"
 ROWS_MAX = 64
 """Messages that are leased for one write: a client that does not read withholds so many from others."""
 ALIVE_S = 10.0
-"""After so long without a message, a comment says that the broker is there."""
+"""Seconds without a message, after which a comment says that the broker is there."""
 FULL_S = 1.0
 """Seconds between two looks for room in a consumer that holds as much as it may.
 

@@ -303,6 +303,6 @@ def _scalar(schema: Mapping[str, Any]) -> Schema:
 
 
 def _untitled(schema: Schema) -> Schema:
-    """Without the titles that pydantic makes of the names of fields."""
+    """Return a schema without the titles that pydantic makes of the names of fields."""
     fields = {name: {k: v for k, v in one.items() if k != "title"} for name, one in schema["properties"].items()}
     return {**schema, "properties": fields}

@@ -68,7 +68,7 @@ EXAMPLES: dict[str, Any] = {
     "body": "unpaid?",
     "namespace": "shop",
 }
-"""Of parameters and fields, by name; values that can be sent as they are."""
+"""Examples of parameters and fields, by name; values that can be sent as they are."""
 
 
 def describe(routes: Iterable[Route]) -> dict[str, Any]:

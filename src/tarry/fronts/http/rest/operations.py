@@ -87,7 +87,7 @@ class TopicEndpoint(OperationEndpoint):
     """Shows a topic's settings."""
 
     async def carry_out(self, operation: Operation[Any], request: RestRequest) -> Any:
-        """As of any operation.
+        """Carry out an operation, as for any other.
 
         Raises:
             NotFoundError: nobody has named the topic.

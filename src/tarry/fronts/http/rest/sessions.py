@@ -32,7 +32,7 @@ class EventSession:
         self.prefetch = prefetch
         self.lease_ms = lease_ms
         self.number = 0
-        """Of the last event."""
+        """The number of the last event."""
         self.replaced = asyncio.Event()
         """Another connection goes on with this session."""
         self.waiting: asyncio.Future[pa.RecordBatch | None] | None = None

@@ -57,7 +57,7 @@ class Doing(Enum):
 
 
 class HttpConnection(asyncio.Protocol):
-    """On the loop's thread. The parser's call-backs are its methods ``on_…``."""
+    """On the event loop's thread. The parser's callbacks are its methods ``on_…``."""
 
     def __init__(self, owner: ConnectionOwner, admission: Admission) -> None:
         self._admission = admission

@@ -18,7 +18,10 @@ from tarry.fronts.kit.door import Door
 
 
 class HttpServer:
-    """On the loop's thread. ``by_prefix`` are for paths that begin with theirs, ``app`` is for all others."""
+    """An HTTP/1.1 server. On the event loop's thread.
+
+    ``by_prefix``: applications for paths that begin with their prefixes; ``app`` is for all others.
+    """
 
     def __init__(
         self,
