@@ -58,7 +58,7 @@ class AccessRefusal:
 
 
 class Access:
-    """On the loop's thread. It follows the broker's tokens: a change holds for the next request."""
+    """Follows the broker's tokens: a change holds for the next request. On the event loop's thread."""
 
     def __init__(self, broker: LocalBroker, mode: str) -> None:
         """``mode``: "open" or "tokens"; see :func:`mode_of`."""
@@ -77,7 +77,7 @@ class Access:
         if self._broker.access_tokens is not self._seen:
             self._look()
         digest = digest_of(secret)
-        # How long a look-up by hash takes tells of hashes at most, and nobody can choose those; the rest is compared in
+        # The time of a look-up by hash reveals hashes at most, and nobody can choose those; the rest is compared in
         # constant time.
         identity = self._by_digest.get(digest)
         if identity is None:

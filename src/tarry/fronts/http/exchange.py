@@ -28,7 +28,7 @@ class HttpResponse(NamedTuple):
     body: bytes = b""
     headers: tuple[tuple[bytes, bytes], ...] = ()
     lines: bytes = b""
-    """More headers, as lines that are written as they are."""
+    """More headers, as lines that are written unchanged."""
 
 
 class HttpRequest(Protocol):
@@ -64,7 +64,7 @@ class HttpRequest(Protocol):
         ...
 
     def on_disconnect(self, call: Callable[[], None]) -> None:
-        """Have ``call`` called once when the client goes before it is answered."""
+        """Have ``call`` called once if the client leaves before it is answered."""
         ...
 
     def answer(self, response: HttpResponse, lines: bytes = b"") -> None:
@@ -85,7 +85,7 @@ Its result is carried out as by :meth:`HttpRequest.carry_out`.
 
 
 class HttpApplication(NamedTuple):
-    """A handler, and when it is called."""
+    """A handler, and the time when it is called."""
 
     handler: Handler
     whole: bool = True

@@ -1,4 +1,4 @@
-"""Starting and stopping the HTTP front: its port, the admin's, and what is served on them."""
+"""Starting and stopping the HTTP front: its port, the admin's, and the applications on them."""
 
 from __future__ import annotations
 

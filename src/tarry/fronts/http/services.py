@@ -47,9 +47,9 @@ class HttpServices(AsyncCalls):
         self._rows = RowQueue(broker, loop)
         self._receive_queues: dict[tuple[str, str], ReceiveQueue] = {}
         self.bodies = BodyBudget()
-        """Of what bodies of requests take."""
+        """The memory that bodies of requests take."""
         self.unread = unread or UnreadBytes()
-        """Of what clients have not read of their answers."""
+        """The bytes of answers that clients have not read."""
         self._on_close: list[Callable[[str], None]] = []
 
     async def call(self, operation: Operation[R]) -> R:
@@ -103,11 +103,11 @@ class HttpServices(AsyncCalls):
         return await self.submit(to_batch(rows))
 
     def on_close(self, call: Callable[[str], None]) -> None:
-        """Have ``call`` called, with the reason, when nothing is to be sent any more."""
+        """Have ``call`` called, with the reason, when nothing may be sent any more."""
         self._on_close.append(call)
 
     def close(self) -> None:
-        """Refuse what is not sent yet; who waits for messages gets none."""
+        """Refuse messages that are not sent yet; requests that wait for messages get none."""
         for call in (self._rows.close, *self._on_close):
             call("the front has stopped")
         for queue in self._receive_queues.values():

@@ -1,4 +1,4 @@
-"""Dead letters: which groups have some, what they are, scheduling them again, deleting them."""
+"""Dead letters: groups that have some, lists of them, scheduling them again, deleting them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PAGE_ROWS = 50
 
 
 async def show(console: Console, request: Request) -> Response:
-    """Of one group, or which groups have some."""
+    """Show the dead letters of one group, or the groups that have some."""
     topic, group = request.query_params.get("topic"), request.query_params.get("group")
     if topic and group:
         return await _show_group(console, request, topic, group)

@@ -25,7 +25,7 @@ FRESH_MS = 1900
 FORECAST_FRESH_MS: Mapping[str, int] = {"minute": 5000, "hour": 15_000, "day": 60_000}
 NEXT_DUE_FRESH_MS = 10_000
 NEXT_DUE_TOPICS_MAX = 1000
-"""Beyond so many topics it takes the broker too long to look for each one's next due time."""
+"""With more topics, the broker takes too long to find the next due time of each."""
 LISTED_MAX = 200
 """Topics, and groups, that are shown."""
 POINTS_MAX = 300
@@ -52,7 +52,7 @@ class Cached(Generic[V]):
             return self._value[1]
         if self._asking is None:
             self._asking = asyncio.ensure_future(self._ask_once())
-        # One of those who wait may go away; the others still want it.
+        # One of the callers may go away; the others still want the value.
         return await asyncio.shield(self._asking)
 
     async def _ask_once(self) -> V:
@@ -103,7 +103,7 @@ class _Counts:
 
 @dataclass(slots=True)
 class ConsoleFigures:
-    """On the loop's thread."""
+    """On the event loop's thread."""
 
     services: HttpServices
     points: deque[Point] = field(default_factory=lambda: deque(maxlen=POINTS_MAX))

@@ -14,7 +14,7 @@ NONE = "-"
 _SIZES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 PREVIEW_CHARS = 120
 BODY_BYTES_MAX = 64 << 10
-"""So much of a body is shown; all of it can be had as a file."""
+"""Bytes of a body that are shown; the whole can be downloaded."""
 HEX_BYTES_MAX = 4 << 10
 _HEX_ROW = 16
 # What changes the order or the look of text around it, or has none: shown as a code point instead.
@@ -123,7 +123,7 @@ class Body:
 
     @classmethod
     def of(cls, body: bytes) -> Body:
-        """Of up to :data:`BODY_BYTES_MAX` of it."""
+        """Make one of at most :data:`BODY_BYTES_MAX` bytes of a body."""
         is_cut = len(body) > BODY_BYTES_MAX
         text = _text(body[:BODY_BYTES_MAX], is_cut)
         return cls(len(body), is_cut, text, None if is_cut or text is None else _json(body), _hex(body))

@@ -17,7 +17,7 @@ from tarry.fronts.http.console.page import Console, done, field, plural
 PEEKED_MAX = 20
 TOPICS, TOPIC, GROUP = "/console/topics", "/console/topic", "/console/group"
 PREFIX = "set_"
-"""Of the fields of a form that are settings."""
+"""Prefix of the form's fields that are settings."""
 
 
 async def show_all(console: Console, request: Request) -> Response:

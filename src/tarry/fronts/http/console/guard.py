@@ -128,7 +128,7 @@ def _headers(is_static: bool, new: list[VisitorSession]) -> list[tuple[bytes, by
 
 def _to_login(request: Request) -> Response:
     if request.headers.get("hx-request") or request.url.path.startswith("/console/data/"):
-        # A page that is open, when its session has ended: it is loaded anew, and then sees the login.
+        # An open page whose session has ended is loaded anew, and then gets the login.
         return PlainTextResponse("log in", 401, headers={"HX-Refresh": "true"})
     target = request.url.path + (f"?{request.url.query}" if request.url.query else "")
     after = "" if request.method not in SAFE_METHODS or target == "/" else f"?next={quote(target, safe='')}"

@@ -22,11 +22,11 @@ PEERS_MAX = 10_000
 
 
 class Guesses:
-    """On the loop's thread."""
+    """On the event loop's thread."""
 
     def __init__(self) -> None:
         self._failed: OrderedDict[str, list[int]] = OrderedDict()
-        """Of each peer the moments of its last guesses, in ms."""
+        """The times of each peer's last guesses, in ms."""
 
     def wait_ms(self, peer: str, now_ms: int) -> int:
         """Return how long a peer has to wait before it may show a token; 0: not at all."""

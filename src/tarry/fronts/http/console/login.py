@@ -20,7 +20,7 @@ async def show(console: Console, request: Request) -> Response:
 
 
 async def log_in(console: Console, request: Request) -> Response:
-    """Begin another session for who shows a token; the former name is worth nothing then."""
+    """Begin another session for a visitor who shows a token; the former name is worth nothing then."""
     secret, after = field(request, "secret").strip(), field(request, "next")
     peer, now_ms = peer_of(request), console.now_ms
     if (wait_ms := console.guesses.wait_ms(peer, now_ms)) > 0:

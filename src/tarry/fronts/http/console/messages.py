@@ -18,7 +18,7 @@ from tarry.message.receipt import id_of
 PENDING, MESSAGE = "/console/pending", "/console/message"
 PAGE_ROWS = 50
 LOOKS_MAX = 3
-"""Each takes up to half a second; then the page says that there is more to look through."""
+"""Looks for a page, each up to half a second; then the page says that there is more to look through."""
 ASKED = ("topic", "id", "key", "tag")
 SPANS = (("1m", "minute"), ("1h", "hour"), ("1d", "day"), ("30d", "30 days"))
 OUTCOMES = {
@@ -148,7 +148,7 @@ async def show_message(console: Console, request: Request) -> Response:
 
 
 async def show_history(console: Console, request: Request) -> Response:
-    """All that is known of the messages of an id, or of the message of a handle."""
+    """Show the history of the messages of an id, or of the message of a handle."""
     what = request.query_params.get("what", "").strip()
     topic = request.query_params.get("topic", "").strip() or None
     history = await console.services.history(what, topic=topic) if what else None

@@ -1,4 +1,4 @@
-"""An answer made of a template, and what every page has: who looks, notices, addresses of files."""
+"""Answers made of templates, and the parts of every page: session, notices, addresses of files."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Console:
 
     @property
     def now_ms(self) -> int:
-        """By the broker's clock, as everything is."""
+        """The time by the broker's clock, as everywhere."""
         return self.services.broker.clock.now_ms()
 
     def render(self, request: Request, template: str, status: int = 200, **values: Any) -> HTMLResponse:

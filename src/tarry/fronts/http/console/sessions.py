@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 SESSIONS_MAX = 10_000
 LIFE_MS = 12 * 3_600_000
-"""A session that nobody has used for so long is forgotten."""
+"""A session that was not used for this time is forgotten."""
 NOTICES_MAX = 5
 
 
@@ -52,7 +52,7 @@ class VisitorSession:
 
 
 class VisitorSessions:
-    """On the loop's thread."""
+    """On the event loop's thread."""
 
     def __init__(self) -> None:
         self._sessions: OrderedDict[str, VisitorSession] = OrderedDict()

@@ -11,18 +11,18 @@ log = logging.getLogger(__name__)
 
 MS = 1000
 _TOKEN = re.compile("(/token/[^/]*/)[^/]+")
-"""Of the admin port: the token, or its id, that is looked at or deleted."""
+"""Matches paths of the admin port that name a token, or its id."""
 
 
 class AccessLog:
-    """On the loop's thread. Off at each start."""
+    """On the event loop's thread. Off at each start."""
 
     def __init__(self) -> None:
         self.enabled = False
 
     @property
     def status(self) -> str:
-        """As lmstfy says it."""
+        """Return the log's state in lmstfy's words."""
         return "enabled" if self.enabled else "disabled"
 
     def note(self, request: HttpRequest, response: HttpResponse, spent_s: float) -> None:

@@ -1,4 +1,4 @@
-"""lmstfy's admin API, on a port of its own: tokens and their limits, metrics, and what there is.
+"""lmstfy's admin API, on a port of its own: tokens and their limits, metrics, queues.
 
 A token is kept as a hash, so a list has ids in the place of tokens; wherever a path names a token, the id will do, too.
 """

@@ -19,7 +19,7 @@ INTERNAL = answer(500, {"error": "internal error"})
 
 
 class Answering:
-    """On the loop's thread."""
+    """On the event loop's thread."""
 
     def __init__(self, access_log: AccessLog) -> None:
         self._access_log = access_log

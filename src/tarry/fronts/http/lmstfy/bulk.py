@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 from tarry.fronts.http.lmstfy.answers import RefusalError
 
 BODY_BYTES_MAX = 1 << 20
-"""Of one job."""
+"""The limit for one job."""
 JOBS_MAX = 64
 BULK_BYTES_MAX = JOBS_MAX * BODY_BYTES_MAX + (1 << 20)
 

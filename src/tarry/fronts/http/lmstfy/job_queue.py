@@ -25,10 +25,10 @@ from tarry.message.admission import assembled
 from tarry.message.receipt import Accepted
 
 ROWS_BESIDE_MIN = 48
-"""So many jobs make a batch that goes while another one waits for the disk."""
+"""Jobs that make a batch which is sent while another one waits for the disk."""
 
 BATCH_BYTES = 16 << 20
-"""After so many bytes a batch ends."""
+"""Bytes after which a batch ends."""
 
 OnResult = Callable[[list[str]], None]
 """Called with the jobs' ids when they are durable."""
@@ -45,7 +45,7 @@ class Plain(NamedTuple):
 
 
 class JobEntry(NamedTuple):
-    """Jobs of one request, and who waits for them: one of the two is called, on the loop's thread."""
+    """Jobs of one request, and its callbacks: one of the two is called, on the event loop's thread."""
 
     kind: Plain
     bodies: list[bytes]
@@ -54,7 +54,7 @@ class JobEntry(NamedTuple):
 
 
 class JobQueue:
-    """On the loop's thread."""
+    """On the event loop's thread."""
 
     def __init__(self, broker: LocalBroker, loop: asyncio.AbstractEventLoop, landing: Landing) -> None:
         self._broker = broker

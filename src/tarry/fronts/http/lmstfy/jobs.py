@@ -14,7 +14,7 @@ from tarry.message.reserved import first_places
 from tarry.message.schema import RESERVED
 
 VERSION_PROPERTY = "lmstfy-job-version"
-"""Of a message: its job's id has a version before it."""
+"""Property of a message whose job id has a version before it."""
 
 
 class LmstfyJob(NamedTuple):
@@ -31,7 +31,7 @@ class LmstfyJob(NamedTuple):
     attributes: dict[str, str] | None
 
     def fields(self) -> dict[str, Any]:
-        """As a JSON object."""
+        """Return the job as a JSON object."""
         return {
             "namespace": self.namespace,
             "queue": self.queue,

@@ -19,7 +19,7 @@ class _Window:
 
 
 class TokenLimits:
-    """On the loop's thread. Counts are of this process, and begin anew with it."""
+    """On the event loop's thread. Counts are of this process, and begin anew with it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop

@@ -54,7 +54,7 @@ def topic_of(namespace: str, queue: str) -> str:
 
 
 def queue_of(topic: str) -> tuple[str, str] | None:
-    """Namespace and queue of a topic; None: it is of no queue, or of one whose name does not fit into it."""
+    """Return namespace and queue of a topic; None: it has no queue, or the name was too long."""
     namespace, slash, queue = topic.partition("/")
     return (namespace, queue) if slash and "/" not in queue and not topic.startswith("%") else None
 
@@ -91,7 +91,7 @@ def job_ids(topic: str, places: list[tuple[int, int]]) -> list[str]:
     packed, start = np.stack([dues, seqs], 1).astype(">i8").tobytes(), _check_of(topic)
     checks = [zlib.crc32(packed[at : at + _PLACE.size], start) & 0xFFFF for at in range(0, len(packed), _PLACE.size)]
     seq, due = seqs.astype(np.uint64), dues.astype(np.uint64)
-    # The number's upper and lower 64 bits, and of those, from the right, 12 digits, one that is in both, and 13.
+    # The number's upper and lower 64 bits. Their digits, from the right: 12 of the lower, one of both, 13 of the upper.
     high, low = due << np.uint64(16) | seq >> np.uint64(48), seq << np.uint64(16) | np.array(checks, np.uint64)
     digits = np.empty((len(places), _CHARS), np.uint8)
     digits[:, 14:] = (low[:, None] >> _SHIFTS[1:]) & np.uint64(31)
@@ -102,7 +102,7 @@ def job_ids(topic: str, places: list[tuple[int, int]]) -> list[str]:
 
 
 def place_of(topic: str, text: str) -> tuple[int, int] | None:
-    """Seq and due time that a job id of a topic says; None: it is none."""
+    """Return the seq and due time in a job id of a topic; None: it is no job id."""
     raw = text.encode(errors="replace")
     found = _ID.fullmatch(raw)
     if found is None:

@@ -22,7 +22,7 @@ TTL_MS_MAX = 1 << 50
 
 
 class JobQueues:
-    """On the loop's thread."""
+    """On the event loop's thread."""
 
     def __init__(self, services: HttpServices, landing: Landing) -> None:
         self._services = services
@@ -67,7 +67,7 @@ class JobQueues:
         return answer(200, {**found.fields(), "job_id": target.job})
 
     async def destroy(self, request: LmstfyRequest) -> HttpResponse:
-        """Let go of all jobs that have become ready, also of those that consumers have."""
+        """Drop all jobs that have become ready, also those that consumers hold."""
         try:
             await self._services.call(Seek(request.target.topic, GROUP, LATEST))
         except NotFoundError:

@@ -19,7 +19,7 @@ TOPICS_MAX = 10_000
 
 
 class Landing:
-    """On the loop's thread."""
+    """On the event loop's thread."""
 
     def __init__(self, services: HttpServices) -> None:
         self._services = services
@@ -39,7 +39,7 @@ class Landing:
             del self._last[topic]
 
     def left_s(self, topic: str) -> float:
-        """For how long the last job may still be on its way; 0: it is there."""
+        """Return for how many seconds the last job may still be on its way; 0: it has arrived."""
         last = self._last.get(topic)
         return 0.0 if last is None else max(0.0, last[2] - self._services.loop.time())
 

@@ -49,7 +49,7 @@ class _Asking:
 
 
 class JobReceiver:
-    """On the loop's thread."""
+    """On the event loop's thread."""
 
     def __init__(self, services: HttpServices, acknowledging: Acknowledging, landing: Landing) -> None:
         self._services = services
@@ -82,7 +82,7 @@ class JobReceiver:
 
     def _on_jobs(self, request: LmstfyRequest, receive: JobReceive, jobs: list[LmstfyJob] | TarryError) -> None:
         if not jobs and not request.http.gone:
-            # Also who does not want to wait gets what is being put into the queue just now.
+            # A client that does not want to wait also gets jobs that are being put into the queue just now.
             wait_s = max(receive.timeout_s, self._landing.left_s(receive.queue.group.topic_name))
             if wait_s:
                 self._waiting.add(request.http, receive, wait_s, partial(_answer, request, receive.count))
@@ -190,7 +190,7 @@ class JobReceiver:
         try:
             return await result
         finally:
-            # Between the result and this, another queue's turn gives back what it gets.
+            # If another queue's turn comes between the result and this, it gives back its messages.
             timer.cancel()
             for queue, waiter in waiters:
                 queue.remove(waiter)
@@ -208,7 +208,7 @@ class JobReceiver:
 
 
 def options_of(query: QueryValues) -> tuple[int, int, int]:
-    """For how long a job is a consumer's (ms), how long to wait for one (s), and how many are wanted.
+    """Return the length of leases (ms), the time to wait for a job (s), and the number of jobs wanted.
 
     Raises:
         RefusalError: a value is not allowed.

@@ -19,9 +19,9 @@ class LmstfyRoute(NamedTuple):
     reads: bool | None = None
     """True if it counts as one of a token's reads, False: as a write; None: as neither."""
     public: bool = False
-    """Without a token."""
+    """True if no token is needed."""
     several: bool = False
-    """The queue may be several, with commas between."""
+    """True if the path may name several queues, with commas between."""
 
 
 @dataclass(slots=True, eq=False)
@@ -38,7 +38,7 @@ class Target:
 
 
 class LmstfyRequest:
-    """On the loop's thread."""
+    """On the event loop's thread."""
 
     __slots__ = ("_answering", "_begun_s", "http", "on_end", "target")
 
@@ -51,7 +51,7 @@ class LmstfyRequest:
         self._begun_s = time.monotonic()
 
     def answer(self, response: HttpResponse) -> None:
-        """Answer it, once; also who has gone, which nobody gets."""
+        """Answer the request, once. If the client has gone, nobody gets the answer."""
         if self.on_end is not None:
             self.on_end(response.status)
         self._answering.answer(self.http, response, self._begun_s)
@@ -65,7 +65,7 @@ class LmstfyRequest:
         self.http.carry_out(self.wait_for(work))
 
     async def wait_for(self, work: Awaitable[HttpResponse]) -> None:
-        """Answer with what work results in.
+        """Answer with the result of ``work``.
 
         Raises:
             DisconnectedError: nobody waits for an answer.

@@ -29,7 +29,7 @@ from tarry.fronts.http.services import HttpServices
 PREFIX = "/api/"
 POOL = "default"
 TARGETS_MAX = 4096
-"""So many targets are remembered."""
+"""The number of targets that are remembered."""
 
 _NAMES = re.compile("[-_,A-Za-z0-9]+")
 NO_ROUTE = answer(404, {"error": "api not found"})

@@ -59,7 +59,7 @@ class Publish(NamedTuple):
 
 
 class Publishing:
-    """On the loop's thread."""
+    """On the event loop's thread."""
 
     def __init__(self, services: HttpServices, acknowledging: Acknowledging, landing: Landing) -> None:
         self._services = services

@@ -1,7 +1,7 @@
-"""Acknowledging jobs by their ids: what consumers have, by its lease; anything else, wherever it is.
+"""Acknowledging jobs by their ids: by the lease if a consumer holds the job, else wherever it is.
 
-Jobs that were handed out here and not acknowledged are kept with their leases until these are over. Of a job that is
-not among them (pending, ready, handed out before a restart, dead) the id says where to look.
+Jobs that were handed out here and not acknowledged are kept with their leases until these are over. For any other job
+(pending, ready, handed out before a restart, dead) the id says where to look.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Held(NamedTuple):
     lease: int
     offset: int
     until_s: float
-    """As the loop's time."""
+    """On the event loop's clock."""
 
 
 OnSettled = Callable[[bool | TarryError], None]
@@ -39,7 +39,7 @@ It gets an error if the outcome is not known.
 
 
 class Acknowledging:
-    """On the loop's thread, but for the groups' call-backs."""
+    """On the event loop's thread, except the groups' callbacks."""
 
     def __init__(self, services: HttpServices) -> None:
         self._services = services
@@ -55,12 +55,12 @@ class Acknowledging:
         while self._ends[0][0] < now_s:
             self._drop(heapq.heappop(self._ends)[1], now_s)
         if len(self._ends) > 2 * len(self._held) + 1024:
-            # Most were acknowledged long before their leases are over.
+            # Most were acknowledged long before the end of their leases.
             self._ends = [(held.until_s, id) for id, held in self._held.items()]
             heapq.heapify(self._ends)
 
     def settle(self, topic: str, id: str, on_settled: OnSettled) -> bool:
-        """Acknowledge a job that was handed out here; False: it is none of those, and nothing was done."""
+        """Acknowledge a job that was handed out here; False: it was not, and nothing was done."""
         held = self._held.get(id)
         if held is None or held.topic != topic:
             return False
@@ -69,7 +69,7 @@ class Acknowledging:
         return True
 
     async def discard(self, topic: str, id: str) -> bool:
-        """See to it that a job never comes (again); whether there was one.
+        """Make sure that a job never comes (again); return whether there was one.
 
         Raises:
             TarryError: not now.

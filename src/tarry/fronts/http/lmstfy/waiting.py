@@ -1,7 +1,7 @@
 """Requests that wait for jobs of a queue, without a thread or a task.
 
-Those that wait for the same queue, with leases of the same length, wait as one: a poll costs nearly the same for one
-message as for many, and in a steady stream each of them would poll for the one that has just become due.
+Requests for the same queue, with leases of the same length, wait as one: a poll costs nearly the same for one message
+as for many, and in a steady stream each of them would poll for the message that has just become due.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tarry.fronts.http.lmstfy.jobs import LmstfyJob
 from tarry.fronts.kit.receiving import Received, ReceiveQueue, Waiter
 
 ROWS_MAX = 1000
-"""Messages that are taken at once for all of them."""
+"""Messages that are taken at once for all waiting requests of a queue."""
 
 OnJobs = Callable[[list[LmstfyJob] | TarryError], None]
 """Called with the jobs that there are, maybe none; on the loop's thread."""
@@ -73,7 +73,7 @@ class Waiting:
 
 
 class _Line:
-    """Those that wait as one: first come, first served, but for who has too much that he has not read."""
+    """Requests that wait as one: first come, first served, except clients with too many unread bytes."""
 
     def __init__(
         self,
@@ -91,9 +91,9 @@ class _Line:
         self._unread = unread
         self._waits: dict[_Wait, None] = {}
         self._served: list[_Wait] | None = None
-        """For whom the queue was asked last; None: for all."""
+        """The requests for which the queue was asked last; None: all."""
         self._wanted = 0
-        """Jobs that they want in all."""
+        """Jobs that all requests want together."""
         self._waiter: Waiter | None = None
 
     def add(self, request: HttpRequest, receive: JobReceive, wait_s: float, answer: OnJobs) -> None:

@@ -19,7 +19,7 @@ JSON_LINES = "application/x-ndjson"
 ARROW = "application/vnd.apache.arrow.stream"
 SSE = "text/event-stream"
 SLOW_S = 60.0
-"""After so long without reading anything, a client gets no more."""
+"""Seconds after which a client that reads nothing gets no more."""
 
 ALWAYS = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
 

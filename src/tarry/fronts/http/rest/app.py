@@ -18,7 +18,7 @@ CODES = {401: "unauthorized", 403: "forbidden"}
 
 
 def rest_app(services: HttpServices, access: Access) -> App:
-    """``/v1/…``, ``/openapi.json`` and ``/docs``, for those whom ``access`` lets in."""
+    """Return the application of ``/v1/…``, ``/openapi.json`` and ``/docs``; ``access`` lets clients in."""
     return RestApp(routes(services), access, services.bodies, services.unread)
 
 

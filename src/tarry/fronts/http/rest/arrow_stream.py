@@ -56,7 +56,7 @@ class ArrowStream:
         self._buffer += chunk
 
     def streams(self) -> Iterator[list[bytes]]:
-        """Each batch that is complete: the messages of a stream of its own, for :func:`read`.
+        """Yield each complete batch: the messages of a stream of its own, for :func:`read`.
 
         Raises:
             InvalidArgumentError: it is no Arrow stream, or compressed. MessageTooLargeError: a message is too large.

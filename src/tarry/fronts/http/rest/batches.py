@@ -112,7 +112,7 @@ class Batches:
         return _answer(progress, answer_type)
 
     async def _read(self, chunks: AsyncIterator[RowResults], progress: _Progress) -> None:
-        """Carry all of it out, or as much as can be; what comes after an error is not read."""
+        """Carry out the request as far as possible; nothing is read after an error."""
         try:
             async for chunk in chunks:
                 progress.chunks.append(chunk)

@@ -1,4 +1,4 @@
-"""All routes: the operations at their paths, and what is no operation."""
+"""All routes: the operations at their paths, and endpoints that are no operations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tarry.fronts.http.services import HttpServices
 
 
 def routes(services: HttpServices) -> list[Route]:
-    """Everything that there is, with what is said of it."""
+    """Return all routes, with their descriptions."""
     found = [
         *Messages(services).routes(),
         *(_route(services, resource) for resource in resources()),

@@ -34,9 +34,9 @@ from tarry.fronts.kit.unread import Room
 
 PATH = f"{GROUP}/events"
 ROWS_MAX = 64
-"""Messages that are leased for one write: what a client that does not read has taken from others."""
+"""Messages that are leased for one write: a client that does not read withholds so many from others."""
 ALIVE_S = 10.0
-"""After so long without a message, a comment says that the broker is there."""
+"""Seconds without a message, after which a comment says that the broker is there."""
 FULL_S = 1.0
 """Seconds between two looks for room in a consumer that holds as much as it may.
 
@@ -151,7 +151,7 @@ async def _next(
     """
     until_s = loop.time() + ALIVE_S
     while not session.room:
-        # Not in the queue of the group's receives: who cannot take anything would hold up those behind it.
+        # Not in the queue of the group's receives: a consumer without room would hold up those behind it.
         await _wait_for_news(loop, session, ends)
         if loop.time() >= until_s or any(end.done() for end in ends):
             return None

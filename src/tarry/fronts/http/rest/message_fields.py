@@ -35,7 +35,7 @@ _DELAY_MS_MAX = 10**15
 
 
 def _about(text: str, bound: Bound | None = None) -> Any:
-    # In words alone: what refuses is the broker, with a text of its own.
+    # In words alone: the broker checks it, and refuses with a text of its own.
     more: Any = None if bound is None else lambda schema: schema.update(with_bound(dict(schema), bound))
     return Field(description=text, json_schema_extra=more)
 
@@ -303,6 +303,6 @@ def _scalar(schema: Mapping[str, Any]) -> Schema:
 
 
 def _untitled(schema: Schema) -> Schema:
-    """Without the titles that pydantic makes of the names of fields."""
+    """Return a schema without the titles that pydantic makes of the names of fields."""
     fields = {name: {k: v for k, v in one.items() if k != "title"} for name, one in schema["properties"].items()}
     return {**schema, "properties": fields}

@@ -1,4 +1,4 @@
-"""The description of all routes as OpenAPI 3.1, from what is said of each."""
+"""The description of all routes as OpenAPI 3.1, from the description of each."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ EXAMPLES: dict[str, Any] = {
     "body": "unpaid?",
     "namespace": "shop",
 }
-"""Of parameters and fields, by name; values that can be sent as they are."""
+"""Examples of parameters and fields, by name; values that can be sent as they are."""
 
 
 def describe(routes: Iterable[Route]) -> dict[str, Any]:
@@ -111,7 +111,7 @@ def _operation(about: Description) -> dict[str, Any]:
 def _parameter(parameter: Parameter) -> dict[str, Any]:
     schema = _spoken(parameter.schema)
     if parameter.where == "path":
-        # What is in a path is there, also where the operation could do without.
+        # A field in a path is required, even if the operation does not require it.
         [there] = [one for one in schema.get("anyOf", [schema]) if one.get("type") != "null"]
         schema = {"minLength": 1, **{word: value for word, value in there.items() if word != "default"}}
     text = parameter.text or schema.pop("description", "")

@@ -87,14 +87,14 @@ class TopicEndpoint(OperationEndpoint):
     """Shows a topic's settings."""
 
     async def carry_out(self, operation: Operation[Any], request: RestRequest) -> Any:
-        """As of any operation.
+        """Carry out an operation, as for any other.
 
         Raises:
             NotFoundError: nobody has named the topic.
         """
         topic = cast(GetTopic, operation).topic
         if not await self._services.call(HasTopic(topic)):
-            # Protocols ask for the settings of topics that are to come; who looks at one has spelt it wrong.
+            # Protocols ask for the settings of topics that are yet to come; a person who looks has misspelt the name.
             raise NotFoundError(f"there is no topic {topic!r:.300}; GET /v1/topics shows those with messages")
         return await super().carry_out(operation, request)
 

@@ -31,7 +31,7 @@ class RestRequest:
 
     def __init__(self, scope: Scope, receive: Receive, budget: BodyBudget, room: Room) -> None:
         self.room = room
-        """For its answer, until that was sent."""
+        """Room for its answer, until that was sent."""
         self.scope = scope
         self.method: str = scope["method"]
         self.headers = {name.decode("latin-1"): value for name, value in scope["headers"]}
@@ -83,7 +83,7 @@ class RestRequest:
         return None if raw is None else raw.decode("latin-1").partition(";")[0].strip().lower()
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """Its body as it comes; the caller bounds what it keeps.
+        """Yield its body as it comes; the caller limits how much it keeps.
 
         Raises:
             ClientLeftError: it ended in the middle. HttpError: 415, it is compressed.
@@ -102,7 +102,7 @@ class RestRequest:
                 yield chunk
 
     def take(self, size: int) -> None:
-        """So many bytes of its body are kept in memory, until :meth:`close` or :meth:`give_back`.
+        """Count bytes of its body as kept in memory, until :meth:`close` or :meth:`give_back`.
 
         Raises:
             OverloadedError: other requests have too many.

@@ -29,7 +29,7 @@ MESSAGES, KEY, HANDLE = f"{TOPIC}/messages", f"{TOPIC}/keys/{{key}}", "/v1/messa
 TIMES_BYTES_MAX = 64 << 10
 ANY = "application/octet-stream"
 PRESENT = ("scheduled", "replaced")
-"""Outcomes of a message that is there because of this request."""
+"""Outcomes after which a message is pending because of this request."""
 RECEIPT: Schema = TypeAdapter(ReceiptJson).json_schema()
 
 
@@ -41,7 +41,7 @@ class Messages:
         self._body_bytes_max = services.broker.config.body_bytes_max
 
     def routes(self) -> Iterator[Route]:
-        """Each with what is said of it."""
+        """Yield the routes, with their descriptions."""
         for method, path in (("POST", MESSAGES), ("PUT", MESSAGES), ("PUT", KEY)):
             yield Route(method, path, self.schedule, _scheduling(method, path))
         outcome = DescribedBody("What became of it.", {JSON: _outcome_schema()})
@@ -59,7 +59,7 @@ class Messages:
             yield Route(method, path, endpoint, _described(method, path, endpoint, text, answer, named))
 
     async def schedule(self, request: RestRequest, names: Names) -> Answer:
-        """Schedule one message; 201 when it is durable, 200 where another one stands for it."""
+        """Schedule one message; 201 when it is durable, 200 if an earlier one stands for it."""
         chosen(request, JSON)
         if request.media_type == JSON:
             body = await request.body(2 * self._body_bytes_max + OVERHEAD_BYTES)

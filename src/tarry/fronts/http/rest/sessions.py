@@ -32,7 +32,7 @@ class EventSession:
         self.prefetch = prefetch
         self.lease_ms = lease_ms
         self.number = 0
-        """Of the last event."""
+        """The number of the last event."""
         self.replaced = asyncio.Event()
         """Another connection goes on with this session."""
         self.waiting: asyncio.Future[pa.RecordBatch | None] | None = None
@@ -57,7 +57,7 @@ class EventSession:
             yield f"{self.id}.{self.number}"
 
     def give_back_after(self, number: int) -> None:
-        """Give back what was sent after the event of this number."""
+        """Give back the messages that were sent after the event of this number."""
         lost = [entry for entry in self._sent if entry[0] > number]
         if lost:
             columns = np.array(lost, np.int64)
@@ -66,7 +66,7 @@ class EventSession:
 
 
 class EventSessions:
-    """Those that are connected, and those that may come back. On the loop's thread."""
+    """Sessions that are connected, or may come back. On the event loop's thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -109,7 +109,7 @@ class EventSessions:
         return session
 
     def rest(self, session: EventSession) -> None:
-        """Its connection has ended; after the last of its leases so does it."""
+        """Keep a session whose connection has ended, until the last of its leases is over."""
         if session.subscription.closed:
             self._end(session)
         else:

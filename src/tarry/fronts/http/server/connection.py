@@ -57,7 +57,7 @@ class Doing(Enum):
 
 
 class HttpConnection(asyncio.Protocol):
-    """On the loop's thread. The parser's call-backs are its methods ``on_…``."""
+    """On the event loop's thread. The parser's callbacks are its methods ``on_…``."""
 
     def __init__(self, owner: ConnectionOwner, admission: Admission) -> None:
         self._admission = admission
@@ -84,7 +84,7 @@ class HttpConnection(asyncio.Protocol):
         self._current: HttpExchange | None = None
         """The request that is being answered."""
         self._unbegun: Handler | None = None
-        """Of who is being answered: it waits for the end of the body."""
+        """The handler of the current request, if it waits for the end of the body."""
         self._waiting: deque[HttpExchange] = deque()
         self._paused_writing: asyncio.Future[None] | None = None
         self._paused_reading = False
@@ -92,7 +92,7 @@ class HttpConnection(asyncio.Protocol):
         self._began_s = 0.0
         self._doing = Doing.HEADERS
         self._thrown_away = 0
-        """Bytes that came after the end of what is answered."""
+        """Bytes that came after the last request that is answered."""
 
     # -- the transport's -----------------------------------------------------------------------------------------------
 
@@ -157,7 +157,7 @@ class HttpConnection(asyncio.Protocol):
         self._start(message)
 
     def _learn(self, data: bytes, message: HttpExchange) -> None:
-        """Remember what a request's headers meant, where the next one like it may go past the parser."""
+        """Remember a request's headers if the next one like it may bypass the parser."""
         whole = message.complete and message.keep_alive and self._body_bytes == message.received
         if whole and not self._expects and self._owner.application_for(message.path).whole:
             self._owner.heads.learn(data, message.headers, self._body_bytes)
@@ -254,7 +254,7 @@ class HttpConnection(asyncio.Protocol):
     def _start(self, message: HttpExchange) -> None:
         self._current = message
         if message.method == "GET" and (refusal := self._owner.unread.refusal(self.peer[0])) is not None:
-            # Whatever it asks for may be large; what others send and settle goes on.
+            # Its answer may be large; other clients go on sending and settling.
             body = json.dumps({"error": "overloaded", "message": refusal}).encode()
             message.answer(HttpResponse(503, body, OVERLOADED))
             return
@@ -262,7 +262,7 @@ class HttpConnection(asyncio.Protocol):
         if whole and not message.complete and self._is_short(message):
             self._unbegun = handler
         elif whole and not message.complete:
-            # What else came with the headers is parsed first: who answers before all is there closes the connection.
+            # The rest of this data is parsed first: a handler that answers an incomplete request closes the connection.
             self.loop.call_soon(self._call, message, handler)
         else:
             self._call(message, handler)
@@ -334,7 +334,7 @@ class HttpConnection(asyncio.Protocol):
         self.pause_reading()
 
     def _refuse(self, response: HttpResponse) -> None:
-        """Answer what cannot be understood, or took too long, and end; after the answer that is under way."""
+        """Refuse a request that cannot be parsed, or took too long, and end; after the current answer."""
         if self._doing is Doing.END:
             return
         current = self._current
@@ -342,7 +342,7 @@ class HttpConnection(asyncio.Protocol):
             self._last_request()
             return
         if current is not None:
-            # The rest of its body will not come: who waits for that learns it, or would wait for ever.
+            # The rest of its body will not come: tell the handler, which would wait for it for ever.
             self._current = self._unbegun = None
             current.on_gone()
             if current.started:
@@ -354,7 +354,7 @@ class HttpConnection(asyncio.Protocol):
         self._end()
 
     def _end(self) -> None:
-        """Say no more; read on for a moment, so that what was said arrives."""
+        """Send no more; read on for a moment, so that the bytes sent arrive."""
         if self._doing is Doing.END:
             return
         self._wait_for(Doing.END)
@@ -402,7 +402,7 @@ class HttpConnection(asyncio.Protocol):
         self._began_s = self.loop.time()
 
     def look(self, now_s: float) -> None:
-        """End it where the client takes too long. Called now and then."""
+        """End the connection if the client takes too long. Called now and then."""
         limits, spent_s = self._owner.limits, now_s - self._began_s
         if self._paused_writing is not None and self._is_stalled(now_s):
             self._transport.abort()
@@ -422,7 +422,7 @@ class HttpConnection(asyncio.Protocol):
         return self._unread.is_stalled(self._transport, now_s, self._owner.limits.write_s)
 
     def stop(self) -> None:
-        """Answer what is being asked, and nothing more."""
+        """Answer the current request, and nothing more."""
         if self._current is None:
             self._transport.close()
         else:

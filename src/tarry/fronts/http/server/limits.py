@@ -20,7 +20,7 @@ class HttpLimits:
     """Seconds that a body may take, beside the time that ``body_bytes_per_s`` allows for its bytes so far."""
     body_bytes_per_s: int = 4 << 10
     body_bytes_ahead: int = 64 << 10
-    """So much of a body is taken before somebody reads it."""
+    """Bytes of a body that are taken before somebody reads it."""
     write_s: float = 30.0
     """Seconds that a client may take nothing of an answer that is ready."""
     linger_s: float = 2.0
@@ -29,7 +29,7 @@ class HttpLimits:
     Otherwise the client's system would drop the answer.
     """
     linger_bytes_max: int = 16 << 20
-    """So much is thrown away, and the rest left where it is."""
+    """Bytes to throw away at most; the rest is not read."""
 
 
 LOOK_S = 1.0

@@ -37,7 +37,7 @@ class Wire(Protocol):
 
 
 class HttpExchange:
-    """On the loop's thread."""
+    """On the event loop's thread."""
 
     __slots__ = (
         *(
@@ -92,7 +92,7 @@ class HttpExchange:
         self._taken = False
         """All of it was taken."""
         self._old = old
-        """It is of HTTP/1.0, which knows no chunks."""
+        """True for HTTP/1.0, which has no chunked bodies."""
         self.complete = False
         """All of the body has come."""
         self._waiter: asyncio.Future[None] | None = None
@@ -197,7 +197,7 @@ class HttpExchange:
 
     @property
     def scope(self) -> Scope:
-        """As an ASGI application gets it."""
+        """Return the request as an ASGI application gets it."""
         return {
             "type": "http",
             "asgi": {"version": "3.0", "spec_version": "2.3"},

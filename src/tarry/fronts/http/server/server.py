@@ -18,7 +18,10 @@ from tarry.fronts.kit.door import Door
 
 
 class HttpServer:
-    """On the loop's thread. ``by_prefix`` are for paths that begin with theirs, ``app`` is for all others."""
+    """An HTTP/1.1 server. On the event loop's thread.
+
+    ``by_prefix``: applications for paths that begin with their prefixes; ``app`` is for all others.
+    """
 
     def __init__(
         self,
@@ -39,7 +42,7 @@ class HttpServer:
         self._clock = clock
         self._app = app
         self._by_prefix = list(by_prefix.items())
-        # Twice: who says nothing is told so by HTTP, in time.
+        # Twice: a silent client gets its timeout as an HTTP answer first.
         self._door = Door(partial(HttpConnection, self), connections, begin_s=2 * self.limits.header_s)
         self._connections: set[HttpConnection] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -56,7 +59,7 @@ class HttpServer:
         return address
 
     async def stop(self, grace_s: float) -> None:
-        """Take no more, answer what is being asked for up to ``grace_s`` seconds, then cut what is left."""
+        """Take no more, answer current requests for up to ``grace_s`` seconds, then cut the rest."""
         self._timer.cancel()
         await self._door.drain(grace_s)
         tasks = list(self._tasks)
@@ -71,7 +74,7 @@ class HttpServer:
         self._connections.add(connection)
 
     def forget(self, connection: HttpConnection) -> None:
-        """Look after a connection no more: it is lost."""
+        """Forget a connection that is lost."""
         self._connections.discard(connection)
 
     def application_for(self, path: str) -> HttpApplication:
