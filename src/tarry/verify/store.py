@@ -43,6 +43,7 @@ _OWNER = "A broker does not start on this directory with this store."
 _OWNER_ADVICE = (
     "name this directory's own store (--store); where that is right: docs/operations.md, 'Another broker's store'"
 )
+_NO_ID_ADVICE = f"{RESTORE}; without one, write that id into it, if no other directory is that broker's"
 _FILE = "Messages of that file cannot be read: they would not be delivered when they are due."
 
 
@@ -83,7 +84,9 @@ def _other_owner(place: Place, id_file: Path, read_id: Callable[[], str | None])
         return
     other = "; ".join(f"{owner.id}, which ran on {owner.host} with the data directory {owner.data}" for owner in owners)
     if own is None:
-        yield Finding(str(id_file), None, f"missing; the store at {place.uri} is of broker {other}", _OWNER, RESTORE)
+        yield Finding(
+            str(id_file), None, f"missing; the store at {place.uri} is of broker {other}", _OWNER, _NO_ID_ADVICE
+        )
     else:
         what = f"the store of another broker, {other}; the id in {id_file} is {own}"
         yield Finding(place.uri, None, what, _OWNER, _OWNER_ADVICE)

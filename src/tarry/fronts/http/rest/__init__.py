@@ -2,6 +2,6 @@
 
 Its description (OpenAPI) and a page of it are made, too.
 
-``table`` says which operation has which path · ``operations`` makes an endpoint of one · ``messages``, ``receiving``,
+``table`` says which operation has which path · ``operations`` makes an endpoint of one · ``sending``, ``receiving``,
 ``events`` and ``batches`` are what needs more than that · ``openapi`` and ``page`` describe all of it.
 """
