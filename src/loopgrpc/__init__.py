@@ -30,12 +30,13 @@ from loopgrpc.limits import Allowance, Limits
 from loopgrpc.promise import Promise, Responses
 from loopgrpc.server import GrpcServer
 from loopgrpc.status import GrpcError, StatusCode
-from loopgrpc.tls_sniffing import TlsSniffingListener
+from loopgrpc.tls_sniffing import TLS_HANDSHAKE, TlsSniffingListener, first_byte
 from loopgrpc.unread_bytes import ANSWER_BYTES, UnreadBytes, UnreadOfConnection
 from loopgrpc.usage import ConnectionUsage
 
 __all__ = [
     "ANSWER_BYTES",
+    "TLS_HANDSHAKE",
     "Allowance",
     "Bidi",
     "ByteBudget",
@@ -55,5 +56,6 @@ __all__ = [
     "Unary",
     "UnreadBytes",
     "UnreadOfConnection",
+    "first_byte",
     "framed",
 ]

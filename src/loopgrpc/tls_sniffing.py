@@ -17,7 +17,7 @@ from typing import Final
 
 log = logging.getLogger(__name__)
 
-_TLS_HANDSHAKE: Final = b"\x16"
+TLS_HANDSHAKE: Final = b"\x16"
 _FIRST_BYTE_S: Final = 10.0
 """Seconds for a connection to send anything; the time for its TLS handshake comes after that."""
 _ACCEPT_AGAIN_S: Final = 1.0
@@ -113,10 +113,10 @@ class TlsSniffingListener:
             connection.setblocking(False)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             async with asyncio.timeout(_FIRST_BYTE_S):
-                first = await _peek(self._loop, connection)
+                first = await first_byte(self._loop, connection)
             if not first:
                 connection.close()
-            elif first == _TLS_HANDSHAKE:
+            elif first == TLS_HANDSHAKE:
                 await self._loop.connect_accepted_socket(
                     self._new_protocol, connection, ssl=self._tls, ssl_handshake_timeout=self._tls_handshake_s
                 )
@@ -130,7 +130,7 @@ class TlsSniffingListener:
             raise
 
 
-async def _peek(loop: asyncio.AbstractEventLoop, connection: socket.socket) -> bytes:
+async def first_byte(loop: asyncio.AbstractEventLoop, connection: socket.socket) -> bytes:
     """Return the first byte without taking it; empty if the peer has closed."""
     while True:
         with suppress(BlockingIOError):

@@ -11,7 +11,7 @@ import pytest
 
 from tarry.api.consuming import ConsumerGroup, OnSettled
 from tarry.base.errors import ClosedError, TarryError
-from tarry.fronts.kit.settling import AckGatherer, Entries, HandOver, Held
+from tarry.fronts.kit.settling import AckGatherer, AckOutcome, Entries, HandOver
 
 
 class Delivery(NamedTuple):
@@ -49,7 +49,7 @@ class Place:
         self.answers: list[tuple[str, bool | TarryError]] = []
         self.acks: AckGatherer[Delivery, str] = AckGatherer(asyncio.get_running_loop(), self._answer, **options)
 
-    def _answer(self, entries: Entries[Delivery, str], held: Held) -> None:
+    def _answer(self, entries: Entries[Delivery, str], held: AckOutcome) -> None:
         for row, (_, who) in enumerate(entries):
             self.answers.append((who, held if isinstance(held, TarryError) else held[row]))
 

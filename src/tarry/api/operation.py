@@ -52,17 +52,24 @@ def _array(values: list[int] | None) -> Int64s | None:
     return None if values is None else np.array(values, np.int64)
 
 
-def _list(values: Any) -> list[int] | None:
-    if values is None:
-        return None
+def int64_array(values: Any, name: str = "") -> Int64s:
+    """Return whole numbers as an array: a list's, also of NumPy's integers, an Arrow column's, an array's.
+
+    Raises:
+        InvalidArgumentError: some are none, or have no place in 64 bits; with the ``name`` of the values.
+    """
     try:
-        # Also of numpy's integers, one by one.
         whole = np.asarray(values)
         if whole.dtype == np.uint64 and whole.size and whole.max() > INT64_MAX:  # astype would let it through
             raise TypeError
-        return whole.astype(np.int64, casting="same_kind").tolist() if len(values) else []
+        return whole.astype(np.int64, casting="same_kind") if len(values) else np.empty(0, np.int64)
     except (TypeError, ValueError) as error:
-        raise InvalidArgumentError(f"{values!r:.80} is given; allowed: whole numbers") from error
+        given = f"{name} is {values!r:.80}" if name else f"{values!r:.80} is given"
+        raise InvalidArgumentError(f"{given}; allowed: whole numbers") from error
+
+
+def _list(values: Any) -> list[int] | None:
+    return None if values is None else int64_array(values).tolist()
 
 
 def int64s(items: Any) -> Form:

@@ -8,7 +8,7 @@ from typing import Annotated
 import numpy as np
 
 from tarry.api.bounds import LEASE_MS, PREFETCH
-from tarry.api.operation import Action, Int64, Natural, Operation, Request, Rows, int64s, named, one_batch
+from tarry.api.operation import Action, Int64, Natural, Operation, Request, Rows, int64_array, int64s, named, one_batch
 from tarry.api.settings import Start
 from tarry.api.views import DELIVERY
 from tarry.base.errors import InvalidArgumentError
@@ -16,7 +16,6 @@ from tarry.base.record_batch import RecordBatch
 from tarry.base.types import Int64s
 
 Column = Annotated[Int64s, int64s(list[Int64])]
-_NONE: Int64s = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +93,7 @@ def _take_pairs(operation: Ack | Nack | Extend) -> None:
     for name in ("leases", "offsets"):
         given = getattr(operation, name)
         if not isinstance(given, np.ndarray):
-            try:
-                taken = np.asarray(given).astype(np.int64, casting="same_kind") if len(given) else _NONE
-            except (TypeError, ValueError) as error:
-                raise InvalidArgumentError(f"{name} is {given!r:.80}; allowed: whole numbers") from error
-            object.__setattr__(operation, name, taken)
+            object.__setattr__(operation, name, int64_array(given, name))
     leases, offsets = len(operation.leases), len(operation.offsets)
     if leases != offsets:
         raise InvalidArgumentError(f"{leases} leases and {offsets} offsets; allowed: the same number of both")

@@ -56,12 +56,7 @@ class GatewayFront:
         self._broker = broker
         self._asked = address
         self._connections = connections or ConnectionLimits()
-        # A socket of this machine belongs to its user alone.
-        is_far = socket_path(address) is None
-        settings = GatewaySettings.of(broker.config)
-        files = tls_files(settings) if is_far else None
-        self._tls = None if files is None else ReloadedTls(files)
-        self._trust = Trust.of_broker(settings, address) if is_far else Trust()
+        self._trust, self._tls = _authentication(GatewaySettings.of(broker.config), address)
         self._thread: LoopThread[str] = LoopThread("tarry-gateway", placement, self._serve)
         try:
             self.address = self._thread.started()
@@ -152,9 +147,21 @@ def check(config: Config) -> None:
         InvalidArgumentError: there is no secret, or a file of the settings is not what it should be.
     """
     settings = GatewaySettings.of(config)
-    if settings.gateway is not None and socket_path(settings.gateway) is None:
-        Trust.of_broker(settings, settings.gateway)
-        tls_files(settings)
+    if settings.gateway is not None:
+        _authentication(settings, settings.gateway)
+
+
+def _authentication(settings: GatewaySettings, address: str) -> tuple[Trust, ReloadedTls | None]:
+    """Return the secret and the TLS of connections to an address.
+
+    Raises:
+        InvalidArgumentError: by TCP there is no secret, or a file of the settings is not what it should be.
+    """
+    if socket_path(address) is not None:
+        return Trust(), None  # a socket of this machine belongs to its user alone
+    files = tls_files(settings)
+    tls = None if files is None else ReloadedTls(files)
+    return Trust.of_broker(settings, address), tls
 
 
 def start(services: FrontServices) -> GatewayPorts:

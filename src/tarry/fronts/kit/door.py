@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+from loopgrpc import TLS_HANDSHAKE, first_byte
 from tarry.base.descriptors import ConnectionLimits
 from tarry.base.endpoint import parse_address, socket_path
 from tarry.fronts.kit.admission import BEGIN_S, Admission, Admissions
@@ -26,7 +27,6 @@ from tarry.fronts.kit.tls import ReloadedTls, subject_of
 log = logging.getLogger(__name__)
 
 BACKLOG = 1024
-TLS_HANDSHAKE = b"\x16"
 ACCEPT_AGAIN_S = 1.0
 """Seconds to wait after an accept that failed, for lack of file descriptors, for example."""
 
@@ -150,7 +150,7 @@ class Door:
             connection.setblocking(False)
             if _is_tcp(connection):
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            first = await _peek(self._loop, connection) if self._plain else TLS_HANDSHAKE
+            first = await first_byte(self._loop, connection) if self._plain else TLS_HANDSHAKE
             if not first:
                 return False
             with_tls = first == TLS_HANDSHAKE
@@ -214,21 +214,3 @@ def _address_of(listening: socket.socket) -> str:
     if not _is_tcp(listening):
         return f"unix:{name}"
     return f"[{name[0]}]:{name[1]}" if ":" in name[0] else f"{name[0]}:{name[1]}"
-
-
-async def _peek(loop: asyncio.AbstractEventLoop, connection: socket.socket) -> bytes:
-    """Return the first byte without consuming it; empty if the peer has closed."""
-    while True:
-        with suppress(BlockingIOError):
-            return connection.recv(1, socket.MSG_PEEK)
-        ready: asyncio.Future[None] = loop.create_future()
-        loop.add_reader(connection.fileno(), _wake, ready)
-        try:
-            await ready
-        finally:
-            loop.remove_reader(connection.fileno())
-
-
-def _wake(ready: asyncio.Future[None]) -> None:
-    if not ready.done():
-        ready.set_result(None)

@@ -95,9 +95,8 @@ class Front:
     worker_needs: str | None = None
     """A module whose import shows that the front's packages are installed.
 
-None if the front cannot run in a gateway's worker.
-"""
-
+    None if the front cannot run in a gateway's worker.
+    """
     own_settings: tuple[str, ...] = ()
     """Settings that a worker takes from the gateway and not from the broker: files, for example."""
 

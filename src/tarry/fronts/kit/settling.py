@@ -39,7 +39,7 @@ D = TypeVar("D", bound=Leased)
 W = TypeVar("W")
 Entries: TypeAlias = list[tuple[D, W]]
 """Deliveries, each with what its front needs to answer for it."""
-Held: TypeAlias = list[bool] | TarryError
+AckOutcome: TypeAlias = list[bool] | TarryError
 """For each entry, true if its lease was valid; or the error because of which none was settled."""
 
 
@@ -63,7 +63,7 @@ class AckGatherer(Generic[D, W]):
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        answer: Callable[[Entries[D, W], Held], None],
+        answer: Callable[[Entries[D, W], AckOutcome], None],
         *,
         hand_over: HandOver = HandOver.FREE,
         window_s: float = 0.0,

@@ -12,7 +12,7 @@ from urllib.parse import quote
 from tarry.api.access import AccessToken
 from tarry.base.errors import TarryError
 from tarry.fronts.http.access import Access
-from tarry.fronts.http.exchange import HttpRequest, HttpResponse, Work
+from tarry.fronts.http.exchange import Headers, HttpRequest, HttpResponse, Work
 from tarry.fronts.http.lmstfy.access_log import AccessLog
 from tarry.fronts.http.lmstfy.answering import Answering
 from tarry.fronts.http.lmstfy.answers import NO_CONTENT, QueryValues, RefusalError, answer
@@ -84,7 +84,7 @@ class Lmstfy:
             return None
         request.target, route = target, target.route
         if route.public:
-            self._secret(dict(reversed(http.headers)).get(b"x-token", b""), http)
+            self._secret(_shown(http.headers), http)
         else:
             token = self._token(http, target.namespace)
             if route.reads is not None and (token.reads_max or token.writes_max):
@@ -156,11 +156,7 @@ class Lmstfy:
 
     def _token(self, http: HttpRequest, namespace: str) -> AccessToken:
         """Return the token that lets a request into a namespace."""
-        shown = b""
-        for name, value in http.headers:
-            if name == b"x-token":
-                shown = value
-                break
+        shown = _shown(http.headers)
         tokens, known, of, token = self._last_found
         if tokens is self._access.tokens and of == namespace and token and hmac.compare_digest(known, shown):
             return token
@@ -206,3 +202,11 @@ class Lmstfy:
     async def _discard(self, target: Target) -> HttpResponse:
         await self._acknowledging.discard(target.topic, target.job)
         return NO_CONTENT
+
+
+def _shown(headers: Headers) -> bytes:
+    """Return the token of the first X-Token header; empty: there is none."""
+    for name, value in headers:
+        if name == b"x-token":
+            return value
+    return b""

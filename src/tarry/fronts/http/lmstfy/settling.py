@@ -17,7 +17,7 @@ from tarry.base.errors import TarryError
 from tarry.batching.coalescing import copy_of
 from tarry.fronts.http.lmstfy.names import GROUP, place_of
 from tarry.fronts.http.services import HttpServices
-from tarry.fronts.kit import settling as kit
+from tarry.fronts.kit.settling import AckGatherer, AckOutcome, Entries
 
 
 class Held(NamedTuple):
@@ -45,7 +45,7 @@ class Acknowledging:
         self._services = services
         self._held: dict[str, Held] = {}
         self._ends: list[tuple[float, str]] = []
-        self._acks: kit.AckGatherer[Held, OnSettled] = kit.AckGatherer(services.loop, _answer)
+        self._acks: AckGatherer[Held, OnSettled] = AckGatherer(services.loop, _answer)
 
     def hold(self, id: str, held: Held) -> None:
         """Note a job that is handed out."""
@@ -95,6 +95,6 @@ class Acknowledging:
             del self._held[id]
 
 
-def _answer(entries: kit.Entries[Held, OnSettled], settled: kit.Held) -> None:
+def _answer(entries: Entries[Held, OnSettled], settled: AckOutcome) -> None:
     for row, (_, on_settled) in enumerate(entries):
         on_settled(settled if isinstance(settled, TarryError) else settled[row])

@@ -57,10 +57,15 @@ class Puller:
     _offsets: Offsets
     _dead_queues: DeadQueues
     _run_in_thread: RunInThread
+    _rows_max: int = field(init=False)
+    """Messages of one pull, at most."""
     _chunks: ChunkCache = field(default_factory=ChunkCache, init=False)
     _readers: dict[str, QueueReader] = field(default_factory=dict, init=False)
     _looking: dict[tuple[str, str], set[RemotingConnection]] = field(default_factory=dict, init=False)
     """The connections that look, by topic and group of a tool."""
+
+    def __post_init__(self) -> None:
+        self._rows_max = RocketMQSettings.of(self._broker.config).remoting_pull_max
 
     def close(self) -> None:
         for reader in self._readers.values():
@@ -131,8 +136,7 @@ class Puller:
     def _begin(self, request: OpenRequest, topic: str, group: ConsumerGroup, number: int, flags: int) -> None:
         fields = request.fields
         wait_s = min(fields.whole("suspendTimeoutMillis", 0) / 1000, WAIT_S_MAX) if flags & SUSPEND else 0.0
-        pull_max = RocketMQSettings.of(self._broker.config).remoting_pull_max
-        rows_max = max(1, min(fields.whole("maxMsgNums", 32), pull_max))
+        rows_max = max(1, min(fields.whole("maxMsgNums", 32), self._rows_max))
         reader = self._readers.get(topic)
         if reader is None:
             reader = self._readers[topic] = QueueReader(

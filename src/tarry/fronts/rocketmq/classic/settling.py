@@ -20,7 +20,7 @@ from tarry.api.consuming import ConsumerGroup, OnResult
 from tarry.api.local import LocalBroker
 from tarry.base.errors import ClosedError, NotFoundError, TarryError
 from tarry.base.event_loop import answer_future
-from tarry.fronts.kit.settling import AckGatherer, Entries, HandOver, Held, lease_columns
+from tarry.fronts.kit.settling import AckGatherer, AckOutcome, Entries, HandOver, lease_columns
 from tarry.fronts.rocketmq.classic.clients import ClientRegistry
 from tarry.fronts.rocketmq.classic.codes import RequestRefused, ResponseCode
 from tarry.fronts.rocketmq.classic.connection import OpenRequest, Reply
@@ -148,7 +148,7 @@ class PopSettler:
             ) from error
 
 
-def _answer(entries: Entries[PopHandle, asyncio.Future[bool]], held: Held) -> None:
+def _answer(entries: Entries[PopHandle, asyncio.Future[bool]], held: AckOutcome) -> None:
     for row, (_, future) in enumerate(entries):
         if future.done():
             continue

@@ -14,7 +14,7 @@ from tarry.api.consuming import ConsumerGroup
 from tarry.api.local import LocalBroker
 from tarry.base.errors import NotFoundError, TarryError
 from tarry.base.event_loop import answer_future
-from tarry.fronts.kit.settling import AckGatherer, Entries, HandOver, Held, lease_columns
+from tarry.fronts.kit.settling import AckGatherer, AckOutcome, Entries, HandOver, lease_columns
 from tarry.fronts.rocketmq.common.refusal import Code, Refusal
 from tarry.fronts.rocketmq.common.stubs import service
 from tarry.fronts.rocketmq.common.threads import durably
@@ -105,7 +105,7 @@ class Settler:
             self._acks.add(group, receipt, (call, place), urgent=urgent)
         return call.answer
 
-    def _answer(self, entries: Entries[ReceiptHandle, EntryOfCall], held: Held) -> None:
+    def _answer(self, entries: Entries[ReceiptHandle, EntryOfCall], held: AckOutcome) -> None:
         if isinstance(held, TarryError):
             failed = status_of(Refusal.of(held))
             for _, (call, place) in entries:
