@@ -31,7 +31,7 @@ class Held(NamedTuple):
     """On the event loop's clock."""
 
 
-OnSettled = Callable[[bool | TarryError], None]
+OnAcked = Callable[[bool | TarryError], None]
 """Callback, once it is durable: True if the consumer still held the job.
 
 It gets an error if the outcome is not known.
@@ -45,7 +45,7 @@ class Acknowledging:
         self._services = services
         self._held: dict[str, Held] = {}
         self._ends: list[tuple[float, str]] = []
-        self._acks: AckGatherer[Held, OnSettled] = AckGatherer(services.loop, _answer)
+        self._acks: AckGatherer[Held, OnAcked] = AckGatherer(services.loop, _answer)
 
     def hold(self, id: str, held: Held) -> None:
         """Note a job that is handed out."""
@@ -59,7 +59,7 @@ class Acknowledging:
             self._ends = [(held.until_s, id) for id, held in self._held.items()]
             heapq.heapify(self._ends)
 
-    def settle(self, topic: str, id: str, on_settled: OnSettled) -> bool:
+    def settle(self, topic: str, id: str, on_settled: OnAcked) -> bool:
         """Acknowledge a job that was handed out here; False: it was not, and nothing was done."""
         held = self._held.get(id)
         if held is None or held.topic != topic:
@@ -95,6 +95,6 @@ class Acknowledging:
             del self._held[id]
 
 
-def _answer(entries: Entries[Held, OnSettled], settled: AckOutcome) -> None:
+def _answer(entries: Entries[Held, OnAcked], settled: AckOutcome) -> None:
     for row, (_, on_settled) in enumerate(entries):
         on_settled(settled if isinstance(settled, TarryError) else settled[row])
