@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from tarry.base.bounded_cache import BoundedCache
 from tarry.fronts.http.exchange import Headers
 
 BLOCKS_MAX = 256
@@ -43,7 +44,7 @@ class KnownHeads:
     """
 
     def __init__(self) -> None:
-        self._known: dict[bytes, tuple[Headers, int]] = {}
+        self._known: BoundedCache[bytes, tuple[Headers, int]] = BoundedCache(BLOCKS_MAX)
 
     def find(self, data: bytes) -> Head | None:
         """Return the head of a request that is exactly these bytes; None: it needs the parser."""
@@ -67,6 +68,4 @@ class KnownHeads:
         # Where the parser has found the head's end elsewhere, nothing is remembered.
         if not 0 <= end - at <= BLOCK_BYTES_MAX or len(data) - end - len(_END) != body_bytes:
             return
-        if len(self._known) >= BLOCKS_MAX:
-            self._known.clear()
-        self._known[data[at:end]] = (headers, body_bytes)
+        self._known.keep(data[at:end], (headers, body_bytes))

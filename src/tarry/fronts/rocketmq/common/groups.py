@@ -10,6 +10,7 @@ import asyncio
 from tarry.api.groups import GroupInfo
 from tarry.api.local import LocalBroker
 from tarry.api.operations import GetGroup, GetTopic, SetGroup
+from tarry.base.bounded_cache import BoundedCache
 from tarry.base.errors import InvalidArgumentError, NotFoundError
 from tarry.fronts.kit.receiving import ReceiveQueue
 from tarry.fronts.rocketmq.common.names import RETRY_PREFIX
@@ -34,7 +35,7 @@ class ClientGroups:
         self._queues: dict[tuple[str, str], ReceiveQueue] = {}
         """Queues by topic and group."""
         self._in_creation: dict[tuple[str, str], asyncio.Future[None]] = {}
-        self._filters: dict[tuple[str, bool], str] = {}
+        self._filters: BoundedCache[tuple[str, bool], str] = BoundedCache(_FILTERS_MAX)
 
     def find_queue(self, topic: str, group: str, filter: str) -> ReceiveQueue | None:
         """Return the queue of a group; None where :meth:`prepare_queue` has to create or change something."""
@@ -84,9 +85,7 @@ class ClientGroups:
                 text = parse_filter(text).text
             except InvalidArgumentError as error:
                 raise Refusal(Code.ILLEGAL_FILTER_EXPRESSION, str(error)) from error
-            if len(self._filters) >= _FILTERS_MAX:
-                self._filters.clear()
-            self._filters[key] = text
+            self._filters.keep(key, text)
         return text
 
     async def describe(self, topics: list[str], group: str) -> tuple[str, int, bool]:
