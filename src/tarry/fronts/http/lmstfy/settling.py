@@ -14,6 +14,7 @@ from typing import NamedTuple
 from tarry.api.consuming import ConsumerGroup
 from tarry.api.operations import DiscardMessage
 from tarry.base.errors import TarryError
+from tarry.base.event_loop import settle_future
 from tarry.batching.coalescing import copy_of
 from tarry.fronts.http.lmstfy.names import GROUP, place_of
 from tarry.fronts.http.services import HttpServices
@@ -77,12 +78,7 @@ class Acknowledging:
         future: asyncio.Future[bool] = self._services.loop.create_future()
 
         def on_settled(result: bool | TarryError) -> None:
-            if future.done():
-                return
-            if isinstance(result, TarryError):
-                future.set_exception(copy_of(result))
-            else:
-                future.set_result(result)
+            settle_future(future, copy_of(result) if isinstance(result, TarryError) else result)
 
         if self.settle(topic, id, on_settled) and await future:
             return True
