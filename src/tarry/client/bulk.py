@@ -21,7 +21,7 @@ import pyarrow.flight as fl
 from pyarrow.interchange import from_dataframe
 
 from tarry.api.wire import SCHEDULE_PATH, AcceptedAnswer, Goodbye, PlacedAnswer, as_bytes, decode_answer
-from tarry.base.backoff import Backoff
+from tarry.base.back_off import BackOff
 from tarry.base.errors import (
     InvalidArgumentError,
     InvalidMessageError,
@@ -113,7 +113,7 @@ class BulkStream:
         self._progress = progress
         self._patience_s = overload_timeout_s
         self._under_way: deque[tuple[int, pa.RecordBatch]] = deque()
-        self._pauses = Backoff(OVERLOAD_S, OVERLOAD_S_MAX)
+        self._back_off = BackOff(OVERLOAD_S, OVERLOAD_S_MAX)
         self._accepted: list[Accepted] = []
         self._refused: TarryError | None = None
         try:
@@ -168,7 +168,7 @@ class BulkStream:
             self._accept(row, chunk, answer)
         elif isinstance(answer, OverloadedError) and self._refused is None and self._patience_s > 0:
             # Certainly not accepted, so it may be sent again.
-            pause_s = self._pauses.next_s()
+            pause_s = self._back_off.fail()
             time.sleep(pause_s)
             self._patience_s -= pause_s
             self._write(row, chunk)
@@ -176,7 +176,7 @@ class BulkStream:
             self._refused = self._refused or _absolute(answer, row)
 
     def _accept(self, row: int, chunk: pa.RecordBatch, answer: AcceptedAnswer | PlacedAnswer) -> None:
-        self._pauses.reset()
+        self._back_off.reset()
         as_asked = isinstance(answer, AcceptedAnswer) and answer.due_ms is None
         accepted = accepted_of(row, answer, _int64s(chunk.column("due_ms")) if as_asked else None)
         self._accepted.append(accepted)

@@ -20,7 +20,6 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from tarry.base.backoff import Backoff
 from tarry.base.errors import InvalidArgumentError, OverloadedError, TarryError, UnavailableError
 from tarry.spark.broker_client import BrokerClient, BulkAttempt, Staged
 from tarry.spark.datasource.columns import check_columns
@@ -167,14 +166,15 @@ def commit(client: BrokerClient, job: BulkAttempt, staged: Staged) -> None:
 
 def with_retries(call: Callable[[], T], kind: type[TarryError]) -> T:
     """Return the result of ``call``, retried some times after a retryable error of this kind."""
-    backoff = Backoff(PAUSE_S)
+    pause = PAUSE_S
     for left in reversed(range(TRIES)):
         try:
             return call()
         except kind as error:
             if not error.retryable or not left:
                 raise
-            time.sleep(backoff.next_s())
+            time.sleep(pause)
+            pause *= 2
     raise AssertionError("the last try returns or raises")
 
 
