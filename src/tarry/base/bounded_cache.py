@@ -1,6 +1,7 @@
-"""A cache of bounded size that begins anew when it is full: for what is asked for with every call, and cheap to make.
+"""A cache of bounded size that begins anew when it is full.
 
-Where making a value again is dear, :mod:`tarry.base.lru_cache` drops the least recently used alone.
+It is for what is asked for with every call, and cheap to make again. Where that is dear, :mod:`tarry.base.lru_cache`
+drops the least recently used alone.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ V = TypeVar("V")
 
 
 class BoundedCache(dict[K, V]):
-    """A dict of at most ``entries_max`` keys, which :meth:`keep` adds. Any thread: a race loses what is made again.
+    """A dict of at most ``entries_max`` keys, which :meth:`keep` adds.
 
-    A dict, and not a class around one, because looking a key up must cost no Python call.
+    Any thread: a race costs a value that is made again. A dict, and not a class around one, because looking a key up must cost no Python call.
     """
 
     __slots__ = ("_entries_max",)

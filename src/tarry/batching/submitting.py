@@ -1,4 +1,4 @@
-"""Single calls of an event loop on their way as batches: sent at the end of a turn, answered on the loop's thread.
+"""Sends single calls of an event loop as batches, at the end of a turn, and answers on its thread.
 
 The owner says how a batch is sent, and what its acceptance and its refusal mean for those who wait; when it goes, what
 comes along, and what goes again after a refusal is decided here and in :mod:`tarry.batching.coalescing`.

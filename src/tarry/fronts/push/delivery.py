@@ -42,7 +42,7 @@ LEASE_SPARE_MS = 10_000
 FIRST_ROWS = 16
 """Messages leased at once until their size is known."""
 ACKS_WAIT_S = 0.005
-"""Seconds for which acknowledgements gather, up to as many as are sent at a time: nobody waits for one."""
+"""Seconds for which acknowledgements gather, up to as many as are sent at a time."""
 AGAIN_S = 1.0
 """Seconds after which the broker is asked again after an error."""
 
