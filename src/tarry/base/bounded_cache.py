@@ -16,7 +16,8 @@ V = TypeVar("V")
 class BoundedCache(dict[K, V]):
     """A dict of at most ``entries_max`` keys, which :meth:`keep` adds.
 
-    Any thread: a race costs a value that is made again. A dict, and not a class around one, because looking a key up must cost no Python call.
+    Any thread: a race costs a value that is made again. A dict, and not a class around one, because looking a key up
+    must cost no Python call.
     """
 
     __slots__ = ("_entries_max",)
