@@ -4,6 +4,8 @@
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# All distributions of this repository in one command, so that none is looked up on an index.
+INSTALL := --editable ./packages/loopgrpc --editable '.[dev]'
 PYTEST := $(BIN)/pytest -n 2 --dist loadgroup --no-loadscope-reorder --max-worker-restart 0
 
 # The newest Python we know, or the one that is given: make PYTHON=/path/to/python3.12 test
@@ -39,13 +41,13 @@ help:
 
 setup: $(STAMP)
 
-$(STAMP): pyproject.toml
+$(STAMP): pyproject.toml $(wildcard packages/*/pyproject.toml)
 	@test -n '$(PYTHON)' || { echo 'Tarry needs Python 3.11 or newer. Found: '"$$(python3 --version 2>&1)"'. Name another: make PYTHON=/path/to/python3.12 test' >&2; exit 1; }
 	@'$(PYTHON)' -c 'import sys; v = sys.version.split()[0]; sys.exit("Tarry needs Python 3.11 or newer; $(PYTHON) is " + v if sys.version_info < (3, 11) else 0)'
 	@echo "Making $(VENV) with $$('$(PYTHON)' --version) and installing Tarry with all it needs (some minutes, once)"
 	@'$(PYTHON)' -m venv $(VENV) || '$(PYTHON)' -m virtualenv $(VENV) || { rm -rf $(VENV); \
 		echo "$(PYTHON) cannot make virtual environments: install its venv module, or name another Python with PYTHON=" >&2; exit 1; }
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(INSTALL)
 	@touch $(STAMP)
 
 demo: $(STAMP)
@@ -115,5 +117,5 @@ browser: $(STAMP)
 	$(BIN)/pytest tests/browser $(ARGS)
 
 clean:
-	rm -rf $(VENV) build dist demo-out spark-warehouse metastore_db derby.log .mypy_cache .ruff_cache .pytest_cache .hypothesis
-	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+	rm -rf $(VENV) build dist packages/*/dist demo-out spark-warehouse metastore_db derby.log .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find src packages tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
