@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # All distributions of this repository in one command, so that none is looked up on an index.
-INSTALL := --editable ./packages/loopgrpc --editable '.[dev]'
+INSTALL := --editable '.[dev]' $(addprefix --editable ./,$(wildcard packages/*))
 PYTEST := $(BIN)/pytest -n 2 --dist loadgroup --no-loadscope-reorder --max-worker-restart 0
 
 # The newest Python we know, or the one that is given: make PYTHON=/path/to/python3.12 test

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from tarry.relay.headers import DUE_MS
+from tarry_relay.headers import DUE_MS
 from tests.kafka.conftest import PARTITIONS, World, now_ms
 from tests.kafka.relay_process import Process, process, reads
 from tests.kafka.server import kafka

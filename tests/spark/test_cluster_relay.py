@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tarry.relay.settings import RelaySettings
+from tarry_relay.settings import RelaySettings
 from tests.kafka.conftest import World, kafka, now_ms, world
 from tests.kafka.relay_process import Process, process, reads
 from tests.kafka.test_faults import send
