@@ -117,7 +117,7 @@ def crash_once(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, *, after:
 
 
 def _pause(monkeypatch: pytest.MonkeyPatch, pause_s: float) -> None:
-    for module in ("job", "long_tasks"):
+    for module in ("job", "attempts"):
         monkeypatch.setattr(f"tarry_relay.{module}.PAUSE_S_MIN", pause_s)
 
 

@@ -17,17 +17,18 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from tarry.base.back_off import BackOff
 from tarry.base.errors import InvalidArgumentError, TarryError, UnavailableError
 from tarry.spark.runtime.conf import user_conf
 from tarry.spark.runtime.failures import one_line
 from tarry.spark.runtime.session import build_session
 from tarry.spark.runtime.sole_user import sole_user
-from tarry.store import StaleCommitError
 from tarry.store.place import Place
 from tarry_relay import upkeep
-from tarry_relay.clients import FencedError, KafkaAdmin
+from tarry_relay.attempts import Attempts
+from tarry_relay.clients import KafkaAdmin
 from tarry_relay.files import Reached
-from tarry_relay.long_tasks import HEALTHY_S, PAUSE_S_MAX, PAUSE_S_MIN, RIVALS_MAX, Launch, LongTasks, in_spark
+from tarry_relay.long_tasks import Launch, LongTasks, in_spark
 from tarry_relay.prepare import prepare
 from tarry_relay.queries import ScheduleBatches
 from tarry_relay.rules import TopicRules
@@ -45,6 +46,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 LOOK_S = 0.5
+PAUSE_S_MIN, PAUSE_S_MAX = 1.0, 60.0
+"""Seconds between two looks whether Kafka answers."""
 DELIVER_FIRST_S = 10.0
 """Seconds that everything else waits for the delivering tasks.
 
@@ -195,15 +198,15 @@ class Relay:
 
         Returns None if ``stop`` came before.
         """
-        pause_s = PAUSE_S_MIN
+        back_off = BackOff(PAUSE_S_MIN, PAUSE_S_MAX)
         while not stop.is_set():
             try:
                 done = action()
             except UnavailableError as error:
+                pause_s = back_off.fail()
                 self.status.on_kafka(one_line(error))
                 log.warning("waiting: %s; next try in %g s", error, pause_s)
                 stop.wait(pause_s)
-                pause_s = min(2 * pause_s, PAUSE_S_MAX)
             else:
                 self.status.on_kafka(None)
                 return done
@@ -244,9 +247,10 @@ class _QueryRunner:
         self._relay, self._spark, self._work = relay, spark, work
         self._error: Exception | None = None
         """Error of the last batch: Spark wraps it in texts."""
-        self._pause_s = PAUSE_S_MIN
-        self._rivals = 0
-        self._begun = time.monotonic()
+        self._attempts = Attempts()
+        self._attempts.begin()
+        self._next_s = 0.0
+        """Monotonic time of the next attempt, when there is no query."""
         self._query: StreamingQuery | None = relay.start(spark, self._on_batch)
         relay.status.on_query(TaskQuery.SCHEDULE, state="running")
 
@@ -267,8 +271,9 @@ class _QueryRunner:
             if self._query.isActive:
                 return
             self._on_end(self._error, one_line(self._error or self._query.exception() or "it has ended"))
-        elif time.monotonic() >= self._begun:
-            self._begun, self._error = time.monotonic(), None
+        elif time.monotonic() >= self._next_s:
+            self._attempts.begin()
+            self._error = None
             self._query = self._relay.start(self._spark, self._on_batch)
 
     def stop(self) -> None:
@@ -276,15 +281,8 @@ class _QueryRunner:
             self._query.stop()
 
     def _on_end(self, error: Exception | None, text: str) -> None:
-        lasted = time.monotonic() - self._begun
-        if lasted >= HEALTHY_S:
-            self._pause_s, self._rivals = PAUSE_S_MIN, 0
-        if isinstance(error, FencedError | StaleCommitError):
-            self._rivals += 1
-        if isinstance(error, InvalidArgumentError) or self._rivals >= RIVALS_MAX:
-            raise error or TarryError(text)
-        log.warning("the schedule query has failed (%s); again in %g s", text, self._pause_s)
+        pause_s = self._attempts.fail(error)
+        log.warning("the schedule query has failed (%s); again in %g s", text, pause_s)
         self._relay.status.on_restart(TaskQuery.SCHEDULE, text)
         self._query = None
-        self._begun = time.monotonic() + self._pause_s
-        self._pause_s = min(2 * self._pause_s, PAUSE_S_MAX)
+        self._next_s = time.monotonic() + pause_s

@@ -14,10 +14,10 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from tarry.base.clock import SystemClock
-from tarry.base.errors import InvalidArgumentError, TarryError, UnavailableError
+from tarry.base.errors import TarryError, UnavailableError
+from tarry.base.supervision import keep_running
 from tarry.spark.runtime.failures import one_line
-from tarry.store import StaleCommitError
-from tarry_relay.clients import FencedError
+from tarry_relay.attempts import Attempts
 from tarry_relay.files import Reached
 from tarry_relay.line import Channel, Lines
 from tarry_relay.schedule import SchedulePlan, ShardResult
@@ -31,13 +31,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-PAUSE_S_MIN, PAUSE_S_MAX = 1.0, 60.0
-HEALTHY_S = 60.0
-RIVALS_MAX = 3
-"""Takeovers within :data:`HEALTHY_S` of each other that prove another relay.
-
-Fewer may be those of an abandoned task.
-"""
 TASK_S = 30.0
 """Seconds that a plan waits for its shard's task, and that a task may take to end."""
 TRIES = 3
@@ -193,6 +186,7 @@ class _Kept:
         """Set once it works, or has failed once."""
         self.fatal: Exception | None = None
         self._launch, self._status = launch, status
+        self._attempts = Attempts()
         self._line: Channel | None = None
         self._has_line = threading.Condition()
         self._order: StopOrder | None = None
@@ -275,28 +269,26 @@ class _Kept:
         line.end()
 
     def _keep(self) -> None:
-        pause_s, rivals = PAUSE_S_MIN, 0
-        while not self._stopped.is_set():
-            begun = time.monotonic()
-            error = self._run()
-            self.begun.set()
-            if error is None or self._stopped.is_set():
-                continue
-            if time.monotonic() - begun >= HEALTHY_S:
-                pause_s, rivals = PAUSE_S_MIN, 0
-            rivals += isinstance(error, FencedError | StaleCommitError)
-            if isinstance(error, InvalidArgumentError) or rivals >= RIVALS_MAX:
-                self.fatal = error
-                return
-            text = one_line(error)
-            log.warning(
-                "shard %d's task of %s has failed (%s); again in %g s", self.task.shard, self.task.query, text, pause_s
-            )
-            self._status.on_restart(self.task.query, text)
-            self._stopped.wait(pause_s)
-            pause_s = min(2 * pause_s, PAUSE_S_MAX)
+        try:
+            keep_running(self._run, self._on_failure, self._stopped)
+        except Exception as error:  # noqa: BLE001 - the driver's thread raises it
+            self.fatal = error
+
+    def _on_failure(self, error: Exception) -> float:
+        pause_s, text = self._attempts.fail(error), one_line(error)
+        log.warning(
+            "shard %d's task of %s has failed (%s); again in %g s", self.task.shard, self.task.query, text, pause_s
+        )
+        self._status.on_restart(self.task.query, text)
+        return pause_s
 
     def _run(self) -> Exception | None:
+        self._attempts.begin()
+        error = self._launched()
+        self.begun.set()
+        return error
+
+    def _launched(self) -> Exception | None:
         try:
             return self._launch(self.task)
         except Exception as error:  # noqa: BLE001 - any error of Spark about a lost executor
