@@ -49,6 +49,7 @@ CHANGING = {
 }
 """Methods by which a collection changes."""
 MADE_TO_CHANGE = {
+    "BoundedCache",
     "Condition",
     "Event",
     "Footers",

@@ -18,6 +18,7 @@ from tarry.api.operation import Operation
 from tarry.api.row_queue import RowQueue
 from tarry.base.event_loop import answer_future
 from tarry.fronts.http.body_budget import BodyBudget
+from tarry.fronts.kit.groups import ReceiveQueues
 from tarry.fronts.kit.receiving import ReceiveQueue
 from tarry.message.receipt import Accepted, Receipt
 from tarry.message.rows import Row, to_batch
@@ -45,7 +46,9 @@ class HttpServices(AsyncCalls):
         self.loop = loop
         self._pool = pool
         self._rows = RowQueue(broker, loop)
-        self._receive_queues: dict[tuple[str, str], ReceiveQueue] = {}
+        self._queues = ReceiveQueues(loop)
+        self.known_queue = self._queues.find
+        """:meth:`receive_queue`, where it was asked for before; else None."""
         self.bodies = BodyBudget()
         """The memory that bodies of requests take."""
         self.unread = unread or UnreadBytes()
@@ -72,20 +75,11 @@ class HttpServices(AsyncCalls):
 
         The group is made, durably, when it is new; see :meth:`LocalBroker.group`.
         """
-        queue = None if broadcast is not None else self._receive_queues.get((topic, group))
-        if queue is None or queue.group.closed:
+        queue = None if broadcast is not None else self.known_queue(topic, group)
+        if queue is None:
             find = partial(self.broker.group, topic, group, start=start, broadcast=broadcast)
-            found = await self.loop.run_in_executor(self._pool, find)
-            name = (topic, found.name)  # a broadcast's is another one
-            queue = self._receive_queues.get(name)  # another task may have been quicker
-            if queue is None or queue.group.closed:
-                queue = self._receive_queues[name] = ReceiveQueue(self.loop, found)
+            queue = self._queues.of(await self.loop.run_in_executor(self._pool, find))
         return queue
-
-    def known_queue(self, topic: str, group: str) -> ReceiveQueue | None:
-        """:meth:`receive_queue`, where it was asked for before."""
-        queue = self._receive_queues.get((topic, group))
-        return None if queue is None or queue.group.closed else queue
 
     def schedule_row(self, row: Row) -> asyncio.Future[Receipt]:
         """Schedule the message of a row whose values the caller has checked; done when it is durable.
@@ -110,8 +104,7 @@ class HttpServices(AsyncCalls):
         """Refuse messages that are not sent yet; requests that wait for messages get none."""
         for call in (self._rows.close, *self._on_close):
             call("the front has stopped")
-        for queue in self._receive_queues.values():
-            queue.close()
+        self._queues.close()
 
     async def submit(self, batch: pa.RecordBatch) -> Accepted:
         """Schedule a batch, all of it or nothing (columns: :func:`tarry.message.admission.admit`).

@@ -38,7 +38,7 @@ class HttpServer:
         self.unread = unread
         self.date = b""
         """The header with the broker's time, of the last look."""
-        self.heads = KnownHeads()
+        self.heads = KnownHeads(self.limits.header_blocks_max)
         self._clock = clock
         self._app = app
         self._by_prefix = list(by_prefix.items())
