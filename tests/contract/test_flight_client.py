@@ -31,10 +31,10 @@ from tarry.base.errors import (
     UnavailableError,
 )
 from tarry.client import Accepted, AsyncClient, Client, Consumer, Delivery, feed
-from tarry.demo.broker_process import BrokerProcess
 from tarry.fronts.flight.sockets import cut_connections
 from tarry.message import handle
 from tarry.message.schema import Message
+from tarry_demo.broker_process import BrokerProcess
 
 OLD_MS = 946_684_800_000
 """2000 begins: long ago, and allowed."""
