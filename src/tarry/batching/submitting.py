@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Generic, TypeVar
 
 from tarry.base.errors import TarryError
@@ -68,9 +69,8 @@ class Submitter(Generic[E, A]):
         self._coalescer.close(why)
 
     def _send(self, batch: Batch[E]) -> None:
-        def on_result(result: A | TarryError) -> None:
-            post(self._loop, self._on_result, batch, result)
-
+        # The answer is the last argument, which mypy misses.
+        on_result = partial(post, self._loop, self._on_result, batch)  # type: ignore[arg-type]
         self._submit(batch.entries, on_result)
 
     def _on_result(self, batch: Batch[E], result: A | TarryError) -> None:
