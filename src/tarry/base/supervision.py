@@ -1,4 +1,4 @@
-"""What keeps something running: it is begun again when it has ended, after a pause if it failed."""
+"""Keeps something running: begins it again when it has ended, after a pause if it failed."""
 
 from __future__ import annotations
 

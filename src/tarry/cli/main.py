@@ -1,4 +1,4 @@
-"""The command ``tarry`` and how it ends; its commands are in the files beside this one, and in other distributions."""
+"""The command ``tarry`` and how it ends; its commands are beside this file, and in other packages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attempts at a query or a task of the relay: the pause before the next, and whether there is to be one."""
+"""Attempts at a query or a task of the relay: the pause before the next one, if there is to be one."""
 
 from __future__ import annotations
 
