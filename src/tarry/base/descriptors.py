@@ -87,6 +87,10 @@ class ConnectionLimits:
         in_all = max(2, min(in_all, CONNECTIONS_MAX))
         return cls(in_all, in_all // 2)
 
+    def shared_by(self, ports: int) -> ConnectionLimits:
+        """Return the share of each of several ports of one front."""
+        return ConnectionLimits(max(2, self.in_all // ports), max(1, self.per_peer // ports))
+
 
 def lacks_descriptor(error: BaseException) -> bool:
     """Return whether something failed for lack of a descriptor; embedded databases only say so in words."""

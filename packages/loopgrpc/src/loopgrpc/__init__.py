@@ -2,8 +2,8 @@
 
 From the outside in; a module imports only from those below it::
 
-    server          listens and stops; tls_sniffing: TLS or not on one port, as each client likes
-    connections     all connections of a server, one timer for silent, stalled and half-open ones; usage: what each uses
+    server          listens and stops
+    connections     all connections, whoever accepts them, and one timer for them; usage: what each uses
     connection      hands each frame to the part that it concerns; keepalive; frame_reader: bytes to frames
     control_frames  SETTINGS, PING, WINDOW_UPDATE and others; header_blocks: HEADERS and CONTINUATION put together
     streams         the table of streams; stream_ids: those that are not open; request_decoder: blocks to requests
@@ -16,33 +16,36 @@ From the outside in; a module imports only from those below it::
     responses       header blocks and frames of responses; request: header fields to a request, or why not
     framing         gRPC's messages inside DATA; frames: their layout
     hpack_decoder   header compression, with header_table and huffman
+    admission       a place for each connection; bounds on all, and on those of one peer
     limits          what a peer may cost; byte_budget: what is held for all peers; flood: token buckets against floods
     status          how calls end
 
 Sources: RFC 9113 (HTTP/2), RFC 7541 (HPACK), and gRPC's PROTOCOL-HTTP2.md. ``README.md`` shows how to use it.
 """
 
+from loopgrpc.admission import Admission
 from loopgrpc.byte_budget import ByteBudget
 from loopgrpc.call import Call
+from loopgrpc.connections import Connections
 from loopgrpc.framing import Framed, framed
 from loopgrpc.handlers import Bidi, ClientStream, Handler, ServerStream, Unary
 from loopgrpc.limits import Allowance, Limits
 from loopgrpc.promise import Promise, Responses
 from loopgrpc.server import GrpcServer
 from loopgrpc.status import GrpcError, StatusCode
-from loopgrpc.tls_sniffing import TLS_HANDSHAKE, TlsSniffingListener, first_byte
 from loopgrpc.unread_bytes import ANSWER_BYTES, UnreadBytes, UnreadOfConnection
 from loopgrpc.usage import ConnectionUsage
 
 __all__ = [
     "ANSWER_BYTES",
-    "TLS_HANDSHAKE",
+    "Admission",
     "Allowance",
     "Bidi",
     "ByteBudget",
     "Call",
     "ClientStream",
     "ConnectionUsage",
+    "Connections",
     "Framed",
     "GrpcError",
     "GrpcServer",
@@ -52,10 +55,8 @@ __all__ = [
     "Responses",
     "ServerStream",
     "StatusCode",
-    "TlsSniffingListener",
     "Unary",
     "UnreadBytes",
     "UnreadOfConnection",
-    "first_byte",
     "framed",
 ]

@@ -35,14 +35,26 @@ class Call:
     not sent.
     """
 
-    __slots__ = ("_callbacks", "_metadata", "_request", "cancelled", "deadline", "done", "peer", "trailing")
+    __slots__ = (
+        "_callbacks",
+        "_metadata",
+        "_request",
+        "cancelled",
+        "deadline",
+        "done",
+        "peer",
+        "principal",
+        "trailing",
+    )
 
-    def __init__(self, request: RequestHeaders, peer: str, deadline: float | None) -> None:
+    def __init__(self, request: RequestHeaders, peer: str, deadline: float | None, principal: object = None) -> None:
         self._request = request
         self._metadata: Mapping[str, str] | None = None
         self._callbacks: list[Callable[[Call], None]] | None = None
         self.peer = peer
         """The client's address with its port: ``127.0.0.1:1234``, ``[::1]:1234``."""
+        self.principal = principal
+        """The identity that the connection proved: that of its :class:`loopgrpc.Admission`; None without one."""
         self.deadline = deadline
         """The time at which the client stops waiting, as the event loop's time, in seconds; None: never."""
         self.cancelled = False

@@ -16,6 +16,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol, cast
 
+from loopgrpc.admission import Admission, Admit, host_of
 from loopgrpc.byte_budget import ByteBudget
 from loopgrpc.call import Call
 from loopgrpc.control_frames import ControlFrames
@@ -86,33 +87,32 @@ class ConnectionOwner(Protocol):
     def unread(self) -> UnreadBytes:
         """Bytes of responses that peers have not read, of all connections."""
 
-    def on_connected(self, connection: Connection) -> str | None:
-        """Add a new connection. Returns the reason if it is refused, else None."""
+    def add(self, connection: Connection) -> None:
+        """Add a new connection."""
 
-    def has_room_to_refuse(self) -> bool:
-        """Return whether a refused connection may stay until its GOAWAY has arrived."""
-
-    def on_preface(self, connection: Connection) -> None:
-        """Note that the connection has shown that it speaks HTTP/2."""
-
-    def on_disconnected(self, connection: Connection) -> None:
-        """Forget a connection that is lost or closed."""
+    def forget(self, connection: Connection) -> None:
+        """Forget a connection that is lost."""
 
 
 class NewConnection(asyncio.Protocol):
-    """The protocol of a connection until asyncio gives it its transport.
+    """The protocol of a connection until asyncio gives it its transport, and with it ``admit`` its place.
 
-    Then a :class:`Connection` is made with the transport.
+    Then a :class:`Connection` is made with the two.
     """
 
-    def __init__(self, owner: ConnectionOwner) -> None:
+    def __init__(self, owner: ConnectionOwner, admit: Admit) -> None:
         self._owner = owner
+        self._admit = admit
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Put the connection in this protocol's place."""
         # A cast, as uvloop's transports are not derived from asyncio's.
         transport = cast(asyncio.Transport, transport)
-        connection = Connection(self._owner, transport)
+        admission = self._admit(transport)
+        if admission is None:
+            transport.abort()
+            return
+        connection = Connection(self._owner, transport, admission)
         transport.set_protocol(connection)
         connection.begin()
 
@@ -120,9 +120,10 @@ class NewConnection(asyncio.Protocol):
 class Connection(asyncio.Protocol):
     """One client's connection. Call :meth:`begin` once ``transport`` delivers to it."""
 
-    def __init__(self, owner: ConnectionOwner, transport: asyncio.Transport) -> None:
+    def __init__(self, owner: ConnectionOwner, transport: asyncio.Transport, admission: Admission) -> None:
         self._owner = owner
         self._transport = transport
+        self._admission = admission
         self._limits = limits = owner.limits
         self._loop = loop = owner.loop
         self.host, self._peer = _peer(transport)
@@ -130,8 +131,8 @@ class Connection(asyncio.Protocol):
         flood = FloodLimiter(limits, work, loop.time)
         self._sender = sender = Sender(transport, loop, work, limits, UnreadOfConnection(owner.unread, self.host))
         self._streams = streams = Streams(
-            owner.handlers, limits, flood, work, sender, peer=self._peer, host=self.host, budget=owner.budget,
-            trusts=owner.trusts, loop=loop, tasks=owner.tasks,
+            owner.handlers, limits, flood, work, sender, peer=self._peer, host=self.host,
+            principal=admission.principal, budget=owner.budget, trusts=owner.trusts, loop=loop, tasks=owner.tasks,
             fail=self._fail, on_drained=self._on_drained,
         )  # fmt: skip
         self._control = ControlFrames(flood, sender, streams, self._peer, self._on_pong)
@@ -148,7 +149,9 @@ class Connection(asyncio.Protocol):
 
     def begin(self) -> None:
         """Send SETTINGS, or refuse the connection."""
-        limits = self._limits
+        limits, admission = self._limits, self._admission
+        admission.on_drain, admission.cut = self.drain, self.cut
+        self._owner.add(self)
         values = {
             SET_MAX_CONCURRENT_STREAMS: limits.streams_max,
             SET_INITIAL_WINDOW_SIZE: limits.stream_window_bytes,
@@ -156,15 +159,10 @@ class Connection(asyncio.Protocol):
         }
         increment = limits.connection_window_bytes - WINDOW_DEFAULT
         self._sender.add(settings(values) + (window_update(0, increment) if increment else b""))
-        if (refusal := self._owner.on_connected(self)) is not None:
-            self._refuse(refusal)
+        if admission.refusal is not None:
+            self._fail(ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, admission.refusal))
         elif not _speaks_h2(self._transport):
             # RFC 9113, section 3.2: over TLS, HTTP/2 is what ALPN chose, never a guess.
-            self.give_up()
-
-    def _refuse(self, why: str) -> None:
-        self._fail(ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, why))
-        if not self._owner.has_room_to_refuse():
             self.give_up()
 
     # What asyncio calls.
@@ -201,7 +199,8 @@ class Connection(asyncio.Protocol):
         self._stop_reading()
         self._streams.drop_all()
         self._sender.unread.note(0)
-        self._owner.on_disconnected(self)
+        self._owner.forget(self)
+        self._admission.released()
 
     # Frames.
 
@@ -219,7 +218,7 @@ class Connection(asyncio.Protocol):
             else:
                 if not self._settings_received:  # then these are SETTINGS
                     self._settings_received = True
-                    self._owner.on_preface(self)
+                    self._admission.begun()
                 self._control.on_frame(kind, flags, stream_id, payload)
         except StreamFault as fault:
             self._streams.on_fault(fault)
@@ -288,11 +287,11 @@ class Connection(asyncio.Protocol):
         self._stop_reading()
         self._transport.abort()
 
-    def abort(self) -> None:
-        """End the grace period: calls that still run are reset."""
-        if not self._over:
+    def cut(self) -> None:
+        """Close at once, at the end of the grace period or to make room: calls that still run are reset."""
+        if self._settings_received and not self._over:
             self._fail(ConnectionFault(ErrorCode.NO_ERROR, "the server has stopped"))
-        self._transport.abort()
+        self.give_up()
 
     def check_timeouts(self, now: float) -> None:
         """Check all time-outs, and end what is overdue. Call it about once a second with the loop's time."""
@@ -339,8 +338,7 @@ def _speaks_h2(transport: asyncio.Transport) -> bool:
 
 def _peer(transport: asyncio.Transport) -> tuple[str, str]:
     """Return the peer's address, without and with its port."""
-    name = transport.get_extra_info("peername")
-    if isinstance(name, tuple) and len(name) >= 2:
-        host, port = name[0], name[1]
-        return host, f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    return str(name or "unknown"), str(name or "unknown")
+    host, name = host_of(transport), transport.get_extra_info("peername")
+    if not isinstance(name, tuple) or len(name) < 2:
+        return host, host
+    return host, f"[{host}]:{name[1]}" if ":" in host else f"{host}:{name[1]}"

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from loopgrpc.admission import Admission
 from loopgrpc.byte_budget import ByteBudget
 from loopgrpc.call import Call
 from loopgrpc.connection import Connection, NewConnection
-from loopgrpc.handlers import Handler
+from loopgrpc.handlers import Handler, by_path
 from loopgrpc.limits import Limits
 from loopgrpc.unread_bytes import UnreadBytes
 from loopgrpc.usage import ConnectionUsage
@@ -19,97 +19,60 @@ from loopgrpc.usage import ConnectionUsage
 log = logging.getLogger(__name__)
 
 _TICK_S: Final = 1.0
-_REFUSED_MAX: Final = 64
-"""Connections above the limit that may linger until they have read the reason."""
 _CANCELLED_HANDLERS_S: Final = 1.0
 """Seconds that cancelled handlers may take once grace is over."""
 
 
 class Connections:
-    """Makes and keeps the connections of one server on ``loop``, until :meth:`drain`."""
+    """gRPC on connections that somebody else accepts, on the running loop.
+
+    It begins with :meth:`start` and ends with :meth:`close`. ``GrpcServer`` listens for them by itself; another
+    listener gives each connection the protocol of :meth:`new_protocol`, and an :class:`loopgrpc.Admission`. Arguments
+    as those of ``GrpcServer``.
+
+    Raises ValueError: an invalid path.
+    """
 
     def __init__(
         self,
-        handlers: Mapping[bytes, Handler],
-        limits: Limits,
-        loop: asyncio.AbstractEventLoop,
+        handlers: Mapping[str, Handler],
+        limits: Limits | None = None,
+        *,
         trusts: Callable[[Call], bool] | None = None,
         unread: UnreadBytes | None = None,
     ) -> None:
-        self.handlers = handlers
+        self.handlers = by_path(handlers)
         self.trusts = trusts
         self.unread = unread or UnreadBytes()
-        self.budget = ByteBudget("requests that are not whole", limits.all_buffer_bytes_max)
-        self.limits = limits
-        self.loop = loop
+        self.limits = limits or Limits()
+        self.budget = ByteBudget("requests that are not whole", self.limits.all_buffer_bytes_max)
+        self.loop = asyncio.get_running_loop()
         self.tasks: set[asyncio.Task[Any]] = set()
         """Handlers that run."""
         self._open: set[Connection] = set()
-        self._hosts: Counter[str] = Counter()
-        self._silent: dict[Connection, None] = {}
-        """Connections without a preface, the oldest first."""
-        self._draining = False
-        self._none_open = asyncio.Event()
-        self._none_open.set()
         self._timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def start_timer(self) -> None:
+    def start(self) -> None:
         """Check time-outs once a second from now on."""
         self._timer = self.loop.call_later(_TICK_S, self._tick)
 
-    def new_protocol(self) -> asyncio.Protocol:
-        """Return the protocol for a connection that is being accepted."""
-        return NewConnection(self)
+    def new_protocol(self, admission: Admission) -> asyncio.Protocol:
+        """Return the protocol for a connection that was accepted.
 
-    def on_connected(self, connection: Connection) -> str | None:
-        """Add a new connection. Returns the reason if it is refused, else None."""
-        host = connection.host
-        self._open.add(connection)
-        self._hosts[host] += 1
-        self._none_open.clear()
-        if self._draining:
-            return "the server stops"
-        limits = self.limits
-        if self._hosts[host] > limits.peer_connections_max and not self._end_silent(host):
-            return f"too many connections of {host}; allowed: {limits.peer_connections_max}"
-        if len(self._open) > limits.connections_max and not self._end_silent(None):
-            return f"too many connections; allowed: {limits.connections_max}"
-        self._silent[connection] = None
-        return None
-
-    def on_preface(self, connection: Connection) -> None:
-        """Note that the connection's preface has arrived: it speaks HTTP/2."""
-        self._silent.pop(connection, None)
-
-    def on_disconnected(self, connection: Connection) -> None:
-        """Forget a connection that is lost or closed; a second time, do nothing."""
-        if connection in self._open:
-            self._open.discard(connection)
-            self._silent.pop(connection, None)
-            self._hosts[connection.host] -= 1
-            if not self._hosts[connection.host]:
-                del self._hosts[connection.host]
-        if not self._open:
-            self._none_open.set()
-
-    def has_room_to_refuse(self) -> bool:
-        """Return whether a refused connection may stay until its GOAWAY has arrived."""
-        return len(self._open) <= self.limits.connections_max + _REFUSED_MAX
-
-    def _end_silent(self, host: str | None) -> bool:
-        """Make room by ending the oldest connection (of ``host``) without a preface.
-
-        Returns whether there was one.
+        It tells the client the admission's refusal, and ends by the admission's ``on_drain`` and ``cut``.
         """
-        silent = next((c for c in self._silent if host is None or c.host == host), None)
-        if silent is None:
-            return False
-        silent.give_up()
-        self.on_disconnected(silent)  # now, and not when the transport reports the loss: its place is given to another
-        return True
+        return NewConnection(self, lambda _: admission)
+
+    def add(self, connection: Connection) -> None:
+        """Add a new connection."""
+        self._open.add(connection)
+
+    def forget(self, connection: Connection) -> None:
+        """Forget a connection that is lost; a second time, do nothing."""
+        self._open.discard(connection)
 
     def usage(self) -> list[ConnectionUsage]:
         """Return the current usage of each connection."""
@@ -125,23 +88,10 @@ class Connections:
 
     def _tick(self) -> None:
         self.check_timeouts(self.loop.time())
-        self.start_timer()
+        self.start()
 
-    async def drain(self, grace_s: float) -> None:
-        """Take no more connections nor calls, and return when all connections are closed.
-
-        Calls that run may end within ``grace_s`` seconds; the others are reset.
-        """
-        self._draining = True
-        for connection in list(self._open):
-            connection.drain()
-        try:
-            await asyncio.wait_for(self._none_open.wait(), grace_s)
-        except TimeoutError:
-            log.debug("%d connections did not end within %g s", len(self._open), grace_s)
-        for connection in list(self._open):
-            connection.abort()
-        await self._none_open.wait()
+    async def close(self) -> None:
+        """Stop the timer, and let cancelled handlers end. Call it when the last connection has ended."""
         if self._timer is not None:
             self._timer.cancel()
         if self.tasks:

@@ -8,7 +8,7 @@ GrpcError with its own status, all others with UNKNOWN; their traceback is logge
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
@@ -92,6 +92,17 @@ class Bidi:
 
 
 Handler = Unary | ServerStream | ClientStream | Bidi
+
+
+def by_path(handlers: Mapping[str, Handler]) -> dict[bytes, Handler]:
+    """Return handlers by their paths as the wire has them.
+
+    Raises ValueError: an invalid path.
+    """
+    for path in handlers:
+        if not path.startswith("/") or path.count("/") != 2 or not path.isascii():
+            raise ValueError(f"method {path!r}; allowed: /package.Service/Method")
+    return {path.encode("ascii"): handler for path, handler in handlers.items()}
 
 
 def _coroutine(result: Awaitable[bytes]) -> Coroutine[Any, Any, bytes]:

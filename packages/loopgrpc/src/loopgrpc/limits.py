@@ -3,8 +3,8 @@
 The worst that one connection can hold: ``streams_max`` handlers; ``buffer_bytes_max`` of requests that no handler has
 taken yet, whole or in part, and all of them ``all_buffer_bytes_max``; ``pending_bytes_max`` of responses that the peer
 gives no window for; ``write_bytes_max`` and the responses of one turn of the event loop that it does not read. TLS
-handshakes that do not end have ten seconds and are not counted as connections; where a port takes both, there are at
-most a quarter of ``connections_max`` of them.
+handshakes that do not end have ten seconds and are not counted as connections. A listener that gives connections an
+``Admission`` of its own has bounds of its own in place of ``connections_max`` and ``peer_connections_max``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The server: it listens on one port, with TLS, without it, or with both, and stops with grace."""
+"""The server: it listens on one port, with TLS or without it, and stops with grace."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ import ssl
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from loopgrpc.admission import Places
 from loopgrpc.call import Call
+from loopgrpc.connection import NewConnection
 from loopgrpc.connections import Connections
-from loopgrpc.handlers import Handler
+from loopgrpc.handlers import Handler, by_path
 from loopgrpc.limits import Limits
-from loopgrpc.tls_sniffing import TlsSniffingListener
 from loopgrpc.unread_bytes import UnreadBytes
 from loopgrpc.usage import ConnectionUsage
 
@@ -24,11 +25,10 @@ class GrpcServer:
     """A gRPC server on one port of the running event loop.
 
     ``handlers`` are by their paths (``/package.Service/Method``). ``tls`` needs a certificate; ALPN is set here.
-    Without it clients come by prior knowledge (h2c); with ``tls_optional``, each client chooses. ``listening``: a
-    socket that listens already, which processes may share; without it one is made of host and port. ``trusts`` decides
-    by the headers of a call if its connection is trusted from then on; before, it may have no more than
-    ``untrusted_buffer_bytes_max``. ``unread`` counts the bytes of responses that peers have not read; handlers that
-    make large ones ask it for room.
+    Without it clients come by prior knowledge (h2c). ``listening``: a socket that listens already, which processes may
+    share; without it one is made of host and port. ``trusts`` decides by the headers of a call if its connection is
+    trusted from then on; before, it may have no more than ``untrusted_buffer_bytes_max``. ``unread`` counts the bytes
+    of responses that peers have not read; handlers that make large ones ask it for room.
 
     Raises ValueError: an invalid path.
     """
@@ -40,25 +40,22 @@ class GrpcServer:
         port: int,
         *,
         tls: ssl.SSLContext | None = None,
-        tls_optional: bool = False,
         limits: Limits | None = None,
         listening: socket.socket | None = None,
         trusts: Callable[[Call], bool] | None = None,
         unread: UnreadBytes | None = None,
     ) -> None:
-        for path in handlers:
-            if not path.startswith("/") or path.count("/") != 2 or not path.isascii():
-                raise ValueError(f"method {path!r}; allowed: /package.Service/Method")
-        self._handlers = {path.encode("ascii"): handler for path, handler in handlers.items()}
+        by_path(handlers)  # refuses an invalid path before the loop runs
+        self._handlers = handlers
         self._host, self._port = host, port
         self._listening = listening
         self._trusts = trusts
         self._unread = unread
         self._tls = tls
-        self._tls_optional = tls_optional
         self._limits = limits or Limits()
         self._connections: Connections | None = None
-        self._listener: asyncio.Server | TlsSniffingListener | None = None
+        self._places: Places
+        self._listener: asyncio.Server | None = None
         self._stopping = False
 
     async def start(self) -> None:
@@ -68,28 +65,25 @@ class GrpcServer:
         """
         if self._connections is not None or self._stopping:
             raise RuntimeError("a gRPC server starts once")
-        connections = Connections(self._handlers, self._limits, asyncio.get_running_loop(), self._trusts, self._unread)
+        connections = Connections(self._handlers, self._limits, trusts=self._trusts, unread=self._unread)
+        self._places = Places(self._limits)
         if self._tls is not None:
             self._tls.set_alpn_protocols(["h2"])
-        if self._tls is not None and self._tls_optional:
-            listener = await TlsSniffingListener.open(
-                self._host, self._port, backlog=_BACKLOG, new_protocol=connections.new_protocol, tls=self._tls,
-                tls_handshake_s=_TLS_HANDSHAKE_S, beginning_max=max(1, self._limits.connections_max // 4),
-                listening=self._listening,
-            )  # fmt: skip
-            self._listener, self._port = listener, listener.port
-        else:
-            self._listener = server = await self._listen(connections)
-            self._port = server.sockets[0].getsockname()[1]
-        connections.start_timer()
+        self._listener = await self._listen(connections)
+        self._port = self._listener.sockets[0].getsockname()[1]
+        connections.start()
         self._connections = connections
 
     async def _listen(self, connections: Connections) -> asyncio.Server:
         handshake_s = None if self._tls is None else _TLS_HANDSHAKE_S
-        listening = self._listening
+        listening, admit = self._listening, self._places.admit
         where = {"host": self._host, "port": self._port} if listening is None else {"sock": listening}
         return await asyncio.get_running_loop().create_server(
-            connections.new_protocol, **where, backlog=_BACKLOG, ssl=self._tls, ssl_handshake_timeout=handshake_s
+            lambda: NewConnection(connections, admit),
+            **where,
+            backlog=_BACKLOG,
+            ssl=self._tls,
+            ssl_handshake_timeout=handshake_s,
         )
 
     @property
@@ -100,7 +94,7 @@ class GrpcServer:
     @property
     def connections(self) -> int:
         """Number of open connections."""
-        return 0 if self._connections is None else len(self._connections)
+        return 0 if self._connections is None else len(self._places)
 
     @property
     def tasks(self) -> int:
@@ -128,4 +122,5 @@ class GrpcServer:
             return
         self._stopping = True
         self._listener.close()
-        await self._connections.drain(grace_s)
+        await self._places.drain(grace_s)
+        await self._connections.close()

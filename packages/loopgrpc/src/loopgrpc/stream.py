@@ -54,7 +54,8 @@ class Stream:
         self._context = context
         self._handler = handler
         timeout_s = request.timeout_s
-        self.call = Call(request, context.peer, None if timeout_s is None else context.loop.time() + timeout_s)
+        deadline = None if timeout_s is None else context.loop.time() + timeout_s
+        self.call = Call(request, context.peer, deadline, context.principal)
         self.receiving = True
         """True until the peer has ended its request."""
         self.closed = False

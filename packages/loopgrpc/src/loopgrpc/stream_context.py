@@ -20,10 +20,11 @@ from loopgrpc.stream_ids import StreamIds
 class StreamContext:
     """The parts of a connection that its streams use, and two sums over all of them.
 
-    ``host`` is the peer's address, to which its requests are counted in the server's ``budget``. ``trusts`` decides by
-    a call's headers if the connection may be trusted from then on; None: it is trusted. ``on_closed`` is called with
-    the number of a stream that has closed, ``fail`` with an error that ends the connection and comes up while no frame
-    is processed. ``tasks`` are the handlers that run, of all connections of the server.
+    ``host`` is the peer's address, to which its requests are counted in the server's ``budget``, and ``principal`` what
+    the connection itself has proved to be (:class:`loopgrpc.Admission`). ``trusts`` decides by a call's headers if the
+    connection may be trusted from then on; None: it is trusted. ``on_closed`` is called with the number of a stream
+    that has closed, ``fail`` with an error that ends the connection and comes up while no frame is processed. ``tasks``
+    are the handlers that run, of all connections of the server.
     """
 
     sender: Sender
@@ -34,6 +35,7 @@ class StreamContext:
     tasks: set[asyncio.Task[Any]]
     peer: str
     host: str
+    principal: object
     budget: ByteBudget
     trusts: Callable[[Call], bool] | None
     fail: Callable[[ConnectionFault], None]

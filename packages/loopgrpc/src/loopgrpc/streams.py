@@ -60,6 +60,7 @@ class Streams:
         *,
         peer: str,
         host: str,
+        principal: object,
         budget: ByteBudget,
         trusts: Callable[[Call], bool] | None,
         loop: asyncio.AbstractEventLoop,
@@ -80,7 +81,7 @@ class Streams:
         """DATA, with its padding, for which the connection's window was not widened again."""
         self._context = StreamContext(
             sender=sender, ids=self._ids, work=work, limits=limits, loop=loop, tasks=tasks, peer=peer, fail=fail,
-            host=host, budget=budget, trusts=trusts, on_closed=self._on_closed,
+            host=host, principal=principal, budget=budget, trusts=trusts, on_closed=self._on_closed,
         )  # fmt: skip
 
     # Figures.

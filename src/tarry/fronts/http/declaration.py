@@ -5,4 +5,11 @@ from __future__ import annotations
 from tarry.fronts.http.settings import HttpSettings
 from tarry.fronts.kit.front import Front
 
-HTTP = Front(name="http", settings=HttpSettings, title="HTTP", start="tarry.fronts.http.front:start", extra="http")
+HTTP = Front(
+    name="http",
+    settings=HttpSettings,
+    title="HTTP",
+    start="tarry.fronts.http.front:start",
+    check="tarry.fronts.kit.tls_settings:check",
+    extra="http",
+)

@@ -28,6 +28,7 @@ from tarry.fronts.http.settings import HttpSettings
 from tarry.fronts.kit.front import FrontServices
 from tarry.fronts.kit.listening import port_of
 from tarry.fronts.kit.loop_front import LoopFront, OnListening
+from tarry.fronts.kit.tls_settings import port_tls
 
 
 class HttpFront(LoopFront):
@@ -98,7 +99,8 @@ class HttpFront(LoopFront):
     def _server(
         self, loop: asyncio.AbstractEventLoop, app: HttpApplication, by_prefix: dict[str, HttpApplication]
     ) -> HttpServer:
-        return HttpServer(loop, self._broker.clock, app, by_prefix, self._connections, self._unread, self._limits)
+        tls = port_tls(self._broker.config)
+        return HttpServer(loop, self._broker.clock, app, by_prefix, self._connections, self._unread, self._limits, tls)
 
 
 def start(services: FrontServices) -> HttpFront:

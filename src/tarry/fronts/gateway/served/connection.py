@@ -38,6 +38,7 @@ from tarry.fronts.gateway.served.sending import Submissions
 from tarry.fronts.gateway.served.settling import Settlements
 from tarry.fronts.gateway.served.shared import Shared
 from tarry.fronts.kit.admission import Admission
+from tarry.fronts.kit.tls_settings import TlsSettings
 from tarry.fronts.registry import FRONTS
 
 log = logging.getLogger(__name__)
@@ -57,7 +58,7 @@ A gateway learns no others, which may have secrets in them.
 def told_settings(front: str) -> set[str]:
     """Return the names of the settings that a gateway learns: :data:`TOLD_SETTINGS` and its front's own."""
     declared = next((each for each in FRONTS if each.name == front and each.in_worker), None)
-    return {*TOLD_SETTINGS, *(() if declared is None else declared.settings.model_fields)}
+    return {*TOLD_SETTINGS, *TlsSettings.model_fields, *(() if declared is None else declared.settings.model_fields)}
 
 
 Handlers = Mapping[int, Callable[[int, memoryview], None]]

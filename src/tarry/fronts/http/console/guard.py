@@ -69,7 +69,7 @@ class Guard:
 
         async def send_guarded(message: MutableMapping[str, Any]) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [*message["headers"], *HEADERS, *_headers(is_static, new)]
+                message["headers"] = [*message["headers"], *HEADERS, *_headers(is_static, new, scope["scheme"])]
             await send(message)
 
         request = Request(scope, receive)
@@ -119,10 +119,11 @@ class Guard:
         return None
 
 
-def _headers(is_static: bool, new: list[VisitorSession]) -> list[tuple[bytes, bytes]]:
+def _headers(is_static: bool, new: list[VisitorSession], scheme: str) -> list[tuple[bytes, bytes]]:
     # A file's address has the hash of its content.
     kept = b"public, max-age=31536000, immutable" if is_static else b"no-store"
-    cookies = [f"{COOKIE}={s.id}; Path=/; HttpOnly; SameSite=Strict".encode() for s in new]
+    secure = "; Secure" if scheme == "https" else ""
+    cookies = [f"{COOKIE}={s.id}; Path=/; HttpOnly; SameSite=Strict{secure}".encode() for s in new]
     return [(b"cache-control", kept), *((b"set-cookie", cookie) for cookie in cookies)]
 
 

@@ -15,6 +15,9 @@ from tarry.fronts.http.server.connection import HttpConnection
 from tarry.fronts.http.server.known_heads import KnownHeads
 from tarry.fronts.http.server.limits import LOOK_S, HttpLimits
 from tarry.fronts.kit.door import Door
+from tarry.fronts.kit.tls_settings import PortTls
+
+ALPN = ("http/1.1",)
 
 
 class HttpServer:
@@ -32,6 +35,7 @@ class HttpServer:
         connections: ConnectionLimits,
         unread: UnreadBytes,
         limits: HttpLimits | None = None,
+        tls: PortTls | None = None,
     ) -> None:
         self.loop = loop
         self.limits = limits or HttpLimits()
@@ -42,8 +46,15 @@ class HttpServer:
         self._clock = clock
         self._app = app
         self._by_prefix = list(by_prefix.items())
-        # Twice: a silent client gets its timeout as an HTTP answer first.
-        self._door = Door(partial(HttpConnection, self), connections, begin_s=2 * self.limits.header_s)
+        tls = tls or PortTls()
+        self._door = Door(
+            partial(HttpConnection, self),
+            connections,
+            tls=tls.context(ALPN),
+            plain=tls.plain,
+            half_open_max=self.limits.half_open_max,
+            begin_s=2 * self.limits.header_s,  # a slow client gets its timeout as an HTTP answer first
+        )
         self._connections: set[HttpConnection] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle

@@ -11,9 +11,8 @@ from tarry.fronts.kit.door import Door
 from tarry.fronts.kit.front import FrontServices
 from tarry.fronts.kit.listening import port_of
 from tarry.fronts.kit.loop_front import LoopFront, OnListening
-from tarry.fronts.kit.tls import ReloadedTls
 from tarry.fronts.rocketmq.classic.components import Components
-from tarry.fronts.rocketmq.common.certificate import tls_files
+from tarry.fronts.rocketmq.common.certificate import rocketmq_tls
 from tarry.fronts.rocketmq.common.threads import RunInThread
 from tarry.fronts.rocketmq.settings import RocketMQSettings
 
@@ -47,10 +46,9 @@ class RemotingFront(LoopFront):
     async def _serve(self, pool: Executor, on_listening: OnListening) -> None:
         loop, config = asyncio.get_running_loop(), self._broker.config
         settings = RocketMQSettings.of(config)
-        files = tls_files(config, self._broker.clock.now_ms())
-        tls = None if files is None else ReloadedTls(files)
+        tls = rocketmq_tls(config, self._broker.clock.now_ms())
         components = Components(self._broker, loop, RunInThread(loop, pool), self._unread)
-        door = Door(components.new_connection, self._connections, tls=tls, plain=settings.rocketmq_tls == "both")
+        door = Door(components.new_connection, self._connections, tls=tls.context(), plain=tls.plain)
         try:
             port = await self._listen(door, self._asked_port)
             if settings.remoting_vip == "on" and self._asked_port > VIP_PORT_BELOW:
