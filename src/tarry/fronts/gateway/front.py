@@ -150,8 +150,7 @@ def check(config: Config) -> None:
     """
     settings = GatewaySettings.of(config)
     if settings.gateway is not None:
-        _, tls = _authentication(config, settings.gateway)
-        tls.context()
+        _authentication(config, settings.gateway)
 
 
 def _authentication(config: Config, address: str) -> tuple[Trust, PortTls]:
@@ -162,7 +161,9 @@ def _authentication(config: Config, address: str) -> tuple[Trust, PortTls]:
     """
     if socket_path(address) is not None:
         return Trust(), PortTls()  # a socket of this machine belongs to its user alone
-    return Trust.of_broker(GatewaySettings.of(config), address), gateway_tls(config)
+    tls = gateway_tls(config)
+    tls.context()  # refuses files that are none, before anything is opened
+    return Trust.of_broker(GatewaySettings.of(config), address), tls
 
 
 def start(services: FrontServices) -> GatewayPorts:
