@@ -18,7 +18,7 @@ from tarry.fronts.rocketmq.common.names import RETRY_PREFIX
 from tarry.fronts.rocketmq.common.refusal import Code, Refusal
 from tarry.fronts.rocketmq.common.threads import RunInThread
 from tarry.message.dead_topics import is_dead_topic
-from tarry.message.filter import EVERYTHING, parse_filter
+from tarry.message.filter import EVERYTHING, as_tags, parse_filter
 
 TRIES = 17
 """Tries of a group that is created here: RocketMQ's 16 retries after the first try."""
@@ -74,6 +74,8 @@ class ClientGroups:
             text = expression.strip() or EVERYTHING
             if sql and text != EVERYTHING:
                 text = f"sql:{text}"
+            elif not sql:
+                text = as_tags(text)
             try:
                 text = parse_filter(text).text
             except InvalidArgumentError as error:
