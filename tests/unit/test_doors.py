@@ -15,6 +15,7 @@ from tarry.base.descriptors import ConnectionLimits
 from tarry.broker import Broker
 from tarry.fronts.gateway.front import GatewayFront
 from tarry.fronts.http.front import HttpFront
+from tarry.fronts.mqtt.front import MqttFront
 from tarry.fronts.registry import ServerConfig
 from tarry.fronts.rocketmq.classic.front import RemotingFront
 
@@ -22,6 +23,7 @@ ANY_PORT = "127.0.0.1:0"
 FRONTS = {
     "remoting": lambda broker, limits: RemotingFront.start(broker, ANY_PORT, connections=limits),
     "http": lambda broker, limits: HttpFront.start(broker, ANY_PORT, connections=limits),
+    "mqtt": lambda broker, limits: MqttFront.start(broker, ANY_PORT, connections=limits),
     "gateway": lambda broker, limits: GatewayFront.start(broker, ANY_PORT, connections=limits),
 }
 Serving = Callable[[str, ConnectionLimits], AbstractContextManager[str]]
@@ -40,7 +42,7 @@ def serving(tmp_path: Path, certificate: Certificate) -> Serving:
     def serve(port: str, limits: ConnectionLimits) -> Iterator[str]:
         (tmp_path / "secret").write_text("x" * 32)
         files = {"certificate": str(certificate.certificate), "key": str(certificate.key)}
-        tls = {f"{front}_tls_{name}": path for front in ("rocketmq", "gateway") for name, path in files.items()}
+        tls = {f"{front}_tls_{name}": path for front in ("rocketmq", "gateway", "mqtt") for name, path in files.items()}
         secret = str(tmp_path / "secret")
         config = ServerConfig(data=tmp_path / "data", pipeline="off", remoting_vip="off", gateway_secret=secret, **tls)
         with Broker.open(config) as broker:
@@ -79,7 +81,7 @@ def test_a_bound_by_peer_is_that_of_every_port(serving: Serving, port: str) -> N
             connection.close()
 
 
-@pytest.mark.parametrize("port", ["remoting", "gateway"])
+@pytest.mark.parametrize("port", ["remoting", "gateway", "mqtt"])
 def test_a_new_certificate_is_shown_at_every_port_with_tls(
     serving: Serving, port: str, certificate: Certificate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
