@@ -197,6 +197,33 @@ def test_granted_and_refused_subscriptions(mqtt: Mqtt, filter: str, options: int
         assert old.expect(SUBACK)[-1] == (0x80 if reason >= 0x80 and options < 4 else 1)
 
 
+def test_texts_only_if_they_are_wanted(mqtt: Mqtt) -> None:
+    with mqtt.raw() as raw:
+        raw.connect(properties={"request_problem_information": 0})
+        raw.send(publish("a/+"), subscribe("a/+"))
+        bodies = {}
+        for _ in range(2):
+            packet = raw.packet()
+            assert packet is not None
+            bodies[packet[0] >> 4] = packet[1]
+        assert bodies[PUBACK] == b"\0\1" + bytes((Reason.TOPIC_INVALID,)) + b"\0"
+        assert bodies[SUBACK] == b"\0\1\0" + bytes((Reason.WILDCARDS_UNSUPPORTED,))
+
+
+def test_a_slow_packet_after_a_long_silence(mqtt: Mqtt, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tarry.fronts.mqtt.connection.HALF_S", 2.0)
+    with mqtt.raw() as raw:
+        raw.connect()
+        time.sleep(3)
+        packet = publish("a", b"x" * 1000)
+        raw.send(packet[:500])
+        time.sleep(1.5)
+        raw.send(packet[500:])
+        raw.expect(PUBACK)
+        raw.send(packet[:500])
+        assert raw.packet() is None
+
+
 def test_a_second_connection_takes_over(mqtt: Mqtt) -> None:
     with mqtt.raw() as first, mqtt.raw() as second:
         first.connect()

@@ -86,8 +86,10 @@ class MqttConnection(asyncio.Protocol):
         self._timer = self._loop.call_later(LOOK_S, self._look)
 
     def data_received(self, data: bytes) -> None:
-        self._received += data
         self._data_s = self._loop.time()
+        if not self._received:
+            self._packet_s = self._data_s
+        self._received += data
         self._take_packets()
 
     def pause_writing(self) -> None:
@@ -205,6 +207,7 @@ class MqttConnection(asyncio.Protocol):
             transport.pause_reading()
         elif not transport.is_reading():
             transport.resume_reading()
+            self._data_s = self._packet_s = self._loop.time()  # what came meanwhile is read only now
             self._loop.call_soon(self._take_packets)
 
     def _on_done(self, task: asyncio.Task[None]) -> None:
@@ -236,4 +239,4 @@ class MqttConnection(asyncio.Protocol):
         elif self._received and self._is_read and now_s - self._packet_s > HALF_S:
             self.close(f"a packet has not come whole in {HALF_S:.0f} s")
         else:
-            self._conversation.on_look(now_s - self._data_s)
+            self._conversation.on_look(now_s - self._data_s if self._is_read else 0.0)

@@ -34,6 +34,8 @@ from tarry.fronts.mqtt.wire import VARINT_MAX, Properties
 from tarry.message.rows import Row
 
 SUBSCRIPTIONS_MAX = 1_000
+TEXTS_FROM_BYTES = 4 << 10
+"""Largest packet of clients that are told reasons as codes alone."""
 OFFERED: Properties = {"qos_max": 1, "retain_available": 0, "wildcards_available": 0}
 """Limits of this front, of which a CONNACK tells clients of MQTT 5."""
 
@@ -65,7 +67,7 @@ class MqttConversation:
         self._keep_alive_s = 0
         self._will: tuple[Row, int] | None = None
         """The will, and its delay in seconds."""
-        self._is_draining = False
+        self._is_draining = self._tells = False
 
     # -- called by the connection --------------------------------------------------------------------------------------
 
@@ -163,7 +165,14 @@ class MqttConversation:
         services, connection, version = self._services, self._connection, connect.version
         connection.admission.begun()
         self._session, self._keep_alive_s = session, connect.keep_alive_s
-        self._sender = Sender(services.desk, version, connection.write, connection.settled, self.on_fault)
+        packet_bytes_max = connect.properties.get("packet_bytes_max", VARINT_MAX)
+        # A reason must not make a packet too large.
+        self._tells = (
+            packet_bytes_max > TEXTS_FROM_BYTES and connect.properties.get("request_problem_information", 1) > 0
+        )
+        self._sender = Sender(
+            services.desk, version, connection.write, connection.settled, self.on_fault, tells=self._tells
+        )
         self._receiver = MqttReceiver(
             services.desk,
             services.settling,
@@ -171,7 +180,7 @@ class MqttConversation:
             lambda: self.end(Reason.ADMINISTRATIVE, "a group of the client was deleted"),
             version=version,
             inflight_max=min(services.settings.mqtt_inflight_max, connect.properties.get("receive_max", 65_535)),
-            packet_bytes_max=connect.properties.get("packet_bytes_max", VARINT_MAX + 5),
+            packet_bytes_max=packet_bytes_max,
         )
 
     def _will_of(self, will: PublishPacket, version: int) -> tuple[Row, int]:
@@ -228,7 +237,8 @@ class MqttConversation:
                 reason, text = await self._subscribe_to(self._session, subscription, number)
                 reasons.append(reason)
                 texts += [text] if text else []
-        self._connection.write(packets.suback(self.version or V5, packet.packet_id, reasons, "; ".join(texts)))
+        text = "; ".join(texts) if self._tells else ""
+        self._connection.write(packets.suback(self.version or V5, packet.packet_id, reasons, text))
 
     async def _subscribe_to(
         self, session: Session, subscription: RequestedFilter, number: int | None

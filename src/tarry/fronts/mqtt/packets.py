@@ -285,7 +285,7 @@ def disconnect(reason: Reason, text: str = "") -> bytes:
 
 
 def _reason(text: str) -> Properties:
-    return {"reason": text[:1000]} if text else NO_PROPERTIES
+    return {"reason": text[:500]} if text else NO_PROPERTIES
 
 
 def _packet(kind: int, body: bytes) -> bytes:

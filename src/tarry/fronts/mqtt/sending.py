@@ -32,12 +32,16 @@ class Sender:
         write: Callable[[bytes], None],
         on_settled: Callable[[int], None],
         on_fault: Callable[[MqttError], None],
+        *,
+        tells: bool,
     ) -> None:
+        """``tells``: the client wants texts of what is refused."""
         self._desk = desk
         self._version = version
         self._write = write
         self._on_settled = on_settled
         self._on_fault = on_fault
+        self._tells = tells
         self._waiting: deque[tuple[int, asyncio.Future[Receipt]]] = deque()
         """Messages of QoS 1 without their PUBACK."""
 
@@ -80,4 +84,4 @@ class Sender:
             # 3.1.1 has no answer to what was not accepted; and without one, the client sends the message again.
             self._on_fault(MqttError(reason, str(error)))
         else:
-            self._write(puback(self._version, packet_id, reason, str(error)))
+            self._write(puback(self._version, packet_id, reason, str(error) if self._tells else ""))
