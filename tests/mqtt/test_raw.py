@@ -81,6 +81,26 @@ def test_what_fails_is_given_back(mqtt: Mqtt) -> None:
         wait_until(lambda: mqtt.broker.group_info("a", "g").lag == 0)
 
 
+def test_a_client_that_acknowledges_nothing_gets_it_again(mqtt: Mqtt) -> None:
+    mqtt.broker.set_group("a", "g", lease_ms=1500)
+    with mqtt.raw() as raw:
+        raw.connect()
+        raw.send(subscribe("$share/g/a"))
+        raw.expect(SUBACK)
+        mqtt.broker.schedule("a", b"slow")
+        raw.expect(PUBLISH)
+        # While it acknowledges others, it keeps what it has.
+        for packet_id in range(2, 8):
+            time.sleep(0.5)
+            mqtt.broker.schedule("a", b"quick")
+            assert raw.expect(PUBLISH).endswith(b"quick")
+            raw.send(ack(packet_id))
+        packet = raw.packet()
+        assert packet is not None and packet[0] == 0x3A and packet[1].endswith(b"slow")
+        raw.send(ack(1), ack(8))
+        wait_until(lambda: mqtt.broker.group_info("a", "g").lag == 0)
+
+
 def test_receive_maximum(mqtt: Mqtt) -> None:
     with mqtt.raw() as raw:
         raw.connect(properties={"receive_max": 2})
