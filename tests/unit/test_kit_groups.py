@@ -42,6 +42,9 @@ def test_a_group_has_one_queue_until_it_is_deleted() -> None:
         again: Any = Group()
         assert queues.of(again).group is again
         assert queues.find("t", "g") is queues.of(again)
+        queues.forget("t", "g")
+        queues.forget("t", "g")
+        assert queues.find("t", "g") is None
 
     asyncio.run(test())
 

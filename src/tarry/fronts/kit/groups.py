@@ -30,6 +30,12 @@ class ReceiveQueues:
             queue = self._queues[group.topic_name, group.name] = ReceiveQueue(self._loop, group)
         return queue
 
+    def forget(self, topic: str, group: str) -> None:
+        """End the waiting receives of a group that is not needed any more."""
+        queue = self._queues.pop((topic, group), None)
+        if queue is not None:
+            queue.close()
+
     def waiting(self, topic: str, group: str) -> int:
         """Return the number of receives that wait for messages of a group. Any thread."""
         queue = self._queues.get((topic, group))
