@@ -115,15 +115,15 @@ def _start_fronts(
     running: dict[str, RunningFront] = {}
     services = FrontServices(broker, "", placement, connections, UnreadBytes())
     for front in fronts:
-        address = front.address(config)
+        own = replace(services, address=front.address(config))
         if workers and front.in_worker:
             from tarry.fronts.gateway.front import GatewayPorts
 
             ports = running["gateway"]
             assert isinstance(ports, GatewayPorts)
-            started: RunningFront = Workers(front, ports.near_address, address, workers)
+            started: RunningFront = Workers(front, ports.near_address, own, workers)
         else:
-            started = front.run(replace(services, address=address))
+            started = front.run(own)
         running[front.name] = started
         stack.callback(started.stop)
     return running

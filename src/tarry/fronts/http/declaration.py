@@ -5,4 +5,13 @@ from __future__ import annotations
 from tarry.fronts.http.settings import HttpSettings
 from tarry.fronts.kit.front import Front
 
-HTTP = Front(name="http", settings=HttpSettings, title="HTTP", start="tarry.fronts.http.front:start", extra="http")
+HTTP = Front(
+    name="http",
+    settings=HttpSettings,
+    title="HTTP",
+    start="tarry.fronts.http.front:start",
+    extra="http",
+    worker_needs="tarry.fronts.http.front",
+    knows_tokens=True,
+    home="tarry.fronts.http.front:start_home",
+)

@@ -20,4 +20,6 @@ REMOTING = Front(
     title="RocketMQ",
     start="tarry.fronts.rocketmq.classic.front:start",
     extra="rocketmq",
+    worker_needs="tarry.fronts.rocketmq.classic.front",
+    home="tarry.fronts.rocketmq.classic.front:start_home",
 )
