@@ -74,7 +74,7 @@ def test_a_receive_that_does_not_wait_gets_what_there_is(place: Place) -> None:
 
 def test_a_filter_is_waited_for_by_a_receive_that_does_not_wait(place: Place) -> None:
     here, there = place.rest
-    there.http.patch(GROUP, json={"filter": "parity = 'odd'"})
+    there.http.patch(GROUP, json={"filter": "sql:parity = 'odd'"})
     for number in range(5):
         here.schedule(b"%d" % number, **{"property.parity": ("even", "odd")[number % 2]})
     wait_until(lambda: place.broker.group_info("orders", "g").ready > 0)
