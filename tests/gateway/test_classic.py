@@ -11,7 +11,6 @@ import pytest
 from tests import rocketmq_place
 from tests.gateway.worker_places import ClassicPlace
 from tests.rocketmq_classic.remoting import Remoting
-from tests.rocketmq_classic.test_commits import *
 from tests.rocketmq_classic.test_consuming import *
 from tests.rocketmq_classic.test_dead_letters import *
 from tests.rocketmq_classic.test_lost_answers import *

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from loopgrpc import UnreadBytes
 from tarry.base.endpoint import local_socket
 from tarry.broker import Broker
 from tarry.fronts.gateway.front import GatewayFront, socket_of
@@ -38,10 +39,11 @@ def workers_of(front: type[F], broker: Broker, count: int = 2, **more: Any) -> I
     """Workers of a broker's front; ``more`` is for their home."""
     data = broker.config.data
     home = local_socket(data, front.NAME)
+    unread = UnreadBytes()  # one for all, so that a test can fill it; processes have one each
     with ExitStack() as stack:
         gateway = GatewayFront.start(broker, socket_of(data))
         stack.callback(gateway.stop)
-        at_home = stack.enter_context(front(broker, ADDRESS, home=home, **more))
+        at_home = stack.enter_context(front(broker, ADDRESS, home=home, unread=unread, **more))
         fronts = []
         for number in range(1, count + 1):
             listening = socket.create_server(("127.0.0.1", 0))
@@ -49,7 +51,7 @@ def workers_of(front: type[F], broker: Broker, count: int = 2, **more: Any) -> I
             stack.callback(remote.close)
             shared = SharedPort(listening, lambda remote=remote: remote.connect(lambda: None))
             address = f"127.0.0.1:{listening.getsockname()[1]}"
-            fronts.append(stack.enter_context(front(remote, address, shared=shared, home=home)))
+            fronts.append(stack.enter_context(front(remote, address, shared=shared, home=home, unread=unread)))
         yield Workers(broker, at_home, fronts)
 
 
