@@ -96,7 +96,7 @@ def _wanted(config: Config) -> list[Front]:
     workers = GatewaySettings.of(config).workers
     if workers and not any(front.in_worker for front in wanted):
         names = ", ".join(front.name for front in FRONTS if front.in_worker)
-        raise InvalidArgumentError(f"workers is {workers}, and {names} has no address; allowed: both, or 0")
+        raise InvalidArgumentError(f"workers is {workers}, and none of {names} has an address; allowed: with one, or 0")
     for front in wanted:
         front.refuse(config)
     return wanted
