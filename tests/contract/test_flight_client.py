@@ -35,6 +35,7 @@ from tarry.client import Accepted, AsyncClient, Client, Consumer, Delivery, feed
 from tarry.fronts.flight.sockets import cut_connections
 from tarry.message import handle
 from tarry.message.schema import Message
+from tarry_demo.broker_process import BrokerProcess
 
 OLD_MS = 946_684_800_000
 """2000 begins: long ago, and allowed."""

@@ -245,7 +245,7 @@ def test_a_retained_message(mqtt: Mqtt) -> None:
 
 def test_tls(tmp_path: Path) -> None:
     certificate = make_certificate(tmp_path)
-    files = {"mqtt_tls_certificate": str(certificate.certificate), "mqtt_tls_key": str(certificate.key)}
+    files = {"tls_certificate": str(certificate.certificate), "tls_key": str(certificate.key)}
     with serving(tmp_path / "data", **files) as mqtt:
         me = Client(mqtt.port, V5, "me")
         me.paho.tls_set_context(certificate.client_context())

@@ -5,4 +5,11 @@ from __future__ import annotations
 from tarry.fronts.kit.front import Front
 from tarry.fronts.mqtt.settings import MqttSettings
 
-MQTT = Front(name="mqtt", settings=MqttSettings, title="MQTT", start="tarry.fronts.mqtt.front:start", extra="mqtt")
+MQTT = Front(
+    name="mqtt",
+    settings=MqttSettings,
+    title="MQTT",
+    start="tarry.fronts.mqtt.front:start",
+    check="tarry.fronts.kit.tls_settings:check",
+    extra="mqtt",
+)

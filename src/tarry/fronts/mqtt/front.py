@@ -48,7 +48,7 @@ class MqttFront(LoopFront):
             new = partial(MqttConversation, services)
             return MqttConnection(admission, new, packet_bytes_max, budget, self._unread)
 
-        door = Door(connection, self._connections, tls=tls)
+        door = Door(connection, self._connections, tls=tls.context(), plain=tls.plain)
         await sessions.recover()
         try:
             port = port_of(await door.listen(f"{self._host}:{self._asked_port}"))

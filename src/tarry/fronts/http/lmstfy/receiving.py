@@ -11,9 +11,11 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import cast
 
 import pyarrow as pa
 
+from tarry.api.consuming import DistantSubscription
 from tarry.base.errors import OverloadedError, TarryError
 from tarry.base.event_loop import settle_future
 from tarry.batching.coalescing import EndOfTurn
@@ -159,12 +161,32 @@ class JobReceiver:
         receive, count = requests[0].receive, sum(request.receive.count for request in requests)
         try:
             subscription = receive.queue.group.subscribe(prefetch=count, lease_ms=receive.lease_ms)
+            if receive.queue.group.gathers:
+                cast(DistantSubscription, subscription).poll_now(count, partial(self._on_polled, requests))
+                return
             batch, _ = subscription.poll(count)
         except TarryError as error:
+            self._hand_out(requests, error)
+        else:
+            self._hand_out(requests, batch)
+
+    def _on_polled(self, requests: list[_Asking], received: Received) -> None:
+        """Take what a broker elsewhere has leased; clients may have left meanwhile."""
+        here = [request for request in requests if not request.http.gone]
+        if not here:
+            give_back(requests[0].receive.queue.group, received)
+        elif len(here) < len(requests) and isinstance(received, pa.RecordBatch):
+            count = sum(request.receive.count for request in here)
+            give_back(here[0].receive.queue.group, received.slice(count))
+            received = received.slice(0, count)
+        self._hand_out(here, received)
+
+    def _hand_out(self, requests: list[_Asking], received: Received) -> None:
+        if isinstance(received, TarryError):
             for request in requests:
-                request.on_jobs(error)
+                request.on_jobs(received)
             return
-        jobs = [] if batch is None else self._jobs(receive, batch)
+        jobs = [] if received is None or not requests else self._jobs(requests[0].receive, received)
         at = 0
         for request in requests:
             request.on_jobs(jobs[at : at + request.receive.count])
