@@ -18,7 +18,7 @@ from tarry.cli.main import run
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["serve", "--data", "{tmp}", "--workers", "2"], "rocketmq has no address"),
+        (["serve", "--data", "{tmp}", "--workers", "2"], "none of rocketmq, remoting, http has an address"),
         (["serve", "--data", "{tmp}", "--workers", "-1"], "workers is"),
         (["serve", "--data", "{tmp}", "--set", "gateway=unix:"], "gateway is 'unix:'"),
         (["serve", "--data", "{tmp}", "--set", "gateway=nowhere"], "unix:PATH"),

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-import tarry.fronts.rocketmq
+import tarry.fronts
 from tarry.base.errors import InvalidArgumentError, TarryError, UnavailableError
 from tarry.fronts.gateway.authentication import Trust, read_secret
 from tarry.fronts.gateway.frames import ASKED_BYTES_MAX, CONTROL, HEAD, LINK, FrameKind, frame
@@ -189,14 +189,24 @@ def test_a_gateway_learns_only_what_a_front_needs(serve: Serve, secret: str, sta
     assert (config["body_bytes_max"], config["spark_conf"]) == (1 << 20, "")
 
 
-def test_what_a_front_reads_of_the_settings_is_told() -> None:
-    front = Path(tarry.fronts.rocketmq.__file__).parent
-    parts = [*front.glob("*.py"), *(front / "v5").glob("*.py"), *(front / "common").glob("*.py")]
-    parts += (front.parent / "common").glob("*.py")
-    read = {name for part in parts for name in re.findall(r"config\.([a-z_]+)", part.read_text())}
+@pytest.mark.parametrize(
+    ("name", "globs"),
+    [
+        ("rocketmq", ["rocketmq/*.py", "rocketmq/v5/*.py", "rocketmq/common/*.py"]),
+        (
+            "remoting",
+            ["rocketmq/classic/[!a]*.py", "rocketmq/common/*.py"],
+        ),  # its admin requests are carried out at home
+        ("http", ["http/*.py", "http/rest/*.py", "http/lmstfy/*.py", "http/server/*.py"]),
+    ],
+)
+def test_what_a_front_reads_of_the_settings_is_told(name: str, globs: list[str]) -> None:
+    fronts = Path(tarry.fronts.__file__).parent
+    parts = [part for glob in (*globs, "kit/*.py") for part in fronts.glob(glob)]
+    read = {setting for part in parts for setting in re.findall(r"config\.([a-z_]+)", part.read_text())}
     assert len(read) > 2
-    assert read & ServerConfig.model_fields.keys() <= told_settings("rocketmq")
-    assert told_settings("no such front") == told_settings("remoting"), "it runs in no worker"
+    assert read & ServerConfig.model_fields.keys() <= told_settings(name)
+    assert told_settings("no such front") == told_settings("flight"), "it runs in no worker"
 
 
 def test_halves_of_frames_are_bounded(serve: Serve) -> None:

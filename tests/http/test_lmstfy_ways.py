@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import socket
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -151,8 +152,8 @@ def test_the_log_has_each_request_once(place: Lmstfy, monkeypatch: pytest.Monkey
     noted: list[tuple[str, str, int]] = []
     enable = AccessLog.__init__
 
-    def on(self: AccessLog) -> None:
-        enable(self)
+    def on(self: AccessLog, *given: Any) -> None:
+        enable(self, *given)
         self.enabled = True
 
     monkeypatch.setattr(AccessLog, "__init__", on)

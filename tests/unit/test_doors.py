@@ -38,6 +38,7 @@ from tarry.fronts.kit.principal import Principal
 from tarry.fronts.kit.tls import TlsFiles
 from tarry.fronts.kit.tls_settings import PortTls
 from tarry.fronts.metrics.front import MetricsFront
+from tarry.fronts.mqtt.front import MqttFront
 from tarry.fronts.registry import FRONTS, ServerConfig
 from tarry.fronts.rocketmq.classic.front import RemotingFront
 from tarry.fronts.rocketmq.front import RocketMQFront
@@ -57,6 +58,7 @@ PORTS: dict[str, Callable[[Broker, ConnectionLimits], Any]] = {
     "remoting": lambda broker, limits: RemotingFront.start(broker, ANY_PORT, connections=limits),
     "http": lambda broker, limits: HttpFront.start(broker, ANY_PORT, connections=limits),
     "http admin": lambda broker, limits: HttpFront(broker, ANY_PORT, connections=limits, admin=ANY_PORT),
+    "mqtt": lambda broker, limits: MqttFront.start(broker, ANY_PORT, connections=limits),
     "metrics": lambda broker, limits: MetricsFront.start(broker, ANY_PORT, connections=limits),
 }
 """Flight listens by Arrow's server, and is looked after by its guard; all others have a door."""

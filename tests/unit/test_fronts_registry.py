@@ -23,7 +23,7 @@ def name_of(front: Front) -> str:
 @pytest.mark.parametrize("front", FRONTS, ids=name_of)
 def test_a_declaration_names_what_is_there(front: Front) -> None:
     assert front.name in ServerConfig.model_fields
-    for place in filter(None, (front.start, front.check)):
+    for place in filter(None, (front.start, front.check, front.home)):
         module, _, function = place.partition(":")
         assert callable(getattr(import_module(module), function))
     front.check_installed()

@@ -130,6 +130,24 @@ class Subscription(Protocol):
         ...
 
 
+OnPolled = Callable[[pa.RecordBatch | TarryError | None], None]
+"""Callback for a poll: its messages, None if there are none, or an error.
+
+Called once; be quick, never raise.
+"""
+
+
+class DistantSubscription(Subscription, Protocol):
+    """A consumer of a group of a broker elsewhere: one whose :attr:`ConsumerGroup.gathers` is true.
+
+    :meth:`Subscription.poll` finds only what the broker has sent already.
+    """
+
+    def poll_now(self, rows_max: int, on_polled: OnPolled) -> None:
+        """Have the broker lease what there is now, up to ``rows_max`` messages, and not wait for more."""
+        ...
+
+
 class ConsumerGroup(Protocol):
     """A consumer group of one topic. Any thread.
 

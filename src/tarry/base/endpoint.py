@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import tempfile
+from hashlib import sha256
+from pathlib import Path
 
 from tarry.base.errors import InvalidArgumentError
 
@@ -42,3 +45,15 @@ def socket_path(address: str) -> str | None:
             f"address {address!r}; allowed: HOST:PORT, or unix:PATH with a path of up to {SOCKET_BYTES_MAX} bytes"
         )
     return path
+
+
+def local_socket(data: Path, name: str) -> str:
+    """Return ``unix:PATH`` of a socket in a data directory.
+
+    If that path is too long, return one in the system's directory for temporary files.
+    """
+    path = data.absolute() / f"{name}.sock"
+    if len(os.fsencode(path)) > SOCKET_BYTES_MAX:
+        digest = sha256(os.fsencode(path)).hexdigest()[:16]
+        path = Path(tempfile.gettempdir()) / f"tarry-{os.getuid()}-{digest}.sock"
+    return f"{SOCKET}{path}"

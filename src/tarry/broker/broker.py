@@ -90,6 +90,10 @@ class Broker(Calls):
         """All access tokens: see :attr:`tarry.api.local.LocalBroker.access_tokens`."""
         return self.components.access_tokens.snapshot
 
+    def listen_to_tokens(self, on_change: Callable[[], None]) -> Callable[[], None]:
+        """Call ``on_change`` after each change of the access tokens: see :meth:`AccessTokens.listen`."""
+        return self.components.access_tokens.listen(on_change)
+
     def call(self, operation: Operation[R]) -> R:
         """Carry an operation out; see :class:`tarry.api.calls.Calls`."""
         if not isinstance(operation, _ALWAYS):

@@ -19,7 +19,7 @@ def serve(
     rocketmq: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="RocketMQ's v5 clients.")] = None,
     remoting: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="RocketMQ's classic clients.")] = None,
     workers: Annotated[
-        int | None, typer.Option(metavar="N", help="Processes of the RocketMQ v5 front; 0: inside the broker.")
+        int | None, typer.Option(metavar="N", help="Processes of each RocketMQ and HTTP front; 0: inside.")
     ] = None,
     http: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="lmstfy's API, Tarry's own.")] = None,
     http_admin: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="lmstfy's admin API.")] = None,

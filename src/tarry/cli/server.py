@@ -96,7 +96,7 @@ def _wanted(config: Config) -> list[Front]:
     workers = GatewaySettings.of(config).workers
     if workers and not any(front.in_worker for front in wanted):
         names = ", ".join(front.name for front in FRONTS if front.in_worker)
-        raise InvalidArgumentError(f"workers is {workers}, and {names} has no address; allowed: both, or 0")
+        raise InvalidArgumentError(f"workers is {workers}, and none of {names} has an address; allowed: with one, or 0")
     for front in wanted:
         front.refuse(config)
     return wanted
@@ -115,15 +115,15 @@ def _start_fronts(
     running: dict[str, RunningFront] = {}
     services = FrontServices(broker, "", placement, connections, UnreadBytes())
     for front in fronts:
-        address = front.address(config)
+        own = replace(services, address=front.address(config))
         if workers and front.in_worker:
             from tarry.fronts.gateway.front import GatewayPorts
 
             ports = running["gateway"]
             assert isinstance(ports, GatewayPorts)
-            started: RunningFront = Workers(front, ports.near_address, address, workers)
+            started: RunningFront = Workers(front, ports.near_address, own, workers)
         else:
-            started = front.run(replace(services, address=address))
+            started = front.run(own)
         running[front.name] = started
         stack.callback(started.stop)
     return running

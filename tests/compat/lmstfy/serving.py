@@ -43,7 +43,7 @@ def served(data: Path) -> Iterator[Served]:
         assert process.stdout is not None
         ready, _, _ = select.select([process.stdout], [], [], START_S)
         line = process.stdout.readline() if ready else ""
-        found = re.search(r"http on ([^:]+):(\d+), http admin on ([^,]+)", line)
+        found = re.search(r"http on ([^:]+):(\d+)[^,]*, http admin on ([^,]+)", line)
         if found is None:
             raise RuntimeError(f"the broker did not serve: {line!r}")
         yield Served(found[1], int(found[2]), found[3], process)

@@ -54,6 +54,7 @@ class FrameKind(IntEnum):
     FIND_KEYED = 16
     REPLACE = 17
     PROOF = 18
+    POLL_NOW = 19
     # Of the broker.
     WELCOME = 64
     ACCEPTED = 65
@@ -68,6 +69,7 @@ class FrameKind(IntEnum):
     RESULT = 74
     ROWS = 75
     CHALLENGE = 76
+    TOKENS = 77
 
 
 class SettleOp(IntEnum):

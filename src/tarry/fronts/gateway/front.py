@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import tempfile
 from collections.abc import Mapping
 from concurrent.futures import Executor
 from functools import partial
-from hashlib import sha256
 from pathlib import Path
 from typing import cast
 
 from tarry.base.config import Config
 from tarry.base.descriptors import ConnectionLimits
-from tarry.base.endpoint import SOCKET, SOCKET_BYTES_MAX, socket_path
+from tarry.base.endpoint import local_socket, socket_path
 from tarry.base.errors import UnavailableError
 from tarry.base.placement import ANY_CORE, Placement
 from tarry.fronts.gateway.authentication import Trust, gateway_tls
@@ -36,11 +33,7 @@ GREETING_MAX = 256
 
 def socket_of(data: Path) -> str:
     """Return the address of the socket of a data directory, for gateways of the same machine."""
-    path = data.absolute() / "gateway.sock"
-    if len(os.fsencode(path)) > SOCKET_BYTES_MAX:
-        name = sha256(os.fsencode(path)).hexdigest()[:16]
-        path = Path(tempfile.gettempdir()) / f"tarry-{os.getuid()}-{name}.sock"
-    return f"{SOCKET}{path}"
+    return local_socket(data, "gateway")
 
 
 class GatewayFront:

@@ -12,7 +12,10 @@ class GatewaySettings(FrontSettings):
     """Settings of gateways and of fronts in workers; part of the broker's configuration."""
 
     workers: Count = Field(
-        0, ge=0, le=256, description="Processes of the RocketMQ front (v5), beside the broker's; 0: it is inside."
+        0,
+        ge=0,
+        le=256,
+        description="Processes of each of the RocketMQ and HTTP fronts, beside the broker's; 0: inside.",
     )
     gateway: GatewayAddress = Field(
         None,

@@ -12,4 +12,7 @@ HTTP = Front(
     start="tarry.fronts.http.front:start",
     check="tarry.fronts.kit.tls_settings:check",
     extra="http",
+    worker_needs="tarry.fronts.http.front",
+    knows_tokens=True,
+    home="tarry.fronts.http.front:start_home",
 )

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Mapping
 from concurrent.futures import Executor
 
 from loopgrpc import UnreadBytes
 from tarry.api.local import LocalBroker
 from tarry.base.descriptors import ConnectionLimits
-from tarry.base.endpoint import parse_address
+from tarry.base.endpoint import local_socket, parse_address
 from tarry.base.errors import UnavailableError
 from tarry.base.placement import ANY_CORE, Placement
 from tarry.fronts.http.access import Access, mode_of
-from tarry.fronts.http.app import App, Apps
+from tarry.fronts.http.app import App, Apps, Receive, Scope, Send
 from tarry.fronts.http.console.app import console_app
 from tarry.fronts.http.exchange import HttpApplication
 from tarry.fronts.http.lmstfy.access_log import AccessLog
 from tarry.fronts.http.lmstfy.admin import Admin
+from tarry.fronts.http.lmstfy.read_your_writes import ELSEWHERE_S
 from tarry.fronts.http.lmstfy.routes import PREFIX, Lmstfy
+from tarry.fronts.http.passing import PassOn
 from tarry.fronts.http.rest.app import rest_app
 from tarry.fronts.http.server.asgi import asgi
 from tarry.fronts.http.server.limits import HttpLimits
@@ -26,16 +29,24 @@ from tarry.fronts.http.server.server import HttpServer
 from tarry.fronts.http.services import HttpServices
 from tarry.fronts.http.settings import HttpSettings
 from tarry.fronts.kit.front import FrontServices
-from tarry.fronts.kit.listening import port_of
+from tarry.fronts.kit.listening import SharedPort, port_of
 from tarry.fronts.kit.loop_front import LoopFront, OnListening
 from tarry.fronts.kit.tls_settings import port_tls
 
+EVENTS = "/events"
+"""End of the paths of event streams, whose sessions are in one process."""
+
 
 class HttpFront(LoopFront):
-    """HTTP/1.1."""
+    """HTTP/1.1: in one process, in workers that share a port, or in the home of those workers.
+
+    A worker carries out what is done for each message; event streams, the console, requests that it would refuse and
+    those of tokens with limits go to the home (docs/decisions/0045-homes-of-fronts.md).
+    """
 
     NAME = "http"
     THREAD = "tarry-http"
+    _server: HttpServer
 
     def __init__(
         self,
@@ -46,36 +57,80 @@ class HttpFront(LoopFront):
         admin: str | None = None,
         limits: HttpLimits | None = None,
         unread: UnreadBytes | None = None,
+        *,
+        shared: SharedPort | None = None,
+        home: str | None = None,
     ) -> None:
-        """``admin``: the address of lmstfy's admin API; None: it is off. The rest as in :meth:`start`."""
+        """Prepare the front; arguments as in :meth:`start`, and more.
+
+        Args:
+            broker: the broker that is served.
+            address: where its clients connect.
+            placement: the cores that its threads run on.
+            connections: limits on the number of connections.
+            admin: the address of lmstfy's admin API; None: it is off.
+            limits: limits on requests.
+            unread: limit on the bytes of answers that clients have not read.
+            shared: in a worker: the port that all workers listen on.
+            home: with workers: ``unix:PATH`` of their home; without ``shared``, this is it.
+        """
         self._admin = None if admin is None else parse_address(admin)
         self._limits = limits
+        self._shared = shared
+        self._home = home
         self.admin_address: str | None = None
         """``"HOST:PORT"`` of the admin API, with the port that is listened on."""
         super().__init__(broker, address, placement, connections or ConnectionLimits(), unread)
 
     @property
     def addresses(self) -> Mapping[str, str]:
-        """The port, and that of lmstfy's admin API."""
-        return {self.NAME: self.address} | ({} if self.admin_address is None else {"http admin": self.admin_address})
+        """The port, unless workers listen on it, and that of lmstfy's admin API."""
+        own = {} if self._home is not None else {self.NAME: self.address}
+        return own | ({} if self.admin_address is None else {"http admin": self.admin_address})
+
+    def figures(self) -> Mapping[str, int]:
+        """Return the number of connections."""
+        return {"connections": len(self._server)}
 
     async def _serve(self, pool: Executor, on_listening: OnListening) -> None:
+        if self._shared is not None:
+            await self._shared.connect()
         loop = asyncio.get_running_loop()
         services = HttpServices(self._broker, loop, pool, self._unread)
         setting = HttpSettings.of(self._broker.config).http_access
         access = Access(self._broker, mode_of(setting, f"{self._host}:0"))
-        access_log = AccessLog()
-        lmstfy = HttpApplication(Lmstfy(services, access, access_log))
-        server = self._server(loop, asgi(Apps(applications(services, access))), {PREFIX: lmstfy})
+        access_log = AccessLog(self._broker, loop)
+        if self._shared is not None:
+            access_log.ask()
+        server = self._server = self._server_of(loop, *self._applications(services, access, access_log))
         servers = [server]
-        port = port_of(await server.listen(f"{self._host}:{self._asked_port}"))
+        port = port_of(await server.listen(self._listening))
         if self._admin is not None:
             servers.append(await self._serve_admin(loop, services, setting, access_log, *self._admin))
         try:
             grace_s = await on_listening(port)
         finally:
+            access_log.close()
             services.close()
         await asyncio.gather(*(each.stop(grace_s) for each in servers))
+
+    @property
+    def _listening(self) -> str | socket.socket:
+        if self._shared is not None:
+            return self._shared.listening
+        return f"{self._host}:{self._asked_port}" if self._home is None else self._home
+
+    def _applications(
+        self, services: HttpServices, access: Access, access_log: AccessLog
+    ) -> tuple[HttpApplication, HttpApplication]:
+        """Return the applications of ASGI as one, and lmstfy's."""
+        elsewhere_s = 0.0 if self._home is None else ELSEWHERE_S
+        if self._shared is None or self._home is None:
+            lmstfy = Lmstfy(services, access, access_log, elsewhere_s=elsewhere_s)
+            return asgi(Apps(applications(services, access))), HttpApplication(lmstfy)
+        pass_on = PassOn(self._home)
+        lmstfy = Lmstfy(services, access, access_log, elsewhere_s=elsewhere_s, pass_on=asgi(pass_on).handler)
+        return asgi(WorkerApps(rest_app(services, access, pass_on), pass_on)), HttpApplication(lmstfy)
 
     async def _serve_admin(
         self,
@@ -88,7 +143,8 @@ class HttpFront(LoopFront):
     ) -> HttpServer:
         access = Access(self._broker, mode_of(setting, f"{host}:0"))
         admin = HttpApplication(Admin(services, access, access_log), whole=False)
-        server = self._server(loop, admin, {})
+        tls = port_tls(self._broker.config)
+        server = HttpServer(loop, self._broker.clock, admin, {}, self._connections, self._unread, self._limits, tls)
         try:
             listening = await server.listen(f"{host}:{port}")
         except OSError as error:
@@ -96,19 +152,46 @@ class HttpFront(LoopFront):
         self.admin_address = f"{host}:{port_of(listening)}"
         return server
 
-    def _server(
-        self, loop: asyncio.AbstractEventLoop, app: HttpApplication, by_prefix: dict[str, HttpApplication]
-    ) -> HttpServer:
-        tls = port_tls(self._broker.config)
-        return HttpServer(loop, self._broker.clock, app, by_prefix, self._connections, self._unread, self._limits, tls)
+    def _server_of(self, loop: asyncio.AbstractEventLoop, app: HttpApplication, lmstfy: HttpApplication) -> HttpServer:
+        from_workers = self._home is not None and self._shared is None
+        return HttpServer(
+            loop,
+            self._broker.clock,
+            app,
+            {PREFIX: lmstfy},
+            self._connections,
+            self._unread,
+            self._limits,
+            None if from_workers else port_tls(self._broker.config),
+            from_workers=from_workers,
+        )
 
 
 def start(services: FrontServices) -> HttpFront:
-    """Start the front for ``tarry serve``."""
-    admin = HttpSettings.of(services.broker.config).http_admin
+    """Start the front for ``tarry serve``, or in a worker."""
+    return _start(services, None if services.shared is None else _home_of(services))
+
+
+def start_home(services: FrontServices) -> HttpFront:
+    """Start the part of the front that stays in the broker's process, beside workers."""
+    return _start(services, _home_of(services))
+
+
+def _start(services: FrontServices, home: str | None) -> HttpFront:
     return HttpFront(
-        services.broker, services.address, services.placement, services.connections, admin, unread=services.unread
+        services.broker,
+        services.address,
+        services.placement,
+        services.connections,
+        None if services.shared is not None else HttpSettings.of(services.broker.config).http_admin,
+        unread=services.unread,
+        shared=services.shared,
+        home=home,
     )
+
+
+def _home_of(services: FrontServices) -> str:
+    return local_socket(services.broker.config.data, HttpFront.NAME)
 
 
 def applications(services: HttpServices, access: Access) -> dict[str, App]:
@@ -119,3 +202,15 @@ def applications(services: HttpServices, access: Access) -> dict[str, App]:
     rest = rest_app(services, access)
     console = console_app(services, access)
     return {"/v1/": rest, "/openapi.json": rest, "/docs": rest, "/": console}
+
+
+class WorkerApps:
+    """An ASGI application: REST in a worker, and the home's for event streams and the console."""
+
+    def __init__(self, rest: App, pass_on: App) -> None:
+        self._rest, self._pass_on = rest, pass_on
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path: str = scope["path"]
+        app = self._rest if path.startswith("/v1/") and not path.endswith(EVENTS) else self._pass_on
+        await app(scope, receive, send)

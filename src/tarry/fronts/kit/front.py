@@ -99,6 +99,10 @@ class Front:
     """
     own_settings: tuple[str, ...] = ()
     """Settings that a worker takes from the gateway and not from the broker: files, for example."""
+    knows_tokens: bool = False
+    """True if a worker checks access tokens, and is told of them."""
+    home: str | None = None
+    """``MODULE:FUNCTION`` of the :data:`StartFront` of the part in the broker's process, beside workers."""
 
     @property
     def in_worker(self) -> bool:
@@ -128,6 +132,13 @@ class Front:
             TarryError: it could not be started.
         """
         return cast(StartFront, self._load(self.start))(services)
+
+    def run_home(self, services: FrontServices) -> RunningFront | None:
+        """Load what stays in the broker's process beside workers, and start it; None if nothing does.
+
+        Its addresses are those that it listens on for clients. Otherwise as :meth:`run`.
+        """
+        return None if self.home is None else cast(StartFront, self._load(self.home))(services)
 
     def check_installed(self) -> None:
         """Raise an error if a worker would lack a package.

@@ -8,6 +8,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from tarry.base.endpoint import socket_path
+
 
 @dataclass(frozen=True, slots=True)
 class SharedPort:
@@ -20,8 +22,8 @@ class SharedPort:
 
 
 def port_of(address: str) -> int:
-    """Return the port of ``HOST:PORT``."""
-    return int(address.rpartition(":")[2])
+    """Return the port of ``HOST:PORT``; 0 for ``unix:PATH``."""
+    return 0 if socket_path(address) is not None else int(address.rpartition(":")[2])
 
 
 def listen_on(host: str, port: int, *, backlog: int) -> socket.socket:

@@ -10,11 +10,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, cast
 
 import pyarrow as pa
 
-from tarry.api.consuming import ConsumerGroup, Subscription
+from tarry.api.consuming import ConsumerGroup, DistantSubscription, Subscription
 from tarry.base.errors import TarryError
 from tarry.base.event_loop import post
 from tarry.base.types import Int64s
@@ -24,6 +24,9 @@ GATHER_S = 0.004
 
 CROWDED_S = 0.25
 """Seconds between checks for a client having read enough of its answers to get more."""
+
+FILTERING_S = 10.0
+"""Seconds for which :func:`poll_now` waits where messages have to be filtered first."""
 
 Received: TypeAlias = pa.RecordBatch | TarryError | None
 """Result of a receive: messages (:data:`tarry.api.views.DELIVERY`), an error, or None.
@@ -212,8 +215,10 @@ async def poll_now(
     Raises:
         TarryError: see :meth:`Subscription.poll`.
     """
-    batch, again_s = subscription.poll(rows_max)
     group = subscription.group
+    if group.gathers:
+        return await _poll_elsewhere(loop, subscription, rows_max)
+    batch, again_s = subscription.poll(rows_max)
     if batch is not None or not (group.is_filtering or again_s == 0):
         return batch
     news = asyncio.Event()
@@ -235,6 +240,23 @@ async def poll_now(
     finally:
         stop_listening()
     return None
+
+
+async def _poll_elsewhere(
+    loop: asyncio.AbstractEventLoop, subscription: Subscription, rows_max: int
+) -> pa.RecordBatch | None:
+    polled: asyncio.Future[pa.RecordBatch | None] = loop.create_future()
+
+    def on_polled(received: Received) -> None:
+        if polled.done():
+            give_back(subscription.group, received)  # cancelled: the client has left
+        elif isinstance(received, TarryError):
+            polled.set_exception(received)
+        else:
+            polled.set_result(received)
+
+    cast(DistantSubscription, subscription).poll_now(rows_max, on_polled)
+    return await polled
 
 
 async def wait_for_rows(loop: asyncio.AbstractEventLoop, group: ConsumerGroup, offset: int, wait_s: float) -> None:

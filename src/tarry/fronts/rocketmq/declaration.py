@@ -25,4 +25,6 @@ REMOTING = Front(
     start="tarry.fronts.rocketmq.classic.front:start",
     check="tarry.fronts.rocketmq.common.certificate:check",
     extra="rocketmq",
+    worker_needs="tarry.fronts.rocketmq.classic.front",
+    home="tarry.fronts.rocketmq.classic.front:start_home",
 )

@@ -119,6 +119,7 @@ class RemoteBroker:
         self._member = RemoteMember()
         self._groups = RemoteGroups(self._control, self._clock)
         self._topics: set[str] = set()
+        self._tokens: tuple[AccessToken, ...] = ()
         self._link: Link | None = None
         settings = self._control.greet()["config"]
         if not self._is_near:
@@ -133,7 +134,9 @@ class RemoteBroker:
             UnavailableError: there is no broker.
         """
         greeting = hello(LINK, self._worker, self._front, self._name)
-        self._link = await Link.open(self._address, greeting, self._trust, self._groups, self._member, on_lost)
+        self._link = await Link.open(
+            self._address, greeting, self._trust, self._groups, self._member, self._on_tokens, on_lost
+        )
         self._groups.link = self._member.link = self._link
 
     def close(self) -> None:
@@ -191,7 +194,11 @@ class RemoteBroker:
 
     @property
     def access_tokens(self) -> tuple[AccessToken, ...]:
-        raise InvalidArgumentError("access tokens are checked in the broker's process, not behind a gateway")
+        """The tokens that the broker has told of: a change is known here a moment later."""
+        return self._tokens
+
+    def _on_tokens(self, tokens: Sequence[Mapping[str, Any]]) -> None:
+        self._tokens = tuple(AccessToken(**token) for token in tokens)
 
     def call(self, operation: Operation[R]) -> R:
         if isinstance(operation, HasTopic) and operation.topic in self._topics:

@@ -15,7 +15,7 @@ from weakref import ref
 import numpy as np
 import pyarrow as pa
 
-from tarry.api.consuming import OnLease, OnResult, OnSettled
+from tarry.api.consuming import OnLease, OnPolled, OnResult, OnSettled
 from tarry.api.filter_pause import FilterPause
 from tarry.api.groups import GroupSettings
 from tarry.api.operation import data
@@ -172,26 +172,52 @@ class RemoteGroup:
 class _Weak:
     """Receives for a subscription, and does not keep it alive."""
 
-    __slots__ = ("_of",)
+    __slots__ = ("_link", "_of")
 
-    def __init__(self, of: ref[RemoteSubscription]) -> None:
+    def __init__(self, of: ref[RemoteSubscription], link: Link) -> None:
         self._of = of
+        self._link = link
 
     def on_batch(self, number: int, payload: memoryview) -> None:
-        """Pass a batch on, unless the subscription is gone."""
+        """Pass a batch on; it is for others if the subscription is gone."""
         subscription = self._of()
         if subscription is not None:
             subscription.on_batch(number, payload)
+        else:
+            # It is being collected, in another thread perhaps: its DROP, which leaves leases alone, is on its way.
+            self._link.send(FrameKind.UNTAKEN, number)
 
-    def on_polled(self, error: TarryError) -> None:
+    def on_polled(self, error: TarryError | None) -> None:
         """Pass an error on."""
         subscription = self._of()
         if subscription is not None:
             subscription.on_polled(error)
 
 
+class _PollNow:
+    """Receives what there is at the time of one poll."""
+
+    __slots__ = ("_link", "_number", "_on_polled")
+
+    def __init__(self, link: Link, number: int, on_polled: OnPolled) -> None:
+        self._link, self._number, self._on_polled = link, number, on_polled
+
+    def on_batch(self, number: int, payload: memoryview) -> None:
+        """Take the messages; see :class:`tarry.fronts.gateway.remote.link.PollReceiver`."""
+        self._link.forget(self._number)
+        self._link.send(FrameKind.TAKEN, number)
+        batch = decode_batch(payload, DELIVERY)
+        self._link.rows_out += batch.num_rows
+        self._on_polled(batch)
+
+    def on_polled(self, error: TarryError | None) -> None:
+        """Take an error, or that there are none; see :class:`tarry.fronts.gateway.remote.link.PollReceiver`."""
+        self._link.forget(self._number)
+        self._on_polled(error)
+
+
 class RemoteSubscription:
-    """Implements :class:`tarry.api.consuming.Subscription`, for callers that do not wait.
+    """Implements :class:`tarry.api.consuming.DistantSubscription`, for callers that do not wait.
 
     On the loop's thread.
     """
@@ -223,6 +249,15 @@ class RemoteSubscription:
             self._asked = True
             self._ask(rows_max)
         return None, None
+
+    def poll_now(self, rows_max: int, on_polled: OnPolled) -> None:
+        if self.closed or self.group.closed or self._link.lost:
+            on_polled(None)
+            return
+        number = self._link.number()
+        self._link.receive(number, _PollNow(self._link, number, on_polled))
+        poll = Poll(self.group.number, self._prefetch, self._lease_ms, rows_max)
+        self._link.send(FrameKind.POLL_NOW, number, poll.encode())
 
     def withdraw(self) -> None:
         if self._asked and self._number is not None:
@@ -291,7 +326,7 @@ class RemoteSubscription:
     def _ask(self, rows_max: int) -> None:
         if self._number is None:
             self._number = self._link.number()
-            self._link.receive(self._number, _Weak(ref(self)))
+            self._link.receive(self._number, _Weak(ref(self), self._link))
         poll = Poll(self.group.number, self._prefetch, self._lease_ms, rows_max)
         self._link.send(FrameKind.POLL, self._number, poll.encode())
 
@@ -306,7 +341,7 @@ class RemoteSubscription:
         self._ready.append((number, decode_batch(payload, DELIVERY)))
         self.group.announce()
 
-    def on_polled(self, error: TarryError) -> None:
+    def on_polled(self, error: TarryError | None) -> None:
         """Take an error; see :class:`tarry.fronts.gateway.remote.link.PollReceiver`."""
         if isinstance(error, ClosedError):
             self.group.close()

@@ -33,8 +33,8 @@ class PollReceiver(Protocol):
         """Take messages, as the batch of this number."""
         ...
 
-    def on_polled(self, error: TarryError) -> None:
-        """Take the error in place of messages: there will be none for this poll."""
+    def on_polled(self, error: TarryError | None) -> None:
+        """Take the error in place of messages, or that there are none now: there will be none for this poll."""
         ...
 
 
@@ -52,6 +52,10 @@ class BoardListener(Protocol):
     def on_message(self, member: int, message: Mapping[str, Any]) -> None: ...
 
 
+OnTokens = Callable[[Any], None]
+"""Called on the loop's thread with all access tokens as JSON, after each change of theirs."""
+
+
 class Link(asyncio.Protocol):
     """The link to the broker, made by :meth:`open`.
 
@@ -64,10 +68,12 @@ class Link(asyncio.Protocol):
         trust: Trust,
         groups: GroupListener,
         board: BoardListener,
+        on_tokens: OnTokens,
         on_lost: Callable[[], None],
     ) -> None:
         self._loop = loop
         self._trust, self._groups, self._board = trust, groups, board
+        self._on_tokens = on_tokens
         self._on_lost = on_lost
         self._reader = LinkFrameReader()
         self._out: list[Any] = []
@@ -89,6 +95,7 @@ class Link(asyncio.Protocol):
         trust: Trust,
         groups: GroupListener,
         board: BoardListener,
+        on_tokens: OnTokens,
         on_lost: Callable[[], None],
     ) -> Link:
         """Connect on the running loop, and begin with ``greeting``. ``on_lost`` is called once, on the loop.
@@ -99,7 +106,7 @@ class Link(asyncio.Protocol):
         loop = asyncio.get_running_loop()
         connection = connect(address)
         connection.setblocking(False)
-        link = cls(loop, trust, groups, board, on_lost)
+        link = cls(loop, trust, groups, board, on_tokens, on_lost)
         is_near = connection.family == socket.AF_UNIX
         begin = loop.create_unix_connection if is_near else loop.create_connection
         host = None if trust.tls is None else host_of(address)
@@ -211,7 +218,7 @@ class Link(asyncio.Protocol):
             case FrameKind.POLLED:
                 receiver = self._receivers.get(number)
                 if receiver is not None:
-                    receiver.on_polled(decode_error(bytes(payload)))
+                    receiver.on_polled(decode_error(bytes(payload)) if len(payload) else None)
             case FrameKind.STATE:
                 self._groups.on_state(number, decode_json(bytes(payload)))
             case FrameKind.NEWS:
@@ -220,6 +227,8 @@ class Link(asyncio.Protocol):
                 self._board.on_said(number, *decode_json(bytes(payload)))
             case FrameKind.MESSAGE:
                 self._board.on_message(number, decode_json(bytes(payload)))
+            case FrameKind.TOKENS:
+                self._on_tokens(decode_json(bytes(payload)))
             case FrameKind.CHALLENGE:
                 self.send(FrameKind.PROOF, 0, self._trust.proof(bytes(payload)))
             case FrameKind.WELCOME:

@@ -37,7 +37,9 @@ from tarry.fronts.gateway.served.receiving import LinkConsumers
 from tarry.fronts.gateway.served.sending import Submissions
 from tarry.fronts.gateway.served.settling import Settlements
 from tarry.fronts.gateway.served.shared import Shared
+from tarry.fronts.gateway.served.tokens import TokenNews
 from tarry.fronts.kit.admission import Admission
+from tarry.fronts.kit.front import Front
 from tarry.fronts.kit.tls_settings import TlsSettings
 from tarry.fronts.registry import FRONTS
 
@@ -55,9 +57,13 @@ A gateway learns no others, which may have secrets in them.
 """
 
 
+def _declared(front: str) -> Front | None:
+    return next((each for each in FRONTS if each.name == front and each.in_worker), None)
+
+
 def told_settings(front: str) -> set[str]:
     """Return the names of the settings that a gateway learns: :data:`TOLD_SETTINGS` and its front's own."""
-    declared = next((each for each in FRONTS if each.name == front and each.in_worker), None)
+    declared = _declared(front)
     return {*TOLD_SETTINGS, *TlsSettings.model_fields, *(() if declared is None else declared.settings.model_fields)}
 
 
@@ -73,11 +79,14 @@ class ServedLink:
         self._groups = shared.links[worker] = GroupCalls(shared, worker, out)
         self._consumers = LinkConsumers(shared.groups, out)
         self._seat = BoardSeat(shared.broker.board, front, name, out)
+        declared = _declared(front)
+        self._tokens = TokenNews(shared.broker, out) if declared is not None and declared.knows_tokens else None
         submissions = Submissions(shared.broker, out)
         self.handlers: Handlers = {
             FrameKind.SUBMIT: submissions.submit,
             FrameKind.SUBMIT_CHECKED: submissions.submit_checked,
             FrameKind.POLL: self._consumers.poll,
+            FrameKind.POLL_NOW: self._consumers.poll_now,
             FrameKind.WITHDRAW: self._consumers.withdraw,
             FrameKind.TAKEN: self._consumers.taken,
             FrameKind.UNTAKEN: self._consumers.untaken,
@@ -96,6 +105,8 @@ class ServedLink:
         if self._shared.links.get(self._worker) is self._groups:
             del self._shared.links[self._worker]
         self._seat.leave()
+        if self._tokens is not None:
+            self._tokens.stop()
         self._shared.groups.forget(self._groups)
         self._consumers.stop()
         log.info("gateway %s is gone", self._worker)

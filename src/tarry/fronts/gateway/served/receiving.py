@@ -7,6 +7,7 @@ through another worker.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from dataclasses import dataclass
 
@@ -18,7 +19,7 @@ from tarry.base.types import Int64s
 from tarry.fronts.gateway.frames import FrameKind, Poll, decode_int, encode_batch, error_frame, frame, numbered
 from tarry.fronts.gateway.served.groups import GroupTable, ServedGroup
 from tarry.fronts.gateway.served.outgoing import Outgoing
-from tarry.fronts.kit.receiving import Received, Waiter, leases_of
+from tarry.fronts.kit.receiving import FILTERING_S, Received, Waiter, leases_of, poll_now
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +50,8 @@ class LinkConsumers:
         self._consumers: dict[int, _Consumer] = {}
         self._untaken: dict[int, tuple[ConsumerGroup, Int64s, Int64s]] = {}
         """Batches that were handed out and are not confirmed yet, by number."""
+        self._filtering: set[asyncio.Task[None]] = set()
+        """Polls that wait for a filter."""
         self._batches = 0
 
     def poll(self, number: int, payload: memoryview) -> None:
@@ -62,6 +65,22 @@ class LinkConsumers:
             consumer.subscription, poll.rows_max, lambda received: self._on_polled(consumer, received)
         )
         consumer.served.queue.add(consumer.waiter)
+
+    def poll_now(self, number: int, payload: memoryview) -> None:
+        poll = Poll.decode(payload)
+        try:
+            served = self._groups.find(poll.group)
+            subscription = served.group.subscribe(prefetch=poll.prefetch, lease_ms=poll.lease_ms)
+            batch, again_s = subscription.poll(poll.rows_max)
+        except TarryError as error:
+            self._on_nothing(number, error)
+            return
+        if batch is not None or not (served.group.is_filtering or again_s == 0):
+            self._answer_now(number, served.group, batch)
+            return
+        task = asyncio.get_running_loop().create_task(self._poll_filtered(number, subscription, poll.rows_max))
+        self._filtering.add(task)
+        task.add_done_callback(self._filtering.discard)
 
     def withdraw(self, number: int, payload: memoryview) -> None:
         consumer = self._consumers.get(number)
@@ -92,8 +111,30 @@ class LinkConsumers:
         """Stop the polls, and give back batches that were not taken: the connection has ended."""
         for consumer in self._consumers.values():
             consumer.stop_waiting()
+        for task in list(self._filtering):
+            task.cancel()
         for number in list(self._untaken):
             self._give_back(number)
+
+    async def _poll_filtered(self, number: int, subscription: Subscription, rows_max: int) -> None:
+        """Answer a poll whose messages have to be filtered or skipped first."""
+        try:
+            batch = await poll_now(asyncio.get_running_loop(), subscription, rows_max, FILTERING_S)
+        except TarryError as error:
+            self._on_nothing(number, error)
+        else:
+            self._answer_now(number, subscription.group, batch)
+
+    def _answer_now(self, number: int, group: ConsumerGroup, batch: pa.RecordBatch | None) -> None:
+        if batch is None:
+            self._out.write(frame(FrameKind.POLLED, number))
+        else:
+            self._hand_out(number, group, batch)
+
+    def _hand_out(self, number: int, group: ConsumerGroup, batch: pa.RecordBatch) -> None:
+        self._batches += 1
+        self._untaken[self._batches] = (group, *leases_of(batch))
+        self._out.write(frame(FrameKind.BATCH, number, numbered(self._batches), encode_batch(batch)))
 
     def _find_or_add(self, number: int, poll: Poll) -> _Consumer:
         consumer = self._consumers.get(number)
@@ -114,9 +155,7 @@ class LinkConsumers:
     def _on_polled(self, consumer: _Consumer, received: Received) -> None:
         consumer.waiter = None
         if isinstance(received, pa.RecordBatch):
-            self._batches += 1
-            self._untaken[self._batches] = (consumer.served.group, *leases_of(received))
-            self._out.write(frame(FrameKind.BATCH, consumer.number, numbered(self._batches), encode_batch(received)))
+            self._hand_out(consumer.number, consumer.served.group, received)
         else:
             self._on_nothing(consumer.number, received or ClosedError("the group is closed"))
 

@@ -20,6 +20,9 @@ class ServedBroker(LocalBroker, Protocol):
 
     @property
     def board(self) -> Board: ...
+    def listen_to_tokens(self, on_change: Callable[[], None]) -> Callable[[], None]:
+        """Call ``on_change`` after each change of the access tokens, from any thread; return what ends this."""
+        ...
 
 
 class Refusable(Protocol):

@@ -109,7 +109,7 @@ class Admin:
         wanted = _query(request).get("status", "")
         if wanted not in ("enable", "disable"):
             raise RefusalError(400, "invalid status")
-        self._log.enabled = wanted == "enable"
+        self._log.switch(wanted == "enable")
         return await self._access_log(request)
 
     # -- tokens ------------------------------------------------------------------------------------------------------

@@ -15,14 +15,20 @@ from tarry.fronts.http.services import HttpServices
 LAND_S = 0.5
 """Seconds that a job may take to arrive, and that a read waits for it at most."""
 AGAIN_S = 0.005
+ELSEWHERE_S = 0.02
+"""Seconds that a read waits, in a worker, for jobs that others may just have published."""
 TOPICS_MAX = 10_000
 
 
 class Landing:
-    """On the event loop's thread."""
+    """On the event loop's thread.
 
-    def __init__(self, services: HttpServices) -> None:
+    ``elsewhere_s``: time for jobs of other processes, whose publishing is not seen.
+    """
+
+    def __init__(self, services: HttpServices, elsewhere_s: float = 0.0) -> None:
         self._services = services
+        self._elsewhere_s = elsewhere_s
         self._last: dict[str, tuple[int, int, float]] = {}  # the oldest first
 
     def note(self, topic: str, seq: int, due_ms: int) -> None:
@@ -41,12 +47,13 @@ class Landing:
     def left_s(self, topic: str) -> float:
         """Return for how many seconds the last job may still be on its way; 0: it has arrived."""
         last = self._last.get(topic)
-        return 0.0 if last is None else max(0.0, last[2] - self._services.loop.time())
+        return self._elsewhere_s if last is None else max(self._elsewhere_s, last[2] - self._services.loop.time())
 
     async def landed(self, topic: str) -> None:
         """Return when what was published is in the queue."""
-        while self.left_s(topic):
-            last = self._last[topic]
+        if self._elsewhere_s:
+            await asyncio.sleep(self._elsewhere_s)
+        while (last := self._last.get(topic)) is not None and last[2] > self._services.loop.time():
             found = await self._services.call(FindMessage(topic, GROUP, *last[:2]))
             if not found.num_rows or found.column("state")[0].as_py() != "pending":
                 self.arrived(topic, last[0])

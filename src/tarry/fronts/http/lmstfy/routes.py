@@ -10,9 +10,10 @@ from html import escape
 from urllib.parse import quote
 
 from tarry.api.access import AccessToken
+from tarry.base.bounded_cache import BoundedCache
 from tarry.base.errors import TarryError
 from tarry.fronts.http.access import Access
-from tarry.fronts.http.exchange import Headers, HttpRequest, HttpResponse, Work
+from tarry.fronts.http.exchange import Handler, Headers, HttpRequest, HttpResponse, Work
 from tarry.fronts.http.lmstfy.access_log import AccessLog
 from tarry.fronts.http.lmstfy.answering import Answering
 from tarry.fronts.http.lmstfy.answers import NO_CONTENT, QueryValues, RefusalError, answer
@@ -35,18 +36,40 @@ _NAMES = re.compile("[-_,A-Za-z0-9]+")
 NO_ROUTE = answer(404, {"error": "api not found"})
 
 
+class _ElsewhereError(Exception):
+    """The request is passed on."""
+
+
 class Lmstfy:
     """A :data:`tarry.fronts.http.exchange.Handler`. On the loop's thread."""
 
-    def __init__(self, services: HttpServices, access: Access, access_log: AccessLog) -> None:
+    def __init__(
+        self,
+        services: HttpServices,
+        access: Access,
+        access_log: AccessLog,
+        *,
+        elsewhere_s: float = 0.0,
+        pass_on: Handler | None = None,
+    ) -> None:
+        """Make the API.
+
+        Args:
+            services: the broker's.
+            access: the tokens.
+            access_log: notes requests.
+            elsewhere_s: see :class:`Landing`.
+            pass_on: gets the requests whose token is not known here, or has limits, which are counted elsewhere.
+        """
         self._access = access
+        self._pass_on = pass_on
         self._limits = TokenLimits(services.loop)
         self._last_found: tuple[object, bytes, str, AccessToken | None] = (None, b"", "", None)
         """The broker's tokens, and the last secret, namespace and token: the next request often has them."""
-        self._targets: dict[tuple[str, bytes], Target] = {}
+        self._targets: BoundedCache[tuple[str, bytes], Target] = BoundedCache(TARGETS_MAX)
         self._answering = Answering(access_log)
         self._acknowledging = Acknowledging(services)
-        landing = Landing(services)
+        landing = Landing(services, elsewhere_s)
         publishing = Publishing(services, self._acknowledging, landing)
         consuming = JobReceiver(services, self._acknowledging, landing)
         queues = JobQueues(services, landing)
@@ -70,6 +93,9 @@ class Lmstfy:
         request = LmstfyRequest(http, self._answering)
         try:
             work = self._begin(request)
+        except _ElsewhereError:
+            assert self._pass_on is not None
+            return self._pass_on(http)
         except Exception as error:  # noqa: BLE001 - it is logged, and the client gets an answer
             request.refuse(error)
             return None
@@ -91,7 +117,7 @@ class Lmstfy:
                 self._count(request, token, reads=route.reads)
         work = route.carry(request)
         if remembered is None and target.known is not None and b"token=" not in http.query:
-            self._remember(http, target)
+            self._targets.keep((http.method, http.target), target)
         return work
 
     # -- what is asked for -------------------------------------------------------------------------------------------
@@ -116,11 +142,6 @@ class Lmstfy:
             raise RefusalError(400, "queue name contains forbidden characters")
         return Target(route, namespace, queue, topic_of(namespace, queue), job)
 
-    def _remember(self, http: HttpRequest, target: Target) -> None:
-        if len(self._targets) >= TARGETS_MAX:
-            self._targets.clear()
-        self._targets[http.method, http.target] = target
-
     def _without_slash(self, request: HttpRequest) -> HttpResponse:
         """Redirect to the path without its final slash if that has a route, as lmstfy's router does."""
         parts = request.path[len(PREFIX) :].split("/")
@@ -144,6 +165,8 @@ class Lmstfy:
         Raises:
             RefusalError: there were too many.
         """
+        if self._pass_on is not None:
+            raise _ElsewhereError
         if not self._limits.take(token, reads=reads):
             action = "consume" if reads else "produce"
             raise RefusalError(429, f"token({token.id}) {action} reach the limit rate, please retry later", "msg")
@@ -166,6 +189,8 @@ class Lmstfy:
         identity = self._access.identify(secret)
         token = None if identity is None else identity.token_for(namespace)
         if token is None:
+            if self._pass_on is not None:
+                raise _ElsewhereError  # it may have been made just now
             raise RefusalError(401, "invalid token")
         if shown:
             self._last_found = self._access.tokens, shown, namespace, token

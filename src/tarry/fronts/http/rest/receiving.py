@@ -22,13 +22,11 @@ from tarry.fronts.http.rest.description import DescribedBody, Description
 from tarry.fronts.http.rest.operations import OperationEndpoint, describe
 from tarry.fronts.http.rest.request import ClientLeftError, RestRequest
 from tarry.fronts.http.rest.table import Resource
-from tarry.fronts.kit.receiving import give_back, poll_now
+from tarry.fronts.kit.receiving import FILTERING_S, give_back, poll_now
 from tarry.fronts.kit.unread import Room
 
 WAIT_S_MAX = 86_400.0
 """Longest wait for messages: a request that wants to wait longer is answered after a day."""
-FILTERING_S = 10.0
-"""Seconds that a request without a wait gives to filtering the messages that are there."""
 LIST = {"type": "array", "items": deliveries.SCHEMA, "maxItems": HANDLES_MAX}
 
 
@@ -92,6 +90,8 @@ class SettleEndpoint(OperationEndpoint):
         assert isinstance(operation, Ack | Nack | Extend)
         group = self._services.broker.find_group(operation.topic, operation.group)
         if isinstance(operation, Extend):
+            if group.gathers:
+                return await self._services.call(operation)  # elsewhere, how many are still held is only asked
             return group.extend(operation.leases, operation.offsets, operation.lease_ms)
         done: asyncio.Future[None]
         done, on_result = answer_future(self._services.loop)

@@ -140,7 +140,7 @@ class HttpConnection(asyncio.Protocol):
         self._parsed = []
         self._parse(data)
         parsed, self._parsed = self._parsed, None
-        if len(parsed) == 1:
+        if len(parsed) == 1 and self._owner.heads.is_on:
             self._learn(data, parsed[0])
 
     def _parse(self, data: bytes) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Mapping
 from email.utils import formatdate
 from functools import partial
@@ -15,6 +16,7 @@ from tarry.fronts.http.server.connection import HttpConnection
 from tarry.fronts.http.server.known_heads import KnownHeads
 from tarry.fronts.http.server.limits import LOOK_S, HttpLimits
 from tarry.fronts.kit.door import Door
+from tarry.fronts.kit.passing import NewProtocol, passed
 from tarry.fronts.kit.tls_settings import PortTls
 
 ALPN = ("http/1.1",)
@@ -36,19 +38,28 @@ class HttpServer:
         unread: UnreadBytes,
         limits: HttpLimits | None = None,
         tls: PortTls | None = None,
+        *,
+        from_workers: bool = False,
     ) -> None:
+        """Make a server that does not listen yet.
+
+        ``from_workers``: all its connections are passed on by workers.
+        """
         self.loop = loop
         self.limits = limits or HttpLimits()
         self.unread = unread
         self.date = b""
         """The header with the broker's time, of the last look."""
-        self.heads = KnownHeads()
+        self.heads = KnownHeads(self.limits.header_blocks_max)
         self._clock = clock
         self._app = app
         self._by_prefix = list(by_prefix.items())
         tls = tls or PortTls()
+        new_protocol: NewProtocol = partial(HttpConnection, self)
+        if from_workers:
+            new_protocol = passed(new_protocol)
         self._door = Door(
-            partial(HttpConnection, self),
+            new_protocol,
             connections,
             tls=tls.context(ALPN),
             plain=tls.plain,
@@ -59,15 +70,21 @@ class HttpServer:
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle
 
-    async def listen(self, address: str) -> str:
-        """Take connections at an address, and return it with the port that it has.
+    def __len__(self) -> int:
+        """Return the number of connections."""
+        return len(self._door)
+
+    async def listen(self, address: str | socket.socket) -> str:
+        """Take connections at an address, or of a socket that listens.
+
+        Return the address with the port that it has.
 
         Raises:
             OSError: it cannot be listened on.
         """
-        address = await self._door.listen(address)
+        listening = await self._door.listen(address)
         self._look()
-        return address
+        return listening
 
     async def stop(self, grace_s: float) -> None:
         """Take no more, answer current requests for up to ``grace_s`` seconds, then cut the rest."""

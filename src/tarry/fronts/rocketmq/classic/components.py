@@ -7,6 +7,7 @@ import asyncio
 from loopgrpc import ByteBudget, UnreadBytes
 from tarry.api.local import LocalBroker
 from tarry.api.operations import GetTopic
+from tarry.base.config import Config
 from tarry.fronts.kit.admission import Admission
 from tarry.fronts.rocketmq.classic.admin import TopicAdmin
 from tarry.fronts.rocketmq.classic.admin_clients import ClientAdmin
@@ -57,6 +58,11 @@ RECEIVED_BYTES_MAX = 256 << 20
 """Limit of incomplete requests of all connections; one address may have half of it."""
 
 
+def frame_bytes_max(config: Config) -> int:
+    """Return the length of the longest frame that is accepted."""
+    return max(FRAME_BYTES_MIN, config.body_bytes_max + FRAME_BYTES_SPARE)
+
+
 class Components:
     """All parts of the classic service, until :meth:`close`. On the event loop's thread."""
 
@@ -68,7 +74,7 @@ class Components:
         unread: UnreadBytes,
     ) -> None:
         config, names = broker.config, BrokerNames.of(broker.config)
-        self._frame_bytes_max = max(FRAME_BYTES_MIN, config.body_bytes_max + FRAME_BYTES_SPARE)
+        self._frame_bytes_max = frame_bytes_max(config)
         self._unread = unread
         self._received = ByteBudget("requests that are not whole", RECEIVED_BYTES_MAX)
         self._groups = ClientGroups(broker, loop, run_in_thread)
@@ -82,7 +88,7 @@ class Components:
         queues = TopicQueues(settings.remoting_queues, dead_queues.topics, lambda t: broker.call(GetTopic(t)).queues)
         positions = Positions(broker, queues)
         dead_letters = DeadLetterWriter(broker, positions, run_in_thread)
-        lost_answers = LostAnswers(loop, config.dedupe_ms / 1000)
+        self._lost_answers = lost_answers = LostAnswers(broker, loop, config.dedupe_ms / 1000)
         sender = Sender(broker, names, rules, topics, queues, send_queue, lost_answers, dead_letters, run_in_thread)
         retrier = Retrier(broker, rules, send_queue, dead_letters, dead_queues, run_in_thread)
         replier = Replier(broker.clock, clients, rules)
@@ -159,6 +165,7 @@ class Components:
 
     def close(self) -> None:
         """End everything that waits."""
+        self._lost_answers.close()
         self._checks.close()
         self._clients.close()
         self._puller.close()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 from loopgrpc import ByteBudget, UnreadBytes, UnreadOfConnection
 from tarry.base.log_limiter import LogLimiter
@@ -81,12 +81,28 @@ class OpenRequest:
             self.connection.on_answered(self, answer)
 
 
+class Passage(Protocol):
+    """Way on for the frames that a worker does not carry out by itself."""
+
+    def takes(self, command: RemotingCommand, frame: bytes) -> bool:
+        """Pass a frame on, and return True; False: it is to be carried out here."""
+        ...
+
+    def set_reading(self, reading: bool) -> None:
+        """Take no answers, or go on: whether the client reads what it is sent."""
+        ...
+
+    def end(self) -> None:
+        """Pass on what has come, and nothing more: the client's connection has ended."""
+        ...
+
+
 class RemotingConnection(asyncio.Protocol):
     """A client's connection. On the loop's thread.
 
-    ``on_request`` gets each request. ``on_closed`` is called once, unless the connection was refused. ``budget`` counts
-    the bytes of incomplete requests, of all connections. ``names_key`` returns whether a request's header names an
-    existing key; None: nobody needs one.
+    ``on_request`` gets each request, unless the passage that ``new_passage`` makes takes it. ``on_closed`` is called
+    once, unless the connection was refused. ``budget`` counts the bytes of incomplete requests, of all connections.
+    ``names_key`` returns whether a request's header names an existing key; None: nobody needs one.
     """
 
     def __init__(
@@ -98,6 +114,7 @@ class RemotingConnection(asyncio.Protocol):
         budget: ByteBudget,
         unread: UnreadBytes,
         names_key: Callable[[RemotingCommand], bool] | None = None,
+        new_passage: Callable[[RemotingConnection], Passage] | None = None,
     ) -> None:
         self._frame_bytes_max = frame_bytes_max
         self._admission = admission
@@ -108,6 +125,9 @@ class RemotingConnection(asyncio.Protocol):
         self._received = bytearray()
         self._budget = budget
         self._names_key = names_key
+        self._passage = None if new_passage is None else new_passage(self)
+        self._crowded = False
+        """True while the passage takes no more."""
         self._all_unread = unread
         self._unread = UnreadOfConnection(unread, "")
         self._counted = 0
@@ -161,9 +181,13 @@ class RemotingConnection(asyncio.Protocol):
         self._count_unread()
         self._stalled = self._loop.call_later(LOOK_S, self._check_stall)
         self._set_reading()
+        if self._passage is not None:
+            self._passage.set_reading(False)
 
     def resume_writing(self) -> None:
         self._writable.set()
+        if self._passage is not None:
+            self._passage.set_reading(True)
         self._end_stall()
         self._unread.note(0)
         self._set_reading()
@@ -186,6 +210,8 @@ class RemotingConnection(asyncio.Protocol):
             if not answer.done():
                 answer.set_exception(ConnectionResetError("the client's connection has ended"))
         self._admission.released()
+        if self._passage is not None:
+            self._passage.end()
         if self._admission.refusal is None:
             self._on_closed(self)
 
@@ -201,7 +227,7 @@ class RemotingConnection(asyncio.Protocol):
         It is lost if the connection is closed, or if the client does not read what it is sent.
         """
         if self._writable.is_set():
-            self._write(command)
+            self.write(encode(command))
 
     async def ask(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> RemotingCommand:
         """Ask the client something, and return its answer.
@@ -216,7 +242,7 @@ class RemotingConnection(asyncio.Protocol):
         answer: asyncio.Future[RemotingCommand] = self._loop.create_future()
         self._questions[number] = answer
         try:
-            self._write(RemotingCommand(code, fields, body, number))
+            self.write(encode(RemotingCommand(code, fields, body, number)))
             async with asyncio.timeout(QUESTION_S):
                 return await answer
         finally:
@@ -259,7 +285,7 @@ class RemotingConnection(asyncio.Protocol):
         self._open_requests -= 1
         self._open_bytes -= request.bytes
         if not request.command.is_oneway:
-            self._write(request.command.answer(answer.code, answer.fields, answer.body, answer.remark))
+            self.write(encode(request.command.answer(answer.code, answer.fields, answer.body, answer.remark)))
         self._set_reading()
 
     def abort(self, reason: str) -> None:
@@ -274,12 +300,18 @@ class RemotingConnection(asyncio.Protocol):
             self._flush()
             self._transport.close()
 
-    def _write(self, command: RemotingCommand) -> None:
+    def set_crowded(self, crowded: bool) -> None:
+        """Read no more of the client, or go on: whether the passage takes more."""
+        self._crowded = crowded
+        self._set_reading()
+
+    def write(self, frames: bytes) -> None:
+        """Send whole frames to the client."""
         if self.closed:
             return
         if not self._outgoing:
             self._loop.call_soon(self._flush)
-        self._outgoing.append(encode(command))
+        self._outgoing.append(frames)
 
     def _flush(self) -> None:
         """Hand what was written in this turn of the loop to the transport, in one call.
@@ -351,6 +383,8 @@ class RemotingConnection(asyncio.Protocol):
 
     def _on_frame(self, frame: bytes) -> None:
         command = decode(frame)
+        if self._passage is not None and self._passage.takes(command, frame):
+            return
         if command.is_response:
             answer = self._questions.get(command.opaque)
             if answer is not None and not answer.done():
@@ -363,7 +397,10 @@ class RemotingConnection(asyncio.Protocol):
 
     def _set_reading(self) -> None:
         wanted = (
-            self._writable.is_set() and self._open_requests < OPEN_REQUESTS_MAX and self._open_bytes < OPEN_BYTES_MAX
+            self._writable.is_set()
+            and self._open_requests < OPEN_REQUESTS_MAX
+            and self._open_bytes < OPEN_BYTES_MAX
+            and not self._crowded
         )
         if self._transport is None or wanted == self._reading:
             return

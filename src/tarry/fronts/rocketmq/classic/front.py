@@ -7,11 +7,18 @@ import logging
 from collections.abc import Mapping
 from concurrent.futures import Executor
 
+from loopgrpc import UnreadBytes
+from tarry.api.local import LocalBroker
+from tarry.base.descriptors import ConnectionLimits
+from tarry.base.endpoint import local_socket, socket_path
+from tarry.base.placement import ANY_CORE, Placement
 from tarry.fronts.kit.door import Door
 from tarry.fronts.kit.front import FrontServices
-from tarry.fronts.kit.listening import port_of
+from tarry.fronts.kit.listening import SharedPort, port_of
 from tarry.fronts.kit.loop_front import LoopFront, OnListening
+from tarry.fronts.kit.passing import NewProtocol, passed
 from tarry.fronts.rocketmq.classic.components import Components
+from tarry.fronts.rocketmq.classic.worker import WorkerComponents
 from tarry.fronts.rocketmq.common.certificate import rocketmq_tls
 from tarry.fronts.rocketmq.common.threads import RunInThread
 from tarry.fronts.rocketmq.settings import RocketMQSettings
@@ -26,12 +33,43 @@ Unless they are told otherwise, clients before 4.5 send all requests but pulls t
 
 
 class RemotingFront(LoopFront):
-    """A running front for classic clients, which speak the remoting protocol."""
+    """A running front for classic clients, which speak the remoting protocol.
+
+    It runs in one process, in workers that share a port, or in the home of those workers, to which they pass on all but
+    what producers send (docs/decisions/0045-homes-of-fronts.md).
+    """
 
     NAME = "remoting"
     THREAD = "tarry-remoting"
     vip_port: int | None = None
     """The lower port; None if it is not listened on."""
+    _door: Door
+
+    def __init__(
+        self,
+        broker: LocalBroker,
+        address: str,
+        placement: Placement = ANY_CORE,
+        connections: ConnectionLimits | None = None,
+        unread: UnreadBytes | None = None,
+        *,
+        shared: SharedPort | None = None,
+        home: str | None = None,
+    ) -> None:
+        """Prepare the front; arguments as in :meth:`start`, and more.
+
+        Args:
+            broker: the broker that is served.
+            address: where its clients connect.
+            placement: the cores that its threads run on.
+            connections: limits on the number of connections.
+            unread: limit on the bytes of answers that clients have not read.
+            shared: in a worker: the port that all workers listen on.
+            home: with workers: ``unix:PATH`` of their home; without ``shared``, this is it.
+        """
+        self._shared = shared
+        self._home = home
+        super().__init__(broker, address, placement, connections or ConnectionLimits(), unread)
 
     @property
     def vip_address(self) -> str | None:
@@ -40,39 +78,89 @@ class RemotingFront(LoopFront):
 
     @property
     def addresses(self) -> Mapping[str, str]:
-        """Addresses of both ports, as far as they are listened on."""
-        return {self.NAME: self.address} | ({} if self.vip_address is None else {"remoting vip": self.vip_address})
+        """Addresses of both ports, as far as they are listened on here."""
+        own = {} if self._home is not None else {self.NAME: self.address}
+        return own | ({} if self.vip_address is None else {"remoting vip": self.vip_address})
+
+    def figures(self) -> Mapping[str, int]:
+        """Return the number of connections."""
+        return {"connections": len(self._door)}
 
     async def _serve(self, pool: Executor, on_listening: OnListening) -> None:
-        loop, config = asyncio.get_running_loop(), self._broker.config
-        settings = RocketMQSettings.of(config)
-        tls = rocketmq_tls(config, self._broker.clock.now_ms())
+        if self._shared is None:
+            await self._serve_whole(pool, on_listening)
+        else:
+            await self._serve_shared(self._shared, pool, on_listening)
+
+    async def _serve_whole(self, pool: Executor, on_listening: OnListening) -> None:
+        """Serve all requests: of clients, or those that workers pass on."""
+        loop = asyncio.get_running_loop()
         components = Components(self._broker, loop, RunInThread(loop, pool), self._unread)
-        door = Door(components.new_connection, self._connections, tls=tls.context(), plain=tls.plain)
+        door = self._door = self._open_door(components.new_connection)
+        at_home = None if self._home is None else Door(passed(components.new_connection), self._connections)
+        doors = [door] if at_home is None else [door, at_home]
         try:
-            port = await self._listen(door, self._asked_port)
-            if settings.remoting_vip == "on" and self._asked_port > VIP_PORT_BELOW:
+            if at_home is None:
+                port = port_of(await door.listen(f"{self._host}:{self._asked_port}"))
+            else:
+                port = port_of(await at_home.listen(self._home or ""))
+            if RocketMQSettings.of(self._broker.config).remoting_vip == "on" and self._asked_port > VIP_PORT_BELOW:
                 await self._listen_vip(door)
             grace_s = await on_listening(port)
+        finally:
+            for each in doors:
+                each.close()
+            components.close()
+        await asyncio.gather(*(each.drain(grace_s) for each in doors))
+        components.on_all_closed()
+
+    async def _serve_shared(self, shared: SharedPort, pool: Executor, on_listening: OnListening) -> None:
+        """Serve in a worker."""
+        await shared.connect()
+        loop = asyncio.get_running_loop()
+        home = socket_path(self._home or "") or ""
+        components = WorkerComponents(self._broker, loop, RunInThread(loop, pool), self._unread, home)
+        door = self._door = self._open_door(components.new_connection)
+        try:
+            grace_s = await on_listening(port_of(await door.listen(shared.listening)))
         finally:
             door.close()
             components.close()
         await door.drain(grace_s)
-        components.on_all_closed()
 
-    async def _listen(self, door: Door, port: int) -> int:
-        return port_of(await door.listen(f"{self._host}:{port}"))
+    def _open_door(self, new_protocol: NewProtocol) -> Door:
+        tls = rocketmq_tls(self._broker.config, self._broker.clock.now_ms())
+        return Door(new_protocol, self._connections, tls=tls.context(), plain=tls.plain)
 
     async def _listen_vip(self, door: Door) -> None:
         port = self._asked_port - VIP_PORT_BELOW
         try:
-            self.vip_port = await self._listen(door, port)
+            self.vip_port = port_of(await door.listen(f"{self._host}:{port}"))
         except OSError as error:
             log.warning("port %d cannot be listened on; clients before 4.5 want it: %s", port, error)
 
 
 def start(services: FrontServices) -> RemotingFront:
-    """Start the front for ``tarry serve``."""
-    return RemotingFront.start(
-        services.broker, services.address, services.placement, services.connections, services.unread
+    """Start the front for ``tarry serve``, or in a worker."""
+    return _start(services, None if services.shared is None else _home_of(services))
+
+
+def start_home(services: FrontServices) -> RemotingFront:
+    """Start the part of the front that stays in the broker's process, beside workers."""
+    return _start(services, _home_of(services))
+
+
+def _start(services: FrontServices, home: str | None) -> RemotingFront:
+    return RemotingFront(
+        services.broker,
+        services.address,
+        services.placement,
+        services.connections,
+        services.unread,
+        shared=services.shared,
+        home=home,
     )
+
+
+def _home_of(services: FrontServices) -> str:
+    return local_socket(services.broker.config.data, RemotingFront.NAME)

@@ -7,19 +7,26 @@ The id alone does not identify a retry: a program may send one object twice, or 
 means another message each time. So each send whose answer was lost allows for one retry, of the same content, within
 the window of deduplication; and a send over a connection that is still open is never repeated. A crash of the broker
 forgets them: a retry after that may be a second message, as in RocketMQ.
+
+A retry may come to another worker. So the front's processes tell each other of lost answers, and which were taken. A
+worker that is killed forgets those of its sends that were under way, as a broker does.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from tarry.api.local import LocalBroker
+from tarry.base.event_loop import post
 from tarry.fronts.rocketmq.classic.codes import ResponseCode
 from tarry.fronts.rocketmq.classic.connection import OpenRequest, Reply
 
+FRONT = "remoting"
+_LOST, _TAKEN = "lost", "taken"
 LOST_MAX = 10_000
 """Lost answers that are remembered; beyond that, the oldest is forgotten."""
 
@@ -56,13 +63,16 @@ class _Lost:
 
 
 class LostAnswers:
-    """Remembers lost answers. On the event loop's thread.
+    """Remembers lost answers, also of the front's other processes. On the event loop's thread.
 
     ``window_s``: time for a retry; with 0 none is recognised.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, window_s: float) -> None:
+    def __init__(self, broker: LocalBroker, loop: asyncio.AbstractEventLoop, window_s: float) -> None:
         self._loop = loop
+        self._member = broker.join(FRONT, lambda _, message: post(loop, self._on_message, message))
+        self.close = self._member.leave
+        """Tells and hears nothing any more."""
         self._window_s = window_s
         self._open: dict[SendContent, list[PendingSend]] = {}
         self._lost: dict[bytes, list[_Lost]] = {}
@@ -94,7 +104,9 @@ class LostAnswers:
             del self._open[send.content]
         last = (send.followers or [send.request])[-1]
         if answer.code == ResponseCode.SUCCESS and last.connection.closed:
-            self._keep(send.content.digest(), answer)
+            digest = send.content.digest()
+            self._keep(digest, answer)
+            self._member.send({_LOST: digest.hex(), "fields": dict(answer.fields)})
         for request in (send.request, *send.followers):
             request.answer(answer)
 
@@ -110,8 +122,21 @@ class LostAnswers:
         """Return an answer that a send of this content did not get; each serves one retry."""
         if not self._lost:
             return None
-        digest, now_s = content.digest(), self._loop.time()
+        digest = content.digest()
+        answer = self._take_one(digest)
+        if answer is not None:
+            self._member.send({_TAKEN: digest.hex()})
+        return answer
+
+    def _take_one(self, digest: bytes) -> Reply | None:
+        now_s = self._loop.time()
         kept = [lost for lost in self._lost.pop(digest, []) if lost.until_s > now_s]
         if len(kept) > 1:
             self._lost[digest] = kept[1:]
         return kept[0].answer if kept else None
+
+    def _on_message(self, message: Mapping[str, Any]) -> None:
+        if _LOST in message:
+            self._keep(bytes.fromhex(message[_LOST]), Reply(fields=message["fields"]))
+        elif _TAKEN in message:
+            self._take_one(bytes.fromhex(message[_TAKEN]))

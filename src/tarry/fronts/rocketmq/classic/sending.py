@@ -42,7 +42,10 @@ NUMBER_BASE = -1 << 62
 
 
 class Sender:
-    """Answers sends. On the event loop's thread."""
+    """Answers sends. On the event loop's thread.
+
+    ``dead_letters``: None in a worker, which is given nothing that was tried before.
+    """
 
     def __init__(
         self,
@@ -53,7 +56,7 @@ class Sender:
         queues: TopicQueues,
         send_queue: SendQueue,
         lost_answers: LostAnswers,
-        dead_letters: DeadLetterWriter,
+        dead_letters: DeadLetterWriter | None,
         run_in_thread: RunInThread,
     ) -> None:
         self._names = names
@@ -120,10 +123,11 @@ class Sender:
         name = fields.text("topic")
         if name.startswith(RETRY_PREFIX) and (tried := Tried.read(entries[0].properties.get(NUMBER, ""))) is not None:
             group = name.removeprefix(RETRY_PREFIX)
+            assert self._dead_letters is not None, "a worker passes it on"
             # It may have been sent back already, with only the answer lost.
             drafts = [drafts[0]._replace(id=self._dead_letters.copy_id(group, tried))]
             if topic.startswith(DEAD_PREFIX):
-                return self._give_up(drafts[0], group, tried, request)
+                return self._give_up(self._dead_letters, drafts[0], group, tried, request)
             if tried.first_due_ms:
                 drafts[0].properties.append((FIRST, f"{tried.first_seq}:{tried.first_due_ms}"))
         preparation = self._topics.prepare(topic, ordered=any(draft.order_key for draft in drafts))
@@ -156,15 +160,17 @@ class Sender:
         self._send_queue.add(drafts, _Answers(self._names.broker, request, queue, len(drafts), answer))
         return await result
 
-    async def _give_up(self, draft: Draft, group: str, tried: Tried, request: OpenRequest) -> Reply:
+    async def _give_up(
+        self, dead_letters: DeadLetterWriter, draft: Draft, group: str, tried: Tried, request: OpenRequest
+    ) -> Reply:
         """Make a message that a consumer sends itself, and that was tried often enough, a dead letter."""
         properties = dict(draft.properties)
         came_from = properties.get(RETRY_TOPIC, "")
-        home = await self._run_in_thread(lambda: self._dead_letters.home(group, [came_from]))
+        home = await self._run_in_thread(lambda: dead_letters.home(group, [came_from]))
         if home is None:
             return await self._sent([draft], request, None)
         attempts = int(properties.get(RECONSUME_TIMES, "1"))
-        return Reply(fields=_place(request, None, await self._dead_letters.write(draft, home, group, tried, attempts)))
+        return Reply(fields=_place(request, None, await dead_letters.write(draft, home, group, tried, attempts)))
 
     def _queue_of(self, topic: str, fields: Fields) -> int | None:
         """Return the queue that the producer chose; None if it chose none, or there is only one."""

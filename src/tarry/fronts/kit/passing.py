@@ -1,0 +1,98 @@
+"""Connections that a worker passes on to its front's home, its part in the broker's process.
+
+They go to a Unix socket in the data directory, which is its user's alone. Each begins with a line that says which
+client the worker has it from; to the front's protocol the connection is then that client's. So what the home keeps of
+its clients, and what it does when they leave, is the same as without workers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any, TypeAlias, cast
+
+from tarry.base.errors import UnavailableError
+from tarry.fronts.kit.admission import Admission
+
+Address: TypeAlias = tuple[str, int]
+NewProtocol: TypeAlias = Callable[[Admission], asyncio.Protocol]
+
+LINE_BYTES_MAX = 512
+
+
+def from_line(peer: Address, local: Address) -> bytes:
+    """Return the line that begins a client's connection: its address, and the one it connected to."""
+    return json.dumps([*peer, *local]).encode() + b"\n"
+
+
+def passed(new_protocol: NewProtocol) -> NewProtocol:
+    """Return what makes a door's protocol for connections that begin with the line of a worker."""
+    return lambda admission: _Beginning(new_protocol, admission)
+
+
+async def pass_on(path: str, peer: Address, local: Address, protocol: asyncio.Protocol) -> asyncio.Transport:
+    """Connect to a home at its socket, on behalf of a client.
+
+    Raises:
+        UnavailableError: it is not there.
+    """
+    loop = asyncio.get_running_loop()
+    try:
+        transport, _ = await loop.create_unix_connection(lambda: protocol, path)
+    except OSError as error:
+        raise UnavailableError(f"the broker's process is not reached: {error.strerror or error}") from error
+    transport.write(from_line(peer, local))
+    return transport
+
+
+class _Beginning(asyncio.Protocol):
+    """A passed connection until its line has come."""
+
+    def __init__(self, new_protocol: NewProtocol, admission: Admission) -> None:
+        self._new_protocol = new_protocol
+        self._admission = admission
+        self._received = b""
+        self._transport: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        if self._admission.refusal is not None:
+            self._transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        self._received += data
+        line, end, rest = self._received.partition(b"\n")
+        if not end:
+            if len(line) > LINE_BYTES_MAX:
+                self._transport.abort()
+            return
+        try:
+            peer_host, peer_port, host, port = json.loads(line)
+            ends = {"peername": (str(peer_host), int(peer_port)), "sockname": (str(host), int(port))}
+        except (ValueError, TypeError):
+            self._transport.abort()
+            return
+        protocol = self._new_protocol(self._admission)
+        self._transport.set_protocol(protocol)
+        protocol.connection_made(cast(asyncio.Transport, _PassedTransport(self._transport, ends)))
+        if rest:
+            protocol.data_received(rest)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._admission.released()
+
+
+class _PassedTransport:
+    """A transport whose ends are those of the client's connection to the worker."""
+
+    def __init__(self, transport: asyncio.Transport, ends: dict[str, Address]) -> None:
+        self._transport = transport
+        self._ends = ends
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """Return what is known of the connection by this name."""
+        return self._ends[name] if name in self._ends else self._transport.get_extra_info(name, default)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)

@@ -1,0 +1,172 @@
+"""Several workers of the HTTP front: a client is treated alike whichever it reaches."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tarry.api.operations import LimitToken
+from tarry.fronts.http.front import HttpFront
+from tests.gateway.worker_places import Workers, http_workers
+from tests.http.lmstfy_place import Lmstfy
+from tests.http.rest import Rest
+from tests.http.test_rest_events import events_of
+from tests.waiting import wait_until
+
+GROUP = "/v1/topics/orders/groups/g"
+
+
+class Place:
+    """Two workers, and a client of each."""
+
+    def __init__(self, workers: Workers[HttpFront], clients: list[httpx.Client]) -> None:
+        self.broker = workers.broker
+        self.home = workers.home
+        self.rest = [Rest(workers.broker, front, http) for front, http in zip(workers.fronts, clients, strict=True)]
+        self.lmstfy = [Lmstfy(workers.broker, rest.front, rest.http) for rest in self.rest[:1]]
+        self.lmstfy.append(_with_secret(self.rest[1], self.lmstfy[0].secret))
+
+
+def _with_secret(rest: Rest, secret: str) -> Lmstfy:
+    client = Lmstfy.__new__(Lmstfy)
+    client.broker, client.front, client.http, client.secret = rest.broker, rest.front, rest.http, secret
+    return client
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    with http_workers(tmp_path / "data", 2, admin="127.0.0.1:0") as workers, ExitStack() as stack:
+        clients = [httpx.Client(base_url=f"http://{front.address}", timeout=60) for front in workers.fronts]
+        for client in clients:
+            stack.enter_context(client)
+        yield Place(workers, clients)
+
+
+def test_a_message_of_one_worker_is_received_and_settled_by_the_other(place: Place) -> None:
+    here, there = place.rest
+    here.schedule(b"hello")
+    [message] = there.receive()
+    assert message["body"] == "hello"
+    settled = here.post(f"{GROUP}/extend", {"deliveries": [message["delivery"]], "lease_ms": 60_000})
+    assert settled.json() == {"settled": 1}
+    assert here.post(f"{GROUP}/ack", {"deliveries": [message["delivery"]]}).json() == {"settled": 1}
+    assert there.post(f"{GROUP}/ack", {"deliveries": [message["delivery"]]}).status_code == 409
+    extended = there.post(f"{GROUP}/extend", {"deliveries": [message["delivery"]], "lease_ms": 60_000})
+    assert extended.json() == {"settled": 0}
+
+
+def test_a_receive_that_does_not_wait_gets_what_there_is(place: Place) -> None:
+    here, there = place.rest
+    assert there.receive(wait_ms=0) == []
+    for number in range(3):
+        here.schedule(b"%d" % number)
+    wait_until(lambda: place.broker.group_info("orders", "g").ready == 3)
+    assert len(there.receive(wait_ms=0, max_messages=2)) == 2
+    assert len(here.receive(wait_ms=0, max_messages=2)) == 1
+    assert here.receive(wait_ms=0) == []
+
+
+def test_a_filter_is_waited_for_by_a_receive_that_does_not_wait(place: Place) -> None:
+    here, there = place.rest
+    there.http.patch(GROUP, json={"filter": "sql:parity = 'odd'"})
+    for number in range(5):
+        here.schedule(b"%d" % number, **{"property.parity": ("even", "odd")[number % 2]})
+    wait_until(lambda: place.broker.group_info("orders", "g").ready > 0)
+    assert {m["body"] for m in there.receive(wait_ms=0, max_messages=10)} == {"1", "3"}
+
+
+def test_an_event_stream_goes_on_through_another_worker(place: Place) -> None:
+    here, there = place.rest
+    for number in range(3):
+        here.schedule(b"%d" % number)
+    with events_of(here) as stream:
+        first = stream.message()
+        assert first["body"] == "0"
+    with events_of(there, last=first["event_id"]) as stream:
+        again = [stream.message() for _ in range(2)]
+    assert [message["body"] for message in again] == ["1", "2"]
+    assert first["event_id"].partition(".")[0] == again[0]["event_id"].partition(".")[0], "the same session"
+    assert there.post(f"{GROUP}/ack", {"deliveries": [first["delivery"]]}).json() == {"settled": 1}
+
+
+def test_the_console_is_the_homes(place: Place) -> None:
+    for rest in place.rest:
+        page = rest.get("/")
+        assert page.status_code == 200
+        assert page.headers["content-type"].startswith("text/html")
+        assert rest.get("/static/console.css").status_code == rest.http.head("/static/console.css").status_code
+
+
+def test_without_the_home_the_workers_say_so(place: Place) -> None:
+    here = place.rest[0]
+    place.home.stop()
+    answer = here.get("/")
+    assert (answer.status_code, answer.json()["error"]) == (503, "unavailable")
+    here.schedule()
+
+
+def test_a_job_is_acknowledged_by_the_worker_that_did_not_hand_it_out(place: Place) -> None:
+    here, there = place.lmstfy
+    id = here.publish("ns/q?tries=3")
+    job = there.consume("ns/q?timeout=0&ttr=60")
+    assert job["job_id"] == id, "a read sees what was published before, wherever"
+    assert here.ask("DELETE", f"ns/q/job/{id}").status_code == 204
+    assert place.broker.group_info("ns/q", "lmstfy").lag == 0
+    assert here.consume("ns/q?timeout=0") is None
+
+
+def test_several_queues_are_looked_at_by_priority(place: Place) -> None:
+    here, there = place.lmstfy
+    here.publish("ns/low", b"low")
+    here.publish("ns/high", b"high")
+    assert there.size("ns/low/size") == there.size("ns/high/size") == 1
+    assert there.consume("ns/high,low?timeout=0")["queue"] == "high"
+    assert there.consume("ns/high,low?timeout=0")["queue"] == "low"
+    assert there.consume("ns/high,low?timeout=0") is None
+
+
+def test_a_tokens_limit_is_for_all_workers_together(place: Place) -> None:
+    here, there = place.lmstfy
+    [token] = place.broker.tokens("ns")
+    place.broker.call(LimitToken(token.id, 0, 3, 3_600_000))
+    wait_until(lambda: all(rest.front._broker.access_tokens[0].writes_max == 3 for rest in place.rest))  # noqa: SLF001 - what the worker was told
+    answers = [client.ask("PUT", "ns/q").status_code for client in (here, there, here, there, here)]
+    assert answers == [201, 201, 201, 429, 429]
+
+
+def test_a_new_token_is_good_at_once_and_a_deleted_one_soon_nowhere(place: Place) -> None:
+    for client in place.lmstfy:
+        client.secret = place.broker.create_token("other").secret
+        assert client.ask("PUT", "other/q").status_code == 201
+    for token in place.broker.tokens("other"):
+        place.broker.delete_token(token.id)
+    for client in place.lmstfy:
+        wait_until(lambda client=client: client.ask("PUT", "other/q").status_code == 401)
+
+
+def test_the_access_log_is_switched_for_all(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    admin = f"http://{place.home.admin_address}"
+    logged = caplog.at_level(logging.WARNING, "tarry.fronts.http.lmstfy.access_log")
+
+    def is_noted(client: Lmstfy) -> bool:
+        caplog.clear()
+        client.publish()
+        return "PUT '/api/ns/q'" in caplog.text
+
+    with logged:
+        assert not any(is_noted(client) for client in place.lmstfy)
+        assert httpx.post(f"{admin}/accesslog?status=enable").json() == {"status": "enabled"}
+        for client in place.lmstfy:
+            wait_until(lambda client=client: is_noted(client))
+
+
+def test_open_access_is_for_this_machine_also_in_a_worker(place: Place) -> None:
+    for path in ("/v1/ping", "/", f"{GROUP}/events"):
+        refused: Any = place.rest[0].get(path, headers={"x-forwarded-for": "1.2.3.4"})
+        assert refused.status_code == 403, path

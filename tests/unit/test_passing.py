@@ -1,0 +1,116 @@
+"""Connections that a worker passes on: to the protocol they are the client's."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from tarry.base.descriptors import ConnectionLimits
+from tarry.base.errors import UnavailableError
+from tarry.fronts.kit.admission import Admission
+from tarry.fronts.kit.door import Door
+from tarry.fronts.kit.passing import from_line, pass_on, passed
+
+PEER, LOCAL = ("10.1.2.3", 4711), ("::1", 9876)
+
+
+class Echo(asyncio.Protocol):
+    """Answers with both ends of its connection, and with what comes."""
+
+    def __init__(self, admission: Admission) -> None:
+        self._admission = admission
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        ends = [transport.get_extra_info(name) for name in ("peername", "sockname")]
+        self._transport.write(repr(ends).encode() + b"\n")
+
+    def data_received(self, data: bytes) -> None:
+        self._transport.write(data.upper())
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._admission.released()
+
+
+class Client(asyncio.Protocol):
+    def __init__(self) -> None:
+        self.received = b""
+        self.lost = asyncio.Event()
+        self.news = asyncio.Event()
+
+    def data_received(self, data: bytes) -> None:
+        self.received += data
+        self.news.set()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.lost.set()
+
+    async def until(self, text: bytes) -> None:
+        while text not in self.received:
+            self.news.clear()
+            await self.news.wait()
+
+
+def serve(directory: Path, test: Callable[[str, Door], Awaitable[None]]) -> None:
+    async def run() -> None:
+        door = Door(passed(Echo), ConnectionLimits(4, 1))
+        path = str(directory / "home.sock")
+        await door.listen(f"unix:{path}")
+        try:
+            async with asyncio.timeout(20):
+                await test(path, door)
+        finally:
+            await door.drain(0)
+
+    asyncio.run(run())
+
+
+def test_the_protocol_sees_the_clients_ends(tmp_path: Path) -> None:
+    async def test(path: str, door: Door) -> None:
+        client = Client()
+        transport = await pass_on(path, PEER, LOCAL, client)
+        transport.write(b"hello")
+        await client.until(b"HELLO")
+        assert client.received.startswith(repr([PEER, LOCAL]).encode())
+        assert len(door) == 1
+        transport.close()
+        await client.lost.wait()
+
+    serve(tmp_path, test)
+
+
+def test_a_line_may_come_in_parts_and_with_what_follows(tmp_path: Path) -> None:
+    async def test(path: str, door: Door) -> None:
+        client = Client()
+        transport, _ = await asyncio.get_running_loop().create_unix_connection(lambda: client, path)
+        line = from_line(PEER, LOCAL)
+        transport.write(line[:7])
+        await asyncio.sleep(0.01)
+        transport.write(line[7:] + b"rest")
+        await client.until(b"REST")
+
+    serve(tmp_path, test)
+
+
+@pytest.mark.parametrize("junk", [b"GET / HTTP/1.1\r\n", b"[1]\n", b"{}\n", b"\xff\n", b"x" * 1000])
+def test_who_is_no_worker_is_cut_off(tmp_path: Path, junk: bytes) -> None:
+    async def test(path: str, door: Door) -> None:
+        client = Client()
+        transport, _ = await asyncio.get_running_loop().create_unix_connection(lambda: client, path)
+        transport.write(junk)
+        await client.lost.wait()
+        assert client.received == b""
+
+    serve(tmp_path, test)
+
+
+def test_a_home_that_is_not_there(tmp_path: Path) -> None:
+    async def run() -> None:
+        with pytest.raises(UnavailableError, match="not reached"):
+            await pass_on(str(tmp_path / "none.sock"), PEER, LOCAL, Client())
+
+    asyncio.run(run())
