@@ -4,13 +4,15 @@
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# All distributions of this repository in one command, so that none is looked up on an index.
+INSTALL := --editable '.[dev]' $(addprefix --editable ./,$(wildcard packages/*))
 PYTEST := $(BIN)/pytest -n 2 --dist loadgroup --no-loadscope-reorder --max-worker-restart 0
 
 # The newest Python we know, or the one that is given: make PYTHON=/path/to/python3.12 test
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 
-.PHONY: help setup demo test test-core test-rest test-all lint types unit spark-cluster spark-matrix bench soak simulate fuzz kills month kafka kafka-jars relay-campaign h2spec compat browser clean
+.PHONY: help setup demo test test-core test-rest test-all lint types unit spark-cluster spark-matrix bench dist soak simulate fuzz kills month kafka kafka-jars relay-campaign h2spec compat browser clean
 
 help:
 	@echo 'make demo               a year of flight departures through a broker that is killed on the way'
@@ -33,19 +35,20 @@ help:
 	@echo 'make h2spec             HTTP/2 conformance of the gRPC server, strict, in the clear and over TLS (needs Go)'
 	@echo 'make compat [ARGS=...]  official clients: RocketMQ in Python, Java, Node, Go and Rust; lmstfy: ARGS="--language go", "--language lmstfy-php", "--language e2e" (what is installed of them)'
 	@echo 'make browser            the console in headless Chromium (Debian: apt-get install chromium)'
+	@echo 'make dist               a wheel of each distribution: tarry, and what is in packages/'
 	@echo 'make clean              remove what was made, the virtual environment too'
 	@echo
 	@echo 'The virtual environment is made with $(or $(PYTHON),no Python that is new enough); another: make PYTHON=python3.12 test'
 
 setup: $(STAMP)
 
-$(STAMP): pyproject.toml
+$(STAMP): pyproject.toml $(wildcard packages/*/pyproject.toml)
 	@test -n '$(PYTHON)' || { echo 'Tarry needs Python 3.11 or newer. Found: '"$$(python3 --version 2>&1)"'. Name another: make PYTHON=/path/to/python3.12 test' >&2; exit 1; }
 	@'$(PYTHON)' -c 'import sys; v = sys.version.split()[0]; sys.exit("Tarry needs Python 3.11 or newer; $(PYTHON) is " + v if sys.version_info < (3, 11) else 0)'
 	@echo "Making $(VENV) with $$('$(PYTHON)' --version) and installing Tarry with all it needs (some minutes, once)"
 	@'$(PYTHON)' -m venv $(VENV) || '$(PYTHON)' -m virtualenv $(VENV) || { rm -rf $(VENV); \
 		echo "$(PYTHON) cannot make virtual environments: install its venv module, or name another Python with PYTHON=" >&2; exit 1; }
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(INSTALL)
 	@touch $(STAMP)
 
 demo: $(STAMP)
@@ -77,6 +80,9 @@ spark-cluster: $(STAMP)
 
 spark-matrix: $(STAMP)
 	$(BIN)/python -m tests.spark.matrix $(ARGS)
+
+dist: $(STAMP)
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist . $(addprefix ./,$(wildcard packages/*))
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks $(if $(ONLY),--only $(ONLY))
@@ -115,5 +121,5 @@ browser: $(STAMP)
 	$(BIN)/pytest tests/browser $(ARGS)
 
 clean:
-	rm -rf $(VENV) build dist demo-out spark-warehouse metastore_db derby.log .mypy_cache .ruff_cache .pytest_cache .hypothesis
-	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+	rm -rf $(VENV) build dist packages/*/dist demo-out spark-warehouse metastore_db derby.log .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find src packages tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -53,6 +53,7 @@ class UnsyncedFiles:
         files = self._files = OsFiles()
         self.replace, self.remove = files.replace, files.remove
         self.free_bytes, self.adopt = files.free_bytes, files.adopt
+        self.open_overwrite = files.open_overwrite
 
     def open_append(self, path: Path) -> AppendFile:
         return UnsyncedFile(self._files.open_append(path))

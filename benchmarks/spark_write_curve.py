@@ -13,7 +13,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
-from tests.spark.cluster import SOURCES, cluster
+from tests.sources import PYTHON_PATH
+from tests.spark.cluster import cluster
 
 from benchmarks.harness import Result, Server, benchmark, now_ms, server, workspace
 
@@ -96,7 +97,7 @@ def main(master: str, endpoint: str, executors: str, directory: str) -> None:
         "spark.cores.max": executors,
         "spark.executor.cores": "1",
         "spark.executor.memory": "600m",
-        "spark.executorEnv.PYTHONPATH": SOURCES,
+        "spark.executorEnv.PYTHONPATH": PYTHON_PATH,
         "spark.driver.host": "127.0.0.1",
         "spark.scheduler.minRegisteredResourcesRatio": "1.0",
     }

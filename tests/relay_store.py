@@ -9,14 +9,14 @@ from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.transaction import AddAction
 
 from tarry.message.schema import Kind
-from tarry.relay.deliver import DeliverPlan, DeliverWork
-from tarry.relay.files import FileTracker, Reached
-from tarry.relay.positions import At, SourcePositions, changes, seq_of
-from tarry.relay.record import RecordRows
-from tarry.relay.settings import RelaySettings
-from tarry.relay.table import RelayStore
 from tarry.store import stage
 from tarry.store.columns import PARTITION_COLUMNS, TABLE
+from tarry_relay.deliver import DeliverPlan, DeliverWork
+from tarry_relay.files import FileTracker, Reached
+from tarry_relay.positions import At, SourcePositions, changes, seq_of
+from tarry_relay.record import RecordRows
+from tarry_relay.settings import RelaySettings
+from tarry_relay.table import RelayStore
 
 SHARDS = 2
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -30,11 +31,11 @@ from tarry.base.errors import (
     StaleLeaseError,
     UnavailableError,
 )
-from tarry.client import Accepted, AsyncClient, Client, Consumer, Delivery, feed
-from tarry.demo.broker_process import BrokerProcess
+from tarry.client import Accepted, AsyncClient, Client, Consumer, Delivery, feed, received
 from tarry.fronts.flight.sockets import cut_connections
 from tarry.message import handle
 from tarry.message.schema import Message
+from tarry_demo.broker_process import BrokerProcess
 
 OLD_MS = 946_684_800_000
 """2000 begins: long ago, and allowed."""
@@ -291,6 +292,70 @@ def test_receive(client: Client) -> None:
     for wrong in ({"max_messages": 0}, {"max_messages": 1.5}, {"wait": -1}, {"wait": float("nan")}, {"lease": 0}):
         with pytest.raises(InvalidArgumentError):
             client.receive("t", group="g", **wrong)
+    for lease in (-1, "-1s", timedelta(seconds=-1), 0):
+        with pytest.raises(InvalidArgumentError, match=r"^(lease|not a duration)") as refused:
+            client.receive("t", group="g", lease=lease)
+        assert str(refused.value).count("allowed: ") == 1
+
+
+def test_a_receive_of_a_broker_that_stands_still_ends_near_its_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(received, "ANSWER_S", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # it is connected to, and says nothing
+        port = silent.getsockname()[1]
+        with Client(f"127.0.0.1:{port}", timeout=1e6) as client, pytest.raises(UnavailableError):
+            client.receive("t", group="g", wait=0.1)
+
+
+@pytest.mark.parametrize("close", [Consumer.close, lambda consumer: consumer.fail(ValueError("no"))])
+def test_closing_waits_for_what_other_threads_work_on(close: Callable[[Consumer], None], client: Client) -> None:
+    client.schedule("t", b"x")
+    consumer = client.consume("t", group="g")
+    at_work, closing = threading.Event(), threading.Event()
+
+    def work() -> None:
+        for message in consumer:
+            with message:
+                at_work.set()
+                closing.wait(30)
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    assert at_work.wait(30)
+    closer = threading.Thread(target=lambda: close(consumer))
+    closer.start()
+    wait_until(lambda: consumer._holding._ended)  # noqa: SLF001 - that it has begun to close
+    closing.set()
+    closer.join(30)
+    worker.join(30)
+    info = client.group_info("t", "g")
+    assert (info.lag, info.leased, info.waiting) == (0, 0, 0), "acknowledged, and not to come again"
+
+
+def test_closing_waits_for_what_other_tasks_work_on(served: Any, client: Client) -> None:
+    client.schedule("t", b"x")
+
+    async def main() -> None:
+        at_work, closing = asyncio.Event(), asyncio.Event()
+        async with AsyncClient(served.address) as c:
+            consumer = c.consume("t", group="g")
+
+            async def work() -> None:
+                async for message in consumer:
+                    async with message:
+                        at_work.set()
+                        await closing.wait()
+
+            worker = asyncio.create_task(work())
+            await at_work.wait()
+            closer = asyncio.create_task(consumer.close())
+            while not consumer._holding._ended:  # noqa: SLF001 - that it has begun to close
+                await asyncio.sleep(0)
+            closing.set()
+            await closer
+            await worker
+
+    asyncio.run(main())
+    assert client.group_info("t", "g").lag == 0
 
 
 def test_an_ack_after_the_lease_is_an_error_of_flush(client: Client) -> None:

@@ -499,7 +499,7 @@ def test_a_broker_that_is_away_is_warned_of_once_and_so_is_its_return(
         one.flush()
         served.stop()
         # Both have tried some times.
-        wait_until(lambda: min(c._feed._backoff_s for c in (one, other)) > 0.3)  # noqa: SLF001 - the subject
+        wait_until(lambda: min(c._feed._back_off._next_s for c in (one, other)) > 0.3)  # noqa: SLF001 - the subject
         warned = [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
         assert len(warned) == 1, warned
         assert "connecting again" in warned[0]

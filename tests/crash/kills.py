@@ -30,7 +30,7 @@ import tarry
 from tarry.base.clock import SystemClock
 from tarry.base.errors import UnavailableError
 from tarry.client import Client
-from tarry.demo.broker_process import BrokerProcess
+from tarry_demo.broker_process import BrokerProcess
 
 MESSAGES = 120
 EVERY_MS = 8

@@ -371,7 +371,7 @@ def checkpoint_edited(w: World) -> None:
 def checkpoint_of_another_version(w: World) -> None:
     fields = json.loads(checkpoint(w).read_text())
     del fields["crc"]
-    fields["version"] = 6
+    fields["version"] = 7
     fields["crc"] = frame.zlib.crc32(json.dumps(fields, sort_keys=True).encode())
     checkpoint(w).write_text(json.dumps(fields))
 

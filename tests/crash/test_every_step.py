@@ -103,6 +103,22 @@ def changes(w: World) -> None:
     w.b.checkpoint()
 
 
+def keeps_small_files(w: World) -> None:
+    """Files that are there once somebody needs them: a crash between a file and the checkpoint is no loss of it."""
+    w.schedule("a", [0, 5_000])
+    w.b.step()
+    w.b.set_group("a", "g", tries=7)
+    w.b.step()
+    w.b.create_token("everything")
+    w.b.front_state("positions").write({"groups": []})
+    w.b.checkpoint()
+    w.b.set_push("s", topic="p", url="https://example.com/")
+    w.reopen()
+    w.b.set_topic("a", declared=True)
+    w.b.front_state("positions").write({"groups": [], "resets": {}})
+    w.b.checkpoint()
+
+
 EVERY = {"nothing": 1, "part": 2, "all": 5}
 """A killed process finds all that it wrote, so that many steps leave the same behind."""
 SCENARIOS: list[Callable[[World], None]] = [
@@ -112,6 +128,7 @@ SCENARIOS: list[Callable[[World], None]] = [
     moves_to_the_store,
     stops_and_starts,
     changes,
+    keeps_small_files,
 ]
 
 

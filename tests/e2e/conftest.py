@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tarry.demo.broker_process import BrokerProcess
+from tarry_demo.broker_process import BrokerProcess
 
 MakeBroker = Callable[..., BrokerProcess]
 

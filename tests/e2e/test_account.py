@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tarry.demo.account import Account, Downtime, account_of, first_hand_outs, percentiles
-from tarry.demo.facts import Facts, KillFacts, StoreFacts, wrong_with
+from tarry_demo.account import Account, Downtime, account_of, first_hand_outs, percentiles
+from tarry_demo.facts import Facts, KillFacts, StoreFacts, wrong_with
 
 T = 1_800_000_000_000
 """When the first message of these tests is due; another each 10 ms."""

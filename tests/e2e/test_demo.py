@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tarry.demo import run
+from tarry_demo.main import run
 
 pytestmark = pytest.mark.spark
 

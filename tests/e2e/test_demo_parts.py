@@ -12,12 +12,13 @@ import pytest
 from rich.console import Console
 
 from tarry.base.errors import InvalidArgumentError
-from tarry.demo import picture, report, run
-from tarry.demo.account import account_of, first_hand_outs
-from tarry.demo.facts import wrong_with
-from tarry.demo.flights import NEW_YORK, TOPICS, Flights, load
-from tarry.demo.replay import Plan
-from tarry.demo.screen import Screen
+from tarry_demo import picture, report
+from tarry_demo.account import account_of, first_hand_outs
+from tarry_demo.facts import wrong_with
+from tarry_demo.flights import NEW_YORK, TOPICS, Flights, load
+from tarry_demo.main import run
+from tarry_demo.replay import Plan
+from tarry_demo.screen import Screen
 
 from .test_account import STORE, T, accepted, delivered, facts
 

@@ -17,10 +17,10 @@ import pytest
 from tarry.base.errors import OverloadedError, UnavailableError
 from tarry.cli.exits import ExitCode
 from tarry.client import Client
-from tarry.demo.account import Account, account_of
-from tarry.demo.broker_process import BrokerProcess, living_processes, wait_for_exit
-from tarry.demo.consumer_main import TopicConsumer
-from tarry.demo.monitor import BrokerSnapshot, Monitor
+from tarry_demo.account import Account, account_of
+from tarry_demo.broker_process import BrokerProcess, living_processes, wait_for_exit
+from tarry_demo.consumer_main import TopicConsumer
+from tarry_demo.monitor import BrokerSnapshot, Monitor
 from tests.waiting import wait_until
 
 from .conftest import MakeBroker

@@ -1,4 +1,4 @@
-"""Bytes that are nearly right, on a connection of their own: HTTP/2 frames, and commands of RocketMQ's old protocol."""
+"""Bytes that are nearly right, on a connection of their own: HTTP/2, RocketMQ's old protocol, MQTT."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import socket
 from collections.abc import Sequence
 
 from loopgrpc.frames import PREFACE, settings
+from tarry.fronts.mqtt.packets import V3, V5
+from tarry.fronts.mqtt.wire import USER, properties_bytes, text_bytes
 from tarry.fronts.rocketmq.classic.batches import BatchEntry, encode_batch
 from tarry.fronts.rocketmq.classic.codes import RequestCode
 from tarry.fronts.rocketmq.classic.frames import BINARY, JSON, RemotingCommand, encode
@@ -15,6 +17,7 @@ from tarry.fronts.rocketmq.common.stubs import service as s
 from tarry.fronts.rocketmq.v5.service import NAME
 from tests.fuzz.mutation import mutated, mutated_fields
 from tests.loopgrpc.wire import call
+from tests.mqtt import place as mqtt
 from tests.rocketmq import rpc
 from tests.rocketmq_classic.remoting import send_fields
 
@@ -90,6 +93,29 @@ class Classic:
         opaque, flag, form = rng.randrange(1 << 20), rng.choice([0, 0, 1, 2]), rng.choice([JSON, BINARY])
         sent = encode(RemotingCommand(code, fields, body, opaque, flag, form=form))
         return mutated(sent, rng) if rng.random() < 0.4 else sent
+
+
+class MqttBytes:
+    """MQTT's packets, mutated, behind a good CONNECT or without one."""
+
+    def __init__(self, address: str) -> None:
+        self._port = int(address.rpartition(":")[2])
+        will = properties_bytes({"will_delay_s": 1}) + text_bytes("w") + text_bytes("gone")
+        said = [("tarry.delay_ms", "5"), ("tarry.key", "k"), ("a", "b")]
+        self._connects = [mqtt.connect(V5, flags=0x0C, rest=will), mqtt.connect(V3), mqtt.connect(V5, clean=False)]
+        self._good = [
+            *(mqtt.publish("$delayed/1/t", version=version, qos=qos) for version in (V3, V5) for qos in (0, 1)),
+            mqtt.publish("t", properties={USER: said, "message_expiry_s": 9, "correlation_data": b"c"}),
+            *(mqtt.subscribe(filter, version=version) for version in (V3, V5) for filter in ("t", "$share/g/t")),
+            *(mqtt.unsubscribe("t"), mqtt.ack(1), mqtt.ack(1, 0x80), b"\xc0\0", b"\xe0\0"),
+        ]
+
+    def conversation(self, rng: random.Random) -> str:
+        connect = rng.choice(self._connects)
+        sent = [mutated(connect, rng) if rng.random() < 0.2 else connect]
+        for packet in rng.choices(self._good, k=rng.randint(1, 6)):
+            sent.append(mutated(packet, rng) if rng.random() < 0.5 else packet)
+        return f"mqtt {[part.hex() for part in sent]}: {_exchange(self._port, sent)}"
 
 
 def _exchange(port: int, sent: Sequence[bytes]) -> str:

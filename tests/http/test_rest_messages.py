@@ -172,6 +172,15 @@ def test_figures(rest: Rest) -> None:
     assert rest.http.delete("/v1/jobs/none").json()["outcome"] == "unknown"
 
 
+def test_a_job_that_nobody_knows(rest: Rest) -> None:
+    answer = rest.get("/v1/jobs/none")
+    assert (answer.status_code, answer.json()["error"]) == (404, "not_found")
+    jobs = rest.broker.components.bulk
+    jobs.begin("nightly")
+    [job] = rest.get("/v1/jobs/nightly").json()["jobs"]
+    assert job["job"] == "nightly"
+
+
 def test_access_tokens_are_made_and_deleted(rest: Rest) -> None:
     made = rest.post("/v1/tokens", {"namespace": "shop"}).json()
     assert made["secret"]

@@ -186,9 +186,14 @@ def test_many_wait_without_a_thread_and_who_has_left_gets_nothing(place: tuple[H
     last.close()
 
 
-def test_requests_whose_headers_came_before(place: tuple[HttpFront, str]) -> None:
+@pytest.mark.parametrize("blocks_max", [256, 0], ids=["known", "parsed"])
+def test_requests_whose_headers_came_before(blocks_max: int, tmp_path: Path) -> None:
     """They go past the parser: each is answered as by it, and what is only nearly the same is parsed."""
-    front, secret = place
+    with serving(tmp_path, HttpLimits(header_blocks_max=blocks_max)) as (front, secret):
+        check_requests_whose_headers_came_before(front, secret)
+
+
+def check_requests_whose_headers_came_before(front: HttpFront, secret: str) -> None:
     line, own = "PUT /api/ns/q?delay=60", "Content-Length: 4"
     with connect(front) as sock, connect(front) as other:
 

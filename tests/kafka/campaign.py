@@ -28,11 +28,12 @@ from typing import Any
 import numpy as np
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from tarry.relay.headers import DUE_MS
+from tarry_relay.headers import DUE_MS
 from tests.kafka.conftest import PARTITIONS, World, now_ms
 from tests.kafka.relay_process import Process, process, reads
 from tests.kafka.server import kafka
-from tests.spark.cluster import NAMES, SOURCES, cluster, executors
+from tests.sources import PYTHON_PATH
+from tests.spark.cluster import NAMES, cluster, executors
 
 KINDS = ("driver", "executor", "kafka")
 DELAY_MS_MAX = 20_000
@@ -237,7 +238,11 @@ class Campaign:
 
 def _options(master: str) -> list[str]:
     """The relay as it is by default, but for the timestamp, which is the moment of writing."""
-    settings = ["spark.executor.memory=600m", f"spark.executorEnv.PYTHONPATH={SOURCES}", "spark.driver.host=127.0.0.1"]
+    settings = [
+        "spark.executor.memory=600m",
+        f"spark.executorEnv.PYTHONPATH={PYTHON_PATH}",
+        "spark.driver.host=127.0.0.1",
+    ]
     return ["--master", master, "--timestamp", "now", *(f"--spark-conf={setting}" for setting in settings)]
 
 

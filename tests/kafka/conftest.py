@@ -18,13 +18,13 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tarry.base.errors import NotFoundError
-from tarry.relay.headers import Header
-from tarry.relay.job import Relay
-from tarry.relay.long_tasks import Launch
-from tarry.relay.prepare import prepare
-from tarry.relay.settings import RelaySettings, RunOptions
-from tarry.relay.table import RelayStore
 from tarry.spark.runtime.java import find_java_home
+from tarry_relay.headers import Header
+from tarry_relay.job import Relay
+from tarry_relay.long_tasks import Launch
+from tarry_relay.prepare import prepare
+from tarry_relay.settings import RelaySettings, RunOptions
+from tarry_relay.table import RelayStore
 from tests.kafka.server import Kafka, jars
 from tests.kafka.server import kafka as running_kafka
 

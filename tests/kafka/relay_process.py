@@ -75,7 +75,7 @@ class Process:
         found = []
         for process in psutil.Process(self._process.pid).children(recursive=True):
             with suppress(psutil.Error):
-                daemon = "tarry.relay.daemon"
+                daemon = "tarry_relay.daemon"
                 if daemon in process.cmdline() and daemon in (process.parent() or process).cmdline():
                     found.append(process)
         return found

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tarry.relay.headers import DUE_MS
+from tarry_relay.headers import DUE_MS
 
 from .conftest import World, now_ms
 from .relay_process import Process, process, reads, runs

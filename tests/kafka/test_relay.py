@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tarry.base.errors import InvalidArgumentError
-from tarry.relay.clients import FencedError
-from tarry.relay.headers import CANCEL, DELAY, DELAY_MS, DUE, DUE_MS, REASON, TOPIC
-from tarry.relay.job import Relay
-from tarry.relay.long_tasks import in_process
-from tarry.relay.markers import Marker
-from tarry.relay.table import RelayStore
-from tarry.relay.writer import KafkaRecord, KafkaWriter
+from tarry_relay.clients import FencedError
+from tarry_relay.headers import CANCEL, DELAY, DELAY_MS, DUE, DUE_MS, REASON, TOPIC
+from tarry_relay.job import Relay
+from tarry_relay.long_tasks import in_process
+from tarry_relay.markers import Marker
+from tarry_relay.table import RelayStore
+from tarry_relay.writer import KafkaRecord, KafkaWriter
 from tests.waiting import wait_until
 
 from .conftest import World, now_ms
@@ -117,8 +117,8 @@ def crash_once(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, *, after:
 
 
 def _pause(monkeypatch: pytest.MonkeyPatch, pause_s: float) -> None:
-    for module in ("job", "long_tasks"):
-        monkeypatch.setattr(f"tarry.relay.{module}.PAUSE_S_MIN", pause_s)
+    for module in ("job", "attempts"):
+        monkeypatch.setattr(f"tarry_relay.{module}.PAUSE_S_MIN", pause_s)
 
 
 def _is_of(query: str, _: Any, markers: Any) -> bool:

@@ -83,23 +83,43 @@ class Owner:
         self.unread = UnreadBytes()
         self.trusts: Callable[[Call], bool] | None = None
 
-    def on_connected(self, connection: Connection) -> str | None: ...
+    def add(self, connection: Connection) -> None: ...
 
-    def has_room_to_refuse(self) -> bool:
-        return True
+    def forget(self, connection: Connection) -> None: ...
 
-    def on_preface(self, connection: Connection) -> None: ...
 
-    def on_disconnected(self, connection: Connection) -> None: ...
+class HandPlace:
+    """The place of a connection by whatever listener; ``events`` is what it was told."""
+
+    def __init__(self, refusal: str | None = None, principal: object = None) -> None:
+        self.refusal = refusal
+        self.principal = principal
+        self.cut: Callable[[], object] = lambda: None
+        self.on_drain: Callable[[], object] | None = None
+        self.events: list[str] = []
+
+    def begun(self) -> None:
+        self.events.append("begun")
+
+    def released(self) -> None:
+        self.events.append("released")
 
 
 class ByHand:
     """A connection that has begun; ``clock`` is its loop if that has a clock of its own."""
 
-    def __init__(self, handlers: Mapping[str, Handler], *, clock: ManualLoop | None = None, **limits: Any) -> None:
+    def __init__(
+        self,
+        handlers: Mapping[str, Handler],
+        *,
+        clock: ManualLoop | None = None,
+        place: HandPlace | None = None,
+        **limits: Any,
+    ) -> None:
         self.transport = MemoryTransport()
+        self.place = place or HandPlace()
         self.owner = Owner(handlers, Limits(**limits), clock or asyncio.get_running_loop())
-        self.connection = Connection(self.owner, self.transport)
+        self.connection = Connection(self.owner, self.transport, self.place)
         self.connection.begin()
 
     def greet(self) -> None:

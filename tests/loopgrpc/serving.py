@@ -225,15 +225,12 @@ def in_thread(
 async def serving(
     *,
     tls: ssl.SSLContext | None = None,
-    tls_optional: bool = False,
     handlers: dict[str, Handler] | None = None,
     **limits: Any,
 ) -> AsyncIterator[tuple[GrpcServer, Service]]:
     """A server on the running loop, with ``limits``."""
     service = Service()
-    server = GrpcServer(
-        handlers or service.handlers(), "127.0.0.1", 0, tls=tls, tls_optional=tls_optional, limits=Limits(**limits)
-    )
+    server = GrpcServer(handlers or service.handlers(), "127.0.0.1", 0, tls=tls, limits=Limits(**limits))
     await server.start()
     try:
         yield server, service

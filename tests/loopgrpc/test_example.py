@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import grpc
 import pytest
@@ -16,9 +15,10 @@ from google.protobuf.wrappers_pb2 import Int32Value, StringValue
 import loopgrpc
 from loopgrpc import Unary
 from tests.loopgrpc.serving import serving
+from tests.sources import ROOT
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "loopgrpc_hello.py"
-README = Path(loopgrpc.__file__).with_name("README.md")
+EXAMPLE = ROOT / "examples" / "loopgrpc_hello.py"
+README = ROOT / "packages" / "loopgrpc" / "README.md"
 
 
 @pytest.fixture

@@ -165,7 +165,7 @@ async def test_more_than_the_connections_window_at_once_is_a_fault() -> None:
     limits, work, loop = Limits(), WorkCounter(), asyncio.get_running_loop()
     streams = Streams(
         {}, limits, FloodLimiter(limits, work, loop.time), work, Sender(MemoryTransport(), loop, work, limits), peer="",
-        host="", budget=ByteBudget("requests", 1), trusts=None, loop=loop, tasks=set(),
+        host="", principal=None, budget=ByteBudget("requests", 1), trusts=None, loop=loop, tasks=set(),
         fail=pytest.fail, on_drained=pytest.fail,
     )  # fmt: skip
     with pytest.raises(ConnectionFault) as error:

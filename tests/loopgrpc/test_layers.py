@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import loopgrpc
+from tests.sources import SOURCE_ROOTS
 
 SOURCES = sorted(Path(loopgrpc.__file__).parent.glob("*.py"))
 TESTS = sorted(Path(__file__).parent.glob("*.py"))
@@ -47,7 +48,9 @@ def test_others_use_its_public_names_alone() -> None:
     """Tarry is a user like any other."""
     deep = {
         f"{path}: {module}"
-        for path in Path(loopgrpc.__file__).parents[1].glob("tarry/**/*.py")
+        for root in SOURCE_ROOTS
+        for path in root.rglob("*.py")
+        if "loopgrpc" not in path.relative_to(root).parts
         for module in imported(path)
         if module.startswith("loopgrpc.")
     }

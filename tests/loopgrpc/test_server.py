@@ -1,63 +1,55 @@
-"""Listening and stopping, and one port for clients with TLS and without it."""
+"""Listening and stopping, and connections that another listener accepts."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
-import ssl
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import pytest
 
-from loopgrpc import GrpcServer, Unary
+from loopgrpc import Call, Connections, GrpcServer, Unary
+from loopgrpc.frames import GOAWAY, PING, ErrorCode, ping
 from loopgrpc.framing import prefix
-from tests.loopgrpc.certificates import Certificate
+from tests.loopgrpc.by_hand import HandPlace
 from tests.loopgrpc.serving import Service, serving, until
 from tests.loopgrpc.wire import Wire, call
 
 METHODS = Service().handlers()
 
 
-@asynccontextmanager
-async def sniffing(certificate: Certificate) -> AsyncIterator[GrpcServer]:
-    async with serving(tls=certificate.server_context(), tls_optional=True) as (server, _):
-        yield server
+async def test_a_listener_of_ones_own_gives_each_connection_its_place() -> None:
+    """As Tarry's door does: it refuses, knows who comes, and ends connections."""
+    seen: list[object] = []
 
+    def say_who(message: bytes, call: Call) -> bytes:
+        seen.append(call.principal)
+        return message
 
-async def test_clients_come_with_tls_and_without_it_to_one_port(certificate: Certificate) -> None:
-    async with sniffing(certificate) as server:
-        for tls in (None, certificate.client_context("h2")):
-            async with Wire(server.port, tls=tls) as wire:
-                wire.send(call(1))
-                assert (await wire.answer(1))[1] == prefix(b"hello")
-
-
-async def test_connections_that_come_to_nothing_stop_no_others(certificate: Certificate) -> None:
-    async with sniffing(certificate) as server:
-        _, silent = await asyncio.open_connection("127.0.0.1", server.port)
-        _, closed = await asyncio.open_connection("127.0.0.1", server.port)
-        closed.close()
-        broken_reader, broken = await asyncio.open_connection("127.0.0.1", server.port)
-        broken.write(b"\x16 begins like TLS and is none")
-        await broken_reader.read()  # an alert, and the end
-        with pytest.raises(ssl.SSLError):
-            await asyncio.open_connection("127.0.0.1", server.port, ssl=ssl.create_default_context())
-        async with Wire(server.port) as wire:
-            wire.send(call(1))
-            assert (await wire.answer(1))[1] == prefix(b"hello")
-        silent.close()
-        broken.close()
-
-
-async def test_a_stop_closes_connections_that_have_sent_nothing(certificate: Certificate) -> None:
-    async with sniffing(certificate) as server:
-        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-        async with Wire(server.port) as later:  # when this one is served, the silent one has been accepted
-            await later.settled()
-        await server.stop(5)
-        assert await reader.read() == b""
-        writer.close()
+    connections = Connections({"/test.Test/Echo": Unary(say_who)})
+    connections.start()
+    places = [HandPlace(principal="alice"), HandPlace("there is no room"), HandPlace()]
+    given = iter(places)
+    loop = asyncio.get_running_loop()
+    listener = await loop.create_server(lambda: connections.new_protocol(next(given)), "127.0.0.1", 0)
+    port = listener.sockets[0].getsockname()[1]
+    async with Wire(port) as known, Wire(port) as refused, Wire(port) as cut:
+        known.send(call(1))
+        assert (await known.answer(1))[1] == prefix(b"hello")
+        assert seen == ["alice"]
+        assert b"there is no room" in (await refused.until(GOAWAY)).payload
+        await cut.settled()
+        assert places[2].events == ["begun"]
+        places[2].cut()
+        while await cut.read() is not None:
+            pass
+        assert places[0].on_drain is not None
+        places[0].on_drain()
+        known.send(ping((await known.until(PING)).payload, ack=True))
+        assert await known.goaway() is ErrorCode.NO_ERROR
+        await until(lambda: not len(connections))
+    assert [place.events for place in places] == [["begun", "released"], ["released"], ["begun", "released"]]
+    listener.close()
+    await connections.close()
 
 
 async def test_a_server_that_could_not_listen_may_be_started_again() -> None:

@@ -10,7 +10,7 @@ import pytest
 from tarry.broker import Broker
 from tarry.cli.exits import ExitCode
 from tarry.fronts.flight.front import FlightFront
-from tarry.fronts.metrics.server import MetricsFront
+from tarry.fronts.metrics.front import MetricsFront
 from tests.cli_tools import Captured, data_of, error_of, out_of
 from tests.push.receiver import Got, Receiver, Reply
 from tests.waiting import wait_until

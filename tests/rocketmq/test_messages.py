@@ -136,6 +136,14 @@ def test_filters(rpc: Rpc) -> None:
     assert refused.value.code == Code.ILLEGAL_FILTER_EXPRESSION
 
 
+def test_a_tag_that_looks_like_two_is_one_as_in_rocketmq(rpc: Rpc) -> None:
+    for tag in ("A", "B", "A & B", "A AND B"):
+        rpc.send("orders", tag.encode(), tag=tag)
+    assert [m.body for m in rpc.receive("orders", "tags", filter="A & B || A AND B")] == [b"A & B", b"A AND B"]
+    rpc.send("orders", b"again", tag="A & B")
+    assert [m.body for m in rpc.receive("orders", "tags", filter="A & B || A AND B")] == [b"again"]
+
+
 def test_what_is_not_acknowledged_comes_again(rpc: Rpc, place: Place) -> None:
     rpc.send("orders")
     [first] = rpc.receive("orders", "g", invisible_ms=10_000)

@@ -15,7 +15,6 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-import tarry
 from tarry.api.views import DELIVERY, QUEUED
 from tarry.base.clock import TestClock
 from tarry.base.delay import ROCKETMQ_LEVELS, parse_levels
@@ -39,6 +38,7 @@ from tarry.message.admission import MessageLimits, admit
 from tarry.message.schema import PROPERTIES
 from tests.rocketmq.reference import messages_of
 from tests.rocketmq.rpc import res
+from tests.sources import PYTHON_PATH
 from tests.unit.test_layers import LAYERS, ROOT, SHARED, names_for
 
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
@@ -134,7 +134,7 @@ def test_the_clients_package_is_not_run(tmp_path: Path) -> None:
         "from rocketmq.grpc_protocol import definition_pb2, TransactionResolution\n"
         "assert definition_pb2 is definition and TransactionResolution is definition.TransactionResolution\n"
     )
-    environment = {"HOME": str(tmp_path), "PATH": "", "PYTHONPATH": str(Path(tarry.__file__).parents[1])}
+    environment = {"HOME": str(tmp_path), "PATH": "", "PYTHONPATH": PYTHON_PATH}
     subprocess.run([sys.executable, "-c", code], check=True, env=environment, timeout=60)
 
 

@@ -49,6 +49,15 @@ def test_filters_by_tag_and_by_sql(client: Remoting) -> None:
     assert answer.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
 
 
+def test_a_tag_that_looks_like_two_is_one_as_in_rocketmq(client: Remoting) -> None:
+    for tag in ("A", "B", "A & B"):
+        client.send("orders", tag.encode(), TAGS=tag)
+    client.pull_until(3, "orders", "g")
+    for _ in range(2):
+        answer = client.pull("orders", "tags", 0, subscription="A & B || C")
+        assert [m["body"] for m in messages_of(answer.body)] == [b"A & B"]
+
+
 def test_the_filter_is_that_of_the_heartbeat_also_after_a_restart(place: Place) -> None:
     client = place.client()
     client.send("orders", b"1", TAGS="a")

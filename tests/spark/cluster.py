@@ -16,9 +16,6 @@ import psutil
 
 from tarry.spark.runtime.java import find_java_home
 
-ROOT = Path(__file__).parents[2]
-SOURCES = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
-"""What executors import Tarry and the tests' own modules from."""
 MASTER, WORKER = "org.apache.spark.deploy.master.Master", "org.apache.spark.deploy.worker.Worker"
 OPENED = ("java.lang", "java.nio", "java.util", "sun.nio.ch")
 NAMES = ("one", "two")

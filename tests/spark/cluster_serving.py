@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import tarfile
@@ -15,9 +14,9 @@ from typing import Any
 import pyarrow as pa
 
 from tarry.client import Client
+from tests.sources import PYTHON_PATH, SOURCE_ROOTS
 from tests.waiting import wait_until
 
-from .cluster import SOURCES
 from .exactness import now_ms
 
 WAVE = 70_000
@@ -38,7 +37,11 @@ SETTINGS: dict[str, str | int] = {
 
 def lines(**conf: str) -> str:
     """As the setting ``spark_conf`` takes them."""
-    ours = {"spark.executor.memory": "600m", "spark.driver.host": "127.0.0.1", "spark.executorEnv.PYTHONPATH": SOURCES}
+    ours = {
+        "spark.executor.memory": "600m",
+        "spark.driver.host": "127.0.0.1",
+        "spark.executorEnv.PYTHONPATH": PYTHON_PATH,
+    }
     return "\n".join(f"{name}={value}" for name, value in (ours | conf).items())
 
 
@@ -90,7 +93,7 @@ def environment(directory: Path, archive: Path) -> None:
     """What ``venv-pack`` makes, with links in the place of copies."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", "--symlinks", directory], check=True, timeout=60)
     [packages] = directory.glob("lib/python*/site-packages")
-    sources = [SOURCES.split(os.pathsep)[0], *(path for path in sys.path if path.endswith("site-packages"))]
+    sources = [*map(str, SOURCE_ROOTS), *(path for path in sys.path if path.endswith("site-packages"))]
     (packages / "those.pth").write_text("\n".join(sources))
     with tarfile.open(archive, "w:gz") as packed:
         for each in directory.iterdir():
@@ -103,7 +106,7 @@ def serving(cwd: Path, settings: Mapping[str, str | int], **variables: str) -> I
     command = [sys.executable, "-m", "tarry", "serve", "--data", "data", "--flight", "127.0.0.1:0"]
     for name, value in (SETTINGS | dict(settings)).items():
         command += ["--set", f"{name}={value}"]
-    environment = {"PATH": "/usr/bin:/bin", "HOME": str(cwd), "PYTHONPATH": SOURCES, **variables}
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(cwd), "PYTHONPATH": PYTHON_PATH, **variables}
     with (cwd / "broker.log").open("wb") as log:
         broker = subprocess.Popen(command, cwd=cwd, env=environment, stdout=subprocess.PIPE, stderr=log, text=True)
     try:

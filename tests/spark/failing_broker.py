@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tarry.demo.broker_process import BrokerProcess
+from tarry_demo.broker_process import BrokerProcess
 
 MEET_S = 180.0
 POINTS = ("reserved", "staged", "asked", "committing", "published", "announced", "committed")

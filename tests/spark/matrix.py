@@ -17,7 +17,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from tests.sources import ROOT, SOURCE_ROOTS
+
 VERSIONS = ("4.2.0", "4.2.*", "4.3.*")
 """The oldest that is allowed, which is also the newest that Delta's package on PyPI takes, and each minor's newest."""
 TESTS = ("tests/spark", "tests/unit/test_spark_parts.py", "--part", "core")
@@ -41,7 +42,7 @@ def python_of(version: str) -> Path:
             shutil.rmtree(fresh, ignore_errors=True)
     # All else is what is installed here; Tarry is the working tree.
     own = next(place.glob("lib/python*/site-packages"))
-    (own / "tarry-matrix.pth").write_text(f"{ROOT / 'src'}\n{sysconfig.get_path('purelib')}\n")
+    (own / "tarry-matrix.pth").write_text("\n".join([*map(str, SOURCE_ROOTS), sysconfig.get_path("purelib"), ""]))
     return place / "bin" / "python"
 
 

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from tarry.relay.settings import RelaySettings
+from tarry_relay.settings import RelaySettings
 from tests.kafka.conftest import World, kafka, now_ms, world
 from tests.kafka.relay_process import Process, process, reads
 from tests.kafka.test_faults import send
 
-from .cluster import SOURCES, cluster, executors, worker_of
+from ..sources import PYTHON_PATH
+from .cluster import cluster, executors, worker_of
 from .exactness import LONG
 
 __all__ = ["kafka", "world"]
@@ -29,7 +30,12 @@ CORES = 8
 def options(master: str) -> list[str]:
     """Of a relay whose records go through tasks; the timestamp of what it writes is the moment of writing."""
     more = ["--master", master, "--shards", "1", "--timestamp", "now"]
-    more += ["--spark-conf", "spark.executor.memory=600m", "--spark-conf", f"spark.executorEnv.PYTHONPATH={SOURCES}"]
+    more += [
+        "--spark-conf",
+        "spark.executor.memory=600m",
+        "--spark-conf",
+        f"spark.executorEnv.PYTHONPATH={PYTHON_PATH}",
+    ]
     if "direct_rows_max" in RelaySettings.__dataclass_fields__:
         more += ["--set", "direct_rows_max=0"]
     return [*more, "--spark-conf", "spark.driver.host=127.0.0.1"]

@@ -18,7 +18,8 @@ import pytest
 
 from tarry.client import Client
 
-from .cluster import SOURCES, cluster, executor_of, executors, worker_of
+from ..sources import PYTHON_PATH
+from .cluster import cluster, executor_of, executors, worker_of
 from .cluster_serving import (
     HOUR_MS,
     Waves,
@@ -110,7 +111,7 @@ def command(master: str, address: str, cwd: Path, *arguments: str) -> dict[str, 
     line = [sys.executable, "-m", "tarry", *arguments, "--json", "-e", address, "--spark-master", master]
     for text in ("--spark-memory=512m", *(f"--spark-conf={conf}" for conf in lines().splitlines())):
         line.append(text)
-    variables = {"PATH": "/usr/bin:/bin", "HOME": str(cwd), "PYTHONPATH": SOURCES}
+    variables = {"PATH": "/usr/bin:/bin", "HOME": str(cwd), "PYTHONPATH": PYTHON_PATH}
     done = subprocess.run(line, cwd=cwd, env=variables, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     return dict(json.loads(done.stdout))

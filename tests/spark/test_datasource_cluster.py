@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from ..contract.conftest import Served
-from .cluster import ROOT, SOURCES, cluster, executors
+from ..sources import PYTHON_PATH, ROOT
+from .cluster import cluster, executors
 from .exactness import LONG, Account
 
 pytestmark = [pytest.mark.spark, pytest.mark.rest, LONG]
@@ -29,14 +30,14 @@ def served(tmp_path: Path) -> Iterator[Served]:
 def drive(module: str, *arguments: object) -> str:
     """What a driver prints, which is a process of its own: a JVM has one master."""
     settings = {
-        "spark.executorEnv.PYTHONPATH": SOURCES,
+        "spark.executorEnv.PYTHONPATH": PYTHON_PATH,
         "spark.executor.memory": "600m",
         "spark.driver.host": "127.0.0.1",
     }
     options = " ".join(f"--conf {name}={value}" for name, value in settings.items())
     environment = {
         **os.environ,
-        "PYTHONPATH": SOURCES,
+        "PYTHONPATH": PYTHON_PATH,
         "PYSPARK_SUBMIT_ARGS": f"{options} pyspark-shell",
         "SPARK_LOCAL_IP": "127.0.0.1",
     }

@@ -14,6 +14,7 @@ import pytest
 from tarry.spark.runtime.process import kill_session
 
 from ..contract.conftest import Served
+from ..sources import PYTHON_PATH
 from .exactness import LONG, ROOT
 
 pytestmark = [pytest.mark.spark, pytest.mark.rest, LONG]
@@ -75,4 +76,4 @@ def server(directory: Path) -> Iterator[str]:
 
 
 def environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
+    return {**os.environ, "PYTHONPATH": PYTHON_PATH}

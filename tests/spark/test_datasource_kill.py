@@ -17,7 +17,8 @@ from tarry import Client
 from tarry.spark.runtime.process import kill_session
 
 from ..disks import mounted, resize
-from .exactness import LONG, PATIENCE_S, ROOT, Account, failing, listed
+from ..sources import PYTHON_PATH
+from .exactness import LONG, PATIENCE_S, Account, failing, listed
 from .failing_broker import FailingBroker
 from .other_driver import driver, wait_for
 
@@ -29,7 +30,7 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture
 def broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FailingBroker]:
-    monkeypatch.setenv("PYTHONPATH", f"{ROOT / 'src'}:{ROOT}")
+    monkeypatch.setenv("PYTHONPATH", PYTHON_PATH)
     with failing(tmp_path) as failing_broker:
         yield failing_broker
 
@@ -172,7 +173,7 @@ def test_a_broker_that_cannot_write_files(spark: SparkSession, broker: FailingBr
 @pytest.mark.parametrize("mode", ["bulk", pytest.param("flight", marks=LONG)])
 def test_a_disk_that_fills_up(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
     """A real one: messages of 30 MB do not fit into 24 MiB."""
-    monkeypatch.setenv("PYTHONPATH", f"{ROOT / 'src'}:{ROOT}")
+    monkeypatch.setenv("PYTHONPATH", PYTHON_PATH)
     with mounted(tmp_path / "disk", "24m") as disk, failing(disk) as broker:
         account = Account(30_000)
         text = attempt(account, spark, broker, mode=mode, job="j", more=1024, partitions=6)

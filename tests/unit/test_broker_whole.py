@@ -326,7 +326,7 @@ def test_handles_outlive_a_restart_and_not_a_new_secret(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_comes_back_as_it_was_written(tmp_path: Path) -> None:
-    written = Checkpoint(5, 6, (7, 8), (9, 10), {"a": 1, "ü": 2}, {"a": 1}, 3, 4)
+    written = Checkpoint(5, 6, (7, 8), (9, 10), {"a": 1, "ü": 2}, {"a": 1}, 3, 4, small_files=("a.json",))
     written.write(OsFiles(), tmp_path)
     assert Checkpoint.read(tmp_path) == written
     assert Checkpoint.read(tmp_path / "none") == Checkpoint()

@@ -110,7 +110,7 @@ def test_keys(broker: Broker, capsys: Captured) -> None:
     assert out_of(capsys, "cancel", "--key", "orders", "k", code=ExitCode.NOT_DONE) == "cancelled  orders k\n"
     assert out_of(capsys, "cancel", "--key", "orders", "?", code=ExitCode.NOT_DONE) == "unknown    orders ?\n"
     code, text = error_of(capsys, "find-key", "orders", "k")
-    assert (code, text) == (ExitCode.FAILED, "not_found: nothing is pending under key 'k' in topic 'orders'")
+    assert (code, text) == (ExitCode.NOT_DONE, "not_found: nothing is pending under key 'k' in topic 'orders'")
 
 
 def test_a_second_sending_is_known_by_its_id(broker: Broker, capsys: Captured) -> None:

@@ -47,6 +47,14 @@ def test_dead_letters_of_a_group_that_nobody_knows(broker: Broker, capsys: Captu
         assert text == f"not_found: topic {names[0]!r} has no group {names[1]!r}"
 
 
+def test_a_key_under_which_nothing_is_pending_has_one_exit_code(broker: Broker, capsys: Captured) -> None:
+    code, text = error_of(capsys, "find-key", "orders", "none")
+    assert (code, text) == (ExitCode.NOT_DONE, "not_found: nothing is pending under key 'none' in topic 'orders'")
+    assert "unknown" in out_of(capsys, "cancel", "--key", "orders", "none", code=ExitCode.NOT_DONE)
+    broker.schedule("orders", b"x", delay=60, key="k")
+    assert "due" in out_of(capsys, "find-key", "orders", "k")
+
+
 def test_what_is_known_and_empty_prints_nothing(broker: Broker, capsys: Captured) -> None:
     broker.set_group("orders", "billing", tries=5)
     assert out_of(capsys, "list", "orders") == ""

@@ -25,6 +25,7 @@ import pytest
 import typer.main
 from tests.contract.conftest import Served
 from tests.http.rest import Rest, serving
+from tests.mqtt.place import serving as mqtt_serving
 from tests.snippets import NOT_RUN_MAX, PAGES, ROOT, Snippet, snippets
 
 from tarry.base.extras import missing_extra
@@ -80,7 +81,7 @@ def with_a_stored_message(served: Served) -> None:
 
 
 PRELUDES: dict[str, Callable[[Served], None]] = {"cancel_job": with_a_job, "table.history": with_a_stored_message}
-APART = ("rocketmq import", "HTTPServer", "def test_")
+APART = ("rocketmq import", "HTTPServer", "def test_", "paho.mqtt")
 """Those with a test of their own below: they take another port, or serve one, or a fixture."""
 
 
@@ -165,13 +166,27 @@ def test_the_program_with_rocketmqs_client_runs(tmp_path: Path) -> None:
         place.close()
 
 
+@pytest.mark.skipif(find_spec("paho") is None, reason="paho-mqtt is not installed")
+def test_the_programs_with_paho_run(tmp_path: Path) -> None:
+    programs = [each for each in PYTHON if "paho.mqtt" in each.code]
+    assert len(programs) == 2
+    with mqtt_serving(tmp_path / "data") as place:
+        for each in programs:
+            names: dict[str, Any] = {}
+            exec(compile(each.code.replace("1883", str(place.port)), each.name, "exec"), names)
+            assert "done" not in names or names["done"].is_set()
+            names["client"].loop_stop()
+        assert place.broker.find_key("orders/eu", "order-17") is not None
+
+
 @pytest.mark.parametrize(("where", "words"), [pytest.param(*each, id=" ".join(each[1])[:60]) for each in COMMANDS])
 def test_a_command_is_one_that_there_is(where: str, words: list[str]) -> None:
     command: Any = COMMAND
     rest = list(words)
-    while hasattr(command, "commands"):
-        assert rest[0] in command.commands, f"{where}: {words}"
-        command = command.commands[rest.pop(0)]
+    while hasattr(command, "get_command"):
+        found = command.get_command(None, rest.pop(0))
+        assert found is not None, f"{where}: {words}"
+        command = found
     command.make_context(words[0], rest)  # it raises for what the command does not take
 
 

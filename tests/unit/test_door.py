@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import ssl
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -170,6 +171,28 @@ def test_tls_and_plain_by_the_first_byte(tmp_path: Path) -> None:
     on_loop(test)
 
 
+def test_connections_that_come_to_nothing_stop_no_others(tmp_path: Path) -> None:
+    certificate = make_certificate(tmp_path)
+
+    async def test() -> None:
+        door = Door(Echo, LIMITS, tls=ReloadedTls(files_of(certificate)), plain=True)
+        address = await door.listen("127.0.0.1:0")
+        silent = await visit(address)
+        (await visit(address)).writer.close()
+        broken = await visit(address)
+        broken.writer.write(b"\x16 begins like TLS and is none")
+        await broken.reader.read()  # an alert, and the end
+        with pytest.raises(ssl.SSLError):
+            await visit(address, ssl.create_default_context())
+        good = await visit(address)
+        assert await good.say("a") == "hello None"
+        await wait_until_async(lambda: len(door) == 2)  # that one, and the one that says nothing
+        silent.writer.close()
+        await door.drain(0)
+
+    on_loop(test)
+
+
 def test_without_plain_tls_is_a_must(tmp_path: Path) -> None:
     certificate = make_certificate(tmp_path)
 
@@ -197,7 +220,7 @@ def test_a_client_by_its_certificate(tmp_path: Path) -> None:
         address = await door.listen("127.0.0.1:0")
         shown = server.client_context()
         shown.load_cert_chain(client.certificate, client.key)
-        assert await (await visit(address, shown)).line() == "hello commonName=localhost"
+        assert await (await visit(address, shown)).line() == "hello certificate commonName=localhost"
         try:
             said = await (await visit(address, server.client_context())).line()
         except OSError:
@@ -241,7 +264,7 @@ def test_a_unix_socket(tls: dict[str, Any], tmp_path: Path) -> None:
         address = await door.listen(f"unix:{tmp_path}/door")
         assert (tmp_path / "door").stat().st_mode & 0o777 == 0o600
         visitors = [await visit(address) for _ in range(2)]  # no bound by peer, as all are this user
-        assert [await each.say("a") for each in visitors] == ["hello None"] * 2
+        assert [await each.say("a") for each in visitors] == [f"hello user {os.getuid()}"] * 2
         await door.drain(0)
         assert not (tmp_path / "door").exists()
 

@@ -15,9 +15,9 @@ from tarry.base.delay import DUE_MS_MIN
 from tarry.base.errors import InvalidArgumentError
 from tarry.fronts.rocketmq.common.draft import SECONDS_MIN, DraftRules, due_ms_of
 from tarry.fronts.rocketmq.common.refusal import Refusal
-from tarry.relay.headers import RecordAction, decide
-from tarry.relay.rules import TopicRule
 from tarry.testing import TestBroker, open_broker
+from tarry_relay.headers import RecordAction, decide
+from tarry_relay.rules import TopicRule
 
 SECONDS = 1_893_456_000
 """2030-01-01 as it is in seconds."""

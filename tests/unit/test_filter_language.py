@@ -20,7 +20,7 @@ from tests.examples import examples
 
 from tarry.base.errors import InvalidArgumentError
 from tarry.message import filter_sql
-from tarry.message.filter import TEXT_MAX, parse_filter
+from tarry.message.filter import TEXT_MAX, as_tags, check_meant, parse_filter
 from tarry.message.filter_conditions import CONDITIONS_MAX, NESTING_MAX, PATTERN_MAX, PROPERTIES_MAX
 from tarry.message.schema import PROPERTIES, SCHEMA
 
@@ -41,6 +41,46 @@ def matches(text: str, properties: Properties, tag: str | None = None) -> bool:
     found = parse_filter(text).mask(batch_of([properties], [tag]))
     assert found.dtype == np.bool_ and found.shape == (1,)
     return bool(found[0])
+
+
+# -- what is meant ----------------------------------------------------------------------------------------------------
+
+DOUBTFUL = ["A & B", "A&B", "A | B", "A AND B", "A or B", "A || B And C", "A &&& B", "A\tOR\tB"]
+
+
+@pytest.mark.parametrize("text", DOUBTFUL)
+def test_one_tag_that_looks_like_two_is_refused_of_those_who_mean_two(text: str) -> None:
+    with pytest.raises(
+        InvalidArgumentError, match=r"is one tag; allowed: 'A \|\| B' for either tag, 'A && B' for both"
+    ):
+        check_meant(text)
+    parse_filter(text)  # one that is stored is read
+
+
+@pytest.mark.parametrize(
+    "text", ["", "*", "A", "A || B", "A && B", "A B", "AND", "OR", "Android", "A ANDB", "sql:a = 'x & y' AND b = 'z'"]
+)
+def test_other_filters_are_taken(text: str) -> None:
+    check_meant(text)
+
+
+@pytest.mark.parametrize("text", DOUBTFUL)
+def test_tags_as_they_are_written(text: str) -> None:
+    written = as_tags(f" {text} ")
+    assert written == f"tags:{text}"
+    check_meant(written)
+    assert parse_filter(written).text == written
+    tags = [None, "A", "B", text, *(part.strip() for part in text.split("||"))]
+    batch = batch_of(tags=tags)
+    assert parse_filter(written).mask(batch).tolist() == parse_filter(text).mask(batch).tolist()
+
+
+def test_a_tag_that_begins_as_the_prefix() -> None:
+    assert (as_tags("tags:A"), as_tags("A || B"), as_tags("*")) == ("tags:tags:A", "A || B", "*")
+    assert matches("tags:tags:A", None, "tags:A")
+    assert parse_filter("tags: *").matches_all
+    with pytest.raises(InvalidArgumentError, match="a tag is needed"):
+        parse_filter("tags:")
 
 
 # -- tags -------------------------------------------------------------------------------------------------------------

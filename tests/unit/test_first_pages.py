@@ -24,6 +24,7 @@ PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
     *(ROOT / "docs").glob("*.md"),
     *(ROOT / "docs/decisions").glob("*.md"),
+    *(ROOT / "packages").glob("*/README.md"),
 ]
 
 
@@ -68,7 +69,7 @@ def test_its_commands_have_the_options_it_shows(command: str, capsys: pytest.Cap
         assert option in known
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_its_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
         assert (page.parent / target).exists(), target

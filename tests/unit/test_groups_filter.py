@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,6 +12,8 @@ from tests.groups import SMALL, ack, drained, ids, nack, put, take
 from tarry.base.clock import TestClock
 from tarry.base.errors import InvalidArgumentError
 from tarry.groups import delivery, policy
+from tarry.log.files import OsFiles
+from tarry.log.json_file import write_json
 from tarry.testing import open_broker
 
 
@@ -101,3 +104,25 @@ def test_a_condition_that_takes_too_long_passes_over_nothing(tmp_path: Path, mon
                 take(broker)
         broker.set_group("a", "g", filter="*")
         assert sorted(drained(broker)) == ["1", "2"]
+
+
+def test_a_tag_that_looks_like_two_is_refused_and_a_stored_one_stays(tmp_path: Path) -> None:
+    with open_broker(tmp_path) as broker:
+        for set_filter in (
+            lambda: broker.set_group("a", "g", filter="A & B"),
+            lambda: broker.set_push("p", topic="a", url="https://example.com/", filter="A & B"),
+        ):
+            with pytest.raises(InvalidArgumentError, match="is one tag; allowed"):
+                set_filter()
+        assert broker.groups() == []
+        broker.set_group("a", "g", filter="A")
+    path = tmp_path / "policies.json"
+    fields = json.loads(path.read_text())
+    del fields["crc"]
+    fields["groups"][0][2]["filter"] = "A & B"  # of a version that took it
+    write_json(OsFiles(), path, fields.pop("version"), fields)
+    with open_broker(tmp_path) as broker:
+        assert broker.set_group("a", "g", tries=3, filter="A & B").filter == "A & B"
+        put(broker, "a", "1", tag="A")
+        put(broker, "a", "2", tag="A & B")
+        assert drained(broker) == ["2"]

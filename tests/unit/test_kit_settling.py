@@ -180,3 +180,19 @@ def test_an_error_instead_of_durability() -> None:
         assert place.answers == [("1", error)]
 
     run(test)
+
+
+def test_of_hand_overs_that_nobody_waits_for_only_failures_are_told() -> None:
+    async def test() -> None:
+        place, group = Place(failures_only=True), FakeGroup()
+        for leases in ((1, 2), (3, 4), (5,)):
+            place.add(group, *leases)
+            await turns()
+        group.finish(0)
+        group.finish(1, stale=4)
+        error = ClosedError("closed")
+        group.calls[2][1](error)
+        await turns()
+        assert place.answers == [("3", True), ("4", False), ("5", error)]
+
+    run(test)

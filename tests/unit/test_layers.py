@@ -12,16 +12,19 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
+from tests.sources import SOURCE_ROOTS
 
 import tarry
 
 ROOT = Path(tarry.__file__).parent
+BESIDE = ("tarry_relay", "tarry_demo")
+"""Packages of the distributions that use Tarry and belong to it; loopgrpc, which it uses, has tests of its own."""
 SHARED = ("base", "repeat", "message", "batching", "api")
 """What a client and every front may import."""
 LAYERS = (
     *SHARED,
     *("log", "intake", "store", "names", "wheel", "queue", "groups", "verify", "broker"),
-    *("client", "fronts", "spark", "relay", "demo", "cli"),
+    *("client", "fronts", "spark", "cli"),
 )
 CORE = LAYERS[: LAYERS.index("broker") + 1]
 PUBLIC = ("__init__", "__main__", "errors", "testing", "pytest_plugin")
@@ -46,6 +49,7 @@ CHANGING = {
 }
 """Methods by which a collection changes."""
 MADE_TO_CHANGE = {
+    "BoundedCache",
     "Condition",
     "Event",
     "Footers",
@@ -72,9 +76,22 @@ def files(*packages: str) -> list[Path]:
     return [path for package in packages for path in sorted((ROOT / package).rglob("*.py"))]
 
 
+def beside(package: str) -> list[Path]:
+    return [path for root in SOURCE_ROOTS for path in sorted((root / package).rglob("*.py"))]
+
+
+ALL = [*sorted(ROOT.rglob("*.py")), *(path for package in BESIDE for path in beside(package))]
+"""Every file of Tarry, and of what belongs to it."""
+
+
+def place(path: Path) -> Path:
+    """Where a file is in its distribution, beginning with the package."""
+    return next(path.relative_to(root) for root in SOURCE_ROOTS if path.is_relative_to(root))
+
+
 def imported(path: Path) -> Iterator[tuple[int, str]]:
     """Every module that a file names in an import, also inside functions, with its line."""
-    package = [tarry.__name__, *path.relative_to(ROOT).parts[:-1]]
+    package = place(path).parts[:-1]
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
@@ -94,7 +111,7 @@ def names_for(path: Path, forbidden: tuple[str, ...]) -> list[str]:
 
 
 def module_of(path: Path) -> str:
-    parts = [tarry.__name__, *path.relative_to(ROOT).with_suffix("").parts]
+    parts = place(path).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
@@ -106,7 +123,7 @@ def modules_needed(path: Path, modules: Collection[str]) -> set[str]:
 
 
 def id_of(path: Path) -> str:
-    return str(path.relative_to(ROOT))
+    return str(path.relative_to(ROOT) if path.is_relative_to(ROOT) else place(path))
 
 
 @pytest.mark.parametrize("path", files(*LAYERS), ids=id_of)
@@ -114,6 +131,16 @@ def test_imports_go_downwards(path: Path) -> None:
     package = path.relative_to(ROOT).parts[0]
     above = tuple(p for p in LAYERS[LAYERS.index(package) + 1 :] if (package, p) not in DEBTS)
     assert names_for(path, above) == []
+
+
+def test_a_distribution_needs_those_below_alone() -> None:
+    """Tarry needs neither of those beside it, and they do not need each other."""
+    for package in (tarry.__name__, *BESIDE):
+        others = {other for other in BESIDE if other != package}
+        paths = beside(package)
+        assert paths
+        needed = {module.split(".")[0] for path in paths for _, module in imported(path)}
+        assert needed & others == set()
 
 
 @pytest.mark.parametrize("path", files("client"), ids=id_of)
@@ -126,15 +153,15 @@ def test_a_front_knows_api_alone(path: Path) -> None:
     assert names_for(path, tuple(p for p in LAYERS if p not in (*SHARED, "fronts"))) == []
 
 
-@pytest.mark.parametrize("path", sorted(ROOT.rglob("*.py")), ids=id_of)
+@pytest.mark.parametrize("path", ALL, ids=id_of)
 def test_no_private_name_is_imported(path: Path) -> None:
-    names = [(line, module.rsplit(".", 1)[-1]) for line, module in imported(path) if module.startswith("tarry.")]
+    names = [(line, module.rsplit(".", 1)[-1]) for line, module in imported(path) if module.startswith("tarry")]
     assert [f"{line}: {name}" for line, name in names if name.startswith("_")] == []
 
 
 def test_no_circles() -> None:
     """Of modules, type-only imports included: what needs each other is one thing, or one of them wants a protocol."""
-    names = {module_of(path): path for path in ROOT.rglob("*.py")}
+    names = {module_of(path): path for path in ALL}
     needs = {name: modules_needed(path, names.keys()) for name, path in names.items()}
     try:
         TopologicalSorter(needs).prepare()
@@ -190,7 +217,7 @@ def module_state(path: Path) -> set[str]:
 
 def test_no_module_keeps_state() -> None:
     """But for caches by ``lru_cache`` of values that do not change: who needs something that changes is handed it."""
-    state = {(id_of(path), name) for path in ROOT.rglob("*.py") for name in module_state(path)}
+    state = {(id_of(path), name) for path in ALL for name in module_state(path)}
     assert state == MODULE_STATE
 
 
@@ -209,7 +236,7 @@ ROLES = {
 
 def test_a_class_name_has_one_meaning() -> None:
     places: dict[str, list[str]] = {}
-    for path in sorted(ROOT.rglob("*.py")):
+    for path in ALL:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places.setdefault(node.name, []).append(f"{id_of(path)}:{node.lineno}")

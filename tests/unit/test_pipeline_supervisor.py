@@ -6,10 +6,8 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from tests.waiting import wait_until
@@ -87,32 +85,6 @@ def test_who_was_killed_did_not_say_why(tmp_path: Path) -> None:
     wait_until(lambda: kept.status()["state"] == "waiting")
     assert kept.status()["last_error"] == "killed by SIGKILL"
     kept.stop()
-
-
-def test_back_off_grows_to_its_cap_and_shrinks_after_a_healthy_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    waits: list[float] = []
-
-    class Stopping(threading.Event):
-        def wait(self, timeout: float | None = None) -> bool:
-            assert timeout is not None
-            waits.append(timeout)
-            if len(waits) == 7:
-                self.set()
-            return True
-
-    # The clock is looked at before and after each run.
-    ran_s = [1, 1, 1, 1, 1, 100, 1]
-    looks = iter([moment for i, s in enumerate(ran_s) for moment in (1000 * i, 1000 * i + s)])
-    module = "tarry.spark.pipeline.supervisor"
-    monkeypatch.setattr(f"{module}.time", SimpleNamespace(monotonic=lambda: next(looks)))
-    real = SimpleNamespace(Event=Stopping, Lock=threading.Lock, Thread=threading.Thread)
-    monkeypatch.setattr(f"{module}.threading", real)
-    kept = PipelineSupervisor(["false"], tmp_path / "log", backoff_s_min=1, backoff_s_max=8, healthy_s=100)
-    kept.start()
-    wait_until(lambda: kept.status()["state"] == "stopped")
-    assert waits == [1, 2, 4, 8, 8, 1, 2]
 
 
 def test_what_is_not_installed_is_tried_rarely(tmp_path: Path) -> None:

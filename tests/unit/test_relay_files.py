@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.relay_store import SHARDS, Stored
 
-from tarry.relay.deliver import DeliverPlan, DeliverWork
-from tarry.relay.files import FileTracker, Reached
+from tarry_relay.deliver import DeliverPlan, DeliverWork
+from tarry_relay.files import FileTracker, Reached
 
 steps = st.lists(
     st.one_of(

@@ -15,15 +15,15 @@ from tests.examples import examples
 from tests.relay_store import SHARDS, Stored
 
 from tarry.base.clock import TestClock
-from tarry.relay import read_ahead, upkeep
-from tarry.relay.deliver import DeliverPlan, DeliverWork, reached
-from tarry.relay.files import Reached
-from tarry.relay.follow import Follower
-from tarry.relay.markers import Marker
-from tarry.relay.schedule import ShardResult
-from tarry.relay.upkeep import RelayUpkeep
-from tarry.relay.writer import KafkaRecord
 from tarry.spark.pipeline.compact import in_process
+from tarry_relay import read_ahead, upkeep
+from tarry_relay.deliver import DeliverPlan, DeliverWork, reached
+from tarry_relay.files import Reached
+from tarry_relay.follow import Follower
+from tarry_relay.markers import Marker
+from tarry_relay.schedule import ShardResult
+from tarry_relay.upkeep import RelayUpkeep
+from tarry_relay.writer import KafkaRecord
 
 
 class BrokenError(Exception):

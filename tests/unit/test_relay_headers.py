@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tarry.base.delay import DELAY_MS_MAX, parse_levels
 from tarry.base.errors import InvalidArgumentError
-from tarry.relay.headers import (
+from tarry_relay.headers import (
     CANCEL,
     DELAY,
     DELAY_MS,
@@ -26,8 +26,8 @@ from tarry.relay.headers import (
     TopicRule,
     decide,
 )  # fmt: skip
-from tarry.relay.rules import TopicRules
-from tarry.relay.settings import RelaySettings
+from tarry_relay.rules import TopicRules
+from tarry_relay.settings import RelaySettings
 
 BORN_MS = 1_795_264_000_000
 NOW_MS = BORN_MS + 700

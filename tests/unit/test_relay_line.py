@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tarry.relay import line as module
-from tarry.relay.line import Channel, Lines
+from tarry_relay import line as module
+from tarry_relay.line import Channel, Lines
 
 
 def test_a_stranger_who_says_nothing_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 
 from tarry.base.clock import SystemClock
 from tarry.base.errors import InvalidArgumentError
-from tarry.relay.deliver import marker_of, reached
-from tarry.relay.files import Reached
-from tarry.relay.markers import Marker
-from tarry.relay.positions import (
+from tarry.store import StaleCommitError, Store
+from tarry.store.publisher import CHECKPOINT_COMMITS
+from tarry_relay.deliver import marker_of, reached
+from tarry_relay.files import Reached
+from tarry_relay.markers import Marker
+from tarry_relay.positions import (
     NUMBERS_MAX,
     OFFSET_MAX,
     At,
@@ -27,11 +29,9 @@ from tarry.relay.positions import (
     seq_of,
     shard_of,
 )  # fmt: skip
-from tarry.relay.prepare import discard_unless, fits_store
-from tarry.relay.schedule import Cuts, SchedulePlan, ShardResult
-from tarry.relay.table import RelayStore
-from tarry.store import StaleCommitError, Store
-from tarry.store.publisher import CHECKPOINT_COMMITS
+from tarry_relay.prepare import discard_unless, fits_store
+from tarry_relay.schedule import Cuts, SchedulePlan, ShardResult
+from tarry_relay.table import RelayStore
 
 numbers = st.integers(0, NUMBERS_MAX - 1)
 offsets = st.integers(0, OFFSET_MAX)

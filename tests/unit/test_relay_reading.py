@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tarry.base.errors import CorruptError, UnavailableError
-from tarry.relay import reading
-from tarry.relay.positions import OffsetRange
-from tarry.relay.reading import RangeReader
+from tarry_relay import reading
+from tarry_relay.positions import OffsetRange
+from tarry_relay.reading import RangeReader
 
 NUMBER = 7
 

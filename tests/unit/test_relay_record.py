@@ -8,15 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tarry.message.schema import SCHEMA, Kind
-from tarry.relay.cancels import Cancels
-from tarry.relay.headers import Header
-from tarry.relay.positions import seq_of
-from tarry.relay.record import RecordRows, headers_column, headers_of, headers_text, key_bytes, key_text
-from tarry.relay.sending import of_rows
-from tarry.relay.settings import RelaySettings
 from tarry.store import stage
 from tarry.store.parquet import read_group
 from tarry.store.place import Place
+from tarry_relay.cancels import Cancels
+from tarry_relay.headers import Header
+from tarry_relay.positions import seq_of
+from tarry_relay.record import RecordRows, headers_column, headers_of, headers_text, key_bytes, key_text
+from tarry_relay.sending import of_rows
+from tarry_relay.settings import RelaySettings
 
 octets = st.one_of(st.none(), st.binary(max_size=20), st.text(max_size=8).map(str.encode))
 headers = st.lists(st.tuples(st.text(max_size=8), octets), max_size=6)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tarry.errors import InvalidArgumentError
-from tarry.relay.settings import RelaySettings, RunOptions
+from tarry_relay.settings import RelaySettings, RunOptions
 
 
 @pytest.mark.parametrize(

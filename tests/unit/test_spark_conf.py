@@ -15,16 +15,16 @@ from tarry.base.spark_conf import parse_lines, parse_pairs, read_file
 from tarry.cli import outlook
 from tarry.cli.exits import ExitCode
 from tarry.cli.main import run
-from tarry.cli.relay import make
 from tarry.fronts.registry import ServerConfig
-from tarry.relay import job as relay_job
-from tarry.relay.job import Relay
 from tarry.spark.pipeline import compact, schedule
 from tarry.spark.pipeline.supervisor import PipelineSupervisor, schedule_command, unreachable_for_executors, write_conf
 from tarry.spark.reports import session as reports
 from tarry.spark.runtime import session
 from tarry.spark.runtime.conf import machine_conf, merged, set_python, user_conf
 from tarry.spark.runtime.launch import java_properties
+from tarry_relay import job as relay_job
+from tarry_relay.command import make
+from tarry_relay.job import Relay
 
 RELAY = {"kafka": "k:9092", "topics": "t", "store": "s", "checkpoint": "c"}
 

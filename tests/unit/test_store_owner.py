@@ -14,9 +14,9 @@ from tarry.base.clock import TestClock
 from tarry.base.config import Config
 from tarry.base.errors import CorruptError, InvalidArgumentError, LockedError, TarryError
 from tarry.broker import Broker
-from tarry.relay.positions import At
-from tarry.relay.table import RelayStore
 from tarry.store import Owner, Store
+from tarry_relay.positions import At
+from tarry_relay.table import RelayStore
 
 T0 = 1_795_264_000_000
 

@@ -17,8 +17,6 @@ from tarry.broker import Broker
 from tarry.cli.main import run
 from tarry.fronts.flight.front import FlightFront
 from tarry.fronts.registry import ServerConfig
-from tarry.relay.job import Relay
-from tarry.relay.settings import RelaySettings, RunOptions
 from tarry.spark.broker_client import BrokerClient, IntakeState
 from tarry.spark.broker_store import open_store
 from tarry.spark.pipeline import schedule
@@ -26,6 +24,8 @@ from tarry.spark.pipeline.stage_task import StageTask
 from tarry.spark.pipeline.supervisor import schedule_command
 from tarry.store import Store, check_same_table
 from tarry.store.place import Place
+from tarry_relay.job import Relay
+from tarry_relay.settings import RelaySettings, RunOptions
 
 
 @pytest.fixture

@@ -131,7 +131,7 @@ def flips() -> Iterator[Any]:
     """Kinds of files, and at which part of their length a byte is flipped: one place of each in the core."""
     for kind in KINDS:
         yield kind, 0.3
-        if kind in ("ready index", "jobs.db"):
+        if kind == "jobs.db":
             continue
         # Behind the middle of its files, RocksDB keeps what it can do without.
         for at in (0.0, 0.5) if kind == "registry" else (0.0, 0.5, 0.77, 1.0):
@@ -142,8 +142,7 @@ def flips() -> Iterator[Any]:
 def test_one_flipped_byte_is_found(data: Path, kind: str, at: float, capsys: Captured) -> None:
     path = sorted(data.glob(KINDS[kind]))[-1 if kind.startswith("last") else 0]
     content = bytearray(path.read_bytes())
-    # Arrow writes the schema twice, and padding; one of the two and the rest is what is read.
-    marks = {"ready index": b"tarry", "jobs.db": b"committed"}  # SQLite has padding, too
+    marks = {"jobs.db": b"committed"}  # SQLite has padding, which nobody reads
     place = content.rindex(marks[kind]) + 2 if kind in marks else int(at * (len(content) - 1))
     content[place] ^= 0x15
     path.write_bytes(content)
@@ -265,3 +264,22 @@ def test_a_file_without_a_checksum_of_its_data_is_decoded(data: Path, name: str)
     renamed.write_bytes(whole)
     [finding] = findings()
     assert (finding.path, finding.offset) == (str(renamed), 4), "the first row group begins behind the magic number"
+
+
+def test_an_empty_store_that_is_gone_is_no_damage_as_a_start_makes_a_new_one(tmp_path: Path, capsys: Captured) -> None:
+    data, config = tmp_path / "data", Config(data=tmp_path / "data", pipeline="off", disk_free_bytes_min=0)
+    with Broker.open(config, clock=TestClock(T0), threads=False) as broker:
+        broker.schedule("a", b"x")
+        broker.step()
+    shutil.rmtree(data / "store")
+    assert f"note: {data / 'store'}: the store is missing; it was empty" in out_of(capsys, "verify", str(data))
+    with Broker.open(config, clock=TestClock(T0), threads=False):
+        pass
+    assert "nothing damaged" in out_of(capsys, "verify", str(data))
+
+
+def test_a_store_with_messages_that_is_gone_is_damage_as_a_start_is_refused(data: Path, capsys: Captured) -> None:
+    shutil.rmtree(data / "store")
+    assert f"damage: {data / 'store'}: the store is missing" in out_of(capsys, "verify", str(data), code=4)
+    with pytest.raises(CorruptError, match="there is no store at"):
+        Broker.open(Config(data=data, pipeline="off", disk_free_bytes_min=0), threads=False)

@@ -11,14 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-import loopgrpc
-import tarry
+from tests.sources import SOURCE_ROOTS
 
 SUMMARY_CHARACTERS_MAX = 100
 CLAUSE = re.compile(r"(What|Whether|How|Who|Whom|Whose|Which|Where|When|Why)\b")
-ROOTS = [Path(package.__file__).parent for package in (tarry, loopgrpc)]
-PATHS = [path for root in ROOTS for path in sorted(root.rglob("*.py"))]
+PATHS = [path for root in SOURCE_ROOTS for path in sorted(root.rglob("*.py"))]
 
 
 def docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:

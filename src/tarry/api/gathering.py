@@ -8,7 +8,8 @@ from typing import TypeVar
 
 from tarry.api.outcome import Outcome
 from tarry.base.errors import TarryError
-from tarry.batching.coalescing import Batch, Coalescer, EndOfTurn, fail_futures
+from tarry.batching.coalescing import fail_futures
+from tarry.batching.submitting import Submitter
 from tarry.message import handle
 
 T = TypeVar("T", bound=TarryError)
@@ -20,8 +21,7 @@ class Cancelling:
 
     def __init__(self, call: Callable[[list[str]], Awaitable[list[Outcome]]]) -> None:
         self._call = call
-        self._coalescer: Coalescer[Entry] = Coalescer(self._send, _refuse, batches_max=1)
-        self._end_of_turn: EndOfTurn | None = None
+        self._submitter: Submitter[Entry, list[Outcome]] | None = None
         self._task: asyncio.Task[None] | None = None
         """The loop itself keeps no task alive."""
 
@@ -33,32 +33,32 @@ class Cancelling:
         """
         handle.decode(text)  # a damaged one would refuse the others' too
         loop = asyncio.get_running_loop()
-        if self._end_of_turn is None:
-            self._end_of_turn = EndOfTurn(loop, self._coalescer.pump)
+        if self._submitter is None:
+            self._submitter = Submitter(loop, self._submit, _accept, _refuse, batches_max=1)
         future: asyncio.Future[Outcome] = loop.create_future()
-        self._coalescer.add((text, future))
-        self._end_of_turn.plan()
+        self._submitter.add((text, future))
+        self._submitter.plan()
         return await future
 
-    def _send(self, batch: Batch[Entry]) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._carry_out(batch))
+    def _submit(self, entries: list[Entry], on_result: Callable[[list[Outcome] | TarryError], None]) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._carry_out([text for text, _ in entries], on_result))
 
-    async def _carry_out(self, batch: Batch[Entry]) -> None:
+    async def _carry_out(self, texts: list[str], on_result: Callable[[list[Outcome] | TarryError], None]) -> None:
         try:
-            outcomes = await self._call([text for text, _ in batch.entries])
+            on_result(await self._call(texts))
         except TarryError as error:
             # A handle that is not the broker's refuses all of them: then each goes on its own.
-            self._coalescer.on_refused(batch, error)
+            on_result(error)
         except BaseException as error:
-            self._coalescer.on_failed(batch, TarryError(f"the call was given up: {error!r}"))
+            on_result(TarryError(f"the call was given up: {error!r}"))
             if not isinstance(error, Exception):
                 raise
-        else:
-            for (_, future), outcome in zip(batch.entries, outcomes, strict=True):
-                if not future.done():
-                    future.set_result(outcome)
-            self._coalescer.on_accepted(batch)
-        self._coalescer.pump()
+
+
+def _accept(entries: list[Entry], outcomes: list[Outcome]) -> None:
+    for (_, future), outcome in zip(entries, outcomes, strict=True):
+        if not future.done():
+            future.set_result(outcome)
 
 
 def _refuse(entries: list[Entry], error: TarryError) -> None:

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+from tarry.base.back_off import BackOff
 from tarry.base.errors import InvalidArgumentError
 
 log = logging.getLogger(__name__)
@@ -82,7 +83,7 @@ def when_memory(read: Callable[[], T]) -> T:
     import pyarrow as pa
 
     end_s = time.monotonic() + WAIT_S_MAX
-    wait_s = 0.005
+    back_off = BackOff(0.005, 1.0)
     while True:
         try:
             return read()
@@ -90,5 +91,4 @@ def when_memory(read: Callable[[], T]) -> T:
             if time.monotonic() >= end_s:
                 raise
             log.warning("no memory for what is to be read, trying again: %s", error)
-        time.sleep(wait_s)
-        wait_s = min(1.0, 2 * wait_s)
+        time.sleep(back_off.fail())

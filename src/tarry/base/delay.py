@@ -99,10 +99,11 @@ def due_from_delay(
     levels: tuple[int, ...] = parse_levels(ROCKETMQ_LEVELS),
     *,
     start_ms: int | None = None,
+    name: str = "delay",
 ) -> int:
     """Return the due time in UTC milliseconds that ``delay`` means at ``now_ms``.
 
-    ``start_ms``: see :func:`due_after` (None: ``now_ms``).
+    ``start_ms``: see :func:`due_after` (None: ``now_ms``). ``name``: what an error calls it.
 
     Raises:
         InvalidArgumentError: a type or text that means no delay, NaN, infinity, or a negative duration; a naive
@@ -113,12 +114,12 @@ def due_from_delay(
         start_ms = now_ms
     match delay:
         case bool():
-            raise InvalidArgumentError(f"delay {delay!r} is a truth value; allowed: {_ALLOWED}")
+            raise InvalidArgumentError(f"{name} {delay!r} is a truth value; allowed: {_ALLOWED}")
         case int():
             delay_ms = delay * 1000
         case float():
             if not math.isfinite(delay):
-                raise InvalidArgumentError(f"delay {delay!r} is not a finite number of seconds")
+                raise InvalidArgumentError(f"{name} {delay!r} is not a finite number of seconds")
             if delay > INT64_MAX:  # its product with 1000 may be infinite
                 delay = float(INT64_MAX)
             # A nanosecond less: 1.1 * 1000 is a little more than 1100, and rounding that up would add a millisecond.
@@ -136,14 +137,14 @@ def due_from_delay(
                 return datetime_ms(_parse_instant(delay))
             delay_ms = parse_duration_ms(delay)
         case Integral():  # NumPy's integers, which are no int
-            return due_from_delay(int(delay), now_ms, levels, start_ms=start_ms)
+            return due_from_delay(int(delay), now_ms, levels, start_ms=start_ms, name=name)
         case _:
-            raise InvalidArgumentError(f"delay of type {type(delay).__name__}: {delay!r}; allowed: {_ALLOWED}")
+            raise InvalidArgumentError(f"{name} of type {type(delay).__name__}: {delay!r}; allowed: {_ALLOWED}")
     if delay_ms > INT64_MAX - max(start_ms, 0):
-        raise DelayTooLongError("delay is more than 64 bits of milliseconds; the limit is delay_ms_max")
+        raise DelayTooLongError(f"{name} is more than 64 bits of milliseconds; the limit is delay_ms_max")
     if delay_ms < 0:
         given = f"{delay} " if delay_ms > -INT64_MAX else ""  # Python writes out no number of thousands of digits
-        raise InvalidArgumentError(f"delay {given}is negative; allowed: 0 (at once) or more")
+        raise InvalidArgumentError(f"{name} {given}is negative; allowed: 0 (at once) or more")
     return due_after(delay_ms, now_ms, start_ms)
 
 

@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from time import sleep
 from typing import TypeVar
 
+from tarry.base.back_off import BackOff
+
 log = logging.getLogger(__name__)
 
 NONE_FREE = (errno.EMFILE, errno.ENFILE)
@@ -85,6 +87,10 @@ class ConnectionLimits:
         in_all = max(2, min(in_all, CONNECTIONS_MAX))
         return cls(in_all, in_all // 2)
 
+    def shared_by(self, ports: int) -> ConnectionLimits:
+        """Return the share of each of several ports of one front."""
+        return ConnectionLimits(max(2, self.in_all // ports), max(1, self.per_peer // ports))
+
 
 def lacks_descriptor(error: BaseException) -> bool:
     """Return whether something failed for lack of a descriptor; embedded databases only say so in words."""
@@ -100,7 +106,7 @@ def when_free(open_file: Callable[[], T]) -> T:
     Raises:
         Exception: whatever it raises for another reason, or still after that time.
     """
-    wait_s, waited_s = 0.01, 0.0
+    back_off, waited_s = BackOff(0.01, 1.0), 0.0
     while True:
         try:
             return open_file()
@@ -119,8 +125,9 @@ def when_free(open_file: Callable[[], T]) -> T:
             raise failure
         if not waited_s:
             log.warning("no file can be opened, trying again: %s", failure)
+        wait_s = back_off.fail()
         sleep(wait_s)
-        waited_s, wait_s = waited_s + wait_s, min(1.0, 2 * wait_s)
+        waited_s += wait_s
 
 
 @contextmanager

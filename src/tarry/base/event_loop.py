@@ -28,13 +28,14 @@ def answer_future(loop: asyncio.AbstractEventLoop) -> tuple[asyncio.Future[A], C
     The twin of :func:`tarry.base.waiting.answer_of` for callers that must not block.
     """
     future: asyncio.Future[A] = loop.create_future()
+    return future, lambda answer: post(loop, settle_future, future, answer)
 
-    def settle(answer: A | TarryError) -> None:
-        if future.done():
-            return  # nobody waits any more
-        if isinstance(answer, TarryError):
-            future.set_exception(answer)
-        else:
-            future.set_result(answer)
 
-    return future, lambda answer: post(loop, settle, answer)
+def settle_future(future: asyncio.Future[A], answer: A | Exception) -> None:
+    """Give a future its result or error, unless it was cancelled. On its loop's thread."""
+    if future.done():
+        return  # nobody waits any more
+    if isinstance(answer, Exception):
+        future.set_exception(answer)
+    else:
+        future.set_result(answer)

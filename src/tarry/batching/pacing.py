@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from tarry.base.back_off import BackOff
 from tarry.batching.coalescing import Coalescer
 
 HOLD_S = 0.005
@@ -52,7 +53,7 @@ class Pace:
         # What is known from those before it:
         self._free_per_s = 0.0
         self._judged = False
-        self._pause_s = PAUSE_S_MIN
+        self._back_off = BackOff(PAUSE_S_MIN, PAUSE_S_MAX)
 
     def on_added(self, *, urgent: bool) -> None:
         """Something waits, which, where it is ``urgent``, goes at once with all that waits."""
@@ -83,10 +84,10 @@ class Pace:
         elif self._judged:
             self._holds = False
         elif per_s >= SLOWED * self._free_per_s:
-            self._judged, self._pause_s, span_s = True, PAUSE_S_MIN, HOLDING_S
+            self._judged, span_s = True, HOLDING_S
+            self._back_off.reset()
         else:
-            self._holds, span_s = False, self._pause_s
-            self._pause_s = min(self._pause_s * 2, PAUSE_S_MAX)
+            self._holds, span_s = False, self._back_off.fail()
         self._began_s, self._ends_s, self._rows = now_s, now_s + span_s, 0
 
 

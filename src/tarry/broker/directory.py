@@ -18,15 +18,16 @@ from tarry.log.files import Files
 from tarry.log.json_file import make_private, read_json, write_json
 from tarry.store import Owner
 
-VERSION = 5
-VERSIONS = (1, 2, 3, 4, VERSION)
+VERSION = 6
+VERSIONS = (1, 2, 3, 4, 5, VERSION)
 """Readable versions of the checkpoint.
 
 Before version 2 there were no names and no cancellations. Before version 3 the checkpoint did not record how far the
 registry, ``jobs.db`` and the journal of the groups were durable. Before version 5 hand-outs had no bound
 (:mod:`tarry.broker.hand_out_bound`): a program of that time would hand out beyond it, so it must not open the
-directory.
+directory. Before version 6 the small files were not listed.
 """
+SECRET_FILE = "secret.key"
 SECRET_BYTES = 32
 ID_FILE = "broker.id"
 ID_BYTES = 16
@@ -79,7 +80,7 @@ def read_secret(files: Files, directory: Path) -> bytes:
         CorruptError: it is damaged. Otherwise valid handles would be taken for forged, and with an empty key
             anybody could forge some.
     """
-    path = directory / "secret.key"
+    path = directory / SECRET_FILE
     if not path.exists():
         secret = secrets.token_bytes(SECRET_BYTES)
         make_private(path, 0o600)
@@ -124,6 +125,8 @@ class Checkpoint:
 
     The broker acted on that version, so a store without it is damaged.
     """
+    small_files: tuple[str, ...] = ()
+    """Names of small files that have been there (:mod:`tarry.broker.small_files`), in order."""
 
     def write(self, files: Files, directory: Path, counts: TopicCounts | None = None) -> None:
         """Replace the checkpoint on disk, atomically and durably.
@@ -154,8 +157,8 @@ class Checkpoint:
         found = read_json(directory / "checkpoint.json", VERSIONS)
         if found is None:
             return cls(), TopicCounts(directory)
-        for name in ("ready", "intake", "acks"):
-            if found.get(name):
+        for name in ("ready", "intake", "acks", "small_files"):
+            if found.get(name) is not None:
                 found[name] = tuple(found[name])
         counts = TopicCounts(directory, found.pop("topics", None))
         return cls(**found | counts.with_changes({name: found.get(name, {}) for name in COUNTED})), counts

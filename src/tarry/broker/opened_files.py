@@ -18,6 +18,7 @@ from tarry.broker.health import Health
 from tarry.broker.jobs import Jobs
 from tarry.broker.queries.lateness import Lateness
 from tarry.broker.recovery import check_store
+from tarry.broker.small_files import SmallFiles
 from tarry.broker.store_view import View
 from tarry.broker.topic_counts import TopicCounts
 from tarry.intake import Intake, Segments
@@ -58,6 +59,7 @@ class OpenedFiles:
     reserve: DiskReserve
     checkpoint: Checkpoint
     topic_counts: TopicCounts
+    small_files: SmallFiles
     store: Store
     view: View
     secret: bytes
@@ -84,6 +86,7 @@ def open_files(around: Opened) -> OpenedFiles:
     reserve.give_back()
     checkpoint, topic_counts = Checkpoint.read_with_counts(config.data)
     store = _open_store(around, checkpoint)
+    small_files = SmallFiles(config.data, checkpoint.small_files)
     view = View(store.snapshot())
     secret = read_secret(around.files, config.data)
     access_tokens = AccessTokens(around.files, around.clock, config.data)
@@ -124,6 +127,7 @@ def open_files(around: Opened) -> OpenedFiles:
         reserve,
         checkpoint,
         topic_counts,
+        small_files,
         store,
         view,
         secret,

@@ -15,6 +15,7 @@ from tarry.broker.dispatcher import FiredProgress as Cut
 from tarry.broker.hand_out_bound import HandOutBound
 from tarry.broker.job_announcements import JobAnnouncements
 from tarry.broker.jobs import Jobs
+from tarry.broker.small_files import SmallFiles
 from tarry.broker.store_view import StoreFollower
 from tarry.broker.topic_counts import TopicCounts
 from tarry.groups import ConsumerGroups
@@ -38,6 +39,7 @@ class Checkpointer:
     _files: Files
     last: Checkpoint
     _counts: TopicCounts
+    _small_files: SmallFiles
     _reserve: DiskReserve
     _bound: HandOutBound
     _dispatcher: Dispatcher
@@ -86,6 +88,7 @@ class Checkpointer:
             jobs_changes=self._jobs.changes,
             acks=self._journal.position,
             store_version=self._store.snapshot.version,
+            small_files=self._small_files.names(),
         )
         if checkpoint != self.last:
             self._ready.sync(cut.ticket)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
 
+from tarry.api.local import OnAccepted
 from tarry.base.clock import Clock
 from tarry.base.delay import Delay, check_due, datetime_ms, due_from_delay
-from tarry.base.errors import InvalidArgumentError, TarryError
+from tarry.base.errors import InvalidArgumentError
 from tarry.base.waiting import answer_of
 from tarry.broker.acceptance import Acceptance
 from tarry.broker.commands.cancel import CancelCommand
@@ -22,8 +22,6 @@ from tarry.intake import NO_ROWS, Command, Submission
 from tarry.log.commit import SMALL_BYTES, GroupCommit
 from tarry.message.admission import MessageLimits, OnKey, admit, key_policies
 from tarry.message.receipt import Accepted
-
-OnAccepted = Callable[[Accepted | TarryError], None]
 
 _GROWING = frozenset(type.id for type in (pa.dictionary(pa.int32(), pa.string()), pa.string_view(), pa.binary_view()))
 """Types of columns whose rows may share what they refer to: small until it is written out."""

@@ -17,6 +17,7 @@ from tarry.broker.progress import Checkpointer
 from tarry.broker.push import Push
 from tarry.broker.queries.lateness import Lateness
 from tarry.broker.scrub import Scrub
+from tarry.broker.small_files import SmallFiles
 from tarry.broker.store_view import StoreFollower
 from tarry.intake import Intake
 from tarry.names import Registry
@@ -39,6 +40,7 @@ class Status:
     _pipeline: Pipeline
     _lateness: Lateness
     _damage: Damage
+    _small_files: SmallFiles
     _loader: Loader
     _scrub: Scrub
     _registry: Registry
@@ -55,13 +57,14 @@ class Status:
         """Health, counters and positions as they are now."""
         wheel, intake, last, snapshot = self._wheel, self._intake, self._progress.last, self._store.snapshot
         uri, table_id = self._store.place
+        places = self._damage.texts + self._small_files.lost
         fatal = self._health.fatal
         return {
             "version": VERSION,
             "state": self._health.state,
             "fatal": str(fatal) if fatal else None,
             "fatal_code": self._health.fatal_code,
-            "damage": {"places": self._damage.texts, "unreadable_messages": self._loader.unreadable},
+            "damage": {"places": places, "unreadable_messages": self._loader.unreadable},
             "scrub": self._scrub.progress,
             "uptime_ms": self._clock.now_ms() - self._started_ms,
             "accepted": sum(intake.accepted.values()),

@@ -14,6 +14,7 @@ from tarry.broker import access_tokens, directory, front_state, hand_out_bound, 
 from tarry.broker.directory import ID_FILE, Checkpoint, owner_of, read_secret
 from tarry.broker.hand_out_bound import check_bound
 from tarry.broker.jobs import Jobs
+from tarry.broker.small_files import missing_checks
 from tarry.broker.topic_counts import VERSION as COUNTS_VERSION
 from tarry.broker.topic_counts import path_of
 from tarry.groups import settings_file
@@ -84,6 +85,7 @@ def plan_checks(data: Path, store_uri: str) -> Iterator[Check]:
     secret, bound = partial(read_secret, OsFiles(), data), partial(check_bound, data / hand_out_bound.FILE)
     yield from small_checks(data, json_versions(data), partial(owner_of, data), secret, bound, open_jobs)
     yield from own_front_state_checks(data)
+    yield from missing_checks(data, checkpoint.small_files)
     yield from log_checks(data, LogKind.INTAKE, checkpoint.intake, checkpoint.intake_first)
     yield from log_checks(data, LogKind.READY, checkpoint.ready)
     yield from log_checks(data, LogKind.ACKS, checkpoint.acks)

@@ -14,7 +14,7 @@ import typer
 
 from tarry.base.errors import InvalidArgumentError, NotFoundError
 from tarry.cli import output
-from tarry.cli.exits import ExitCode
+from tarry.cli.exits import ExitCode, report
 from tarry.cli.options import DEFAULT_ENDPOINT, Delayed, Due, Endpoint, Json, Level, connect, when
 
 if TYPE_CHECKING:
@@ -157,13 +157,16 @@ def find_key(
 ) -> None:
     """Show what is pending under a key: its id, due time and handle.
 
+    Exit code 8 when nothing is.
+
     \b
     tarry find-key orders order-7 --json
     """
     with connect(endpoint) as client:
         receipt = client.find_key(topic, key)
     if receipt is None:
-        raise NotFoundError(f"nothing is pending under key {key!r} in topic {topic!r}")
+        report(NotFoundError.code, f"nothing is pending under key {key!r} in topic {topic!r}")
+        raise typer.Exit(ExitCode.NOT_DONE)  # as cancelling it says
     output.receipt(receipt, json)
 
 

@@ -45,7 +45,8 @@ MEANINGS = {
     ExitCode.REFUSED: "refused for now (overloaded, disk full, filter paused): the same command may succeed later",
     ExitCode.FATAL: "the broker stopped, or did not start, because a disk failed it (a write or fsync did not succeed) "
     "or is mounted read-only",
-    ExitCode.NOT_DONE: "not done: what to cancel or move was delivered, cancelled or not known; or a key was taken",
+    ExitCode.NOT_DONE: "not done: what to cancel, move or find was delivered, cancelled or not known; "
+    "or a key was taken",
     ExitCode.INTERRUPTED: "interrupted from the keyboard",
 }
 

@@ -31,7 +31,7 @@ def gateway(
     settings: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", metavar="NAME=VALUE", help="data, gateway_…, rocketmq_…: files of this machine; repeatable."
+            "--set", metavar="NAME=VALUE", help="data, gateway_…, rocketmq_…, tls_…: files of this machine; repeatable."
         ),
     ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more.")] = False,
@@ -40,7 +40,8 @@ def gateway(
 
     The workers share the port. One that ends is started again; while the broker is away, clients wait at the port.
     Settings are the broker's, but for those that name files, where they are given here: data (for a certificate of its
-    own), rocketmq_keys, rocketmq_tls, rocketmq_tls_certificate, rocketmq_tls_key; and gateway_secret and
+    own), rocketmq_keys, rocketmq_tls, rocketmq_tls_certificate, rocketmq_tls_key; tls_certificate, tls_key and
+    tls_client_ca, for RocketMQ's clients and for a broker that asks for a certificate; and gateway_secret and
     gateway_tls_ca: the secret that a broker asks for by TCP, and who signs its certificate where it speaks TLS.
 
     \b

@@ -1,4 +1,4 @@
-"""The command ``tarry`` and how it ends; the commands are in the files beside this one."""
+"""The command ``tarry`` and how it ends; its commands are beside this file, and in other packages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from tarry.cli import (
     audit,
     change,
     dead,
-    demo,
     dump,
     gateway,
     group,
@@ -23,7 +22,6 @@ from tarry.cli import (
     look,
     push,
     receive,
-    relay,
     send,
     serve,
     token,
@@ -33,9 +31,11 @@ from tarry.cli import (
     verify,
 )
 from tarry.cli.exits import ExitCode, exit_code, report
+from tarry.cli.plugins import CommandGroup
 
 app = typer.Typer(
     name="tarry",
+    cls=CommandGroup,
     help="Delayed messages: hand one over now, and have it delivered on time.",
     epilog="Exit codes: 0 ok, 1 failed, 2 wrong usage, 3 locked, 4 damaged data, 5 broker out of reach, "
     "6 refused for now, 7 disk failure, 8 not done, 130 interrupted.",
@@ -63,10 +63,9 @@ for command in (
         top.top,
         dump.dump,
         verify.verify,
-        demo.demo,
     ),
     *(upkeep.compact, upkeep.expire),
-    *(audit.audit, history.history, relay.relay),
+    *(audit.audit, history.history),
 ):
     app.command(command.__name__.strip("_").replace("_", "-"))(command)
 for part in (group.app, topic.app, dead.app, push.app, token.app):

@@ -89,9 +89,9 @@ def duration_ms(text: str, option: str) -> int:
     Raises:
         InvalidArgumentError: for anything else; names the option.
     """
+    if re.fullmatch(r"-?[0-9]+(\.[0-9]*)?", text.strip()):
+        return due_from_delay(float(text), 0, name=option)
     try:
-        if re.fullmatch(r"-?[0-9]+(\.[0-9]*)?", text.strip()):
-            return due_from_delay(float(text), 0)
         return parse_duration_ms(text)
     except InvalidArgumentError as error:
         raise type(error)(f"{option}: {error}") from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import threading
 import time
 import weakref
 from collections import deque
@@ -17,7 +18,7 @@ from tarry.base.errors import TarryError
 from tarry.client.consumer import CheckedConsumeOptions, ConsumeOptions, abandon
 from tarry.client.delivery import Delivery, DeliveryBatch, reason_of
 from tarry.client.feed import Feed
-from tarry.client.holding import Hand, Holding
+from tarry.client.holding import WORK_S, Hand, Holding
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +32,7 @@ class AsyncConsumer:
         self._loop = asyncio.get_running_loop()
         self._calls = calls
         self._options = CheckedConsumeOptions(**options)
-        self._holding = Holding(self._options.prefetch)
+        self._holding = Holding(self._options.prefetch, _who)
         self._inbox = _Inbox(self._loop)
         self._feed = Feed(address, self._options.command(topic, group), self._holding, self._inbox.put)
         # The feed does not know the consumer: forgotten without close(), it gives back what it holds all the same.
@@ -83,15 +84,16 @@ class AsyncConsumer:
         """As :meth:`tarry.client.Consumer.flush`."""
         await self._loop.run_in_executor(self._calls, self._feed.flush, timeout)
 
-    async def close(self) -> None:
+    async def close(self, timeout: float = WORK_S) -> None:
         """As :meth:`tarry.client.Consumer.close`."""
-        self._holding.give_back()
+        await self._stop_work(timeout)
         await self._loop.run_in_executor(self._calls, self._feed.close)
 
-    async def fail(self, error: BaseException) -> None:
+    async def fail(self, error: BaseException, timeout: float = WORK_S) -> None:
         """As :meth:`tarry.client.Consumer.fail`."""
+        await self._stop_work(timeout)
         self._holding.fail(reason_of(error))
-        await self.close()
+        await self._loop.run_in_executor(self._calls, self._feed.close)
 
     async def __aenter__(self) -> AsyncConsumer:
         return self
@@ -101,6 +103,11 @@ class AsyncConsumer:
             await self.close()
         else:
             await self.fail(error)
+
+    async def _stop_work(self, timeout: float) -> None:
+        self._holding.give_back()
+        # Not in one of the client's threads: what is worked on may need those to end.
+        await asyncio.to_thread(self._holding.wait_for_work, _who(), timeout)
 
     def _leave(self, hand: Hand, message: Delivery | None) -> None:
         if (batch := self._holding.leave(hand, message)) is not None:
@@ -133,6 +140,14 @@ class AsyncConsumer:
                     return None
             finally:
                 self._holding.end_wait()
+
+
+def _who() -> object:
+    """Return the running task, or the thread where there is none."""
+    try:
+        return asyncio.current_task()
+    except RuntimeError:
+        return threading.get_ident()
 
 
 class _Inbox:

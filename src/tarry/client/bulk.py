@@ -21,6 +21,7 @@ import pyarrow.flight as fl
 from pyarrow.interchange import from_dataframe
 
 from tarry.api.wire import SCHEDULE_PATH, AcceptedAnswer, Goodbye, PlacedAnswer, as_bytes, decode_answer
+from tarry.base.back_off import BackOff
 from tarry.base.errors import (
     InvalidArgumentError,
     InvalidMessageError,
@@ -37,8 +38,8 @@ from tarry.message.schema import Message
 CHUNKS_IN_FLIGHT = 4
 CHUNK_ROWS = 16_384
 CHUNK_BYTES = 8 << 20
-OVERLOAD_S = 0.05
-"""The first pause when the broker is overloaded; it doubles, up to a second."""
+OVERLOAD_S, OVERLOAD_S_MAX = 0.05, 1.0
+"""The first and the longest pause when the broker is overloaded."""
 
 MANY_ROWS = 4096
 """Messages in one chunk of schedule_many."""
@@ -112,7 +113,7 @@ class BulkStream:
         self._progress = progress
         self._patience_s = overload_timeout_s
         self._under_way: deque[tuple[int, pa.RecordBatch]] = deque()
-        self._pause_s = OVERLOAD_S
+        self._back_off = BackOff(OVERLOAD_S, OVERLOAD_S_MAX)
         self._accepted: list[Accepted] = []
         self._refused: TarryError | None = None
         try:
@@ -167,15 +168,15 @@ class BulkStream:
             self._accept(row, chunk, answer)
         elif isinstance(answer, OverloadedError) and self._refused is None and self._patience_s > 0:
             # Certainly not accepted, so it may be sent again.
-            time.sleep(self._pause_s)
-            self._patience_s -= self._pause_s
-            self._pause_s = min(self._pause_s * 2, 1.0)
+            pause_s = self._back_off.fail()
+            time.sleep(pause_s)
+            self._patience_s -= pause_s
             self._write(row, chunk)
         else:
             self._refused = self._refused or _absolute(answer, row)
 
     def _accept(self, row: int, chunk: pa.RecordBatch, answer: AcceptedAnswer | PlacedAnswer) -> None:
-        self._pause_s = OVERLOAD_S
+        self._back_off.reset()
         as_asked = isinstance(answer, AcceptedAnswer) and answer.due_ms is None
         accepted = accepted_of(row, answer, _int64s(chunk.column("due_ms")) if as_asked else None)
         self._accepted.append(accepted)

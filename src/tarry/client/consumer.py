@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import queue
+import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
@@ -16,7 +17,7 @@ from tarry.base.delay import Delay
 from tarry.base.errors import InvalidArgumentError, TarryError
 from tarry.client.delivery import Delivery, DeliveryBatch, duration_ms, reason_of
 from tarry.client.feed import Feed
-from tarry.client.holding import LEFT, Hand, Holding
+from tarry.client.holding import LEFT, WORK_S, Hand, Holding
 
 log = logging.getLogger(__name__)
 
@@ -99,7 +100,11 @@ class CheckedConsumeOptions:
 
 def held_by(lease: Delay | None, start: Start | None, broadcast: str | None) -> dict[str, Any]:
     """:class:`HoldOptions` on the wire."""
-    return {"lease_ms": None if lease is None else duration_ms(lease, 1), "start": start, "broadcast": broadcast}
+    return {
+        "lease_ms": None if lease is None else duration_ms("lease", lease, 1),
+        "start": start,
+        "broadcast": broadcast,
+    }
 
 
 class Consumer:
@@ -185,15 +190,20 @@ class Consumer:
         """
         self._feed.flush(timeout)
 
-    def close(self) -> None:
-        """Send the last acks, wait until they are durable, give back the rest."""
-        self._holding.give_back()
+    def close(self, timeout: float = WORK_S) -> None:
+        """Send the last acks, wait until they are durable, give back the rest.
+
+        What other threads work on in ``with`` blocks is waited for, up to ``timeout`` seconds; then a warning says that
+        it comes again.
+        """
+        self._stop_work(timeout)
         self._feed.close()
 
-    def fail(self, error: BaseException) -> None:
+    def fail(self, error: BaseException, timeout: float = WORK_S) -> None:
         """Give back what was handed out and is not settled: ``error`` is why; then :meth:`close`."""
+        self._stop_work(timeout)
         self._holding.fail(reason_of(error))
-        self.close()
+        self._feed.close()
 
     def __enter__(self) -> Consumer:
         return self
@@ -203,6 +213,10 @@ class Consumer:
             self.close()
         else:
             self.fail(error)
+
+    def _stop_work(self, timeout_s: float) -> None:
+        self._holding.give_back()
+        self._holding.wait_for_work(threading.get_ident(), timeout_s)
 
     def _leave(self, hand: Hand, message: Delivery | None) -> None:
         if (batch := self._holding.leave(hand, message)) is not None:

@@ -162,7 +162,7 @@ class DeliveryBatch:
 
     def extend(self, lease: Delay) -> None:
         """Hold all of it for ``lease`` from now."""
-        self.settler.order(StreamOp.EXTEND, duration_ms(lease, 1), self, None)
+        self.settler.order(StreamOp.EXTEND, duration_ms("lease", lease, 1), self, None)
 
     def __enter__(self) -> Self:
         if self.keeper is not None:
@@ -313,7 +313,7 @@ class Delivery:
 
     def extend(self, lease: Delay) -> None:
         """Hold it for ``lease`` from now, because the work takes longer. So is the batch that it came with."""
-        self._order(StreamOp.EXTEND, duration_ms(lease, 1))
+        self._order(StreamOp.EXTEND, duration_ms("lease", lease, 1))
 
     def _order(self, op: StreamOp, argument: int, reason: str = "") -> None:
         self._batch.settler.order(op, argument, self._batch, self._row, reason)
@@ -401,18 +401,24 @@ def reason_of(error: BaseException) -> str:
 
 
 def _nacked(delay: Delay | None, reason: str) -> tuple[StreamOp, int]:
-    return StreamOp.FAIL if reason else StreamOp.NACK, -1 if delay is None else duration_ms(delay, 0)
+    return StreamOp.FAIL if reason else StreamOp.NACK, -1 if delay is None else duration_ms("delay", delay, 0)
 
 
-def duration_ms(duration: Delay, least: int) -> int:
-    """Milliseconds of a duration from now; an instant is refused.
+def duration_ms(name: str, duration: Delay, least: int) -> int:
+    """Milliseconds of a duration from now; an instant is refused. ``name``: what an error calls it.
 
     Raises:
         InvalidArgumentError: it is none, or is less than ``least``.
     """
-    ms = due_from_delay(duration, 0)
+    try:
+        ms = due_from_delay(duration, 0, name=name)
+    except InvalidArgumentError as error:
+        why = str(error).partition("; allowed: ")[0]
+        raise type(error)(f"{why}; allowed: {least} ms or more: seconds, a timedelta, '30s'") from error
     if due_from_delay(duration, 1) == ms:
-        raise InvalidArgumentError(f"{duration!r} is an instant; allowed: a duration: seconds, a timedelta, '30s'")
+        raise InvalidArgumentError(
+            f"{name} {duration!r} is an instant; allowed: a duration: seconds, a timedelta, '30s'"
+        )
     if not least <= ms < 1 << 62:
-        raise InvalidArgumentError(f"{duration!r} is {ms} ms; allowed: {least} ms or more")
+        raise InvalidArgumentError(f"{name} {duration!r} is {ms} ms; allowed: {least} ms or more")
     return ms

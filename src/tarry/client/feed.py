@@ -32,6 +32,7 @@ from tarry.api.wire import (
     encode_json,
     encode_settle,
 )
+from tarry.base.back_off import BackOff
 from tarry.base.errors import CorruptError, InvalidArgumentError, NotFoundError, TarryError, UnavailableError
 from tarry.base.types import Int64s
 from tarry.client.connection import FLIGHT_ERRORS, BrokerConnection
@@ -200,7 +201,7 @@ class Feed:
         """Since when the broker has not been reached, and the last error; None while it is."""
         self._refusal: TarryError | None = None
         """The reason why the broker, which is there, does not serve this consumer now."""
-        self._backoff_s = BACKOFF_S
+        self._back_off = BackOff(BACKOFF_S, BACKOFF_MAX_S)
         self._thread = threading.Thread(target=self._run, name="tarry-client-feed", daemon=True)
         _running.add(self)
         self._thread.start()
@@ -280,8 +281,7 @@ class Feed:
                         outage = self._outage if isinstance(error, UnavailableError) else self._own_trouble
                         outage.begin(error, "consuming {} as {}".format(*self._source))
                 # Not all at once, where there are many.
-                self._closing.wait(self._backoff_s * random.uniform(0.7, 1.0))
-                self._backoff_s = min(self._backoff_s * 2, BACKOFF_MAX_S)
+                self._closing.wait(self._back_off.fail() * random.uniform(0.7, 1.0))
         except Exception as error:
             log.exception("a consumer failed")
             self._sink(TarryError(f"the consumer failed: {error}"))
@@ -319,7 +319,7 @@ class Feed:
                 stream.heard_s = time.monotonic()
                 is_steady = stream.heard_s - since_s >= STEADY_S
                 if is_steady:
-                    self._backoff_s = BACKOFF_S
+                    self._back_off.reset()
                 if is_steady or chunk.data is not None:
                     self._refusal = None
                     self._own_trouble.end()

@@ -42,6 +42,8 @@ HELD_S_MAX = 12 * 3600.0
 """A handler that has one batch for longer hangs: its leases end."""
 PUSH_SHARE = 4
 """Acks are sent at once when a share of 1/4 of the window has been worked through."""
+WORK_S = 30.0
+"""Seconds that closing waits for messages that are worked on in ``with`` blocks."""
 LEFT = "its consumer's loop was left before it was settled"
 GONE_S = -math.inf
 
@@ -60,12 +62,17 @@ class Hand:
 class Holding:
     """Of one consumer, over all of its streams. Any thread."""
 
-    def __init__(self, prefetch: int) -> None:
+    def __init__(self, prefetch: int, who: Callable[[], object] = threading.get_ident) -> None:
+        """Hold nothing yet. ``who``: names the thread or task that works on a message."""
         self.window = min(START_ROWS, prefetch)
         """Unsettled messages that the broker may hand to it."""
         self._prefetch = prefetch
         # Reentrant: a consumer in a circle of references may be collected by whoever is in here.
         self._lock = threading.RLock()
+        self._work_ended = threading.Condition(self._lock)
+        self._who = who
+        self._workers: dict[object, int] = {}
+        """Messages in ``with`` blocks, by who is in them."""
         self._settler: Settler | None = None
         self._sent: Callable[[], int] = int
         self._lease_s = math.inf
@@ -109,6 +116,7 @@ class Holding:
             self._batches.clear()
             self._left.clear()
             self._settler = None
+            self._work_ended.notify_all()  # acks of it would be void
             self._target = max(1, self._target)
             self.window = min(self._prefetch, max(START_ROWS, self._target))
 
@@ -119,7 +127,7 @@ class Holding:
         batch.came_s, batch.extended_s, batch.until_s = now, now, self._until_s(now)
         with self._lock:
             self._look_for_gap(now)
-            if self._suspect_after is not None or now < self._suspect_until_s:
+            if self._ended or self._suspect_after is not None or now < self._suspect_until_s:
                 batch.until_s = GONE_S  # it comes again: when its lease ends, where it cannot be given back
                 if self._adapts:
                     batch.settler.order(StreamOp.RETURN, 0, batch, None)
@@ -271,6 +279,8 @@ class Holding:
                     "`with client.consume(…) as consumer:` around loop and pool"
                 )
             batch.busy += 1
+            me = self._who()
+            self._workers[me] = self._workers.get(me, 0) + 1
             if not is_over:
                 self._hold(batch)
                 # Not left to the thread that tends, which may come when the lease is over.
@@ -282,7 +292,13 @@ class Holding:
         """Note that the work has ended."""
         with self._lock:
             batch.busy -= 1
+            me = self._who()
+            self._workers[me] = self._workers.get(me, 0) - 1
+            if self._workers[me] <= 0:
+                del self._workers[me]
             self._forget_done(batch)
+            if self._ended:
+                self._work_ended.notify_all()
 
     # -- giving up ---------------------------------------------------------------------------------------------------
 
@@ -292,6 +308,23 @@ class Holding:
             self._ended = True
             self._resize(0)  # or it would come to this consumer again
             self._return_down_to(0)
+
+    def wait_for_work(self, closer: object, timeout_s: float) -> None:
+        """Wait, after :meth:`give_back`, for others than ``closer`` to end their work; after a while, tell.
+
+        Their acks would be lost with the stream. Leases are extended meanwhile. ``closer``: as ``who`` names it.
+        """
+        with self._lock:
+            if not self._work_ended.wait_for(lambda: self._worked_on(closer) <= 0, timeout_s):
+                log.warning(
+                    "closing, though %d messages are still worked on after %g s: acks of them are lost from now on, "
+                    "and they come again",
+                    self._worked_on(closer),
+                    timeout_s,
+                )
+
+    def _worked_on(self, closer: object) -> int:
+        return sum(batch.busy for batch in self._batches) - self._workers.get(closer, 0)
 
     def fail_left(self, reason: str) -> None:
         """Fail what iterators had when they were closed, and is not settled."""
@@ -397,6 +430,8 @@ class Holding:
             self._return_down_to(bound)
 
     def _resize(self, window: int) -> None:
+        if self._ended and window:
+            return  # a loop that goes on while the consumer is closed gets no more
         if self._adapts and self._settler is not None and window != self.window:
             self.window = window
             self._settler.resize(window)

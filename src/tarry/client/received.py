@@ -15,6 +15,8 @@ from tarry.client.delivery import Delivery, DeliveryBatch
 from tarry.client.settling import Settler, Source
 
 _ACTIONS = {StreamOp.ACK: "ack", StreamOp.NACK: "nack", StreamOp.FAIL: "nack", StreamOp.EXTEND: "extend"}
+ANSWER_S = 5.0
+"""Seconds beyond its wait in which a receive is answered: as long as a try to connect may take."""
 _ARGUMENTS = {StreamOp.NACK: "delay_ms", StreamOp.FAIL: "delay_ms", StreamOp.EXTEND: "lease_ms"}
 
 
@@ -48,7 +50,8 @@ class ClientReceiver:
             "wait_ms": round(wait * 1000),
             **held_by(lease, start, broadcast),
         }
-        table: pa.Table = self._connection.read(ticket, timeout_s=wait + self._timeout_s)
+        # A broker that stands still is not waited for as for an answer that takes its time: who polls asks again.
+        table: pa.Table = self._connection.read(ticket, timeout_s=wait + min(self._timeout_s, ANSWER_S))
         # A consumer of a broadcast has a group of its own.
         settled = source if broadcast is None else (topic, f"{group}@{broadcast}")
         batches = [DeliveryBatch(batch, self.settler, settled) for batch in table.to_batches() if batch.num_rows]

@@ -27,6 +27,7 @@ from tarry.client.carrier import Carrier
 from tarry.client.connection import BrokerConnection
 from tarry.client.consumer import ConsumeOptions, Consumer, ReceiveOptions, check_seconds
 from tarry.client.delivery import Delivery
+from tarry.client.holding import WORK_S
 from tarry.client.producing import Producer
 from tarry.client.received import ClientReceiver
 from tarry.message.receipt import Accepted, Receipt
@@ -166,12 +167,16 @@ class Client(Calls):
 
     def close(self) -> None:
         """Wait for answers under way, send the last acks, close the consumers."""
+        self._end(WORK_S)
+
+    def _end(self, work_s: float) -> None:
+        """:meth:`close`, with so many seconds for what other threads work on."""
         with self._lock:
             if self._closed:
                 return
             self._closed = True
         for consumer in list(self._consumers):
-            consumer.close()
+            consumer.close(work_s)
         if self._receiver is not None:
             self._receiver.close()
         self._producer.close()
@@ -182,13 +187,13 @@ class Client(Calls):
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         if error is not None:
-            self._fail(error)
+            self._fail(error, WORK_S)
         self.close()
 
-    def _fail(self, error: BaseException) -> None:
+    def _fail(self, error: BaseException, work_s: float) -> None:
         """Fail what consumers had in hand and not settled, for this error."""
         for consumer in list(self._consumers):
-            consumer.fail(error)
+            consumer.fail(error, work_s)
 
 
 def _resolve(answers: list[tuple[Future[Receipt], Receipt | TarryError]]) -> None:
@@ -204,6 +209,7 @@ def _close_all() -> None:
     # A thread of ours that comes back from gRPC while the interpreter goes away would take the process down with it.
     error = getattr(sys, "last_value", None)  # of a program that ends for it
     for client in list(_open_clients):
+        # Without waiting for other threads: those that are left are daemons, for which their program does not wait.
         if isinstance(error, BaseException):
-            client._fail(error)  # noqa: SLF001 - one module
-        client.close()
+            client._fail(error, 0.0)  # noqa: SLF001 - one module
+        client._end(0.0)  # noqa: SLF001 - one module

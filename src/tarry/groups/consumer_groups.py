@@ -30,7 +30,7 @@ from tarry.groups.services import GroupServices, ScheduleRows
 from tarry.groups.settings_file import SettingsFile
 from tarry.log.files import Files
 from tarry.message.dead_topics import is_dead_topic
-from tarry.message.filter import EVERYTHING
+from tarry.message.filter import EVERYTHING, check_meant
 from tarry.message.schema import RESERVED, check_topic
 from tarry.queue.journal import Journal
 from tarry.queue.log import ReadyLog
@@ -159,6 +159,8 @@ class ConsumerGroups:
         existing = self._registry.find(check_topic(topic), check_group(name))
         former = GroupSettings.of(topic) if existing is None else existing.group.settings
         settings = former.changed(**changes)
+        if settings.filter != former.filter:
+            check_meant(settings.filter)
         if is_dead_topic(topic) and settings.tries:
             raise InvalidArgumentError(f"tries is {settings.tries} for dead letters; allowed: 0 (no limit)")
         control = self._get_or_create(topic, name, start)

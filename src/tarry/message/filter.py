@@ -11,6 +11,10 @@ The tag of a message is one text. One that is several tags has ``||`` between th
 contain: a message without it has exactly one tag, which is compared as it is, blanks and case included. Blanks around
 the parts of an expression, and empty parts, are nothing. A message without a tag matches ``*`` only.
 
+To RocketMQ, ``a & b`` and ``a AND b`` are one tag of that name. Who writes that in Tarry's own API means something
+else, and would get nothing: so it is refused there (:func:`check_meant`). ``tags:`` before an expression says that its
+tags are written so, as RocketMQ's fronts do for their clients (:func:`as_tags`).
+
 A **condition** over properties begins with ``sql:``, and is RocketMQ's SQL92 (:mod:`tarry.message.filter_conditions`):
 
     sql: price > 3 AND region IN ('eu', 'us') AND (a IS NULL OR NOT b = 'x')
@@ -28,6 +32,7 @@ A **condition** over properties begins with ``sql:``, and is RocketMQ's SQL92 (:
 
 from __future__ import annotations
 
+import re
 from typing import Protocol
 
 import numpy as np
@@ -46,6 +51,10 @@ TEXT_MAX = 16_384
 EVERYTHING = "*"
 CONDITION = "sql:"
 """Prefix of a condition."""
+TAGS = "tags:"
+"""Prefix of a tag expression whose tags are as they are written, whatever they look like."""
+_OPERATOR = re.compile(r"[&|]|[\0- ](?:and|or)[\0- ]", re.IGNORECASE)
+"""Text in a tag that is more likely meant to join two."""
 _ALLOWED = f"'*', 'A || B', 'A && B', or 'sql:' and a condition, in up to {TEXT_MAX} characters"
 
 
@@ -79,6 +88,32 @@ def parse_filter(text: str) -> Filter:
         raise InvalidArgumentError(f"filter {shown(text)}; allowed: {_ALLOWED}")
     stripped = text.strip(_BLANKS) or EVERYTHING
     return SqlFilter(stripped, stripped[len(CONDITION) :]) if stripped.startswith(CONDITION) else TagFilter(stripped)
+
+
+def check_meant(text: str) -> None:
+    """Check that no tag of a filter looks like two tags that something joins.
+
+    Raises:
+        InvalidArgumentError: one does; says how to write what may be meant.
+    """
+    stripped = text.strip(_BLANKS)
+    if (tag := None if stripped.startswith((CONDITION, TAGS)) else _doubtful_tag(stripped)) is not None:
+        raise InvalidArgumentError(
+            f"filter {shown(text)}: {shown(tag)} is one tag; allowed: 'A || B' for either tag, 'A && B' for both, "
+            f"'{CONDITION}' and a condition, or '{TAGS}' and the expression where a tag is written so"
+        )
+
+
+def as_tags(expression: str) -> str:
+    """Return a filter that takes the tags of a RocketMQ tag expression as they are written."""
+    stripped = expression.strip(_BLANKS)
+    needs_prefix = stripped.startswith(TAGS) or _doubtful_tag(stripped) is not None
+    return f"{TAGS}{stripped}" if needs_prefix else stripped
+
+
+def _doubtful_tag(expression: str) -> str | None:
+    tags = (tag for way in _tags(expression, "||") for tag in _tags(way, "&&"))
+    return next((tag for tag in tags if _OPERATOR.search(tag)), None)
 
 
 def unwanted_by(group: str, wanted: Filter | None, batch: pa.RecordBatch) -> Mask:
@@ -116,12 +151,13 @@ class TagFilter:
             InvalidArgumentError: it names no tag, or ``*`` among others.
         """
         self.text = text
+        text = text.removeprefix(TAGS).strip(_BLANKS)
         self.matches_all = text == EVERYTHING
         ways = [frozenset(_tags(way, "&&")) for way in _tags(text, "||")]
         starred = any(EVERYTHING in way for way in ways) and not self.matches_all
         if not ways or frozenset() in ways or starred:
             wrong = "'*' stands alone" if starred else "a tag is needed on each side of || and &&"
-            raise InvalidArgumentError(f"filter {shown(text)}: {wrong}; allowed: {_ALLOWED}")
+            raise InvalidArgumentError(f"filter {shown(self.text)}: {wrong}; allowed: {_ALLOWED}")
         self._ways = ways
         self._alone = pa.array(sorted(tag for way in ways if len(way) == 1 for tag in way), pa.string())
 

@@ -18,8 +18,8 @@ from tarry.message.schema import PROPERTIES, RESERVED
 def check_properties(column: pa.Array, *, row_bytes_max: int, bytes_max: int, exempt: Sequence[str] = ()) -> pa.Array:
     """Return the column as :data:`tarry.message.schema.PROPERTIES`, checked.
 
-    Checked are: no null name or value, no reserved name but ``exempt`` ones, and of names and values at most
-    ``row_bytes_max`` bytes in a row and ``bytes_max`` in all.
+    Checked are: no null name or value, no empty name, no reserved name but ``exempt`` ones, and of names and values at
+    most ``row_bytes_max`` bytes in a row and ``bytes_max`` in all.
 
     Raises:
         InvalidMessageError: names the row and what is wrong.
@@ -39,10 +39,10 @@ def check_properties(column: pa.Array, *, row_bytes_max: int, bytes_max: int, ex
         if keys.null_count or items.null_count:
             _check_no_null_property(keys, items, starts - low, ends - low, empty)
         _check_reserved(keys, starts - low, ends - low, empty, exempt)
-        sizes: Int64s = np.zeros(high - low, np.int64)
-        for lengths in (lengths_of(keys), lengths_of(items)):
-            assert lengths is not None
-            sizes += lengths.fill_null(0).to_numpy(zero_copy_only=False)
+        names, values = (_lengths(side) for side in (keys, items))
+        if not names.all():
+            _check_no_empty_name(names, starts - low, ends - low, empty)
+        sizes = names + values
         totals = np.concatenate([[0], np.cumsum(sizes)])
         if totals[-1] > bytes_max:
             raise MessageTooLargeError(f"properties have {totals[-1]} bytes in all; allowed: {bytes_max}")
@@ -88,6 +88,22 @@ def entries_of(properties: pa.Array) -> tuple[Int64s, int, pa.Array, pa.Array]:
     offsets = properties.offsets.to_numpy().astype(np.int64)
     low, high = int(offsets[0]), int(offsets[-1])
     return offsets[:-1], low, properties.keys.slice(low, high - low), properties.items.slice(low, high - low)
+
+
+def _lengths(texts: pa.Array) -> Int64s:
+    lengths = lengths_of(texts)
+    assert lengths is not None
+    return np.asarray(lengths.fill_null(0).to_numpy(zero_copy_only=False), np.int64)
+
+
+def _check_no_empty_name(names: Int64s, starts: Int64s, ends: Int64s, empty: Any) -> None:
+    """Check the lengths of ``names``; an entry of a null row is nothing."""
+    counts = np.concatenate([[0], np.cumsum(names == 0)])
+    bad = ~empty & (counts[ends] > counts[starts])
+    if bad.any():
+        raise InvalidMessageError(
+            "the name of a property is empty; allowed: 1 character or more", row=int(np.argmax(bad))
+        )
 
 
 def _check_no_null_property(keys: pa.Array, items: pa.Array, starts: Int64s, ends: Int64s, empty: Any) -> None:

@@ -97,8 +97,10 @@ def _full_row(row: Row, options: Mapping[str, Any]) -> Row:
             raise TypeError(f"schedule() got an unexpected keyword argument {name!r}")
         place, check = _CHECKS[name]
         checked = check(value)
-        if checked is None or (place == _ON_KEY and options.get("key") is None):
+        if checked is None:
             continue
+        if place == _ON_KEY and options.get("key") is None:
+            raise InvalidArgumentError(f"on_key is {value!r} without a key; allowed: with a key")
         if cells is None:
             cells = [*row, *_NONES] if len(row) == SHORT else [*row]
         cells[place] = checked

@@ -17,6 +17,7 @@ from tarry.message.schema import INTERNAL_TOPIC, check_topic, is_internal
 
 _INT64 = 1 << 63
 _INT32 = 1 << 31
+_DURATIONS = "more than 0: seconds, a timedelta, or a text such as '1h30m'"
 
 
 def check_topic_name(name: str) -> None:
@@ -119,6 +120,8 @@ def pairs_of(properties: object) -> list[tuple[str, str]] | None:
         key, content = text_of("the name of a property", name), text_of(f"property {name!r}", value)
         if key is None or content is None:
             raise InvalidMessageError(f"property {name!r} is {value!r}; allowed: a text")
+        if not key:
+            raise InvalidMessageError("the name of a property is empty; allowed: 1 character or more")
         pairs.append((key, content))
     return pairs
 
@@ -134,13 +137,12 @@ def duration_ms_of(name: str, given: object) -> int | None:
     try:
         if isinstance(given, bool) or not isinstance(given, int | float | str | timedelta):
             raise InvalidArgumentError(f"of type {type(given).__name__}")
-        duration_ms = parse_duration_ms(given) if isinstance(given, str) else due_from_delay(given, 0)
+        duration_ms = parse_duration_ms(given) if isinstance(given, str) else due_from_delay(given, 0, name=name)
     except TarryError as error:
-        raise InvalidMessageError(
-            f"{name} is {given!r}: {error}; allowed: seconds, a timedelta, or a text such as '1h30m'"
-        ) from error
+        why = str(error).partition("; allowed: ")[0]  # what is allowed of any duration, 0 for one
+        raise InvalidMessageError(f"{name} is {given!r}: {why}; allowed: {_DURATIONS}") from error
     if duration_ms < 1:
-        raise InvalidMessageError(f"{name} is {given!r}; allowed: more than 0")
+        raise InvalidMessageError(f"{name} is {given!r}; allowed: {_DURATIONS}")
     return min(duration_ms, _INT64 - 1)
 
 

@@ -2,11 +2,16 @@
 
 For a sealed segment, the table is a file beside it (``docs/formats.md``), which is rebuilt if it is missing or damaged.
 For the segment being written, it is kept in memory.
+
+The file is an Arrow file and a checksum of all its bytes. A seal, in the Arrow file's metadata, names its log.
+Files of older versions have the seal alone: it is of the frames, so nothing wrong is read, but damage to what Arrow
+does not read is not noticed.
 """
 
 from __future__ import annotations
 
 import logging
+import struct
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -37,6 +42,8 @@ SCHEMA = pa.schema(
     ]
 )
 _SEAL = b"tarry"
+_END = b"TARRYEND"
+_CRC = struct.Struct("<I")
 
 
 class FrameEntry(NamedTuple):
@@ -83,8 +90,8 @@ def store_frames(log_path: Path, frames: Sequence[FrameEntry]) -> None:
     path = log_path.with_suffix(SUFFIX)
     temporary = path.with_name(path.name + ".new")
     try:
-        with when_free(lambda: pa.OSFile(str(temporary), "wb")) as file, pa.ipc.new_file(file, schema) as writer:
-            writer.write_table(table)
+        with when_free(lambda: pa.OSFile(str(temporary), "wb")) as file:
+            file.write(_with_checksum(_arrow_file(table)))
     except OSError:
         temporary.unlink(missing_ok=True)
         raise
@@ -122,7 +129,8 @@ def read_frames(log_path: Path) -> list[FrameEntry] | None:
     """
     try:
         with when_free(lambda: pa.OSFile(str(log_path.with_suffix(SUFFIX)))) as file:
-            table = pa.ipc.open_file(file).read_all()
+            content = file.read()
+        table = pa.ipc.open_file(pa.BufferReader(_without_checksum(content))).read_all()
         table.validate(full=True)  # damaged string offsets would read memory outside of the file
         if not table.schema.equals(SCHEMA) or any(column.null_count for column in table.columns):
             return None
@@ -154,6 +162,31 @@ def scan_frames(log_path: Path) -> Iterator[FrameEntry]:
 
 def _topic_of(reader: SegmentReader, at: Located) -> str:
     return reader.bytes_at(at.position + frame.HEADER_BYTES, at.header.topic_bytes).decode()
+
+
+def _arrow_file(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
+
+
+def _with_checksum(content: bytes) -> bytes:
+    return content + _CRC.pack(zlib.crc32(content)) + _END
+
+
+def _without_checksum(content: bytes) -> bytes:
+    """Return the Arrow file; one of an older version has no checksum.
+
+    Raises:
+        ValueError: the checksum does not hold.
+    """
+    if not content.endswith(_END):
+        return content  # of an older version; or damaged here, and then it does not end as an Arrow file does
+    table, crc = content[: -_CRC.size - len(_END)], content[-_CRC.size - len(_END) : -len(_END)]
+    if crc != _CRC.pack(zlib.crc32(table)):
+        raise ValueError("the checksum does not hold")
+    return table
 
 
 def _seal(log_path: Path, frames: Sequence[FrameEntry]) -> bytes:

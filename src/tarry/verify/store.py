@@ -93,6 +93,9 @@ def _other_owner(place: Place, id_file: Path, read_id: Callable[[], str | None])
 
 
 def _lost(uri: str, version_min: int) -> Results:
+    if version_min == 0:
+        yield Note(uri, "the store is missing; it was empty, and a broker makes a new one when it starts")
+        return
     yield Finding(uri, None, f"the store is missing; it was at version {version_min}", _FILE, RESTORE)
 
 

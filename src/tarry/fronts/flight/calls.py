@@ -16,6 +16,7 @@ import pyarrow.flight as fl
 
 from tarry.api.wire import encode_error
 from tarry.base.errors import OverloadedError
+from tarry.fronts.kit.principal import Principal
 
 CALLS_MAX = 1_000
 NAME = "calls"
@@ -126,3 +127,12 @@ def _subtract(counter: Counter[str], name: str) -> None:
     counter[name] -= 1
     if not counter[name]:
         del counter[name]
+
+
+def principal_of(context: fl.ServerCallContext) -> Principal | None:
+    """Return the identity that a call's connection has proved; None if it has proved none.
+
+    Of a certificate gRPC gives one name, without its kind: the first alternative one, or else the common name.
+    """
+    identity = context.peer_identity()
+    return Principal("certificate", identity.decode(errors="replace")) if identity else None

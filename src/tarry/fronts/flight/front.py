@@ -20,7 +20,7 @@ from tarry.api.local import LocalBroker
 from tarry.base.config import Config
 from tarry.base.descriptors import ConnectionLimits
 from tarry.base.endpoint import parse_address
-from tarry.base.errors import UnavailableError
+from tarry.base.errors import InvalidArgumentError, UnavailableError
 from tarry.base.exposure import FLIGHT, check_exposure
 from tarry.base.placement import ANY_CORE, Placement
 from tarry.fronts.flight.calls import CALLS_MAX, CallLimits
@@ -29,6 +29,8 @@ from tarry.fronts.flight.server import Service
 from tarry.fronts.flight.settings import FlightSettings
 from tarry.fronts.flight.sockets import cut_connections
 from tarry.fronts.kit.front import FrontServices
+from tarry.fronts.kit.tls import FileChanges, ReloadedTls, TlsFiles
+from tarry.fronts.kit.tls_settings import shared_files
 
 log = logging.getLogger(__name__)
 
@@ -54,12 +56,14 @@ class FlightFront:
         calls_max: int = CALLS_MAX,
         insecure_open: str = "",
         unread: UnreadBytes | None = None,
+        tls: TlsFiles | None = None,
     ) -> FlightFront:
         """Serve ``broker`` on ``"HOST:PORT"``; port 0 takes a free one, see :attr:`port`.
 
         ``placement`` says where its threads run, ``connections`` and ``calls_max`` how many it
         takes. ``insecure_open``: the setting; it must name this port where other machines reach the address.
-        ``unread``: the bound of answers that are not read, where other fronts share it.
+        ``unread``: the bound of answers that are not read, where other fronts share it. ``tls``: the certificate that
+        it shows; None: clients connect without TLS.
 
         Raises:
             InvalidArgumentError: no address, or one that others reach. UnavailableError: it cannot be listened on; the
@@ -70,8 +74,9 @@ class FlightFront:
         _try_bind(host, port)
         try:
             calls = CallLimits(calls_max)
-            guard = ConnectionGuard(connections or ConnectionLimits(), calls)
-            service = Service(broker, f"grpc://{host}:{port}", placement, guard, calls, unread or UnreadBytes())
+            changes = None if tls is None else FileChanges(tls)
+            guard = ConnectionGuard(connections or ConnectionLimits(), calls, certificate=changes)
+            service = Service(broker, f"{host}:{port}", placement, guard, calls, unread or UnreadBytes(), tls)
         except (pa.ArrowException, OSError) as error:
             raise UnavailableError(f"cannot listen on {address}: {error}") from error
         guard.start(service.port)
@@ -121,14 +126,35 @@ class FlightFront:
 
 
 def check(config: Config) -> None:
-    """Raise an error if other machines reach the port and no setting allows it.
+    """Raise an error if the port must not be opened.
 
     Raises:
-        InvalidArgumentError: they do.
+        InvalidArgumentError: other machines reach it and no setting allows that, or its TLS is not what it should be.
     """
+    flight_tls(config)
     settings = FlightSettings.of(config)
     if settings.flight is not None:
         check_exposure(FLIGHT, settings.flight, settings.insecure_open)
+
+
+def flight_tls(config: Config) -> TlsFiles | None:
+    """Return the certificate that the port shows; None: clients connect without TLS.
+
+    Raises:
+        InvalidArgumentError: there is none, it cannot be read, or the pipeline could not connect.
+    """
+    if FlightSettings.of(config).flight_tls == "off":
+        return None
+    files = shared_files(config)
+    if files is None:
+        raise InvalidArgumentError("flight_tls is 'on' and there is no tls_certificate; allowed: both, or off")
+    if config.pipeline == "on":
+        raise InvalidArgumentError(
+            "flight_tls is 'on' and pipeline is 'on': its Spark reaches the broker by that port, without TLS; "
+            "allowed: flight_tls=off, or pipeline=off"
+        )
+    ReloadedTls(files)  # refuses files that are none; pyarrow only says that the server did not start
+    return files
 
 
 def start(services: FrontServices) -> FlightFront:
@@ -142,6 +168,7 @@ def start(services: FrontServices) -> FlightFront:
         settings.flight_calls_max,
         settings.insecure_open,
         services.unread,
+        flight_tls(services.broker.config),
     )
 
 

@@ -5,6 +5,9 @@ setting against either. So a thread looks at the sockets of the port: how many e
 sent anything, and how many bytes came since a handler was last given a message. What is too much is refused by a GOAWAY
 that says why (RFC 9113, section 6.8), and cut.
 
+In TLS, nothing can be said by a frame of ours: there the connection is cut without a word. Nor can pyarrow take another
+certificate than that of its start, which is logged when the files change.
+
 A look costs some microseconds a connection, so it comes once a second; a tick of a few system calls finds out whether
 one is worth it sooner, because descriptors or memory grow.
 """
@@ -36,6 +39,7 @@ from tarry.fronts.flight.sockets import (
     received_bytes,
     taken_bytes,
 )
+from tarry.fronts.kit.tls import FileChanges
 
 log = logging.getLogger(__name__)
 
@@ -96,6 +100,7 @@ class ConnectionGuard:
         bytes_max: int = BYTES_MAX,
         silent_s: float = SILENT_S,
         stalled_s: float = STALLED_S,
+        certificate: FileChanges | None = None,
     ) -> None:
         self._port = 0
         self._limits = limits
@@ -105,6 +110,8 @@ class ConnectionGuard:
         self._silent_s = silent_s
         self._connections: dict[int, _Connection] = {}
         self._stalled_s = stalled_s
+        self._certificate = certificate
+        """Changes of the certificate's files; None: connections are without TLS."""
         self._sending: Counter[str] = Counter()
         """Answers that gRPC has taken and not sent, by the peer's port."""
         self._sending_lock = threading.Lock()
@@ -185,6 +192,8 @@ class ConnectionGuard:
         self._end_stalled(now_s)
         self._end_connections()
         self._end_large()
+        if self._certificate is not None and self._certificate.found():
+            log.warning("the Flight front shows the certificate of its start, whatever its files are now: restart it")
         self.looks += 1
 
     def _current(self, now_s: float) -> Iterator[_Connection]:
@@ -287,7 +296,8 @@ class ConnectionGuard:
         frame = struct.pack(">I", len(payload) << 8 | 0x7) + bytes(5) + payload
         with suppress(OSError), borrowed(connection.fd) as peer:
             if inode_of(peer.fileno()) == connection.inode:
-                peer.send(frame)
+                if self._certificate is None:
+                    peer.send(frame)
                 peer.shutdown(socket.SHUT_WR)
 
     def _cut(self, connection: _Connection) -> None:

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -45,6 +46,7 @@ from tarry.fronts.flight.requests import (
     ticket_request,
 )
 from tarry.fronts.flight.sending import PutStream
+from tarry.fronts.kit.tls import TlsFiles
 from tarry.fronts.kit.unread import check_room
 from tarry.message.schema import UNNUMBERED
 
@@ -86,11 +88,12 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
     def __init__(
         self,
         broker: LocalBroker,
-        location: str,
+        address: str,
         placement: Placement,
         guard: ConnectionGuard,
         calls: CallLimits,
         unread: UnreadBytes,
+        tls: TlsFiles | None = None,
     ) -> None:
         self._broker = broker
         self._placement = placement
@@ -99,7 +102,10 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
         self._stopping: UnavailableError | None = None
         self._guard = guard
         self._unread = unread
-        super().__init__(location, middleware={CALLS: calls})
+        if tls is None:
+            super().__init__(f"grpc://{address}", middleware={CALLS: calls})
+        else:
+            super().__init__(f"grpc+tls://{address}", middleware={CALLS: calls}, **_tls_options(tls))
 
     def on_call(self, context: fl.ServerCallContext) -> None:
         """Prepare a call whose handler is about to run.
@@ -270,6 +276,14 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
     def get_schema(self, context: fl.ServerCallContext, descriptor: fl.FlightDescriptor) -> None:
         """Refused."""
         raise UnimplementedError
+
+
+def _tls_options(files: TlsFiles) -> dict[str, Any]:
+    pair = Path(files.certificate).read_bytes(), Path(files.key).read_bytes()
+    if files.client_ca is None:
+        return {"tls_certificates": [pair]}
+    roots = Path(files.client_ca).read_bytes()
+    return {"tls_certificates": [pair], "verify_client": True, "root_certificates": roots}
 
 
 class UnimplementedError(NotImplementedError):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field
 
 from tarry.base.setting_types import Address, Count, Listeners
@@ -14,6 +16,9 @@ class FlightSettings(FrontSettings):
     flight: Address = Field("127.0.0.1:7611", description="HOST:PORT of the Arrow Flight front; empty: off.")
     flight_calls_max: Count = Field(
         1_000, ge=2, description="Most calls of Flight clients at a time; one peer address has half of it."
+    )
+    flight_tls: Literal["on", "off"] = Field(
+        "off", description="Flight clients come by TLS, with `tls_certificate`; the pipeline and Tarry's own do not."
     )
     insecure_open: Listeners = Field(
         "", description='Ports without authentication that may be open to other machines: "flight".'

@@ -14,9 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tarry.base.config import Config
 from tarry.base.errors import InvalidArgumentError
 from tarry.fronts.gateway.settings import GatewaySettings
-from tarry.fronts.kit.tls import TlsFiles
+from tarry.fronts.kit.tls import TlsFiles, load_certificate
+from tarry.fronts.kit.tls_settings import PortTls, both_or_neither, port_tls, shared_files
 
 SECRET_BYTES_MIN = 16
 NONCE_BYTES = 32
@@ -50,13 +52,15 @@ class Trust:
 
     @classmethod
     def of_gateway(cls, settings: Mapping[str, Any]) -> Trust:
-        """Return a gateway's credentials: the secret it proves, and the authorities it trusts.
+        """Return a gateway's credentials: its secret, the authorities it trusts, and its certificate.
 
         Raises:
             InvalidArgumentError: a file is not what it should be.
         """
         authorities = settings.get("gateway_tls_ca")
-        return cls(read_secret(settings.get("gateway_secret")), None if authorities is None else _client(authorities))
+        own = both_or_neither("tls", settings.get("tls_certificate"), settings.get("tls_key"))
+        tls = None if authorities is None else _client(authorities, own)
+        return cls(read_secret(settings.get("gateway_secret")), tls)
 
     def proof(self, nonce: bytes) -> bytes:
         """Return the proof, for this nonce, of owning the secret.
@@ -78,18 +82,18 @@ class Trust:
             raise InvalidArgumentError("a gateway has another secret; allowed: that of the broker's gateway_secret")
 
 
-def tls_files(settings: GatewaySettings) -> TlsFiles | None:
-    """Return the broker's certificate and key; None: plain TCP.
+def gateway_tls(config: Config) -> PortTls:
+    """Return the broker's TLS for gateways by TCP: by their own settings, or else those of all ports.
 
     Raises:
-        InvalidArgumentError: only one of the two is given.
+        InvalidArgumentError: the settings contradict each other.
     """
-    certificate, key = settings.gateway_tls_certificate, settings.gateway_tls_key
-    if (certificate is None) != (key is None):
-        raise InvalidArgumentError(
-            f"gateway_tls_certificate is {certificate!r}, gateway_tls_key {key!r}; allowed: both or neither"
-        )
-    return None if certificate is None or key is None else TlsFiles(certificate, key)
+    settings = GatewaySettings.of(config)
+    own = both_or_neither("gateway_tls", settings.gateway_tls_certificate, settings.gateway_tls_key)
+    if own is None:
+        return port_tls(config)
+    shared = shared_files(config)
+    return PortTls(TlsFiles(*own, None if shared is None else shared.client_ca))
 
 
 def read_secret(name: str | None) -> bytes | None:
@@ -113,11 +117,14 @@ def read_secret(name: str | None) -> bytes | None:
     return secret
 
 
-def _client(authorities: str) -> ssl.SSLContext:
+def _client(authorities: str, own: tuple[str, str] | None) -> ssl.SSLContext:
+    """Return the TLS of a gateway, which shows its ``own`` certificate to a broker that asks."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
         context.load_verify_locations(authorities)
     except (OSError, ssl.SSLError) as error:
         raise InvalidArgumentError(f"gateway_tls_ca {authorities!r} has no certificates, in PEM: {error}") from error
+    if own is not None:
+        load_certificate(context, *own)
     return context

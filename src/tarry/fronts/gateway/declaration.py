@@ -20,5 +20,4 @@ GATEWAY = Front(
     check="tarry.fronts.gateway.front:check",
     extra="rocketmq",
     is_wanted=_is_wanted,
-    takes_descriptors=False,
 )

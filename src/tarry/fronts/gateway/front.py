@@ -14,7 +14,7 @@ from tarry.base.descriptors import ConnectionLimits
 from tarry.base.endpoint import local_socket, socket_path
 from tarry.base.errors import UnavailableError
 from tarry.base.placement import ANY_CORE, Placement
-from tarry.fronts.gateway.authentication import Trust, tls_files
+from tarry.fronts.gateway.authentication import Trust, gateway_tls
 from tarry.fronts.gateway.served.connection import ServedConnection
 from tarry.fronts.gateway.served.groups import GroupTable
 from tarry.fronts.gateway.served.shared import ServedBroker, Shared
@@ -23,7 +23,7 @@ from tarry.fronts.kit.door import Door
 from tarry.fronts.kit.front import FrontServices
 from tarry.fronts.kit.listening import port_of
 from tarry.fronts.kit.loop_thread import LoopThread, OnStarted
-from tarry.fronts.kit.tls import ReloadedTls
+from tarry.fronts.kit.tls_settings import PortTls
 
 HELLO_S = 10.0
 """Seconds that a connection may take to say who it is."""
@@ -49,7 +49,7 @@ class GatewayFront:
         self._broker = broker
         self._asked = address
         self._connections = connections or ConnectionLimits()
-        self._trust, self._tls = _authentication(GatewaySettings.of(broker.config), address)
+        self._trust, self._tls = _authentication(broker.config, address)
         self._thread: LoopThread[str] = LoopThread("tarry-gateway", placement, self._serve)
         try:
             self.address = self._thread.started()
@@ -85,7 +85,8 @@ class GatewayFront:
         door = Door(
             partial(ServedConnection, shared),
             self._connections,
-            tls=self._tls,
+            tls=self._tls.context(),
+            plain=self._tls.plain,
             half_open_max=GREETING_MAX,
             begin_s=HELLO_S,
         )
@@ -112,10 +113,11 @@ class GatewayPorts:
             given.append(socket_of(config.data))
         # Whoever serves gateways has the board: the broker itself, and no front behind a link.
         broker = cast(ServedBroker, services.broker)
+        limits = services.connections.shared_by(len(given))
         self._fronts: list[GatewayFront] = []
         try:
             for address in given:
-                self._fronts.append(GatewayFront.start(broker, address, services.placement, services.connections))
+                self._fronts.append(GatewayFront.start(broker, address, services.placement, limits))
         except BaseException:
             self.stop()
             raise
@@ -141,20 +143,20 @@ def check(config: Config) -> None:
     """
     settings = GatewaySettings.of(config)
     if settings.gateway is not None:
-        _authentication(settings, settings.gateway)
+        _authentication(config, settings.gateway)
 
 
-def _authentication(settings: GatewaySettings, address: str) -> tuple[Trust, ReloadedTls | None]:
+def _authentication(config: Config, address: str) -> tuple[Trust, PortTls]:
     """Return the secret and the TLS of connections to an address.
 
     Raises:
         InvalidArgumentError: by TCP there is no secret, or a file of the settings is not what it should be.
     """
     if socket_path(address) is not None:
-        return Trust(), None  # a socket of this machine belongs to its user alone
-    files = tls_files(settings)
-    tls = None if files is None else ReloadedTls(files)
-    return Trust.of_broker(settings, address), tls
+        return Trust(), PortTls()  # a socket of this machine belongs to its user alone
+    tls = gateway_tls(config)
+    tls.context()  # refuses files that are none, before anything is opened
+    return Trust.of_broker(GatewaySettings.of(config), address), tls
 
 
 def start(services: FrontServices) -> GatewayPorts:

@@ -25,7 +25,7 @@ class GatewaySettings(FrontSettings):
         None, description="File of a secret of 16 bytes or more that gateways by TCP must have, too; needed there."
     )
     gateway_tls_certificate: Optional = Field(
-        None, description="PEM file of the certificate chain that gateways by TCP see; empty: no TLS."
+        None, description="PEM file of its own that gateways by TCP see; empty: that of all ports."
     )
     gateway_tls_key: Optional = Field(None, description="PEM file of that certificate's private key.")
     gateway_tls_ca: Optional = Field(

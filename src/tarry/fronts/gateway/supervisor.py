@@ -17,14 +17,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tarry.base.back_off import BackOff
 from tarry.base.endpoint import parse_address
 from tarry.base.errors import UnavailableError
+from tarry.base.supervision import end_of_process, keep_running
 from tarry.fronts.kit.listening import listen_on
 
 log = logging.getLogger(__name__)
 
 BACKLOG = 1024
-PAUSE_S, PAUSE_S_MAX = 0.1, 5.0
+PAUSE_S_MIN, PAUSE_S_MAX = 0.1, 5.0
 """Seconds before a worker is started again: the first pause, doubled up to the second."""
 STEADY_S = 10.0
 """A worker that has served for this many seconds started without trouble."""
@@ -141,21 +143,21 @@ class WorkerSupervisor:
                     worker.process.send_signal(number)
 
     def _keep(self, worker: _Worker) -> None:
-        pause_s = PAUSE_S
-        while True:
-            began_s = time.monotonic()
+        back_off = BackOff(PAUSE_S_MIN, PAUSE_S_MAX, STEADY_S)
+
+        def run() -> str | None:
+            back_off.begin()
             try:
-                if not self._begin(worker):
-                    return
-                ended = self._watch(worker)
+                return self._watch(worker) if self._begin(worker) else None
             except OSError as error:  # no process, no memory
-                ended = str(error)
-            if self._stopping.is_set():
-                return
-            pause_s = PAUSE_S if time.monotonic() - began_s > STEADY_S else min(2 * pause_s, PAUSE_S_MAX)
+                return str(error)
+
+        def on_end(ended: str) -> float:
+            pause_s = back_off.fail()
             log.warning("worker %s has ended (%s); it begins again in %.1f s", worker.name, ended, pause_s)
-            if self._stopping.wait(pause_s):
-                return
+            return pause_s
+
+        keep_running(run, on_end, self._stopping)
 
     def _begin(self, worker: _Worker) -> bool:
         """Start a worker, unless all are to stop; return whether it was started."""
@@ -182,7 +184,7 @@ class WorkerSupervisor:
                         worker.is_serving = True
                         self._changed.notify_all()
         code = process.wait()
-        ended = f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
+        ended = end_of_process(code)
         with self._changed:
             worker.process, worker.is_serving, worker.ended = None, False, ended
             worker.restarts += 1

@@ -146,22 +146,26 @@ def _refusal_of_foreigners(scope: Scope) -> AccessRefusal | None:
             f"the request was forwarded ({forwarding}), so whoever reaches the proxy would be taken for this machine; "
             "allowed: requests without it, or the setting http_access=tokens, and an access token",
         )
-    headers = _texts(scope["headers"], (b"host", b"origin", b"sec-fetch-site"))
-    host = headers.get(b"host", "")
+    headers = dict(scope["headers"])
+    host = headers.get(b"host", b"").decode("latin-1")
     if not is_loopback(_name_of(host)):
         return AccessRefusal(
             403, f"Host is {host!r:.80}; allowed without access tokens: a name or address of this machine"
         )
-    if scope["method"] in SAFE_METHODS:
+    if scope["method"] in SAFE_METHODS or (foreign := foreign_page(headers)) is None:
         return None
-    origin = headers.get(b"origin")
-    if origin is not None and urlsplit(origin).netloc != host:
-        return AccessRefusal(403, f"Origin is {origin!r:.80}; allowed without access tokens: pages of this front")
-    if origin is None and headers.get(b"sec-fetch-site", "same-origin") not in ("same-origin", "none"):
-        return AccessRefusal(
-            403, "the request comes from a foreign page; allowed without access tokens: pages of this front"
-        )
-    return None
+    return AccessRefusal(403, f"{foreign}; allowed without access tokens: pages of this front")
+
+
+def foreign_page(headers: Mapping[bytes, bytes]) -> str | None:
+    """Return by what a browser shows that a request comes from a page of another site; None: it does not."""
+    if b"origin" in headers:
+        origin = headers[b"origin"].decode("latin-1")
+        is_own = urlsplit(origin).netloc == headers.get(b"host", b"").decode("latin-1")
+        return None if is_own else f"Origin is {origin!r:.80}"
+    if headers.get(b"sec-fetch-site", b"same-origin") in (b"same-origin", b"none"):
+        return None
+    return "the request comes from a foreign page"
 
 
 def _forwarding(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
@@ -170,10 +174,6 @@ def _forwarding(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
         if name in _FORWARDING or name.startswith(_FORWARDED):
             return name.decode("latin-1")
     return None
-
-
-def _texts(headers: Iterable[tuple[bytes, bytes]], names: tuple[bytes, ...]) -> dict[bytes, str]:
-    return {name: value.decode("latin-1") for name, value in headers if name in names}
 
 
 def _name_of(host: str) -> str:

@@ -10,6 +10,7 @@ HTTP = Front(
     settings=HttpSettings,
     title="HTTP",
     start="tarry.fronts.http.front:start",
+    check="tarry.fronts.kit.tls_settings:check",
     extra="http",
     worker_needs="tarry.fronts.http.front",
     knows_tokens=True,

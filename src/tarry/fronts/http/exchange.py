@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
+from tarry.fronts.kit.principal import Principal
+
 Headers: TypeAlias = list[tuple[bytes, bytes]]
 """Names in lower case."""
 
@@ -45,10 +47,17 @@ class HttpRequest(Protocol):
     """All of the body has come."""
     gone: bool
     """The client has left: nobody waits for an answer."""
+    keep_alive: bool
+    """True if another request may follow; a handler may set it to False before it answers."""
 
     @property
     def host(self) -> str:
         """The client's address, without its port."""
+        ...
+
+    @property
+    def principal(self) -> Principal | None:
+        """The identity that the client's connection has proved; None if it has proved none."""
         ...
 
     def whole(self) -> bytes:

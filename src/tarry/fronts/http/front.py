@@ -31,6 +31,7 @@ from tarry.fronts.http.settings import HttpSettings
 from tarry.fronts.kit.front import FrontServices
 from tarry.fronts.kit.listening import SharedPort, port_of
 from tarry.fronts.kit.loop_front import LoopFront, OnListening
+from tarry.fronts.kit.tls_settings import port_tls
 
 EVENTS = "/events"
 """End of the paths of event streams, whose sessions are in one process."""
@@ -142,7 +143,8 @@ class HttpFront(LoopFront):
     ) -> HttpServer:
         access = Access(self._broker, mode_of(setting, f"{host}:0"))
         admin = HttpApplication(Admin(services, access, access_log), whole=False)
-        server = HttpServer(loop, self._broker.clock, admin, {}, self._connections, self._unread, self._limits)
+        tls = port_tls(self._broker.config)
+        server = HttpServer(loop, self._broker.clock, admin, {}, self._connections, self._unread, self._limits, tls)
         try:
             listening = await server.listen(f"{host}:{port}")
         except OSError as error:
@@ -151,6 +153,7 @@ class HttpFront(LoopFront):
         return server
 
     def _server_of(self, loop: asyncio.AbstractEventLoop, app: HttpApplication, lmstfy: HttpApplication) -> HttpServer:
+        from_workers = self._home is not None and self._shared is None
         return HttpServer(
             loop,
             self._broker.clock,
@@ -159,7 +162,8 @@ class HttpFront(LoopFront):
             self._connections,
             self._unread,
             self._limits,
-            from_workers=self._home is not None and self._shared is None,
+            None if from_workers else port_tls(self._broker.config),
+            from_workers=from_workers,
         )
 
 

@@ -1,131 +1,22 @@
-"""The broker as the applications of the HTTP front use it. All on the event loop's thread."""
+"""The broker as the applications of the HTTP front use it."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from functools import partial
-from typing import TypeVar, TypeVarTuple
-
-import pyarrow as pa
 
 from loopgrpc import UnreadBytes
-from tarry.api.calls import AsyncCalls
-from tarry.api.internal_topics import check_open
 from tarry.api.local import LocalBroker
-from tarry.api.operation import Operation
-from tarry.api.row_queue import RowQueue
-from tarry.base.event_loop import answer_future
 from tarry.fronts.http.body_budget import BodyBudget
-from tarry.fronts.kit.receiving import ReceiveQueue
-from tarry.message.receipt import Accepted, Receipt
-from tarry.message.rows import Row, to_batch
-
-R = TypeVar("R")
-T = TypeVar("T")
-Ts = TypeVarTuple("Ts")
-
-FEW_ROWS = 256
-"""Up to so many rows are checked on the loop's thread: handing them over takes longer."""
+from tarry.fronts.kit.desk import Desk
 
 
-class HttpServices(AsyncCalls):
-    """The operations, awaited.
-
-    Operations that may wait for the disk run in a thread of ``pool``. Messages that are scheduled in one turn of the
-    event loop travel together.
-    """
+class HttpServices(Desk):
+    """A desk that also bounds the bodies of requests. On the event loop's thread."""
 
     def __init__(
         self, broker: LocalBroker, loop: asyncio.AbstractEventLoop, pool: Executor, unread: UnreadBytes | None = None
     ) -> None:
-        super().__init__()
-        self.broker = broker
-        self.loop = loop
-        self._pool = pool
-        self._rows = RowQueue(broker, loop)
-        self._receive_queues: dict[tuple[str, str], ReceiveQueue] = {}
+        super().__init__(broker, loop, pool, unread)
         self.bodies = BodyBudget()
         """The memory that bodies of requests take."""
-        self.unread = unread or UnreadBytes()
-        """The bytes of answers that clients have not read."""
-        self._on_close: list[Callable[[str], None]] = []
-
-    async def call(self, operation: Operation[R]) -> R:
-        """Carry an operation out in a thread, and wait for its result.
-
-        Raises:
-            TarryError: it was refused.
-        """
-        check_open(operation)
-        return await self.loop.run_in_executor(self._pool, self.broker.call, operation)
-
-    async def run(self, function: Callable[[*Ts], T], *args: *Ts) -> T:
-        """Call a function in a thread, and wait for its result."""
-        return await self.loop.run_in_executor(self._pool, function, *args)
-
-    async def receive_queue(
-        self, topic: str, group: str, *, start: str | None = None, broadcast: str | None = None
-    ) -> ReceiveQueue:
-        """Return the queue in which consumers of a group wait without a thread.
-
-        The group is made, durably, when it is new; see :meth:`LocalBroker.group`.
-        """
-        queue = None if broadcast is not None else self._receive_queues.get((topic, group))
-        if queue is None or queue.group.closed:
-            find = partial(self.broker.group, topic, group, start=start, broadcast=broadcast)
-            found = await self.loop.run_in_executor(self._pool, find)
-            name = (topic, found.name)  # a broadcast's is another one
-            queue = self._receive_queues.get(name)  # another task may have been quicker
-            if queue is None or queue.group.closed:
-                queue = self._receive_queues[name] = ReceiveQueue(self.loop, found)
-        return queue
-
-    def known_queue(self, topic: str, group: str) -> ReceiveQueue | None:
-        """:meth:`receive_queue`, where it was asked for before."""
-        queue = self._receive_queues.get((topic, group))
-        return None if queue is None or queue.group.closed else queue
-
-    def schedule_row(self, row: Row) -> asyncio.Future[Receipt]:
-        """Schedule the message of a row whose values the caller has checked; done when it is durable.
-
-        Messages that are scheduled in one turn of the loop travel together.
-        """
-        return self._schedule(row)
-
-    async def schedule_rows(self, rows: Sequence[Row]) -> Accepted:
-        """Schedule the messages of rows that were checked, all of them or none.
-
-        Raises:
-            TarryError: nothing of it was accepted.
-        """
-        return await self.submit(to_batch(rows))
-
-    def on_close(self, call: Callable[[str], None]) -> None:
-        """Have ``call`` called, with the reason, when nothing may be sent any more."""
-        self._on_close.append(call)
-
-    def close(self) -> None:
-        """Refuse messages that are not sent yet; requests that wait for messages get none."""
-        for call in (self._rows.close, *self._on_close):
-            call("the front has stopped")
-        for queue in self._receive_queues.values():
-            queue.close()
-
-    async def submit(self, batch: pa.RecordBatch) -> Accepted:
-        """Schedule a batch, all of it or nothing (columns: :func:`tarry.message.admission.admit`).
-
-        Raises:
-            TarryError: nothing of it was accepted.
-        """
-        future: asyncio.Future[Accepted]
-        future, on_result = answer_future(self.loop)
-        if batch.num_rows <= FEW_ROWS:
-            self.broker.submit(batch, on_result)
-        else:
-            await self.run(self.broker.submit, batch, on_result)
-        return await future
-
-    def _schedule(self, row: Row) -> asyncio.Future[Receipt]:
-        return self._rows.add(row)

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from tarry.base.descriptors import ConnectionLimits
+from tarry.fronts.kit.principal import Principal
 
 log = logging.getLogger(__name__)
 
@@ -30,8 +31,8 @@ class Admission:
         self._owner = owner
         self.peer_host = peer_host
         """The client's address without its port, an IPv6 one without brackets; empty for a Unix socket."""
-        self.principal: str | None = None
-        """The client's name: the subject of its certificate; None where it showed none."""
+        self.principal: Principal | None = None
+        """The identity that the connection has proved; None if it has proved none."""
         self.refusal: str | None = None
         """The reason for a refusal, which the protocol tells the client; None if admitted."""
         self.cut = cut

@@ -2,7 +2,8 @@
 
 asyncio decides on TLS before a connection has its protocol, and cannot give back bytes that it has read. So a door with
 TLS accepts connections itself, and each has its place from the accept on. Where clients may come with TLS or without
-it, the door looks at the first byte without consuming it: 0x16 in TLS (RFC 8446, section 5.1: handshake).
+it, the door looks at the first byte without consuming it: 0x16 in TLS (RFC 8446, section 5.1: handshake), another one
+in each protocol that is served here.
 """
 
 from __future__ import annotations
@@ -17,16 +18,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from loopgrpc import TLS_HANDSHAKE, first_byte
 from tarry.base.descriptors import ConnectionLimits
 from tarry.base.endpoint import parse_address, socket_path
 from tarry.fronts.kit.admission import BEGIN_S, Admission, Admissions
 from tarry.fronts.kit.listening import listen_at, listen_on
-from tarry.fronts.kit.tls import ReloadedTls, subject_of
+from tarry.fronts.kit.principal import principal_of
+from tarry.fronts.kit.tls import ReloadedTls
 
 log = logging.getLogger(__name__)
 
 BACKLOG = 1024
+TLS_HANDSHAKE = b"\x16"
 ACCEPT_AGAIN_S = 1.0
 """Seconds to wait after an accept that failed, for lack of file descriptors, for example."""
 
@@ -150,7 +152,7 @@ class Door:
             connection.setblocking(False)
             if _is_tcp(connection):
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            first = await first_byte(self._loop, connection) if self._plain else TLS_HANDSHAKE
+            first = await _first_byte(self._loop, connection) if self._plain else TLS_HANDSHAKE
             if not first:
                 return False
             with_tls = first == TLS_HANDSHAKE
@@ -174,7 +176,7 @@ class Door:
             transport.abort()
             return
         admission.cut = transport.abort
-        admission.principal = subject_of(transport.get_extra_info("peercert"))
+        admission.principal = principal_of(transport)
         if admission.refusal is not None and not self._admissions.has_room_to_refuse():
             admission.released()
             transport.abort()
@@ -203,6 +205,24 @@ def _end_unbegun(connection: socket.socket, admission: Admission, begun: asyncio
     if begun.cancelled() or begun.exception() is not None or not begun.result():
         admission.released()
         connection.close()
+
+
+async def _first_byte(loop: asyncio.AbstractEventLoop, connection: socket.socket) -> bytes:
+    """Return the first byte without consuming it; empty if the peer has closed."""
+    while True:
+        with suppress(BlockingIOError):
+            return connection.recv(1, socket.MSG_PEEK)
+        ready: asyncio.Future[None] = loop.create_future()
+        loop.add_reader(connection.fileno(), _wake, ready)
+        try:
+            await ready
+        finally:
+            loop.remove_reader(connection.fileno())
+
+
+def _wake(ready: asyncio.Future[None]) -> None:
+    if not ready.done():
+        ready.set_result(None)
 
 
 def _is_tcp(connection: socket.socket) -> bool:

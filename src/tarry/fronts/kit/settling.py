@@ -57,7 +57,8 @@ class HandOver(Enum):
 class AckGatherer(Generic[D, W]):
     """Acknowledges deliveries of any groups, gathered by group. On the loop's thread.
 
-    ``answer`` is called once for each hand-over, with all its entries and their outcome. It must not raise.
+    ``answer`` is called once for each hand-over, with all its entries and their outcome. It must not raise. If nobody
+    waits for answers (``failures_only``), it is called only for hand-overs of which something was not settled.
     """
 
     def __init__(
@@ -68,16 +69,19 @@ class AckGatherer(Generic[D, W]):
         hand_over: HandOver = HandOver.FREE,
         window_s: float = 0.0,
         entries_max: int | None = None,
+        failures_only: bool = False,
     ) -> None:
         """Make a gatherer that hands over at most ``entries_max`` entries in one call.
 
         As soon as a group has so many, they are handed over without waiting for the end of the window.
+        ``failures_only`` goes with ``HandOver.FREE``: other hand-overs wait until they hear of the last one.
         """
         self._loop = loop
         self._answer = answer
         self._mode = hand_over
         self._window_s = window_s
         self._entries_max = entries_max
+        self._failures_only = failures_only
         self._gathered: dict[ConsumerGroup, Entries[D, W]] = {}
         self._under_way: set[ConsumerGroup] = set()
         """Groups whose last hand-over is not durable yet; empty in mode FREE."""
@@ -143,6 +147,8 @@ class AckGatherer(Generic[D, W]):
 
     def _forward(self, group: ConsumerGroup, entries: Entries[D, W]) -> Callable[[Mask | TarryError], None]:
         def on_settled(settled: Mask | TarryError) -> None:
+            if self._failures_only and not isinstance(settled, TarryError) and settled.all():
+                return  # waking the loop for it would cost more than acknowledging
             post(self._loop, self._on_settled, group, entries, settled)
 
         return on_settled

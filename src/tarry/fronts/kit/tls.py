@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tarry.base.errors import InvalidArgumentError
 
@@ -38,6 +37,25 @@ class TlsFiles:
         return tuple((stat.st_mtime_ns, stat.st_ino, stat.st_size) for stat in stats)
 
 
+class FileChanges:
+    """Finds out whether files were replaced. Missing files are a state like any other."""
+
+    def __init__(self, files: TlsFiles) -> None:
+        self._files = files
+        self._stamp = self._stamp_now()
+
+    def found(self) -> bool:
+        """Return whether a file has changed since the last call."""
+        before, self._stamp = self._stamp, self._stamp_now()
+        return self._stamp != before
+
+    def _stamp_now(self) -> tuple[object, ...]:
+        try:
+            return self._files.stamp()
+        except OSError as error:
+            return (error.errno,)
+
+
 class ReloadedTls:
     """The TLS context of the files as they are now, or of the last good ones. On one thread."""
 
@@ -53,7 +71,7 @@ class ReloadedTls:
         self._alpn = alpn
         self._clock_s = clock_s
         self._looked_s = clock_s()
-        self._stamp = self._stamp_now()
+        self._changes = FileChanges(files)
         self._context = self._read()
 
     def context(self) -> ssl.SSLContext:
@@ -61,10 +79,8 @@ class ReloadedTls:
         now_s = self._clock_s()
         if now_s - self._looked_s >= LOOK_S:
             self._looked_s = now_s
-            stamp = self._stamp_now()
-            if stamp != self._stamp:
-                # Kept also if the files are broken: that is logged once, and they are read again when they change.
-                self._stamp = stamp
+            if self._changes.found():
+                # Broken files are logged once, and read again when they change.
                 self._read_again()
         return self._context
 
@@ -82,12 +98,6 @@ class ReloadedTls:
             context.set_alpn_protocols(list(self._alpn))
         return context
 
-    def _stamp_now(self) -> tuple[object, ...]:
-        try:
-            return self._files.stamp()
-        except OSError as error:
-            return (error.errno,)
-
 
 def server_context(certificate: str, key: str, client_ca: str | None = None) -> ssl.SSLContext:
     """Return a TLS context for a server, for TLS 1.2 or newer.
@@ -99,12 +109,7 @@ def server_context(certificate: str, key: str, client_ca: str | None = None) -> 
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    try:
-        context.load_cert_chain(certificate, key)
-    except (OSError, ssl.SSLError) as error:
-        raise InvalidArgumentError(
-            f"{certificate!r} and {key!r} are no certificate and its private key, in PEM: {error}"
-        ) from error
+    load_certificate(context, certificate, key)
     if client_ca is not None:
         try:
             context.load_verify_locations(client_ca)
@@ -114,7 +119,15 @@ def server_context(certificate: str, key: str, client_ca: str | None = None) -> 
     return context
 
 
-def subject_of(certificate: dict[str, Any] | None) -> str | None:
-    """Return the subject of a peer's certificate as ``"commonName=alice"``; None without one."""
-    parts = [f"{name}={value}" for rdn in (certificate or {}).get("subject", ()) for name, value in rdn]
-    return ",".join(parts) or None
+def load_certificate(context: ssl.SSLContext, certificate: str, key: str) -> None:
+    """Give a context the certificate that it shows.
+
+    Raises:
+        InvalidArgumentError: the files are not a certificate and its key.
+    """
+    try:
+        context.load_cert_chain(certificate, key)
+    except (OSError, ssl.SSLError) as error:
+        raise InvalidArgumentError(
+            f"{certificate!r} and {key!r} are no certificate and its private key, in PEM: {error}"
+        ) from error

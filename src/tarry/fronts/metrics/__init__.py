@@ -1,4 +1,4 @@
-"""The metrics front: ``collector`` has a broker's figures for Prometheus, ``server`` serves them.
+"""The metrics front: ``collector`` has the figures, ``exposition`` answers, ``front`` has the port.
 
 Reading costs something when somebody reads; nothing is counted for it on the way of a message.
 """

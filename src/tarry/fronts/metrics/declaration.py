@@ -9,6 +9,7 @@ METRICS = Front(
     name="metrics",
     settings=MetricsSettings,
     title="metrics",
-    start="tarry.fronts.metrics.server:start",
+    start="tarry.fronts.metrics.front:start",
+    check="tarry.fronts.kit.tls_settings:check",
     takes_descriptors=False,
 )

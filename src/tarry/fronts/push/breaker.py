@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import random
 
+from tarry.base.back_off import BackOff
+
 WAIT_S_MIN = 1.0
 WAIT_S_MAX = 60.0
 JITTER = 0.2
@@ -27,7 +29,7 @@ class CircuitBreaker:
         """Number of times it has opened."""
         self.is_half_open = False
         self._open_until_s: float | None = None
-        self._wait_s = WAIT_S_MIN
+        self._back_off = BackOff(WAIT_S_MIN, WAIT_S_MAX)
 
     @property
     def open_until_s(self) -> float | None:
@@ -49,17 +51,15 @@ class CircuitBreaker:
         self.failures_in_a_row += 1
         if self._open_until_s is not None or not self.failures_max:
             return  # the request had begun before it opened
-        if self.is_half_open:
-            self._wait_s = min(2 * self._wait_s, WAIT_S_MAX)
-            self._open(now_s)
-        elif self.failures_in_a_row >= self.failures_max:
+        if self.is_half_open or self.failures_in_a_row >= self.failures_max:
             self._open(now_s)
 
     def close(self) -> None:
         """Close the breaker, whatever its state."""
-        self._open_until_s, self.is_half_open, self._wait_s = None, False, WAIT_S_MIN
+        self._open_until_s, self.is_half_open = None, False
+        self._back_off.reset()
 
     def _open(self, now_s: float) -> None:
         self.is_half_open = False
         self.opened += 1
-        self._open_until_s = now_s + self._wait_s * (1 - JITTER * random.random())
+        self._open_until_s = now_s + self._back_off.fail() * (1 - JITTER * random.random())

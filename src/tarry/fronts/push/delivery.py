@@ -14,11 +14,10 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-import numpy as np
 import pyarrow as pa
 
 from tarry.api.consuming import ConsumerGroup, Subscription
@@ -26,8 +25,8 @@ from tarry.api.push import PushAttempt, PushSubscription
 from tarry.base.clock import Clock
 from tarry.base.errors import StaleLeaseError, TarryError
 from tarry.base.event_loop import post
-from tarry.base.types import Int64s
 from tarry.fronts.kit.receiving import Received, ReceiveQueue, Waiter
+from tarry.fronts.kit.settling import AckGatherer, AckOutcome, Entries, lease_columns
 from tarry.fronts.push.breaker import CircuitBreaker
 from tarry.fronts.push.client import HttpClient
 from tarry.fronts.push.connection import PushTarget
@@ -43,7 +42,7 @@ LEASE_SPARE_MS = 10_000
 FIRST_ROWS = 16
 """Messages leased at once until their size is known."""
 ACKS_WAIT_S = 0.005
-"""Seconds to gather acknowledgements: nobody waits for one, and each hand-over is a journal round."""
+"""Seconds for which acknowledgements gather, up to as many as are sent at a time."""
 AGAIN_S = 1.0
 """Seconds after which the broker is asked again after an error."""
 
@@ -110,8 +109,13 @@ class PushDelivery:
         self._mean_bytes = 0.0
         self._waiter: Waiter | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._acks: list[PushMessage] = []
-        self._acks_timer: asyncio.TimerHandle | None = None
+        self._acks: AckGatherer[PushMessage, None] = AckGatherer(
+            self._loop,
+            self._on_acked,
+            window_s=ACKS_WAIT_S,
+            entries_max=subscription.concurrency,
+            failures_only=True,
+        )
         self._ending = False
         self._ended = self._loop.create_future()
         self._pump()
@@ -268,7 +272,7 @@ class PushDelivery:
             self._figures.pushed += 1
             self._figures.pushed_ms = now_ms
             self.breaker.on_success()
-            self._acknowledge(message)
+            self._acks.add(self._group, message, None, urgent=False)
         else:
             self._on_failure(message, verdict, now_ms)
         self._note(message, headers["webhook-id"], verdict, answer, at_ms, spent_s)
@@ -288,7 +292,7 @@ class PushDelivery:
                 self._keep_buffered(self.breaker.open_until_s or 0.0)
                 failures = self.breaker.failures_in_a_row
                 log.warning("push subscription %s: %d failures in a row, the last: %s", name, failures, verdict.error)
-        self._settle(partial(self._consumer.nack, reason=verdict.error), [message], verdict.delay_ms)
+        self._nack(message, verdict)
         if verdict.outcome is PushOutcome.GONE and not self._ending:
             # Not if it ends: then somebody has changed the subscription since this was sent.
             self.end()
@@ -301,7 +305,7 @@ class PushDelivery:
         """
         if self._buffer and not self._ending:
             lease_ms = int((until_s - time.monotonic()) * 1000) + self._lease_ms
-            self._consumer.extend(*_leases(self._buffer), lease_ms)
+            self._consumer.extend(*lease_columns(self._buffer), lease_ms)
             for message in self._buffer:
                 message.lease_until_s = time.monotonic() + lease_ms / 1000 - 1.0
 
@@ -324,32 +328,19 @@ class PushDelivery:
 
     # -- settling ----------------------------------------------------------------------------------------------------
 
-    def _acknowledge(self, message: PushMessage) -> None:
-        """Acknowledge a message together with others that are answered within a few milliseconds.
+    def _on_acked(self, entries: Entries[PushMessage, None], settled: AckOutcome) -> None:
+        if isinstance(settled, TarryError):
+            self._report(settled)
+        elif stale := settled.count(False):
+            self._report(StaleLeaseError(f"{stale} of {len(entries)} leases are stale"))
 
-        They are at most as many as are sent at a time.
-        """
-        self._acks.append(message)
-        if len(self._acks) >= self.subscription.concurrency:
-            self._flush_acks()
-        elif self._acks_timer is None:
-            self._acks_timer = self._loop.call_later(ACKS_WAIT_S, self._flush_acks)
-
-    def _flush_acks(self) -> None:
-        if self._acks_timer is not None:
-            self._acks_timer.cancel()
-            self._acks_timer = None
-        acks, self._acks = self._acks, []
-        if acks:
-            self._settle(self._consumer.ack, acks)
-
-    def _settle(self, settle: Callable[..., int], messages: list[PushMessage], *args: int | None) -> None:
+    def _nack(self, message: PushMessage, verdict: Verdict) -> None:
         try:
-            settle(*_leases(messages), *args, on_result=self._on_settled)
+            self._consumer.nack(*lease_columns([message]), verdict.delay_ms, self._on_nacked, verdict.error)
         except TarryError as error:
             self._report(error)
 
-    def _on_settled(self, error: TarryError | None) -> None:
+    def _on_nacked(self, error: TarryError | None) -> None:
         if error is not None:  # from any thread
             post(self._loop, self._report, error)
 
@@ -363,17 +354,11 @@ class PushDelivery:
     def _end_when_idle(self) -> None:
         if self._running or self._ended.done():
             return
-        self._flush_acks()
+        self._acks.flush()
         self._plan(None)
         self._queue.close()
         self._consumer.close()
         self._ended.set_result(None)
-
-
-def _leases(messages: Iterable[PushMessage]) -> tuple[Int64s, Int64s]:
-    """Return the leases and offsets with which messages are settled or extended."""
-    pairs = np.array([(message.lease, message.offset) for message in messages], np.int64)
-    return pairs[:, 0], pairs[:, 1]
 
 
 def attempt_of(

@@ -13,7 +13,7 @@ import time
 from typing import Any
 
 from tarry.base.addresses import AddressPolicy
-from tarry.base.event_loop import post
+from tarry.base.event_loop import post, settle_future
 
 LOOKUPS_MAX = 64
 """Lookups at a time: each has a thread, for as long as the name servers let it wait."""
@@ -78,12 +78,7 @@ class CheckedResolver:
 
         def done(result: list[AddressInfo] | OSError) -> None:
             self._under_way -= 1
-            if future.done():
-                return
-            if isinstance(result, OSError):
-                future.set_exception(result)
-            else:
-                future.set_result(result)
+            settle_future(future, result)
 
         def look_up() -> None:
             result: list[AddressInfo] | OSError

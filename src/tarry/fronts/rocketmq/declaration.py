@@ -11,7 +11,11 @@ ROCKETMQ = Front(
     title="RocketMQ",
     start="tarry.fronts.rocketmq.front:start",
     extra="rocketmq",
-    own_settings=("rocketmq_keys", "rocketmq_tls", "rocketmq_tls_certificate", "rocketmq_tls_key"),
+    check="tarry.fronts.rocketmq.common.certificate:check",
+    own_settings=(
+        *("rocketmq_keys", "rocketmq_tls", "rocketmq_tls_certificate", "rocketmq_tls_key"),
+        *("tls_certificate", "tls_key", "tls_client_ca"),
+    ),
     worker_needs="tarry.fronts.rocketmq.common.stubs",
 )
 REMOTING = Front(
@@ -19,6 +23,7 @@ REMOTING = Front(
     settings=RocketMQSettings,
     title="RocketMQ",
     start="tarry.fronts.rocketmq.classic.front:start",
+    check="tarry.fronts.rocketmq.common.certificate:check",
     extra="rocketmq",
     worker_needs="tarry.fronts.rocketmq.classic.front",
     home="tarry.fronts.rocketmq.classic.front:start_home",

@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import Executor
 
-from loopgrpc import GrpcServer, Limits, UnreadBytes
+from loopgrpc import Connections, Limits, UnreadBytes
 from tarry.api.local import LocalBroker
 from tarry.base.config import Config
 from tarry.base.descriptors import ConnectionLimits
 from tarry.base.placement import ANY_CORE, Placement
+from tarry.fronts.kit.door import Door
 from tarry.fronts.kit.front import FrontServices
-from tarry.fronts.kit.listening import SharedPort
+from tarry.fronts.kit.listening import SharedPort, port_of
 from tarry.fronts.kit.loop_front import LoopFront, OnListening
-from tarry.fronts.kit.tls import server_context
-from tarry.fronts.rocketmq.common.certificate import tls_files
+from tarry.fronts.rocketmq.common.certificate import rocketmq_tls
 from tarry.fronts.rocketmq.common.threads import RunInThread
 from tarry.fronts.rocketmq.settings import RocketMQSettings
 from tarry.fronts.rocketmq.v5.components import Components
@@ -25,6 +25,7 @@ STREAMS_MAX = 10_000
 
 Clients in one process may share a connection, and each keeps two or more calls open.
 """
+ALPN = ("h2",)
 REQUEST_BYTES_SPARE = 1 << 20
 """Room in a request beside the largest body."""
 
@@ -35,7 +36,7 @@ class RocketMQFront(LoopFront):
     NAME = "rocketmq"
     THREAD = "tarry-rocketmq"
     _components: Components
-    _server: GrpcServer
+    _door: Door
 
     def __init__(
         self,
@@ -59,7 +60,7 @@ class RocketMQFront(LoopFront):
 
     def figures(self) -> dict[str, int]:
         """Return the numbers of connections and clients."""
-        return {"connections": self._server.connections, "clients": self._components.clients}
+        return {"connections": len(self._door), "clients": self._components.clients}
 
     async def _serve(self, pool: Executor, on_listening: OnListening) -> None:
         if self._shared is not None:
@@ -67,27 +68,34 @@ class RocketMQFront(LoopFront):
         loop, config = asyncio.get_running_loop(), self._broker.config
         run_in_thread = RunInThread(loop, pool)
         settings = RocketMQSettings.of(config)
-        files = tls_files(config, self._broker.clock.now_ms())
+        tls = rocketmq_tls(config, self._broker.clock.now_ms())
         address = ListeningAddress(self._host, self._asked_port)
         self._components = components = Components(self._broker, loop, run_in_thread, address, self._unread)
-        self._server = server = GrpcServer(
+        limits = _limits(config)
+        connections = Connections(
             components.service.handlers(),
-            address.host.strip("[]"),
-            address.port,
-            tls=None if files is None else server_context(files.certificate, files.key),
-            tls_optional=settings.rocketmq_tls == "both",
-            limits=_limits(config, self._connections),
+            limits,
             trusts=components.service.authenticator.trusts if settings.rocketmq_keys else None,
-            listening=None if self._shared is None else self._shared.listening,
             unread=self._unread,
         )
+        # Twice: a client that does not end its preface is told by GOAWAY first.
+        self._door = door = Door(
+            connections.new_protocol,
+            self._connections,
+            tls=tls.context(ALPN),
+            plain=tls.plain,
+            begin_s=2 * limits.preface_s,
+        )
         try:
-            await server.start()
-            address.port = server.port
-            grace_s = await on_listening(server.port)
+            asked = f"{address.host}:{address.port}"
+            address.port = port_of(await door.listen(asked if self._shared is None else self._shared.listening))
+            connections.start()
+            grace_s = await on_listening(address.port)
         finally:
+            door.close()
             components.close()
-        await server.stop(grace_s)
+        await door.drain(grace_s)
+        await connections.close()
 
 
 def start(services: FrontServices) -> RocketMQFront:
@@ -102,10 +110,8 @@ def start(services: FrontServices) -> RocketMQFront:
     )
 
 
-def _limits(config: Config, connections: ConnectionLimits) -> Limits:
+def _limits(config: Config) -> Limits:
     return Limits(
-        connections_max=connections.in_all,
-        peer_connections_max=connections.per_peer,
         streams_max=STREAMS_MAX,
         message_bytes_max=config.body_bytes_max + REQUEST_BYTES_SPARE,
         buffer_bytes_max=max(16 << 20, 2 * config.body_bytes_max),

@@ -45,7 +45,7 @@ class RocketMQSettings(FrontSettings):
         "both", description="RocketMQ clients come by TLS, in the clear, or as they like."
     )
     rocketmq_tls_certificate: Optional = Field(
-        None, description="PEM file of the certificate chain; empty: one signed by itself is made in DATA."
+        None, description="PEM file of its own; empty: that of all ports, or else one signed by itself, made in DATA."
     )
     rocketmq_tls_key: Optional = Field(None, description="PEM file of the certificate's private key.")
     rocketmq_create_topics: Literal["on", "off"] = Field(

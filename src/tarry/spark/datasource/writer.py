@@ -8,6 +8,7 @@ makes a new attempt and ends the one before, so that a driver that was cut off f
 from __future__ import annotations
 
 import logging
+import math
 import time
 import uuid
 from collections import Counter
@@ -20,6 +21,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from tarry.base.back_off import BackOff
 from tarry.base.errors import InvalidArgumentError, OverloadedError, TarryError, UnavailableError
 from tarry.spark.broker_client import BrokerClient, BulkAttempt, Staged
 from tarry.spark.datasource.columns import check_columns
@@ -166,15 +168,14 @@ def commit(client: BrokerClient, job: BulkAttempt, staged: Staged) -> None:
 
 def with_retries(call: Callable[[], T], kind: type[TarryError]) -> T:
     """Return the result of ``call``, retried some times after a retryable error of this kind."""
-    pause = PAUSE_S
+    back_off = BackOff(PAUSE_S, math.inf)
     for left in reversed(range(TRIES)):
         try:
             return call()
         except kind as error:
             if not error.retryable or not left:
                 raise
-            time.sleep(pause)
-            pause *= 2
+            time.sleep(back_off.fail())
     raise AssertionError("the last try returns or raises")
 
 

@@ -13,15 +13,16 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from tarry.base.back_off import BackOff
 from tarry.base.clock import SystemClock
 from tarry.base.config import Config
 from tarry.base.spark_conf import lines_of, parse_lines
+from tarry.base.supervision import end_of_process, keep_running
 from tarry.spark.pipeline.job import EXIT_NOT_INSTALLED
 from tarry.spark.runtime.conf import user_conf, write_private
 from tarry.spark.runtime.process import kill_session
@@ -33,6 +34,8 @@ BACKOFF_S_MAX = 60.0
 HEALTHY_S = 60.0
 """A run that lasted this long ends the series of failures: the next back-off starts small again."""
 
+EXIT_NOT_STARTED = -1000
+"""In place of the exit code of a child that could not be started; no child ends with it."""
 CONF_FILE = "spark.conf"
 
 STOP_WAIT_S = 20.0
@@ -62,9 +65,7 @@ class PipelineSupervisor:
         self._command = [*command, "--parent-pid", str(os.getpid())]
         self._log_path = log_path
         self._before = before
-        self._backoff_s_min = backoff_s_min
-        self._backoff_s_max = backoff_s_max
-        self._healthy_s = healthy_s
+        self._back_off = BackOff(backoff_s_min, backoff_s_max, healthy_s)
         self._clock = SystemClock()
         self._stopping = threading.Event()
         self._lock = threading.Lock()
@@ -141,42 +142,34 @@ class PipelineSupervisor:
     # -- the thread --------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        backoff_s = self._backoff_s_min
-        while not self._stopping.is_set():
-            started = time.monotonic()
-            code = self._run_child()
-            if self._stopping.is_set():
-                break
-            if time.monotonic() - started >= self._healthy_s:
-                backoff_s = self._backoff_s_min
-            if code == EXIT_NOT_INSTALLED:
-                backoff_s = self._backoff_s_max
-            with self._lock:
-                self._next_try_ms = self._clock.now_ms() + int(backoff_s * 1000)
-                self._restarts += 1
-            log.warning(
-                "the pipeline ended (%s); next try in %g s; see %s", self._last_error, backoff_s, self._log_path
-            )
-            self._stopping.wait(backoff_s)
-            backoff_s = min(2 * backoff_s, self._backoff_s_max)
+        keep_running(self._run_child, self._on_end, self._stopping)
 
-    def _run_child(self) -> int | None:
+    def _on_end(self, code: int) -> float:
+        pause_s = self._back_off.lengthen() if code == EXIT_NOT_INSTALLED else self._back_off.fail()
+        with self._lock:
+            self._next_try_ms = self._clock.now_ms() + int(pause_s * 1000)
+            self._restarts += 1
+        log.warning("the pipeline ended (%s); next try in %g s; see %s", self._last_error, pause_s, self._log_path)
+        return pause_s
+
+    def _run_child(self) -> int:
         """Run the child to its end and end its session.
 
-        Returns its exit code, or None if it could not be started.
+        Returns its exit code, or :data:`EXIT_NOT_STARTED`.
         """
+        self._back_off.begin()
         try:
             self._before()
             logged_from = self._rotate_log()
             with self._lock, self._log_path.open("ab") as output:
                 if self._stopping.is_set():  # otherwise stop() would have missed the child
-                    return None
+                    return EXIT_NOT_STARTED
                 self._child = child = subprocess.Popen(
                     self._command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
                 )
         except OSError as error:
             self._last_error = f"cannot start: {error}"
-            return None
+            return EXIT_NOT_STARTED
         # Not reaped before its session is cleared: until then its id, which is the session's, can be nobody else's.
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
         kill_session(child.pid)
@@ -184,8 +177,8 @@ class PipelineSupervisor:
             code = child.wait()
             if code != 0 and not self._stopping.is_set():
                 # A killed child had no time to log the reason: its last line is about something else.
-                killed = f"killed by {signal.Signals(-code).name}" if -code in set(signal.Signals) else None
-                self._last_error = killed or self._last_line(logged_from) or f"exit code {code}"
+                said = self._last_line(logged_from) if code > 0 else None
+                self._last_error = said or end_of_process(code)
         return code
 
     def _rotate_log(self) -> int:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from tarry.base.errors import NotFoundError
 from tarry.base.extras import missing_extra
+from tarry.base.supervision import end_of_process
 from tarry.spark.runtime.conf import machine_conf, merged, set_python
 from tarry.spark.runtime.java import find_java_home
 from tarry.spark.runtime.launch import start_jvm
@@ -102,11 +103,9 @@ def jvm_end(wait_s: float = 0.0) -> str | None:
         code = jvm.wait(wait_s)
     except subprocess.TimeoutExpired:
         return None
-    if code >= 0:
-        return f"Spark's JVM (process {jvm.pid}) has ended with exit code {code}"
-    name = signal.Signals(-code).name if -code in set(signal.Signals) else str(-code)
-    why = "; the system may have been out of memory: its log says so" if name == "SIGKILL" else ""
-    return f"Spark's JVM (process {jvm.pid}) was killed by {name}{why}"
+    how = f"has ended with {end_of_process(code)}" if code >= 0 else f"was {end_of_process(code)}"
+    why = "; the system may have been out of memory: its log says so" if code == -signal.SIGKILL else ""
+    return f"Spark's JVM (process {jvm.pid}) {how}{why}"
 
 
 def lost_jvm(error: object) -> str | None:

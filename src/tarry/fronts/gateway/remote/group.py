@@ -172,16 +172,20 @@ class RemoteGroup:
 class _Weak:
     """Receives for a subscription, and does not keep it alive."""
 
-    __slots__ = ("_of",)
+    __slots__ = ("_link", "_of")
 
-    def __init__(self, of: ref[RemoteSubscription]) -> None:
+    def __init__(self, of: ref[RemoteSubscription], link: Link) -> None:
         self._of = of
+        self._link = link
 
     def on_batch(self, number: int, payload: memoryview) -> None:
-        """Pass a batch on, unless the subscription is gone."""
+        """Pass a batch on; it is for others if the subscription is gone."""
         subscription = self._of()
         if subscription is not None:
             subscription.on_batch(number, payload)
+        else:
+            # It is being collected, in another thread perhaps: its DROP, which leaves leases alone, is on its way.
+            self._link.send(FrameKind.UNTAKEN, number)
 
     def on_polled(self, error: TarryError | None) -> None:
         """Pass an error on."""
@@ -322,7 +326,7 @@ class RemoteSubscription:
     def _ask(self, rows_max: int) -> None:
         if self._number is None:
             self._number = self._link.number()
-            self._link.receive(self._number, _Weak(ref(self)))
+            self._link.receive(self._number, _Weak(ref(self), self._link))
         poll = Poll(self.group.number, self._prefetch, self._lease_ms, rows_max)
         self._link.send(FrameKind.POLL, self._number, poll.encode())
 

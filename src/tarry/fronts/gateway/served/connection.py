@@ -40,6 +40,7 @@ from tarry.fronts.gateway.served.shared import Shared
 from tarry.fronts.gateway.served.tokens import TokenNews
 from tarry.fronts.kit.admission import Admission
 from tarry.fronts.kit.front import Front
+from tarry.fronts.kit.tls_settings import TlsSettings
 from tarry.fronts.registry import FRONTS
 
 log = logging.getLogger(__name__)
@@ -63,7 +64,7 @@ def _declared(front: str) -> Front | None:
 def told_settings(front: str) -> set[str]:
     """Return the names of the settings that a gateway learns: :data:`TOLD_SETTINGS` and its front's own."""
     declared = _declared(front)
-    return {*TOLD_SETTINGS, *(() if declared is None else declared.settings.model_fields)}
+    return {*TOLD_SETTINGS, *TlsSettings.model_fields, *(() if declared is None else declared.settings.model_fields)}
 
 
 Handlers = Mapping[int, Callable[[int, memoryview], None]]

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, MutableMapping
 from typing import Any
-from urllib.parse import parse_qsl, quote, urlsplit
+from urllib.parse import parse_qsl, quote
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
 from tarry.base.clock import Clock
-from tarry.fronts.http.access import SAFE_METHODS, Access
+from tarry.fronts.http.access import SAFE_METHODS, Access, foreign_page
 from tarry.fronts.http.app import App, Receive, Scope, Send
 from tarry.fronts.http.console.sessions import VisitorSession, VisitorSessions
 
@@ -69,7 +69,7 @@ class Guard:
 
         async def send_guarded(message: MutableMapping[str, Any]) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [*message["headers"], *HEADERS, *_headers(is_static, new)]
+                message["headers"] = [*message["headers"], *HEADERS, *_headers(is_static, new, scope["scheme"])]
             await send(message)
 
         request = Request(scope, receive)
@@ -104,7 +104,7 @@ class Guard:
         return identity is not None and identity.for_everything
 
     async def _check_form(self, request: Request, session: VisitorSession) -> Response | None:
-        if _is_foreign(request):
+        if foreign_page(dict(request.scope["headers"])) is not None:
             return PlainTextResponse("the form comes from another site; allowed: pages of this console", 403)
         form = await _read_form(request)
         if form is None:
@@ -119,10 +119,11 @@ class Guard:
         return None
 
 
-def _headers(is_static: bool, new: list[VisitorSession]) -> list[tuple[bytes, bytes]]:
+def _headers(is_static: bool, new: list[VisitorSession], scheme: str) -> list[tuple[bytes, bytes]]:
     # A file's address has the hash of its content.
     kept = b"public, max-age=31536000, immutable" if is_static else b"no-store"
-    cookies = [f"{COOKIE}={s.id}; Path=/; HttpOnly; SameSite=Strict".encode() for s in new]
+    secure = "; Secure" if scheme == "https" else ""
+    cookies = [f"{COOKIE}={s.id}; Path=/; HttpOnly; SameSite=Strict{secure}".encode() for s in new]
     return [(b"cache-control", kept), *((b"set-cookie", cookie) for cookie in cookies)]
 
 
@@ -133,13 +134,6 @@ def _to_login(request: Request) -> Response:
     target = request.url.path + (f"?{request.url.query}" if request.url.query else "")
     after = "" if request.method not in SAFE_METHODS or target == "/" else f"?next={quote(target, safe='')}"
     return RedirectResponse(LOGIN + after, 303)
-
-
-def _is_foreign(request: Request) -> bool:
-    origin = request.headers.get("origin")
-    if origin is not None:
-        return urlsplit(origin).netloc != request.headers.get("host", "")
-    return request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none")
 
 
 async def _read_form(request: Request) -> Mapping[str, list[str]] | None:

@@ -39,7 +39,8 @@ async def log_in(console: Console, request: Request) -> Response:
     # A path of this console only: never another site.
     is_ours = after.startswith("/") and not after.startswith("//") and "\\" not in after
     response = RedirectResponse(after if is_ours else "/", 303)
-    response.set_cookie(COOKIE, session.id, path="/", httponly=True, samesite="strict")
+    by_tls = request.url.scheme == "https"
+    response.set_cookie(COOKIE, session.id, path="/", httponly=True, samesite="strict", secure=by_tls)
     return response
 
 

@@ -13,12 +13,11 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from tarry.api.local import LocalBroker
+from tarry.api.local import LocalBroker, OnAccepted
 from tarry.base.clock import Clock
 from tarry.base.delay import due_after
 from tarry.base.errors import TarryError
-from tarry.base.event_loop import post
-from tarry.batching.coalescing import Batch, Coalescer, EndOfTurn
+from tarry.batching.submitting import Submitter
 from tarry.fronts.http.lmstfy.names import job_ids
 from tarry.fronts.http.lmstfy.read_your_writes import Landing
 from tarry.message.admission import assembled
@@ -30,7 +29,7 @@ ROWS_BESIDE_MIN = 48
 BATCH_BYTES = 16 << 20
 """Bytes after which a batch ends."""
 
-OnResult = Callable[[list[str]], None]
+OnPublished = Callable[[list[str]], None]
 """Called with the jobs' ids when they are durable."""
 OnError = Callable[[TarryError], None]
 
@@ -49,7 +48,7 @@ class JobEntry(NamedTuple):
 
     kind: Plain
     bodies: list[bytes]
-    on_result: OnResult
+    on_published: OnPublished
     on_error: OnError
 
 
@@ -58,12 +57,18 @@ class JobQueue:
 
     def __init__(self, broker: LocalBroker, loop: asyncio.AbstractEventLoop, landing: Landing) -> None:
         self._broker = broker
-        self._loop = loop
         self._landing = landing
-        self._coalescer: Coalescer[JobEntry] = Coalescer(
-            self._send, _refuse, rows_beside_min=ROWS_BESIDE_MIN, size_of=_size_of, bytes_max=BATCH_BYTES
+        self._submitter: Submitter[JobEntry, Accepted] = Submitter(
+            loop,
+            self._submit,
+            self._accept,
+            _refuse,
+            rows_beside_min=ROWS_BESIDE_MIN,
+            size_of=_size_of,
+            bytes_max=BATCH_BYTES,
         )
-        self._end_of_turn = EndOfTurn(loop, self._coalescer.pump)
+        self.close = self._submitter.close
+        """Refuse what is not sent yet, for this reason."""
 
     def add(self, entry: JobEntry) -> None:
         """Have jobs scheduled, all of them or none.
@@ -71,29 +76,14 @@ class JobQueue:
         Raises:
             ClosedError: the front has stopped.
         """
-        self._coalescer.add(entry)
-        self._end_of_turn.plan()
+        self._submitter.add(entry)
+        self._submitter.plan()
 
-    def close(self, why: str) -> None:
-        """Refuse what is not sent yet."""
-        self._coalescer.close(why)
+    def _submit(self, entries: list[JobEntry], on_result: OnAccepted) -> None:
+        self._broker.submit_checked(_rows_of(entries, self._broker.clock), on_result)
 
-    def _send(self, batch: Batch[JobEntry]) -> None:
-        def on_result(result: Accepted | TarryError) -> None:
-            post(self._loop, self._on_result, batch, result)
-
-        self._broker.submit_checked(_rows_of(batch.entries, self._broker.clock), on_result)
-
-    def _on_result(self, batch: Batch[JobEntry], result: Accepted | TarryError) -> None:
-        if isinstance(result, TarryError):
-            self._coalescer.on_refused(batch, result)
-        else:
-            self._coalescer.on_accepted(batch)
-            self._accept(batch.entries, list(zip(result.seqs.tolist(), result.due_ms.tolist(), strict=True)))
-        if self._coalescer.is_ready:
-            self._end_of_turn.plan()
-
-    def _accept(self, entries: list[JobEntry], places: list[tuple[int, int]]) -> None:
+    def _accept(self, entries: list[JobEntry], result: Accepted) -> None:
+        places = list(zip(result.seqs.tolist(), result.due_ms.tolist(), strict=True))
         at = 0
         for topic, run in groupby(entries, _topic_of):
             of_topic = list(run)
@@ -104,7 +94,7 @@ class JobQueue:
             for entry in of_topic:
                 end = first + len(entry.bodies)
                 last = last if entry.kind.delay_ms else own[end - 1]
-                entry.on_result(ids[first:end])
+                entry.on_published(ids[first:end])
                 first = end
             at += rows
             if last is not None:

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from tarry.api.consuming import DistantSubscription
 from tarry.base.errors import OverloadedError, TarryError
+from tarry.base.event_loop import settle_future
 from tarry.batching.coalescing import EndOfTurn
 from tarry.fronts.http.exchange import HttpRequest, HttpResponse
 from tarry.fronts.http.lmstfy.answers import JSON_LINE, QueryValues, RefusalError, json_bytes
@@ -119,7 +120,7 @@ class JobReceiver:
         found: list[LmstfyJob] = []
         for receive in receives:
             future: asyncio.Future[list[LmstfyJob]] = self._services.loop.create_future()
-            self._ask(_Asking(replace(receive, count=receive.count - len(found)), http, partial(_settle, future)))
+            self._ask(_Asking(replace(receive, count=receive.count - len(found)), http, partial(settle_future, future)))
             try:
                 found += await future
             except OverloadedError:
@@ -199,8 +200,8 @@ class JobReceiver:
         """Return the messages of the first queue that has some; None: there were none in this time."""
         loop = self._services.loop
         result: asyncio.Future[Messages | None] = loop.create_future()
-        http.on_disconnect(lambda: _set(result, None))
-        timer = loop.call_later(timeout_s, _set, result, None)
+        http.on_disconnect(lambda: settle_future(result, None))
+        timer = loop.call_later(timeout_s, settle_future, result, None)
         waiters: list[tuple[ReceiveQueue, Waiter]] = []
         for queue in queues:
             if result.done():
@@ -254,27 +255,11 @@ def _answer(request: LmstfyRequest, count: int, jobs: list[LmstfyJob] | TarryErr
         request.answer(answer_of(jobs, count))
 
 
-def _settle(future: asyncio.Future[list[LmstfyJob]], jobs: list[LmstfyJob] | TarryError) -> None:
-    if future.done():
-        return
-    if isinstance(jobs, TarryError):
-        future.set_exception(jobs)
-    else:
-        future.set_result(jobs)
-
-
 def _taker(result: asyncio.Future[Messages | None], queue: ReceiveQueue) -> Callable[[Received], None]:
     def take(received: Received) -> None:
         if result.done():
             give_back(queue.group, received)  # another queue was quicker, and this waiter has not left yet
-        elif isinstance(received, TarryError):
-            result.set_exception(received)
         else:
-            result.set_result(None if received is None else (queue, received))
+            settle_future(result, (queue, received) if isinstance(received, pa.RecordBatch) else received)
 
     return take
-
-
-def _set(result: asyncio.Future[Messages | None], value: Messages | None) -> None:
-    if not result.done():
-        result.set_result(value)

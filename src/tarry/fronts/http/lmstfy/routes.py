@@ -10,6 +10,7 @@ from html import escape
 from urllib.parse import quote
 
 from tarry.api.access import AccessToken
+from tarry.base.bounded_cache import BoundedCache
 from tarry.base.errors import TarryError
 from tarry.fronts.http.access import Access
 from tarry.fronts.http.exchange import Handler, Headers, HttpRequest, HttpResponse, Work
@@ -65,7 +66,7 @@ class Lmstfy:
         self._limits = TokenLimits(services.loop)
         self._last_found: tuple[object, bytes, str, AccessToken | None] = (None, b"", "", None)
         """The broker's tokens, and the last secret, namespace and token: the next request often has them."""
-        self._targets: dict[tuple[str, bytes], Target] = {}
+        self._targets: BoundedCache[tuple[str, bytes], Target] = BoundedCache(TARGETS_MAX)
         self._answering = Answering(access_log)
         self._acknowledging = Acknowledging(services)
         landing = Landing(services, elsewhere_s)
@@ -116,7 +117,7 @@ class Lmstfy:
                 self._count(request, token, reads=route.reads)
         work = route.carry(request)
         if remembered is None and target.known is not None and b"token=" not in http.query:
-            self._remember(http, target)
+            self._targets.keep((http.method, http.target), target)
         return work
 
     # -- what is asked for -------------------------------------------------------------------------------------------
@@ -140,11 +141,6 @@ class Lmstfy:
         if not named:
             raise RefusalError(400, "queue name contains forbidden characters")
         return Target(route, namespace, queue, topic_of(namespace, queue), job)
-
-    def _remember(self, http: HttpRequest, target: Target) -> None:
-        if len(self._targets) >= TARGETS_MAX:
-            self._targets.clear()
-        self._targets[http.method, http.target] = target
 
     def _without_slash(self, request: HttpRequest) -> HttpResponse:
         """Redirect to the path without its final slash if that has a route, as lmstfy's router does."""

@@ -79,8 +79,8 @@ class Publishing:
         if publish.plain is not None and publish.queue is not None and http.complete:
             bodies = bodies_of(http.whole()) if several else [http.whole()]
             if max(map(len, bodies)) <= self._body_bytes_max and VERSION_WANTED not in dict(http.headers):
-                on_result = _on_published_in_bulk if several else _on_published
-                self._jobs.add(JobEntry(publish.plain, bodies, partial(on_result, request), request.refuse))
+                on_published = _on_published_in_bulk if several else _on_published
+                self._jobs.add(JobEntry(publish.plain, bodies, partial(on_published, request), request.refuse))
                 return None
         return self._publish(request, publish.options, several=several)
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from tarry.api.consuming import ConsumerGroup
 from tarry.api.operations import DiscardMessage
 from tarry.base.errors import TarryError
+from tarry.base.event_loop import settle_future
 from tarry.batching.coalescing import copy_of
 from tarry.fronts.http.lmstfy.names import GROUP, place_of
 from tarry.fronts.http.services import HttpServices
@@ -31,7 +32,7 @@ class Held(NamedTuple):
     """On the event loop's clock."""
 
 
-OnSettled = Callable[[bool | TarryError], None]
+OnAcked = Callable[[bool | TarryError], None]
 """Callback, once it is durable: True if the consumer still held the job.
 
 It gets an error if the outcome is not known.
@@ -45,7 +46,7 @@ class Acknowledging:
         self._services = services
         self._held: dict[str, Held] = {}
         self._ends: list[tuple[float, str]] = []
-        self._acks: AckGatherer[Held, OnSettled] = AckGatherer(services.loop, _answer)
+        self._acks: AckGatherer[Held, OnAcked] = AckGatherer(services.loop, _answer)
 
     def hold(self, id: str, held: Held) -> None:
         """Note a job that is handed out."""
@@ -59,7 +60,7 @@ class Acknowledging:
             self._ends = [(held.until_s, id) for id, held in self._held.items()]
             heapq.heapify(self._ends)
 
-    def settle(self, topic: str, id: str, on_settled: OnSettled) -> bool:
+    def settle(self, topic: str, id: str, on_settled: OnAcked) -> bool:
         """Acknowledge a job that was handed out here; False: it was not, and nothing was done."""
         held = self._held.get(id)
         if held is None or held.topic != topic:
@@ -77,12 +78,7 @@ class Acknowledging:
         future: asyncio.Future[bool] = self._services.loop.create_future()
 
         def on_settled(result: bool | TarryError) -> None:
-            if future.done():
-                return
-            if isinstance(result, TarryError):
-                future.set_exception(copy_of(result))
-            else:
-                future.set_result(result)
+            settle_future(future, copy_of(result) if isinstance(result, TarryError) else result)
 
         if self.settle(topic, id, on_settled) and await future:
             return True
@@ -95,6 +91,6 @@ class Acknowledging:
             del self._held[id]
 
 
-def _answer(entries: Entries[Held, OnSettled], settled: AckOutcome) -> None:
+def _answer(entries: Entries[Held, OnAcked], settled: AckOutcome) -> None:
     for row, (_, on_settled) in enumerate(entries):
         on_settled(settled if isinstance(settled, TarryError) else settled[row])

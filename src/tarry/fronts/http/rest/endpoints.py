@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tarry.api.operations import Ack, Extend, GetTopic, Nack, Receive
+from tarry.api.operations import Ack, Extend, GetTopic, ListJobs, Nack, Receive
 from tarry.fronts.http.rest.batches import Batches
 from tarry.fronts.http.rest.events import Events
-from tarry.fronts.http.rest.operations import OperationEndpoint, TopicEndpoint, describe
+from tarry.fronts.http.rest.operations import JobEndpoint, OperationEndpoint, TopicEndpoint, describe
 from tarry.fronts.http.rest.page import pages
 from tarry.fronts.http.rest.receiving import ReceiveEndpoint, SettleEndpoint, describe_receive, describe_settle
 from tarry.fronts.http.rest.routes import Route
@@ -33,4 +33,6 @@ def _route(services: HttpServices, resource: Resource) -> Route:
         return Route(method, path, SettleEndpoint(services, resource), describe_settle(resource))
     if resource.kind is GetTopic:
         return Route(method, path, TopicEndpoint(services, resource), describe(resource))
+    if resource.kind is ListJobs and "{job}" in path:
+        return Route(method, path, JobEndpoint(services, resource), describe(resource))
     return Route(method, path, OperationEndpoint(services, resource), describe(resource))

@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 from tarry.api.bounds import bound_of, with_bound
 from tarry.api.internal_topics import check_open
 from tarry.api.operation import NOTHING, PLAIN, Action, Operation
-from tarry.api.operations import GetTopic, HasTopic
+from tarry.api.operations import GetTopic, HasTopic, ListJobs
 from tarry.api.parsing import from_json, from_texts, model_of
 from tarry.api.views import Page
 from tarry.api.wire import JSON_BYTES_MAX, decode_request
@@ -97,6 +97,21 @@ class TopicEndpoint(OperationEndpoint):
             # Protocols ask for the settings of topics that are yet to come; a person who looks has misspelt the name.
             raise NotFoundError(f"there is no topic {topic!r:.300}; GET /v1/topics shows those with messages")
         return await super().carry_out(operation, request)
+
+
+class JobEndpoint(OperationEndpoint):
+    """Shows the bulk job of the path."""
+
+    async def carry_out(self, operation: Operation[Any], request: RestRequest) -> Any:
+        """Carry out an operation, as for any other.
+
+        Raises:
+            NotFoundError: nothing is known of the job.
+        """
+        jobs = await super().carry_out(operation, request)
+        if not jobs:
+            raise NotFoundError(f"nothing is known of job {cast(ListJobs, operation).job!r:.300}")
+        return jobs
 
 
 async def read_fields(request: RestRequest, names: Names, lists: Collection[str]) -> tuple[dict[str, Any], bool]:

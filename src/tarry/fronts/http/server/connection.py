@@ -17,6 +17,7 @@ from tarry.fronts.http.server.known_heads import Head, KnownHeads
 from tarry.fronts.http.server.limits import HttpLimits
 from tarry.fronts.http.server.message import HttpExchange
 from tarry.fronts.kit.admission import Admission
+from tarry.fronts.kit.principal import Principal
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +65,7 @@ class HttpConnection(asyncio.Protocol):
         self.loop = owner.loop
         self.peer: tuple[str, int] = ("", 0)
         self.local: tuple[str, int] = ("", 0)
+        self.scheme = "http"
         self.body_bytes_ahead = owner.limits.body_bytes_ahead
         self._header_bytes_max = owner.limits.header_bytes_max
         self._headers_max = owner.limits.headers_max
@@ -101,6 +103,8 @@ class HttpConnection(asyncio.Protocol):
         self.peer = (transport.get_extra_info("peername") or ("", 0))[:2]
         self._unread.host = self.peer[0]
         self.local = (transport.get_extra_info("sockname") or ("", 0))[:2]
+        if transport.get_extra_info("sslcontext") is not None:
+            self.scheme = "https"
         self._wait_for(Doing.HEADERS)
         if self._admission.refusal is not None:
             self._transport.abort()
@@ -125,8 +129,6 @@ class HttpConnection(asyncio.Protocol):
                 self.pause_reading()
             return
         if self._doing is not Doing.REQUEST:
-            if self._admission.half_open:
-                self._admission.begun()
             self._parse(data)
             return
         # Nothing is under way, and the parser is between two requests.
@@ -138,7 +140,7 @@ class HttpConnection(asyncio.Protocol):
         self._parsed = []
         self._parse(data)
         parsed, self._parsed = self._parsed, None
-        if len(parsed) == 1:
+        if len(parsed) == 1 and self._owner.heads.is_on:
             self._learn(data, parsed[0])
 
     def _parse(self, data: bytes) -> None:
@@ -207,6 +209,8 @@ class HttpConnection(asyncio.Protocol):
     def on_headers_complete(self) -> None:
         if self._doing is Doing.END:
             return
+        if self._admission.half_open:
+            self._admission.begun()
         target = self._url if self._url.startswith(b"/") else _path_of(self._url, self._host)
         if target is None:
             self._refuse_request()
@@ -369,6 +373,11 @@ class HttpConnection(asyncio.Protocol):
             self._transport.close()
 
     # -- for messages --------------------------------------------------------------------------------------------------
+
+    @property
+    def principal(self) -> Principal | None:
+        """The identity that the connection has proved."""
+        return self._admission.principal
 
     @property
     def date(self) -> bytes:

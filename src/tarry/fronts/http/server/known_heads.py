@@ -13,9 +13,9 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from tarry.base.bounded_cache import BoundedCache
 from tarry.fronts.http.exchange import Headers
 
-BLOCKS_MAX = 256
 BLOCK_BYTES_MAX = 2048
 """Longer ones are not remembered."""
 
@@ -38,12 +38,15 @@ class Head(NamedTuple):
 class KnownHeads:
     """Heads of requests that the connections of a server know. On the event loop's thread.
 
+    ``blocks_max``: the number of blocks that are remembered; 0 turns this off, and every request is parsed.
+
     A match tells its sender that somebody has sent the whole block before, its token included. So nobody can find a
     token piece by piece this way.
     """
 
-    def __init__(self) -> None:
-        self._known: dict[bytes, tuple[Headers, int]] = {}
+    def __init__(self, blocks_max: int) -> None:
+        self.is_on = blocks_max > 0
+        self._known: BoundedCache[bytes, tuple[Headers, int]] = BoundedCache(blocks_max)
 
     def find(self, data: bytes) -> Head | None:
         """Return the head of a request that is exactly these bytes; None: it needs the parser."""
@@ -67,6 +70,4 @@ class KnownHeads:
         # Where the parser has found the head's end elsewhere, nothing is remembered.
         if not 0 <= end - at <= BLOCK_BYTES_MAX or len(data) - end - len(_END) != body_bytes:
             return
-        if len(self._known) >= BLOCKS_MAX:
-            self._known.clear()
-        self._known[data[at:end]] = (headers, body_bytes)
+        self._known.keep(data[at:end], (headers, body_bytes))

@@ -12,8 +12,12 @@ class HttpLimits:
     header_bytes_max: int = 64 << 10
     """The first line and all headers of a request."""
     headers_max: int = 200
+    header_blocks_max: int = 256
+    """Blocks of headers that are remembered: a request with one needs no parser. 0: all are parsed."""
     header_s: float = 10.0
     """Seconds that they may take to come, from the first byte on; and the first byte of a new connection."""
+    half_open_max: int | None = None
+    """Connections whose first request has no end of its headers yet; None: a quarter of all."""
     idle_s: float = 75.0
     """Seconds that a connection may wait for its next request."""
     body_s: float = 10.0

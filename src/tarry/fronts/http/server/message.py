@@ -10,6 +10,7 @@ from urllib.parse import unquote
 
 from tarry.fronts.http.app import Scope
 from tarry.fronts.http.exchange import BodyTooLargeError, DisconnectedError, Headers, HttpResponse, Work
+from tarry.fronts.kit.principal import Principal
 
 LINES = {status.value: b"HTTP/1.1 %d %s\r\n" % (status, status.phrase.encode()) for status in HTTPStatus}
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -23,7 +24,10 @@ class Wire(Protocol):
     body_bytes_ahead: int
     peer: tuple[str, int]
     local: tuple[str, int]
+    scheme: str
 
+    @property
+    def principal(self) -> Principal | None: ...
     @property
     def loop(self) -> asyncio.AbstractEventLoop: ...
     @property
@@ -102,6 +106,11 @@ class HttpExchange:
     @property
     def host(self) -> str:
         return self._wire.peer[0]
+
+    @property
+    def principal(self) -> Principal | None:
+        """See :class:`tarry.fronts.http.exchange.HttpRequest`."""
+        return self._wire.principal
 
     # -- what the connection tells -----------------------------------------------------------------------------------
 
@@ -203,7 +212,7 @@ class HttpExchange:
             "asgi": {"version": "3.0", "spec_version": "2.3"},
             "http_version": "1.1",
             "method": self.method,
-            "scheme": "http",
+            "scheme": self._wire.scheme,
             "path": self.path,
             "raw_path": self.raw_path,
             "query_string": self.query,
@@ -211,7 +220,7 @@ class HttpExchange:
             "headers": list(self.headers),
             "client": self._wire.peer,
             "server": self._wire.local,
-            "state": {},
+            "state": {"principal": self._wire.principal},
         }
 
     async def receive(self) -> MutableMapping[str, Any]:

@@ -17,6 +17,9 @@ from tarry.fronts.http.server.known_heads import KnownHeads
 from tarry.fronts.http.server.limits import LOOK_S, HttpLimits
 from tarry.fronts.kit.door import Door
 from tarry.fronts.kit.passing import NewProtocol, passed
+from tarry.fronts.kit.tls_settings import PortTls
+
+ALPN = ("http/1.1",)
 
 
 class HttpServer:
@@ -34,6 +37,7 @@ class HttpServer:
         connections: ConnectionLimits,
         unread: UnreadBytes,
         limits: HttpLimits | None = None,
+        tls: PortTls | None = None,
         *,
         from_workers: bool = False,
     ) -> None:
@@ -46,15 +50,22 @@ class HttpServer:
         self.unread = unread
         self.date = b""
         """The header with the broker's time, of the last look."""
-        self.heads = KnownHeads()
+        self.heads = KnownHeads(self.limits.header_blocks_max)
         self._clock = clock
         self._app = app
         self._by_prefix = list(by_prefix.items())
-        # Twice: a silent client gets its timeout as an HTTP answer first.
+        tls = tls or PortTls()
         new_protocol: NewProtocol = partial(HttpConnection, self)
         if from_workers:
             new_protocol = passed(new_protocol)
-        self._door = Door(new_protocol, connections, begin_s=2 * self.limits.header_s)
+        self._door = Door(
+            new_protocol,
+            connections,
+            tls=tls.context(ALPN),
+            plain=tls.plain,
+            half_open_max=self.limits.half_open_max,
+            begin_s=2 * self.limits.header_s,  # a slow client gets its timeout as an HTTP answer first
+        )
         self._connections: set[HttpConnection] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle

@@ -12,6 +12,7 @@ from collections import OrderedDict
 import pyarrow as pa
 
 from tarry.api.consuming import ConsumerGroup
+from tarry.base.bounded_cache import BoundedCache
 from tarry.fronts.rocketmq.classic.message_bytes import MessageRows, TopicBytes
 from tarry.fronts.rocketmq.classic.queues import TopicQueues
 from tarry.fronts.rocketmq.common.properties import lists_of
@@ -60,7 +61,7 @@ class Chunk:
             self._rows[number].append(row)
         self._written: dict[bytes, tuple[MessageRows, list[bytes | None]]] = {}
         """By the broker's address as clients see it."""
-        self._wanted: dict[tuple[str, str | None], frozenset[int] | None] = {}
+        self._wanted: BoundedCache[tuple[str, str | None], frozenset[int] | None] = BoundedCache(_FILTERS_MAX)
         """The rows that a group wants, by group and filter; None for all."""
         self.size = _bytes_of(batch) * _COPIES + batch.num_rows * _ROW_BYTES + _CHUNK_BYTES
 
@@ -75,9 +76,7 @@ class Chunk:
             InvalidArgumentError: the filter is a condition that takes too long.
         """
         key, wanted = _key(group), group.wants(self._batch)
-        if len(self._wanted) >= _FILTERS_MAX:
-            self._wanted = {}
-        self._wanted[key] = None if wanted.all() else frozenset(wanted.nonzero()[0].tolist())
+        self._wanted.keep(key, None if wanted.all() else frozenset(wanted.nonzero()[0].tolist()))
 
     def collect(
         self, group: ConsumerGroup, queue: int, start: int, host: bytes, rows_max: int, bytes_max: int

@@ -17,10 +17,9 @@ from tarry.fronts.kit.front import FrontServices
 from tarry.fronts.kit.listening import SharedPort, port_of
 from tarry.fronts.kit.loop_front import LoopFront, OnListening
 from tarry.fronts.kit.passing import NewProtocol, passed
-from tarry.fronts.kit.tls import ReloadedTls
 from tarry.fronts.rocketmq.classic.components import Components
 from tarry.fronts.rocketmq.classic.worker import WorkerComponents
-from tarry.fronts.rocketmq.common.certificate import tls_files
+from tarry.fronts.rocketmq.common.certificate import rocketmq_tls
 from tarry.fronts.rocketmq.common.threads import RunInThread
 from tarry.fronts.rocketmq.settings import RocketMQSettings
 
@@ -130,11 +129,8 @@ class RemotingFront(LoopFront):
         await door.drain(grace_s)
 
     def _open_door(self, new_protocol: NewProtocol) -> Door:
-        config = self._broker.config
-        files = tls_files(config, self._broker.clock.now_ms())
-        tls = None if files is None else ReloadedTls(files)
-        plain = RocketMQSettings.of(config).rocketmq_tls == "both"
-        return Door(new_protocol, self._connections, tls=tls, plain=plain)
+        tls = rocketmq_tls(self._broker.config, self._broker.clock.now_ms())
+        return Door(new_protocol, self._connections, tls=tls.context(), plain=tls.plain)
 
     async def _listen_vip(self, door: Door) -> None:
         port = self._asked_port - VIP_PORT_BELOW

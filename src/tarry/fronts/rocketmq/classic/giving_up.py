@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from tarry.api.local import LocalBroker
 from tarry.base.errors import NotFoundError, TarryError
-from tarry.base.event_loop import post
+from tarry.base.event_loop import answer_future
 from tarry.fronts.rocketmq.classic.positions import Positions
 from tarry.fronts.rocketmq.common.draft import Draft
 from tarry.fronts.rocketmq.common.names import RETRY_PREFIX
@@ -91,26 +91,17 @@ class DeadLetterWriter:
         Raises:
             Refusal: it was not accepted.
         """
-        loop = asyncio.get_running_loop()
-        written: asyncio.Future[int] = loop.create_future()
+        written: asyncio.Future[Accepted]
+        written, on_result = answer_future(asyncio.get_running_loop())
         batch = _row(draft, topic, tried, self._broker.clock.now_ms())
-
-        def on_result(result: Accepted | TarryError) -> None:
-            post(loop, _finish, written, result)
-
         await self._run_in_thread(
             lambda: self._broker.submit_dead(batch, on_result, topic=topic, group=group, attempts=[attempts])
         )
-        return await written
-
-
-def _finish(written: asyncio.Future[int], result: Accepted | TarryError) -> None:
-    if written.done():
-        return
-    if isinstance(result, TarryError):
-        written.set_exception(Refusal.of(result))
-    else:
-        written.set_result(result.first_seq if result.placed is None else int(result.placed["seq"][0]))
+        try:
+            result = await written
+        except TarryError as error:
+            raise Refusal.of(error) from error
+        return result.first_seq if result.placed is None else int(result.placed["seq"][0])
 
 
 def _row(draft: Draft, topic: str, tried: Tried, now_ms: int) -> pa.RecordBatch:

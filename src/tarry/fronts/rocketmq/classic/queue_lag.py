@@ -8,13 +8,13 @@ consumer is ahead of another's by more than that.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Sequence
 
 import numpy as np
 
 from tarry.api.local import LocalBroker
 from tarry.api.operations import ReadQueue
+from tarry.base.lru_cache import LruCache
 from tarry.base.types import Int64s
 from tarry.fronts.rocketmq.classic.queues import TopicQueues
 
@@ -29,7 +29,7 @@ class QueueLag:
     def __init__(self, broker: LocalBroker, queues: TopicQueues) -> None:
         self._broker = broker
         self._queues = queues
-        self._blocks: OrderedDict[tuple[str, int, int], Int64s] = OrderedDict()
+        self._blocks: LruCache[tuple[str, int, int], Int64s] = LruCache(_BLOCKS_KEPT, size_of=lambda _: 1)
         """By topic, number of queues, and place: the queue of each offset of a complete block.
 
         The queue is -1 for an offset that is not kept.
@@ -64,9 +64,7 @@ class QueueLag:
             rows = batch.column("offset").to_numpy() - begin
             numbers[rows] = self._queues.numbers(batch, topic, count)
         if end - begin == _BLOCK_ROWS:
-            self._blocks[key] = numbers
-            while len(self._blocks) > _BLOCKS_KEPT:
-                self._blocks.popitem(last=False)
+            self._blocks.put(key, numbers)
         return numbers
 
 

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from tarry.base.bounded_cache import BoundedCache
 from tarry.base.types import Int64s
 from tarry.fronts.rocketmq.classic.codes import RequestRefused, ResponseCode
 from tarry.fronts.rocketmq.common.dead_letters import is_alias
@@ -46,7 +47,7 @@ class TopicQueues:
         self._count = count
         self._dead_topics = dead_topics
         self._made_with = made_with
-        self._looked_up: dict[str, tuple[int, float]] = {}
+        self._looked_up: BoundedCache[str, tuple[int, float]] = BoundedCache(_KNOWN_MAX)
         """By topic, the number that it was made with, and the time at which that was looked up."""
 
     def count(self, topic: str) -> int:
@@ -64,9 +65,7 @@ class TopicQueues:
         made_with, at_s = self._looked_up.get(topic, (0, -KNOWN_S))
         if now_s - at_s >= KNOWN_S:
             made_with = self._made_with(topic)
-            if len(self._looked_up) >= _KNOWN_MAX:
-                self._looked_up = {}
-            self._looked_up[topic] = made_with, now_s
+            self._looked_up.keep(topic, (made_with, now_s))
         return made_with or self._count
 
     def check(self, topic: str, number: int) -> int:

@@ -8,7 +8,6 @@ the group, as with any other consumer that leases.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -17,6 +16,7 @@ import pyarrow as pa
 
 from tarry.api.local import LocalBroker
 from tarry.api.operations import FollowQueue, GetGroup, GetQueues
+from tarry.base.bounded_cache import BoundedCache
 from tarry.base.errors import NotFoundError
 from tarry.base.event_loop import post
 from tarry.fronts.kit.receiving import ReceiveQueue, give_back
@@ -71,7 +71,7 @@ class Popper:
     _queues: TopicQueues
     _filters: GroupFilters
     _run_in_thread: RunInThread
-    _largest: Counter[tuple[str, str]] = field(default_factory=Counter, init=False)
+    _largest: BoundedCache[tuple[str, str], int] = field(default_factory=lambda: BoundedCache(_GROUPS_KEPT), init=False)
     """Size in bytes of a group's largest recent message, by topic and group.
 
     It tells how many fit into an answer.
@@ -165,7 +165,7 @@ class Popper:
 
     async def _receive(self, pop: _Pop, queue: ReceiveQueue, request: OpenRequest, room: Room) -> pa.RecordBatch | None:
         """Receive messages, leased; return None if none came in time."""
-        largest = self._largest[pop.topic, pop.group]
+        largest = self._largest.get((pop.topic, pop.group), 0)
         rows_max = min(pop.rows_max, max(1, ANSWER_BYTES_MAX // max(1, largest)))
         # A client that does not take its answers gets no more of them: they would be kept here.
         await request.connection.wait_until_writable()
@@ -219,10 +219,8 @@ class Popper:
 
     def _note_size(self, pop: _Pop, size: int) -> None:
         key = pop.topic, pop.group
-        if size > self._largest[key]:
-            if len(self._largest) > _GROUPS_KEPT:
-                self._largest.clear()
-            self._largest[key] = size
+        if size > self._largest.get(key, 0):
+            self._largest.keep(key, size)
 
     def _fields(self, pop: _Pop, pop_ms: int, rest: int = 0) -> dict[str, str]:
         return {

@@ -20,32 +20,40 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from tarry.base.config import Config
-from tarry.base.errors import InvalidArgumentError
 from tarry.fronts.kit.tls import TlsFiles
+from tarry.fronts.kit.tls_settings import PortTls, both_or_neither, shared_files, with_mode
 from tarry.fronts.rocketmq.settings import RocketMQSettings
 
 YEARS = 20
 
 
-def tls_files(config: Config, now_ms: int) -> TlsFiles | None:
-    """Return the certificate and key for TLS that the settings ask for; None if TLS is off.
+def rocketmq_tls(config: Config, now_ms: int) -> PortTls:
+    """Return the TLS of RocketMQ's ports: by the fronts' own settings, or else by those of all ports.
 
-    Without a certificate in the settings, use the one in the data directory, which is made if there is none.
+    Without a certificate in either, use the one in the data directory, which is made if there is none.
 
     Raises:
-        InvalidArgumentError: only one of the two is given.
+        InvalidArgumentError: the settings contradict each other.
     """
-    settings = RocketMQSettings.of(config)
-    if settings.rocketmq_tls == "off":
-        return None
-    certificate, key = settings.rocketmq_tls_certificate, settings.rocketmq_tls_key
-    if (certificate is None) != (key is None):
-        raise InvalidArgumentError(
-            f"rocketmq_tls_certificate is {certificate!r}, rocketmq_tls_key {key!r}; allowed: both or neither"
-        )
-    if certificate is None or key is None:
-        certificate, key = _own_certificate(config.data / "rocketmq", now_ms)
-    return TlsFiles(certificate, key)
+    mode, files = RocketMQSettings.of(config).rocketmq_tls, _given_files(config)
+    if files is None and mode != "off":
+        files = TlsFiles(*_own_certificate(config.data / "rocketmq", now_ms))
+    return with_mode("rocketmq_tls", mode, files)
+
+
+def check(config: Config) -> None:
+    """Raise an error if the settings of TLS, or their files, are not what they should be.
+
+    Raises:
+        InvalidArgumentError: they are not.
+    """
+    with_mode("rocketmq_tls", RocketMQSettings.of(config).rocketmq_tls, _given_files(config)).context()
+
+
+def _given_files(config: Config) -> TlsFiles | None:
+    settings, shared = RocketMQSettings.of(config), shared_files(config)
+    own = both_or_neither("rocketmq_tls", settings.rocketmq_tls_certificate, settings.rocketmq_tls_key)
+    return shared if own is None else TlsFiles(*own, None if shared is None else shared.client_ca)
 
 
 def _own_certificate(directory: Path, now_ms: int) -> tuple[str, str]:

@@ -10,13 +10,15 @@ import asyncio
 from tarry.api.groups import GroupInfo
 from tarry.api.local import LocalBroker
 from tarry.api.operations import GetGroup, GetTopic, SetGroup
+from tarry.base.bounded_cache import BoundedCache
 from tarry.base.errors import InvalidArgumentError, NotFoundError
+from tarry.fronts.kit.groups import ReceiveQueues
 from tarry.fronts.kit.receiving import ReceiveQueue
 from tarry.fronts.rocketmq.common.names import RETRY_PREFIX
 from tarry.fronts.rocketmq.common.refusal import Code, Refusal
 from tarry.fronts.rocketmq.common.threads import RunInThread
 from tarry.message.dead_topics import is_dead_topic
-from tarry.message.filter import EVERYTHING, parse_filter
+from tarry.message.filter import EVERYTHING, as_tags, parse_filter
 
 TRIES = 17
 """Tries of a group that is created here: RocketMQ's 16 retries after the first try."""
@@ -29,16 +31,16 @@ class ClientGroups:
 
     def __init__(self, broker: LocalBroker, loop: asyncio.AbstractEventLoop, run_in_thread: RunInThread) -> None:
         self._broker = broker
-        self._loop = loop
         self._run_in_thread = run_in_thread
-        self._queues: dict[tuple[str, str], ReceiveQueue] = {}
-        """Queues by topic and group."""
+        self._queues = ReceiveQueues(loop)
+        self.waiting_receives = self._queues.waiting
+        """Return the number of receives that wait for messages of a group. Any thread."""
         self._in_creation: dict[tuple[str, str], asyncio.Future[None]] = {}
-        self._filters: dict[tuple[str, bool], str] = {}
+        self._filters: BoundedCache[tuple[str, bool], str] = BoundedCache(_FILTERS_MAX)
 
     def find_queue(self, topic: str, group: str, filter: str) -> ReceiveQueue | None:
         """Return the queue of a group; None where :meth:`prepare_queue` has to create or change something."""
-        queue = self._open_queue(topic, group)
+        queue = self._queues.find(topic, group)
         return queue if queue is not None and filter == _filter_of(queue) else None
 
     async def prepare_queue(self, topic: str, group: str, filter: str) -> ReceiveQueue:
@@ -50,21 +52,13 @@ class ClientGroups:
         Raises:
             Refusal: the group could not be created or changed.
         """
-        queue = self._open_queue(topic, group)
+        queue = self._queues.find(topic, group)
         if queue is None:
             await self._prepare_group(topic, group)
-            # Another call may have been faster.
-            queue = self._open_queue(topic, group)
-            if queue is None:
-                queue = self._queues[topic, group] = ReceiveQueue(self._loop, self._broker.group(topic, group))
+            queue = self._queues.of(self._broker.group(topic, group))
         if filter != _filter_of(queue):
             await self._run_in_thread(lambda: self._broker.call(SetGroup.of(topic, group, filter=filter)))
         return queue
-
-    def waiting_receives(self, topic: str, group: str) -> int:
-        """Return the number of receives that wait for messages of a group. Any thread."""
-        queue = self._queues.get((topic, group))
-        return 0 if queue is None else len(queue)
 
     def filter_text(self, expression: str, *, sql: bool) -> str:
         """Return a filter of RocketMQ as the broker writes it.
@@ -80,13 +74,13 @@ class ClientGroups:
             text = expression.strip() or EVERYTHING
             if sql and text != EVERYTHING:
                 text = f"sql:{text}"
+            elif not sql:
+                text = as_tags(text)
             try:
                 text = parse_filter(text).text
             except InvalidArgumentError as error:
                 raise Refusal(Code.ILLEGAL_FILTER_EXPRESSION, str(error)) from error
-            if len(self._filters) >= _FILTERS_MAX:
-                self._filters.clear()
-            self._filters[key] = text
+            self._filters.keep(key, text)
         return text
 
     async def describe(self, topics: list[str], group: str) -> tuple[str, int, bool]:
@@ -106,12 +100,7 @@ class ClientGroups:
 
     def close(self) -> None:
         """Stop serving: all waiting receives end."""
-        for queue in self._queues.values():
-            queue.close()
-
-    def _open_queue(self, topic: str, group: str) -> ReceiveQueue | None:
-        queue = self._queues.get((topic, group))
-        return None if queue is None or queue.group.closed else queue
+        self._queues.close()
 
     async def _prepare_group(self, topic: str, group: str) -> None:
         key = (topic, group)

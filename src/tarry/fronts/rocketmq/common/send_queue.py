@@ -7,17 +7,16 @@ While one batch is on its way to the disk, more messages gather. A second batch 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Protocol
 
 import pyarrow as pa
 
-from tarry.api.local import LocalBroker
+from tarry.api.local import LocalBroker, OnAccepted
 from tarry.base.errors import TarryError
-from tarry.base.event_loop import post
-from tarry.batching.coalescing import Batch, Coalescer
-from tarry.batching.pacing import SOON_MS, Pace, PacedTurns
+from tarry.batching.pacing import SOON_MS, Pace
+from tarry.batching.submitting import Submitter
 from tarry.fronts.rocketmq.common.draft import Draft
 from tarry.fronts.rocketmq.common.half_messages import HalfMessages
 from tarry.fronts.rocketmq.common.properties import map_of
@@ -48,7 +47,6 @@ class SendRequest(Protocol):
         ...
 
 
-OnAccepted = Callable[[Accepted | TarryError], None]
 Entry = tuple[Draft, SendRequest, int]
 """A message, the request that it came with, and its place there."""
 
@@ -57,49 +55,35 @@ class SendQueue:
     """Sends the messages of many requests as few batches. On the loop's thread."""
 
     def __init__(self, broker: LocalBroker, loop: asyncio.AbstractEventLoop, half_messages: HalfMessages) -> None:
-        self._loop = loop
+        self._broker = broker
         self._clock = broker.clock
-        self._messages = self._coalescer(
-            lambda drafts, on_result: broker.submit_checked(rows_of(drafts, broker.clock.now_ms()), on_result), Pace()
+        self._half_messages = half_messages
+        self._messages: Submitter[Entry, Accepted] = Submitter(
+            loop, self._submit, _accept, _refuse, rows_beside_min=ROWS_BESIDE_MIN, pace=Pace()
         )
-        self._halves = self._coalescer(
-            lambda drafts, on_result: broker.submit(half_messages.rows(drafts), on_result, internal=True)
+        self._halves: Submitter[Entry, Accepted] = Submitter(
+            loop, self._submit_halves, _accept, _refuse, rows_beside_min=ROWS_BESIDE_MIN
         )
-        self._turns = PacedTurns(loop, self._messages, self._pump)
 
     def add(self, drafts: Sequence[Draft], request: SendRequest) -> None:
         """Send messages with the next batch. ``request`` gets the answers later, never before this returns."""
         soon_ms = self._clock.now_ms() + SOON_MS
+        halves = False
         for place, draft in enumerate(drafts):
-            urgent = draft.due_ms < soon_ms
-            (self._halves if draft.half else self._messages).add((draft, request, place), urgent=urgent)
-        self._turns.plan()
+            halves = halves or draft.half
+            submitter = self._halves if draft.half else self._messages
+            submitter.add((draft, request, place), urgent=draft.due_ms < soon_ms)
+        self._messages.plan()
+        if halves:
+            self._halves.plan()
 
-    def _pump(self) -> None:
-        self._messages.pump()
-        self._halves.pump()
+    def _submit(self, entries: list[Entry], on_result: OnAccepted) -> None:
+        rows = rows_of([draft for draft, _, _ in entries], self._clock.now_ms())
+        self._broker.submit_checked(rows, on_result)
 
-    def _coalescer(
-        self, submit: Callable[[list[Draft], OnAccepted], None], pace: Pace | None = None
-    ) -> Coalescer[Entry]:
-        """Return a coalescer for messages of one kind, which gives each batch of them to ``submit``."""
-
-        def send(batch: Batch[Entry]) -> None:
-            def on_result(result: Accepted | TarryError) -> None:
-                post(self._loop, self._on_result, coalescer, batch, result)
-
-            submit([draft for draft, _, _ in batch.entries], on_result)
-
-        coalescer: Coalescer[Entry] = Coalescer(send, _refuse, rows_beside_min=ROWS_BESIDE_MIN, pace=pace)
-        return coalescer
-
-    def _on_result(self, coalescer: Coalescer[Entry], batch: Batch[Entry], result: Accepted | TarryError) -> None:
-        if isinstance(result, TarryError):
-            coalescer.on_refused(batch, result)
-        else:
-            coalescer.on_accepted(batch)
-            _accept(batch.entries, result)
-        self._turns.plan()
+    def _submit_halves(self, entries: list[Entry], on_result: OnAccepted) -> None:
+        rows = self._half_messages.rows([draft for draft, _, _ in entries])
+        self._broker.submit(rows, on_result, internal=True)
 
 
 def _accept(entries: list[Entry], result: Accepted) -> None:

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from tarry.api.local import LocalBroker
 from tarry.api.operations import SetGroup
+from tarry.base.back_off import BackOff
 from tarry.base.errors import TarryError
 from tarry.fronts.kit.receiving import ReceiveQueue, leases_of
 from tarry.fronts.rocketmq.common.names import HALF_MESSAGES
@@ -60,23 +61,23 @@ class TransactionChecks:
         self._task.cancel()
 
     async def _run(self) -> None:
-        pause_s = RETRY_S
+        back_off = BackOff(RETRY_S, RETRY_S_MAX)
         while True:
             try:
                 batch = await self._queue.receive(self._subscription, ROWS_MAX)
                 if batch is None:
                     return
                 self._ask_about(batch)
-                pause_s = RETRY_S
+                back_off.reset()
             except TarryError as error:
+                pause_s = back_off.fail()
                 log.warning("transactions cannot be asked about now, again in %.0f s: %s", pause_s, error)
                 await asyncio.sleep(pause_s)
-                pause_s = min(2 * pause_s, RETRY_S_MAX)
             except Exception:
                 # Nobody awaits this task: if it ended silently, no transaction would be asked about any more.
+                pause_s = back_off.fail()
                 log.exception("asking about transactions failed; it goes on in %.0f s", pause_s)
                 await asyncio.sleep(pause_s)
-                pause_s = min(2 * pause_s, RETRY_S_MAX)
 
     def _ask_about(self, batch: pa.RecordBatch) -> None:
         dead = np.zeros(batch.num_rows, np.bool_)

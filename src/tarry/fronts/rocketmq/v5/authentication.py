@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from hashlib import sha1
 
 from loopgrpc import Call
+from tarry.base.bounded_cache import BoundedCache
 from tarry.fronts.rocketmq.common.refusal import Code, Refusal
 
 _AUTHORIZATION = re.compile(
@@ -36,7 +37,7 @@ class Authenticator:
     """Checks the signatures of calls. ``keys``: secret by access key; without any, every caller is let in."""
 
     def __init__(self, keys: Mapping[str, str]) -> None:
-        self._callers: dict[tuple[bytes, bytes], CallingClient] = {}
+        self._callers: BoundedCache[tuple[bytes, bytes], CallingClient] = BoundedCache(CALLERS_MAX)
         self._keys = {key: secret.encode() for key, secret in keys.items()}
 
     def authenticate(self, call: Call) -> CallingClient:
@@ -62,10 +63,8 @@ class Authenticator:
     def _remember(self, id: bytes, namespace: bytes) -> CallingClient:
         if not id:
             raise Refusal(Code.CLIENT_ID_REQUIRED, "the header x-mq-client-id is missing or empty; it is needed")
-        if len(self._callers) >= CALLERS_MAX:
-            self._callers.clear()
-        caller = self._callers[id, namespace] = CallingClient(id.decode("latin-1"), namespace.decode("latin-1"))
-        return caller
+        caller = CallingClient(id.decode("latin-1"), namespace.decode("latin-1"))
+        return self._callers.keep((id, namespace), caller)
 
     def _check_signature(self, headers: Mapping[str, str]) -> None:
         match = _AUTHORIZATION.match(headers.get("authorization", ""))

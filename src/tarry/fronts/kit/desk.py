@@ -1,0 +1,133 @@
+"""The broker as a front on an event loop uses it: operations awaited, messages gathered.
+
+All on the event loop's thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from contextlib import suppress
+from functools import partial
+from typing import TypeVar, TypeVarTuple
+
+import pyarrow as pa
+
+from loopgrpc import UnreadBytes
+from tarry.api.calls import AsyncCalls
+from tarry.api.internal_topics import check_open
+from tarry.api.local import LocalBroker
+from tarry.api.operation import Operation
+from tarry.api.operations import DeleteGroup
+from tarry.api.row_queue import RowQueue
+from tarry.base.errors import NotFoundError
+from tarry.base.event_loop import answer_future
+from tarry.fronts.kit.groups import ReceiveQueues
+from tarry.fronts.kit.receiving import ReceiveQueue
+from tarry.message.receipt import Accepted, Receipt
+from tarry.message.rows import Row, to_batch
+
+R = TypeVar("R")
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+FEW_ROWS = 256
+"""Up to so many rows are checked on the loop's thread: handing them over takes longer."""
+
+
+class Desk(AsyncCalls):
+    """The operations, awaited.
+
+    Operations that may wait for the disk run in a thread of ``pool``. Messages that are scheduled in one turn of the
+    event loop travel together.
+    """
+
+    def __init__(
+        self, broker: LocalBroker, loop: asyncio.AbstractEventLoop, pool: Executor, unread: UnreadBytes | None = None
+    ) -> None:
+        super().__init__()
+        self.broker = broker
+        self.loop = loop
+        self._pool = pool
+        self._rows = RowQueue(broker, loop)
+        self._queues = ReceiveQueues(loop)
+        self.known_queue = self._queues.find
+        """:meth:`receive_queue`, where it was asked for before; else None."""
+        self.unread = unread or UnreadBytes()
+        """Limit on the bytes of answers that clients have not read."""
+        self._on_close: list[Callable[[str], None]] = []
+
+    async def call(self, operation: Operation[R]) -> R:
+        """Carry an operation out in a thread, and wait for its result.
+
+        Raises:
+            TarryError: it was refused.
+        """
+        check_open(operation)
+        return await self.loop.run_in_executor(self._pool, self.broker.call, operation)
+
+    async def run(self, function: Callable[[*Ts], T], *args: *Ts) -> T:
+        """Call a function in a thread, and wait for its result."""
+        return await self.loop.run_in_executor(self._pool, function, *args)
+
+    async def receive_queue(
+        self, topic: str, group: str, *, start: str | None = None, broadcast: str | None = None
+    ) -> ReceiveQueue:
+        """Return the queue in which consumers of a group wait without a thread.
+
+        The group is made, durably, when it is new; see :meth:`LocalBroker.group`.
+        """
+        queue = None if broadcast is not None else self.known_queue(topic, group)
+        if queue is None:
+            find = partial(self.broker.group, topic, group, start=start, broadcast=broadcast)
+            queue = self._queues.of(await self.loop.run_in_executor(self._pool, find))
+        return queue
+
+    async def forget_queue(self, topic: str, group: str) -> None:
+        """Delete a group, and end its waiting receives. Nothing where there is no such group."""
+        self._queues.forget(topic, group)
+        with suppress(NotFoundError):
+            await self.call(DeleteGroup(topic, group))
+
+    def schedule_row(self, row: Row) -> asyncio.Future[Receipt]:
+        """Schedule the message of a row whose values the caller has checked; done when it is durable.
+
+        Messages that are scheduled in one turn of the loop travel together.
+        """
+        return self._schedule(row)
+
+    async def schedule_rows(self, rows: Sequence[Row]) -> Accepted:
+        """Schedule the messages of rows that were checked, all of them or none.
+
+        Raises:
+            TarryError: nothing of it was accepted.
+        """
+        return await self.submit(to_batch(rows))
+
+    def on_close(self, call: Callable[[str], None]) -> None:
+        """Have ``call`` called, with the reason, when nothing may be sent any more."""
+        self._on_close.append(call)
+
+    def close(self) -> None:
+        """Refuse messages that are not sent yet; requests that wait for messages get none."""
+        for call in (self._rows.close, *self._on_close):
+            call("the front has stopped")
+        self._queues.close()
+
+    async def submit(self, batch: pa.RecordBatch) -> Accepted:
+        """Schedule a batch, all of it or nothing (columns: :func:`tarry.message.admission.admit`).
+
+        Raises:
+            TarryError: nothing of it was accepted.
+        """
+        future: asyncio.Future[Accepted]
+        future, on_result = answer_future(self.loop)
+        if batch.num_rows <= FEW_ROWS:
+            self.broker.submit(batch, on_result)
+        else:
+            await self.run(self.broker.submit, batch, on_result)
+        return await future
+
+    def _schedule(self, row: Row) -> asyncio.Future[Receipt]:
+        return self._rows.add(row)

@@ -1,0 +1,53 @@
+"""The identity that a connection proves by itself, before its client has said anything."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+_CREDENTIALS = struct.Struct("3i")
+"""Linux's ``struct ucred``: process, user and group."""
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """The owner of a connection. Two of other kinds are never the same, whatever their names."""
+
+    kind: Literal["certificate", "user"]
+    """The proof: a client's certificate, which an authority of ours has signed; or a Unix socket."""
+    name: str
+    """The certificate's subject, as ``"commonName=alice"``; or the number of the user."""
+    alternatives: tuple[str, ...] = ()
+    """Further names in a certificate, as ``"DNS:alice.example"`` and ``"URI:spiffe://example/alice"``."""
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}"
+
+
+def principal_of(transport: asyncio.BaseTransport) -> Principal | None:
+    """Return the identity that a connection has proved; None if it has proved none."""
+    certificate = transport.get_extra_info("peercert")
+    if certificate:
+        return of_certificate(certificate)
+    connection = transport.get_extra_info("socket")
+    return None if connection is None else of_socket(connection)
+
+
+def of_certificate(certificate: Mapping[str, Any]) -> Principal:
+    """Return the owner of a certificate that was verified, as ``ssl`` gives it."""
+    subject = [f"{name}={value}" for part in certificate.get("subject", ()) for name, value in part]
+    others = tuple(f"{kind}:{value}" for kind, value in certificate.get("subjectAltName", ()))
+    return Principal("certificate", ",".join(subject), others)
+
+
+def of_socket(connection: socket.socket) -> Principal | None:
+    """Return the user at the other end of a Unix socket; None for TCP, and where the system does not say."""
+    option = getattr(socket, "SO_PEERCRED", None)
+    if option is None or connection.family != socket.AF_UNIX:
+        return None
+    _, user, _ = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, option, _CREDENTIALS.size))
+    return Principal("user", str(user))

@@ -1,0 +1,111 @@
+"""The settings of TLS that all ports share, and the TLS of one port by them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import Field
+
+from tarry.base.config import Config
+from tarry.base.errors import InvalidArgumentError
+from tarry.base.setting_types import Optional
+from tarry.fronts.kit.settings import FrontSettings
+from tarry.fronts.kit.tls import ReloadedTls, TlsFiles
+
+
+class TlsSettings(FrontSettings):
+    """TLS of all ports; part of the broker's configuration."""
+
+    tls: Literal["on", "both", "off"] = Field(
+        "on", description="With a certificate, clients come by TLS, as they like (both), or in the clear."
+    )
+    tls_certificate: Optional = Field(
+        None, description="PEM file of the certificate chain of every port; empty: no TLS, but for RocketMQ's."
+    )
+    tls_key: Optional = Field(None, description="PEM file of the certificate's private key.")
+    tls_client_ca: Optional = Field(
+        None, description="PEM file of authorities, one of which must have signed each client's certificate (mTLS)."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PortTls:
+    """TLS of one port."""
+
+    files: TlsFiles | None = None
+    """None: clients connect without TLS."""
+    plain: bool = False
+    """True if clients may connect without TLS, too."""
+
+    def context(self, alpn: tuple[str, ...] = ()) -> ReloadedTls | None:
+        """Read the files; None without TLS. ``alpn`` names the protocols that clients may choose.
+
+        Raises:
+            InvalidArgumentError: the files are not a certificate and its key, or not authorities.
+        """
+        return None if self.files is None else ReloadedTls(self.files, alpn)
+
+
+def shared_files(config: Config) -> TlsFiles | None:
+    """Return the certificate of all ports; None if there is none.
+
+    Raises:
+        InvalidArgumentError: a certificate or its key is missing.
+    """
+    settings = TlsSettings.of(config)
+    pair = both_or_neither("tls", settings.tls_certificate, settings.tls_key)
+    if settings.tls_client_ca is not None and pair is None:
+        raise InvalidArgumentError(
+            f"tls_client_ca is {settings.tls_client_ca!r} and there is no tls_certificate; allowed: both, or neither"
+        )
+    return None if pair is None else TlsFiles(*pair, settings.tls_client_ca)
+
+
+def port_tls(config: Config) -> PortTls:
+    """Return the TLS of a port that has no settings of its own for it.
+
+    Raises:
+        InvalidArgumentError: see :func:`shared_files` and :func:`with_mode`.
+    """
+    return with_mode("tls", TlsSettings.of(config).tls, shared_files(config))
+
+
+def with_mode(name: str, mode: str, files: TlsFiles | None) -> PortTls:
+    """Return the TLS of a port by the setting ``name``, which has the value "on", "both" or "off".
+
+    Raises:
+        InvalidArgumentError: clients must show certificates, and some need no TLS.
+    """
+    if files is None or mode == "off":
+        return PortTls()
+    if mode == "both" and files.client_ca is not None:
+        raise InvalidArgumentError(
+            f"{name} is 'both' and tls_client_ca is {files.client_ca!r}: who came without TLS would need no "
+            "certificate; allowed: on, or no tls_client_ca"
+        )
+    return PortTls(files, plain=mode == "both")
+
+
+def both_or_neither(prefix: str, certificate: str | None, key: str | None) -> tuple[str, str] | None:
+    """Return the files of the settings ``PREFIX_certificate`` and ``PREFIX_key``; None without them.
+
+    Raises:
+        InvalidArgumentError: only one of the two is given.
+    """
+    if certificate is not None and key is not None:
+        return certificate, key
+    if certificate is None and key is None:
+        return None
+    raise InvalidArgumentError(
+        f"{prefix}_certificate is {certificate!r}, {prefix}_key {key!r}; allowed: both or neither"
+    )
+
+
+def check(config: Config) -> None:
+    """Raise an error if TLS by the settings of all ports is not what it should be.
+
+    Raises:
+        InvalidArgumentError: it is not.
+    """
+    port_tls(config).context()
