@@ -100,7 +100,7 @@ def _full_row(row: Row, options: Mapping[str, Any]) -> Row:
         if checked is None:
             continue
         if place == _ON_KEY and options.get("key") is None:
-            raise InvalidArgumentError(f"on_key is {value!r} without a key; allowed: with a key")
+            raise InvalidArgumentError(f"on_key {value!r} without a key; allowed: with a key")
         if cells is None:
             cells = [*row, *_NONES] if len(row) == SHORT else [*row]
         cells[place] = checked
