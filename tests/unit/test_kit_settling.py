@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import pytest
 
-from tarry.api.consuming import ConsumerGroup, OnSettled
-from tarry.base.errors import ClosedError, TarryError
+from tarry.api.consuming import ConsumerGroup, OnResult, OnSettled
+from tarry.base.errors import ClosedError, StaleLeaseError, TarryError
 from tarry.fronts.kit.settling import AckGatherer, AckOutcome, Entries, HandOver
 
 
@@ -26,12 +26,16 @@ class FakeGroup:
 
     def __init__(self, error: Exception | None = None) -> None:
         self.calls: list[tuple[list[int], OnSettled]] = []
+        self.acks: list[tuple[list[int], OnResult]] = []
         self._error = error
 
     def ack_each(self, leases: Any, offsets: Any, on_settled: OnSettled) -> None:
         if self._error is not None:
             raise self._error
         self.calls.append((leases.tolist(), on_settled))
+
+    def ack(self, leases: Any, offsets: Any, on_result: OnResult) -> None:
+        self.acks.append((leases.tolist(), on_result))
 
     @property
     def leases(self) -> list[list[int]]:
@@ -188,11 +192,11 @@ def test_of_hand_overs_that_nobody_waits_for_only_failures_are_told() -> None:
         for leases in ((1, 2), (3, 4), (5,)):
             place.add(group, *leases)
             await turns()
-        group.finish(0)
-        group.finish(1, stale=4)
-        error = ClosedError("closed")
-        group.calls[2][1](error)
+        assert [leases for leases, _ in group.acks] == [[1, 2], [3, 4], [5]]
+        stale, closed = StaleLeaseError("1 of 2 leases are stale"), ClosedError("closed")
+        for (_, on_result), error in zip(group.acks, (None, stale, closed), strict=True):
+            on_result(error)
         await turns()
-        assert place.answers == [("3", True), ("4", False), ("5", error)]
+        assert place.answers == [("3", stale), ("4", stale), ("5", closed)]
 
     run(test)

@@ -58,7 +58,8 @@ class AckGatherer(Generic[D, W]):
     """Acknowledges deliveries of any groups, gathered by group. On the loop's thread.
 
     ``answer`` is called once for each hand-over, with all its entries and their outcome. It must not raise. If nobody
-    waits for answers (``failures_only``), it is called only for hand-overs of which something was not settled.
+    waits for answers (``failures_only``), it is called with an error alone: of hand-overs that were not settled, or not
+    all of them (StaleLeaseError).
     """
 
     def __init__(
@@ -111,7 +112,11 @@ class AckGatherer(Generic[D, W]):
         for group, entries in self._take():
             leases, offsets = lease_columns([delivery for delivery, _ in entries])
             try:
-                group.ack_each(leases, offsets, self._forward(group, entries))
+                if self._failures_only:
+                    # All at once: an outcome of each would cost a call for each.
+                    group.ack(leases, offsets, self._forward_failure(group, entries))
+                else:
+                    group.ack_each(leases, offsets, self._forward(group, entries))
             except TarryError as error:
                 self._on_settled(group, entries, error)
             except Exception as error:
@@ -147,11 +152,16 @@ class AckGatherer(Generic[D, W]):
 
     def _forward(self, group: ConsumerGroup, entries: Entries[D, W]) -> Callable[[Mask | TarryError], None]:
         def on_settled(settled: Mask | TarryError) -> None:
-            if self._failures_only and not isinstance(settled, TarryError) and settled.all():
-                return  # waking the loop for it would cost more than acknowledging
             post(self._loop, self._on_settled, group, entries, settled)
 
         return on_settled
+
+    def _forward_failure(self, group: ConsumerGroup, entries: Entries[D, W]) -> Callable[[TarryError | None], None]:
+        def on_result(error: TarryError | None) -> None:
+            if error is not None:  # else waking the loop would cost more than acknowledging
+                post(self._loop, self._on_settled, group, entries, error)
+
+        return on_result
 
     def _on_settled(self, group: ConsumerGroup, entries: Entries[D, W], settled: Mask | TarryError) -> None:
         self._under_way.discard(group)

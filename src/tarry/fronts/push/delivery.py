@@ -331,8 +331,6 @@ class PushDelivery:
     def _on_acked(self, entries: Entries[PushMessage, None], settled: AckOutcome) -> None:
         if isinstance(settled, TarryError):
             self._report(settled)
-        elif stale := settled.count(False):
-            self._report(StaleLeaseError(f"{stale} of {len(entries)} leases are stale"))
 
     def _nack(self, message: PushMessage, verdict: Verdict) -> None:
         try:
