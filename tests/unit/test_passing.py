@@ -34,6 +34,8 @@ class Echo(asyncio.Protocol):
         self._transport.write(repr([*ends, self._admission.principal, by_tls]).encode() + b"\n")
 
     def data_received(self, data: bytes) -> None:
+        if self._admission.half_open:
+            self._admission.begun()
         self._transport.write(data.upper())
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -95,6 +97,26 @@ def test_the_principal_is_the_clients(tmp_path: Path) -> None:
         assert client.received == repr([PEER, LOCAL, ALICE, True]).encode() + b"\n"
         transport.close()
         await client.lost.wait()
+
+    serve(tmp_path, test)
+
+
+def test_a_client_has_no_more_connections_than_it_may(tmp_path: Path) -> None:
+    async def test(path: str, door: Door) -> None:
+        first, second, other = Client(), Client(), Client()
+        transport = await pass_on(path, ORIGIN, first)
+        transport.write(b"hello")
+        await first.until(b"HELLO")
+        await pass_on(path, ORIGIN, second)
+        await second.lost.wait()
+        assert second.received == b""
+        (await pass_on(path, Origin(("10.1.2.4", 1), LOCAL), other)).write(b"hello")
+        await other.until(b"HELLO")
+        transport.close()
+        await first.lost.wait()
+        again = Client()
+        (await pass_on(path, ORIGIN, again)).write(b"hello")
+        await again.until(b"HELLO")
 
     serve(tmp_path, test)
 

@@ -2,8 +2,8 @@
 
 They go to a Unix socket in the data directory, which is its user's alone. Each begins with a line that says which
 client the worker has it from; to the front's protocol the connection is then that client's, who is its principal: not
-the broker's user, who has connected. So what the home keeps of its clients, and what it does when they leave, is the
-same as without workers.
+the broker's user, who has connected. It counts among that client's connections, too. So what the home keeps of its
+clients, and what it does when they leave, is the same as without workers.
 """
 
 from __future__ import annotations
@@ -114,6 +114,9 @@ class _Beginning(asyncio.Protocol):
         try:
             origin = Origin.of_line(line)
         except (ValueError, TypeError):
+            self._transport.abort()
+            return
+        if not self._admission.passed_for(origin.peer[0]):
             self._transport.abort()
             return
         self._admission.principal = origin.principal
