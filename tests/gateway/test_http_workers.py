@@ -13,10 +13,12 @@ import pytest
 
 from tarry.api.operations import LimitToken
 from tarry.fronts.http.front import HttpFront
+from tarry.fronts.kit.admission import Admission, Admissions
 from tests.gateway.worker_places import Workers, http_workers
 from tests.http.lmstfy_place import Lmstfy
 from tests.http.rest import Rest
 from tests.http.test_rest_events import events_of
+from tests.loopgrpc.certificates import make_certificate
 from tests.waiting import wait_until
 
 GROUP = "/v1/topics/orders/groups/g"
@@ -135,7 +137,9 @@ def test_a_tokens_limit_is_for_all_workers_together(place: Place) -> None:
     here, there = place.lmstfy
     [token] = place.broker.tokens("ns")
     place.broker.call(LimitToken(token.id, 0, 3, 3_600_000))
-    wait_until(lambda: all(rest.front._broker.access_tokens[0].writes_max == 3 for rest in place.rest))  # noqa: SLF001 - what the worker was told
+    # What each worker was told, which may have been nothing yet.
+    told = [rest.front._broker for rest in place.rest]  # noqa: SLF001
+    wait_until(lambda: all([each.writes_max for each in broker.access_tokens] == [3] for broker in told))
     answers = [client.ask("PUT", "ns/q").status_code for client in (here, there, here, there, here)]
     assert answers == [201, 201, 201, 429, 429]
 
@@ -170,3 +174,29 @@ def test_open_access_is_for_this_machine_also_in_a_worker(place: Place) -> None:
     for path in ("/v1/ping", "/", f"{GROUP}/events"):
         refused: Any = place.rest[0].get(path, headers={"x-forwarded-for": "1.2.3.4"})
         assert refused.status_code == 403, path
+
+
+def test_the_home_knows_a_client_by_its_certificate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not by the user of its socket, who is the broker's."""
+    places: list[Admission] = []
+    admit = Admissions.admit
+
+    def spy(self: Admissions, peer_host: str, cut: Any) -> Admission:
+        places.append(admit(self, peer_host, cut))
+        return places[-1]
+
+    monkeypatch.setattr(Admissions, "admit", spy)
+    made = make_certificate(tmp_path)
+    context = made.client_context()
+    context.load_cert_chain(made.certificate, made.key)
+    files = {"tls_certificate": str(made.certificate), "tls_key": str(made.key), "tls_client_ca": str(made.certificate)}
+    with http_workers(tmp_path / "data", 1, **files) as workers:
+        port = workers.fronts[0].address.rpartition(":")[2]
+        places.clear()
+        with httpx.Client(base_url=f"https://localhost:{port}", verify=context, timeout=60) as client:
+            assert client.post("/v1/topics/orders/messages", content=b"x").status_code == 201
+            page = client.get("/")  # the home's
+            assert page.status_code == 200
+            assert "; Secure" in page.headers["set-cookie"]
+        assert [place.peer_host for place in places] == ["127.0.0.1"] * 2, "at the worker, and at the home"
+        assert {str(place.principal) for place in places} == {"certificate commonName=localhost"}

@@ -13,9 +13,12 @@ from tarry.base.descriptors import ConnectionLimits
 from tarry.base.errors import UnavailableError
 from tarry.fronts.kit.admission import Admission
 from tarry.fronts.kit.door import Door
-from tarry.fronts.kit.passing import from_line, pass_on, passed
+from tarry.fronts.kit.passing import Origin, pass_on, passed
+from tarry.fronts.kit.principal import Principal
 
 PEER, LOCAL = ("10.1.2.3", 4711), ("::1", 9876)
+ORIGIN = Origin(PEER, LOCAL)
+ALICE = Principal("certificate", "commonName=älice", ("DNS:alice.example",))
 
 
 class Echo(asyncio.Protocol):
@@ -27,9 +30,12 @@ class Echo(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         ends = [transport.get_extra_info(name) for name in ("peername", "sockname")]
-        self._transport.write(repr(ends).encode() + b"\n")
+        by_tls = transport.get_extra_info("sslcontext") is not None
+        self._transport.write(repr([*ends, self._admission.principal, by_tls]).encode() + b"\n")
 
     def data_received(self, data: bytes) -> None:
+        if self._admission.half_open:
+            self._admission.begun()
         self._transport.write(data.upper())
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -72,13 +78,45 @@ def serve(directory: Path, test: Callable[[str, Door], Awaitable[None]]) -> None
 def test_the_protocol_sees_the_clients_ends(tmp_path: Path) -> None:
     async def test(path: str, door: Door) -> None:
         client = Client()
-        transport = await pass_on(path, PEER, LOCAL, client)
+        transport = await pass_on(path, ORIGIN, client)
         transport.write(b"hello")
         await client.until(b"HELLO")
-        assert client.received.startswith(repr([PEER, LOCAL]).encode())
+        assert client.received.startswith(repr([PEER, LOCAL, None, False]).encode()), "not the user who has connected"
         assert len(door) == 1
         transport.close()
         await client.lost.wait()
+
+    serve(tmp_path, test)
+
+
+def test_the_principal_is_the_clients(tmp_path: Path) -> None:
+    async def test(path: str, door: Door) -> None:
+        client = Client()
+        transport = await pass_on(path, Origin(PEER, LOCAL, ALICE, by_tls=True), client)
+        await client.until(b"\n")
+        assert client.received == repr([PEER, LOCAL, ALICE, True]).encode() + b"\n"
+        transport.close()
+        await client.lost.wait()
+
+    serve(tmp_path, test)
+
+
+def test_a_client_has_no_more_connections_than_it_may(tmp_path: Path) -> None:
+    async def test(path: str, door: Door) -> None:
+        first, second, other = Client(), Client(), Client()
+        transport = await pass_on(path, ORIGIN, first)
+        transport.write(b"hello")
+        await first.until(b"HELLO")
+        await pass_on(path, ORIGIN, second)
+        await second.lost.wait()
+        assert second.received == b""
+        (await pass_on(path, Origin(("10.1.2.4", 1), LOCAL), other)).write(b"hello")
+        await other.until(b"HELLO")
+        transport.close()
+        await first.lost.wait()
+        again = Client()
+        (await pass_on(path, ORIGIN, again)).write(b"hello")
+        await again.until(b"HELLO")
 
     serve(tmp_path, test)
 
@@ -87,7 +125,7 @@ def test_a_line_may_come_in_parts_and_with_what_follows(tmp_path: Path) -> None:
     async def test(path: str, door: Door) -> None:
         client = Client()
         transport, _ = await asyncio.get_running_loop().create_unix_connection(lambda: client, path)
-        line = from_line(PEER, LOCAL)
+        line = ORIGIN.line()
         transport.write(line[:7])
         await asyncio.sleep(0.01)
         transport.write(line[7:] + b"rest")
@@ -96,7 +134,7 @@ def test_a_line_may_come_in_parts_and_with_what_follows(tmp_path: Path) -> None:
     serve(tmp_path, test)
 
 
-@pytest.mark.parametrize("junk", [b"GET / HTTP/1.1\r\n", b"[1]\n", b"{}\n", b"\xff\n", b"x" * 1000])
+@pytest.mark.parametrize("junk", [b"GET / HTTP/1.1\r\n", b"[1]\n", b"{}\n", b"\xff\n", b"x" * 100_000])
 def test_who_is_no_worker_is_cut_off(tmp_path: Path, junk: bytes) -> None:
     async def test(path: str, door: Door) -> None:
         client = Client()
@@ -111,6 +149,6 @@ def test_who_is_no_worker_is_cut_off(tmp_path: Path, junk: bytes) -> None:
 def test_a_home_that_is_not_there(tmp_path: Path) -> None:
     async def run() -> None:
         with pytest.raises(UnavailableError, match="not reached"):
-            await pass_on(str(tmp_path / "none.sock"), PEER, LOCAL, Client())
+            await pass_on(str(tmp_path / "none.sock"), ORIGIN, Client())
 
     asyncio.run(run())

@@ -19,7 +19,7 @@ from tarry.base.errors import UnavailableError
 from tarry.fronts.http.app import Receive, Scope, Send
 from tarry.fronts.http.errors import error_body, error_headers
 from tarry.fronts.http.exchange import Headers
-from tarry.fronts.kit.passing import from_line
+from tarry.fronts.kit.passing import Origin
 
 READ_BYTES = 64 << 10
 _OF_A_CONNECTION = frozenset(
@@ -43,7 +43,7 @@ class PassOn:
             return
         asking: asyncio.Task[None] | None = None
         try:
-            writer.write(from_line(scope["client"], scope["server"]) + _head(scope))
+            writer.write(_origin(scope).line() + _head(scope))
             asking = asyncio.ensure_future(_ask(scope, receive, writer))
             if not await _Answer(scope["method"]).pass_back(reader, send):
                 await _refuse(send, "the broker's process has not answered; what was asked for may have been done")
@@ -51,6 +51,10 @@ class PassOn:
             if asking is not None:
                 asking.cancel()
             writer.transport.abort()
+
+
+def _origin(scope: Scope) -> Origin:
+    return Origin(scope["client"], scope["server"], scope["state"]["principal"], scope["scheme"] == "https")
 
 
 def _head(scope: Scope) -> bytes:

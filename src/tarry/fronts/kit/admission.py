@@ -50,6 +50,13 @@ class Admission:
         """
         self._owner.on_begun(self)
 
+    def passed_for(self, peer_host: str) -> bool:
+        """Count the connection, which a worker has passed on, as that of its client.
+
+        Return False if that client has too many.
+        """
+        return self._owner.on_passed(self, peer_host)
+
     def released(self) -> None:
         """Give the place back: the connection is lost. A second call does nothing."""
         self._owner.on_released(self)
@@ -119,6 +126,15 @@ class Admissions:
         admission.half_open = False
         self._half_open.pop(admission, None)
 
+    def on_passed(self, admission: Admission, peer_host: str) -> bool:
+        """Count a connection as one of another peer; return False, and do not, if that has too many."""
+        if self._by_peer[peer_host] >= self._limits.per_peer and not self._cut_oldest(peer_host):
+            return False
+        self._count(admission.peer_host, -1)
+        self._count(peer_host, 1)
+        admission.peer_host = peer_host
+        return True
+
     def on_released(self, admission: Admission) -> None:
         """Give a place back."""
         if admission not in self._open:
@@ -127,9 +143,7 @@ class Admissions:
         self.on_begun(admission)
         if admission.refusal is None:
             self._taken -= 1
-            self._by_peer[admission.peer_host] -= 1
-            if not self._by_peer[admission.peer_host]:
-                del self._by_peer[admission.peer_host]
+            self._count(admission.peer_host, -1)
         if not self._open:
             self._none_open.set()
 
@@ -166,13 +180,18 @@ class Admissions:
 
     def _take(self, admission: Admission) -> None:
         self._taken += 1
-        self._by_peer[admission.peer_host] += 1
+        self._count(admission.peer_host, 1)
         admission.half_open = True
         self._half_open[admission] = None
         if len(self._half_open) > self._half_open_max:
             self._cut_oldest(None)
         if self._timer is None and self._begin_s is not None:
             self._timer = self._loop.call_later(LOOK_S, self._look)
+
+    def _count(self, peer_host: str, more: int) -> None:
+        self._by_peer[peer_host] += more
+        if not self._by_peer[peer_host]:
+            del self._by_peer[peer_host]
 
     def _cut_oldest(self, host: str | None) -> bool:
         """Make room by cutting the oldest half-open connection (of ``host``); return False if there is none."""

@@ -1,8 +1,9 @@
 """Connections that a worker passes on to its front's home, its part in the broker's process.
 
 They go to a Unix socket in the data directory, which is its user's alone. Each begins with a line that says which
-client the worker has it from; to the front's protocol the connection is then that client's. So what the home keeps of
-its clients, and what it does when they leave, is the same as without workers.
+client the worker has it from; to the front's protocol the connection is then that client's, who is its principal: not
+the broker's user, who has connected. It counts among that client's connections, too. So what the home keeps of its
+clients, and what it does when they leave, is the same as without workers.
 """
 
 from __future__ import annotations
@@ -10,20 +11,63 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
 from tarry.base.errors import UnavailableError
 from tarry.fronts.kit.admission import Admission
+from tarry.fronts.kit.principal import Principal
 
 Address: TypeAlias = tuple[str, int]
 NewProtocol: TypeAlias = Callable[[Admission], asyncio.Protocol]
 
-LINE_BYTES_MAX = 512
+LINE_BYTES_MAX = 64 << 10
+"""A certificate may have many names."""
 
 
-def from_line(peer: Address, local: Address) -> bytes:
-    """Return the line that begins a client's connection: its address, and the one it connected to."""
-    return json.dumps([*peer, *local]).encode() + b"\n"
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """A client's connection to a worker, as its home knows it."""
+
+    peer: Address
+    """The client's address."""
+    local: Address
+    """The address that it connected to."""
+    principal: Principal | None = None
+    by_tls: bool = False
+
+    @classmethod
+    def of(cls, transport: asyncio.BaseTransport, principal: Principal | None) -> Origin:
+        """Return that of a worker's connection."""
+        peer, local = ((transport.get_extra_info(end) or ("", 0))[:2] for end in ("peername", "sockname"))
+        return cls(peer, local, principal, transport.get_extra_info("sslcontext") is not None)
+
+    @classmethod
+    def of_line(cls, line: bytes) -> Origin:
+        """Return what :meth:`line` has written.
+
+        Raises:
+            ValueError, TypeError: it is no such line.
+        """
+        peer_host, peer_port, host, port, shown, by_tls = json.loads(line)
+        principal = None
+        if shown is not None:
+            kind, name, alternatives = shown
+            principal = Principal(kind, str(name), tuple(map(str, alternatives)))
+        return cls((str(peer_host), int(peer_port)), (str(host), int(port)), principal, bool(by_tls))
+
+    def line(self) -> bytes:
+        """Return the line that begins the connection to the home."""
+        shown = None
+        if self.principal is not None:
+            shown = [self.principal.kind, self.principal.name, self.principal.alternatives]
+        return json.dumps([*self.peer, *self.local, shown, self.by_tls]).encode() + b"\n"
+
+    def ends(self) -> dict[str, Any]:
+        """Return what a transport says of such a connection."""
+        ends: dict[str, Any] = {"peername": self.peer, "sockname": self.local}
+        # There is no context here: that it has one says that the client came by TLS.
+        return ends | {"sslcontext": True} if self.by_tls else ends
 
 
 def passed(new_protocol: NewProtocol) -> NewProtocol:
@@ -31,7 +75,7 @@ def passed(new_protocol: NewProtocol) -> NewProtocol:
     return lambda admission: _Beginning(new_protocol, admission)
 
 
-async def pass_on(path: str, peer: Address, local: Address, protocol: asyncio.Protocol) -> asyncio.Transport:
+async def pass_on(path: str, origin: Origin, protocol: asyncio.Protocol) -> asyncio.Transport:
     """Connect to a home at its socket, on behalf of a client.
 
     Raises:
@@ -42,7 +86,7 @@ async def pass_on(path: str, peer: Address, local: Address, protocol: asyncio.Pr
         transport, _ = await loop.create_unix_connection(lambda: protocol, path)
     except OSError as error:
         raise UnavailableError(f"the broker's process is not reached: {error.strerror or error}") from error
-    transport.write(from_line(peer, local))
+    transport.write(origin.line())
     return transport
 
 
@@ -68,14 +112,17 @@ class _Beginning(asyncio.Protocol):
                 self._transport.abort()
             return
         try:
-            peer_host, peer_port, host, port = json.loads(line)
-            ends = {"peername": (str(peer_host), int(peer_port)), "sockname": (str(host), int(port))}
+            origin = Origin.of_line(line)
         except (ValueError, TypeError):
             self._transport.abort()
             return
+        if not self._admission.passed_for(origin.peer[0]):
+            self._transport.abort()
+            return
+        self._admission.principal = origin.principal
         protocol = self._new_protocol(self._admission)
         self._transport.set_protocol(protocol)
-        protocol.connection_made(cast(asyncio.Transport, _PassedTransport(self._transport, ends)))
+        protocol.connection_made(cast(asyncio.Transport, _PassedTransport(self._transport, origin.ends())))
         if rest:
             protocol.data_received(rest)
 
@@ -86,7 +133,7 @@ class _Beginning(asyncio.Protocol):
 class _PassedTransport:
     """A transport whose ends are those of the client's connection to the worker."""
 
-    def __init__(self, transport: asyncio.Transport, ends: dict[str, Address]) -> None:
+    def __init__(self, transport: asyncio.Transport, ends: dict[str, Any]) -> None:
         self._transport = transport
         self._ends = ends
 

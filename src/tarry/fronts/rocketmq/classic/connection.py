@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar, cast
 from loopgrpc import ByteBudget, UnreadBytes, UnreadOfConnection
 from tarry.base.log_limiter import LogLimiter
 from tarry.fronts.kit.admission import Admission
+from tarry.fronts.kit.passing import Origin
 from tarry.fronts.kit.receiving import CROWDED_S
 from tarry.fronts.kit.unread import Room
 from tarry.fronts.rocketmq.classic.codes import ResponseCode
@@ -155,6 +156,12 @@ class RemotingConnection(asyncio.Protocol):
     def peer_host(self) -> str:
         """The client's address without its port."""
         return self.peer.rpartition(":")[0]
+
+    @property
+    def origin(self) -> Origin:
+        """The client's connection, while it is open, for the home that it is passed on to."""
+        assert self._transport is not None
+        return Origin.of(self._transport, self._admission.principal)
 
     # -- called by asyncio ---------------------------------------------------------------------------------------------
 

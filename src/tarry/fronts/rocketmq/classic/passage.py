@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 
 from tarry.base.errors import UnavailableError
-from tarry.fronts.kit.passing import Address, pass_on
+from tarry.fronts.kit.passing import Origin, pass_on
 from tarry.fronts.rocketmq.classic.codes import RequestCode
 from tarry.fronts.rocketmq.classic.connection import RemotingConnection
 from tarry.fronts.rocketmq.classic.frames import BadFrame, RemotingCommand, frame_length
@@ -48,7 +48,7 @@ class HomePassage(asyncio.Protocol):
             return True
         self._outgoing.append(frame)
         if self._connecting is None:
-            self._connecting = asyncio.get_running_loop().create_task(self._connect())
+            self._connecting = asyncio.get_running_loop().create_task(self._connect(self._connection.origin))
         return True
 
     def set_reading(self, reading: bool) -> None:
@@ -69,10 +69,10 @@ class HomePassage(asyncio.Protocol):
         if self._transport is not None:
             self._transport.close()
 
-    async def _connect(self) -> None:
+    async def _connect(self, origin: Origin) -> None:
         connection = self._connection
         try:
-            transport = await pass_on(self._path, _ends(connection.peer), _ends(connection.local), self)
+            transport = await pass_on(self._path, origin, self)
         except UnavailableError as error:
             connection.abort(str(error))
             return
@@ -118,8 +118,3 @@ def _is_plain(command: RemotingCommand) -> bool:
     """Return whether a send is for a plain topic: retries and dead letters are the home's."""
     topic = command.fields.get("b") or command.fields.get("topic") or RETRY_PREFIX
     return not topic.startswith((RETRY_PREFIX, DEAD_PREFIX))
-
-
-def _ends(address: str) -> Address:
-    host, _, port = address.rpartition(":")
-    return host.strip("[]"), int(port or 0)
