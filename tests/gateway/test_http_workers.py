@@ -13,6 +13,7 @@ import pytest
 
 from tarry.api.operations import LimitToken
 from tarry.fronts.http.front import HttpFront
+from tarry.fronts.metrics.collector import BrokerCollector
 from tests.gateway.worker_places import Workers, http_workers
 from tests.http.lmstfy_place import Lmstfy
 from tests.http.rest import Rest
@@ -172,3 +173,13 @@ def test_open_access_is_for_this_machine_also_in_a_worker(place: Place) -> None:
     for path in ("/v1/ping", "/", f"{GROUP}/events"):
         refused: Any = place.rest[0].get(path, headers={"x-forwarded-for": "1.2.3.4"})
         assert refused.status_code == 403, path
+
+
+def test_the_figures_of_workers_are_metrics(place: Place) -> None:
+    for rest in place.rest:
+        process = {"pid": 1, "restarts": 0, "uptime_ms": 1, "cpu_ms": 1, "resident_bytes": 1}
+        worker: Any = rest.front._broker  # noqa: SLF001 - a worker's process says it
+        worker.say({**process, **rest.front.figures()})
+    wait_until(lambda: len(place.broker.status()["gateways"]) == 2)
+    [connections] = [m for m in BrokerCollector(place.broker).collect() if m.name == "tarry_gateway_connections"]
+    assert {sample.labels["worker"] for sample in connections.samples} == {"http-1", "http-2"}
