@@ -14,6 +14,7 @@ import pytest
 from tarry.api.operations import LimitToken
 from tarry.fronts.http.front import HttpFront
 from tarry.fronts.kit.admission import Admission, Admissions
+from tarry.fronts.metrics.collector import BrokerCollector
 from tests.gateway.worker_places import Workers, http_workers
 from tests.http.lmstfy_place import Lmstfy
 from tests.http.rest import Rest
@@ -200,3 +201,13 @@ def test_the_home_knows_a_client_by_its_certificate(tmp_path: Path, monkeypatch:
             assert "; Secure" in page.headers["set-cookie"]
         assert [place.peer_host for place in places] == ["127.0.0.1"] * 2, "at the worker, and at the home"
         assert {str(place.principal) for place in places} == {"certificate commonName=localhost"}
+
+
+def test_the_figures_of_workers_are_metrics(place: Place) -> None:
+    for rest in place.rest:
+        process = {"pid": 1, "restarts": 0, "uptime_ms": 1, "cpu_ms": 1, "resident_bytes": 1}
+        worker: Any = rest.front._broker  # noqa: SLF001 - a worker's process says it
+        worker.say({**process, **rest.front.figures()})
+    wait_until(lambda: len(place.broker.status()["gateways"]) == 2)
+    [connections] = [m for m in BrokerCollector(place.broker).collect() if m.name == "tarry_gateway_connections"]
+    assert {sample.labels["worker"] for sample in connections.samples} == {"http-1", "http-2"}

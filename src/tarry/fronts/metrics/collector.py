@@ -234,7 +234,8 @@ def _gateways(workers: list[dict[str, Any]]) -> Iterator[Metric]:
     ]
     for metric, name, unit in metrics:
         for worker in workers:
-            metric.add_metric([worker["front"], worker["name"]], worker[name] / unit)
+            if name in worker:  # not every front knows clients beside their connections
+                metric.add_metric([worker["front"], worker["name"]], worker[name] / unit)
         yield metric
 
 
