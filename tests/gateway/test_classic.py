@@ -15,6 +15,7 @@ from tests.rocketmq_classic.test_consuming import *
 from tests.rocketmq_classic.test_dead_letters import *
 from tests.rocketmq_classic.test_lost_answers import *
 from tests.rocketmq_classic.test_popping import *
+from tests.rocketmq_classic.test_replying import *
 from tests.rocketmq_classic.test_sending import *
 from tests.rocketmq_classic.test_transactions import *
 

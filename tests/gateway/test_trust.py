@@ -146,6 +146,27 @@ def test_a_broker_in_tls_is_believed_by_its_certificate_alone(
         asked(plain, {"gateway_secret": secret, "gateway_tls_ca": authority})
 
 
+def test_a_broker_that_asks_for_certificates_gets_the_gateways(
+    serve: Serve, secret: str, certificate: Certificate, tmp_path: Path, stack: ExitStack
+) -> None:
+    """By the setting of all ports, which a worker beside the broker has from it, too."""
+    (tmp_path / "gateway").mkdir()
+    mine = make_certificate(tmp_path / "gateway")
+    shared = {
+        "tls_certificate": str(certificate.certificate),
+        "tls_key": str(certificate.key),
+        "tls_client_ca": str(mine.certificate),
+    }
+    place = serve(gateway_secret=secret, rocketmq_tls="on", **shared)
+    address, known = far(place, stack), {"gateway_secret": secret, "gateway_tls_ca": str(certificate.certificate)}
+    own = {"tls_certificate": str(mine.certificate), "tls_key": str(mine.key)}
+    assert asked(address, {**known, **own})["tls_certificate"] == str(mine.certificate)
+    with pytest.raises(UnavailableError):
+        asked(address, known)
+    near = asked(place.gateway.address, {})
+    assert {name: near[name] for name in shared} == shared
+
+
 def test_an_address_by_tcp_needs_a_secret(serve: Serve, certificate: Certificate) -> None:
     tls = {"gateway_tls_certificate": str(certificate.certificate), "gateway_tls_key": str(certificate.key)}
     for place in (serve(), serve(**tls)):

@@ -101,6 +101,22 @@ def test_a_client_that_acknowledges_nothing_gets_it_again(mqtt: Mqtt) -> None:
         wait_until(lambda: mqtt.broker.group_info("a", "g").lag == 0)
 
 
+def test_a_subscription_that_is_made_again_keeps_what_the_client_has(mqtt: Mqtt) -> None:
+    with mqtt.raw() as raw:
+        raw.connect()
+        raw.send(subscribe("a"))
+        raw.expect(SUBACK)
+        mqtt.broker.schedule("a", b"one")
+        raw.expect(PUBLISH)
+        raw.send(subscribe("a", options=0))
+        assert raw.expect(SUBACK)[-1] == 0
+        mqtt.broker.schedule("a", b"two")
+        packet = raw.packet()
+        assert packet is not None and packet[0] == 0x30 and packet[1].endswith(b"two")
+        raw.send(ack(1))
+        wait_until(lambda: mqtt.broker.group_info("a", "mqtt@c").lag == 0)
+
+
 def test_receive_maximum(mqtt: Mqtt) -> None:
     with mqtt.raw() as raw:
         raw.connect(properties={"receive_max": 2})

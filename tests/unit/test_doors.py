@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import os
 import socket
@@ -13,9 +14,11 @@ from typing import Any
 
 import pyarrow.flight as fl
 import pytest
+import uvloop
 from tests.loopgrpc.certificates import Certificate, make_certificate
 from tests.waiting import wait_until
 
+from loopgrpc import UnreadBytes
 from tarry.base.descriptors import ConnectionLimits
 from tarry.base.errors import InvalidArgumentError
 from tarry.base.placement import ANY_CORE
@@ -24,15 +27,22 @@ from tarry.fronts.flight.calls import principal_of
 from tarry.fronts.flight.front import FlightFront, flight_tls
 from tarry.fronts.flight.server import Service
 from tarry.fronts.gateway.front import GatewayFront, GatewayPorts
+from tarry.fronts.http.exchange import HttpApplication, HttpRequest, HttpResponse
 from tarry.fronts.http.front import HttpFront
+from tarry.fronts.http.server.asgi import asgi
+from tarry.fronts.http.server.server import HttpServer
 from tarry.fronts.kit.admission import Admission, Admissions
 from tarry.fronts.kit.front import FrontServices
+from tarry.fronts.kit.listening import port_of
 from tarry.fronts.kit.principal import Principal
+from tarry.fronts.kit.tls import TlsFiles
+from tarry.fronts.kit.tls_settings import PortTls
 from tarry.fronts.metrics.front import MetricsFront
 from tarry.fronts.mqtt.front import MqttFront
 from tarry.fronts.registry import FRONTS, ServerConfig
 from tarry.fronts.rocketmq.classic.front import RemotingFront
 from tarry.fronts.rocketmq.front import RocketMQFront
+from tarry.testing import TestClock
 
 ANY_PORT = "127.0.0.1:0"
 
@@ -217,6 +227,39 @@ def test_a_clients_certificate_is_its_principal_at_every_port(
     ):
         wait_until(lambda: [place.principal for place in admitted] != [None])
         assert [place.principal for place in admitted] == [Principal("certificate", "commonName=localhost", LOCALHOST)]
+
+
+def test_a_request_of_http_carries_its_principal(certificate: Certificate, client: Certificate) -> None:
+    seen: list[object] = []
+
+    def handler(request: HttpRequest) -> None:
+        seen.append(request.principal)
+        request.answer(HttpResponse(204))
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        seen.append(scope["state"]["principal"])
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def ask() -> None:
+        files = TlsFiles(str(certificate.certificate), str(certificate.key), str(client.certificate))
+        more = {"/asgi": asgi(application)}
+        limits, loop = ConnectionLimits(), asyncio.get_running_loop()
+        server = HttpServer(
+            loop, TestClock(), HttpApplication(handler), more, limits, UnreadBytes(), None, PortTls(files)
+        )
+        port = port_of(await server.listen(ANY_PORT))
+        context = certificate.client_context()
+        context.load_cert_chain(client.certificate, client.key)
+        reader, writer = await asyncio.open_connection("localhost", port, ssl=context)
+        for path in ("/", "/asgi"):
+            writer.write(f"GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
+            assert await reader.readuntil(b"\r\n\r\n")
+        writer.close()
+        await server.stop(0)
+
+    uvloop.run(ask())
+    assert seen == [Principal("certificate", "commonName=localhost", LOCALHOST)] * 2
 
 
 def test_a_clients_certificate_is_its_principal_over_flight(

@@ -23,6 +23,8 @@ from .scenarios import Scenario
 
 READY_S = 60.0
 NOT_YET = "not in this version"
+WORKERS = "TARRY_WORKERS"
+"""The setting of Tarry that is passed on to it: the fronts are in so many processes."""
 
 
 class NotInThisVersionError(Exception):
@@ -107,7 +109,9 @@ class TarryServer(GivenServer):
         command = [sys.executable, "-m", "tarry", "serve", "--data", str(self._directory / "data"), "--pipeline", "off"]
         command += ["--rocketmq", self.endpoint, "--flight", str(self.flight)]
         command += ["--remoting", str(self.classic_endpoint), *self._settings]
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("TARRY_")}
+        environment = {
+            name: value for name, value in os.environ.items() if not name.startswith("TARRY_") or name == WORKERS
+        }
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True,

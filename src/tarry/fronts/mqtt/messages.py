@@ -35,6 +35,8 @@ _TIMES = ("delay", "delay_ms", "due_ms")
 _SAID = (*_TIMES, *(name for name, option in BY_NAME.items() if option.kind is not OptionKind.TEXTS))
 _WHOLE = {"delay_ms", "due_ms", *(option.name for option in OPTIONS if option.kind is OptionKind.WHOLE)}
 _SHOWN = tuple(o for o in OPTIONS if o.column in DELIVERY.names and o.kind is not OptionKind.TEXTS)
+_IN_3 = ["body", "properties", "attempt", "lease", "offset"]
+"""Columns of a delivery of which clients of 3.1.1 learn."""
 _INT64_DIGITS = 18
 
 
@@ -100,7 +102,7 @@ def delivered(
         topic, qos: the subscription's, to a client of ``version``.
         more: properties that each has for this client.
     """
-    for row in batch.to_pylist():
+    for row in (batch if version == V5 else batch.select(_IN_3)).to_pylist():
         properties: list[tuple[str, str]] = row["properties"] or []
         level = 0 if (QOS, "0") in properties else qos
         shown = {**more, **_properties(row, properties, now_ms)} if version == V5 else NO_PROPERTIES

@@ -11,7 +11,6 @@ class Reason(IntEnum):
     """Reason codes that this front sends (MQTT 5, section 2.4)."""
 
     SUCCESS = 0x00
-    DISCONNECT_WITH_WILL = 0x04
     NO_SUBSCRIPTION = 0x11
     UNSPECIFIED = 0x80
     MALFORMED = 0x81
@@ -21,7 +20,6 @@ class Reason(IntEnum):
     CLIENT_ID_INVALID = 0x85
     BAD_LOGIN = 0x86
     NOT_AUTHORIZED = 0x87
-    UNAVAILABLE = 0x88
     BAD_AUTHENTICATION_METHOD = 0x8C
     SHUTTING_DOWN = 0x8B
     KEEP_ALIVE_TIMEOUT = 0x8D

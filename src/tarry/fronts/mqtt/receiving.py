@@ -89,7 +89,11 @@ class MqttReceiver:
         self._planned = self._closed = False
 
     def add(self, filter: str, topic: str, queue: ReceiveQueue, qos: int, properties: Properties) -> None:
-        """Begin to deliver, or go on by other options."""
+        """Begin to deliver, or go on with other options."""
+        known = self._consumers.get(filter)
+        if known is not None and known.queue is queue:
+            known.qos, known.properties = qos, properties
+            return
         self.remove(filter)
         if self._closed:
             return
