@@ -102,7 +102,7 @@ def test_requests_in_pieces_and_many_at_once(place: Place) -> None:
 
 
 def test_a_client_that_never_reads_is_not_served_without_end(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "STALLED_S", 0.5)
+    monkeypatch.setattr("tarry.fronts.kit.writing.STALLED_S", 0.5)
     place.client().send("orders", b"x" * 200_000)
     place.client().pull_until(1, "orders", "g")
     greedy = place.client()

@@ -1,7 +1,7 @@
 """One client's connection: bytes to packets and back, within bounds.
 
 It is not read while too many of its messages are not durable yet, while something that it asked for is being done, and
-while it does not read what it is sent; after :data:`STALLED_S` of that it is cut.
+while it does not read what it is sent.
 """
 
 from __future__ import annotations
@@ -11,17 +11,16 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, cast
 
-from loopgrpc import ByteBudget, UnreadBytes, UnreadOfConnection
+from loopgrpc import ByteBudget, UnreadBytes
 from tarry.base.log_limiter import LogLimiter
 from tarry.fronts.kit.admission import Admission
-from tarry.fronts.kit.unread import Room
+from tarry.fronts.kit.writing import ConnectionWriter
 from tarry.fronts.mqtt.packets import CONNECT, Packet, decode, packet_length
 from tarry.fronts.mqtt.reasons import MqttError, Reason
 
 _closed = LogLimiter(logging.getLogger(__name__), logging.INFO)
-STALLED_S, HALF_S, LOOK_S = 30.0, 30.0, 1.0
-"""Seconds: without reading answers, for one packet to come whole, and between looks at both."""
-WRITE_BUFFER_BYTES = 1 << 20
+HALF_S, LOOK_S = 30.0, 1.0
+"""Seconds for one packet to come whole, and between looks at that."""
 UNKNOWN_BYTES_MAX = 256 << 10
 """Bytes of a packet of a client that is not known yet."""
 OPEN_MAX, OPEN_BYTES_MAX = 1_000, 32 << 20
@@ -61,24 +60,22 @@ class MqttConnection(asyncio.Protocol):
         self._received = bytearray()
         self._counted = 0
         """Bytes that the budget counts."""
-        self._outgoing: list[bytes] = []
         self._open = self._open_bytes = 0
-        self._all_unread = unread
-        self._unread = UnreadOfConnection(unread, self.host)
+        self._writer = ConnectionWriter(self._loop, unread, self.host, self._cut)
+        self.write = self._writer.write
+        """Sends a packet, with the others of this turn of the loop."""
+        self.room = self._writer.room()
         self._transport: asyncio.Transport | None = None
         self._task: asyncio.Task[None] | None = None
-        self._is_full = False
-        """True while the client does not read."""
         self._data_s = self._packet_s = self._loop.time()
         self._timer: asyncio.TimerHandle | None = None
-        self.room = Room(unread, self.host)
         self._conversation = new_conversation(self)
 
     # -- called by asyncio ---------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        self._writer.begin(self._transport)
         if self.admission.refusal is not None:
             self.close(self.admission.refusal)
             return
@@ -93,13 +90,11 @@ class MqttConnection(asyncio.Protocol):
         self._take_packets()
 
     def pause_writing(self) -> None:
-        self._is_full = True
-        self._unread.begin(self._loop.time())
+        self._writer.pause()
         self._set_reading()
 
     def resume_writing(self) -> None:
-        self._is_full = False
-        self._unread.note(0)
+        self._writer.resume()
         self._set_reading()
         self._conversation.on_writable()
 
@@ -109,7 +104,7 @@ class MqttConnection(asyncio.Protocol):
             self._timer.cancel()
         self._received.clear()
         self._count_received()
-        self._unread.note(0)
+        self._writer.end()
         self.room.release()
         self.admission.released()
         if self._task is None:
@@ -124,14 +119,7 @@ class MqttConnection(asyncio.Protocol):
     @property
     def is_writable(self) -> bool:
         """True if the client reads what it is sent."""
-        return not self._is_full and not self.closed
-
-    def write(self, data: bytes) -> None:
-        """Send a packet, with the others of this turn of the loop."""
-        if not self.closed:
-            if not self._outgoing:
-                self._loop.call_soon(self._flush)
-            self._outgoing.append(data)
+        return self._writer.reads and not self.closed
 
     def run(self, work: Coroutine[Any, Any, None]) -> None:
         """Do something that waits; the client's next packet is read when it is done."""
@@ -160,16 +148,15 @@ class MqttConnection(asyncio.Protocol):
             _closed.say("the MQTT connection from %s is closed: %s", self.host, why)
         if not self.closed:
             self.write(farewell)
-            self._flush()
-            self._is_full = True  # a peer that does not read the rest is cut
-            self._unread.begin(self._loop.time())
+            self._writer.flush()
+            self._writer.pause()  # a peer that does not read the rest is cut
             cast(asyncio.Transport, self._transport).close()
 
     # ------------------------------------------------------------------------------------------------------------------
 
     @property
     def _is_read(self) -> bool:
-        return not (self._is_full or self._task or self._open >= OPEN_MAX or self._open_bytes >= OPEN_BYTES_MAX)
+        return self._writer.reads and not (self._task or self._open >= OPEN_MAX or self._open_bytes >= OPEN_BYTES_MAX)
 
     def _take_packets(self) -> None:
         try:
@@ -219,24 +206,17 @@ class MqttConnection(asyncio.Protocol):
             self._conversation.on_lost()
         self._set_reading()
 
-    def _flush(self) -> None:
-        outgoing, self._outgoing = self._outgoing, []
-        if self._transport is not None and outgoing:
-            self._transport.write(b"".join(outgoing))
-            if self._is_full:
-                self._unread.note(self._transport.get_write_buffer_size())
+    def _cut(self, why: str) -> None:
+        _closed.say("the MQTT client at %s is cut off: %s", self.host, why)
+        if self._transport is not None:
+            self._transport.abort()
 
     def _look(self) -> None:
-        transport, now_s = self._transport, self._loop.time()
-        if transport is None:
+        if self.closed:
             return
+        now_s = self._loop.time()
         self._timer = self._loop.call_later(LOOK_S, self._look)
-        if self._is_full:
-            self._unread.note(transport.get_write_buffer_size())
-            if self._unread.is_stalled(transport, now_s, STALLED_S):
-                _closed.say("the MQTT client at %s took nothing for %.0f s", self.host, STALLED_S)
-                transport.abort()
-        elif self._received and self._is_read and now_s - self._packet_s > HALF_S:
+        if self._received and self._is_read and now_s - self._packet_s > HALF_S:
             self.close(f"a packet has not come whole in {HALF_S:.0f} s")
         else:
             self._conversation.on_look(now_s - self._data_s if self._is_read else 0.0)

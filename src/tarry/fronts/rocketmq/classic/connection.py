@@ -2,7 +2,7 @@
 
 Nothing grows without bound by what a client does or leaves undone. The connection is not read while too many of its
 requests are open or the client does not read its answers. It is closed when the client has read nothing for
-:data:`STALLED_S` seconds.
+half a minute.
 """
 
 from __future__ import annotations
@@ -12,12 +12,11 @@ import logging
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
-from loopgrpc import ByteBudget, UnreadBytes, UnreadOfConnection
+from loopgrpc import ByteBudget, UnreadBytes
 from tarry.base.log_limiter import LogLimiter
 from tarry.fronts.kit.admission import Admission
 from tarry.fronts.kit.passing import Origin
-from tarry.fronts.kit.receiving import CROWDED_S
-from tarry.fronts.kit.unread import Room
+from tarry.fronts.kit.writing import ConnectionWriter
 from tarry.fronts.rocketmq.classic.codes import ResponseCode
 from tarry.fronts.rocketmq.classic.fields import Fields
 from tarry.fronts.rocketmq.classic.frames import BadFrame, RemotingCommand, decode, decode_header, encode, frame_length
@@ -29,9 +28,6 @@ _closed = LogLimiter(log, logging.INFO)
 OPEN_REQUESTS_MAX = 2_048
 """Most open requests of a connection. A consumer has one for each queue that it reads."""
 OPEN_BYTES_MAX = 32 << 20
-WRITE_BUFFER_BYTES = 1 << 20
-STALLED_S = 30.0
-LOOK_S = 1.0
 HALF_S = 30.0
 """Seconds that a request may take to arrive completely."""
 UNTRUSTED_BYTES_MAX = 64 << 10
@@ -129,21 +125,22 @@ class RemotingConnection(asyncio.Protocol):
         self._passage = None if new_passage is None else new_passage(self)
         self._crowded = False
         """True while the passage takes no more."""
-        self._all_unread = unread
-        self._unread = UnreadOfConnection(unread, "")
+        self._writer = ConnectionWriter(self._loop, unread, admission.peer_host, self.abort)
+        self.write = self._writer.write
+        """Sends whole frames to the client."""
+        self.wait_until_writable = self._writer.wait_for_room
+        """Waits until the client has read most of what it was sent, and its address has room for more."""
+        self.room = self._writer.room
+        """Returns a limit on unread bytes for the messages that one request is handed."""
         self._counted = 0
         """Bytes of this connection that the budget counts."""
         self._frames = 0
         """Number of requests that have arrived completely."""
         self._half_timer: asyncio.TimerHandle | None = None
-        self._outgoing: list[bytes] = []
         self._transport: asyncio.Transport | None = None
         self._open_requests = 0
         self._open_bytes = 0
         self._reading = True
-        self._writable = asyncio.Event()
-        self._writable.set()
-        self._stalled: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._held: dict[Any, Callable[[Any], None]] = {}
         self._questions: dict[int, asyncio.Future[RemotingCommand]] = {}
@@ -167,9 +164,8 @@ class RemotingConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        self._writer.begin(self._transport)
         self.local, self.peer = (host_port(transport.get_extra_info(end)) for end in ("sockname", "peername"))
-        self._unread.host = self.peer_host.strip("[]")
         if self._admission.refusal is not None:
             self.abort(self._admission.refusal)
 
@@ -183,20 +179,15 @@ class RemotingConnection(asyncio.Protocol):
         return False
 
     def pause_writing(self) -> None:
-        self._writable.clear()
-        self._unread.begin(self._loop.time())
-        self._count_unread()
-        self._stalled = self._loop.call_later(LOOK_S, self._check_stall)
+        self._writer.pause()
         self._set_reading()
         if self._passage is not None:
             self._passage.set_reading(False)
 
     def resume_writing(self) -> None:
-        self._writable.set()
+        self._writer.resume()
         if self._passage is not None:
             self._passage.set_reading(True)
-        self._end_stall()
-        self._unread.note(0)
         self._set_reading()
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -206,9 +197,7 @@ class RemotingConnection(asyncio.Protocol):
         self._counted = 0
         if self._half_timer is not None:
             self._half_timer.cancel()
-        self._end_stall()
-        self._unread.note(0)
-        self._writable.set()
+        self._writer.end()
         for task in self._tasks:
             task.cancel()
         for held, on_lost in list(self._held.items()):
@@ -233,7 +222,7 @@ class RemotingConnection(asyncio.Protocol):
 
         It is lost if the connection is closed, or if the client does not read what it is sent.
         """
-        if self._writable.is_set():
+        if self._writer.reads:
             self.write(encode(command))
 
     async def ask(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> RemotingCommand:
@@ -243,7 +232,7 @@ class RemotingConnection(asyncio.Protocol):
             TimeoutError: the client has not answered within :data:`QUESTION_S` seconds.
             ConnectionError: the client is gone, does not read what it is sent, or has too many questions already.
         """
-        if self.closed or not self._writable.is_set() or len(self._questions) >= QUESTIONS_MAX:
+        if self.closed or not self._writer.reads or len(self._questions) >= QUESTIONS_MAX:
             raise ConnectionError(f"the client at {self.peer} is gone or takes no questions")
         number = self._last_question = self._last_question % ((1 << 31) - 1) + 1
         answer: asyncio.Future[RemotingCommand] = self._loop.create_future()
@@ -271,21 +260,7 @@ class RemotingConnection(asyncio.Protocol):
     @property
     def is_writable(self) -> bool:
         """True if the client reads what it is sent, and its address does not have too many unread bytes."""
-        return self._writable.is_set() and self._all_unread.refusal(self._unread.host) is None
-
-    async def wait_until_writable(self) -> None:
-        """Wait until the client has read most of what it was sent, and its address has room for more.
-
-        Return also when the connection is closed.
-        """
-        await self._writable.wait()
-        while not self.is_writable and not self.closed:
-            await asyncio.sleep(CROWDED_S)
-            await self._writable.wait()
-
-    def room(self) -> Room:
-        """Return a limit on unread bytes for the messages that one request is handed."""
-        return Room(self._all_unread, self._unread.host)
+        return self._writer.has_room
 
     def on_answered(self, request: OpenRequest, answer: Reply) -> None:
         """Stop counting a request as open, and send its answer. Called by the request."""
@@ -304,32 +279,13 @@ class RemotingConnection(asyncio.Protocol):
     def close(self) -> None:
         """Close once everything that was written has been sent."""
         if self._transport is not None:
-            self._flush()
+            self._writer.flush()
             self._transport.close()
 
     def set_crowded(self, crowded: bool) -> None:
         """Read no more of the client, or go on: whether the passage takes more."""
         self._crowded = crowded
         self._set_reading()
-
-    def write(self, frames: bytes) -> None:
-        """Send whole frames to the client."""
-        if self.closed:
-            return
-        if not self._outgoing:
-            self._loop.call_soon(self._flush)
-        self._outgoing.append(frames)
-
-    def _flush(self) -> None:
-        """Hand what was written in this turn of the loop to the transport, in one call.
-
-        Each call costs as much as a message.
-        """
-        outgoing, self._outgoing = self._outgoing, []
-        if self._transport is not None and outgoing:
-            self._transport.write(b"".join(outgoing))
-            if not self._writable.is_set():
-                self._count_unread()
 
     def _read_frames(self) -> None:
         self._take_frames()
@@ -404,7 +360,7 @@ class RemotingConnection(asyncio.Protocol):
 
     def _set_reading(self) -> None:
         wanted = (
-            self._writable.is_set()
+            self._writer.reads
             and self._open_requests < OPEN_REQUESTS_MAX
             and self._open_bytes < OPEN_BYTES_MAX
             and not self._crowded
@@ -418,24 +374,6 @@ class RemotingConnection(asyncio.Protocol):
         self._transport.resume_reading()
         # Read what has come already. Not from here: an answer may be given inside of the loop that reads frames.
         self._loop.call_soon(self._read_frames)
-
-    def _count_unread(self) -> None:
-        if self._transport is not None:
-            self._unread.note(self._transport.get_write_buffer_size())
-
-    def _check_stall(self) -> None:
-        if self._transport is None:
-            return
-        self._count_unread()
-        if self._unread.is_stalled(self._transport, self._loop.time(), STALLED_S):
-            self.abort(f"it took nothing of {self._unread.size} bytes of answers for {STALLED_S:.0f} s")
-        else:
-            self._stalled = self._loop.call_later(LOOK_S, self._check_stall)
-
-    def _end_stall(self) -> None:
-        if self._stalled is not None:
-            self._stalled.cancel()
-            self._stalled = None
 
 
 def host_port(address: Any) -> str:
