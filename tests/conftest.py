@@ -76,11 +76,15 @@ def _is_of(part: str, item: pytest.Item) -> bool:
 
 
 def _check_all_are_touched(selected: list[pytest.Item], items: list[pytest.Item]) -> None:
-    """The core has tests of every file, but those of whole processes with Spark or Kafka, of long runs, and of
-    what waits for time-outs."""
+    """The core has tests of every file, but those of whole processes with Spark or Kafka, of long runs, of whole
+    suites once more behind workers, and of what waits for time-outs."""
     allowed = {
         "kafka/test_relay.py",
         "kafka/test_faults.py",
+        "gateway/test_classic.py",
+        "gateway/test_front_processes.py",
+        "gateway/test_http.py",
+        "gateway/test_lmstfy.py",
         "gateway/test_processes.py",
         "gateway/test_rocketmq.py",
         "e2e/test_cancel_in_store.py",

@@ -63,11 +63,15 @@ class HomePassage(asyncio.Protocol):
     def end(self) -> None:
         """End it; see :class:`tarry.fronts.rocketmq.classic.connection.Passage`.
 
-        A client may have said goodbye, or where it stands, right before it left: that arrives first.
+        A client may have said goodbye, or where it stands, right before it left: that arrives first. So only this
+        side ends, and the home's answers are still taken: one that could not be written would have it drop what it
+        has not read yet.
         """
         self._ended = True
-        if self._transport is not None:
-            self._transport.close()
+        transport = self._transport
+        if transport is not None and not transport.is_closing():
+            transport.resume_reading()
+            transport.write_eof()
 
     async def _connect(self, origin: Origin) -> None:
         connection = self._connection
@@ -80,13 +84,15 @@ class HomePassage(asyncio.Protocol):
         transport.write(b"".join(outgoing))
         self._transport = transport  # from now on frames are written at once: the first ones come first
         if self._ended:
-            transport.close()
+            self.end()
         elif not self._reading:
             transport.pause_reading()
 
     # -- called by asyncio ---------------------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
+        if self._ended:
+            return
         self._received += data
         end = 0
         try:
