@@ -12,7 +12,7 @@ import pytest
 
 from tarry.base.clock import TestClock
 from tarry.base.delay import DUE_MS_MIN
-from tarry.base.errors import InvalidArgumentError
+from tarry.base.errors import InvalidArgumentError, InvalidMessageError
 from tarry.fronts.rocketmq.common.draft import SECONDS_MIN, DraftRules, due_ms_of
 from tarry.fronts.rocketmq.common.refusal import Refusal
 from tarry.testing import TestBroker, open_broker
@@ -65,6 +65,15 @@ def test_a_clock_of_before_then_may_name_its_own_time(tmp_path: Path) -> None:
         broker.schedule("a", b"x", due=1_000_500)
         broker.advance(1)
         assert broker.receive("a", "g").num_rows == 1
+
+
+def test_a_clock_of_before_then_has_the_same_limit(tmp_path: Path) -> None:
+    """A row of that time, which is right, does not hide one beyond the limit behind it."""
+    with open_broker(tmp_path, clock=TestClock(1_000_000)) as broker:
+        rows = pa.table({"topic": ["a", "a"], "body": [b"x", b"y"], "due_ms": [1_000_500, 1 << 60]})
+        with pytest.raises(InvalidMessageError, match="row 1"):
+            broker.schedule_batch(rows)
+        assert broker.status()["accepted"] == 0
 
 
 @pytest.mark.parametrize("name", ["TIMER_DELIVER_MS", "__STARTDELIVERTIME", None])
