@@ -2,7 +2,7 @@
 
 A broker without one of these files begins as in a new directory: with default settings, no push subscriptions, no
 access tokens. So the checkpoint lists those that have been there (``docs/formats.md``). One that it lists and that is
-missing was lost: the log says so, and the broker's status until it is there again; ``tarry verify`` finds it.
+missing was lost: the log says so, and the status of the broker that has missed it; ``tarry verify`` finds it.
 
 A crash leaves no false alarm: a file is listed only once its name is durable, and a listed one is only replaced, never
 deleted.
@@ -28,15 +28,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """Small files of one pattern: meaning of a loss, and the remedy where there is no copy.
-
-    ``made_again``: a start makes a new one at once.
-    """
+    """Small files of one pattern: meaning of a loss, and the remedy where there is no copy."""
 
     pattern: str
     meaning: str
     remedy: str
-    made_again: bool = False
 
     def finding(self, path: Path) -> Finding:
         advice = f"stop the broker, and {RESTORE}; without one, {self.remedy}"
@@ -68,13 +64,11 @@ _KINDS = (
         SECRET_FILE,
         "A start without it makes a new one: handles that were given out before are refused.",
         "go on, and cancel by key what was to be cancelled by such handles",
-        made_again=True,
     ),
     _Kind(
         hand_out_bound.FILE,
         "A start without it makes a new one, and takes from the clock how far hand-outs had come.",
         "go on; if the clock was set back meanwhile, messages may be cancelled that a consumer had before the stop",
-        made_again=True,
     ),
 )
 
@@ -116,13 +110,14 @@ class SmallFiles:
         lost = missing(directory, listed)
         for finding in lost.values():
             log.error("lost: %s", finding)
-        self._made_again = [str(f) for name, f in lost.items() if (kind := _kind_of(name)) and kind.made_again]
+        self._lost_before = [str(finding) for finding in lost.values()]
+        """Told until the process ends: the broker may write such a file again by itself, as the pusher does."""
 
     @property
     def lost(self) -> list[str]:
-        """Texts on the files that are missing now, and on those that the start has made again."""
+        """Texts on the files that the start has missed, and on those that are missing now."""
         now = [str(finding) for finding in missing(self._directory, self._names).values()]
-        return now + [text for text in self._made_again if text not in now]
+        return self._lost_before + [text for text in now if text not in self._lost_before]
 
     def names(self) -> tuple[str, ...]:
         """Return the names for the next checkpoint: of all files that have been there, durably.
