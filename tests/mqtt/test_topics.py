@@ -50,7 +50,7 @@ def test_filters() -> None:
         ("$share/g", Reason.FILTER_INVALID),
         ("$share//a", Reason.FILTER_INVALID),
         ("$share/g+/a", Reason.FILTER_INVALID),
-        ("$SYS/broker", Reason.TOPIC_INVALID),
+        ("$SYS/broker", Reason.FILTER_INVALID),
     ):
         with pytest.raises(MqttError) as refused:
             source_of(filter)

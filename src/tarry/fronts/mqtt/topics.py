@@ -59,7 +59,7 @@ def source_of(filter: str) -> FilterSource:
     """Return the meaning of a filter.
 
     Raises:
-        MqttError: WILDCARDS_UNSUPPORTED, FILTER_INVALID, or TOPIC_INVALID.
+        MqttError: WILDCARDS_UNSUPPORTED, or FILTER_INVALID.
     """
     group, topic = None, filter
     if filter.startswith("$share/"):
@@ -69,14 +69,15 @@ def source_of(filter: str) -> FilterSource:
         group, topic = found[1], found[2]
     if "+" in topic or "#" in topic:
         raise MqttError(Reason.WILDCARDS_UNSUPPORTED, f"filter {filter!r:.80} has wildcards; allowed: a topic")
-    return FilterSource(_topic(topic), group)
+    # TOPIC_INVALID is no reason of a SUBACK (MQTT 5, section 3.9.3): clients end a connection with one.
+    return FilterSource(_topic(topic, Reason.FILTER_INVALID), group)
 
 
-def _topic(name: str) -> str:
+def _topic(name: str, refusal: Reason = Reason.TOPIC_INVALID) -> str:
     topic = quote(name, safe=_KEPT).replace("~", "%7E")
     if name.startswith("$") or "+" in name or "#" in name or not is_topic(topic) or is_internal(topic):
         allowed = "1 to 255 characters as Tarry has them, not beginning with $ or tarry., without + and #"
-        raise MqttError(Reason.TOPIC_INVALID, f"topic {name!r:.80}; allowed: {allowed}")
+        raise MqttError(refusal, f"topic {name!r:.80}; allowed: {allowed}")
     return topic
 
 
