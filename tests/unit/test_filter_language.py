@@ -45,7 +45,20 @@ def matches(text: str, properties: Properties, tag: str | None = None) -> bool:
 
 # -- what is meant ----------------------------------------------------------------------------------------------------
 
-DOUBTFUL = ["A & B", "A&B", "A | B", "A AND B", "A or B", "A || B And C", "A &&& B", "A\tOR\tB"]
+DOUBTFUL = [
+    "A & B",
+    "A&B",
+    "A | B",
+    "A AND B",
+    "A or B",
+    "A || B And C",
+    "A &&& B",
+    "A\tOR\tB",
+    "A OR",
+    "and A",
+    "SQL: A",
+    "Tags:A",
+]
 
 
 @pytest.mark.parametrize("text", DOUBTFUL)

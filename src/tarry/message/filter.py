@@ -53,8 +53,8 @@ CONDITION = "sql:"
 """Prefix of a condition."""
 TAGS = "tags:"
 """Prefix of a tag expression whose tags are as they are written, whatever they look like."""
-_OPERATOR = re.compile(r"[&|]|[\0- ](?:and|or)[\0- ]", re.IGNORECASE)
-"""Text in a tag that is more likely meant to join two."""
+_OPERATOR = re.compile(r"[&|]|[\0- ](?:and|or)(?:[\0- ]|$)|^(?:and|or)[\0- ]|^(?:sql|tags)[\0- ]*:", re.IGNORECASE)
+"""Text in a tag that is more likely meant to join two, or to be a prefix."""
 _ALLOWED = f"'*', 'A || B', 'A && B', or 'sql:' and a condition, in up to {TEXT_MAX} characters"
 
 
