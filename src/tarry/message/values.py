@@ -51,7 +51,7 @@ def when(delay: Delay | None, due: datetime | int | None) -> tuple[int | None, i
     """Return ``(due_ms, delay_ms, delay_level)``, two of them None; the broker resolves the latter two."""
     if due is not None:
         if delay is not None:
-            raise InvalidMessageError(f"delay {delay!r} and due {due!r} are both given; allowed: one of them")
+            raise InvalidMessageError(f"delay {delay} and due {due} are both given; allowed: one of them")
         return _int64(_due_ms(due), "due", due), None, None
     if delay is None:
         return None, 0, None
