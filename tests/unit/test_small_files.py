@@ -12,6 +12,7 @@ import pytest
 from tests.cli_tools import Captured, out_of
 
 from tarry.base.clock import TestClock
+from tarry.base.errors import CorruptError
 from tarry.broker import small_files
 from tarry.broker.directory import Checkpoint
 from tarry.broker.small_files import SmallFiles
@@ -120,6 +121,17 @@ def test_one_that_is_removed_under_a_running_broker(data: Path) -> None:
         assert place.startswith(f"{data / 'push.json'}: missing. ")
         broker.pause_push("s")
         assert places(broker) == []
+
+
+def test_a_damaged_file_of_a_fronts_state_is_told(data: Path) -> None:
+    """The front begins anew, so nothing else would say it."""
+    (data / "rocketmq/classic-positions.json").write_bytes(b"\0" * 40)
+    with open_broker(data, clock=CLOCK) as broker:
+        with pytest.raises(CorruptError):
+            broker.front_state("positions").read()
+        [place] = places(broker)
+        assert place.startswith(f"{data / 'rocketmq/classic-positions.json'} is damaged")
+        broker.front_state("positions").write({"groups": [], "resets": {}})
 
 
 def test_a_checkpoint_of_version_5_says_nothing_of_them(data: Path, caplog: pytest.LogCaptureFixture) -> None:

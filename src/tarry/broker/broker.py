@@ -156,7 +156,7 @@ class Broker(Calls):
     def front_state(self, name: str) -> FrontStateFile:
         """Return the file of a front's state: see :meth:`tarry.api.local.LocalBroker.front_state`."""
         path = self.config.data / front_state.DIRECTORY / front_state.PATTERN.replace("*", name)
-        return FrontStateFile(self._files, path)
+        return FrontStateFile(self._files, path, self.components.damage.report)
 
     # -- consuming -----------------------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from tarry.broker.access_tokens import AccessTokens
 from tarry.broker.bulk import Bulk
 from tarry.broker.changes import Changes
 from tarry.broker.consumers import Consumers
+from tarry.broker.damage import Damage
 from tarry.broker.directory import DirectoryLock
 from tarry.broker.dispatcher import Dispatcher
 from tarry.broker.hand_out_bound import HandOutBound
@@ -44,6 +45,7 @@ class BrokerComponents:
     lock: DirectoryLock
     secret: bytes
     health: Health
+    damage: Damage
     scrub: Scrub
     store: Store
     intake: Intake

@@ -244,6 +244,7 @@ def _assemble(around: Opened, opened: OpenedFiles, path: MessagePath) -> BrokerC
         lock=opened.lock,
         secret=opened.secret,
         health=around.health,
+        damage=around.damage,
         scrub=background.scrub,
         store=opened.store,
         intake=opened.intake,
