@@ -134,7 +134,18 @@ def test_a_line_may_come_in_parts_and_with_what_follows(tmp_path: Path) -> None:
     serve(tmp_path, test)
 
 
-@pytest.mark.parametrize("junk", [b"GET / HTTP/1.1\r\n", b"[1]\n", b"{}\n", b"\xff\n", b"x" * 100_000])
+@pytest.mark.parametrize(
+    "junk",
+    [
+        b"GET / HTTP/1.1\r\n",
+        b"[1]\n",
+        b"{}\n",
+        b"\xff\n",
+        b"x" * 100_000,
+        b"x" * 100_000 + b"\n",
+        b"[" * 50_000 + b"\n",
+    ],
+)
 def test_who_is_no_worker_is_cut_off(tmp_path: Path, junk: bytes) -> None:
     async def test(path: str, door: Door) -> None:
         client = Client()

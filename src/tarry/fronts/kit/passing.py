@@ -107,13 +107,14 @@ class _Beginning(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._received += data
         line, end, rest = self._received.partition(b"\n")
+        if len(line) > LINE_BYTES_MAX:
+            self._transport.abort()
+            return
         if not end:
-            if len(line) > LINE_BYTES_MAX:
-                self._transport.abort()
             return
         try:
             origin = Origin.of_line(line)
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, RecursionError):
             self._transport.abort()
             return
         if not self._admission.passed_for(origin.peer[0]):
