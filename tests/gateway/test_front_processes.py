@@ -27,6 +27,8 @@ from tests.waiting import wait_until
 pytestmark = [pytest.mark.rest, pytest.mark.timeout(300)]
 
 WAIT_S = 60.0
+START_S = 120.0
+"""A worker imports for seconds, and for many where the cores are busy."""
 LEASE_MS = 3_000
 GROUP = "/v1/topics/orders/groups/g"
 
@@ -44,7 +46,7 @@ class Serving:
         line = self._process.stdout.readline()
         assert line, (directory / "log").read_text()
         self.flight, self.http, self.remoting = (port_of(line, f"{n} on ") for n in ("flight", "http", "remoting"))
-        wait_until(lambda: len(self.workers()) == 4)
+        wait_until(lambda: len(self.workers()) == 4, START_S)
 
     def workers(self) -> list[dict[str, Any]]:
         try:
@@ -58,7 +60,9 @@ class Serving:
         """Kill the worker of a front that has most connections, and wait for the next one in its place."""
         victim = max((w for w in self.workers() if w["front"] == front), key=lambda worker: worker["connections"])
         os.kill(victim["pid"], signal.SIGKILL)
-        wait_until(lambda: any(w["name"] == victim["name"] and w["pid"] != victim["pid"] for w in self.workers()))
+        wait_until(
+            lambda: any(w["name"] == victim["name"] and w["pid"] != victim["pid"] for w in self.workers()), START_S
+        )
 
     def close(self) -> None:
         self._process.terminate()
