@@ -199,6 +199,17 @@ def test_what_this_front_lets_in_the_broker_would(messages: list[Any]) -> None:
     assert rows_of(drafts, NOW_MS).to_pylist() == admit(pa.RecordBatch.from_pydict(columns), NOW_MS, limits).to_pylist()
 
 
+def test_a_property_without_a_name_is_left_out() -> None:
+    """The broker would refuse it, and with it all messages of its batch; RocketMQ takes it and delivers it no more."""
+    system = definition.SystemProperties(message_id="1")
+    message = definition.Message(
+        topic=res("orders"), body=b"x", user_properties={"": "x", "colour": "red"}, system_properties=system
+    )
+    draft = draft_of(message, "orders", TestClock(NOW_MS), RULES, "here:1", Unpacker(1000))
+    assert "" not in dict(draft.properties)
+    assert dict(draft.properties)["colour"] == "red"
+
+
 PROPERTY_NAMES = st.sampled_from(
     [
         "KEYS",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
 import zlib
 from collections import Counter
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 from tarry.api.operations import FollowQueue, GetGroup, Seek
 from tarry.broker import Broker
 from tarry.broker.verification import plan_checks
+from tarry.fronts.kit.loop_thread import THREADS
 from tarry.fronts.rocketmq.classic.codes import RequestCode, ResponseCode
 from tarry.fronts.rocketmq.classic.positions import Positions
 from tarry.fronts.rocketmq.classic.queues import TopicQueues
@@ -25,6 +27,7 @@ from tarry.message.options import ORDER_KEY
 from tarry.verify import Finding
 from tests.rocketmq_classic.conftest import Place
 from tests.rocketmq_classic.remoting import Remoting, messages_of, send_fields
+from tests.waiting import wait_until
 
 TOPIC, GROUP = "orders", "g"
 
@@ -228,3 +231,34 @@ def test_a_commit_that_somebody_waits_for_is_durable(place: Place, client: Remot
         assert found.fields["offset"] == "3"
     finally:
         after.close()
+
+
+def test_a_oneway_commit_is_carried_out_though_its_client_has_left(
+    place: Place, client: Remoting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Consumers commit, and leave."""
+    for queue in (0, 1):
+        send(client, queue)
+        assert client.pull(TOPIC, GROUP, queue, queueId=queue).code == ResponseCode.SUCCESS
+    leaving = place.client()
+    send(leaving, 2)
+    go, commit = threading.Event(), Positions.commit
+    begun, committed = list[int](), set[int]()
+
+    def held(positions: Positions, topic: str, group: str, queue: int, offset: int) -> None:
+        begun.append(queue)
+        assert go.wait(60)
+        commit(positions, topic, group, queue, offset)
+        committed.add(queue)
+
+    monkeypatch.setattr(Positions, "commit", held)
+    code, position = RequestCode.UPDATE_CONSUMER_OFFSET, {"topic": TOPIC, "consumerGroup": GROUP}
+    for _ in range(THREADS):
+        client.begin(code, position | {"queueId": 0, "commitOffset": 1}, flag=2)
+    wait_until(lambda: len(begun) == THREADS)  # none is free for the one that matters
+    leaving.begin(code, position | {"queueId": 1, "commitOffset": 2}, flag=2)
+    leaving.close()
+    for _ in range(2):  # so that the front has seen it leave
+        send(client, 2)
+    go.set()
+    wait_until(lambda: committed == {0, 1})

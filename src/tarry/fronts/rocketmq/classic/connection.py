@@ -142,6 +142,8 @@ class RemotingConnection(asyncio.Protocol):
         self._open_bytes = 0
         self._reading = True
         self._tasks: set[asyncio.Task[None]] = set()
+        self._outliving: set[asyncio.Task[None]] = set()
+        """Kept here because the loop itself keeps no task alive."""
         self._held: dict[Any, Callable[[Any], None]] = {}
         self._questions: dict[int, asyncio.Future[RemotingCommand]] = {}
         """Questions that the client has not answered, by number."""
@@ -244,11 +246,12 @@ class RemotingConnection(asyncio.Protocol):
         finally:
             del self._questions[number]
 
-    def run(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run work for this client. It is cancelled when the connection ends."""
+    def run(self, work: Coroutine[Any, Any, None], *, outlives: bool = False) -> None:
+        """Run work for this client. It is cancelled when the connection ends, unless it ``outlives`` it."""
         task = self._loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        tasks = self._outliving if outlives else self._tasks
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
 
     def hold(self, held: H, on_lost: Callable[[H], None]) -> None:
         """Have ``on_lost`` called with ``held`` if the connection ends before :meth:`release`."""

@@ -50,7 +50,8 @@ class Service:
         if isinstance(answer, Reply):
             request.answer(answer)
         elif answer is not None:
-            request.connection.run(self._finish(request, answer))
+            # A oneway request is carried out though its client has left: consumers commit, and leave.
+            request.connection.run(self._finish(request, answer), outlives=request.command.is_oneway)
 
     async def _finish(self, request: OpenRequest, answer: Awaitable[Reply | None]) -> None:
         try:

@@ -154,7 +154,8 @@ def _recovery_ms(system: Any) -> int | None:
 
 
 def _properties(system: Any, user: Mapping[str, str], keys: list[str], peer: str) -> list[tuple[str, str]]:
-    properties = [(name, value) for name, value in user.items() if name not in DELAYS] if user else []
+    # One without a name is left out, as RocketMQ does when it reads messages (string2messageProperties).
+    properties = [(name, value) for name, value in user.items() if name and name not in DELAYS] if user else []
     if keys:
         properties.append((KEYS, join_keys(keys)))
     if system.HasField("trace_context"):
