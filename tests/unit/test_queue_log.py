@@ -20,6 +20,7 @@ from tarry.base.errors import CorruptError
 from tarry.base.types import Key
 from tarry.log.files import OsFiles
 from tarry.queue import ReadyLog
+from tarry.queue import topic as topic_module
 from tarry.queue.topic import Topic
 from tarry.wheel.wheel import Due
 
@@ -121,6 +122,24 @@ def test_every_reader_sees_every_row_wherever_it_is(steps: list[object], rows_ma
         if cache == 0:
             assert all(t.evicted == len(t.tails) for t in box.log.topics.values()), "nothing stays in memory"
         box.log.close()
+
+
+@pytest.mark.parametrize("cache", [0, 1 << 20], ids=["file", "memory"])
+def test_one_read_has_about_its_bytes_however_large_a_batch_was(
+    cache: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    box = Box(tmp_path, segment=1 << 20, cache=cache)
+    for rows in (3, 40, 2, 1):
+        box.append(*["a"] * rows, body=1000)
+        box.log.flush()
+    for bytes_max, rows_max in ((10_000, 10), (100, 1), (1 << 20, 46)):
+        monkeypatch.setattr(topic_module, "READ_BYTES", bytes_max)
+        found = box.log.topic("a").read(1, 1000)
+        assert found is not None
+        assert found[0] == 1
+        assert 0 < found[1].num_rows <= rows_max
+        box.check("a", 1000)
+    box.log.close()
 
 
 def test_a_group_that_lags_reads_through_many_segments(box: Box) -> None:

@@ -33,6 +33,12 @@ def _base(tail: Tail) -> int:
     return tail.base
 
 
+def _cut(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the first rows of a batch, so many as one read may return, and one at least."""
+    size = batch.nbytes
+    return batch if size <= READ_BYTES else batch.slice(0, batch.num_rows * READ_BYTES // size or 1)
+
+
 _EVICTED = Tail(-1, pa.RecordBatch.from_arrays([], names=[]), 0)
 
 
@@ -163,7 +169,7 @@ class Topic:
                 if self._has_segment(segment):
                     raise
                 continue
-            return offset, batch.slice(offset - base, min(rows_max, batch.num_rows - (offset - base)))
+            return offset, _cut(batch.slice(offset - base, min(rows_max, batch.num_rows - (offset - base))))
         # Without the lock, so that the dispatcher need not wait.
         return offset, concat(parts)
 
@@ -215,10 +221,14 @@ class Topic:
         at = bisect_right(self.tails, offset, lo=self.evicted, key=_base) - 1
         for place in range(at, len(self.tails)):
             tail = self.tails[place]
-            skip = offset + rows - tail.base
+            skip, wanted = offset + rows - tail.base, rows_max - rows
+            if size + tail.size > READ_BYTES:  # one batch of a bulk load alone may have more than a read returns
+                wanted = min(wanted, max(tail.batch.num_rows * (READ_BYTES - size) // tail.size, not parts))
+                if not wanted:
+                    break
             part = tail.batch
-            if skip or part.num_rows > rows_max - rows:
-                part = part.slice(skip, min(rows_max - rows, part.num_rows - skip))
+            if skip or part.num_rows > wanted:
+                part = part.slice(skip, min(wanted, part.num_rows - skip))
             parts.append(part)
             rows += part.num_rows
             size += tail.size
