@@ -126,6 +126,20 @@ def pairs_of(properties: object) -> list[tuple[str, str]] | None:
     return pairs
 
 
+def whole_number(name: str, text: str, chars_max: int = 20) -> int:
+    """Return the number that a text of up to ``chars_max`` characters is.
+
+    It is as ``int`` reads it, without underscores and digits of other scripts.
+
+    Raises:
+        InvalidMessageError: it is none.
+    """
+    # Not of thousands of digits, which take long.
+    if len(text) <= chars_max and text.isascii() and text.removeprefix("-").isdigit():
+        return int(text)
+    raise InvalidMessageError(f"{name} is {text!r:.60}; allowed: a whole number")
+
+
 def duration_ms_of(name: str, given: object) -> int | None:
     """Return the milliseconds of a duration, or None.
 

@@ -21,6 +21,7 @@ from tarry.message.options import BY_NAME, OPTIONS, STORED_AS, OptionKind
 from tarry.message.receipt import id_of
 from tarry.message.rows import PLACES, Row, plain_row, row_of, with_cells
 from tarry.message.schema import RESERVED
+from tarry.message.values import whole_number
 
 QOS = "mqtt.qos"
 """Property of a message that was published with QoS 0: it is delivered with no more."""
@@ -37,7 +38,8 @@ _WHOLE = {"delay_ms", "due_ms", *(option.name for option in OPTIONS if option.ki
 _SHOWN = tuple(o for o in OPTIONS if o.column in DELIVERY.names and o.kind is not OptionKind.TEXTS)
 _IN_3 = ["body", "properties", "attempt", "lease", "offset"]
 """Columns of a delivery of which clients of 3.1.1 learn."""
-_INT64_DIGITS = 18
+_WHOLE_CHARS = 18
+"""Characters of a whole number: all of them fit into 64 bits."""
 
 
 class Delivered(NamedTuple):
@@ -69,7 +71,7 @@ def row_of_publish(message: PublishPacket) -> Row:
         if option not in _SAID or option in said:
             allowed = ", ".join(RESERVED + each for each in _SAID)
             raise InvalidMessageError(f"user property {name!r:.60} is unknown, or given twice; allowed: {allowed}")
-        said[option] = _whole(name, value) if option in _WHOLE else value
+        said[option] = whole_number(f"user property {name}", value, _WHOLE_CHARS) if option in _WHOLE else value
     for name, stored in _STORED.items():
         if (value := message.properties.get(name)) is not None:
             properties[stored] = base64.b64encode(value).decode() if isinstance(value, bytes) else str(value)
@@ -85,12 +87,6 @@ def later(row: Row, delay_ms: int) -> Row:
         if PLACES[name] < len(cells) and cells[PLACES[name]] is not None:
             cells[PLACES[name]] += delay_ms
     return cast(Row, tuple(cells))
-
-
-def _whole(name: str, text: str) -> int:
-    if not text.isascii() or not text.removeprefix("-").isdigit() or len(text) > _INT64_DIGITS:
-        raise InvalidMessageError(f"user property {name} is {text!r:.60}; allowed: a whole number")
-    return int(text)
 
 
 def delivered(

@@ -27,6 +27,7 @@ from tarry.fronts.http.rest.description import Parameter, Schema
 from tarry.fronts.http.rest.request import RestRequest, text_of
 from tarry.message.options import OPTIONS, Option, OptionKind
 from tarry.message.rows import Row, make_row
+from tarry.message.values import whole_number
 
 HEADER = "x-tarry-"
 PROPERTY_HEADER, PROPERTY_FIELD = "x-tarry-property-", "property."
@@ -159,7 +160,7 @@ def message_of_request(request: RestRequest, body: bytes, topic: str, **fixed: s
         elif name in fields or name in fixed:
             raise InvalidArgumentError(f"{name} is given twice; allowed: once")
         else:
-            fields[name] = _whole(name, value) if name in _WHOLE else value
+            fields[name] = whole_number(name, value) if name in _WHOLE else value
     if properties:
         fields["properties"] = properties
     return _row(topic, body, {**fields, **fixed})
@@ -180,7 +181,7 @@ def times_of_query(request: RestRequest) -> dict[str, Any]:
         if name not in Times.__annotations__ or name in fields:
             allowed = ", ".join(Times.__annotations__)
             raise InvalidArgumentError(f"{name[:60]!r} is no field, or given twice; allowed: one of {allowed}")
-        fields[name] = _whole(name, value) if name in _WHOLE else value
+        fields[name] = whole_number(name, value) if name in _WHOLE else value
     return _time(fields)
 
 
@@ -196,13 +197,6 @@ def _said(request: RestRequest) -> Iterator[tuple[str, str]]:
             yield PROPERTY_FIELD + name.removeprefix(PROPERTY_HEADER), text_of(value, f"the header {name}")
         elif name.startswith(HEADER):
             yield name.removeprefix(HEADER).replace("-", "_"), text_of(value, f"the header {name}")
-
-
-def _whole(name: str, text: str) -> int:
-    # As int() takes it, without its underscores and its digits of other scripts; not of thousands of digits.
-    if len(text) <= 20 and text.isascii() and text.removeprefix("-").isdigit():
-        return int(text)
-    raise InvalidMessageError(f"{name} is {text!r:.60}; allowed: a whole number")
 
 
 def _row(topic: str, body: bytes, fields: dict[str, Any]) -> Row:
@@ -246,7 +240,7 @@ def _instant(value: str | int) -> datetime | int:
     if isinstance(value, int):
         return value
     if value.removeprefix("-").isdigit() and value.isascii():
-        return _whole("due", value)
+        return whole_number("due", value)
     try:
         return datetime.fromisoformat(value)
     except ValueError as error:
