@@ -11,16 +11,15 @@ come from a page of this front.
 from __future__ import annotations
 
 import base64
-import hmac
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from urllib.parse import parse_qsl, urlsplit
 
-from tarry.api.access import EVERYTHING, AccessToken, digest_of
 from tarry.api.local import LocalBroker
 from tarry.base.endpoint import parse_address
 from tarry.base.exposure import is_loopback
 from tarry.fronts.http.app import Scope
+from tarry.fronts.kit.tokens import Identity, KnownTokens
 
 _FORWARDED = b"x-forwarded-"
 _FORWARDING = frozenset(
@@ -31,22 +30,6 @@ _FORWARDING = frozenset(
     )
 )
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """The owner of a secret: the tokens that have it, by namespace."""
-
-    tokens: Mapping[str, AccessToken]
-
-    @property
-    def for_everything(self) -> bool:
-        """True if it may do everything."""
-        return EVERYTHING in self.tokens
-
-    def token_for(self, namespace: str) -> AccessToken | None:
-        """Return the token that lets it into a namespace; None: it is kept out."""
-        return self.tokens.get(namespace) or self.tokens.get(EVERYTHING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,25 +47,13 @@ class Access:
         """``mode``: "open" or "tokens"; see :func:`mode_of`."""
         self.mode = mode
         self._broker = broker
-        self._seen: tuple[AccessToken, ...] = ()
-        self._by_digest: dict[str, Identity] = {}
+        self.identify = KnownTokens(broker).identify
+        """Returns the identity behind a secret; None: no token has it."""
 
     @property
     def tokens(self) -> object:
         """All tokens: another object after each change."""
         return self._broker.access_tokens
-
-    def identify(self, secret: str) -> Identity | None:
-        """Return the identity behind this secret; None: no token has it."""
-        if self._broker.access_tokens is not self._seen:
-            self._look()
-        digest = digest_of(secret)
-        # The time of a look-up by hash reveals hashes at most, and nobody can choose those; the rest is compared in
-        # constant time.
-        identity = self._by_digest.get(digest)
-        if identity is None:
-            return None
-        return identity if all(hmac.compare_digest(t.digest, digest) for t in identity.tokens.values()) else None
 
     def check(self, scope: Scope) -> Identity | None:
         """Return the sender of a request; None: it shows no secret, or an unknown one."""
@@ -101,13 +72,6 @@ class Access:
                 403, f"the access token is for {', '.join(sorted(identity.tokens))}; allowed: one for *"
             )
         return None
-
-    def _look(self) -> None:
-        self._seen = self._broker.access_tokens
-        by_digest: dict[str, dict[str, AccessToken]] = {}
-        for token in self._seen:
-            by_digest.setdefault(token.digest, {})[token.namespace] = token
-        self._by_digest = {digest: Identity(tokens) for digest, tokens in by_digest.items()}
 
 
 def mode_of(setting: str, address: str) -> str:

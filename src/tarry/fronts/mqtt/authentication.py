@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import hmac
-
-from tarry.api.access import EVERYTHING, digest_of
 from tarry.api.local import LocalBroker
 from tarry.base.exposure import is_exposed
+from tarry.fronts.kit.tokens import KnownTokens
 from tarry.fronts.mqtt.packets import ConnectPacket
 from tarry.fronts.mqtt.reasons import MqttError, Reason
 from tarry.fronts.mqtt.settings import MqttSettings
@@ -17,7 +15,7 @@ class Authentication:
 
     def __init__(self, broker: LocalBroker, address: str) -> None:
         setting = MqttSettings.of(broker.config).mqtt_access
-        self._broker = broker
+        self._tokens = KnownTokens(broker)
         self._needs_token = is_exposed(address) if setting == "auto" else setting == "tokens"
 
     def check(self, connect: ConnectPacket) -> None:
@@ -30,9 +28,9 @@ class Authentication:
             raise MqttError(Reason.BAD_AUTHENTICATION_METHOD, "an authentication method; allowed: a password")
         if not self._needs_token:
             return
-        digest = digest_of((connect.password or b"").decode(errors="replace"))
-        found = {t.namespace for t in self._broker.access_tokens if hmac.compare_digest(t.digest, digest)}
-        if not found:
+        identity = self._tokens.identify((connect.password or b"").decode(errors="replace"))
+        if identity is None:
             raise MqttError(Reason.BAD_LOGIN, "the password is no access token; see tarry token create")
-        if EVERYTHING not in found:
-            raise MqttError(Reason.NOT_AUTHORIZED, f"the token is for {', '.join(sorted(found))}; allowed: one for *")
+        if not identity.for_everything:
+            namespaces = ", ".join(sorted(identity.tokens))
+            raise MqttError(Reason.NOT_AUTHORIZED, f"the token is for {namespaces}; allowed: one for *")
