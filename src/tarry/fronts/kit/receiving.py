@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol, TypeAlias, cast
 
 import pyarrow as pa
 
 from tarry.api.consuming import ConsumerGroup, DistantSubscription, Subscription
 from tarry.base.errors import TarryError
-from tarry.base.event_loop import post
+from tarry.base.event_loop import post, settle_future
 from tarry.base.types import Int64s
 
 GATHER_S = 0.004
@@ -117,17 +118,9 @@ class ReceiveQueue:
         """
         future: asyncio.Future[pa.RecordBatch | None] = self._loop.create_future()
 
-        def on_result(received: Received) -> None:
-            if future.done():
-                give_back(self.group, received)  # the future was cancelled, and its callback below has not run yet
-            elif isinstance(received, TarryError):
-                future.set_exception(received)
-            else:
-                future.set_result(received)
-
         # A timer may serve the queue between the cancellation and its callback. Messages that were handed out then and
         # given back would have lost a try: `done` as `has_left` prevents it.
-        waiter = Waiter(subscription, rows_max, on_result, future.done, room)
+        waiter = Waiter(subscription, rows_max, partial(_settle, future, self.group), future.done, room)
         future.add_done_callback(lambda _: self.remove(waiter))
         self.add(waiter)
         return future
@@ -218,8 +211,8 @@ async def poll_now(
     group = subscription.group
     if group.gathers:
         return await _poll_elsewhere(loop, subscription, rows_max)
-    batch, again_s = subscription.poll(rows_max)
-    if batch is not None or not (group.is_filtering or again_s == 0):
+    batch, is_final = poll_once(subscription, rows_max)
+    if is_final:
         return batch
     news = asyncio.Event()
     stop_listening = group.listen(lambda: post(loop, news.set))
@@ -227,8 +220,8 @@ async def poll_now(
     try:
         while (left_s := end_s - loop.time()) > 0:
             news.clear()
-            batch, again_s = subscription.poll(rows_max)
-            if batch is not None or not (group.is_filtering or again_s == 0):
+            batch, is_final = poll_once(subscription, rows_max)
+            if is_final:
                 return batch
             if group.is_filtering:
                 async with asyncio.timeout(left_s):
@@ -242,21 +235,31 @@ async def poll_now(
     return None
 
 
+def poll_once(subscription: Subscription, rows_max: int) -> tuple[pa.RecordBatch | None, bool]:
+    """Return the result of a poll, and whether it stands.
+
+    It does not while messages have to be filtered or skipped first.
+
+    Raises:
+        TarryError: see :meth:`Subscription.poll`.
+    """
+    batch, again_s = subscription.poll(rows_max)
+    return batch, batch is not None or not (subscription.group.is_filtering or again_s == 0)
+
+
 async def _poll_elsewhere(
     loop: asyncio.AbstractEventLoop, subscription: Subscription, rows_max: int
 ) -> pa.RecordBatch | None:
     polled: asyncio.Future[pa.RecordBatch | None] = loop.create_future()
-
-    def on_polled(received: Received) -> None:
-        if polled.done():
-            give_back(subscription.group, received)  # cancelled: the client has left
-        elif isinstance(received, TarryError):
-            polled.set_exception(received)
-        else:
-            polled.set_result(received)
-
-    cast(DistantSubscription, subscription).poll_now(rows_max, on_polled)
+    cast(DistantSubscription, subscription).poll_now(rows_max, partial(_settle, polled, subscription.group))
     return await polled
+
+
+def _settle(future: asyncio.Future[pa.RecordBatch | None], group: ConsumerGroup, received: Received) -> None:
+    if future.done():
+        give_back(group, received)  # it was cancelled: the client has left
+    else:
+        settle_future(future, received)
 
 
 async def wait_for_rows(loop: asyncio.AbstractEventLoop, group: ConsumerGroup, offset: int, wait_s: float) -> None:

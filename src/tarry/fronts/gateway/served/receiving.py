@@ -19,7 +19,7 @@ from tarry.base.types import Int64s
 from tarry.fronts.gateway.frames import FrameKind, Poll, decode_int, encode_batch, error_frame, frame, numbered
 from tarry.fronts.gateway.served.groups import GroupTable, ServedGroup
 from tarry.fronts.gateway.served.outgoing import Outgoing
-from tarry.fronts.kit.receiving import FILTERING_S, Received, Waiter, leases_of, poll_now
+from tarry.fronts.kit.receiving import FILTERING_S, Received, Waiter, leases_of, poll_now, poll_once
 
 log = logging.getLogger(__name__)
 
@@ -71,11 +71,11 @@ class LinkConsumers:
         try:
             served = self._groups.find(poll.group)
             subscription = served.group.subscribe(prefetch=poll.prefetch, lease_ms=poll.lease_ms)
-            batch, again_s = subscription.poll(poll.rows_max)
+            batch, is_final = poll_once(subscription, poll.rows_max)
         except TarryError as error:
             self._on_nothing(number, error)
             return
-        if batch is not None or not (served.group.is_filtering or again_s == 0):
+        if is_final:
             self._answer_now(number, served.group, batch)
             return
         task = asyncio.get_running_loop().create_task(self._poll_filtered(number, subscription, poll.rows_max))
