@@ -10,7 +10,7 @@ from concurrent.futures import Executor
 from loopgrpc import UnreadBytes
 from tarry.api.local import LocalBroker
 from tarry.base.descriptors import ConnectionLimits
-from tarry.base.endpoint import local_socket, parse_address
+from tarry.base.endpoint import parse_address
 from tarry.base.errors import UnavailableError
 from tarry.base.placement import ANY_CORE, Placement
 from tarry.fronts.http.access import Access, mode_of
@@ -61,26 +61,15 @@ class HttpFront(LoopFront):
         shared: SharedPort | None = None,
         home: str | None = None,
     ) -> None:
-        """Prepare the front; arguments as in :meth:`start`, and more.
+        """Serve; arguments as those of every front, and two more.
 
-        Args:
-            broker: the broker that is served.
-            address: where its clients connect.
-            placement: the cores that its threads run on.
-            connections: limits on the number of connections.
-            admin: the address of lmstfy's admin API; None: it is off.
-            limits: limits on requests.
-            unread: limit on the bytes of answers that clients have not read.
-            shared: in a worker: the port that all workers listen on.
-            home: with workers: ``unix:PATH`` of their home; without ``shared``, this is it.
+        ``admin``: the address of lmstfy's admin API; None: it is off. ``limits``: limits on requests.
         """
         self._admin = None if admin is None else parse_address(admin)
         self._limits = limits
-        self._shared = shared
-        self._home = home
         self.admin_address: str | None = None
         """``"HOST:PORT"`` of the admin API, with the port that is listened on."""
-        super().__init__(broker, address, placement, connections or ConnectionLimits(), unread)
+        super().__init__(broker, address, placement, connections, unread, shared=shared, home=home)
 
     @property
     def addresses(self) -> Mapping[str, str]:
@@ -169,12 +158,12 @@ class HttpFront(LoopFront):
 
 def start(services: FrontServices) -> HttpFront:
     """Start the front for ``tarry serve``, or in a worker."""
-    return _start(services, None if services.shared is None else _home_of(services))
+    return _start(services, None if services.shared is None else services.home(HttpFront.NAME))
 
 
 def start_home(services: FrontServices) -> HttpFront:
     """Start the part of the front that stays in the broker's process, beside workers."""
-    return _start(services, _home_of(services))
+    return _start(services, services.home(HttpFront.NAME))
 
 
 def _start(services: FrontServices, home: str | None) -> HttpFront:
@@ -188,10 +177,6 @@ def _start(services: FrontServices, home: str | None) -> HttpFront:
         shared=services.shared,
         home=home,
     )
-
-
-def _home_of(services: FrontServices) -> str:
-    return local_socket(services.broker.config.data, HttpFront.NAME)
 
 
 def applications(services: HttpServices, access: Access) -> dict[str, App]:

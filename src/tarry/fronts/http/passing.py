@@ -19,13 +19,14 @@ from tarry.base.errors import UnavailableError
 from tarry.fronts.http.app import Receive, Scope, Send
 from tarry.fronts.http.errors import error_body, error_headers
 from tarry.fronts.http.exchange import Headers
-from tarry.fronts.kit.passing import Origin
+from tarry.fronts.kit.passing import Origin, pass_on
 
 READ_BYTES = 64 << 10
 _OF_A_CONNECTION = frozenset(
     (b"connection", b"keep-alive", b"proxy-connection", b"upgrade", b"expect", b"te", b"transfer-encoding", b"date")
 )
 """Headers that say something of one connection, or that each server writes by itself."""
+_UNANSWERED = "the broker's process has not answered; what was asked for may have been done"
 _JSON: Headers = [(b"content-type", b"application/json; charset=utf-8")]
 
 
@@ -36,21 +37,23 @@ class PassOn:
         self._path = socket_path(home) or ""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader(READ_BYTES, loop)
+        protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
         try:
-            reader, writer = await asyncio.open_unix_connection(self._path, limit=READ_BYTES)
-        except OSError as error:
-            await _refuse(send, f"the broker's process is not reached: {error.strerror or error}")
+            transport = await pass_on(self._path, _origin(scope), protocol)
+        except UnavailableError as error:
+            await _refuse(send, error)
             return
-        asking: asyncio.Task[None] | None = None
+        writer = asyncio.StreamWriter(transport, protocol, reader, loop)
+        writer.write(_head(scope))
+        asking = asyncio.ensure_future(_ask(scope, receive, writer))
         try:
-            writer.write(_origin(scope).line() + _head(scope))
-            asking = asyncio.ensure_future(_ask(scope, receive, writer))
             if not await _Answer(scope["method"]).pass_back(reader, send):
-                await _refuse(send, "the broker's process has not answered; what was asked for may have been done")
+                await _refuse(send, UnavailableError(_UNANSWERED))
         finally:
-            if asking is not None:
-                asking.cancel()
-            writer.transport.abort()
+            asking.cancel()
+            transport.abort()
 
 
 def _origin(scope: Scope) -> Origin:
@@ -127,8 +130,7 @@ class _Answer:
             self._events.append({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-async def _refuse(send: Send, text: str) -> None:
-    error = UnavailableError(text)
+async def _refuse(send: Send, error: UnavailableError) -> None:
     body = error_body(error)
     more = [(name.encode(), value.encode()) for name, value in error_headers(error).items()]
     headers = [*_JSON, *more, (b"content-length", b"%d" % len(body))]

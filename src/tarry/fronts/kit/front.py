@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast, runtime_checka
 
 from tarry.base.config import Config
 from tarry.base.descriptors import ConnectionLimits
+from tarry.base.endpoint import local_socket
 from tarry.base.errors import NotFoundError
 from tarry.base.extras import missing_extra
 from tarry.base.placement import Placement
@@ -36,6 +37,10 @@ class FrontServices:
     """Limit on unread answers, shared by all fronts."""
     shared: SharedPort | None = None
     """In a gateway's worker: the port that all workers listen on."""
+
+    def home(self, front: str) -> str:
+        """Return ``unix:PATH`` of a front's home, its part in the broker's process beside workers."""
+        return local_socket(self.broker.config.data, front)
 
 
 class RunningFront(Protocol):

@@ -13,6 +13,8 @@ from tarry.base.descriptors import ConnectionLimits
 from tarry.base.endpoint import parse_address
 from tarry.base.errors import UnavailableError
 from tarry.base.placement import ANY_CORE, Placement
+from tarry.fronts.kit.front import FrontServices
+from tarry.fronts.kit.listening import SharedPort
 from tarry.fronts.kit.loop_thread import LoopThread, OnStarted
 
 OnListening: TypeAlias = OnStarted[int]
@@ -31,13 +33,28 @@ class LoopFront(ABC):
         self,
         broker: LocalBroker,
         address: str,
-        placement: Placement,
-        connections: ConnectionLimits,
+        placement: Placement = ANY_CORE,
+        connections: ConnectionLimits | None = None,
         unread: UnreadBytes | None = None,
+        *,
+        shared: SharedPort | None = None,
+        home: str | None = None,
     ) -> None:
+        """Serve; arguments as in :meth:`start`, and more.
+
+        Args:
+            broker: the broker that is served.
+            address: where its clients connect.
+            placement: the cores that its threads run on.
+            connections: limits on the number of connections.
+            unread: limit on the bytes of answers that clients have not read.
+            shared: in a worker: the port that all workers listen on.
+            home: with workers: ``unix:PATH`` of their home; without ``shared``, this is it.
+        """
+        self._shared, self._home = shared, home
         self._broker = broker
         self._placement = placement
-        self._connections = connections
+        self._connections = connections or ConnectionLimits()
         self._unread = unread or UnreadBytes()
         self._host, self._asked_port = parse_address(address)
         self._thread: LoopThread[int] = LoopThread(self.THREAD, placement, self._serve)
@@ -68,7 +85,20 @@ class LoopFront(ABC):
             InvalidArgumentError: the address cannot be parsed, or a setting is invalid.
             UnavailableError: the address cannot be listened on.
         """
-        return cls(broker, address, placement, connections or ConnectionLimits(), unread=unread)
+        return cls(broker, address, placement, connections, unread=unread)
+
+    @classmethod
+    def of(cls, services: FrontServices, *, home: str | None = None) -> Self:
+        """Start the front for ``tarry serve``, in a worker, or as the ``home`` of workers."""
+        return cls(
+            services.broker,
+            services.address,
+            services.placement,
+            services.connections,
+            unread=services.unread,
+            shared=services.shared,
+            home=home,
+        )
 
     @property
     def address(self) -> str:

@@ -52,4 +52,4 @@ class MetricsFront(LoopFront):
 
 def start(services: FrontServices) -> MetricsFront:
     """Start the front for ``tarry serve``."""
-    return MetricsFront.start(services.broker, services.address, services.placement, services.connections)
+    return MetricsFront.of(services)

@@ -63,4 +63,4 @@ class MqttFront(LoopFront):
 
 def start(services: FrontServices) -> MqttFront:
     """Start the front for ``tarry serve``."""
-    return MqttFront.start(services.broker, services.address, services.placement, services.connections, services.unread)
+    return MqttFront.of(services)

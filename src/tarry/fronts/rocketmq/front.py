@@ -5,14 +5,11 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import Executor
 
-from loopgrpc import Connections, Limits, UnreadBytes
-from tarry.api.local import LocalBroker
+from loopgrpc import Connections, Limits
 from tarry.base.config import Config
-from tarry.base.descriptors import ConnectionLimits
-from tarry.base.placement import ANY_CORE, Placement
 from tarry.fronts.kit.door import Door
 from tarry.fronts.kit.front import FrontServices
-from tarry.fronts.kit.listening import SharedPort, port_of
+from tarry.fronts.kit.listening import port_of
 from tarry.fronts.kit.loop_front import LoopFront, OnListening
 from tarry.fronts.rocketmq.common.certificate import rocketmq_tls
 from tarry.fronts.rocketmq.common.threads import RunInThread
@@ -37,22 +34,6 @@ class RocketMQFront(LoopFront):
     THREAD = "tarry-rocketmq"
     _components: Components
     _door: Door
-
-    def __init__(
-        self,
-        broker: LocalBroker,
-        address: str,
-        placement: Placement = ANY_CORE,
-        connections: ConnectionLimits | None = None,
-        shared: SharedPort | None = None,
-        unread: UnreadBytes | None = None,
-    ) -> None:
-        """Prepare the front; arguments as in :meth:`start`.
-
-        ``shared``: a port that several processes listen on.
-        """
-        self._shared = shared
-        super().__init__(broker, address, placement, connections or ConnectionLimits(), unread)
 
     def waiting_receives(self, topic: str, group: str) -> int:
         """Return how many receives wait for messages of a group; names are the broker's."""
@@ -100,14 +81,7 @@ class RocketMQFront(LoopFront):
 
 def start(services: FrontServices) -> RocketMQFront:
     """Start the front for ``tarry serve``, or in a gateway's worker."""
-    return RocketMQFront(
-        services.broker,
-        services.address,
-        services.placement,
-        services.connections,
-        services.shared,
-        services.unread,
-    )
+    return RocketMQFront.of(services)
 
 
 def _limits(config: Config) -> Limits:

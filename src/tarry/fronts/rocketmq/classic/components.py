@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from loopgrpc import ByteBudget, UnreadBytes
 from tarry.api.local import LocalBroker
@@ -16,7 +17,7 @@ from tarry.fronts.rocketmq.classic.assigning import Assigner, RequestModes
 from tarry.fronts.rocketmq.classic.authentication import Authenticator
 from tarry.fronts.rocketmq.classic.clients import ClientRegistry
 from tarry.fronts.rocketmq.classic.codes import RequestCode
-from tarry.fronts.rocketmq.classic.connection import RemotingConnection
+from tarry.fronts.rocketmq.classic.connection import Passage, RemotingConnection
 from tarry.fronts.rocketmq.classic.consume_stats import ConsumeStats
 from tarry.fronts.rocketmq.classic.dead_queues import DeadQueues
 from tarry.fronts.rocketmq.classic.filters import GroupFilters
@@ -58,9 +59,22 @@ RECEIVED_BYTES_MAX = 256 << 20
 """Limit of incomplete requests of all connections; one address may have half of it."""
 
 
-def frame_bytes_max(config: Config) -> int:
-    """Return the length of the longest frame that is accepted."""
-    return max(FRAME_BYTES_MIN, config.body_bytes_max + FRAME_BYTES_SPARE)
+def connections_of(
+    config: Config,
+    service: Service,
+    unread: UnreadBytes,
+    on_closed: Callable[[RemotingConnection], None],
+    new_passage: Callable[[RemotingConnection], Passage] | None = None,
+) -> Callable[[Admission], RemotingConnection]:
+    """Return what makes the connection of a client that has connected, for a door.
+
+    ``on_closed`` and ``new_passage``: see :class:`RemotingConnection`.
+    """
+    frame_bytes_max = max(FRAME_BYTES_MIN, config.body_bytes_max + FRAME_BYTES_SPARE)
+    received = ByteBudget("requests that are not whole", RECEIVED_BYTES_MAX)
+    return lambda admission: RemotingConnection(
+        admission, frame_bytes_max, service.serve, on_closed, received, unread, service.names_key, new_passage
+    )
 
 
 class Components:
@@ -74,9 +88,6 @@ class Components:
         unread: UnreadBytes,
     ) -> None:
         config, names = broker.config, BrokerNames.of(broker.config)
-        self._frame_bytes_max = frame_bytes_max(config)
-        self._unread = unread
-        self._received = ByteBudget("requests that are not whole", RECEIVED_BYTES_MAX)
         self._groups = ClientGroups(broker, loop, run_in_thread)
         self._clients = clients = ClientRegistry(loop, self._groups)
         settings = RocketMQSettings.of(config)
@@ -109,7 +120,7 @@ class Components:
         topic_admin = TopicAdmin(names, broker, queues, dead_queues, group_admin.forget, run_in_thread)
         reading = dead_queues.reading
         routes = Routes(config, names, topics, queues, dead_queues, run_in_thread)
-        self._service = Service(
+        service = Service(
             Authenticator(read_keys(settings.rocketmq_keys)),
             {
                 RequestCode.SEND_MESSAGE: sender.send,
@@ -150,18 +161,8 @@ class Components:
                 **ClientAdmin(names.broker, broker, clients, lookup).handlers(),
             },
         )
-
-    def new_connection(self, admission: Admission) -> RemotingConnection:
-        """Return a connection for a client that has connected."""
-        return RemotingConnection(
-            admission,
-            self._frame_bytes_max,
-            self._service.serve,
-            self._clients.on_closed,
-            self._received,
-            self._unread,
-            self._service.names_key,
-        )
+        self.new_connection = connections_of(config, service, unread, clients.on_closed)
+        """Returns a connection for a client that has connected."""
 
     def close(self) -> None:
         """End everything that waits."""

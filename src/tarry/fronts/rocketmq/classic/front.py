@@ -7,11 +7,7 @@ import logging
 from collections.abc import Mapping
 from concurrent.futures import Executor
 
-from loopgrpc import UnreadBytes
-from tarry.api.local import LocalBroker
-from tarry.base.descriptors import ConnectionLimits
-from tarry.base.endpoint import local_socket, socket_path
-from tarry.base.placement import ANY_CORE, Placement
+from tarry.base.endpoint import socket_path
 from tarry.fronts.kit.door import Door
 from tarry.fronts.kit.front import FrontServices
 from tarry.fronts.kit.listening import SharedPort, port_of
@@ -44,32 +40,6 @@ class RemotingFront(LoopFront):
     vip_port: int | None = None
     """The lower port; None if it is not listened on."""
     _door: Door
-
-    def __init__(
-        self,
-        broker: LocalBroker,
-        address: str,
-        placement: Placement = ANY_CORE,
-        connections: ConnectionLimits | None = None,
-        unread: UnreadBytes | None = None,
-        *,
-        shared: SharedPort | None = None,
-        home: str | None = None,
-    ) -> None:
-        """Prepare the front; arguments as in :meth:`start`, and more.
-
-        Args:
-            broker: the broker that is served.
-            address: where its clients connect.
-            placement: the cores that its threads run on.
-            connections: limits on the number of connections.
-            unread: limit on the bytes of answers that clients have not read.
-            shared: in a worker: the port that all workers listen on.
-            home: with workers: ``unix:PATH`` of their home; without ``shared``, this is it.
-        """
-        self._shared = shared
-        self._home = home
-        super().__init__(broker, address, placement, connections or ConnectionLimits(), unread)
 
     @property
     def vip_address(self) -> str | None:
@@ -142,25 +112,9 @@ class RemotingFront(LoopFront):
 
 def start(services: FrontServices) -> RemotingFront:
     """Start the front for ``tarry serve``, or in a worker."""
-    return _start(services, None if services.shared is None else _home_of(services))
+    return RemotingFront.of(services, home=None if services.shared is None else services.home(RemotingFront.NAME))
 
 
 def start_home(services: FrontServices) -> RemotingFront:
     """Start the part of the front that stays in the broker's process, beside workers."""
-    return _start(services, _home_of(services))
-
-
-def _start(services: FrontServices, home: str | None) -> RemotingFront:
-    return RemotingFront(
-        services.broker,
-        services.address,
-        services.placement,
-        services.connections,
-        services.unread,
-        shared=services.shared,
-        home=home,
-    )
-
-
-def _home_of(services: FrontServices) -> str:
-    return local_socket(services.broker.config.data, RemotingFront.NAME)
+    return RemotingFront.of(services, home=services.home(RemotingFront.NAME))
