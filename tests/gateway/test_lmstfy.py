@@ -12,8 +12,15 @@ from tests.gateway.worker_places import http_workers
 from tests.http.lmstfy_place import Lmstfy
 from tests.http.test_lmstfy_routes import *
 from tests.http.test_lmstfy_waiting import *
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.rest
+
+
+class LmstfyInWorker(Lmstfy):
+    def wait_told(self) -> None:
+        told = self.front._broker  # noqa: SLF001 - what the worker was told
+        wait_until(lambda: told.access_tokens == self.broker.access_tokens)
 
 
 @pytest.fixture(scope="module")
@@ -22,6 +29,6 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lmstfy]:
     with http_workers(tmp_path_factory.mktemp("lmstfy") / "data", 1) as workers:
         [front] = workers.fronts
         with httpx.Client(base_url=f"http://{front.address}", timeout=60) as http:
-            place = Lmstfy(workers.broker, front, http)
+            place = LmstfyInWorker(workers.broker, front, http)
             place.ask("DELETE", f"ns/first/job/{place.publish('ns/first?delay=3600')}")
             yield place

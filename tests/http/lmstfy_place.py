@@ -42,6 +42,9 @@ class Lmstfy:
     def size(self, path: str = "ns/q/size") -> int:
         return int(self.ask("GET", path).json()["size"])
 
+    def wait_told(self) -> None:
+        """Wait until the front has been told of a change of the tokens: in the broker's process it knows at once."""
+
     def wait_for_size(self, count: int, path: str = "ns/q/size") -> None:
         wait_until(lambda: self.size(path) == count)
 

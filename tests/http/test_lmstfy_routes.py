@@ -322,8 +322,8 @@ def test_tokens(place: Lmstfy) -> None:
     everything = place.broker.create_token()
     assert status("other/t", x_token=everything.secret) == (201, "")
     place.broker.delete_token(everything.id)
-    # A worker is told a moment later; in the broker's own process it holds at once.
-    wait_until(lambda: status("other/t", x_token=everything.secret) == (401, "invalid token"))
+    place.wait_told()
+    assert status("other/t", x_token=everything.secret) == (401, "invalid token")
     assert place.http.get("/api/ns/t/size").status_code == 200, "without a token"
     assert place.http.get("/api/ns/t/deadletter/size").status_code == 200
 
