@@ -29,6 +29,8 @@ from tarry.queue.topic import READ_BYTES
 
 CHOICE_ROWS = 1024
 """Rows that a group looks at at once when it may not want most of them."""
+ENOUGH_BYTES = READ_BYTES * 7 // 8
+"""What is left up to READ_BYTES is not worth another read."""
 SCAN_ROWS = 65_536
 """Rows that a group passes over before others get its lock."""
 LOOK_AGAIN_MS = 50
@@ -179,7 +181,7 @@ class GroupDelivery:
             # First: passing over messages may have released others.
             part, why = self._choose_upcoming(room, now)
             if part is None and why is not _Why.FILTERING:
-                part, why = self._choose_new(room, now, scan_end, is_first=not chosen)
+                part, why = self._choose_new(room, READ_BYTES - size, now, scan_end, is_first=not chosen)
             if part is not None:
                 chosen.append(part)
                 room -= len(part.offsets)
@@ -188,10 +190,12 @@ class GroupDelivery:
                 return why
             # Not asked before: it costs more than the rest, and most find the end of the queue.
             size += part.batch.nbytes if part is not None else 0
-            if size >= READ_BYTES:
+            if size >= ENOUGH_BYTES:
                 return why
 
-    def _choose_new(self, room: int, now: int, scan_end: int, *, is_first: bool) -> tuple[_Chosen | None, _Why]:
+    def _choose_new(
+        self, room: int, bytes_max: int, now: int, scan_end: int, *, is_first: bool
+    ) -> tuple[_Chosen | None, _Why]:
         state = self._state
         # After a recovery the cursor begins at the floor of then, which may have risen past it since.
         state.cursor = max(state.cursor, state.floor)
@@ -203,7 +207,7 @@ class GroupDelivery:
             rows = self._selection.worth_reading(rows_max) if selective else rows_max
             if not rows:
                 return None, _Why.FILTERING
-            unread = self._state.topic.read(state.cursor, rows)
+            unread = self._state.topic.read(state.cursor, rows, bytes_max)
             if unread is None:
                 break
             base, batch = unread

@@ -33,10 +33,10 @@ def _base(tail: Tail) -> int:
     return tail.base
 
 
-def _cut(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the first rows of a batch, so many as one read may return, and one at least."""
+def _cut(batch: pa.RecordBatch, bytes_max: int) -> pa.RecordBatch:
+    """Return the first rows of a batch that have about so many bytes, and one at least."""
     size = batch.nbytes
-    return batch if size <= READ_BYTES else batch.slice(0, batch.num_rows * READ_BYTES // size or 1)
+    return batch if size <= bytes_max else batch.slice(0, batch.num_rows * bytes_max // size or 1)
 
 
 _EVICTED = Tail(-1, pa.RecordBatch.from_arrays([], names=[]), 0)
@@ -144,8 +144,8 @@ class Topic:
         with self.lock:
             self.extents = [e for e in self.extents if e.segment != segment]
 
-    def read(self, offset: int, rows_max: int) -> tuple[int, pa.RecordBatch] | None:
-        """Return up to ``rows_max`` rows in offset order, from ``offset`` on.
+    def read(self, offset: int, rows_max: int, bytes_max: int = READ_BYTES) -> tuple[int, pa.RecordBatch] | None:
+        """Return up to ``rows_max`` rows of about ``bytes_max`` in offset order, from ``offset`` on; one at least.
 
         If that offset was deleted, the first row is the lowest that is left after it.
 
@@ -158,7 +158,7 @@ class Topic:
                 if offset >= self.end:
                     return None
                 if self._in_memory and offset >= self.tails[self.evicted].base:
-                    parts = self._from_memory(offset, rows_max)
+                    parts = self._from_memory(offset, rows_max, bytes_max)
                     break
                 at = bisect_right([e.first for e in self.extents], offset) - 1
                 segment = self.extents[at].segment
@@ -169,7 +169,8 @@ class Topic:
                 if self._has_segment(segment):
                     raise
                 continue
-            return offset, _cut(batch.slice(offset - base, min(rows_max, batch.num_rows - (offset - base))))
+            rows = min(rows_max, batch.num_rows - (offset - base))
+            return offset, _cut(batch.slice(offset - base, rows), bytes_max)
         # Without the lock, so that the dispatcher need not wait.
         return offset, concat(parts)
 
@@ -198,7 +199,7 @@ class Topic:
         at, size, cuts = 0, 0, [*(np.flatnonzero(np.diff(offsets) > GAP_MAX) + 1).tolist(), len(offsets)]
         while at < len(offsets) and size < READ_BYTES:
             last = int(offsets[cuts[bisect_right(cuts, at)] - 1])
-            rows = self.read(int(offsets[at]), last - int(offsets[at]) + 1)
+            rows = self.read(int(offsets[at]), last - int(offsets[at]) + 1, READ_BYTES - size)
             if rows is None:
                 at = len(offsets)
                 break
@@ -216,14 +217,15 @@ class Topic:
         with self.lock:
             return any(e.segment == segment for e in self.extents)
 
-    def _from_memory(self, offset: int, rows_max: int) -> list[pa.RecordBatch]:
-        parts, rows, size = [], 0, 0
+    def _from_memory(self, offset: int, rows_max: int, bytes_max: int) -> list[pa.RecordBatch]:
+        parts: list[pa.RecordBatch] = []
+        rows = size = 0
         at = bisect_right(self.tails, offset, lo=self.evicted, key=_base) - 1
         for place in range(at, len(self.tails)):
             tail = self.tails[place]
             skip, wanted = offset + rows - tail.base, rows_max - rows
-            if size + tail.size > READ_BYTES:  # one batch of a bulk load alone may have more than a read returns
-                wanted = min(wanted, max(tail.batch.num_rows * (READ_BYTES - size) // tail.size, not parts))
+            if size + tail.size > bytes_max:  # one batch of a bulk load alone may have more than a read returns
+                wanted = min(wanted, max(tail.batch.num_rows * (bytes_max - size) // tail.size, not parts))
                 if not wanted:
                     break
             part = tail.batch
@@ -232,7 +234,7 @@ class Topic:
             parts.append(part)
             rows += part.num_rows
             size += tail.size
-            if rows >= rows_max or size >= READ_BYTES:
+            if rows >= rows_max or size >= bytes_max:
                 break
         return parts
 
