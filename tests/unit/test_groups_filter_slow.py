@@ -120,10 +120,10 @@ def test_filters_of_many_groups_take_two_threads_and_the_messages_of_one_look_ea
         assert threading.current_thread() is here or done.wait(60)
         return mask(wanted, batch, cpu_s_max)
 
-    def noting(topic: Topic, offset: int, rows_max: int) -> Any:
+    def noting(topic: Topic, offset: int, rows_max: int, *bytes_max: int) -> Any:
         nonlocal read_here
         read_here += threading.current_thread() is here
-        return read(topic, offset, rows_max)
+        return read(topic, offset, rows_max, *bytes_max)
 
     for number in range(30):
         broker.set_group("a", f"g{number}", filter=SLOW)
@@ -190,7 +190,7 @@ def test_of_many_rows_that_wait_each_look_brings_some_to_a_consumer(
     for batch in batches:
         first.give_back(batch.column("lease").to_numpy(), batch.column("offset").to_numpy())
     read = Topic.read
-    monkeypatch.setattr(Topic, "read", lambda topic, offset, rows_max: read(topic, max(1, offset), rows_max))
+    monkeypatch.setattr(Topic, "read", lambda topic, offset, *most: read(topic, max(1, offset), *most))
     again = group.subscribe(prefetch=10_000, lease_ms=60_000)
     assert sum(batch.num_rows for batch in iter(lambda: again.fetch(1000, 0), None)) == 2999
 

@@ -30,7 +30,7 @@ from tarry.queue.topic import READ_BYTES
 CHOICE_ROWS = 1024
 """Rows that a group looks at at once when it may not want most of them."""
 ENOUGH_BYTES = READ_BYTES * 7 // 8
-"""What is left up to READ_BYTES is not worth another read."""
+"""Another read is not worth its cost when so many bytes have been read."""
 SCAN_ROWS = 65_536
 """Rows that a group passes over before others get its lock."""
 LOOK_AGAIN_MS = 50

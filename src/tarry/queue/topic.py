@@ -145,8 +145,9 @@ class Topic:
             self.extents = [e for e in self.extents if e.segment != segment]
 
     def read(self, offset: int, rows_max: int, bytes_max: int = READ_BYTES) -> tuple[int, pa.RecordBatch] | None:
-        """Return up to ``rows_max`` rows of about ``bytes_max`` in offset order, from ``offset`` on; one at least.
+        """Return up to ``rows_max`` rows in offset order, from ``offset`` on.
 
+        They have about ``bytes_max``; there is one row at least.
         If that offset was deleted, the first row is the lowest that is left after it.
 
         Returns:
