@@ -86,3 +86,12 @@ def test_the_log_shows_no_escapes(monkeypatch: pytest.MonkeyPatch, capsys: Captu
     logging.getLogger("tarry.test").warning("a client sent %s", EVIL)
     assert "\x1b" not in (said := capsys.readouterr().err)
     assert "\\x1b" in said
+
+
+def test_lists_are_shown_as_lines(capsys: Captured) -> None:
+    output.tree(
+        {"none": [], "names": ["a", "b"], "workers": [{"name": "w1", "pid": 7, "kept": [1, 2]}, {"name": "w2"}]}
+    )
+    assert capsys.readouterr().out == (
+        "none: -\nnames: a, b\nworkers:\n  - name: w1, pid: 7, kept: 1, 2\n  - name: w2\n"
+    )

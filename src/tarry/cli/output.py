@@ -102,6 +102,10 @@ def tree(values: Mapping[str, Any], indent: str = "") -> None:
         if isinstance(value, Mapping):
             line(f"{indent}{name}:")
             tree(value, indent + "  ")
+        elif isinstance(value, list) and any(isinstance(each, Mapping) for each in value):
+            line(f"{indent}{name}:")
+            for each in value:
+                line(f"{indent}  - " + ", ".join(f"{part}: {shown(part, said)}" for part, said in each.items()))
         else:
             line(f"{indent}{name}: {shown(name, value)}")
 
@@ -110,6 +114,8 @@ def shown(name: str, value: object) -> str:
     """Return a value for people; an instant, known by its name, also as one."""
     if value is None:
         return "-"
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "-"
     if name.endswith("_ms") and isinstance(value, int) and value > DUE_MS_MIN:
         return f"{value} ({format_ms(value)})"
     return str(value)

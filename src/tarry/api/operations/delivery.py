@@ -160,5 +160,4 @@ class Extend(Operation[int]):
 
     def __post_init__(self) -> None:
         _take_pairs(self)
-        if self.lease_ms < 1:
-            raise InvalidArgumentError(f"lease_ms is {self.lease_ms}; allowed: 1 or more")
+        LEASE_MS.check("lease_ms", self.lease_ms)
