@@ -189,10 +189,15 @@ async def test_a_message_that_cannot_be_told_is_logged_and_goes_back(
     assert tries(await shop.received()) == [2]
 
 
-async def test_acknowledgements_that_nobody_waits_for_are_settled_together(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def long_gathering(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Named by a test before its shop, which takes the window as it is then."""
     monkeypatch.setattr(settling, "GATHER_S", 2 * WAIT_S)
+
+
+async def test_acknowledgements_that_nobody_waits_for_are_settled_together(
+    long_gathering: None, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await shop.send(*[b"x"] * 6)
     first, second, third, *others = await shop.received(most=3) + await shop.received("simple", push=False, most=3)
     group = shop.broker.find_group("orders", "g")
@@ -206,18 +211,21 @@ async def test_acknowledgements_that_nobody_waits_for_are_settled_together(
     answers.append(asyncio.ensure_future(shop.ack("simple", others[0])))
     await until(lambda: settled != [])
     assert settled == [3], "somebody may wait for one of them"
-    monkeypatch.setattr(settling, "GATHER_S", 0.01)
-    answers.append(asyncio.ensure_future(shop.ack("c", third)))
+    answers += [asyncio.ensure_future(shop.ack("c", third)), asyncio.ensure_future(shop.ack("simple", *others[1:]))]
     assert {answer.status.code for answer in await asyncio.gather(*answers)} == {Code.OK}
-    assert settled == [3, 1]
-    assert (await shop.ack("simple", *others[1:])).status.code == Code.OK
+    assert settled == [3, 3]
     assert shop.broker.group_info("orders", "g").lag == 0
 
 
-async def test_an_acknowledgement_that_lets_the_next_one_go_does_not_wait(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(settling, "GATHER_S", 2 * WAIT_S)
+async def test_an_acknowledgement_that_nobody_waits_for_is_settled_after_its_window(shop: Shop) -> None:
+    await shop.send(b"x")
+    [got] = await shop.received()
+    answer = await asyncio.wait_for(shop.ack("c", got), WAIT_S)
+    assert answer.status.code == Code.OK
+    assert shop.broker.group_info("orders", "g").lag == 0
+
+
+async def test_an_acknowledgement_that_lets_the_next_one_go_does_not_wait(long_gathering: None, shop: Shop) -> None:
     await shop.send(b"x")
     [got] = await shop.received()
     shop.broker.set_group("orders", "g", inflight_max=1)
