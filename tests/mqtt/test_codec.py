@@ -19,7 +19,7 @@ texts = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]
 properties = st.fixed_dictionaries(
     {},
     optional={
-        "payload_format": st.integers(0, 255),
+        "payload_format": st.integers(0, 1),
         "message_expiry_s": st.integers(0, (1 << 32) - 1),
         "content_type": texts,
         "correlation_data": st.binary(max_size=300),
@@ -100,6 +100,7 @@ def test_properties_stand_where_they_may_and_once() -> None:
     body = place.text_bytes("a") + bytes((len(twice),)) + twice
     assert reason_of(V5, place.framed(0x30, body)) is Reason.PROTOCOL_ERROR
     assert reason_of(None, place.connect(properties={"receive_max": 0})) is Reason.PROTOCOL_ERROR
+    assert reason_of(V5, place.publish("a", properties={"payload_format": 2})) is Reason.PROTOCOL_ERROR
 
 
 @pytest.mark.parametrize(

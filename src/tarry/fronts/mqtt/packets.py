@@ -1,7 +1,7 @@
 """MQTT packets: those of clients are decoded, the server's encoded. Pure functions, without I/O.
 
 A packet is its first byte (kind and flags), the length of all that follows as a varint, and its body. A will and a
-delivery are a :class:`Publish`, too. FilterSource: MQTT 3.1.1 and MQTT 5.0, OASIS Standards, section 3.
+delivery are a :class:`Publish`, too. Source: MQTT 3.1.1 and MQTT 5.0, OASIS Standards, section 3.
 """
 
 from __future__ import annotations

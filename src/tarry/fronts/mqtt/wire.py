@@ -1,6 +1,6 @@
 """Elements of MQTT packets on the wire: numbers, texts, properties. Pure functions, without I/O.
 
-FilterSource: MQTT 3.1.1 and MQTT 5.0, OASIS Standards, sections 1.5 and 2.2.
+Source: MQTT 3.1.1 and MQTT 5.0, OASIS Standards, sections 1.5 and 2.2.
 """
 
 from __future__ import annotations
@@ -49,6 +49,8 @@ _BY_ID = {number: (name, kind, frozenset(packets.split())) for number, name, kin
 _BY_NAME = {name: (number, kind) for number, name, kind, _ in _TABLE}
 _FROM_ONE = ("receive_max", "packet_bytes_max", "subscription_id")
 """Properties of which 0 is a protocol error."""
+_FLAGS = ("payload_format", "request_problem_information", "request_response_information")
+"""Properties of which anything but 0 and 1 is a protocol error."""
 
 
 class Reader:
@@ -130,8 +132,11 @@ class Reader:
             value = getattr(self, kind)()
             if kind == "pair":
                 found.setdefault(name, []).append(value)
-            elif name in found or (not value and name in _FROM_ONE):
-                raise MqttError(Reason.PROTOCOL_ERROR, f"property {name} is there twice, or 0")
+            elif name in found:
+                raise MqttError(Reason.PROTOCOL_ERROR, f"property {name} is there twice")
+            elif (not value and name in _FROM_ONE) or (name in _FLAGS and value > 1):
+                allowed = "0 and 1" if name in _FLAGS else "1 and more"
+                raise MqttError(Reason.PROTOCOL_ERROR, f"property {name} is {value}; allowed: {allowed}")
             else:
                 found[name] = value
         if self.left != end:
