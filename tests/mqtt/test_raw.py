@@ -81,6 +81,21 @@ def test_what_fails_is_given_back(mqtt: Mqtt) -> None:
         wait_until(lambda: mqtt.broker.group_info("a", "g").lag == 0)
 
 
+@pytest.mark.parametrize("end", [framed(0xE0, b""), unsubscribe("$share/g/a")], ids=["disconnect", "unsubscribe"])
+def test_what_is_acknowledged_right_before_the_end_is_done(mqtt: Mqtt, end: bytes) -> None:
+    mqtt.broker.set_group("a", "g", retry="fixed 1ms")
+    for _ in range(5):
+        mqtt.broker.schedule("a", b"x")
+    with mqtt.raw() as raw:
+        raw.connect()
+        raw.send(subscribe("$share/g/a"))
+        raw.expect(SUBACK)
+        for _ in range(5):
+            raw.expect(PUBLISH)
+        raw.send(*(ack(number) for number in range(1, 6)), end)
+        wait_until(lambda: mqtt.broker.group_info("a", "g").lag == 0)
+
+
 def test_a_client_that_acknowledges_nothing_gets_it_again(mqtt: Mqtt) -> None:
     mqtt.broker.set_group("a", "g", lease_ms=1500)
     with mqtt.raw() as raw:

@@ -55,7 +55,7 @@ class MqttFront(LoopFront):
             grace_s = await on_listening(port)
         finally:
             door.close()
-            settling.close()
+            settling.flush()
             desk.close()
         await door.drain(grace_s)
         await sessions.close()

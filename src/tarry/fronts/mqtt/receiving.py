@@ -108,6 +108,7 @@ class MqttReceiver:
         consumer = self._consumers.pop(filter, None)
         if consumer is not None:
             consumer.stop_waiting()
+            self._settling.flush()
             consumer.subscription.close()
 
     def close(self) -> None:

@@ -61,8 +61,8 @@ class Settling:
         except TarryError as error:
             _on_settled([], error)
 
-    def close(self) -> None:
-        """Hand over what has gathered."""
+    def flush(self) -> None:
+        """Hand over what has gathered: before its subscription ends, which gives back what is not settled."""
         self._acks.flush()
 
     def _on_result(self, error: TarryError | None) -> None:
