@@ -388,6 +388,7 @@ def test_a_target_that_is_known_asks_for_a_token_each_time(place: Lmstfy) -> Non
     headers = {"x-token": token.secret}
     assert place.http.put("/api/ns/known?delay=3600", content=b"x", headers=headers).status_code == 201
     place.broker.delete_token(token.id)
+    place.wait_told()
     assert place.http.put("/api/ns/known?delay=3600", content=b"x", headers=headers).status_code == 401
 
 
