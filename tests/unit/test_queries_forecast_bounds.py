@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from tests.crash.tools import World
 from tests.examples import examples
@@ -173,6 +173,14 @@ class Life:
     limits=st.sampled_from(HASTY),
     cells_max=st.sampled_from([3, 8192]),
     topics_max=st.sampled_from([1, 256]),
+)
+@example(
+    steps=[("herd", "a", 1, 201), ("herd", "b", 1, 100), ("schedule", "a", [1]), ("commit", True)],
+    unit="day",
+    topic="b",
+    limits=HASTY[0],
+    cells_max=3,
+    topics_max=1,
 )
 def test_a_forecast_is_exact_or_within_its_bound(
     steps: list[tuple[Any, ...]],

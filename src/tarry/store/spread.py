@@ -162,6 +162,8 @@ class StoreSpread:
             listed = self._herds[i] = counts.herds_of(self.wanted.topic).copy()
             within = (listed[:, 0] >= self.tally.after.due_ms) & (listed[:, 0] < self.tally.until_ms)
             self.may_be_herds.update(dict(listed[within].tolist()))
+            if not is_topic:  # one of many small topics, whose herds are not listed
+                self._look_for_herds(i)
         sure = self.tally.is_one_unit(low, high, int(files.seq_min[i])) & is_topic & (not is_doubtful)
         sure &= low > self.dead.doubtful_until_ms
         self.tally.count(low[sure], rows[sure])
@@ -262,7 +264,7 @@ class StoreSpread:
         self.may_be_herds.update(dict(zip(moments[many].tolist(), rows[many].tolist(), strict=True)))
 
     def _look_for_herds(self, i: int) -> None:
-        """Look, in a file without counts, for row groups that lie in one instant."""
+        """Look for row groups that lie in one instant, in a file whose counts do not tell."""
         if time.monotonic() < self.footers_s:
             for group in groups(self._place, self.snapshot.files.path[i]):
                 if group.due_min_ms == group.due_max_ms and self._is_wanted(group):
