@@ -185,8 +185,7 @@ def test_rows_are_read_by_their_offsets(cache: int, tmp_path: Path, monkeypatch:
             assert (looked, found.tolist()) == (len(wanted), wanted.tolist())
             assert batch is not None
             assert batch["seq"].to_pylist() == [box.seqs["a"][o] for o in wanted.tolist()]
-    monkeypatch.setattr(topic_module, "READ_BYTES", 1)
-    looked, found, batch = topic.read_rows(np.arange(topic.end))
+    looked, found, batch = topic.read_rows(np.arange(topic.end), 1)
     assert 0 < looked < topic.end
     assert found.tolist() == list(range(looked))
     box.log.flush()

@@ -179,7 +179,7 @@ class GroupDelivery:
         size = 0
         while True:
             # First: passing over messages may have released others.
-            part, why = self._choose_upcoming(room, now)
+            part, why = self._choose_upcoming(room, READ_BYTES - size, now)
             if part is None and why is not _Why.FILTERING:
                 part, why = self._choose_new(room, READ_BYTES - size, now, scan_end, is_first=not chosen)
             if part is not None:
@@ -244,7 +244,7 @@ class GroupDelivery:
             return batch, offsets
         return batch.filter(pa.array(keep)), offsets[keep]
 
-    def _choose_upcoming(self, room: int, now: int) -> tuple[_Chosen | None, _Why]:
+    def _choose_upcoming(self, room: int, bytes_max: int, now: int) -> tuple[_Chosen | None, _Why]:
         while (rows := self._state.upcoming.take(now, room)) is not None:
             rows = self._without_settled(rows)
             if not len(rows.offsets):
@@ -257,7 +257,7 @@ class GroupDelivery:
                 if known < len(rows.offsets):
                     self._state.upcoming.push_back(0, rows.pick(np.arange(known, len(rows.offsets))))
                     rows = rows.pick(np.arange(known))
-                looked, kept_offsets, batch = self._state.topic.read_rows(rows.offsets)
+                looked, kept_offsets, batch = self._state.topic.read_rows(rows.offsets, bytes_max)
                 unwanted = None if batch is None else self._selection.unwanted(batch, kept_offsets)
             except BaseException:
                 self._state.upcoming.push_back(now, rows)

@@ -186,10 +186,10 @@ class Topic:
             yield base, batch
             start = base + batch.num_rows
 
-    def read_rows(self, offsets: Int64s) -> tuple[int, Int64s, pa.RecordBatch | None]:
+    def read_rows(self, offsets: Int64s, bytes_max: int = READ_BYTES) -> tuple[int, Int64s, pa.RecordBatch | None]:
         """Return the rows of these offsets (ascending) that can still be read.
 
-        If they have many bytes, only the first ones are read.
+        If they have more than about ``bytes_max``, only the first ones are read.
 
         Returns:
             (how many of ``offsets``, from the first on, were looked for; those of them that can be read; their rows in
@@ -198,9 +198,9 @@ class Topic:
         batches: list[pa.RecordBatch] = []
         kept = [np.empty(0, np.int64)]
         at, size, cuts = 0, 0, [*(np.flatnonzero(np.diff(offsets) > GAP_MAX) + 1).tolist(), len(offsets)]
-        while at < len(offsets) and size < READ_BYTES:
+        while at < len(offsets) and size < bytes_max:
             last = int(offsets[cuts[bisect_right(cuts, at)] - 1])
-            rows = self.read(int(offsets[at]), last - int(offsets[at]) + 1, READ_BYTES - size)
+            rows = self.read(int(offsets[at]), last - int(offsets[at]) + 1, bytes_max - size)
             if rows is None:
                 at = len(offsets)
                 break

@@ -56,7 +56,8 @@ class _SpreadFile:
 
     ``open_spans``: numbers of spans of ``span_ms`` that its counts do not settle (``span_ms`` 0: it has no counts;
     None: all of it). ``open_rows``: (low_ms, high_ms, rows) of these, of which an estimated ``share`` is wanted.
-    ``dead``: the messages of :class:`Dead` that it may have.
+    ``dead``: the messages of :class:`Dead` that it may have. ``lists_herds``: its counts list those that are wanted;
+    they do not of one of many small topics.
     """
 
     number: int
@@ -65,6 +66,7 @@ class _SpreadFile:
     open_rows: tuple[Int64s, Int64s, Int64s]
     share: float
     dead: Int64s
+    lists_herds: bool
 
     @property
     def weight(self) -> int:
@@ -134,7 +136,7 @@ class StoreSpread:
         for file in sorted((self._open(i) for i in largest), key=lambda file: -file.weight):
             if file.weight:
                 self._look(file)
-            if not file.span_ms:
+            if not file.lists_herds:
                 self._look_for_herds(file.number)
 
     def rows_at(self, due_ms: int) -> int:
@@ -151,7 +153,7 @@ class StoreSpread:
         dead, is_doubtful = self._dead_in(i, due_min, due_max), self._has_cancelled_jobs(i)
         nothing = np.empty(0, np.int64)
         if self._topics_rule_out(files.topic_min[i], files.topic_max[i]):
-            return _SpreadFile(i, 1, nothing, (nothing, nothing, nothing), 0.0, nothing)
+            return _SpreadFile(i, 1, nothing, (nothing, nothing, nothing), 0.0, nothing, lists_herds=True)
         is_topic = self.wanted.topic is None or files.topic_min[i] == files.topic_max[i] == self.wanted.topic
         low, high, rows = (np.array([x], np.int64) for x in (due_min, due_max, int(files.rows[i])))
         counts = due_counts_of(self._place, files.path[i]) if time.monotonic() < self.footers_s else None
@@ -162,8 +164,6 @@ class StoreSpread:
             listed = self._herds[i] = counts.herds_of(self.wanted.topic).copy()
             within = (listed[:, 0] >= self.tally.after.due_ms) & (listed[:, 0] < self.tally.until_ms)
             self.may_be_herds.update(dict(listed[within].tolist()))
-            if not is_topic:  # one of many small topics, whose herds are not listed
-                self._look_for_herds(i)
         sure = self.tally.is_one_unit(low, high, int(files.seq_min[i])) & is_topic & (not is_doubtful)
         sure &= low > self.dead.doubtful_until_ms
         self.tally.count(low[sure], rows[sure])
@@ -172,7 +172,9 @@ class StoreSpread:
         share = 1.0 if is_topic else self.share(files.topic_min[i], files.topic_max[i])
         span_ms = 0 if counts is None else counts.span_ms
         spans = np.unique(low // span_ms) if span_ms else None if len(low) else nothing
-        return _SpreadFile(i, span_ms, spans, (low, high, rows), share, dead)
+        return _SpreadFile(
+            i, span_ms, spans, (low, high, rows), share, dead, lists_herds=counts is not None and is_topic
+        )
 
     def _bounds(self, i: int) -> tuple[int, int]:
         return int(self.snapshot.files.due_min_ms[i]), int(self.snapshot.files.due_max_ms[i])
@@ -264,7 +266,7 @@ class StoreSpread:
         self.may_be_herds.update(dict(zip(moments[many].tolist(), rows[many].tolist(), strict=True)))
 
     def _look_for_herds(self, i: int) -> None:
-        """Look for row groups that lie in one instant, in a file whose counts do not tell."""
+        """Look for row groups that lie in one instant, in a file that does not list its herds."""
         if time.monotonic() < self.footers_s:
             for group in groups(self._place, self.snapshot.files.path[i]):
                 if group.due_min_ms == group.due_max_ms and self._is_wanted(group):
