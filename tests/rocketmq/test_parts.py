@@ -153,6 +153,7 @@ def test_bytes_of_an_acknowledgement_that_the_library_would_write(id: str, handl
 
 
 @given(st.lists(st.lists(st.tuples(TEXT, TEXT), max_size=3), min_size=1, max_size=4))
+@example([[("a", "1")], [], [("a", "2"), ("a", "3")]])
 def test_a_column_of_properties(rows: list[list[tuple[str, str]]]) -> None:
     found = map_of(rows)
     assert found.type == PROPERTIES

@@ -86,7 +86,8 @@ def map_of(rows: Sequence[Sequence[tuple[str, str]]]) -> pa.MapArray:
     values = pa.array([value for _, value in pairs], pa.string())
     width = len(rows[0]) if rows else 0
     # A producer's messages all have the same few names, and creating an array costs more than its content.
-    if 0 < len(pairs) == width * len(rows) <= _SAME_NAMES_MAX and names == names[:width] * len(rows):
+    is_even = set(map(len, rows)) == {width}
+    if is_even and 0 < len(pairs) <= _SAME_NAMES_MAX and names == names[:width] * len(rows):
         return pa.MapArray.from_arrays(*_names_of(tuple(names[:width]), len(rows)), values)
     ends = pa.array([0, *accumulate(map(len, rows))], pa.int32())
     return pa.MapArray.from_arrays(ends, pa.array(names, pa.string()), values)
