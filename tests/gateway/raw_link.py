@@ -7,8 +7,8 @@ import secrets
 from types import TracebackType
 from typing import Any
 
-from tarry.fronts.gateway.frames import CONTROL, HEAD, LINK, FrameKind, frame
 from tarry.fronts.gateway.remote.control import connect, hello
+from tarry.link.frames import CONTROL, HEAD, LINK, FrameKind, frame
 
 WAIT_S = 15.0
 

@@ -44,7 +44,7 @@ from tarry.cli import gateway_worker
 
 def serve(settings, connections, stop):
     import pyarrow as pa
-    from tarry.fronts.gateway.frames import decode_batch
+    from tarry.link.frames import decode_batch
     try:
         decode_batch(memoryview(sys.stdin.buffer.read()), pa.schema([("body", pa.large_binary())]))
     except Exception as error:

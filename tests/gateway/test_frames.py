@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tarry.base.errors import InvalidArgumentError
-from tarry.fronts.gateway.frames import (
+from tarry.link.frames import (
     FrameKind,
     LinkFrameReader,
     SettleFrame,

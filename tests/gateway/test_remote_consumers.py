@@ -7,9 +7,9 @@ from typing import Any
 from tarry.api.groups import GroupSettings
 from tarry.api.operation import data
 from tarry.base.clock import TestClock
-from tarry.fronts.gateway.frames import FrameKind
 from tarry.fronts.gateway.remote.group import RemoteGroup
 from tarry.fronts.gateway.remote.link import PollReceiver
+from tarry.link.frames import FrameKind
 
 
 class Link:

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from tarry.base.clock import TestClock as Clock
-from tarry.fronts.gateway.frames import LINK, FrameKind, Poll, frame
 from tarry.fronts.gateway.front import GatewayFront
 from tarry.fronts.gateway.remote.broker import BrokerClock, RemoteBroker
 from tarry.fronts.rocketmq.v5 import clients
 from tarry.fronts.rocketmq.v5 import peers as colleagues
 from tarry.fronts.rocketmq.v5.receiving import INVISIBLE_MS
+from tarry.link.frames import LINK, FrameKind, Poll, frame
 from tests.gateway.places import GatewayPlace, Worker
 from tests.gateway.raw_link import RawLink
 from tests.rocketmq.rpc import Code, Rpc, consumer, d, producer, res, s

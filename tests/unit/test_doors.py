@@ -37,6 +37,7 @@ from tarry.fronts.kit.listening import port_of
 from tarry.fronts.kit.principal import Principal
 from tarry.fronts.kit.tls import TlsFiles
 from tarry.fronts.kit.tls_settings import PortTls
+from tarry.fronts.link.front import LinkFront
 from tarry.fronts.metrics.front import MetricsFront
 from tarry.fronts.mqtt.front import MqttFront
 from tarry.fronts.registry import FRONTS, ServerConfig
@@ -53,6 +54,7 @@ def flight(broker: Broker, limits: ConnectionLimits) -> FlightFront:
 
 PORTS: dict[str, Callable[[Broker, ConnectionLimits], Any]] = {
     "flight": flight,
+    "link": lambda broker, limits: LinkFront.start(broker, ANY_PORT, connections=limits),
     "gateway": lambda broker, limits: GatewayFront.start(broker, ANY_PORT, connections=limits),
     "rocketmq": lambda broker, limits: RocketMQFront.start(broker, ANY_PORT, connections=limits),
     "remoting": lambda broker, limits: RemotingFront.start(broker, ANY_PORT, connections=limits),
@@ -325,7 +327,7 @@ def test_what_contradicts_itself_is_refused_before_anything_is_opened(
     front: Any, settings: dict[str, Any], text: str, certificate: Certificate, client: Certificate, tmp_path: Path
 ) -> None:
     (tmp_path / "secret").write_text("x" * 32)
-    fixed = {"pipeline": "off", "gateway": ANY_PORT, "gateway_secret": str(tmp_path / "secret")}
+    fixed = {"pipeline": "off", "link": ANY_PORT, "gateway": ANY_PORT, "gateway_secret": str(tmp_path / "secret")}
     if front.name == "flight" and settings.get("tls") == "both":
         return  # it has no such mode
     config = ServerConfig(data=tmp_path / "data", **{**fixed, **tls_of(certificate, client), **settings})

@@ -10,16 +10,16 @@ import ipaddress
 import socket
 from collections.abc import Mapping
 
-from tarry.base.endpoint import parse_address
+from tarry.base.endpoint import parse_address, socket_path
 from tarry.base.errors import InvalidArgumentError
 
-FLIGHT = "flight"
-LISTENERS = (FLIGHT,)
+FLIGHT, LINK = "flight", "link"
+LISTENERS = (FLIGHT, LINK)
 """Names of settings: the ports that have no authentication."""
 
 
 def parse_listeners(text: str) -> frozenset[str]:
-    """Parse the ports that a setting names, as in "flight"; "" is none.
+    """Parse the ports that a setting names, as in "flight link"; "" is none.
 
     Raises:
         InvalidArgumentError: there is no such port, or it asks who comes.
@@ -43,11 +43,13 @@ def is_loopback(name: str) -> bool:
 
 
 def is_exposed(address: str) -> bool:
-    """Return whether a port at ``HOST:PORT`` could be reached from other machines.
+    """Return whether other machines could reach a port at ``HOST:PORT``; one at ``unix:PATH`` they cannot.
 
     Raises:
         InvalidArgumentError: no address.
     """
+    if socket_path(address) is not None:
+        return False
     host, port = parse_address(address)
     bare = host.strip("[]")
     try:

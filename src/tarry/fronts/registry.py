@@ -11,12 +11,13 @@ from tarry.fronts.gateway.declaration import GATEWAY
 from tarry.fronts.http.declaration import HTTP
 from tarry.fronts.kit.front import Front
 from tarry.fronts.kit.tls_settings import TlsSettings
+from tarry.fronts.link.declaration import LINK
 from tarry.fronts.metrics.declaration import METRICS
 from tarry.fronts.mqtt.declaration import MQTT
 from tarry.fronts.push.declaration import PUSH
 from tarry.fronts.rocketmq.declaration import REMOTING, ROCKETMQ
 
-FRONTS: tuple[Front, ...] = (FLIGHT, GATEWAY, ROCKETMQ, REMOTING, HTTP, MQTT, PUSH, METRICS)
+FRONTS: tuple[Front, ...] = (FLIGHT, LINK, GATEWAY, ROCKETMQ, REMOTING, HTTP, MQTT, PUSH, METRICS)
 
 ServerConfig: type[Config] = composed(dict.fromkeys((*(front.settings for front in FRONTS), TlsSettings)))
 """Class of all settings of ``tarry serve``: the broker's, each front's, and those of TLS on all ports."""

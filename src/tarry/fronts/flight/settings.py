@@ -21,5 +21,5 @@ class FlightSettings(FrontSettings):
         "off", description="Flight clients come by TLS, with `tls_certificate`; the pipeline and Tarry's own do not."
     )
     insecure_open: Listeners = Field(
-        "", description='Ports without authentication that may be open to other machines: "flight".'
+        "", description='Ports without authentication that may be open to other machines: "flight", "link".'
     )

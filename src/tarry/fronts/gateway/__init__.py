@@ -1,6 +1,6 @@
 """Gateways: fronts in processes of their own, which exchange columns with the broker.
 
-The format is in ``docs/formats-gateway.md``::
+The format is in ``docs/formats-link.md``::
 
     frames           the frames of a connection, as bytes
     authentication   the secret and TLS of connections by TCP

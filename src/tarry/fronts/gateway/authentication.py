@@ -21,7 +21,6 @@ from tarry.fronts.kit.tls import TlsFiles, load_certificate
 from tarry.fronts.kit.tls_settings import PortTls, both_or_neither, port_tls, shared_files
 
 SECRET_BYTES_MIN = 16
-NONCE_BYTES = 32
 _PURPOSE = b"tarry gateway 1\0"
 
 

@@ -9,21 +9,24 @@ from functools import partial
 from pathlib import Path
 from typing import cast
 
+from loopgrpc import UnreadBytes
 from tarry.base.config import Config
 from tarry.base.descriptors import ConnectionLimits
 from tarry.base.endpoint import local_socket, socket_path
 from tarry.base.errors import UnavailableError
 from tarry.base.placement import ANY_CORE, Placement
 from tarry.fronts.gateway.authentication import Trust, gateway_tls
-from tarry.fronts.gateway.served.connection import ServedConnection
-from tarry.fronts.gateway.served.groups import GroupTable
-from tarry.fronts.gateway.served.shared import ServedBroker, Shared
+from tarry.fronts.gateway.served.broker import ServedBroker
+from tarry.fronts.gateway.served.worker import WorkerSessions
 from tarry.fronts.gateway.settings import GatewaySettings
 from tarry.fronts.kit.door import Door
 from tarry.fronts.kit.front import FrontServices
 from tarry.fronts.kit.listening import port_of
 from tarry.fronts.kit.loop_thread import LoopThread, OnStarted
 from tarry.fronts.kit.tls_settings import PortTls
+from tarry.fronts.link.connection import LinkConnection
+from tarry.fronts.link.groups import GroupTable
+from tarry.fronts.link.shared import Shared
 
 HELLO_S = 10.0
 """Seconds that a connection may take to say who it is."""
@@ -49,6 +52,7 @@ class GatewayFront:
         self._broker = broker
         self._asked = address
         self._connections = connections or ConnectionLimits()
+        self._unread = UnreadBytes()
         self._trust, self._tls = _authentication(broker.config, address)
         self._thread: LoopThread[str] = LoopThread("tarry-gateway", placement, self._serve)
         try:
@@ -81,9 +85,11 @@ class GatewayFront:
 
     async def _serve(self, pool: Executor, on_started: OnStarted[str]) -> None:
         loop = asyncio.get_running_loop()
-        shared = Shared(self._broker, loop, GroupTable(loop), partial(loop.run_in_executor, pool), self._trust)
+        secret = None if self._trust.secret is None else self._trust
+        shared = Shared(self._broker, loop, GroupTable(loop), partial(loop.run_in_executor, pool), self._unread, secret)
+        sessions = WorkerSessions(shared, self._broker)
         door = Door(
-            partial(ServedConnection, shared),
+            partial(LinkConnection, shared, sessions.by_kind),
             self._connections,
             tls=self._tls.context(),
             plain=self._tls.plain,

@@ -8,8 +8,8 @@ from typing import Any
 
 from tarry.api.board import OnMessage
 from tarry.api.wire import encode_json
-from tarry.fronts.gateway.frames import FrameKind
 from tarry.fronts.gateway.remote.link import Link
+from tarry.link.frames import FrameKind
 
 
 class RemoteMember:

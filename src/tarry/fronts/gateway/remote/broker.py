@@ -31,7 +31,13 @@ from tarry.base.config import Config, load
 from tarry.base.endpoint import socket_path
 from tarry.base.errors import InvalidArgumentError, MessageTooLargeError, StaleCommitError, TarryError
 from tarry.fronts.gateway.authentication import Trust
-from tarry.fronts.gateway.frames import (
+from tarry.fronts.gateway.remote.board import RemoteMember
+from tarry.fronts.gateway.remote.control import Control, hello
+from tarry.fronts.gateway.remote.group import RemoteGroup, RemoteSubscription
+from tarry.fronts.gateway.remote.groups import RemoteGroups
+from tarry.fronts.gateway.remote.link import Link
+from tarry.fronts.registry import FRONTS, ServerConfig
+from tarry.link.frames import (
     ASKED_BYTES_MAX,
     LINK,
     FrameKind,
@@ -41,12 +47,6 @@ from tarry.fronts.gateway.frames import (
     numbered,
     split_number,
 )
-from tarry.fronts.gateway.remote.board import RemoteMember
-from tarry.fronts.gateway.remote.control import Control, hello
-from tarry.fronts.gateway.remote.group import RemoteGroup, RemoteSubscription
-from tarry.fronts.gateway.remote.groups import RemoteGroups
-from tarry.fronts.gateway.remote.link import Link
-from tarry.fronts.registry import FRONTS, ServerConfig
 from tarry.message.columns import stream_bytes
 from tarry.message.receipt import Accepted
 from tarry.message.schema import SCHEMA

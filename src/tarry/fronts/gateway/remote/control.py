@@ -16,7 +16,7 @@ from tarry.api.wire import decode_error, decode_json, encode_json
 from tarry.base.endpoint import parse_address, socket_path
 from tarry.base.errors import ClosedError, TarryError, UnavailableError
 from tarry.fronts.gateway.authentication import Trust
-from tarry.fronts.gateway.frames import CONTROL, HEAD, VERSION, FrameKind, frame, keep_alive
+from tarry.link.frames import CONTROL, HEAD, VERSION, FrameKind, frame, keep_alive
 
 log = logging.getLogger(__name__)
 

@@ -23,7 +23,8 @@ from tarry.api.views import DELIVERY
 from tarry.base.clock import Clock
 from tarry.base.errors import ClosedError, InvalidArgumentError, TarryError
 from tarry.base.types import Int64s, Mask
-from tarry.fronts.gateway.frames import (
+from tarry.fronts.gateway.remote.link import Link, OnAnswer
+from tarry.link.frames import (
     FrameKind,
     Poll,
     SettleFrame,
@@ -33,7 +34,6 @@ from tarry.fronts.gateway.frames import (
     decode_mask,
     encode_int,
 )
-from tarry.fronts.gateway.remote.link import Link, OnAnswer
 from tarry.message.filter import EVERYTHING, parse_filter, unwanted_by
 from tarry.message.filter_sql import SqlFilter
 

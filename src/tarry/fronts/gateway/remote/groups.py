@@ -8,10 +8,10 @@ from typing import Any
 from tarry.api.wire import decode_json, encode_json
 from tarry.base.clock import Clock
 from tarry.base.errors import TarryError
-from tarry.fronts.gateway.frames import FrameKind
 from tarry.fronts.gateway.remote.control import Control
 from tarry.fronts.gateway.remote.group import RemoteGroup
 from tarry.fronts.gateway.remote.link import Link
+from tarry.link.frames import FrameKind
 
 
 class RemoteGroups:
@@ -34,7 +34,7 @@ class RemoteGroups:
         return None if group is None or group.closed else group
 
     def ask(self, topic: str, name: str, **more: Any) -> RemoteGroup:
-        """Ask the broker for a group; ``more``: see docs/formats-gateway.md.
+        """Ask the broker for a group; ``more``: see docs/formats-link.md.
 
         Raises:
             TarryError: the broker refuses, or cannot be asked.

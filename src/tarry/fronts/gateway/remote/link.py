@@ -17,8 +17,8 @@ from tarry.base.errors import TarryError, UnavailableError
 from tarry.base.event_loop import post
 from tarry.batching.coalescing import EndOfTurn
 from tarry.fronts.gateway.authentication import Trust
-from tarry.fronts.gateway.frames import FrameKind, LinkFrameReader, frame, split_number
 from tarry.fronts.gateway.remote.control import connect, host_of
+from tarry.link.frames import FrameKind, LinkFrameReader, frame, split_number
 
 log = logging.getLogger(__name__)
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from tarry.api.board import Board
 from tarry.api.wire import decode_json, encode_json
-from tarry.fronts.gateway.frames import FrameKind, frame
-from tarry.fronts.gateway.served.outgoing import Outgoing
+from tarry.fronts.link.outgoing import Outgoing
+from tarry.link.frames import FrameKind, frame
 
 
 class BoardSeat:

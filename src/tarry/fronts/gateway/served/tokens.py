@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from tarry.api.wire import encode_json
-from tarry.fronts.gateway.frames import FrameKind, frame
-from tarry.fronts.gateway.served.outgoing import Outgoing
-from tarry.fronts.gateway.served.shared import ServedBroker
+from tarry.fronts.gateway.served.broker import ServedBroker
+from tarry.fronts.link.outgoing import Outgoing
+from tarry.link.frames import FrameKind, frame
 
 
 class TokenNews:

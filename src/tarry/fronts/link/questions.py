@@ -1,12 +1,13 @@
-"""Questions that a gateway waits for: operations, and the replacement of a message under a key.
+"""Questions: operations, and the replacement of a message under a key.
 
 All of them may wait for the disk, so they are answered in threads.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import pyarrow as pa
@@ -18,14 +19,11 @@ from tarry.api.outcome import Outcome, Rescheduled
 from tarry.api.parsing import from_json
 from tarry.api.wire import decode_json, decode_request, encode_json
 from tarry.base.errors import InvalidArgumentError, StaleCommitError, TarryError
-from tarry.fronts.gateway.frames import (
-    FrameKind,
-    decode_batch,
-    encode_batch,
-    error_frame,
-    frame,
-    split_number,
-)
+from tarry.fronts.link.flow import Flow
+from tarry.fronts.link.outgoing import INTERNAL, Outgoing
+from tarry.fronts.link.link_session import Handlers
+from tarry.fronts.link.shared import Shared
+from tarry.link.frames import FrameKind, decode_batch, encode_batch, error_frame, frame, split_number
 from tarry.message.columns import stream_bytes
 from tarry.message.schema import SCHEMA, UNNUMBERED
 
@@ -40,23 +38,66 @@ class _Seen(Exception):  # noqa: N818 - it carries a message out of a decision t
         self.row = row
 
 
-def answer(broker: LocalBroker, kind: int, number: int, payload: memoryview) -> list[Any]:
-    """Return the frame that answers a question. Never raises."""
-    try:
-        return _ANSWERS[FrameKind(kind)](broker, number, payload)
-    except TarryError as error:
-        return error_frame(number, error)
-    except Exception:
-        log.exception("a gateway's question failed")
-        return error_frame(number, TarryError("internal error; see the broker's log"))
+Check = Callable[[Operation[Any]], None]
+"""Refuses an operation that the other side must not ask for."""
 
 
-def _call(broker: LocalBroker, number: int, payload: memoryview) -> list[Any]:
+class Questions:
+    """The questions of one connection. On the loop's thread."""
+
+    def __init__(
+        self, shared: Shared, out: Outgoing, kinds: Collection[FrameKind], check: Check, flow: Flow | None = None
+    ) -> None:
+        """Answer frames of these kinds.
+
+        ``flow`` counts those under way; None: the other side asks one after the other.
+        """
+        self._shared, self._out, self._check, self._flow = shared, out, check, flow
+        self.handlers: Handlers = {kind: self._handler(kind) for kind in kinds}
+
+    def _handler(self, kind: FrameKind) -> Callable[[int, memoryview], None]:
+        def ask(number: int, payload: memoryview) -> None:
+            size = len(payload)
+
+            def done(answered: asyncio.Future[list[Any]]) -> None:
+                if not answered.cancelled():
+                    if kind == FrameKind.CALL:
+                        self._shared.groups.look()  # its changes are announced to all before it is answered
+                    answer = answered.result()
+                    self._out.hold(sum(map(len, answer)))
+                    self._out.write(answer)
+                if self._flow is not None:
+                    self._flow.end(size, is_call=True)
+
+            if self._flow is not None:
+                self._flow.begin(size, is_call=True)
+            # A copy: the frames that arrived with it need not stay in memory for as long.
+            copied = memoryview(bytes(payload))
+            self._shared.run_in_thread(self._answer, kind, number, copied).add_done_callback(done)
+
+        return ask
+
+    def _answer(self, kind: FrameKind, number: int, payload: memoryview) -> list[Any]:
+        """Return the frame that answers a question. Never raises. In a thread of the pool."""
+        broker = self._shared.broker
+        try:
+            if kind == FrameKind.CALL:
+                return _call(broker, number, payload, self._check)
+            return _ANSWERS[kind](broker, number, payload)
+        except TarryError as error:
+            return error_frame(number, error)
+        except Exception:
+            log.exception("a link's question failed")
+            return error_frame(number, INTERNAL)
+
+
+def _call(broker: LocalBroker, number: int, payload: memoryview, check: Check) -> list[Any]:
     values = decode_request(payload)
     name = values.pop("op", None) if isinstance(values, dict) else None
     if name not in _KINDS:
         raise InvalidArgumentError(f"op is {name!r:.80}; allowed: {', '.join(_KINDS)}")
     operation = from_json(_KINDS[name], values)
+    check(operation)
     result, wire = broker.call(operation), operation.wire
     if isinstance(wire, Action):
         return frame(FrameKind.RESULT, number, encode_json(wire.codec.encode(result)))
@@ -114,8 +155,6 @@ def _names(payload: memoryview) -> tuple[str, str]:
 
 
 _ANSWERS: dict[FrameKind, Callable[[LocalBroker, int, memoryview], list[Any]]] = {
-    FrameKind.CALL: _call,
     FrameKind.FIND_KEYED: _find_keyed,
     FrameKind.REPLACE: _replace,
 }
-QUESTIONS = frozenset(_ANSWERS)

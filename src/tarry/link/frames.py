@@ -1,4 +1,4 @@
-"""Frames of a gateway's connection as bytes (``docs/formats-gateway.md``). Pure; used by both sides.
+"""Frames of the link as bytes (``docs/formats-link.md``). Pure; used by both sides.
 
 Bytes that mean nothing raise :class:`~tarry.base.errors.InvalidArgumentError`.
 """
@@ -25,8 +25,8 @@ ASKED_BYTES_MAX = 320 << 20
 """Maximum size of a gateway's frame: the largest batch that is accepted has 256 MiB."""
 HELLO_BYTES_MAX = 64 << 10
 """Maximum size of the first frame: other clients than gateways send something else."""
-LINK, CONTROL = "link", "control"
-"""The kinds of connections: the one with the columns, and one for questions that a thread waits for."""
+CLIENT, LINK, CONTROL = "client", "link", "control"
+"""Kinds of connections: a client's; a worker's, for columns; and a worker's, for questions of threads."""
 
 
 class FrameKind(IntEnum):
@@ -35,7 +35,7 @@ class FrameKind(IntEnum):
     ``number`` is the id of the question, consumer, batch or group.
     """
 
-    # Of the gateway.
+    # Of a client, or of a gateway's worker.
     HELLO = 1
     SUBMIT = 2
     SUBMIT_CHECKED = 3
@@ -55,6 +55,7 @@ class FrameKind(IntEnum):
     REPLACE = 17
     PROOF = 18
     POLL_NOW = 19
+    RETURN = 20
     # Of the broker.
     WELCOME = 64
     ACCEPTED = 65
@@ -194,7 +195,7 @@ class SettleFrame(NamedTuple):
         reason = b"" if self.reason is None else self.reason.encode(errors="replace")
         return (
             _SETTLE.pack(self.op, self.group, self.argument, len(reason))
-            + np.concatenate((self.leases.astype("<i8", copy=False), self.offsets.astype("<i8", copy=False))).tobytes()
+            + _pair_bytes(self.leases, self.offsets)
             + reason
         )
 
@@ -207,6 +208,24 @@ class SettleFrame(NamedTuple):
         columns = np.frombuffer(raw, "<i8", 2 * pairs, _SETTLE.size).astype(np.int64, copy=False)
         reason = bytes(raw[len(raw) - said :]).decode(errors="replace") if said else None
         return cls(SettleOp(op), group, argument, columns[:pairs], columns[pairs:], reason)
+
+
+class Pairs(NamedTuple):
+    """Leases and offsets of messages of a consumer, of RETURN."""
+
+    leases: Int64s
+    offsets: Int64s
+
+    def encode(self) -> bytes:
+        return _pair_bytes(self.leases, self.offsets)
+
+    @classmethod
+    def decode(cls, raw: memoryview) -> Pairs:
+        pairs, rest = divmod(len(raw), 16)
+        if rest:
+            raise InvalidArgumentError(f"{len(raw)} bytes; allowed: pairs of a lease and an offset, of 16 bytes each")
+        columns = np.frombuffer(raw, "<i8", 2 * pairs).astype(np.int64, copy=False)
+        return cls(columns[:pairs], columns[pairs:])
 
 
 def encode_mask(mask: Mask) -> bytes:
@@ -261,9 +280,16 @@ def decode_rows(raw: memoryview) -> pa.Table:
     try:
         table = pa.ipc.open_stream(pa.py_buffer(raw)).read_all()
         table.validate(full=True)
+        _ = table.column_names
+    except UnicodeDecodeError as error:
+        raise InvalidArgumentError(f"the name of a column is {error.object!r:.300}; allowed: UTF-8") from error
     except (pa.ArrowException, OSError, EOFError, ValueError) as error:
         raise InvalidArgumentError(f"{len(raw)} bytes are no rows: {error}") from error
     return table
+
+
+def _pair_bytes(leases: Int64s, offsets: Int64s) -> bytes:
+    return np.concatenate((leases.astype("<i8", copy=False), offsets.astype("<i8", copy=False))).tobytes()
 
 
 def _check_length(what: str, raw: memoryview, length: int) -> None:

@@ -1,0 +1,19 @@
+"""The broker as gateways need it: whoever serves them has the board, and hears of changed tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from tarry.api.board import Board
+from tarry.api.local import LocalBroker
+
+
+class ServedBroker(LocalBroker, Protocol):
+    """The broker that serves gateways."""
+
+    @property
+    def board(self) -> Board: ...
+    def listen_to_tokens(self, on_change: Callable[[], None]) -> Callable[[], None]:
+        """Call ``on_change`` after each change of the access tokens, from any thread; return what ends this."""
+        ...

@@ -1,0 +1,158 @@
+"""The sessions of a gateway's worker: its link, and its connections for questions."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from tarry.api.operation import Operation
+from tarry.base.errors import UnavailableError
+from tarry.fronts.gateway.served.board import BoardSeat
+from tarry.fronts.gateway.served.broker import ServedBroker
+from tarry.fronts.gateway.served.receiving import WorkerConsumers
+from tarry.fronts.gateway.served.tokens import TokenNews
+from tarry.fronts.kit.admission import Admission
+from tarry.fronts.kit.front import Front
+from tarry.fronts.kit.tls_settings import TlsSettings
+from tarry.fronts.link.group_calls import GroupCalls
+from tarry.fronts.link.groups import Listener
+from tarry.fronts.link.outgoing import Outgoing
+from tarry.fronts.link.questions import Questions
+from tarry.fronts.link.sending import Submissions
+from tarry.fronts.link.link_session import Handlers, NewLinkSession
+from tarry.fronts.link.settling import Settlements
+from tarry.fronts.link.shared import Shared
+from tarry.fronts.registry import FRONTS
+from tarry.link.frames import CONTROL, LINK, FrameKind
+
+log = logging.getLogger(__name__)
+
+TOLD_SETTINGS = (
+    *("data", "lease_ms", "dedupe_ms", "retry_ms"),
+    *("body_bytes_max", "properties_bytes_max", "delay_ms_max", "delay_levels"),
+)
+"""The broker's settings that a front needs.
+
+A gateway learns no others, which may have secrets in them.
+"""
+_QUESTIONS = (FrameKind.CALL, FrameKind.FIND_KEYED, FrameKind.REPLACE)
+
+
+def _declared(front: str) -> Front | None:
+    return next((each for each in FRONTS if each.name == front and each.in_worker), None)
+
+
+def told_settings(front: str) -> set[str]:
+    """Return the names of the settings that a gateway learns: :data:`TOLD_SETTINGS` and its front's own."""
+    declared = _declared(front)
+    return {*TOLD_SETTINGS, *TlsSettings.model_fields, *(() if declared is None else declared.settings.model_fields)}
+
+
+class WorkerSessions:
+    """The sessions of all workers of one port. On the loop's thread."""
+
+    def __init__(self, shared: Shared, broker: ServedBroker) -> None:
+        self._shared, self._broker = shared, broker
+        self._links: dict[str, Listener] = {}
+        """Links that are told about groups, by the names that workers gave themselves."""
+        self.by_kind: dict[str, NewLinkSession] = {LINK: self._new_link, CONTROL: self._new_control}
+
+    def _new_link(self, said: Mapping[str, Any], out: Outgoing, admission: Admission) -> WorkerLink:
+        return WorkerLink(self._shared, self._broker, said, out, self._links)
+
+    def _new_control(self, said: Mapping[str, Any], out: Outgoing, admission: Admission) -> WorkerControl:
+        return WorkerControl(self._shared, said, out, self._links)
+
+
+class WorkerControl:
+    """A connection for questions, one at a time. On the loop's thread."""
+
+    def __init__(self, shared: Shared, said: Mapping[str, Any], out: Outgoing, links: Mapping[str, Listener]) -> None:
+        self._out = out
+        worker = str(said.get("worker", ""))
+        self.welcome = _welcome(shared, said)
+        self.handlers: Handlers = {
+            FrameKind.GROUP: GroupCalls(shared, out, partial(_link_of, links, worker)).answer,
+            **Questions(shared, out, _QUESTIONS, _anything).handlers,
+        }
+
+    def on_writable(self) -> None:
+        """Do nothing: a worker reads what it asks for."""
+
+    def on_drain(self) -> None:
+        """Cut the connection off."""
+        self._out.flush()
+        self._out.transport.abort()
+
+    def end(self) -> None:
+        """Do nothing: there is no state."""
+
+
+class WorkerLink:
+    """A worker's link: consumers, and a member on the board. On the loop's thread."""
+
+    def __init__(
+        self,
+        shared: Shared,
+        broker: ServedBroker,
+        said: Mapping[str, Any],
+        out: Outgoing,
+        links: dict[str, Listener],
+    ) -> None:
+        self._shared, self._out, self._links = shared, out, links
+        self._worker, front, name = (str(said.get(key, "")) for key in ("worker", "front", "name"))
+        self.welcome = _welcome(shared, said)
+        self._groups = links[self._worker] = GroupCalls(shared, out, partial(_link_of, links, self._worker))
+        self._consumers = WorkerConsumers(shared.groups, out)
+        self._seat = BoardSeat(broker.board, front, name, out)
+        declared = _declared(front)
+        self._tokens = TokenNews(broker, out) if declared is not None and declared.knows_tokens else None
+        submissions = Submissions(shared, out)
+        self.handlers: Handlers = {
+            FrameKind.SUBMIT: submissions.submit,
+            FrameKind.SUBMIT_CHECKED: submissions.submit_checked,
+            **self._consumers.handlers,
+            FrameKind.SETTLE: Settlements(shared.groups, out).settle,
+            FrameKind.POST: self._seat.post,
+            FrameKind.SEND: self._seat.send,
+            FrameKind.GROUP: self._groups.answer,
+            **Questions(shared, out, _QUESTIONS, _anything).handlers,
+        }
+        log.info("gateway %s (%s) has connected", name, self._worker)
+
+    def on_writable(self) -> None:
+        """Do nothing: a worker reads what it asks for."""
+
+    def on_drain(self) -> None:
+        """Cut the link off: the worker ends with it."""
+        self._out.flush()
+        self._out.transport.abort()
+
+    def end(self) -> None:
+        """End the link, as the connection has ended."""
+        if self._links.get(self._worker) is self._groups:
+            del self._links[self._worker]
+        self._seat.leave()
+        if self._tokens is not None:
+            self._tokens.stop()
+        self._shared.groups.forget(self._groups)
+        self._consumers.stop()
+        log.info("gateway %s is gone", self._worker)
+
+
+def _welcome(shared: Shared, said: Mapping[str, Any]) -> dict[str, Any]:
+    names = told_settings(str(said.get("front", "")))
+    return {"config": shared.broker.config.model_dump(mode="json", include=names)}
+
+
+def _link_of(links: Mapping[str, Listener], worker: str) -> Listener:
+    link = links.get(worker)
+    if link is None:
+        raise UnavailableError(f"worker {worker} has no link")
+    return link
+
+
+def _anything(operation: Operation[Any]) -> None:
+    """Refuse nothing: the front in the worker's process has checked it."""

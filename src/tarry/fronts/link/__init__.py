@@ -1,0 +1,1 @@
+"""The link, served: Tarry's own wire, of clients and of gateways' workers (``docs/formats-link.md``)."""

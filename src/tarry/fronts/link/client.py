@@ -1,0 +1,107 @@
+"""A client's session: it schedules, consumes, settles and calls operations, within bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tarry.api.bounds import LEASE_MS, MESSAGES, PREFETCH
+from tarry.api.internal_topics import check_open
+from tarry.api.operation import Operation
+from tarry.api.operations import Receive
+from tarry.base.errors import InvalidArgumentError, UnavailableError
+from tarry.fronts.kit.admission import Admission
+from tarry.fronts.link.flow import Flow
+from tarry.fronts.link.group_calls import ClientGroupCalls
+from tarry.fronts.link.outgoing import Outgoing
+from tarry.fronts.link.questions import Questions
+from tarry.fronts.link.receiving import LinkConsumers
+from tarry.fronts.link.sending import ClientSubmissions
+from tarry.fronts.link.link_session import Handlers
+from tarry.fronts.link.settling import Settlements
+from tarry.fronts.link.shared import Shared
+from tarry.link.frames import FrameKind, Pairs, Poll, error_frame
+
+ROWS_MAX = 8192
+"""Most messages in one BATCH."""
+CONSUMERS_MAX = 1_000
+"""Consumers of one connection."""
+DRAIN_LOOK_S = 0.05
+"""Seconds between checks that a client has settled what it holds, while the broker stops."""
+
+
+class ClientSession:
+    """A client's connection. On the loop's thread.
+
+    All that its consumers hold goes to others when it ends.
+    """
+
+    def __init__(self, shared: Shared, said: Mapping[str, Any], out: Outgoing, admission: Admission) -> None:
+        self._shared, self._out = shared, out
+        self.welcome: Mapping[str, Any] = {}
+        self._flow = Flow(out)
+        self._submissions = ClientSubmissions(shared, out, self._flow)
+        self._consumers = LinkConsumers(shared.groups, out, room=out, consumers_max=CONSUMERS_MAX)
+        self._stopping: UnavailableError | None = None
+        self.handlers: Handlers = {
+            FrameKind.SUBMIT: self._submissions.submit,
+            FrameKind.POLL: self._poll,
+            FrameKind.WITHDRAW: self._consumers.withdraw,
+            FrameKind.RENEW: self._consumers.renew,
+            FrameKind.CLOSE: self._consumers.close,
+            FrameKind.RETURN: self._return,
+            FrameKind.SETTLE: Settlements(shared.groups, out, self._flow).settle,
+            FrameKind.GROUP: ClientGroupCalls(shared, out, self._flow).answer,
+            **Questions(shared, out, (FrameKind.CALL,), _check, self._flow).handlers,
+        }
+
+    def on_writable(self) -> None:
+        """Read on, or do not: nothing more is begun for a client that does not read its answers."""
+        self._flow.look()
+
+    def on_drain(self) -> None:
+        """Tell the client that the broker stops, and close when it has settled what it holds."""
+        self._stopping = self._submissions.stopping = UnavailableError("the broker is stopping; try again later")
+        self._consumers.stop_waiting()
+        self._out.write(error_frame(0, self._stopping))
+        self._close_when_idle()
+
+    def end(self) -> None:
+        """Give back what the client holds: the connection is lost."""
+        self._consumers.close_all()
+
+    def _close_when_idle(self) -> None:
+        transport = self._out.transport
+        if transport.is_closing():
+            return
+        if self._flow.is_idle and not self._consumers.held:
+            self._out.flush()
+            transport.close()
+        else:
+            self._shared.loop.call_later(DRAIN_LOOK_S, self._close_when_idle)
+
+    def _poll(self, number: int, payload: memoryview) -> None:
+        asked = Poll.decode(payload)
+        PREFETCH.check("prefetch", asked.prefetch)
+        MESSAGES.check("rows_max", asked.rows_max)
+        lease_ms = asked.lease_ms or self._lease_ms(asked.group)
+        LEASE_MS.check("lease_ms", lease_ms)
+        if self._stopping is not None:
+            self._consumers.on_nothing(number, self._stopping)
+            return
+        self._consumers.poll(number, asked._replace(lease_ms=lease_ms, rows_max=min(asked.rows_max, ROWS_MAX)))
+
+    def _lease_ms(self, group: int) -> int:
+        return self._shared.groups.find(group).group.settings.lease_ms or self._shared.broker.config.lease_ms
+
+    def _return(self, number: int, payload: memoryview) -> None:
+        pairs = Pairs.decode(payload)
+        subscription = self._consumers.subscription(number)
+        if subscription is not None:
+            subscription.give_back(pairs.leases, pairs.offsets)
+
+
+def _check(operation: Operation[Any]) -> None:
+    check_open(operation)
+    if isinstance(operation, Receive):
+        raise InvalidArgumentError("op is 'receive', which may wait; allowed by the link: a frame POLL")

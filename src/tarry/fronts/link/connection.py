@@ -1,0 +1,169 @@
+"""One connection of the link, at the broker: it admits the other side, and dispatches its frames.
+
+All of it is on the loop's thread; nothing here waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import socket
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+from tarry.api.wire import decode_json, encode_json
+from tarry.base.errors import InvalidArgumentError, OverloadedError, TarryError
+from tarry.base.log_limiter import LogLimiter
+from tarry.base.version import VERSION as TARRY
+from tarry.fronts.kit.admission import Admission
+from tarry.fronts.link.outgoing import INTERNAL, Outgoing
+from tarry.fronts.link.link_session import NewLinkSession, LinkSession
+from tarry.fronts.link.shared import Shared
+from tarry.link.frames import (
+    ASKED_BYTES_MAX,
+    HELLO_BYTES_MAX,
+    VERSION,
+    FrameKind,
+    LinkFrameReader,
+    error_frame,
+    frame,
+    keep_alive,
+)
+
+log = logging.getLogger(__name__)
+_cut = LogLimiter(log, logging.WARNING)
+"""Limits the log of connections that are cut: strangers can cause thousands a second."""
+
+NONCE_BYTES = 32
+
+
+class LinkConnection(asyncio.Protocol):
+    """A connection. ``sessions``: by what the other side may say that it connects as."""
+
+    def __init__(self, shared: Shared, sessions: Mapping[str, NewLinkSession], admission: Admission) -> None:
+        self._shared = shared
+        self._sessions = sessions
+        self._admission = admission
+        self._reader = LinkFrameReader(HELLO_BYTES_MAX)
+        self._out = Outgoing(shared.loop, shared.unread, admission.peer_host)
+        self._session: LinkSession | None = None
+        """None until it is admitted."""
+        self._challenged: tuple[dict[str, Any], bytes] | None = None
+        """Its greeting, and the nonce for which it has to prove the secret."""
+
+    # -- called by asyncio ---------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._out.begin(cast(asyncio.Transport, transport))
+        if self._admission.refusal is not None:
+            self.refuse(OverloadedError(self._admission.refusal))
+            return
+        self._admission.on_drain = self._on_drain
+        connection = transport.get_extra_info("socket")
+        if connection.family != socket.AF_UNIX:
+            keep_alive(connection)
+
+    def data_received(self, data: bytes) -> None:
+        if self._out.transport.is_closing():
+            return
+        try:
+            for kind, number, payload in self._reader.feed(data):
+                if self._session is None:
+                    self._session = self._begin(kind, payload)
+                else:
+                    self._handle(self._session.handlers.get(kind), kind, number, payload)
+        except TarryError as error:
+            self.refuse(error)
+            return
+        halves = self._shared.half_frames
+        largest = halves.note(self, self._reader.held)
+        if largest is not None:
+            largest.refuse(
+                OverloadedError(
+                    f"frames that have not ended have more than {halves.bytes_max} bytes, and this the most"
+                )
+            )
+
+    def pause_writing(self) -> None:
+        self._out.pause()
+        if self._session is not None:
+            self._session.on_writable()
+
+    def resume_writing(self) -> None:
+        self._out.resume()
+        if self._session is not None:
+            self._session.on_writable()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._admission.released()
+        self._shared.half_frames.forget(self)
+        self._out.end()
+        if self._session is not None:
+            self._session.end()
+
+    def refuse(self, error: TarryError) -> None:
+        """Send the reason, and cut the connection off."""
+        _cut.say("a link is cut off: %s", error)
+        self._shared.half_frames.forget(self)
+        self._reader = LinkFrameReader(0)  # frees the received bytes
+        self._out.write(error_frame(0, error))
+        self._out.flush()
+        self._out.transport.close()
+
+    # -- the greeting --------------------------------------------------------------------------------------------------
+
+    def _on_drain(self) -> None:
+        if self._session is None:
+            self._out.flush()
+            self._out.transport.abort()
+        else:
+            self._session.on_drain()
+
+    def _begin(self, kind: int, payload: memoryview) -> LinkSession | None:
+        """Take the greeting, and have the secret proved if one is needed; return None until it is admitted."""
+        secret = self._shared.secret
+        if self._challenged is not None and secret is not None:
+            said, nonce = self._challenged
+            if kind != FrameKind.PROOF:
+                raise InvalidArgumentError(f"frame of kind {kind}; allowed: the answer to a challenge")
+            secret.check(nonce, bytes(payload))
+            return self._admit(said)
+        said = self._greeting(kind, payload)
+        if secret is None:
+            return self._admit(said)
+        nonce = secrets.token_bytes(NONCE_BYTES)
+        self._challenged = said, nonce
+        self._out.write(frame(FrameKind.CHALLENGE, 0, nonce))
+        return None
+
+    def _greeting(self, kind: int, payload: memoryview) -> dict[str, Any]:
+        said = decode_json(bytes(payload)) if kind == FrameKind.HELLO else None
+        if not isinstance(said, dict) or said.get("version") != VERSION or said.get("as") not in self._sessions:
+            raise InvalidArgumentError(
+                f"a link began with {bytes(payload[:80])!r}; allowed: a greeting of version {VERSION}, "
+                f"as {' or '.join(self._sessions)}, of Tarry {TARRY}"
+            )
+        return said
+
+    def _admit(self, said: dict[str, Any]) -> LinkSession:
+        self._admission.begun()
+        self._reader.bytes_max = ASKED_BYTES_MAX
+        session = self._sessions[said["as"]](said, self._out, self._admission)
+        now_ms = self._shared.broker.clock.now_ms()
+        welcome = {"version": VERSION, "tarry": TARRY, "now_ms": now_ms, **session.welcome}
+        self._out.write(frame(FrameKind.WELCOME, 0, encode_json(welcome)))
+        return session
+
+    def _handle(
+        self, handler: Callable[[int, memoryview], None] | None, kind: int, number: int, payload: memoryview
+    ) -> None:
+        if handler is None:
+            raise InvalidArgumentError(f"frame of kind {kind}; allowed: those of docs/formats-link.md")
+        try:
+            handler(number, payload)
+        except TarryError as error:
+            self._out.refuse(number, error)
+        except Exception:
+            log.exception("a frame of kind %d failed", kind)
+            self._out.refuse(number, INTERNAL)

@@ -1,0 +1,57 @@
+"""A bound on what one client has asked for and was not answered: it is not read while there is more."""
+
+from __future__ import annotations
+
+from tarry.fronts.link.outgoing import Outgoing
+
+QUESTIONS_MAX = 256
+"""Frames of one client that may be under way."""
+QUESTIONS_BYTES_MAX = 64 << 20
+"""Their bytes; one frame may have more, alone."""
+CALLS_MAX = 4
+"""Operations among them: they take threads, of which there are few for all clients."""
+
+
+class Flow:
+    """The frames of one client that are under way. On the loop's thread.
+
+    While there are too many of them, or the client does not read its answers, the transport is not read. So a client
+    waits for itself alone, and nothing that it has sent is refused.
+    """
+
+    def __init__(self, out: Outgoing) -> None:
+        self._out = out
+        self._questions = self._bytes = self._calls = 0
+        self._reads = True
+
+    @property
+    def is_idle(self) -> bool:
+        """True if nothing is under way."""
+        return not self._questions
+
+    def begin(self, size: int, *, is_call: bool = False) -> None:
+        """Count a frame that is under way."""
+        self._count(1, size, is_call)
+
+    def end(self, size: int, *, is_call: bool = False) -> None:
+        """Count it no more: it is answered."""
+        self._count(-1, -size, is_call)
+
+    def look(self) -> None:
+        """Read on, or do not, as things are now."""
+        reads = (
+            self._questions < QUESTIONS_MAX
+            and self._bytes <= QUESTIONS_BYTES_MAX
+            and self._calls < CALLS_MAX
+            and self._out.reads
+        )
+        transport = self._out.transport
+        if reads != self._reads and not transport.is_closing():
+            self._reads = reads
+            (transport.resume_reading if reads else transport.pause_reading)()
+
+    def _count(self, sign: int, size: int, is_call: bool) -> None:
+        self._questions += sign
+        self._bytes += size
+        self._calls += sign if is_call else 0
+        self.look()

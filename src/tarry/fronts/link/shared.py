@@ -1,0 +1,46 @@
+"""State shared by the connections of one port of the link."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from loopgrpc import UnreadBytes
+from tarry.api.local import LocalBroker
+from tarry.base.errors import TarryError
+from tarry.fronts.link.groups import GroupTable
+from tarry.fronts.link.half_frames import HalfFrames
+
+
+class Secret(Protocol):
+    """A secret that the other side has to prove."""
+
+    def check(self, nonce: bytes, proof: bytes) -> None:
+        """Refuse a wrong proof.
+
+        Raises:
+            InvalidArgumentError: the proof was not made with this secret.
+        """
+        ...
+
+
+class Refusable(Protocol):
+    """A connection that can be cut off."""
+
+    def refuse(self, error: TarryError) -> None: ...
+
+
+@dataclass(slots=True)
+class Shared:
+    """The shared state. On the loop's thread."""
+
+    broker: LocalBroker
+    loop: asyncio.AbstractEventLoop
+    groups: GroupTable
+    run_in_thread: Callable[..., asyncio.Future[Any]]
+    unread: UnreadBytes
+    secret: Secret | None = None
+    """None: nobody is asked for one."""
+    half_frames: HalfFrames[Refusable] = field(default_factory=HalfFrames)
