@@ -18,14 +18,15 @@ from tarry.log.files import Files
 from tarry.log.json_file import make_private, read_json, write_json
 from tarry.store import Owner
 
-VERSION = 6
-VERSIONS = (1, 2, 3, 4, 5, VERSION)
+VERSION = 7
+VERSIONS = (1, 2, 3, 4, 5, 6, VERSION)
 """Readable versions of the checkpoint.
 
 Before version 2 there were no names and no cancellations. Before version 3 the checkpoint did not record how far the
 registry, ``jobs.db`` and the journal of the groups were durable. Before version 5 hand-outs had no bound
 (:mod:`tarry.broker.hand_out_bound`): a program of that time would hand out beyond it, so it must not open the
-directory. Before version 6 the small files were not listed.
+directory. Before version 6 the small files were not listed, before version 7
+there was no :attr:`Checkpoint.ready_first`.
 """
 SECRET_FILE = "secret.key"
 SECRET_BYTES = 32
@@ -120,6 +121,8 @@ class Checkpoint:
     """File, and position in it, up to which the journal of the groups was durable."""
     intake_first: int | None = None
     """First segment of the intake: only segments before it may have been deleted. None if unknown."""
+    ready_first: int | None = None
+    """First segment of the ready log: only segments before it may have been deleted. None if unknown."""
     store_version: int = -1
     """The store's version when the checkpoint was written.
 

@@ -159,6 +159,7 @@ def _open_ready_log(around: Opened, checkpoint: Checkpoint) -> ReadyLog:
         segment_bytes_max=config.segment_bytes_max,
         cache_bytes_max=config.ready_cache_bytes_max,
         place=checkpoint.ready,
+        first=checkpoint.ready_first,
         ends=checkpoint.offsets,
         stored_rows=checkpoint.stored_rows,
         on_append=around.lateness.on_queued,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tarry.base.clock import Clock
 from tarry.base.config import Config
@@ -87,6 +87,7 @@ class Checkpointer:
             registry_writes=self._registry.writes,
             jobs_changes=self._jobs.changes,
             acks=self._journal.position,
+            ready_first=self._ready.first_segment,
             store_version=self._store.snapshot.version,
             small_files=self._small_files.names(),
         )
@@ -141,7 +142,12 @@ class Checkpointer:
             self._swept_s = time.monotonic()
             self._jobs.sweep(fired_until_ms, now_ms - retention_ms)
         self._groups.retry_copies()
-        self._ready.delete_consumed(now_ms, retention_ms, self._groups.retention_guard)
+        self._ready.delete_consumed(now_ms, retention_ms, self._groups.retention_guard, self._announce)
+
+    def _announce(self, ready_first: int) -> None:
+        """Write down that segments of the ready log before this one may be gone, before the first of them is."""
+        self.last = replace(self.last, ready_first=ready_first)
+        self.last.write(self._files, self._config.data, self._counts)
 
     def end(self) -> None:
         """Make the last checkpoint, when nothing is handed out any more.

@@ -87,7 +87,7 @@ def plan_checks(data: Path, store_uri: str) -> Iterator[Check]:
     yield from own_front_state_checks(data)
     yield from missing_checks(data, checkpoint.small_files)
     yield from log_checks(data, LogKind.INTAKE, checkpoint.intake, checkpoint.intake_first)
-    yield from log_checks(data, LogKind.READY, checkpoint.ready)
+    yield from log_checks(data, LogKind.READY, checkpoint.ready, checkpoint.ready_first)
     yield from log_checks(data, LogKind.ACKS, checkpoint.acks)
     yield from registry_checks(data, checkpoint.registry_writes)
     yield from store_checks(store_uri, checkpoint.store_version)

@@ -20,7 +20,7 @@ from tarry.intake.index import ActiveIndex, FrameTable, index_of_log
 from tarry.intake.sealed_index import SealedIndex, write_index
 from tarry.log.files import Buffer, Files
 from tarry.log.frame import LogKind
-from tarry.log.recover import recover_tail
+from tarry.log.recover import check_name, recover_tail
 from tarry.log.segment import SegmentWriter, list_segments, segment_path
 
 log = logging.getLogger(__name__)
@@ -127,6 +127,7 @@ class Segments:
         rolled = []
         for base in bases[:-1]:
             path = segment_path(directory, base)
+            check_name(path, LogKind.INTAKE, base)
             rolled.append(_Rolled(path, _sealed_index(path, base), path.stat().st_size))
         last = segment_path(directory, bases[-1])
         durable_bytes = durable[1] if durable is not None and durable[0] == bases[-1] else 0

@@ -58,6 +58,23 @@ def recover_tail(
     return frames
 
 
+def check_name(path: Path, log_kind: LogKind, base: int) -> None:
+    """Refuse a segment that is another one, by its header: files were exchanged or renamed.
+
+    A damaged header tells nothing; a reader of the segment's frames finds it out.
+
+    Raises:
+        CorruptError: the header names another segment.
+    """
+    with SegmentReader(path) as reader:
+        named = reader.file_header()
+    if named is not None and named != (log_kind, base):
+        raise CorruptError(
+            f"{path} has the content of another segment, {named[0].name.lower()} {named[1]}: files were exchanged or "
+            "renamed"
+        )
+
+
 def _valid_frames(reader: SegmentReader, position: int) -> tuple[list[Located], int]:
     frames = []
     for at in reader.headers(position):

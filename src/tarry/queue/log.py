@@ -49,6 +49,7 @@ class ReadyLog:
         cache_bytes_max: int,
         place: tuple[int, int] = (0, 0),
         ends: dict[str, int] | None = None,
+        first: int | None = None,
         stored_rows: int = 0,
         on_append: Callable[[Int64s, Int64s], None] | None = None,
         on_damage: Callable[[CorruptError], None] = lambda _: None,
@@ -58,6 +59,7 @@ class ReadyLog:
         Args:
             place: (segment, position) where the checkpoint was taken.
             ends: the topics' ends there.
+            first: what it says of deletion: segments before this one may be gone; None: nothing.
             stored_rows: how many of the rows before it had been read from the store.
             on_append: called with the due times of appended rows, and the times at which they were accepted.
             on_damage: called for each damaged frame that a reader finds.
@@ -65,7 +67,7 @@ class ReadyLog:
         Raises:
             CorruptError: for damage in what had been durable.
         """
-        writer, recovered = recover_segments(files, directory, place)
+        writer, recovered = recover_segments(files, directory, place, first)
         self.topics: dict[str, Topic] = {}
         self.stored_rows = stored_rows + recovered.stored_rows
         self._cache = TailCache(cache_bytes_max)
@@ -223,12 +225,20 @@ class ReadyLog:
 
     # -- deletion, and the end ---------------------------------------------------------------------------------------
 
-    def delete_consumed(self, now_ms: int, retention_ms: int, guard: RetentionGuard) -> int:
+    @property
+    def first_segment(self) -> int:
+        """The oldest segment that is still here."""
+        return self._writer.segments[0]
+
+    def delete_consumed(
+        self, now_ms: int, retention_ms: int, guard: RetentionGuard, announce: Callable[[int], None]
+    ) -> int:
         """Delete the oldest segments, as far as ``guard`` allows, and return how many.
 
-        A segment goes when all its readers are done with it, or when it is older than the retention.
+        A segment goes when all its readers are done with it, or when it is older than the retention. ``announce`` gets
+        the first segment that stays, and writes it down durably: only then is one deleted.
         """
-        return self._retention.delete(now_ms, retention_ms, guard)
+        return self._retention.delete(now_ms, retention_ms, guard, announce)
 
     def close(self) -> None:
         """Close the files. Rows that were not flushed are not written."""

@@ -9,9 +9,9 @@ from pathlib import Path
 from tarry.base.errors import CorruptError
 from tarry.log.files import Files
 from tarry.log.frame import LogKind
-from tarry.log.recover import recover_tail
+from tarry.log.recover import check_name, recover_tail
 from tarry.log.segment import SegmentWriter, list_segments, segment_path
-from tarry.queue.frame_table import FrameEntry, due_max_ms, load_frames, scan_frames
+from tarry.queue.frame_table import SUFFIX, FrameEntry, due_max_ms, load_frames, scan_frames
 from tarry.queue.topic import Extent
 
 
@@ -47,18 +47,22 @@ class Recovered:
                 self.stored_rows += entry.stored_rows
 
 
-def recover_segments(files: Files, directory: Path, place: tuple[int, int]) -> tuple[SegmentWriter, Recovered]:
+def recover_segments(
+    files: Files, directory: Path, place: tuple[int, int], first: int | None = None
+) -> tuple[SegmentWriter, Recovered]:
     """Read the frame tables, and cut off the torn tail of the last segment, which is then appended to.
 
-    ``place`` (segment, position) is where the checkpoint was taken: everything before it had been durable.
+    ``place`` (segment, position) is where the checkpoint was taken: everything before it had been durable. By the
+    checkpoint, too, only segments before ``first`` may have been deleted; None: it does not say.
 
     Raises:
         CorruptError: for damage in what had been durable.
     """
-    bases = list_segments(directory)
-    _check_unbroken(directory, bases, place)
+    bases = _without_leftover(files, directory, list_segments(directory), first or 0)
+    _check_unbroken(directory, bases, place, first)
     recovered = Recovered()
     for base in bases[:-1]:
+        check_name(segment_path(directory, base), LogKind.READY, base)
         recovered.add(base, load_frames(segment_path(directory, base)), place)
     last = bases[-1] if bases else place[0]
     path = segment_path(directory, last)
@@ -75,7 +79,27 @@ def recover_segments(files: Files, directory: Path, place: tuple[int, int]) -> t
     return writer, recovered
 
 
-def _check_unbroken(directory: Path, bases: list[int], place: tuple[int, int]) -> None:
+def _without_leftover(files: Files, directory: Path, bases: list[int], first: int) -> list[int]:
+    """Remove segments before ``first`` that are left over, and return the others.
+
+    A disk may have kept the second of two deletions without the first: what lies before such a gap was to be deleted.
+    """
+    gaps = [following for base, following in itertools.pairwise(bases) if base + 1 < following <= first]
+    begin = max(gaps, default=0)
+    for base in bases:
+        if base < begin:
+            path = segment_path(directory, base)
+            files.remove(path)
+            files.remove(path.with_suffix(SUFFIX))
+    return [base for base in bases if base >= begin]
+
+
+def _check_unbroken(directory: Path, bases: list[int], place: tuple[int, int], first: int | None) -> None:
+    if first is not None and bases and bases[0] > first:
+        raise CorruptError(
+            f"{segment_path(directory, first)} is missing: the checkpoint says that only what is before it was "
+            f"deleted, and the next file is number {bases[0]}"
+        )
     if place[1] > 0 and (not bases or bases[-1] < place[0]):
         raise CorruptError(f"{segment_path(directory, place[0])} is missing; {place[1]} bytes of it had been durable")
     if bases and bases[0] > place[0]:

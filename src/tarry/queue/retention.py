@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
@@ -47,19 +48,29 @@ class Retention:
         self._writer = writer
         self._reader = reader
 
-    def delete(self, now_ms: int, retention_ms: int, guard: RetentionGuard) -> int:
+    def delete(self, now_ms: int, retention_ms: int, guard: RetentionGuard, announce: Callable[[int], None]) -> int:
         """Delete the oldest segments: see :meth:`tarry.queue.log.ReadyLog.delete_consumed`."""
-        deleted = 0
-        segments = self._writer.segments
-        while len(segments) > 1:
-            base = segments[0]
-            topics = list(self._topics.values())
-            consumed = all(_consumed(topic, base, guard) for topic in topics)
+        chosen: list[tuple[int, bool]] = []
+        topics = list(self._topics.values())
+        for base in self._writer.segments[:-1]:
+            consumed = self._is_consumed(base, guard)
             if not consumed and not (self._is_old(base, now_ms - retention_ms) and guard.make_way(base, topics)):
-                return deleted
+                break
+            chosen.append((base, consumed))
+        if not chosen:
+            return 0
+        announce(chosen[-1][0] + 1)
+        deleted = 0
+        for base, consumed in chosen:
+            if consumed and not self._is_consumed(base, guard):
+                break  # a group has gone back to it meanwhile
             self._delete_oldest(base, guard, consumed=consumed)
             deleted += 1
         return deleted
+
+    def _is_consumed(self, base: int, guard: RetentionGuard) -> bool:
+        """Return whether all readers are done with a segment."""
+        return all(_consumed(topic, base, guard) for topic in list(self._topics.values()))
 
     def _is_old(self, base: int, before_ms: int) -> bool:
         # The messages' due times count as well: under a test clock, or after a restore, the file may look older than it

@@ -59,7 +59,9 @@ def log_checks(
     """
     directory = data / DIRECTORIES[log_kind]
     there = list_segments(directory)
-    bases = [base for base in there if first is None or base >= first]
+    # What is left of the ready log before ``first`` is kept: a group may have gone back to it just then.
+    kept_from = None if log_kind is LogKind.READY else first
+    bases = [base for base in there if kept_from is None or base >= kept_from]
     leftover = [segment_path(directory, base) for base in there[: len(there) - len(bases)]]
     kind = f"{directory.name} log"
     yield Check(kind, str(directory), 0, lambda _: _missing(directory, log_kind, bases, place, first))
@@ -152,7 +154,7 @@ def _missing(
     if log_kind is LogKind.READY:
         if place is not None and bases and bases[0] > place[0]:
             lost.append((place[0], "it is deleted only behind the checkpoint, which was taken there"))
-        lost += [(base, "later ones are there") for base in _gaps(bases)]
+        lost += [(base, "later ones are there") for base in _gaps(bases) if base >= (first or 0)]
     for base, why in lost:
         path = str(segment_path(directory, base))
         yield Finding(path, None, f"the file is missing; {why}", _MEANING[log_kind], RESTORE)

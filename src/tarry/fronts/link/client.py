@@ -13,11 +13,11 @@ from tarry.base.errors import InvalidArgumentError, UnavailableError
 from tarry.fronts.kit.admission import Admission
 from tarry.fronts.link.flow import Flow
 from tarry.fronts.link.group_calls import ClientGroupCalls
+from tarry.fronts.link.link_session import Handlers
 from tarry.fronts.link.outgoing import Outgoing
 from tarry.fronts.link.questions import Questions
 from tarry.fronts.link.receiving import LinkConsumers
 from tarry.fronts.link.sending import ClientSubmissions
-from tarry.fronts.link.link_session import Handlers
 from tarry.fronts.link.settling import Settlements
 from tarry.fronts.link.shared import Shared
 from tarry.link.frames import FrameKind, Pairs, Poll, error_frame

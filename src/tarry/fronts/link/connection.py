@@ -17,8 +17,8 @@ from tarry.base.errors import InvalidArgumentError, OverloadedError, TarryError
 from tarry.base.log_limiter import LogLimiter
 from tarry.base.version import VERSION as TARRY
 from tarry.fronts.kit.admission import Admission
+from tarry.fronts.link.link_session import LinkSession, NewLinkSession
 from tarry.fronts.link.outgoing import INTERNAL, Outgoing
-from tarry.fronts.link.link_session import NewLinkSession, LinkSession
 from tarry.fronts.link.shared import Shared
 from tarry.link.frames import (
     ASKED_BYTES_MAX,

@@ -9,7 +9,10 @@ from tarry.fronts.kit.admission import Admission
 from tarry.fronts.link.outgoing import Outgoing
 
 Handlers: TypeAlias = Mapping[int, Callable[[int, memoryview], None]]
-"""Handlers of frames, by kind: each gets the frame's number and payload. On the loop's thread; they never wait."""
+"""Handlers of frames, by kind. Each gets the frame's number and payload.
+
+On the loop's thread; they never wait.
+"""
 
 
 class LinkSession(Protocol):

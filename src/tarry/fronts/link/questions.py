@@ -20,8 +20,8 @@ from tarry.api.parsing import from_json
 from tarry.api.wire import decode_json, decode_request, encode_json
 from tarry.base.errors import InvalidArgumentError, StaleCommitError, TarryError
 from tarry.fronts.link.flow import Flow
-from tarry.fronts.link.outgoing import INTERNAL, Outgoing
 from tarry.fronts.link.link_session import Handlers
+from tarry.fronts.link.outgoing import INTERNAL, Outgoing
 from tarry.fronts.link.shared import Shared
 from tarry.link.frames import FrameKind, decode_batch, encode_batch, error_frame, frame, split_number
 from tarry.message.columns import stream_bytes

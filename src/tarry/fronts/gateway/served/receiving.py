@@ -17,9 +17,9 @@ from tarry.base.errors import TarryError
 from tarry.base.types import Int64s
 from tarry.fronts.kit.receiving import FILTERING_S, leases_of, poll_now, poll_once
 from tarry.fronts.link.groups import GroupTable
+from tarry.fronts.link.link_session import Handlers
 from tarry.fronts.link.outgoing import Outgoing
 from tarry.fronts.link.receiving import LinkConsumers
-from tarry.fronts.link.link_session import Handlers
 from tarry.link.frames import FrameKind, Poll
 
 log = logging.getLogger(__name__)

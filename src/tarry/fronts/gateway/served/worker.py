@@ -18,10 +18,10 @@ from tarry.fronts.kit.front import Front
 from tarry.fronts.kit.tls_settings import TlsSettings
 from tarry.fronts.link.group_calls import GroupCalls
 from tarry.fronts.link.groups import Listener
+from tarry.fronts.link.link_session import Handlers, NewLinkSession
 from tarry.fronts.link.outgoing import Outgoing
 from tarry.fronts.link.questions import Questions
 from tarry.fronts.link.sending import Submissions
-from tarry.fronts.link.link_session import Handlers, NewLinkSession
 from tarry.fronts.link.settling import Settlements
 from tarry.fronts.link.shared import Shared
 from tarry.fronts.registry import FRONTS
