@@ -32,7 +32,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 TESTS = Path(__file__).parent
 LONG_FIRST = (
     *("spark", "kafka", "e2e", "crash", "model", "compat", "rocketmq", "rocketmq_classic", "gateway", "http"),
-    *("mqtt", "loopgrpc", "fuzz", "browser", "push", "contract", "unit"),
+    *("mqtt", "link", "loopgrpc", "fuzz", "browser", "push", "contract", "unit"),
 )
 """Order of the directories for several workers: long work begins first, so that all of them end together."""
 
@@ -83,6 +83,7 @@ def _check_all_are_touched(selected: list[pytest.Item], items: list[pytest.Item]
         "kafka/test_faults.py",
         "gateway/test_classic.py",
         "gateway/test_front_processes.py",
+        "link/test_example_node.py",
         "gateway/test_http.py",
         "gateway/test_lmstfy.py",
         "gateway/test_processes.py",

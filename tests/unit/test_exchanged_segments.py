@@ -79,8 +79,6 @@ def test_the_first_segment_of_the_ready_log_is_missed(tmp_path: Path, capsys: Ca
         open_again(data, clock)
 
 
-
-
 class PowerCut(Exception):  # noqa: N818 - an event, not an error of the program
     pass
 

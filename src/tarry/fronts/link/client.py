@@ -8,8 +8,8 @@ from typing import Any
 from tarry.api.bounds import LEASE_MS, MESSAGES, PREFETCH
 from tarry.api.internal_topics import check_open
 from tarry.api.operation import Operation
-from tarry.api.operations import Receive
-from tarry.base.errors import InvalidArgumentError, UnavailableError
+from tarry.api.operations import ReadIntake, Receive
+from tarry.base.errors import InvalidArgumentError, TarryError, UnavailableError
 from tarry.fronts.kit.admission import Admission
 from tarry.fronts.link.flow import Flow
 from tarry.fronts.link.group_calls import ClientGroupCalls
@@ -81,15 +81,19 @@ class ClientSession:
             self._shared.loop.call_later(DRAIN_LOOK_S, self._close_when_idle)
 
     def _poll(self, number: int, payload: memoryview) -> None:
-        asked = Poll.decode(payload)
+        try:
+            self._consumers.poll(number, self._checked(Poll.decode(payload)))
+        except TarryError as error:
+            self._consumers.on_nothing(number, error)
+
+    def _checked(self, asked: Poll) -> Poll:
+        if self._stopping is not None:
+            raise self._stopping
         PREFETCH.check("prefetch", asked.prefetch)
         MESSAGES.check("rows_max", asked.rows_max)
         lease_ms = asked.lease_ms or self._lease_ms(asked.group)
         LEASE_MS.check("lease_ms", lease_ms)
-        if self._stopping is not None:
-            self._consumers.on_nothing(number, self._stopping)
-            return
-        self._consumers.poll(number, asked._replace(lease_ms=lease_ms, rows_max=min(asked.rows_max, ROWS_MAX)))
+        return asked._replace(lease_ms=lease_ms, rows_max=min(asked.rows_max, ROWS_MAX))
 
     def _lease_ms(self, group: int) -> int:
         return self._shared.groups.find(group).group.settings.lease_ms or self._shared.broker.config.lease_ms
@@ -103,5 +107,7 @@ class ClientSession:
 
 def _check(operation: Operation[Any]) -> None:
     check_open(operation)
-    if isinstance(operation, Receive):
-        raise InvalidArgumentError("op is 'receive', which may wait; allowed by the link: a frame POLL")
+    if isinstance(operation, Receive | ReadIntake):
+        raise InvalidArgumentError(
+            f"op is {operation.wire.name!r}, which may wait or has no end; allowed by the link: a frame POLL"
+        )

@@ -139,10 +139,11 @@ class LinkConnection(asyncio.Protocol):
 
     def _greeting(self, kind: int, payload: memoryview) -> dict[str, Any]:
         said = decode_json(bytes(payload)) if kind == FrameKind.HELLO else None
-        if not isinstance(said, dict) or said.get("version") != VERSION or said.get("as") not in self._sessions:
+        kinds = tuple(self._sessions)
+        if not isinstance(said, dict) or said.get("version") != VERSION or said.get("as") not in kinds:
             raise InvalidArgumentError(
                 f"a link began with {bytes(payload[:80])!r}; allowed: a greeting of version {VERSION}, "
-                f"as {' or '.join(self._sessions)}, of Tarry {TARRY}"
+                f"as {' or '.join(kinds)}, of Tarry {TARRY}"
             )
         return said
 

@@ -1,0 +1,330 @@
+"""Clients of the link: scheduling, consuming, settling and calls, and what ends a connection or does not."""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from loopgrpc import UnreadBytes
+from tarry.base.config import Config
+from tarry.broker import Broker
+from tarry.fronts.link.client import CONSUMERS_MAX
+from tarry.fronts.link.flow import CALLS_MAX, QUESTIONS_MAX
+from tarry.fronts.link.front import LinkFront
+from tarry.link.frames import HEAD, FrameKind, Pairs, Poll, SettleOp
+from tests.link.raw_client import HELLO, RawClient, RefusedError, stream_of
+from tests.waiting import wait_until
+
+UNREAD_BYTES = 64 << 20
+Connect = Callable[..., RawClient]
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Broker]:
+    with Broker.open(Config(data=tmp_path / "data", pipeline="off", lease_ms=20_000)) as broker:
+        yield broker
+
+
+@pytest.fixture
+def front(broker: Broker) -> Iterator[LinkFront]:
+    front = LinkFront.start(broker, "127.0.0.1:0", unread=UnreadBytes(UNREAD_BYTES))
+    yield front
+    front.stop(0.2)
+
+
+@pytest.fixture
+def connect(front: LinkFront) -> Iterator[Connect]:
+    clients: list[RawClient] = []
+
+    def new(**how: object) -> RawClient:
+        clients.append(RawClient(front.address, **how))  # type: ignore[arg-type]
+        return clients[-1]
+
+    yield new
+    for client in clients:
+        client.close()
+
+
+def send_now(client: RawClient, *bodies: bytes, topic: str = "a") -> int:
+    return client.schedule(topic=[topic] * len(bodies), body=list(bodies), delay_ms=[0] * len(bodies))
+
+
+def test_a_message_is_scheduled_handed_out_and_settled(connect: Connect, broker: Broker) -> None:
+    client = connect()
+    assert client.welcome["version"] == 1
+    group = client.group("a", "g")
+    due_ms = broker.clock.now_ms() + 300
+    client.poll(1, group)
+    client.schedule(topic=["a"], body=[b"later"], due_ms=[due_ms], key=["k"])
+    batch = client.batch(1)
+    assert broker.clock.now_ms() >= due_ms
+    assert (batch["body"].to_pylist(), batch["key"].to_pylist(), batch["attempt"].to_pylist()) == (
+        [b"later"],
+        ["k"],
+        [1],
+    )
+    assert client.settle(SettleOp.ACK, group, batch) == b""
+    assert client.call("group-info", topic="a", group="g")["lag"] == 0
+
+
+def test_all_of_a_batch_is_accepted_or_none(connect: Connect) -> None:
+    client = connect()
+    with pytest.raises(RefusedError, match="row 1"):
+        client.schedule(topic=["a", ""], body=[b"", b""], delay_ms=[0, 0])
+    with pytest.raises(RefusedError, match="invalid_message"):
+        client.schedule(topic=["tarry.own"], body=[b""], delay_ms=[0])
+    group = client.group("a", "g")
+    client.poll(1, group)
+    send_now(client, b"the only one")
+    assert client.batch(1)["body"].to_pylist() == [b"the only one"]
+
+
+def test_what_is_no_stream_is_refused_and_the_connection_goes_on(connect: Connect) -> None:
+    client = connect()
+    batch = pa.record_batch({"topic": ["a"] * 1000, "body": [b"x" * 1000] * 1000, "delay_ms": [0] * 1000})
+    with pytest.raises(RefusedError, match="compressed"):
+        client.submit(stream_of(batch, compression="zstd"))
+    whole = stream_of(batch.slice(0, 2))
+    for damaged in (b"", b"x" * 100, whole[:50], whole[: len(whole) // 2], b"\xff" * 8 + whole):
+        with pytest.raises(RefusedError, match="invalid_argument"):
+            client.submit(damaged)
+    rng = np.random.default_rng(1)
+    for _ in range(300):
+        flipped = bytearray(whole)
+        flipped[rng.integers(len(flipped))] ^= 1 << rng.integers(8)
+        try:
+            client.submit(bytes(flipped))
+        except RefusedError as error:
+            assert error.code in ("invalid_argument", "invalid_message", "message_too_large")
+    assert client.call("ping")["now_ms"] > 0
+
+
+def test_a_message_given_back_comes_again(connect: Connect) -> None:
+    client = connect()
+    group = client.group("a", "g")
+    send_now(client, b"1")
+    client.poll(1, group)
+    first = client.batch(1)
+    assert client.settle(SettleOp.NACK, group, first, 0, "not now") == b""
+    client.poll(1, group)
+    second = client.batch(1)
+    assert second["attempt"].to_pylist() == [2]
+    leases, offsets = (second.column(name).to_numpy() for name in ("lease", "offset"))
+    client.send(FrameKind.RETURN, 1, Pairs(leases, offsets).encode())
+    client.poll(1, group)
+    third = client.batch(1)
+    assert third["attempt"].to_pylist() == [2], "nobody had looked at it"
+    with pytest.raises(RefusedError, match="stale_lease"):
+        client.settle(SettleOp.ACK, group, second)
+    both = pa.Table.from_batches([second, third]).combine_chunks().to_batches()[0]
+    assert client.settle(SettleOp.ACK_EACH, group, both) == b"\0\1"
+
+
+def test_leases_are_renewed_extended_and_changed(connect: Connect) -> None:
+    client = connect()
+    group = client.group("a", "g")
+    send_now(client, b"1", b"2")
+    client.poll(1, group, lease_ms=400)
+    batch = client.batch(1)
+    begin_s = time.monotonic()
+    while time.monotonic() - begin_s < 1.2:
+        client.send(FrameKind.RENEW, 1, struct.pack("<q", 60_000))
+        time.sleep(0.1)
+    changed = client.settle(SettleOp.CHANGE, group, batch.slice(0, 1), 30_000)
+    assert len(changed) == 8
+    with pytest.raises(RefusedError, match="stale_lease"):
+        client.settle(SettleOp.ACK, group, batch.slice(0, 1))
+    assert client.settle(SettleOp.ACK, group, batch.slice(1)) == b""
+    with pytest.raises(RefusedError, match="argument of extend is 0; allowed: 1 to"):
+        client.settle(SettleOp.EXTEND, group, batch.slice(1), 0)
+    with pytest.raises(RefusedError, match="2 leases to be changed; allowed: one"):
+        client.settle(SettleOp.CHANGE, group, batch, 1)
+
+
+@pytest.mark.parametrize("how", ["close", "reset", "consumer"])
+def test_what_a_client_held_is_for_others_at_once(how: str, connect: Connect) -> None:
+    client, other = connect(), connect()
+    group = client.group("a", "g")
+    send_now(client, *(b"%d" % n for n in range(10)))
+    client.poll(1, group)
+    assert client.batch(1).num_rows == 10
+    if how == "consumer":
+        client.send(FrameKind.CLOSE, 1)
+    else:
+        if how == "reset":
+            client.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        client.close()
+    other.poll(1, other.group("a", "g"))
+    assert other.batch(1).num_rows == 10
+
+
+def test_a_poll_that_is_withdrawn_gets_nothing(connect: Connect) -> None:
+    client = connect()
+    group = client.group("a", "g")
+    client.poll(1, group)
+    client.send(FrameKind.WITHDRAW, 1)
+    client.call("ping")
+    send_now(client, b"1")
+    client.poll(2, group)
+    assert client.batch(2).num_rows == 1
+
+
+def test_a_deleted_group_ends_polls_and_a_new_one_has_another_number(connect: Connect) -> None:
+    client = connect()
+    group = client.group("a", "g")
+    client.poll(1, group)
+    client.call("delete-group", topic="a", group="g")
+    assert client.polled(1) == "closed"
+    client.poll(1, group)
+    assert client.polled(1) == "not_found"
+    wait_until(lambda: client.group("a", "g") != group)
+
+
+def test_a_broadcast_has_a_group_of_its_own(connect: Connect) -> None:
+    client = connect()
+    shared, own = client.group("a", "g"), client.group("a", "g", broadcast="me")
+    assert shared != own
+    send_now(client, b"1")
+    for consumer, group in ((1, shared), (2, own)):
+        client.poll(consumer, group)
+        assert client.batch(consumer).num_rows == 1
+
+
+def test_what_is_not_allowed_is_refused_by_its_number(connect: Connect) -> None:
+    client = connect()
+    group = client.group("a", "g")
+    with pytest.raises(RefusedError, match="op is 'receive'"):
+        client.call("receive", topic="a", group="g")
+    with pytest.raises(RefusedError, match="op is 'intake'"):
+        client.call("intake", start=0, end=1)
+    with pytest.raises(RefusedError, match="op is 'no such'"):
+        client.call("no such")
+    with pytest.raises(RefusedError, match="tarry[.]own"):
+        client.group("tarry.own", "g")
+    with pytest.raises(RefusedError, match="other"):
+        client.group("a", "g", other=1)
+    for poll in (Poll(group, 0, 0, 1), Poll(group, 1, 0, 0), Poll(group, 1, -1, 1), Poll(group, 1, 1 << 60, 1)):
+        client.send(FrameKind.POLL, 7, poll.encode())
+        assert client.polled(7) == "invalid_argument"
+    client.send(FrameKind.POLL, 7, Poll(999, 1, 0, 1).encode())
+    assert client.polled(7) == "not_found"
+    client.poll(8, group)
+    client.poll(8, group)
+    assert client.polled(8) == "invalid_argument", "a second poll of a consumer"
+    assert client.call("ping")["now_ms"] > 0
+
+
+WORKERS_OWN = ("SUBMIT_CHECKED", "POST", "SEND", "REPLACE", "FIND_KEYED", "POLL_NOW", "DROP")
+"""Frames that a gateway's worker may send, and a client may not."""
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (HEAD.pack(0, 99, 1), "frame of kind 99"),
+        (HEAD.pack(1 << 30, FrameKind.SUBMIT, 1), "a frame of 1073741824 bytes"),
+        *((HEAD.pack(0, FrameKind[name], 1), f"frame of kind {FrameKind[name]:d}") for name in WORKERS_OWN),
+    ],
+)
+def test_what_means_nothing_ends_the_connection_and_no_other(data: bytes, text: str, connect: Connect) -> None:
+    client, other = connect(), connect()
+    client.send_bytes(data)
+    reason = client.ended()
+    assert reason is not None
+    assert text in reason["message"]
+    assert other.call("ping")["now_ms"] > 0
+
+
+@pytest.mark.parametrize(
+    "hello",
+    [
+        *(b"{}", b"[]", b"no json", b'{"version": 2, "as": "client"}'),
+        *(b'{"version": 1, "as": "link"}', b'{"version": 1, "as": "control"}', b'{"version": 1, "as": []}'),
+    ],
+)
+def test_only_clients_are_greeted_here(hello: bytes, connect: Connect) -> None:
+    client = connect(hello=None)
+    client.send(FrameKind.HELLO, 0, hello)
+    reason = client.ended()
+    assert reason is not None
+    assert reason["code"] == "invalid_argument"
+
+
+def test_a_client_has_so_many_consumers(connect: Connect) -> None:
+    client = connect()
+    group = client.group("a", "g")
+    for consumer in range(CONSUMERS_MAX + 1):
+        client.poll(consumer + 1, group)
+    assert client.polled(CONSUMERS_MAX + 1) == "invalid_argument"
+
+
+def test_a_client_that_does_not_read_is_handed_no_more_than_its_share(
+    connect: Connect, front: LinkFront, broker: Broker
+) -> None:
+    client, other = connect(), connect()
+    many = 100
+    for _ in range(many):
+        client.schedule(topic=["a"], body=[b"x" * 1_000_000], delay_ms=[0])
+    group = client.group("a", "g")
+    for consumer in range(1, many + 1):
+        client.poll(consumer, group, rows_max=1)
+    wait_until(lambda: broker.group_info("a", "g").leased >= 1)
+    assert other.call("ping")["now_ms"] > 0
+    for consumer in range(1, many + 1):
+        assert client.batch(consumer).num_rows == 1, "it is read as the client reads, and nothing is lost"
+
+
+def test_many_questions_at_once_are_all_answered(connect: Connect) -> None:
+    client = connect()
+    many = 3 * QUESTIONS_MAX
+    stream = stream_of(pa.record_batch({"topic": ["a"], "body": [b"x"], "delay_ms": [3_600_000]}))
+    for number in range(1, many + 1):
+        client.send(FrameKind.SUBMIT, number, stream)
+    calls = 5 * CALLS_MAX
+    for number in range(many + 1, many + calls + 1):
+        client.send(FrameKind.CALL, number, b'{"op": "ping"}')
+    for number in range(many + calls, many, -1):
+        assert json.loads(client.read(FrameKind.RESULT, number))["now_ms"] > 0
+    for number in range(1, many + 1):
+        assert client.read(FrameKind.ACCEPTED, number)
+
+
+def test_a_broker_that_stops_lets_clients_settle(connect: Connect, front: LinkFront, broker: Broker) -> None:
+    client, idle = connect(), connect()
+    group = client.group("a", "g")
+    send_now(client, b"1")
+    client.poll(1, group)
+    batch = client.batch(1)
+    client.poll(1, group)
+    stopping = threading.Thread(target=front.stop, args=[20.0])
+    stopping.start()
+    assert json.loads(client.read(FrameKind.REFUSED, 0))["code"] == "unavailable"
+    assert idle.ended() is not None
+    with pytest.raises(RefusedError, match="unavailable"):
+        send_now(client, b"2")
+    assert client.settle(SettleOp.ACK, group, batch) == b""
+    assert client.ended() is None
+    stopping.join(20)
+    assert not stopping.is_alive()
+
+
+def test_a_unix_socket_serves_too(tmp_path: Path, broker: Broker) -> None:
+    path = tmp_path / "link.sock"
+    front = LinkFront.start(broker, f"unix:{path}", unread=UnreadBytes())
+    try:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(str(path))
+            connection.sendall(HEAD.pack(len(HELLO), FrameKind.HELLO, 0) + HELLO)
+            assert HEAD.unpack(connection.recv(HEAD.size))[1] == FrameKind.WELCOME
+    finally:
+        front.stop(0.2)
+    assert not path.exists()
