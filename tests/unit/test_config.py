@@ -108,6 +108,7 @@ def test_values_that_are_taken(name: str, value: Any, got: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "text"),
     [
+        ("horizon_ms", 1 << 62, "10 or more, and no more than 3"),
         ("horizon_ms", 9, 'horizon_ms is 9 (command line); allowed: milliseconds or a text like "10m", 10 or more'),
         ("horizon_ms", "soon", "horizon_ms is 'soon'"),
         ("horizon_ms", "", "horizon_ms is ''"),

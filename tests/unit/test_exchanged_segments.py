@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -119,3 +120,13 @@ def test_a_deletion_that_a_power_cut_met_is_no_damage(kept: str, tmp_path: Path,
             clock.advance_ms(1_000)
             broker.step()
         assert list_segments(data / "ready") == files[-1:]
+
+
+def test_a_stray_name_is_one_finding(tmp_path: Path, capsys: Captured) -> None:
+    data, clock = tmp_path / "data", TestClock()
+    fill(data, clock)
+    last = list_segments(data / "ready")[-1]
+    shutil.copy(segment_path(data / "ready", last), segment_path(data / "ready", 9_999_999_999))
+    found = verified(capsys, data)
+    assert segment_path(data / "ready", last + 1).name in found
+    assert len(found) < 5

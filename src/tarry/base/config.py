@@ -301,9 +301,10 @@ def _refusal(
     origin = f" ({origins[name]})" if origins else ""
     if name == "spark_conf":  # it may have secrets in it, so it is not shown as a whole
         return InvalidArgumentError(f"{name} is refused{origin}: {first.get('ctx', {}).get('error', first['msg'])}")
-    return InvalidArgumentError(
-        f"{name} is {first['input']!r}{origin}; allowed: {allowed(name, model.model_fields[name])}"
-    )
+    told = allowed(name, model.model_fields[name])
+    if first["type"] == "less_than_equal" and (high := str(first["ctx"]["le"])) not in told:
+        told = f"{told}, and no more than {high}"
+    return InvalidArgumentError(f"{name} is {first['input']!r}{origin}; allowed: {told}")
 
 
 def _toml(value: object) -> str:

@@ -154,12 +154,16 @@ def _missing(
     if log_kind is LogKind.READY:
         if place is not None and bases and bases[0] > place[0]:
             lost.append((place[0], "it is deleted only behind the checkpoint, which was taken there"))
-        lost += [(base, "later ones are there") for base in _gaps(bases) if base >= (first or 0)]
+        lost += [(gap.start, _later(gap)) for gap in _gaps(bases) if gap.stop > (first or 0)]
     for base, why in lost:
         path = str(segment_path(directory, base))
         yield Finding(path, None, f"the file is missing; {why}", _MEANING[log_kind], RESTORE)
 
 
-def _gaps(bases: list[int]) -> list[int]:
-    there = set(bases)
-    return [base for base in range(bases[0], bases[-1])[: 1 << 20] if base not in there] if bases else []
+def _gaps(bases: list[int]) -> list[range]:
+    """Return the numbers that are missing between others, as ranges: of a stray name they may be very many."""
+    return [range(base + 1, following) for base, following in itertools.pairwise(bases) if following > base + 1]
+
+
+def _later(gap: range) -> str:
+    return "later ones are there" if len(gap) == 1 else f"so are the {len(gap) - 1} after it, and later ones are there"
