@@ -97,7 +97,7 @@ class FlightCalls:
                 fl.FlightDescriptor.for_command(mutated(b'{"op": "bulk-stage", "number": 1}', rng)),
             ]
         )
-        batch = _batch(rng)
+        batch = random_batch(rng)
         metadata = rng.choice([None, b"", rng.randbytes(20)])
 
         def put() -> None:
@@ -130,7 +130,7 @@ class FlightCalls:
                 for _ in range(rng.randint(1, 3)):
                     writer.write_metadata(pa.py_buffer(mutated(settle, rng)))
                 if rng.random() < 0.3:
-                    batch = _batch(rng)
+                    batch = random_batch(rng)
                     writer.begin(batch.schema)
                     writer.write_batch(batch)
                 writer.done_writing()
@@ -167,7 +167,7 @@ def _by_pyarrow(error: Exception) -> bool:
     return not getattr(error, "extra_info", b"")
 
 
-def _batch(rng: random.Random) -> pa.RecordBatch:
+def random_batch(rng: random.Random) -> pa.RecordBatch:
     """Messages whose columns may be missing, of another type, or have odd values."""
     good = {"topic": "t", "body": b"x", "delay_ms": 5, "id": "i", "key": "k", "tag": "a", "tries": 2, "ttl_ms": 9}
     rows = rng.choice([0, 1, 3])

@@ -18,6 +18,7 @@ from pathlib import Path
 from tests.faults import fast_directory
 from tests.fuzz.calls import FlightCalls, RawFlight, RocketMQ
 from tests.fuzz.http import Http
+from tests.fuzz.link import LinkBytes
 from tests.fuzz.sockets import Classic, Http2, MqttBytes
 from tests.fuzz.target import Target
 
@@ -39,10 +40,12 @@ def fuzz(seed: int, directory: Path, *, calls: int | None = None, seconds: float
         flight, raw, rocketmq = clients
         http2, classic = Http2(target.rocketmq), Classic(target.remoting)
         http, mqtt = Http(target.http, target.http_admin, target.secret), MqttBytes(target.mqtt)
+        link = LinkBytes(target.link)
         kinds: list[Callable[[random.Random], str]] = [
             *(flight.action, flight.action, flight.ticket, flight.put, flight.exchange),
             *(raw.stream, raw.stream, raw.unary, rocketmq.call, rocketmq.call, http2.frames),
             *(classic.command, classic.command, classic.conversation, http.request, http.request, mqtt.conversation),
+            *(link.conversation, link.conversation),
         ]
         sent = 0
         try:

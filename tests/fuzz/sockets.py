@@ -39,7 +39,7 @@ class Http2:
             sent = PREFACE + settings({}) + mutated(self._good, rng)
         else:
             sent = mutated(PREFACE + self._good, rng)
-        return f"frames {sent.hex()}: {_exchange(self._port, [sent])}"
+        return f"frames {sent.hex()}: {exchange(self._port, [sent])}"
 
 
 class Classic:
@@ -74,13 +74,13 @@ class Classic:
 
     def command(self, rng: random.Random) -> str:
         sent = self._drawn(rng)
-        return f"command {sent.hex()}: {_exchange(self._port, [sent])}"
+        return f"command {sent.hex()}: {exchange(self._port, [sent])}"
 
     def conversation(self, rng: random.Random) -> str:
         form = rng.choice([JSON, BINARY])
         begun = encode(RemotingCommand(int(RequestCode.HEART_BEAT), {}, self._heartbeat, 1, form=form))
         sent = [begun, *(self._drawn(rng) for _ in range(rng.randint(2, 8)))]
-        return f"conversation {[part.hex() for part in sent]}: {_exchange(self._port, sent)}"
+        return f"conversation {[part.hex() for part in sent]}: {exchange(self._port, sent)}"
 
     def _drawn(self, rng: random.Random) -> bytes:
         fields = rng.choice(self._fields)
@@ -115,10 +115,10 @@ class MqttBytes:
         sent = [mutated(connect, rng) if rng.random() < 0.2 else connect]
         for packet in rng.choices(self._good, k=rng.randint(1, 6)):
             sent.append(mutated(packet, rng) if rng.random() < 0.5 else packet)
-        return f"mqtt {[part.hex() for part in sent]}: {_exchange(self._port, sent)}"
+        return f"mqtt {[part.hex() for part in sent]}: {exchange(self._port, sent)}"
 
 
-def _exchange(port: int, sent: Sequence[bytes]) -> str:
+def exchange(port: int, sent: Sequence[bytes]) -> str:
     """Send one after the other, each when the one before was answered, or is not to be."""
     with socket.create_connection(("127.0.0.1", port), CONNECT_S) as connection:
         connection.settimeout(READ_S)

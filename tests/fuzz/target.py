@@ -13,7 +13,9 @@ import httpx
 
 from tarry.client import Client
 
-_FRONTS = ", ".join(rf"{front} on (\S+)" for front in ("flight", "rocketmq", "remoting", "http", "http admin", "mqtt"))
+_FRONTS = ", ".join(
+    rf"{front} on (\S+)" for front in ("flight", "link", "rocketmq", "remoting", "http", "http admin", "mqtt")
+)
 READY = re.compile(rf"tarry \S+ serving {_FRONTS}, data .*\n")
 START_S = 60.0
 ANY_PORT = "127.0.0.1:0"
@@ -29,6 +31,7 @@ class Target:
         command = [sys.executable, "-X", "faulthandler", "-m", "tarry", "serve", "--data", str(directory / "data")]
         command += ["--flight", ANY_PORT, "--rocketmq", ANY_PORT, "--remoting", ANY_PORT, "--pipeline", "off"]
         command += ["--http", ANY_PORT, "--http-admin", ANY_PORT, "--set", f"mqtt={ANY_PORT}"]
+        command += ["--set", f"link={ANY_PORT}"]
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
         try:
@@ -46,7 +49,8 @@ class Target:
         line = self.process.stdout.readline() if select.select([self.process.stdout], [], [], START_S)[0] else ""
         ready = READY.fullmatch(line)
         assert ready is not None, f"the broker does not serve: {line!r} {self._log.read_text()}"
-        self.flight, self.rocketmq, self.remoting, self.http, self.http_admin, self.mqtt = ready.groups()
+        self.flight, self.link, self.rocketmq, *others = ready.groups()
+        self.remoting, self.http, self.http_admin, self.mqtt = others
 
     def check(self) -> None:
         """The broker lives, its log has no bug, and a good client gets what it schedules."""
