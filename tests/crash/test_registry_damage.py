@@ -217,7 +217,7 @@ def test_a_directory_of_an_earlier_version(dirs: Killed) -> None:
     fields["crc"] = zlib.crc32(json.dumps(fields, sort_keys=True).encode())
     path.write_text(json.dumps(fields))
     assert State.of(directory) == dirs.expected
-    assert json.loads(path.read_text())["version"] == 6
+    assert json.loads(path.read_text())["version"] == 7
 
 
 def test_keys_of_a_bulk_job_that_no_checkpoint_tells_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -161,7 +161,7 @@ def _missing(
 
 
 def _gaps(bases: list[int]) -> list[range]:
-    """Return the numbers that are missing between others, as ranges: of a stray name they may be very many."""
+    """Return the missing numbers as ranges: beside a stray name they may be very many."""
     return [range(base + 1, following) for base, following in itertools.pairwise(bases) if following > base + 1]
 
 
