@@ -211,7 +211,7 @@ def test_a_directory_of_an_earlier_version(dirs: Killed) -> None:
     directory = dirs.copy(dirs.stopped)
     path = directory / "checkpoint.json"
     fields = json.loads(path.read_text())
-    for name in ("crc", "registry_writes", "jobs_changes", "acks", "intake_first"):
+    for name in ("crc", "registry_writes", "jobs_changes", "acks", "intake_first", "ready_first"):
         del fields[name]
     fields["version"] = 2
     fields["crc"] = zlib.crc32(json.dumps(fields, sort_keys=True).encode())
