@@ -1,4 +1,4 @@
-// A client of Tarry's link in Node, written from docs/formats-link.md: it schedules, consumes, settles and calls operations.
+// A client of Tarry's link in Node, written from docs/formats-link.md: it schedules, consumes, settles and calls.
 import net from 'node:net';
 import tls from 'node:tls';
 import * as arrow from 'apache-arrow';
@@ -7,6 +7,7 @@ const HELLO = 1, SUBMIT = 2, POLL = 4, SETTLE = 8, RENEW = 9, CLOSE = 10, CALL =
 const WELCOME = 64, ACCEPTED = 65, REFUSED = 66, BATCH = 67, POLLED = 68, SETTLED = 69, RESULT = 74, ROWS = 75;
 const ACK = 1, NACK = 3;
 const HEAD_BYTES = 9, PLACED_BYTES = 37; // i64 seq, i64 due_ms, i64 first_seq, u32 rows, 8 B token, u8 outcome
+const FRAME_BYTES_MAX = 320 * 2 ** 20, TIMER_MS_MAX = 2 ** 31 - 1; // of the broker; of Node
 const HELD_MS_MAX = 3_600_000n; // a message that is worked on for longer than an hour goes to another consumer
 
 const STRING = new arrow.Utf8(), LONG = new arrow.Int64(), INT = new arrow.Int32();
@@ -18,7 +19,8 @@ const DELIVERY = new arrow.Schema(Object.entries({
   offset: LONG, lease: LONG, attempt: INT,
 }).map(([name, type]) => new arrow.Field(name, type, true)));
 const SENT_TYPES = {
-  body: new arrow.Binary(), due_ms: LONG, delay_ms: LONG, ttl_ms: LONG, expire_ms: LONG, tries: INT, properties: PROPERTIES,
+  body: new arrow.Binary(), due_ms: LONG, delay_ms: LONG, delay_level: LONG, ttl_ms: LONG, tries: INT,
+  properties: PROPERTIES,
 };
 // The schema's message, which a BATCH comes without: a stream that ends right after it, less its end of 8 bytes.
 const SCHEMA_MESSAGE = arrow.tableToIPC(new arrow.Table(DELIVERY), 'stream').slice(0, -8);
@@ -28,8 +30,7 @@ const STREAM_END = new Uint8Array([0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0]);
 export class TarryError extends Error {
   constructor({ code, message }) {
     super(message);
-    this.name = 'TarryError';
-    this.code = code;
+    Object.assign(this, { name: 'TarryError', code });
   }
 }
 
@@ -39,8 +40,7 @@ export async function connect({ host = '127.0.0.1', port, path, tls: tlsOptions 
     ? tls.connect({ host, port, ...tlsOptions })
     : net.connect(path ? { path } : { host, port, noDelay: true });
   const client = new Client(socket);
-  await client.welcomed;
-  return client;
+  return client.welcomed.then(() => client);
 }
 
 class Client {
@@ -57,18 +57,17 @@ class Client {
     this.#socket = socket;
     this.welcomed = new Promise((resolve, reject) => this.#waiting.set(0, { resolve, reject }));
     socket.on('data', (data) => this.#onData(data));
-    socket.on('error', (error) => { this.#reason ??= new TarryError({ code: 'unavailable', message: error.message }); });
+    socket.on('error', ({ message }) => { this.#reason ??= new TarryError({ code: 'unavailable', message }); });
     socket.on('close', () => this.#onEnd());
     this.#send(HELLO, 0, json({ version: 1, as: 'client' }));
   }
 
   /**
    * Schedule messages, all of them or none: objects with `topic`, `body` (a string or bytes), one of `due_ms` and
-   * `delay_ms`, and optionally `id`, `key`, `tag`, `properties` (an object), `tries`, ... Returns `{seq, dueMs}` of each.
+   * `delay_ms`, and optionally `id`, `key`, `tag`, `properties` (an object), `tries`, ... Gives `{seq, due_ms}` each.
    */
   async schedule(messages) {
-    const answer = (await this.#ask(SUBMIT, streamOf(messages))).payload;
-    return receipts(answer, messages);
+    return receipts((await this.#ask(SUBMIT, streamOf(messages))).payload, messages);
   }
 
   /** Call an operation: its JSON result, or an Arrow table where the result is rows. */
@@ -77,21 +76,24 @@ class Client {
     return kind === ROWS ? arrow.tableFromIPC(payload) : parse(payload);
   }
 
-  /** Messages of a topic for a group, as they fall due: an async iterator that ends with the client, or by its `close`. */
-  async consume(topic, group, { prefetch = 100, leaseMs = 0, ...options } = {}) {
-    const asked = json({ topic, group, ...options });
-    const { number: groupNumber, lease_ms: groupLeaseMs } = parse((await this.#ask(GROUP, asked)).payload);
+  /** Messages of a topic for a group, as they fall due: an async iterator; awaited, a Consumer with `close`. */
+  consume(topic, group, options = {}) {
+    const opened = this.#consume(topic, group, options);
+    return Object.assign(opened, { async *[Symbol.asyncIterator]() { yield* (await opened).once(); } });
+  }
+
+  async #consume(topic, group, { prefetch = 100, leaseMs = 0, ...options } = {}) {
+    const { payload } = await this.#ask(GROUP, json({ topic, group, ...options }));
+    const { number: groupNumber, lease_ms: groupLeaseMs } = parse(payload);
     const number = this.#number();
+    const head = packed([['u32', groupNumber], ['u32', prefetch], ['i64', leaseMs]]);
     const consumer = new Consumer({
       prefetch,
       renewMs: (leaseMs || groupLeaseMs) / 3,
-      poll: (rows) => this.#send(POLL, number, packed([['u32', groupNumber], ['u32', prefetch], ['i64', leaseMs], ['u32', rows]])),
+      poll: (rows) => this.#send(POLL, number, Buffer.concat([head, packed([['u32', rows]])])),
       renew: () => this.#send(RENEW, number, packed([['i64', HELD_MS_MAX]])),
       settle: (op, argument, lease, offset, reason) => this.#settle(groupNumber, op, argument, lease, offset, reason),
-      close: () => {
-        this.#consumers.delete(number);
-        this.#send(CLOSE, number);
-      },
+      close: () => { if (this.#consumers.delete(number)) this.#send(CLOSE, number); },
     });
     this.#consumers.set(number, consumer);
     consumer.ask();
@@ -106,12 +108,13 @@ class Client {
 
   async #settle(group, op, argument, lease, offset, reason = '') {
     const text = Buffer.from(reason);
-    const head = packed([['u8', op], ['u32', group], ['i64', argument], ['u32', text.length], ['i64', lease], ['i64', offset]]);
-    await this.#ask(SETTLE, Buffer.concat([head, text]));
+    const head = packed([['u8', op], ['u32', group], ['i64', argument], ['u32', text.length]]);
+    await this.#ask(SETTLE, Buffer.concat([head, packed([['i64', lease], ['i64', offset]]), text]));
   }
 
   #ask(kind, payload) {
-    if (this.#ended) return Promise.reject(this.#ended);
+    const large = payload.length > FRAME_BYTES_MAX && new TarryError({ code: 'message_too_large', message: 'a frame' });
+    if (this.#ended || large) return Promise.reject(this.#ended ?? large);
     const number = this.#number();
     return new Promise((resolve, reject) => {
       this.#waiting.set(number, { resolve, reject });
@@ -150,8 +153,9 @@ class Client {
     if (kind === BATCH) {
       this.#consumers.get(number)?.onBatch(payload.subarray(4));
     } else if (kind === POLLED) {
-      this.#consumers.get(number)?.onEnd(new TarryError(parse(payload)));
-      this.#consumers.delete(number);
+      const error = new TarryError(parse(payload));
+      this.#consumers.get(number)?.onEnd(error);
+      if (this.#consumers.delete(number) && ['closed', 'not_found'].includes(error.code)) this.#send(CLOSE, number);
     } else if (kind === REFUSED && number === 0) {
       this.#reason = new TarryError(parse(payload));
     } else if ([WELCOME, ACCEPTED, SETTLED, RESULT, ROWS, REFUSED].includes(kind)) {
@@ -178,14 +182,14 @@ class Consumer {
   #messages = [];
   #held = 0;
   #asked = false;
-  #wake = null;
+  #wakes = []; // of the loops that wait: several may share a consumer
   #ended = false;
   #error = null;
   #timer;
 
   constructor(link) {
     this.#link = link;
-    this.#timer = setInterval(() => this.#held && link.renew(), link.renewMs);
+    this.#timer = setInterval(() => this.#held && link.renew(), Math.min(link.renewMs, TIMER_MS_MAX));
     this.#timer.unref();
   }
 
@@ -194,8 +198,13 @@ class Consumer {
       while (this.#messages.length) yield this.#messages.shift();
       if (this.#error) throw this.#error;
       if (this.#ended) return;
-      await new Promise((resolve) => { this.#wake = resolve; });
+      await new Promise((resolve) => { this.#wakes.push(resolve); });
     }
+  }
+
+  /** The same, and a loop that is left closes it. */
+  async *once() {
+    try { yield* this; } finally { this.close(); }
   }
 
   close() {
@@ -207,9 +216,9 @@ class Consumer {
   /** Ask for more, where there is room and nothing is asked for yet. */
   ask() {
     const room = this.#link.prefetch - this.#held;
-    if (room < 1 || this.#asked || this.#ended) return;
+    if ((room < 1 && this.#held) || this.#asked || this.#ended) return; // no room at all is refused by the broker
     this.#asked = true;
-    this.#link.poll(room);
+    this.#link.poll(Math.max(room, 0));
   }
 
   onBatch(message) {
@@ -218,26 +227,28 @@ class Consumer {
     for (const row of table) this.#messages.push(this.#messageOf(row));
     this.#held += table.numRows;
     this.ask();
-    this.#wake?.();
+    for (const wake of this.#wakes.splice(0)) wake();
   }
 
   onEnd(error) {
     clearInterval(this.#timer);
     [this.#ended, this.#error] = [true, error];
     if (!error) this.#messages = [];
-    this.#wake?.();
+    for (const wake of this.#wakes.splice(0)) wake();
   }
 
   #messageOf(row) {
+    let settled = false;
     const settle = async (op, argument, reason) => {
-      this.#held -= 1; // also where the lease had ended: then it is somebody else's
+      this.#held -= Number(!settled); // also where the lease had ended: then it is somebody else's
+      settled = true;
       await this.#link.settle(op, argument, row.lease, row.offset, reason).finally(() => this.ask());
     };
     return {
       id: row.id ?? BigInt.asUintN(64, row.seq).toString(16).padStart(16, '0'),
       topic: row.topic,
       body: Buffer.from(row.body ?? []),
-      dueMs: Number(row.due_ms),
+      due_ms: Number(row.due_ms),
       key: row.key,
       tag: row.tag,
       properties: row.properties ? Object.fromEntries(row.properties) : {},
@@ -252,48 +263,38 @@ class Consumer {
 
 function streamOf(messages) {
   const names = [...new Set(messages.flatMap(Object.keys))];
-  const columns = Object.fromEntries(names.map((name) => [name, columnOf(name, messages.map((each) => each[name] ?? null))]));
-  return arrow.tableToIPC(new arrow.Table(columns), 'stream');
+  const columns = names.map((name) => [name, columnOf(name, messages.map((each) => each[name] ?? null))]);
+  return arrow.tableToIPC(new arrow.Table(Object.fromEntries(columns)), 'stream');
 }
 
 function columnOf(name, values) {
   const type = SENT_TYPES[name] ?? STRING;
+  const text = (value) => (typeof value === 'object' ? JSON.stringify(value) : String(value)); // `repeat` is JSON
   const convert = {
     [arrow.Type.Binary]: (value) => (typeof value === 'string' ? Buffer.from(value) : value),
     [arrow.Type.Int]: (value) => (type.bitWidth === 64 ? BigInt(value) : value),
     [arrow.Type.Map]: (value) => new Map(Object.entries(value)),
-  }[type.typeId] ?? String;
+  }[type.typeId] ?? text;
   return arrow.vectorFromArray(values.map((value) => (value === null ? null : convert(value))), type);
 }
 
 function receipts(answer, messages) {
-  const length = answer.readUInt32LE(0);
-  const accepted = answer.subarray(4, 4 + length), placed = answer.subarray(4 + length);
-  if (placed.length) {
-    return messages.map((_, row) => {
-      const at = 5 + row * PLACED_BYTES;
-      return { seq: placed.readBigInt64LE(at), dueMs: Number(placed.readBigInt64LE(at + 8)) };
-    });
-  }
+  const end = 4 + answer.readUInt32LE(0), accepted = answer.subarray(4, end), placed = answer.subarray(end);
+  const placedOf = (at) => ({ seq: placed.readBigInt64LE(at), due_ms: Number(placed.readBigInt64LE(at + 8)) });
+  if (placed.length) return messages.map((_, row) => placedOf(5 + row * PLACED_BYTES));
   const first = accepted.readBigInt64LE(1), hasDue = accepted.readUInt8(21) === 1;
-  return messages.map((message, row) => ({
-    seq: first + BigInt(row),
-    dueMs: hasDue ? Number(accepted.readBigInt64LE(22 + 8 * row)) : message.due_ms,
-  }));
+  const dueOf = (message, row) => (hasDue ? Number(accepted.readBigInt64LE(22 + 8 * row)) : message.due_ms);
+  return messages.map((message, row) => ({ seq: first + BigInt(row), due_ms: dueOf(message, row) }));
 }
 
 function packed(fields) {
-  const sizes = { u8: 1, u32: 4, i64: 8 };
-  const buffer = Buffer.alloc(fields.reduce((sum, [type]) => sum + sizes[type], 0));
-  let at = 0;
-  for (const [type, value] of fields) {
-    if (type === 'u8') buffer.writeUInt8(value, at);
-    else if (type === 'u32') buffer.writeUInt32LE(value, at);
-    else buffer.writeBigInt64LE(BigInt(value), at);
-    at += sizes[type];
-  }
-  return buffer;
+  return Buffer.concat(fields.map(([type, value]) => {
+    const bytes = Buffer.alloc(8);
+    bytes.writeBigInt64LE(BigInt(value));
+    return bytes.subarray(0, { u8: 1, u32: 4, i64: 8 }[type]);
+  }));
 }
 
-const json = (value) => Buffer.from(JSON.stringify(value, (_, each) => (typeof each === 'bigint' ? Number(each) : each)));
+const plain = (_, each) => (typeof each === 'bigint' ? Number(each) : each);
+const json = (value) => Buffer.from(JSON.stringify(value, plain));
 const parse = (payload) => JSON.parse(payload.toString());

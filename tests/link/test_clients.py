@@ -20,7 +20,7 @@ from tarry.broker import Broker
 from tarry.fronts.link.client import CONSUMERS_MAX
 from tarry.fronts.link.flow import CALLS_MAX, QUESTIONS_MAX
 from tarry.fronts.link.front import LinkFront
-from tarry.link.frames import HEAD, FrameKind, Pairs, Poll, SettleOp
+from tarry.link.frames import HEAD, FrameKind, Pairs, Poll, SettleFrame, SettleOp
 from tests.link.raw_client import HELLO, RawClient, RefusedError, stream_of
 from tests.waiting import wait_until
 
@@ -328,3 +328,18 @@ def test_a_unix_socket_serves_too(tmp_path: Path, broker: Broker) -> None:
     finally:
         front.stop(0.2)
     assert not path.exists()
+
+
+def test_settlements_of_all_kinds_leave_nothing_under_way(connect: Connect) -> None:
+    """One that was counted and never answered would end the reading of this client, after so many, for good."""
+    client = connect()
+    group = client.group("a", "g")
+    nothing = np.array([0], np.int64)
+    for number in range(1, 2 * QUESTIONS_MAX):
+        for op in SettleOp:
+            frame_number = number * 10 + op if number % 2 else 0
+            argument = 1_000 if op in (SettleOp.EXTEND, SettleOp.CHANGE) else 0
+            settle = SettleFrame(op, group, argument, nothing, nothing).encode()
+            client.send(FrameKind.SETTLE, frame_number, settle)
+    client.send(FrameKind.SETTLE, 5, SettleFrame(SettleOp.ACK, group + 99, 0, nothing, nothing).encode())
+    assert client.call("ping")["now_ms"] > 0

@@ -167,3 +167,50 @@ def test_what_is_worked_on_is_held_and_what_a_closed_client_had_is_for_others(pr
         """.replace("PORT", str(port)),
     )
     assert found == [1, "y", "unavailable"]
+
+
+def test_a_loop_without_await_that_is_left_gives_back_what_it_held(program: Path, port: int) -> None:
+    found = run(
+        program,
+        port,
+        """
+        const sent = await client.schedule([..."abc"].map((body) => ({ topic: 'a', body, delay_ms: 0 })));
+        await new Promise((resolve) => setTimeout(resolve, 200));
+        for await (const message of client.consume('a', 'g')) { await message.ack(); break; }
+        const rest = await take(client.consume('a', 'g'), 2);
+        await Promise.all(rest.map((message) => message.ack().catch(() => {})));
+        return [sent[0].due_ms > 0, rest.map((message) => message.body.toString()).sort()];
+        """,
+    )
+    assert found == [True, ["b", "c"]]
+
+
+def test_loops_that_share_a_consumer_are_all_told_of_its_end(program: Path, port: int) -> None:
+    found = run(
+        program,
+        port,
+        """
+        const consumer = await client.consume('a', 'g');
+        const loops = [1, 2].map(() => failed(take(consumer, 1)));
+        await client.call('delete-group', { topic: 'a', group: 'g' });
+        return Promise.all(loops);
+        """,
+    )
+    assert found == ["closed", "closed"]
+
+
+def test_what_would_end_the_connection_or_never_be_answered_is_an_error(program: Path, port: int) -> None:
+    found = run(
+        program,
+        port,
+        """
+        const body = Buffer.alloc(33 * 2 ** 20);
+        const large = Array(10).fill({ topic: 'a', body, delay_ms: 60_000 });
+        return [
+          await failed(client.schedule(large)),
+          await failed(take(await client.consume('a', 'g', { prefetch: 0 }), 1)),
+          await failed(client.call('ping')),
+        ];
+        """,
+    )
+    assert found == ["message_too_large", "invalid_argument", "nothing"]

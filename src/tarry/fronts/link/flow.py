@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tarry.fronts.link.outgoing import Outgoing
 
 QUESTIONS_MAX = 256
@@ -29,13 +31,18 @@ class Flow:
         """True if nothing is under way."""
         return not self._questions
 
-    def begin(self, size: int, *, is_call: bool = False) -> None:
-        """Count a frame that is under way."""
+    def begin(self, size: int, *, is_call: bool = False) -> Callable[[], None]:
+        """Count a frame that is under way; return a function that counts it no more, once."""
         self._count(1, size, is_call)
+        is_over = False
 
-    def end(self, size: int, *, is_call: bool = False) -> None:
-        """Count it no more: it is answered."""
-        self._count(-1, -size, is_call)
+        def end() -> None:
+            nonlocal is_over
+            if not is_over:
+                is_over = True
+                self._count(-1, -size, is_call)
+
+        return end
 
     def look(self) -> None:
         """Read on, or do not, as things are now."""

@@ -82,15 +82,14 @@ class ClientGroupCalls:
         """Carry out a GROUP frame: the group is made if it is new."""
         request = from_json(Subscribe, decode_request(payload))
         check_open(request)
-        broker, size = self._shared.broker, len(payload)
-        self._flow.begin(size, is_call=True)
+        broker = self._shared.broker
         make_group(
             self._shared,
             self._out,
             number,
             lambda: broker.group(request.topic, request.group, start=request.start, broadcast=request.broadcast),
             lambda group: self._describe(number, group),
-            lambda: self._flow.end(size, is_call=True),
+            self._flow.begin(len(payload), is_call=True),
         )
 
     def _describe(self, number: int, group: ConsumerGroup) -> None:

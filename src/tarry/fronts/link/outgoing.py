@@ -73,6 +73,10 @@ class Outgoing:
 
         return lambda result: post(self._loop, on_result, result)
 
+    def when_done(self, on_done: Callable[[], None] | None) -> Callable[[Any], None]:
+        """Return a callback for any thread that answers nothing, and calls ``on_done`` on the loop's thread."""
+        return lambda _: None if on_done is None else post(self._loop, on_done)
+
     def refuse(self, number: int, error: TarryError) -> None:
         """Refuse a frame; if its number is 0, nobody waits for the answer, and it is only logged."""
         if number:

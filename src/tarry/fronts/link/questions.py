@@ -57,7 +57,7 @@ class Questions:
 
     def _handler(self, kind: FrameKind) -> Callable[[int, memoryview], None]:
         def ask(number: int, payload: memoryview) -> None:
-            size = len(payload)
+            end = None if self._flow is None else self._flow.begin(len(payload), is_call=True)
 
             def done(answered: asyncio.Future[list[Any]]) -> None:
                 if not answered.cancelled():
@@ -66,11 +66,9 @@ class Questions:
                     answer = answered.result()
                     self._out.hold(sum(map(len, answer)))
                     self._out.write(answer)
-                if self._flow is not None:
-                    self._flow.end(size, is_call=True)
+                if end is not None:
+                    end()
 
-            if self._flow is not None:
-                self._flow.begin(size, is_call=True)
             # A copy: the frames that arrived with it need not stay in memory for as long.
             copied = memoryview(bytes(payload))
             self._shared.run_in_thread(self._answer, kind, number, copied).add_done_callback(done)

@@ -51,10 +51,13 @@ class ClientSubmissions:
         if self.stopping is not None:
             raise self.stopping
         refuse_compressed(payload)  # a few bytes could say that they are gigabytes
-        rows, size = decode_rows(payload), len(payload)
-        on_done = self._out.answer(FrameKind.ACCEPTED, number, _encoded, lambda: self._flow.end(size))
-        self._broker.submit(rows, on_done)
-        self._flow.begin(size)
+        rows = decode_rows(payload)
+        end = self._flow.begin(len(payload))
+        try:
+            self._broker.submit(rows, self._out.answer(FrameKind.ACCEPTED, number, _encoded, end))
+        except BaseException:
+            end()
+            raise
 
 
 def _encoded(result: Accepted) -> list[Any]:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tarry.api.bounds import LEASE_MS, YEAR_MS, Range
+from tarry.api.consuming import ConsumerGroup
 from tarry.base.errors import InvalidArgumentError
 from tarry.fronts.link.flow import Flow
 from tarry.fronts.link.groups import GroupTable
@@ -29,31 +30,38 @@ class Settlements:
         group = self._groups.find(settle.group).group
         if settle.op in _BOUNDS:
             _BOUNDS[settle.op].check(f"argument of {settle.op.name.lower()}", settle.argument)
-        on_result = self._answer(number, len(payload), _nothing) if number else None
-        leases, offsets, argument = settle.leases, settle.offsets, settle.argument
+        if settle.op is SettleOp.CHANGE and len(settle.leases) != 1:
+            raise InvalidArgumentError(f"{len(settle.leases)} leases to be changed; allowed: one")
+        if settle.op is SettleOp.EXTEND:  # it is not answered
+            group.extend(settle.leases, settle.offsets, settle.argument)
+            return
+        end = None if self._flow is None else self._flow.begin(len(payload))
+        try:
+            self._carry_out(settle, group, number, end)
+        except BaseException:
+            if end is not None:
+                end()
+            raise
+
+    def _carry_out(
+        self, settle: SettleFrame, group: ConsumerGroup, number: int, end: Callable[[], None] | None
+    ) -> None:
+        out, leases, offsets, argument = self._out, settle.leases, settle.offsets, settle.argument
+        # Without a number nobody waits for an answer, but it is under way all the same.
+        encode = _ENCODED.get(settle.op, _nothing)
+        on_result = out.answer(FrameKind.SETTLED, number, encode, end) if number else out.when_done(end)
+        on_durable = on_result if number or end is not None else None
         match settle.op:
             case SettleOp.ACK_EACH:
-                group.ack_each(leases, offsets, self._answer(number, len(payload), _each))
+                group.ack_each(leases, offsets, on_result)
             case SettleOp.ACK:
-                group.ack(leases, offsets, on_result)
+                group.ack(leases, offsets, on_durable)
             case SettleOp.NACK:
-                group.nack(leases, offsets, None if argument < 0 else argument, on_result, settle.reason)
+                group.nack(leases, offsets, None if argument < 0 else argument, on_durable, settle.reason)
             case SettleOp.REJECT:
-                group.reject(leases, offsets, on_result)
-            case SettleOp.EXTEND:
-                group.extend(leases, offsets, argument)
+                group.reject(leases, offsets, on_durable)
             case SettleOp.CHANGE:
-                if len(leases) != 1:
-                    raise InvalidArgumentError(f"{len(leases)} leases to be changed; allowed: one")
-                on_lease = self._answer(number, len(payload), _lease)
-                group.change_lease(int(leases[0]), int(offsets[0]), argument, on_lease)
-
-    def _answer(self, number: int, size: int, encode: Callable[[Any], list[Any]]) -> Callable[[Any], None]:
-        flow = self._flow
-        if flow is None:
-            return self._out.answer(FrameKind.SETTLED, number, encode)
-        flow.begin(size)
-        return self._out.answer(FrameKind.SETTLED, number, encode, lambda: flow.end(size))
+                group.change_lease(int(leases[0]), int(offsets[0]), argument, on_result)
 
 
 def _nothing(_: None) -> list[Any]:
@@ -66,3 +74,6 @@ def _each(held: Any) -> list[Any]:
 
 def _lease(lease: int | None) -> list[Any]:
     return [] if lease is None else [encode_int(lease)]
+
+
+_ENCODED = {SettleOp.ACK_EACH: _each, SettleOp.CHANGE: _lease}
