@@ -253,7 +253,7 @@ class Consumer {
       tag: row.tag,
       properties: row.properties ? Object.fromEntries(row.properties) : {},
       attempt: row.attempt,
-      /** Settle it for good; resolves when that is durable. */
+      /** Settle it for good; resolves when that is durable, and rejects where it is not: await it. */
       ack: () => settle(ACK, 0),
       /** Have it come again after so many ms (-1: by the group's back-off); `reason` is shown to people. */
       nack: (delayMs = -1, reason = '') => settle(NACK, delayMs, reason),

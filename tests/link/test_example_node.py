@@ -89,12 +89,13 @@ def test_many_messages_come_once_each_with_all_that_they_have(program: Path, por
         const sent = many.map((n) => ({ topic: 'a', body: `${n}`, delay_ms: 1, properties: { grüße: `日本 ${n}` } }));
         const receipts = await client.schedule(sent);
         const consumer = await client.consume('a', 'g', { prefetch: 1000 });
-        const got = [];
+        const got = [], acks = [];
         for await (const message of consumer) {
           got.push([Number(message.body), message.properties['grüße'], message.attempt]);
-          message.ack();
+          acks.push(message.ack());
           if (got.length === many.length) break;
         }
+        await Promise.all(acks);
         const lag = (await client.call('group-info', { topic: 'a', group: 'g' })).lag;
         return { first: receipts[0].seq, last: receipts.at(-1).seq, got, lag };
         """,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -58,7 +59,8 @@ def recover_segments(
     Raises:
         CorruptError: for damage in what had been durable.
     """
-    bases = _without_leftover(files, directory, list_segments(directory), first or 0)
+    there = list_segments(directory)
+    bases = _without_leftover(there, first or 0)
     _check_unbroken(directory, bases, place, first)
     recovered = Recovered()
     for base in bases[:-1]:
@@ -73,25 +75,28 @@ def recover_segments(
     try:
         recovered.add(last, list(scan_frames(path)), place)
         writer.sync()
+        _remove(files, directory, there[: len(there) - len(bases)])  # last: a start that is refused changes nothing
     except BaseException:
         writer.close()
         raise
     return writer, recovered
 
 
-def _without_leftover(files: Files, directory: Path, bases: list[int], first: int) -> list[int]:
-    """Remove segments before ``first`` that are left over, and return the others.
+def _without_leftover(bases: list[int], first: int) -> list[int]:
+    """Return the segments without those before ``first`` that are left over.
 
     A disk may have kept the second of two deletions without the first: what lies before such a gap was to be deleted.
     """
     gaps = [following for base, following in itertools.pairwise(bases) if base + 1 < following <= first]
     begin = max(gaps, default=0)
-    for base in bases:
-        if base < begin:
-            path = segment_path(directory, base)
-            files.remove(path)
-            files.remove(path.with_suffix(SUFFIX))
     return [base for base in bases if base >= begin]
+
+
+def _remove(files: Files, directory: Path, bases: Iterable[int]) -> None:
+    for base in bases:
+        path = segment_path(directory, base)
+        files.remove(path)
+        files.remove(path.with_suffix(SUFFIX))
 
 
 def _check_unbroken(directory: Path, bases: list[int], place: tuple[int, int], first: int | None) -> None:
