@@ -8,7 +8,8 @@ from types import TracebackType
 from typing import Any
 
 from tarry.fronts.gateway.remote.control import connect, hello
-from tarry.link.frames import CONTROL, HEAD, LINK, FrameKind, frame
+from tarry.link.frames import CONTROL, LINK, FrameKind, frame
+from tests.link.raw_client import read_frame
 
 WAIT_S = 15.0
 
@@ -24,7 +25,7 @@ class RawLink:
     def _open(self, kind: str) -> Any:
         connection = connect(self._address, WAIT_S)
         connection.sendall(hello(kind, self._worker, "rocketmq", "raw"))
-        assert _read(connection)[0] == FrameKind.WELCOME
+        assert read_frame(connection)[0] == FrameKind.WELCOME
         return connection
 
     def send(self, *parts: bytes) -> None:
@@ -33,7 +34,7 @@ class RawLink:
     def read_until(self, kind: FrameKind) -> bytes:
         """The payload of the next frame of a kind."""
         while True:
-            read, payload = _read(self._connection)
+            read, _, payload = read_frame(self._connection)
             if read == kind:
                 return payload
 
@@ -42,7 +43,7 @@ class RawLink:
         with self._open(CONTROL) as control:
             asked = json.dumps({"topic": topic, "group": name, "create": True}).encode()
             control.sendall(b"".join(frame(FrameKind.GROUP, 1, asked)))
-            number: int = json.loads(_read(control)[1])["number"]
+            number: int = json.loads(read_frame(control)[2])["number"]
             return number
 
     def wait_closed(self) -> None:
@@ -58,17 +59,3 @@ class RawLink:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._connection.close()
-
-
-def _read(connection: Any) -> tuple[int, bytes]:
-    length, kind, _ = HEAD.unpack(_exactly(connection, HEAD.size))
-    return kind, _exactly(connection, length)
-
-
-def _exactly(connection: Any, length: int) -> bytes:
-    data = b""
-    while len(data) < length:
-        more = connection.recv(length - len(data))
-        assert more, "the broker has hung up"
-        data += more
-    return data

@@ -119,17 +119,27 @@ class RawClient:
         self.close()
 
     def _read(self) -> tuple[int, int, bytes]:
-        length, kind, number = HEAD.unpack(self._exactly(HEAD.size))
-        return kind, number, self._exactly(length)
+        return read_frame(self.connection)
 
-    def _exactly(self, length: int) -> bytes:
-        data = bytearray()
-        while len(data) < length:
-            more = self.connection.recv(length - len(data))
-            if not more:
-                raise EOFError
-            data += more
-        return bytes(data)
+
+def read_frame(connection: socket.socket) -> tuple[int, int, bytes]:
+    """Return the kind, the number and the payload of the next frame.
+
+    Raises:
+        EOFError: the broker has hung up.
+    """
+    length, kind, number = HEAD.unpack(_exactly(connection, HEAD.size))
+    return kind, number, _exactly(connection, length)
+
+
+def _exactly(connection: socket.socket, length: int) -> bytes:
+    data = bytearray()
+    while len(data) < length:
+        more = connection.recv(length - len(data))
+        if not more:
+            raise EOFError("the broker has hung up")
+        data += more
+    return bytes(data)
 
 
 def stream_of(batch: pa.RecordBatch, **options: Any) -> bytes:

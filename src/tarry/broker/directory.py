@@ -25,8 +25,8 @@ VERSIONS = (1, 2, 3, 4, 5, 6, VERSION)
 Before version 2 there were no names and no cancellations. Before version 3 the checkpoint did not record how far the
 registry, ``jobs.db`` and the journal of the groups were durable. Before version 5 hand-outs had no bound
 (:mod:`tarry.broker.hand_out_bound`): a program of that time would hand out beyond it, so it must not open the
-directory. Before version 6 the small files were not listed, before version 7
-there was no :attr:`Checkpoint.ready_first`.
+directory. Before version 6 the small files were not listed. Before version 7 there was no
+:attr:`Checkpoint.ready_first`.
 """
 SECRET_FILE = "secret.key"
 SECRET_BYTES = 32

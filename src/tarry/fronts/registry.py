@@ -9,6 +9,7 @@ from tarry.base.config import Config, composed
 from tarry.fronts.flight.declaration import FLIGHT
 from tarry.fronts.gateway.declaration import GATEWAY
 from tarry.fronts.http.declaration import HTTP
+from tarry.fronts.kit.exposure import ExposureSettings
 from tarry.fronts.kit.front import Front
 from tarry.fronts.kit.tls_settings import TlsSettings
 from tarry.fronts.link.declaration import LINK
@@ -19,8 +20,10 @@ from tarry.fronts.rocketmq.declaration import REMOTING, ROCKETMQ
 
 FRONTS: tuple[Front, ...] = (FLIGHT, LINK, GATEWAY, ROCKETMQ, REMOTING, HTTP, MQTT, PUSH, METRICS)
 
-ServerConfig: type[Config] = composed(dict.fromkeys((*(front.settings for front in FRONTS), TlsSettings)))
-"""Class of all settings of ``tarry serve``: the broker's, each front's, and those of TLS on all ports."""
+ServerConfig: type[Config] = composed(
+    dict.fromkeys((*(front.settings for front in FRONTS), TlsSettings, ExposureSettings))
+)
+"""Class of all settings of ``tarry serve``: the broker's, each front's, and those shared by ports."""
 
 
 def front_of(name: str) -> Front:

@@ -21,7 +21,7 @@ from tarry.intake.sealed_index import SealedIndex, write_index
 from tarry.log.files import Buffer, Files
 from tarry.log.frame import LogKind
 from tarry.log.recover import check_name, recover_tail
-from tarry.log.segment import SegmentWriter, list_segments, segment_path
+from tarry.log.segment import SegmentWriter, list_segments, remove_segment, segment_path
 
 log = logging.getLogger(__name__)
 
@@ -277,7 +277,7 @@ class Segments:
         :meth:`deletable_until` gave ``first_seq``, and a checkpoint on disk has it.
         """
         for path in self._leftover:
-            self._remove(path)
+            remove_segment(self._files, path)
         self._leftover.clear()
         deleted = 0
         while True:
@@ -286,12 +286,8 @@ class Segments:
                 if first is None or first.index.end_seq > first_seq:
                     return deleted
                 self._rolled.pop(0)
-            self._remove(first.path)
+            remove_segment(self._files, first.path)
             deleted += 1
-
-    def _remove(self, path: Path) -> None:
-        self._files.remove(path)
-        self._files.remove(path.with_suffix(".idx"))
 
 
 def _files_below(directory: Path, first_seq: int) -> list[Path]:

@@ -22,6 +22,12 @@ def segment_path(directory: Path, base: int, suffix: str = ".log") -> Path:
     return directory / f"{base:020d}{suffix}"
 
 
+def remove_segment(files: Files, path: Path) -> None:
+    """Delete a segment, and the index beside it if it has one."""
+    files.remove(path)
+    files.remove(path.with_suffix(".idx"))
+
+
 def list_segments(directory: Path) -> list[int]:
     """Bases of the segments in a directory, ascending."""
     paths = when_free(lambda: list(directory.glob("*.log"))) if directory.is_dir() else []

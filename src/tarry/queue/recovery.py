@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,8 +10,8 @@ from tarry.base.errors import CorruptError
 from tarry.log.files import Files
 from tarry.log.frame import LogKind
 from tarry.log.recover import check_name, recover_tail
-from tarry.log.segment import SegmentWriter, list_segments, segment_path
-from tarry.queue.frame_table import SUFFIX, FrameEntry, due_max_ms, load_frames, scan_frames
+from tarry.log.segment import SegmentWriter, list_segments, remove_segment, segment_path
+from tarry.queue.frame_table import FrameEntry, due_max_ms, load_frames, scan_frames
 from tarry.queue.topic import Extent
 
 
@@ -75,7 +74,8 @@ def recover_segments(
     try:
         recovered.add(last, list(scan_frames(path)), place)
         writer.sync()
-        _remove(files, directory, there[: len(there) - len(bases)])  # last: a start that is refused changes nothing
+        for leftover in there[: len(there) - len(bases)]:  # last: a start that is refused changes nothing
+            remove_segment(files, segment_path(directory, leftover))
     except BaseException:
         writer.close()
         raise
@@ -90,13 +90,6 @@ def _without_leftover(bases: list[int], first: int) -> list[int]:
     gaps = [following for base, following in itertools.pairwise(bases) if base + 1 < following <= first]
     begin = max(gaps, default=0)
     return [base for base in bases if base >= begin]
-
-
-def _remove(files: Files, directory: Path, bases: Iterable[int]) -> None:
-    for base in bases:
-        path = segment_path(directory, base)
-        files.remove(path)
-        files.remove(path.with_suffix(SUFFIX))
 
 
 def _check_unbroken(directory: Path, bases: list[int], place: tuple[int, int], first: int | None) -> None:

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tarry.log.files import Files
-from tarry.log.segment import segment_path
-from tarry.queue.frame_table import SUFFIX
+from tarry.log.segment import remove_segment, segment_path
 from tarry.queue.reader import FramesReader
 from tarry.queue.topic import Topic
 from tarry.queue.writer import SegmentsWriter
@@ -86,9 +85,7 @@ class Retention:
                 guard.on_deleted(topic)
         self._writer.segments.pop(0)
         self._writer.sealed_due_ms.pop(base, None)
-        path = segment_path(self._directory, base)
-        self._files.remove(path)
-        self._files.remove(path.with_suffix(SUFFIX))
+        remove_segment(self._files, segment_path(self._directory, base))
 
 
 def _consumed(topic: Topic, segment: int, guard: RetentionGuard) -> bool:

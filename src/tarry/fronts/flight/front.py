@@ -28,6 +28,7 @@ from tarry.fronts.flight.guard import ConnectionGuard
 from tarry.fronts.flight.server import Service
 from tarry.fronts.flight.settings import FlightSettings
 from tarry.fronts.flight.sockets import cut_connections
+from tarry.fronts.kit.exposure import ExposureSettings, check_exposed, warn_exposed
 from tarry.fronts.kit.front import FrontServices
 from tarry.fronts.kit.tls import FileChanges, ReloadedTls, TlsFiles
 from tarry.fronts.kit.tls_settings import shared_files
@@ -81,11 +82,7 @@ class FlightFront:
             raise UnavailableError(f"cannot listen on {address}: {error}") from error
         guard.start(service.port)
         if exposed:
-            log.warning(
-                "insecure_open: flight is open at %s:%d to whoever reaches it, and asks nobody who they are",
-                host,
-                service.port,
-            )
+            warn_exposed(FLIGHT, f"{host}:{service.port}")
         return cls(service, host, guard)
 
     @property
@@ -134,7 +131,7 @@ def check(config: Config) -> None:
     flight_tls(config)
     settings = FlightSettings.of(config)
     if settings.flight is not None:
-        check_exposure(FLIGHT, settings.flight, settings.insecure_open)
+        check_exposed(FLIGHT, settings.flight, config)
 
 
 def flight_tls(config: Config) -> TlsFiles | None:
@@ -166,7 +163,7 @@ def start(services: FrontServices) -> FlightFront:
         services.placement,
         services.connections,
         settings.flight_calls_max,
-        settings.insecure_open,
+        ExposureSettings.of(services.broker.config).insecure_open,
         services.unread,
         flight_tls(services.broker.config),
     )

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from tarry.base.setting_types import Address, Count, Listeners
+from tarry.base.setting_types import Address, Count
 from tarry.fronts.kit.settings import FrontSettings
 
 
@@ -19,7 +19,4 @@ class FlightSettings(FrontSettings):
     )
     flight_tls: Literal["on", "off"] = Field(
         "off", description="Flight clients come by TLS, with `tls_certificate`; the pipeline and Tarry's own do not."
-    )
-    insecure_open: Listeners = Field(
-        "", description='Ports without authentication that may be open to other machines: "flight", "link".'
     )

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
-from concurrent.futures import Executor
-from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -13,20 +10,14 @@ from loopgrpc import UnreadBytes
 from tarry.base.config import Config
 from tarry.base.descriptors import ConnectionLimits
 from tarry.base.endpoint import local_socket, socket_path
-from tarry.base.errors import UnavailableError
 from tarry.base.placement import ANY_CORE, Placement
 from tarry.fronts.gateway.authentication import Trust, gateway_tls
 from tarry.fronts.gateway.served.broker import ServedBroker
 from tarry.fronts.gateway.served.worker import WorkerSessions
 from tarry.fronts.gateway.settings import GatewaySettings
-from tarry.fronts.kit.door import Door
 from tarry.fronts.kit.front import FrontServices
-from tarry.fronts.kit.listening import port_of
-from tarry.fronts.kit.loop_thread import LoopThread, OnStarted
 from tarry.fronts.kit.tls_settings import PortTls
-from tarry.fronts.link.connection import LinkConnection
-from tarry.fronts.link.groups import GroupTable
-from tarry.fronts.link.shared import Shared
+from tarry.fronts.link.port import LinkGuard, LinkPort
 
 HELLO_S = 10.0
 """Seconds that a connection may take to say who it is."""
@@ -49,17 +40,20 @@ class GatewayFront:
         placement: Placement = ANY_CORE,
         connections: ConnectionLimits | None = None,
     ) -> None:
-        self._broker = broker
-        self._asked = address
-        self._connections = connections or ConnectionLimits()
-        self._unread = UnreadBytes()
-        self._trust, self._tls = _authentication(broker.config, address)
-        self._thread: LoopThread[str] = LoopThread("tarry-gateway", placement, self._serve)
-        try:
-            self.address = self._thread.started()
-            """The address it listens on, with its actual port."""
-        except OSError as error:
-            raise UnavailableError(f"cannot listen on {address}: {error.strerror or error}") from error
+        trust, tls = _authentication(broker.config, address)
+        guard = LinkGuard(
+            connections=connections or ConnectionLimits(),
+            unread=UnreadBytes(),
+            tls=tls,
+            secret=None if trust.secret is None else trust,
+            half_open_max=GREETING_MAX,
+            begin_s=HELLO_S,
+        )
+        self._port = LinkPort(
+            "tarry-gateway", broker, address, placement, guard, lambda shared: WorkerSessions(shared, broker).by_kind
+        )
+        self.address = self._port.address
+        """The address it listens on, with its actual port."""
 
     @classmethod
     def start(
@@ -81,30 +75,7 @@ class GatewayFront:
 
     def stop(self, grace_s: float = 0.0) -> None:
         """Cut off the gateways, whose workers end then."""
-        self._thread.stop(grace_s)
-
-    async def _serve(self, pool: Executor, on_started: OnStarted[str]) -> None:
-        loop = asyncio.get_running_loop()
-        secret = None if self._trust.secret is None else self._trust
-        shared = Shared(self._broker, loop, GroupTable(loop), partial(loop.run_in_executor, pool), self._unread, secret)
-        sessions = WorkerSessions(shared, self._broker)
-        door = Door(
-            partial(LinkConnection, shared, sessions.by_kind),
-            self._connections,
-            tls=self._tls.context(),
-            plain=self._tls.plain,
-            half_open_max=GREETING_MAX,
-            begin_s=HELLO_S,
-        )
-        try:
-            address = await door.listen(self._asked)
-            host = self._asked.rpartition(":")[0]
-            on_path = socket_path(self._asked) is not None
-            await on_started(self._asked if on_path else f"{host}:{port_of(address)}")
-        finally:
-            door.close()
-            shared.groups.close()
-            await door.drain(0)
+        self._port.stop(grace_s)
 
 
 class GatewayPorts:

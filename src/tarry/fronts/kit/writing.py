@@ -37,7 +37,7 @@ class ConnectionWriter:
         self._host = host
         self._on_stalled = on_stalled
         self._transport: asyncio.Transport | None = None
-        self._outgoing: list[bytes] = []
+        self._outgoing: list[bytes | memoryview] = []
         self._readable = asyncio.Event()
         self._readable.set()
         self._timer: asyncio.TimerHandle | None = None
@@ -47,13 +47,13 @@ class ConnectionWriter:
         self._transport = transport
         transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
 
-    def write(self, data: bytes) -> None:
-        """Write at the end of this turn of the loop; nothing if the connection is closing."""
+    def write(self, *parts: bytes | memoryview) -> None:
+        """Write parts at the end of this turn of the loop; nothing if the connection is closing."""
         if self._transport is None or self._transport.is_closing():
             return
         if not self._outgoing:
             self._loop.call_soon(self.flush)
-        self._outgoing.append(data)
+        self._outgoing += parts
 
     def flush(self) -> None:
         """Hand what was written in this turn of the loop to the transport, in one call.

@@ -44,7 +44,7 @@ class ClientSession:
         self._consumers = LinkConsumers(shared.groups, out, room=out, consumers_max=CONSUMERS_MAX)
         self._stopping: UnavailableError | None = None
         self.handlers: Handlers = {
-            FrameKind.SUBMIT: self._submissions.submit,
+            FrameKind.SUBMIT: self._submit,
             FrameKind.POLL: self._poll,
             FrameKind.WITHDRAW: self._consumers.withdraw,
             FrameKind.RENEW: self._consumers.renew,
@@ -61,7 +61,7 @@ class ClientSession:
 
     def on_drain(self) -> None:
         """Tell the client that the broker stops, and close when it has settled what it holds."""
-        self._stopping = self._submissions.stopping = UnavailableError("the broker is stopping; try again later")
+        self._stopping = UnavailableError("the broker is stopping; try again later")
         self._consumers.stop_waiting()
         self._out.write(error_frame(0, self._stopping))
         self._close_when_idle()
@@ -80,6 +80,10 @@ class ClientSession:
         else:
             self._shared.loop.call_later(DRAIN_LOOK_S, self._close_when_idle)
 
+    def _submit(self, number: int, payload: memoryview) -> None:
+        self._check_serving()
+        self._submissions.submit(number, payload)
+
     def _poll(self, number: int, payload: memoryview) -> None:
         try:
             self._consumers.poll(number, self._checked(Poll.decode(payload)))
@@ -87,13 +91,16 @@ class ClientSession:
             self._consumers.on_nothing(number, error)
 
     def _checked(self, asked: Poll) -> Poll:
-        if self._stopping is not None:
-            raise self._stopping
+        self._check_serving()
         PREFETCH.check("prefetch", asked.prefetch)
         MESSAGES.check("rows_max", asked.rows_max)
         lease_ms = asked.lease_ms or self._lease_ms(asked.group)
         LEASE_MS.check("lease_ms", lease_ms)
         return asked._replace(lease_ms=lease_ms, rows_max=min(asked.rows_max, ROWS_MAX))
+
+    def _check_serving(self) -> None:
+        if self._stopping is not None:
+            raise self._stopping
 
     def _lease_ms(self, group: int) -> int:
         return self._shared.groups.find(group).group.settings.lease_ms or self._shared.broker.config.lease_ms

@@ -115,8 +115,7 @@ class LinkConnection(asyncio.Protocol):
 
     def _on_drain(self) -> None:
         if self._session is None:
-            self._out.flush()
-            self._out.transport.abort()
+            self._out.abort()
         else:
             self._session.on_drain()
 

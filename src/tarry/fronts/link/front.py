@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from collections.abc import Mapping
-from concurrent.futures import Executor
 from functools import partial
 
 from loopgrpc import UnreadBytes
@@ -13,25 +10,18 @@ from tarry.api.local import LocalBroker
 from tarry.base.config import Config
 from tarry.base.descriptors import ConnectionLimits
 from tarry.base.endpoint import socket_path
-from tarry.base.errors import UnavailableError
 from tarry.base.exposure import LINK as NAME
-from tarry.base.exposure import check_exposure
+from tarry.base.exposure import is_exposed
 from tarry.base.placement import ANY_CORE, Placement
-from tarry.fronts.flight.settings import FlightSettings
-from tarry.fronts.kit.door import Door
+from tarry.fronts.kit.exposure import check_exposed, warn_exposed
 from tarry.fronts.kit.front import FrontServices
-from tarry.fronts.kit.listening import port_of
-from tarry.fronts.kit.loop_thread import LoopThread, OnStarted
 from tarry.fronts.kit.tls_settings import PortTls, port_tls
 from tarry.fronts.link.client import ClientSession
-from tarry.fronts.link.connection import LinkConnection
-from tarry.fronts.link.groups import GroupTable
 from tarry.fronts.link.link_session import NewLinkSession
+from tarry.fronts.link.port import LinkGuard, LinkPort
 from tarry.fronts.link.settings import LinkSettings
 from tarry.fronts.link.shared import Shared
 from tarry.link.frames import CLIENT
-
-log = logging.getLogger(__name__)
 
 
 class LinkFront:
@@ -46,16 +36,15 @@ class LinkFront:
         unread: UnreadBytes | None = None,
     ) -> None:
         """Serve; arguments as of :meth:`start`."""
-        self._broker, self._asked = broker, address
-        self._connections, self._unread = connections or ConnectionLimits(), unread or UnreadBytes()
-        # By a socket of this machine, TLS would protect nothing.
-        self._tls = port_tls(broker.config) if socket_path(address) is None else PortTls()
-        self._thread: LoopThread[str] = LoopThread("tarry-link", placement, self._serve)
-        try:
-            self.address = self._thread.started()
-            """The address it listens on, with its actual port."""
-        except OSError as error:
-            raise UnavailableError(f"cannot listen on {address}: {error.strerror or error}") from error
+        guard = LinkGuard(
+            connections=connections or ConnectionLimits(),
+            unread=unread or UnreadBytes(),
+            # By a socket of this machine, TLS would protect nothing.
+            tls=port_tls(broker.config) if socket_path(address) is None else PortTls(),
+        )
+        self._port = LinkPort("tarry-link", broker, address, placement, guard, _sessions)
+        self.address = self._port.address
+        """The address it listens on, with its actual port."""
 
     @classmethod
     def start(
@@ -84,26 +73,11 @@ class LinkFront:
 
     def stop(self, grace_s: float = 2.0) -> None:
         """Hand out nothing more, let clients settle for up to ``grace_s`` seconds, then cut the rest."""
-        self._thread.stop(grace_s)
+        self._port.stop(grace_s)
 
-    async def _serve(self, pool: Executor, on_started: OnStarted[str]) -> None:
-        loop = asyncio.get_running_loop()
-        groups = GroupTable(loop)
-        shared = Shared(self._broker, loop, groups, partial(loop.run_in_executor, pool), self._unread)
 
-        sessions: dict[str, NewLinkSession] = {CLIENT: partial(ClientSession, shared)}
-        door = Door(
-            partial(LinkConnection, shared, sessions), self._connections, tls=self._tls.context(), plain=self._tls.plain
-        )
-        try:
-            address = await door.listen(self._asked)
-            host = self._asked.rpartition(":")[0]
-            on_path = socket_path(self._asked) is not None
-            grace_s = await on_started(self._asked if on_path else f"{host}:{port_of(address)}")
-            await door.drain(grace_s)
-        finally:
-            door.close()
-            groups.close()
+def _sessions(shared: Shared) -> dict[str, NewLinkSession]:
+    return {CLIENT: partial(ClientSession, shared)}
 
 
 def check(config: Config) -> None:
@@ -115,7 +89,7 @@ def check(config: Config) -> None:
     address = LinkSettings.of(config).link
     if address is not None and socket_path(address) is None:
         port_tls(config).context()  # refuses files that are none, before anything is opened
-        check_exposure(NAME, address, FlightSettings.of(config).insecure_open)
+        check_exposed(NAME, address, config)
 
 
 def start(services: FrontServices) -> LinkFront:
@@ -123,9 +97,6 @@ def start(services: FrontServices) -> LinkFront:
     front = LinkFront.start(
         services.broker, services.address, services.placement, services.connections, services.unread
     )
-    insecure = FlightSettings.of(services.broker.config).insecure_open
-    if socket_path(front.address) is None and check_exposure(NAME, front.address, insecure):
-        log.warning(
-            "insecure_open: the link is open at %s to whoever reaches it, and asks nobody who they are", front.address
-        )
+    if is_exposed(front.address):
+        warn_exposed(NAME, front.address)
     return front

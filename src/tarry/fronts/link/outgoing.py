@@ -44,7 +44,7 @@ class Outgoing:
 
     def write(self, parts: list[Any]) -> None:
         """Write a frame at the end of this turn."""
-        self._writer.write(b"".join(parts))
+        self._writer.write(*parts)
 
     def write_from_anywhere(self, parts: list[Any]) -> None:
         """:meth:`write`, from any thread."""
@@ -104,6 +104,11 @@ class Outgoing:
     def _release(self) -> None:
         self._writer.flush()
         self._room.release()
+
+    def abort(self) -> None:
+        """Cut the connection off; what was written leaves, as far as the other side takes it."""
+        self._writer.flush()
+        self.transport.abort()
 
     def _cut(self, why: str) -> None:
         log.info("a link is cut off: %s", why)

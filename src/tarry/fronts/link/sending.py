@@ -7,7 +7,6 @@ from typing import Any
 from tarry.api.local import OnAccepted
 from tarry.api.wire import encode_accepted, encode_placed
 from tarry.base.arrow_messages import refuse_compressed
-from tarry.base.errors import UnavailableError
 from tarry.fronts.link.flow import Flow
 from tarry.fronts.link.outgoing import Outgoing
 from tarry.fronts.link.shared import Shared
@@ -43,13 +42,9 @@ class ClientSubmissions:
 
     def __init__(self, shared: Shared, out: Outgoing, flow: Flow) -> None:
         self._broker, self._out, self._flow = shared.broker, out, flow
-        self.stopping: UnavailableError | None = None
-        """Reason for which no more is taken."""
 
     def submit(self, number: int, payload: memoryview) -> None:
         """Submit rows; all of them are accepted, or none."""
-        if self.stopping is not None:
-            raise self.stopping
         refuse_compressed(payload)  # a few bytes could say that they are gigabytes
         rows = decode_rows(payload)
         end = self._flow.begin(len(payload))

@@ -83,8 +83,7 @@ class WorkerControl:
 
     def on_drain(self) -> None:
         """Cut the connection off."""
-        self._out.flush()
-        self._out.transport.abort()
+        self._out.abort()
 
     def end(self) -> None:
         """Do nothing: there is no state."""
@@ -127,8 +126,7 @@ class WorkerLink:
 
     def on_drain(self) -> None:
         """Cut the link off: the worker ends with it."""
-        self._out.flush()
-        self._out.transport.abort()
+        self._out.abort()
 
     def end(self) -> None:
         """End the link, as the connection has ended."""

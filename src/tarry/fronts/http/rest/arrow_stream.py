@@ -65,7 +65,7 @@ class ArrowStream:
             InvalidArgumentError: it is no Arrow stream, or compressed. MessageTooLargeError: a message is too large.
         """
         while (message := self._next()) is not None:
-            kind = kind_of(message[PREFIX.size :])
+            kind = kind_of(memoryview(message)[PREFIX.size :])
             if kind == SCHEMA and not self._head:
                 self._head.append(message)
             elif not self._head:
