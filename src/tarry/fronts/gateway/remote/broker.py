@@ -32,7 +32,7 @@ from tarry.base.endpoint import socket_path
 from tarry.base.errors import InvalidArgumentError, MessageTooLargeError, StaleCommitError, TarryError
 from tarry.fronts.gateway.authentication import Trust
 from tarry.fronts.gateway.remote.board import RemoteMember
-from tarry.fronts.gateway.remote.control import Control, hello
+from tarry.fronts.gateway.remote.control import Control, greeting
 from tarry.fronts.gateway.remote.group import RemoteGroup, RemoteSubscription
 from tarry.fronts.gateway.remote.groups import RemoteGroups
 from tarry.fronts.gateway.remote.link import Link
@@ -133,9 +133,9 @@ class RemoteBroker:
         Raises:
             UnavailableError: there is no broker.
         """
-        greeting = hello(LINK, self._worker, self._front, self._name)
+        said = greeting(LINK, self._worker, self._front, self._name)
         self._link = await Link.open(
-            self._address, greeting, self._trust, self._groups, self._member, self._on_tokens, on_lost
+            self._address, said, self._trust, self._groups, self._member, self._on_tokens, on_lost
         )
         self._groups.link = self._member.link = self._link
 

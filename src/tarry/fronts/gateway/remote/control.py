@@ -55,10 +55,14 @@ def host_of(address: str) -> str:
     return parse_address(address)[0].strip("[]")
 
 
+def greeting(kind: str, worker: str, front: str, name: str) -> dict[str, Any]:
+    """Return the fields of the greeting with which a connection begins."""
+    return {"version": VERSION, "as": kind, "worker": worker, "front": front, "name": name}
+
+
 def hello(kind: str, worker: str, front: str, name: str) -> bytes:
     """Return the frame with which a connection begins."""
-    said = {"version": VERSION, "as": kind, "worker": worker, "front": front, "name": name}
-    return b"".join(frame(FrameKind.HELLO, 0, encode_json(said)))
+    return b"".join(frame(FrameKind.HELLO, 0, encode_json(greeting(kind, worker, front, name))))
 
 
 class Control:

@@ -23,7 +23,7 @@ from tarry.api.views import DELIVERY
 from tarry.base.clock import Clock
 from tarry.base.errors import ClosedError, InvalidArgumentError, TarryError
 from tarry.base.types import Int64s, Mask
-from tarry.fronts.gateway.remote.link import Link, OnAnswer
+from tarry.fronts.gateway.remote.link import Link
 from tarry.link.frames import (
     FrameKind,
     Poll,
@@ -34,6 +34,7 @@ from tarry.link.frames import (
     decode_mask,
     encode_int,
 )
+from tarry.link.peer import OnAnswer
 from tarry.message.filter import EVERYTHING, parse_filter, unwanted_by
 from tarry.message.filter_sql import SqlFilter
 
