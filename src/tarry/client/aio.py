@@ -13,12 +13,10 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from typing import Any, TypeVar, Unpack
 
 from tarry.api.calls import AsyncCalls
@@ -29,6 +27,7 @@ from tarry.client.aio_consumer import AsyncConsumer
 from tarry.client.bulk import CHUNK_ROWS, Progress
 from tarry.client.connection import BrokerConnection
 from tarry.client.consumer import ConsumeOptions, ReceiveOptions
+from tarry.client.consuming import ConsumingConnections
 from tarry.client.delivery import Delivery
 from tarry.client.producing import Producer
 from tarry.client.sync import Client
@@ -54,6 +53,7 @@ class AsyncClient(AsyncCalls):
         super().__init__()
         self.address = address
         self._client = Client(address, timeout=timeout)
+        self._consuming = ConsumingConnections(address)
         self._pool = ThreadPoolExecutor(WAITING_CALLS_MAX, thread_name_prefix="tarry-aio")
         self._closed = False
         self._sender: _Sender | None = None
@@ -98,7 +98,7 @@ class AsyncClient(AsyncCalls):
     def consume(self, topic: str, *, group: str, **options: Unpack[ConsumeOptions]) -> AsyncConsumer:
         """As :meth:`tarry.client.Client.consume`, for ``async for``."""
         self._check_open()
-        consumer = AsyncConsumer(self.address, topic, group, self._pool, **options)
+        consumer = AsyncConsumer(self._consuming, topic, group, self._pool, **options)
         self._consumers.add(consumer)
         return consumer
 
@@ -121,7 +121,7 @@ class AsyncClient(AsyncCalls):
             await consumer.close()
         loop = asyncio.get_running_loop()
         if self._sender is not None:
-            await loop.run_in_executor(self._pool, self._sender.close)
+            await self._sender.close()
         await loop.run_in_executor(self._pool, self._client.close)
         self._pool.shutdown(wait=False)
 
@@ -136,20 +136,13 @@ class AsyncClient(AsyncCalls):
 
 
 class _Sender:
-    """A sending thread between event loop and producer, so that a slow network never stops the loop.
-
-    What certainly fits into the connection's window is sent by the loop itself: it saves the wait for a thread.
-    """
+    """Single messages of an event loop, on a connection of that loop: no thread hands over to another."""
 
     def __init__(self, address: str) -> None:
         self.loop = asyncio.get_running_loop()
-        self._connection = BrokerConnection(address)
-        self._producer: Producer[asyncio.Future[Receipt]] = Producer(self._connection, self._resolve, Pace())
-        self._wake = threading.Event()
-        self._turns = PacedTurns(self.loop, self._producer.coalescer, self._pump)
-        self._closed = False
-        self._thread = threading.Thread(target=self._run, name="tarry-aio-send", daemon=True)
-        self._thread.start()
+        self._connection = BrokerConnection(address, self.loop)
+        self._producer: Producer[asyncio.Future[Receipt]] = Producer(self._connection, _resolve, Pace())
+        self._turns = PacedTurns(self.loop, self._producer.coalescer)
 
     def add(self, row: Any, future: asyncio.Future[Receipt]) -> None:
         due_ms = row[DUE_MS]
@@ -158,35 +151,10 @@ class _Sender:
         self._producer.add(row, future, urgent=urgent)
         self._turns.plan()
 
-    def close(self) -> None:
-        self._producer.close()
-        self._closed = True
-        self._wake.set()
-        self._thread.join()
+    async def close(self) -> None:
+        # It waits for answers, which come on the loop.
+        await self.loop.run_in_executor(None, self._producer.close)
         self._connection.close()
-
-    def _pump(self) -> None:
-        if not self._producer.is_ready:
-            return  # the next answer sends
-        if self._producer.is_quick:
-            self._producer.pump()
-        else:
-            self._wake.set()
-
-    def _run(self) -> None:
-        while not self._closed:
-            self._wake.wait()
-            self._wake.clear()
-            self._producer.pump()
-
-    def _resolve(self, answers: list[tuple[asyncio.Future[Receipt], Receipt | TarryError]]) -> None:
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            self.loop.call_soon_threadsafe(self._set_results, answers)
-
-    def _set_results(self, answers: list[tuple[asyncio.Future[Receipt], Receipt | TarryError]]) -> None:
-        _resolve(answers)
-        # What waits may be held back by a batch that the answer's thread has sent.
-        self._turns.plan()
 
 
 def _resolve(answers: list[tuple[asyncio.Future[Receipt], Receipt | TarryError]]) -> None:

@@ -16,8 +16,8 @@ from typing import Unpack
 
 from tarry.base.errors import TarryError
 from tarry.client.consumer import CheckedConsumeOptions, ConsumeOptions, abandon
+from tarry.client.consuming import ConsumingConnections
 from tarry.client.delivery import Delivery, DeliveryBatch, reason_of
-from tarry.client.feed import Feed
 from tarry.client.holding import WORK_S, Hand, Holding
 
 log = logging.getLogger(__name__)
@@ -27,14 +27,19 @@ class AsyncConsumer:
     """As :class:`tarry.client.Consumer`, for ``async for``."""
 
     def __init__(
-        self, address: str, topic: str, group: str, calls: ThreadPoolExecutor, **options: Unpack[ConsumeOptions]
+        self,
+        connections: ConsumingConnections,
+        topic: str,
+        group: str,
+        calls: ThreadPoolExecutor,
+        **options: Unpack[ConsumeOptions],
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._calls = calls
         self._options = CheckedConsumeOptions(**options)
         self._holding = Holding(self._options.prefetch, _who)
         self._inbox = _Inbox(self._loop)
-        self._feed = Feed(address, self._options.command(topic, group), self._holding, self._inbox.put)
+        self._feed = self._options.feed(connections, topic, group, self._holding, self._inbox.put)
         # The feed does not know the consumer: forgotten without close(), it gives back what it holds all the same.
         weakref.finalize(self, abandon, self._feed, self._holding)
 

@@ -10,17 +10,14 @@ from __future__ import annotations
 import itertools
 import re
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from queue import SimpleQueue
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.flight as fl
 from pyarrow.interchange import from_dataframe
 
-from tarry.api.wire import SCHEDULE_PATH, AcceptedAnswer, Goodbye, PlacedAnswer, as_bytes, decode_answer
 from tarry.base.back_off import BackOff
 from tarry.base.errors import (
     InvalidArgumentError,
@@ -29,8 +26,10 @@ from tarry.base.errors import (
     TarryError,
     UnavailableError,
 )
-from tarry.base.types import Int64s
-from tarry.client.connection import FLIGHT_ERRORS, BrokerConnection
+from tarry.client.connection import NOTHING_SENT
+from tarry.client.producing import Submits
+from tarry.link.frames import decode_accepted
+from tarry.message.columns import stream_bytes
 from tarry.message.receipt import Accepted, Receipt
 from tarry.message.rows import BODY, ID, Row, columns_of, rows_of, to_batch
 from tarry.message.schema import Message
@@ -47,8 +46,8 @@ MANY_ROWS = 4096
 Progress = Callable[[Accepted], None]
 
 
-def batches_of(data: Any, chunk_rows: int) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """Cut whatever holds columns into chunks: their schema, and an iterator of them.
+def batches_of(data: Any, chunk_rows: int) -> Iterator[pa.RecordBatch]:
+    """Cut whatever holds columns into chunks.
 
     Raises:
         InvalidArgumentError: it does not.
@@ -56,11 +55,11 @@ def batches_of(data: Any, chunk_rows: int) -> tuple[pa.Schema, Iterator[pa.Recor
     if isinstance(chunk_rows, bool) or not isinstance(chunk_rows, int) or chunk_rows < 1:
         raise InvalidArgumentError(f"chunk_rows is {chunk_rows!r}; allowed: 1 or more")
     if isinstance(data, pa.RecordBatchReader):
-        return data.schema, (part for batch in data for part in _cut(batch, chunk_rows))
+        return (part for batch in data for part in _cut(batch, chunk_rows))
     table = _table(data)
     if table.num_rows and table.num_rows / len(table.to_batches()) < min(1000, chunk_rows):
         table = table.combine_chunks()  # many small pieces would each be a submission of their own
-    return table.schema, (part for batch in table.to_batches() for part in _cut(batch, chunk_rows))
+    return (part for batch in table.to_batches() for part in _cut(batch, chunk_rows))
 
 
 class Chunks:
@@ -72,13 +71,10 @@ class Chunks:
         self._receipts: dict[int, list[Receipt]] = {}
         self._columns: set[str] = set()
         self._next = 0
-        self.first_row = 0
-        """Of the chunk that was given last."""
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         while rows := self._take():
             self._ids[self._next] = [row[ID] for row in rows]
-            self.first_row = self._next
             self._next += len(rows)
             self._columns.update(columns_of(rows))
             yield to_batch(rows, self._columns)
@@ -102,24 +98,19 @@ class Chunks:
         return [receipt for row in sorted(self._receipts) for receipt in self._receipts[row]]
 
 
-class BulkStream:
-    """One DoPut stream, used by one thread: :meth:`send` all chunks of a schema."""
+class BulkSender:
+    """Sends all chunks of what one thread has: :meth:`send`. Several are under way at a time."""
 
-    def __init__(
-        self, connection: BrokerConnection, schema: pa.Schema, progress: Progress | None, overload_timeout_s: float
-    ) -> None:
-        connection.check_open()
+    def __init__(self, connection: Submits, progress: Progress | None, overload_timeout_s: float) -> None:
         self._connection = connection
         self._progress = progress
         self._patience_s = overload_timeout_s
-        self._under_way: deque[tuple[int, pa.RecordBatch]] = deque()
+        self._under_way: dict[int, pa.RecordBatch] = {}
+        """Chunks by their first row."""
+        self._answers: SimpleQueue[tuple[int, memoryview | TarryError]] = SimpleQueue()
         self._back_off = BackOff(OVERLOAD_S, OVERLOAD_S_MAX)
         self._accepted: list[Accepted] = []
         self._refused: TarryError | None = None
-        try:
-            self._writer, self._reader = connection.flight.do_put(fl.FlightDescriptor.for_path(*SCHEDULE_PATH), schema)
-        except FLIGHT_ERRORS as error:
-            raise connection.translate(error) from error
 
     def send(self, chunks: Iterable[pa.RecordBatch], row: int = 0) -> list[Accepted]:
         """Send all chunks, from row ``row`` of the data on; what was accepted, in the order of the rows.
@@ -128,90 +119,53 @@ class BulkStream:
             InvalidMessageError: ``row`` is the row of the whole data. OverloadedError, DiskFullError: nothing of the
             chunk was accepted. UnavailableError: the answers to the chunks under way are unknown.
         """
-        try:
-            for chunk in chunks:
-                self._write(row, chunk)
-                row += chunk.num_rows
-                while len(self._under_way) >= CHUNKS_IN_FLIGHT and self._refused is None:
-                    self._take_answer()
-                if self._refused is not None:
-                    break
-            while self._under_way:
+        for chunk in chunks:
+            while len(self._under_way) >= CHUNKS_IN_FLIGHT:
                 self._take_answer()
-        finally:
-            self._end()
+            if self._refused is not None:
+                break
+            self._write(row, chunk)
+            row += chunk.num_rows
+        while self._under_way:
+            self._take_answer()
         if self._refused is not None:
             raise self._refused
         self._accepted.sort(key=lambda accepted: accepted.row)
         return self._accepted
 
     def _write(self, row: int, chunk: pa.RecordBatch) -> None:
-        self._under_way.append((row, chunk))
+        self._under_way[row] = chunk
         try:
-            self._writer.write_batch(chunk)
-        except FLIGHT_ERRORS as error:
-            raise self._unknown(error) from error
+            self._connection.submit(stream_bytes(chunk.schema, [chunk]), lambda raw: self._answers.put((row, raw)))
+        except BaseException:
+            del self._under_way[row]
+            raise
 
     def _take_answer(self) -> None:
-        try:
-            buffer = self._reader.read()
-        except FLIGHT_ERRORS as error:
-            raise self._unknown(error) from error
-        if buffer is None:
-            raise self._unknown(None)
-        answer = decode_answer(as_bytes(buffer))
-        if isinstance(answer, Goodbye):
-            self._refused = self._refused or answer.error
-            return
-        row, chunk = self._under_way.popleft()
-        if isinstance(answer, AcceptedAnswer | PlacedAnswer):
-            self._accept(row, chunk, answer)
-        elif isinstance(answer, OverloadedError) and self._refused is None and self._patience_s > 0:
+        row, raw = self._answers.get()
+        if isinstance(raw, UnavailableError) and not str(raw).endswith(NOTHING_SENT):
+            raw = self._unknown(raw)
+        chunk = self._under_way.pop(row)
+        if isinstance(raw, OverloadedError) and self._refused is None and self._patience_s > 0:
             # Certainly not accepted, so it may be sent again.
             pause_s = self._back_off.fail()
             time.sleep(pause_s)
             self._patience_s -= pause_s
             self._write(row, chunk)
+        elif isinstance(raw, TarryError):
+            self._refused = self._refused or _absolute(raw, row)
         else:
-            self._refused = self._refused or _absolute(answer, row)
+            self._back_off.reset()
+            accepted = replace(decode_accepted(raw), row=row)
+            self._accepted.append(accepted)
+            if self._progress is not None:
+                self._progress(accepted)
 
-    def _accept(self, row: int, chunk: pa.RecordBatch, answer: AcceptedAnswer | PlacedAnswer) -> None:
-        self._back_off.reset()
-        as_asked = isinstance(answer, AcceptedAnswer) and answer.due_ms is None
-        accepted = accepted_of(row, answer, _int64s(chunk.column("due_ms")) if as_asked else None)
-        self._accepted.append(accepted)
-        if self._progress is not None:
-            self._progress(accepted)
-
-    def _unknown(self, error: BaseException | None) -> TarryError:
-        rows = f"rows {self._under_way[0][0]} to {self._under_way[-1][0] + self._under_way[-1][1].num_rows - 1}"
-        self._under_way.clear()
-        if error is None:
-            try:
-                self._writer.close()
-            except FLIGHT_ERRORS as reason:
-                error = reason
-        cause = self._connection.translate(error) if error else UnavailableError("the broker ended the stream")
-        if not isinstance(cause, UnavailableError):
-            return cause
-        return UnavailableError(f"{cause}; {rows} may or may not have been accepted")
-
-    def _end(self) -> None:
-        try:
-            self._writer.close()
-        except FLIGHT_ERRORS:
-            pass  # what matters was said in the answers
-
-
-def accepted_of(row: int, answer: AcceptedAnswer | PlacedAnswer, due_ms: Int64s | None) -> Accepted:
-    """Return the broker's answer to a chunk; ``due_ms``: the chunk's own, if the answer leaves it out."""
-    if isinstance(answer, PlacedAnswer):
-        placed = answer.placed
-        first, token = (int(placed["seq"][0]), bytes(placed["token"][0])) if len(placed) else (0, b"")
-        return Accepted(first, placed["due_ms"].astype(np.int64), token, placed, row)
-    due = answer.due_ms if answer.due_ms is not None else due_ms
-    assert due is not None
-    return Accepted(answer.first_seq, due, answer.token, row=row)
+    def _unknown(self, error: UnavailableError) -> UnavailableError:
+        """Name the rows that are under way when the connection is lost."""
+        last, chunk = max(self._under_way.items())
+        rows = f"rows {min(self._under_way)} to {last + chunk.num_rows - 1}"
+        return UnavailableError(f"{error}; {rows} may or may not have been accepted")
 
 
 def _table(data: Any) -> pa.Table:
@@ -243,10 +197,6 @@ def _cut_bytes(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         yield from _cut_bytes(batch.slice(half))
     else:
         yield batch
-
-
-def _int64s(column: pa.Array) -> Int64s:
-    return np.asarray(pc.cast(column, pa.int64()).to_numpy(zero_copy_only=False), np.int64)
 
 
 def _absolute(error: TarryError, first: int) -> TarryError:

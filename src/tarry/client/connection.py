@@ -1,120 +1,255 @@
-"""A Flight connection to one broker: options, one-shot calls, and what pyarrow's errors mean."""
+"""A connection to a broker by the link: made when it is first used, and again when it must be.
+
+It belongs to one event loop. Who waits in a thread calls :meth:`BrokerConnection.action` and its like, which hand over
+to the loop; who is on the loop calls :meth:`BrokerConnection.ask`.
+"""
 
 from __future__ import annotations
 
-import logging
-import re
+import asyncio
+import socket
+from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.flight as fl
 
-from tarry.api.wire import as_bytes, decode_error, decode_json, encode_json
-from tarry.base.endpoint import parse_address
+from tarry.api.wire import decode_json, encode_json
+from tarry.base.endpoint import parse_address, socket_path
 from tarry.base.errors import ClosedError, InvalidArgumentError, TarryError, UnavailableError
+from tarry.base.event_loop import post
+from tarry.client.background import background_loop
+from tarry.link.frames import CLIENT, FrameKind, decode_rows, keep_alive
+from tarry.link.peer import LinkPeer, OnAnswer, OnFrame
 
-log = logging.getLogger(__name__)
-
-FLIGHT_ERRORS = (pa.ArrowException, OSError)
-"""Exceptions that pyarrow raises when a call fails."""
-
-_OPTIONS: list[tuple[str, int]] = [
-    # How long a try to connect may take; gRPC's default is 20 s.
-    ("grpc.min_reconnect_backoff_ms", 5_000),
-    # Without it, a new client would share the old one's back-off; see Connection._renew.
-    ("grpc.use_local_subchannel_pool", 1),
-]
-# A server cuts off a client that pings more often than every 5 minutes, unless it sends something itself in between. To
-# a consumer it does, every 10 s. So a consumer, which mostly waits, finds out within 30 s that a broker is gone
-# without a word; a producer finds out when it sends.
-_WAITING: list[tuple[str, int]] = [
-    ("grpc.keepalive_time_ms", 20_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
-]
+CONNECT_S = 5.0
+"""Seconds that a try to connect may take."""
+NOTHING_SENT = "; nothing was sent"
+RECEIVE = "receive"
+"""The one ticket that is a frame of its own."""
 
 
 class BrokerConnection:
-    """Thread-safe; connects when it is first used, and again when it must."""
+    """Thread-safe, but for what says that it is the loop's."""
 
-    def __init__(self, address: str, *, waiting: bool = False) -> None:
+    def __init__(
+        self,
+        address: str,
+        loop: asyncio.AbstractEventLoop | None = None,
+        handlers: dict[int, OnFrame] | None = None,
+        on_refused: Callable[[TarryError], None] | None = None,
+        on_lost: Callable[[LinkPeer], None] | None = None,
+    ) -> None:
         """Make a connection, which connects when first used.
 
-        ``waiting``: for a stream that mostly listens; it gets a connection of its own.
+        Args:
+            address: HOST:PORT, or unix:PATH.
+            loop: the loop that carries it; None: the one that all clients of this process share.
+            handlers: by kind, of frames that are no answers; called on the loop.
+            on_refused: called on the loop with what the broker says of the connection: it is stopping.
+            on_lost: called on the loop when a connection that stood has ended.
 
         Raises:
-            InvalidArgumentError: ``address`` is not HOST:PORT.
+            InvalidArgumentError: ``address`` is none.
         """
-        host, port = parse_address(address)
+        self._path = socket_path(address)
         self.address = address
-        self._location = f"grpc://{host}:{port}"
-        self._options = [*_OPTIONS, *(_WAITING if waiting else [])]
+        self.loop = loop or background_loop()
+        self._handlers = handlers or {}
+        self._on_refused, self._on_lost = on_refused, on_lost
+        self._peer: LinkPeer | None = None
+        self._connecting: asyncio.Task[LinkPeer] | None = None
         self._closed = False
-        self._renew()
 
-    def _renew(self) -> None:
-        # After a failed try to connect, gRPC refuses all calls until its back-off is over, even if the broker is there
-        # by then. Whoever calls next shall try. Open streams stay open: they hold what they need of the old client.
-        self.flight = fl.FlightClient(self._location, generic_options=self._options)
+    # -- for callers that wait -----------------------------------------------------------------------------------------
 
     def action(self, name: str, body: Any = None, *, timeout_s: float | None = None) -> Any:
-        """Call DoAction; its JSON result.
+        """Call an operation with a JSON answer; return that.
 
         Raises:
             TarryError: what the broker said. UnavailableError: it said nothing. InvalidArgumentError: there is no JSON
             for ``body``.
         """
-        self.check_open()
-        raw = b"" if body is None else _encoded(body)
-        options = fl.FlightCallOptions(timeout=timeout_s)
-        try:
-            results = list(self.flight.do_action(fl.Action(name, raw), options))
-        except FLIGHT_ERRORS as error:
-            raise self.translate(error) from error
-        return decode_json(as_bytes(results[0].body)) if results else None
+        request = encoded({"op": name, **(body or {})})
+        return decode_json(bytes(self._answer(FrameKind.CALL, request, timeout_s)))
 
     def read(self, ticket: dict[str, Any], *, timeout_s: float | None = None) -> pa.Table:
-        """Call DoGet, and read all that it gives; raises as :meth:`action` does."""
-        self.check_open()
-        options = fl.FlightCallOptions(timeout=timeout_s)
-        try:
-            return self.flight.do_get(fl.Ticket(_encoded(ticket)), options).read_all()
-        except FLIGHT_ERRORS as error:
-            raise self.translate(error) from error
+        """Call an operation that is answered by rows; raises as :meth:`action` does."""
+        kind = FrameKind.CALL
+        if ticket["op"] == RECEIVE:
+            kind, ticket = FrameKind.RECEIVE, {name: value for name, value in ticket.items() if name != "op"}
+        return decode_rows(self._answer(kind, encoded(ticket), timeout_s))
 
-    def translate(self, error: BaseException) -> TarryError:
-        """Translate an error of a call: what the broker said, or that it could not be reached."""
-        broker_error = getattr(error, "extra_info", None)
-        if broker_error:
-            return decode_error(bytes(broker_error))
+    def submit(self, rows: bytes, on_answer: OnAnswer) -> None:
+        """Schedule rows, an Arrow stream; ``on_answer`` is called once, on the loop."""
+        self.ask_from_anywhere(FrameKind.SUBMIT, rows, on_answer)
+
+    def ask_from_anywhere(self, kind: FrameKind, payload: bytes, on_answer: OnAnswer) -> None:
+        """Ask from any thread; ``on_answer`` is called once, on the loop.
+
+        Raises:
+            ClosedError: after :meth:`close`.
+        """
+        self.check_open()
+        post(self.loop, self.ask, kind, payload, on_answer)
+
+    def _answer(self, kind: FrameKind, payload: bytes, timeout_s: float | None) -> memoryview:
+        future: Future[memoryview] = Future()
+        self.ask_from_anywhere(kind, payload, lambda answer: _settle(future, answer))
+        try:
+            return future.result(timeout_s)
+        except FutureTimeoutError:
+            raise UnavailableError(f"no answer from the broker at {self.address} within {timeout_s} s") from None
+
+    # -- on the loop ---------------------------------------------------------------------------------------------------
+
+    def ask(self, kind: FrameKind, payload: bytes, on_answer: OnAnswer) -> None:
+        """Send a frame once there is a connection; ``on_answer`` gets its answer, or why there is none."""
+        peer = self._peer
+        if peer is not None and not peer.lost:
+            peer.ask(kind, self._explained(on_answer), payload)
+            return
+
+        def connected(task: asyncio.Task[LinkPeer]) -> None:
+            if task.cancelled():
+                on_answer(self._closed_error())
+            elif (error := task.exception()) is not None:
+                on_answer(error if isinstance(error, TarryError) else TarryError(f"connecting failed: {error}"))
+            else:
+                self.ask(kind, payload, on_answer)
+
         if self._closed:
-            return ClosedError(f"the client of {self.address} is closed")
-        if "failed to connect" in str(error):
-            self._renew()
-        return UnavailableError(f"no answer from the broker at {self.address}: {_short(error)}")
+            on_answer(self._closed_error())
+        else:
+            self._connect().add_done_callback(connected)
+
+    async def peer(self) -> LinkPeer:
+        """Return the connection that stands, or a new one.
+
+        Raises:
+            UnavailableError: there is no broker. ClosedError: after :meth:`close`.
+        """
+        if self._closed:
+            raise self._closed_error()
+        if self._peer is not None and not self._peer.lost:
+            return self._peer
+        return await asyncio.shield(self._connect())
+
+    def disconnect(self) -> None:
+        """End the connection that stands; the next call makes a new one."""
+        peer, self._peer = self._peer, None
+        if peer is not None and not peer.lost:
+            peer.close()
+
+    def _connect(self) -> asyncio.Task[LinkPeer]:
+        if self._connecting is None or self._connecting.done():
+            self._connecting = self.loop.create_task(self._open())
+        return self._connecting
+
+    async def _open(self) -> LinkPeer:
+        left: list[LinkPeer] = []
+        peer = LinkPeer(
+            self.loop,
+            {"as": CLIENT},
+            self._handlers,
+            on_refused=lambda error: self._leave(left[0], error),
+            on_lost=lambda: self._lost(left[0]),
+        )
+        left.append(peer)
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                await self._open_transport(peer)
+                await peer.welcome
+        except TimeoutError:
+            self._abort(peer)
+            raise self._unreachable(f"no greeting within {CONNECT_S:g} s") from None
+        except OSError as error:
+            raise self._unreachable(error.strerror or str(error)) from None
+        except UnavailableError as error:
+            raise self._unreachable(str(error)) from None
+        except BaseException:
+            self._abort(peer)
+            raise
+        self._peer = peer
+        return peer
+
+    async def _open_transport(self, peer: LinkPeer) -> None:
+        if self._path is not None:
+            await self.loop.create_unix_connection(lambda: peer, self._path)
+            return
+        host, port = parse_address(self.address)
+        transport, _ = await self.loop.create_connection(lambda: peer, host.strip("[]"), port)
+        connection = transport.get_extra_info("socket")
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        keep_alive(connection)
+
+    def _leave(self, peer: LinkPeer, error: TarryError) -> None:
+        """Ask nothing more by this connection: the broker is stopping. It ends when the broker has answered."""
+        if self._peer is peer:
+            self._peer = None
+        if self._on_refused is not None:
+            self._on_refused(error)
+
+    def _lost(self, peer: LinkPeer) -> None:
+        if self._peer is peer:
+            self._peer = None
+        if self._on_lost is not None:
+            self._on_lost(peer)
+
+    def _abort(self, peer: LinkPeer) -> None:
+        with suppress(AttributeError):  # it has no transport yet
+            peer.transport.abort()
+        peer.welcome.cancel()
+
+    def _explained(self, on_answer: OnAnswer) -> OnAnswer:
+        def explained(answer: memoryview | TarryError) -> None:
+            if self._closed and isinstance(answer, UnavailableError):
+                answer = self._closed_error()
+            on_answer(answer)
+
+        return explained
+
+    # -- the end -------------------------------------------------------------------------------------------------------
 
     def check_open(self) -> None:
         """Raise ClosedError after :meth:`close`."""
         if self._closed:
-            raise ClosedError(f"the client of {self.address} is closed")
+            raise self._closed_error()
 
     def close(self) -> None:
-        """Refuse new calls; those under way end by themselves."""
+        """Refuse new calls; those under way are refused, too."""
         if not self._closed:
             self._closed = True
-            try:
-                self.flight.close()
-            except FLIGHT_ERRORS as error:
-                log.debug("closing the connection: %s", error)
+            post(self.loop, self._end)
+
+    def _end(self) -> None:
+        if self._connecting is not None:
+            self._connecting.cancel()
+        self.disconnect()
+
+    def _closed_error(self) -> ClosedError:
+        return ClosedError(f"the client of {self.address} is closed")
+
+    def _unreachable(self, why: str) -> UnavailableError:
+        return UnavailableError(f"no answer from the broker at {self.address}: {why}{NOTHING_SENT}")
 
 
-def _encoded(body: Any) -> bytes:
+def encoded(body: Any) -> bytes:
+    """Return the JSON of a request.
+
+    Raises:
+        InvalidArgumentError: there is none.
+    """
     try:
         return encode_json(body)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidArgumentError(f"{body!r:.80} cannot be sent: {error}") from error
 
 
-def _short(error: BaseException) -> str:
-    """Return the part of pyarrow's text that a person can use."""
-    text = re.split(r"\.? ?gRPC client debug context|\. Client context|\. Detail:", str(error), maxsplit=1)[0]
-    return text.replace("Flight returned unavailable error, with message: ", "").strip() or type(error).__name__
+def _settle(future: Future[memoryview], answer: memoryview | TarryError) -> None:
+    if isinstance(answer, TarryError):
+        future.set_exception(answer)
+    else:
+        future.set_result(answer)

@@ -15,8 +15,10 @@ from typing import Any, TypedDict, Unpack
 from tarry.api.settings import Start
 from tarry.base.delay import Delay
 from tarry.base.errors import InvalidArgumentError, TarryError
+from tarry.base.event_loop import post
+from tarry.client.consuming import ConsumingConnections
 from tarry.client.delivery import Delivery, DeliveryBatch, duration_ms, reason_of
-from tarry.client.feed import Feed
+from tarry.client.feed import Feed, Sink
 from tarry.client.holding import LEFT, WORK_S, Hand, Holding
 
 log = logging.getLogger(__name__)
@@ -87,24 +89,20 @@ class CheckedConsumeOptions:
             )
         check_count("prefetch", self.prefetch)
 
-    def command(self, topic: str, group: str) -> dict[str, Any]:
-        """Return the command with which a consumer's stream begins."""
-        return {
-            "op": "consume",
-            "topic": topic,
-            "group": group,
-            "prefetch": self.prefetch,
-            **held_by(self.lease, self.start, self.broadcast),
-        }
+    def feed(self, connections: ConsumingConnections, topic: str, group: str, holding: Holding, sink: Sink) -> Feed:
+        """Begin to consume."""
+        named = {"topic": topic, "group": group, "start": self.start, "broadcast": self.broadcast}
+        return Feed(connections, named, lease_ms_of(self.lease), holding, sink)
 
 
 def held_by(lease: Delay | None, start: Start | None, broadcast: str | None) -> dict[str, Any]:
     """:class:`HoldOptions` on the wire."""
-    return {
-        "lease_ms": None if lease is None else duration_ms("lease", lease, 1),
-        "start": start,
-        "broadcast": broadcast,
-    }
+    return {"lease_ms": lease_ms_of(lease), "start": start, "broadcast": broadcast}
+
+
+def lease_ms_of(lease: Delay | None) -> int | None:
+    """Return a lease in milliseconds; None: the group's."""
+    return None if lease is None else duration_ms("lease", lease, 1)
 
 
 class Consumer:
@@ -119,11 +117,13 @@ class Consumer:
     otherwise, without a ``with`` block, the reason is not known.
     """
 
-    def __init__(self, address: str, topic: str, group: str, **options: Unpack[ConsumeOptions]) -> None:
+    def __init__(
+        self, connections: ConsumingConnections, topic: str, group: str, **options: Unpack[ConsumeOptions]
+    ) -> None:
         self._options = CheckedConsumeOptions(**options)
         self._holding = Holding(self._options.prefetch)
         self._queue: queue.SimpleQueue[DeliveryBatch | TarryError | None] = queue.SimpleQueue()
-        self._feed = Feed(address, self._options.command(topic, group), self._holding, self._queue.put)
+        self._feed = self._options.feed(connections, topic, group, self._holding, self._queue.put)
         # The feed does not know the consumer: forgotten without close(), it gives back what it holds all the same.
         weakref.finalize(self, abandon, self._feed, self._holding)
 
@@ -256,7 +256,14 @@ class Consumer:
 
 
 def abandon(feed: Feed, holding: Holding) -> None:
-    """Give back what a forgotten consumer has, without waiting."""
+    """Give back what a forgotten consumer has, without waiting.
+
+    A consumer may be collected by any thread, in the midst of anything: the locks that this takes it may have.
+    """
+    post(feed.loop, _abandon, feed, holding)
+
+
+def _abandon(feed: Feed, holding: Holding) -> None:
     holding.give_back()
     holding.fail_left(LEFT)
     feed.abandon()

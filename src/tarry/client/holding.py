@@ -33,11 +33,6 @@ That is far more than the way to the broker and back, and far less than others m
 JUDGE_S = 0.1
 """Seconds of work that show the consumer's speed; less shows only that it is faster than was thought."""
 TEND_S = 0.25
-SUSPECT_S = 2.0
-"""Seconds after a standstill in which an older broker's messages may have been handed out before it.
-
-An older broker need not answer.
-"""
 HELD_S_MAX = 12 * 3600.0
 """A handler that has one batch for longer hangs: its leases end."""
 PUSH_SHARE = 4
@@ -76,7 +71,6 @@ class Holding:
         self._settler: Settler | None = None
         self._sent: Callable[[], int] = int
         self._lease_s = math.inf
-        self._adapts = False
         self._batches: dict[DeliveryBatch, None] = {}
         """In the order of arrival: what has messages that nobody took yet, or is in somebody's hand."""
         self._hands: set[Hand] = set()
@@ -90,22 +84,19 @@ class Holding:
         self._target = self.window
         self._rows, self._busy_s = 0, 0.0
         self._waiting = 0
-        self._tended_s = self._suspect_until_s = 0.0
+        self._tended_s = 0.0
         self._suspect_after: int | None = None
-        """Number of a message: what comes is suspect until the broker has answered a later one."""
+        """Number of a poll: what comes is suspect until the broker answers a later one."""
         self._came_rows = 0
         """Without those that were lost or given back."""
         self._mark = (0.0, 0)
 
     # -- the feed's --------------------------------------------------------------------------------------------------
 
-    def begin_stream(self, settler: Settler, lease_ms: int, sent: Callable[[], int], *, adapts: bool) -> None:
-        """Begin with a stream on which so many messages were ``sent``.
-
-        ``adapts``: its broker has a window, and takes back what nobody saw.
-        """
+    def begin_stream(self, settler: Settler, lease_ms: int, sent: Callable[[], int]) -> None:
+        """Begin with a stream on which so many polls were ``sent``."""
         with self._lock:
-            self._settler, self._lease_s, self._sent, self._adapts = settler, lease_ms / 1000, sent, adapts
+            self._settler, self._lease_s, self._sent = settler, lease_ms / 1000, sent
             self._resting, self._suspect_after = True, None
 
     def end_stream(self) -> None:
@@ -127,10 +118,9 @@ class Holding:
         batch.came_s, batch.extended_s, batch.until_s = now, now, self._until_s(now)
         with self._lock:
             self._look_for_gap(now)
-            if self._ended or self._suspect_after is not None or now < self._suspect_until_s:
-                batch.until_s = GONE_S  # it comes again: when its lease ends, where it cannot be given back
-                if self._adapts:
-                    batch.settler.order(StreamOp.RETURN, 0, batch, None)
+            if self._ended or self._suspect_after is not None:
+                batch.until_s = GONE_S
+                batch.settler.order(StreamOp.RETURN, 0, batch, None)
                 return
             self._came_rows += len(batch)
             self._hold(batch)
@@ -144,17 +134,12 @@ class Holding:
             self._settler.wake()
 
     def _look_for_gap(self, now: float) -> None:
+        # The process stood still: what answers a poll from before that may have been handed out long ago.
         if not self._resting and now - self._tended_s > TEND_S + self._lease_s / 2:
-            if self._adapts and self._settler is not None:
-                # A message that is being sent may have reached the broker before all this; it is counted after that.
-                with self._settler.lock():
-                    self._suspect_after = self._sent()
-                self._speak()
-            else:
-                self._suspect_until_s = now + SUSPECT_S
+            self._suspect_after = self._sent()
 
-    def on_settled(self, number: int) -> None:
-        """Note that the broker has carried out the stream's messages up to this one."""
+    def on_answered(self, number: int) -> None:
+        """Note that the broker has answered the stream's polls up to this one."""
         if self._suspect_after is not None:
             with self._lock:
                 if self._suspect_after is not None and number > self._suspect_after:
@@ -163,15 +148,6 @@ class Holding:
     def _until_s(self, now: float) -> float:
         # The broker's lease began before the batch came here.
         return now + self._lease_s - min(1.0, self._lease_s / 10)
-
-    def answer(self) -> None:
-        """Answer the broker, which hands out nothing to a consumer whose leases ended in silence."""
-        with self._lock:
-            self._speak()
-
-    def _speak(self) -> None:
-        if self._adapts and self._settler is not None:
-            self._settler.resize(self.window)
 
     # -- iterators' --------------------------------------------------------------------------------------------------
 
@@ -245,7 +221,7 @@ class Holding:
         """Somebody asks for messages; whether the broker has to hear of that."""
         with self._lock:
             self._waiting += 1
-            if self.window or not self._adapts:
+            if self.window:
                 return False
             self._resize(max(1, self._target))
             return True
@@ -361,15 +337,13 @@ class Holding:
             self._tended_s = now
             for batch in list(self._batches):
                 self._tend(settler, batch, now)
-            if self._adapts:
-                self._judge(now)
+            self._judge(now)
             return max(0.005, min(TEND_S, self._lease_s / 6))
 
     def _tend(self, settler: Settler, batch: DeliveryBatch, now: float) -> None:
         if now >= batch.until_s:
             # The process had stood still: who takes the message now would be the second.
             self.drop(batch)
-            self._speak()
         else:
             self._extend_if_old(settler, batch, now)
 
@@ -432,7 +406,7 @@ class Holding:
     def _resize(self, window: int) -> None:
         if self._ended and window:
             return  # a loop that goes on while the consumer is closed gets no more
-        if self._adapts and self._settler is not None and window != self.window:
+        if self._settler is not None and window != self.window:
             self.window = window
             self._settler.resize(window)
 
@@ -444,6 +418,6 @@ class Holding:
                 return
             rest = self._take_rest(batch)
             unstarted -= len(rest)
-            if rest and self._adapts:
+            if rest:
                 batch.settler.order(StreamOp.RETURN, 0, batch, rest)
             self._forget_done(batch)

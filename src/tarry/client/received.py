@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
+import logging
+from contextlib import suppress
+from typing import Any
+
 import pyarrow as pa
 
 from tarry.api.settings import Start
 from tarry.api.wire import StreamOp
 from tarry.base.delay import Delay
-from tarry.base.errors import InvalidArgumentError
+from tarry.base.errors import TarryError
 from tarry.base.types import Int64s
-from tarry.client.connection import BrokerConnection
+from tarry.client.connection import BrokerConnection, encoded
 from tarry.client.consumer import check_count, check_seconds, held_by
 from tarry.client.delivery import Delivery, DeliveryBatch
 from tarry.client.settling import Settler, Source
+from tarry.client.unanswered import Unanswered
+from tarry.link.frames import FrameKind
 
-_ACTIONS = {StreamOp.ACK: "ack", StreamOp.NACK: "nack", StreamOp.FAIL: "nack", StreamOp.EXTEND: "extend"}
+log = logging.getLogger(__name__)
+
+_ACTIONS = {
+    StreamOp.ACK: ("ack", None),
+    StreamOp.NACK: ("nack", "delay_ms"),
+    StreamOp.FAIL: ("nack", "delay_ms"),
+    StreamOp.EXTEND: ("extend", "lease_ms"),
+}
+"""The operation of each, and the name of its argument."""
 ANSWER_S = 5.0
 """Seconds beyond its wait in which a receive is answered: as long as a try to connect may take."""
-_ARGUMENTS = {StreamOp.NACK: "delay_ms", StreamOp.FAIL: "delay_ms", StreamOp.EXTEND: "lease_ms"}
+CLOSE_S = 5.0
+"""Seconds that closing waits for the broker to confirm the last acks."""
 
 
 class ClientReceiver:
@@ -26,8 +41,8 @@ class ClientReceiver:
     def __init__(self, connection: BrokerConnection, timeout_s: float) -> None:
         self._connection = connection
         self._timeout_s = timeout_s
-        self._is_older = False
-        self.settler = Settler(self._send)
+        self._unanswered = Unanswered(_warn)
+        self.settler = Settler(self._send, loop=connection.loop)
 
     def receive(
         self,
@@ -64,25 +79,34 @@ class ClientReceiver:
             StaleLeaseError, UnavailableError: some were not settled; those messages come again.
         """
         self.settler.push()
-        error = self.settler.take_error()
-        if error is not None:
-            raise error
+        self._unanswered.wait(self._timeout_s)
 
     def close(self) -> None:
-        """Send the last acks."""
+        """Send the last acks, and wait for their answers."""
         self.settler.push()
+        with suppress(TarryError):  # it was logged
+            self._unanswered.wait(CLOSE_S)
         self.settler.close()
 
     def _send(self, op: StreamOp, argument: int, source: Source, leases: Int64s, offsets: Int64s, reason: str) -> None:
-        body = {"topic": source[0], "group": source[1], "leases": leases.tolist(), "offsets": offsets.tolist()}
-        if op in _ARGUMENTS:
-            body[_ARGUMENTS[op]] = None if argument < 0 else argument
-        if reason and not self._is_older:
-            try:
-                self._connection.action(_ACTIONS[op], {**body, "reason": reason}, timeout_s=self._timeout_s)
-                return
-            except InvalidArgumentError as error:
-                if "reason is not a field" not in str(error):
-                    raise
-                self._is_older = True  # a broker that knows of no reasons
-        self._connection.action(_ACTIONS[op], body, timeout_s=self._timeout_s)
+        action, argument_name = _ACTIONS[op]
+        body: dict[str, Any] = {"op": action, "topic": source[0], "group": source[1]}
+        body |= {"leases": leases.tolist(), "offsets": offsets.tolist()}
+        if argument_name is not None:
+            body[argument_name] = None if argument < 0 else argument
+        if reason:
+            body["reason"] = reason
+        number = self._unanswered.begin()
+
+        def on_answer(answer: memoryview | TarryError) -> None:
+            self._unanswered.end(number, answer if isinstance(answer, TarryError) else None)
+
+        try:
+            self._connection.ask_from_anywhere(FrameKind.CALL, encoded(body), on_answer)
+        except TarryError as error:
+            on_answer(error)
+
+
+def _warn(error: TarryError | None) -> None:
+    if error is not None:
+        log.warning("messages could not be settled and will come again: %s", error)

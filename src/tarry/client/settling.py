@@ -1,12 +1,13 @@
 """Acks, nacks and extensions on their way to the broker: collected for a moment, sent in bulk.
 
-Consumers' threads only append to lists. A thread that is asleep while nothing happens is woken by the first ack, lets
-a few milliseconds pass, and sends what has gathered; a consumer that has settled much of its prefetch pushes at once,
-since the broker may be waiting for room.
+Consumers' threads only append to lists. The first ack sets a timer on the clients' event loop, which sends what has
+gathered some milliseconds later; a consumer that has settled much of its prefetch pushes at once, since the broker may
+be waiting for room.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 from collections import deque
@@ -17,6 +18,7 @@ import numpy as np
 
 from tarry.api.wire import PAIRS_MAX, StreamOp
 from tarry.base.errors import TarryError
+from tarry.base.event_loop import post
 from tarry.base.types import Int64s
 from tarry.client.delivery import DeliveryBatch
 
@@ -32,7 +34,10 @@ _NONE: Int64s = np.empty(0, np.int64)
 
 
 class SendSettlement(Protocol):
-    """Carries a settlement of one source's messages to the broker. On a TarryError they come again."""
+    """Carries a settlement of one source's messages to the broker, and does not wait for its answer.
+
+    On a TarryError they come again.
+    """
 
     def __call__(
         self, op: StreamOp, argument: int, source: Source, leases: Int64s, offsets: Int64s, reason: str
@@ -43,35 +48,39 @@ class Settler:
     """Collects what is settled of the messages of one connection, and sends it. Thread-safe."""
 
     def __init__(
-        self, send: SendSettlement, *, tend: Callable[[], float | None] | None = None, threaded: bool = True
+        self,
+        send: SendSettlement,
+        *,
+        loop: asyncio.AbstractEventLoop | None,
+        tend: Callable[[], float | None] | None = None,
     ) -> None:
         """Make a settler.
 
-        ``tend`` is called by the thread whenever it is awake, and says in how many seconds to call it again at the
-        latest; None: when it is awake again.
+        Args:
+            send: called under :meth:`lock`, on the loop or in the thread that pushes.
+            loop: sends what has gathered; None: nothing is sent but by :meth:`push`.
+            tend: called on the loop whenever something is sent there; returns in how many seconds to call it again at
+                the latest, None: with the next that is sent.
         """
         self._send = send
+        self._loop = loop
         self._tend = tend
         self._window: int | None = None
         self._lock = threading.Lock()
         self._dirty: deque[DeliveryBatch] = deque()
         self._ready: list[tuple[_What, tuple[Int64s, Int64s]]] = []
-        self._wake = threading.Event()
+        self._timer: asyncio.TimerHandle | None = None
         self._idle = True
-        self._hurry = False
-        self._stopping = threading.Event()
+        """Nothing has been added since the loop has last looked."""
         self._error: TarryError | None = None
         self.closed = False
         """The connection is over: what was not sent by now comes again by itself."""
-        self._thread = threading.Thread(target=self._run, name="tarry-client-settle", daemon=True)
-        if threaded:
-            self._thread.start()
 
     def mark(self, batch: DeliveryBatch) -> None:
         """``batch`` has newly acknowledged rows."""
         self._dirty.append(batch)
         if self._idle:
-            self._wake.set()
+            self.wake()
 
     def order(
         self, op: StreamOp, argument: int, batch: DeliveryBatch, rows: int | list[int] | None, reason: str = ""
@@ -84,7 +93,7 @@ class Settler:
             settled = batch.take(chosen, settle=op is not StreamOp.EXTEND)
             self._ready.append(((op, argument, batch.source, reason), settled))
         if self._idle:
-            self._wake.set()
+            self.wake()
 
     def extend(self, batch: DeliveryBatch, lease_ms: int) -> None:
         """Hold the batch for ``lease_ms`` from now: one row of it tells the broker which it is."""
@@ -97,16 +106,18 @@ class Settler:
         with self._lock:
             self._window = window
         if self._idle:
-            self._wake.set()
+            self.wake()
 
     def wake(self) -> None:
-        """There is something to tend."""
-        self._wake.set()
+        """There is something to send, or to tend."""
+        self._idle = False
+        if self._loop is not None:
+            post(self._loop, self._plan, GATHER_S)
 
     def hurry(self) -> None:
-        """Have the thread send now what has gathered."""
-        self._hurry = True
-        self._wake.set()
+        """Have the loop send now what has gathered."""
+        if self._loop is not None:
+            post(self._loop, self._run)
 
     def push(self) -> None:
         """Send what has gathered, in the caller's thread."""
@@ -134,22 +145,40 @@ class Settler:
         """Send nothing from now on."""
         with self._lock:
             self.closed = True
-        self._stopping.set()
-        self._wake.set()
+        if self._loop is not None:
+            post(self._loop, self._stop_timer)
+
+    # -- on the loop ---------------------------------------------------------------------------------------------------
+
+    def _plan(self, after_s: float) -> None:
+        """Look again in so many seconds, or sooner where that was planned."""
+        assert self._loop is not None
+        if self.closed:
+            return
+        if self._timer is not None and self._timer.when() <= self._loop.time() + after_s:
+            return
+        self._stop_timer()
+        self._timer = self._loop.call_later(after_s, self._run)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def _run(self) -> None:
-        tend_s: float | None = None
-        while not self.closed:
-            woken = self._wake.wait(tend_s)
-            self._wake.clear()
-            self._idle = False
-            if woken and not self._hurry:
-                self._stopping.wait(GATHER_S)
-            self._hurry = False
-            # From here on an ack wakes us again; what was appended before is gathered now. So none is missed.
-            self._idle = True
+        self._stop_timer()
+        if self.closed:
+            return
+        # From here on an ack plans another look; what was appended before is gathered now. So none is missed.
+        self._idle = True
+        try:
             tend_s = None if self._tend is None else self._tend()
             self.push()
+        except Exception:
+            log.exception("settling failed")
+            tend_s = GATHER_S
+        if tend_s is not None:
+            self._plan(tend_s)
 
     def _gathered(self) -> Iterator[tuple[_What, Int64s, Int64s]]:
         """Yield what is to be sent, joined as far as it can be; under the lock."""

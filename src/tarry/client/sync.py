@@ -10,7 +10,6 @@ with Client("localhost:7611") as client:
 from __future__ import annotations
 
 import atexit
-import itertools
 import sys
 import threading
 import weakref
@@ -22,10 +21,11 @@ from typing import Any, TypeVar, Unpack
 from tarry.api.calls import Calls
 from tarry.api.operation import Operation
 from tarry.base.errors import InvalidArgumentError, TarryError, UnavailableError
-from tarry.client.bulk import CHUNK_ROWS, BulkStream, Chunks, Progress, batches_of
+from tarry.client.bulk import CHUNK_ROWS, BulkSender, Chunks, Progress, batches_of
 from tarry.client.carrier import Carrier
 from tarry.client.connection import BrokerConnection
 from tarry.client.consumer import ConsumeOptions, Consumer, ReceiveOptions, check_seconds
+from tarry.client.consuming import ConsumingConnections
 from tarry.client.delivery import Delivery
 from tarry.client.holding import WORK_S
 from tarry.client.producing import Producer
@@ -53,14 +53,20 @@ class Client(Calls):
         check_seconds("timeout", timeout)
         self._timeout_s = timeout
         self.address = address
+        # Each has one of its own: a client is not read while it has too much under way, and calls may take long.
         self._connection = BrokerConnection(address)
-        self._carrier = Carrier(self._connection, timeout)
+        self._calls = BrokerConnection(address)
+        self._consuming = ConsumingConnections(address)
+        self._carrier = Carrier(self._calls, timeout)
         self._producer: Producer[Future[Receipt]] = Producer(self._connection, _resolve)
         self._receiver: ClientReceiver | None = None
         self._lock = threading.Lock()
         self._consumers: weakref.WeakSet[Consumer] = weakref.WeakSet()
         self._closed = False
         _open_clients.add(self)
+        for connection in (self._connection, self._calls):
+            # Else the loop would keep the connections of a client that was forgotten.
+            weakref.finalize(self, connection.close).atexit = False
 
     def call(self, operation: Operation[R]) -> R:
         """Have the broker carry an operation out; see :class:`tarry.api.calls.Calls`."""
@@ -93,10 +99,7 @@ class Client(Calls):
             OverloadedError, DiskFullError, UnavailableError: as for :meth:`schedule_batch`.
         """
         chunks = Chunks(messages)
-        for schema, batches in itertools.groupby(chunks, key=lambda batch: batch.schema):
-            # A stream's schema is fixed: a chunk that uses more columns than those before begins another.
-            first_row = chunks.first_row
-            BulkStream(self._connection, schema, chunks.accept, self._timeout_s).send(batches, first_row)
+        BulkSender(self._connection, chunks.accept, self._timeout_s).send(chunks)
         return chunks.receipts()
 
     def schedule_batch(
@@ -122,8 +125,7 @@ class Client(Calls):
             OverloadedError, DiskFullError: not now; as above.
             UnavailableError: no answer: the rows that the text names may or may not have been accepted.
         """
-        schema, batches = batches_of(data, chunk_rows)
-        return BulkStream(self._connection, schema, progress, self._timeout_s).send(batches)
+        return BulkSender(self._connection, progress, self._timeout_s).send(batches_of(data, chunk_rows))
 
     # -- consuming -----------------------------------------------------------------------------------------------------
 
@@ -135,7 +137,7 @@ class Client(Calls):
                 :class:`tarry.client.consumer.ConsumeOptions` and :class:`tarry.client.consumer.HoldOptions`.
         """
         self._connection.check_open()
-        consumer = Consumer(self.address, topic, group, **options)
+        consumer = Consumer(self._consuming, topic, group, **options)
         self._consumers.add(consumer)
         return consumer
 
@@ -151,7 +153,7 @@ class Client(Calls):
         with self._lock:
             self._connection.check_open()
             if self._receiver is None:
-                self._receiver = ClientReceiver(self._connection, self._timeout_s)
+                self._receiver = ClientReceiver(self._calls, self._timeout_s)
         return self._receiver.receive((topic, group), **options)
 
     def flush(self) -> None:
@@ -180,6 +182,7 @@ class Client(Calls):
         if self._receiver is not None:
             self._receiver.close()
         self._producer.close()
+        self._calls.close()
         self._connection.close()
 
     def __enter__(self) -> Client:
@@ -206,7 +209,6 @@ def _resolve(answers: list[tuple[Future[Receipt], Receipt | TarryError]]) -> Non
 
 @atexit.register
 def _close_all() -> None:
-    # A thread of ours that comes back from gRPC while the interpreter goes away would take the process down with it.
     error = getattr(sys, "last_value", None)  # of a program that ends for it
     for client in list(_open_clients):
         # Without waiting for other threads: those that are left are daemons, for which their program does not wait.

@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from tarry.api.wire import encode_error
+from tarry.api.wire import AcceptedAnswer, PlacedAnswer, decode_answer, encode_error
 from tarry.base.errors import InvalidArgumentError, TarryError
 from tarry.base.types import Int64s, Mask
+from tarry.message.receipt import Accepted
 
 VERSION = 1
 FRAME_BYTES_MAX = 1 << 30
@@ -56,6 +57,7 @@ class FrameKind(IntEnum):
     PROOF = 18
     POLL_NOW = 19
     RETURN = 20
+    RECEIVE = 21
     # Of the broker.
     WELCOME = 64
     ACCEPTED = 65
@@ -258,6 +260,24 @@ def split_number(raw: memoryview) -> tuple[int, memoryview]:
     if len(raw) < _U32.size:
         raise InvalidArgumentError(f"{len(raw)} bytes, where a number should be")
     return _U32.unpack_from(raw)[0], raw[_U32.size :]
+
+
+def decode_accepted(raw: memoryview) -> Accepted:
+    """Decode the answer ACCEPTED.
+
+    Raises:
+        InvalidArgumentError: it is none.
+    """
+    length, rest = split_number(raw)
+    accepted = decode_answer(bytes(rest[:length]))
+    placed = decode_answer(bytes(rest[length:])) if len(rest) > length else None
+    if (
+        not isinstance(accepted, AcceptedAnswer)
+        or accepted.due_ms is None
+        or (placed is not None and not (isinstance(placed, PlacedAnswer) and placed.rows == accepted.rows))
+    ):
+        raise InvalidArgumentError(f"{bytes(raw[:40])!r} ({len(raw)} bytes) does not say what was accepted")
+    return Accepted(accepted.first_seq, accepted.due_ms, accepted.token, None if placed is None else placed.placed)
 
 
 def encode_batch(batch: pa.RecordBatch) -> memoryview:

@@ -74,8 +74,14 @@ class ReceiveQueue:
     On the loop's thread, except for the group's own callbacks. The queue listens to the group until :meth:`close`.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, group: ConsumerGroup) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, group: ConsumerGroup, gather_s: float = GATHER_S) -> None:
+        """Listen to ``group``.
+
+        ``gather_s``: seconds for which messages gather after all ready ones have been handed out. 0 suits consumers
+        that ask again as soon as they have been answered: what comes meanwhile gathers by itself.
+        """
         self.group = group
+        self._gather_s = gather_s
         self._loop = loop
         self._waiting: dict[Waiter, None] = {}  # in order of arrival
         self._planned = False
@@ -137,7 +143,7 @@ class ReceiveQueue:
             post(self._loop, self._plan)
 
     def _plan(self) -> None:
-        wait_s = self._emptied_s + GATHER_S - self._loop.time()
+        wait_s = self._emptied_s + self._gather_s - self._loop.time()
         if wait_s > 0:
             self._serve_later(wait_s)
         else:

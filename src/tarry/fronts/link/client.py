@@ -16,6 +16,7 @@ from tarry.fronts.link.group_calls import ClientGroupCalls
 from tarry.fronts.link.link_session import Handlers
 from tarry.fronts.link.outgoing import Outgoing
 from tarry.fronts.link.questions import Questions
+from tarry.fronts.link.receives import Receives
 from tarry.fronts.link.receiving import LinkConsumers
 from tarry.fronts.link.sending import ClientSubmissions
 from tarry.fronts.link.settling import Settlements
@@ -25,7 +26,7 @@ from tarry.link.frames import FrameKind, Pairs, Poll, error_frame
 ROWS_MAX = 8192
 """Most messages in one BATCH."""
 CONSUMERS_MAX = 1_000
-"""Consumers of one connection."""
+"""Consumers of one connection, and as many receives."""
 DRAIN_LOOK_S = 0.05
 """Seconds between checks that a client has settled what it holds, while the broker stops."""
 
@@ -41,12 +42,14 @@ class ClientSession:
         self.welcome: Mapping[str, Any] = {}
         self._flow = Flow(out)
         self._submissions = ClientSubmissions(shared, out, self._flow)
-        self._consumers = LinkConsumers(shared.groups, out, room=out, consumers_max=CONSUMERS_MAX)
+        self._consumers = LinkConsumers(shared.groups, out, room=out, consumers_max=CONSUMERS_MAX, of_client=True)
+        self._receives = Receives(shared, out, CONSUMERS_MAX)
         self._stopping: UnavailableError | None = None
         self.handlers: Handlers = {
             FrameKind.SUBMIT: self._submit,
             FrameKind.POLL: self._poll,
-            FrameKind.WITHDRAW: self._consumers.withdraw,
+            FrameKind.WITHDRAW: self._withdraw,
+            FrameKind.RECEIVE: self._receive,
             FrameKind.RENEW: self._consumers.renew,
             FrameKind.CLOSE: self._consumers.close,
             FrameKind.RETURN: self._return,
@@ -63,18 +66,20 @@ class ClientSession:
         """Tell the client that the broker stops, and close when it has settled what it holds."""
         self._stopping = UnavailableError("the broker is stopping; try again later")
         self._consumers.stop_waiting()
+        self._receives.stop_waiting()
         self._out.write(error_frame(0, self._stopping))
         self._close_when_idle()
 
     def end(self) -> None:
-        """Give back what the client holds: the connection is lost."""
+        """Give back what the client's consumers hold: the connection is lost."""
+        self._receives.end()
         self._consumers.close_all()
 
     def _close_when_idle(self) -> None:
         transport = self._out.transport
         if transport.is_closing():
             return
-        if self._flow.is_idle and not self._consumers.held:
+        if self._flow.is_idle and not self._consumers.held and not len(self._receives):
             self._out.flush()
             transport.close()
         else:
@@ -89,6 +94,14 @@ class ClientSession:
             self._consumers.poll(number, self._checked(Poll.decode(payload)))
         except TarryError as error:
             self._consumers.on_nothing(number, error)
+
+    def _receive(self, number: int, payload: memoryview) -> None:
+        self._check_serving()
+        self._receives.receive(number, payload)
+
+    def _withdraw(self, number: int, payload: memoryview) -> None:
+        self._receives.withdraw(number)
+        self._consumers.withdraw(number, payload)
 
     def _checked(self, asked: Poll) -> Poll:
         self._check_serving()
@@ -116,5 +129,5 @@ def _check(operation: Operation[Any]) -> None:
     check_open(operation)
     if isinstance(operation, Receive | ReadIntake):
         raise InvalidArgumentError(
-            f"op is {operation.wire.name!r}, which may wait or has no end; allowed by the link: a frame POLL"
+            f"op is {operation.wire.name!r}, which may wait or has no end; allowed by the link: a frame RECEIVE or POLL"
         )

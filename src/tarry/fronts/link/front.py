@@ -42,7 +42,7 @@ class LinkFront:
             # By a socket of this machine, TLS would protect nothing.
             tls=port_tls(broker.config) if socket_path(address) is None else PortTls(),
         )
-        self._port = LinkPort("tarry-link", broker, address, placement, guard, _sessions)
+        self._port = LinkPort("tarry-link", broker, address, placement, guard, _sessions, gather_s=0.0)
         self.address = self._port.address
         """The address it listens on, with its actual port."""
 

@@ -1,4 +1,4 @@
-"""The groups that gateways have named, by number, with their queues of polls and their listeners."""
+"""The groups that the other sides have named, by number, with their queues of polls and their listeners."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tarry.api.consuming import ConsumerGroup
 from tarry.api.groups import GroupSettings
 from tarry.base.errors import NotFoundError
 from tarry.base.event_loop import post
-from tarry.fronts.kit.receiving import ReceiveQueue
+from tarry.fronts.kit.receiving import GATHER_S, ReceiveQueue
 
 LOOK_S = 0.25
 """Seconds between two looks for changed settings of groups."""
@@ -71,8 +71,10 @@ class GroupTable:
     A group that was deleted and made again has another number.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, gather_s: float = GATHER_S) -> None:
+        """Make an empty table; ``gather_s`` as of :class:`tarry.fronts.kit.receiving.ReceiveQueue`."""
         self._loop = loop
+        self._gather_s = gather_s
         self._next = 1
         self._by_number: dict[int, ServedGroup] = {}
         self._by_name: dict[tuple[str, str], ServedGroup] = {}
@@ -83,11 +85,16 @@ class GroupTable:
         key = (group.topic_name, group.name)
         served = self._by_name.get(key)
         if served is None or served.group is not group:
-            served = ServedGroup(self._next, group, ReceiveQueue(self._loop, group))
+            served = ServedGroup(self._next, group, ReceiveQueue(self._loop, group, self._gather_s))
             self._next += 1
             self._by_name[key] = self._by_number[served.number] = served
             served.last = _state_of(group)
         return served
+
+    def named(self, topic: str, group: str) -> ServedGroup | None:
+        """Return the group of that name; None: nobody has named it yet, or it was deleted since."""
+        served = self._by_name.get((topic, group))
+        return None if served is None or served.group.closed else served
 
     def find(self, number: int) -> ServedGroup:
         """Return the group of a number.

@@ -19,6 +19,7 @@ from tarry.fronts.kit.admission import BEGIN_S
 from tarry.fronts.kit.door import Door
 from tarry.fronts.kit.listening import port_of
 from tarry.fronts.kit.loop_thread import LoopThread, OnStarted
+from tarry.fronts.kit.receiving import GATHER_S
 from tarry.fronts.kit.tls_settings import PortTls
 from tarry.fronts.link.connection import LinkConnection
 from tarry.fronts.link.groups import GroupTable
@@ -55,15 +56,16 @@ class LinkPort:
         placement: Placement,
         guard: LinkGuard,
         new_sessions: NewSessions,
+        gather_s: float = GATHER_S,
     ) -> None:
-        """Listen; ``name`` is that of the thread.
+        """Listen; ``name`` is that of the thread, ``gather_s`` as of :class:`tarry.fronts.link.groups.GroupTable`.
 
         Raises:
             InvalidArgumentError: no address, or a file of the TLS is not what it should be.
             UnavailableError: it cannot be listened on.
         """
         self._broker, self._asked = broker, address
-        self._guard, self._new_sessions = guard, new_sessions
+        self._guard, self._new_sessions, self._gather_s = guard, new_sessions, gather_s
         self._thread: LoopThread[str] = LoopThread(name, placement, self._serve)
         try:
             self.address = self._thread.started()
@@ -76,7 +78,8 @@ class LinkPort:
         self._thread.stop(grace_s)
 
     async def _serve(self, pool: Executor, on_started: OnStarted[str]) -> None:
-        loop, guard, groups = asyncio.get_running_loop(), self._guard, GroupTable(asyncio.get_running_loop())
+        loop, guard = asyncio.get_running_loop(), self._guard
+        groups = GroupTable(loop, self._gather_s)
         run_in_thread = partial(loop.run_in_executor, pool)
         shared = Shared(self._broker, loop, groups, run_in_thread, guard.unread, guard.secret)
         door = Door(

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from tarry.api.consuming import ConsumerGroup, Subscription
-from tarry.base.errors import ClosedError, InvalidArgumentError, TarryError
+from tarry.base.errors import ClosedError, CorruptError, InvalidArgumentError, TarryError
 from tarry.fronts.kit.receiving import HasRoom, Received, Waiter
 from tarry.fronts.link.groups import GroupTable, ServedGroup
 from tarry.fronts.link.outgoing import Outgoing
 from tarry.link.frames import FrameKind, Poll, decode_int, encode_batch, error_frame, frame, numbered
+
+PREFETCH_MAX = (1 << 32) - 1
+"""Largest prefetch of a poll."""
+LOOK_S = 0.25
+"""Seconds between checks that a consumer has settled what lies before a damaged file."""
 
 
 @dataclass(slots=True, eq=False)
@@ -22,12 +28,18 @@ class _Consumer:
     number: int
     served: ServedGroup
     subscription: Subscription
+    prefetch: int
     waiter: Waiter | None = None
+    later: asyncio.TimerHandle | None = None
+    """Asks again for a poll whose error is told later."""
 
     def stop_waiting(self) -> None:
         waiter, self.waiter = self.waiter, None
         if waiter is not None:
             self.served.queue.remove(waiter)
+        if self.later is not None:
+            self.later.cancel()
+            self.later = None
 
 
 OnHandedOut = Callable[[int, ConsumerGroup, pa.RecordBatch], None]
@@ -48,6 +60,7 @@ class LinkConsumers:
         *,
         room: HasRoom | None = None,
         consumers_max: int | None = None,
+        of_client: bool = False,
     ) -> None:
         """Serve consumers.
 
@@ -57,10 +70,13 @@ class LinkConsumers:
             on_handed_out: called for each BATCH, before it is sent.
             room: limit on what is sent and not read; None: the other side is trusted to read.
             consumers_max: most consumers at a time; None: no limit.
+            of_client: a poll that is withdrawn is answered, by POLLED without an error; and that a file is damaged is
+                told when what came before is settled, as the client then ends the consumer.
         """
         self._groups, self._out = groups, out
         self._on_handed_out = on_handed_out
         self._room, self._consumers_max = room, consumers_max
+        self._of_client = of_client
         self._consumers: dict[int, _Consumer] = {}
         self._batches = 0
 
@@ -71,15 +87,14 @@ class LinkConsumers:
         except TarryError as error:
             self.on_nothing(number, error)
             return
-        consumer.waiter = Waiter(
-            consumer.subscription, poll.rows_max, lambda received: self._on_polled(consumer, received), room=self._room
-        )
-        consumer.served.queue.add(consumer.waiter)
+        self._wait(consumer, poll.rows_max)
 
     def withdraw(self, number: int, payload: memoryview) -> None:
         consumer = self._consumers.get(number)
-        if consumer is not None:
+        if consumer is not None and consumer.waiter is not None:
             consumer.stop_waiting()
+            if self._of_client:
+                self.on_nothing(number, None)
 
     def renew(self, number: int, payload: memoryview) -> None:
         consumer = self._consumers.get(number)
@@ -132,11 +147,23 @@ class LinkConsumers:
             if self._consumers_max is not None and len(self._consumers) >= self._consumers_max:
                 raise InvalidArgumentError(f"one consumer more; allowed on a connection: {self._consumers_max}")
             served = self._groups.find(poll.group)
-            subscription = served.group.subscribe(prefetch=poll.prefetch, lease_ms=poll.lease_ms)
-            consumer = self._consumers[number] = _Consumer(number, served, subscription)
+            subscription = served.group.subscribe(prefetch=PREFETCH_MAX, lease_ms=poll.lease_ms)
+            consumer = self._consumers[number] = _Consumer(number, served, subscription, PREFETCH_MAX)
         elif consumer.waiter is not None:
             raise InvalidArgumentError(f"consumer {number} polls twice; allowed: once at a time")
+        if poll.prefetch != consumer.prefetch:
+            consumer.prefetch = poll.prefetch
+            consumer.subscription.resize(poll.prefetch, answers=False)
         return consumer
+
+    def _wait(self, consumer: _Consumer, rows_max: int) -> None:
+        consumer.waiter = Waiter(
+            consumer.subscription,
+            rows_max,
+            lambda received: self._on_polled(consumer, rows_max, received),
+            room=self._room,
+        )
+        consumer.served.queue.add(consumer.waiter)
 
     def _remove(self, number: int) -> _Consumer | None:
         consumer = self._consumers.pop(number, None)
@@ -144,7 +171,10 @@ class LinkConsumers:
             consumer.stop_waiting()
         return consumer
 
-    def _on_polled(self, consumer: _Consumer, received: Received) -> None:
+    def _on_polled(self, consumer: _Consumer, rows_max: int, received: Received) -> None:
+        if self._of_client and isinstance(received, CorruptError) and consumer.subscription.held:
+            consumer.later = asyncio.get_running_loop().call_later(LOOK_S, self._wait, consumer, rows_max)
+            return
         consumer.waiter = None
         if isinstance(received, pa.RecordBatch):
             self.hand_out(consumer.number, consumer.served.group, received)

@@ -25,7 +25,7 @@ from tarry.api.operations import DeleteGroup, HasTopic, Ping, SetGroup, SetTopic
 from tarry.api.operations.delivery import Subscribe
 from tarry.api.outcome import Outcome, Rescheduled
 from tarry.api.pushing import PushSubscriptions
-from tarry.api.wire import AcceptedAnswer, PlacedAnswer, decode_answer, decode_json, encode_json
+from tarry.api.wire import decode_json, encode_json
 from tarry.base.clock import Clock, SystemClock
 from tarry.base.config import Config, load
 from tarry.base.endpoint import socket_path
@@ -41,14 +41,13 @@ from tarry.link.frames import (
     ASKED_BYTES_MAX,
     LINK,
     FrameKind,
+    decode_accepted,
     decode_batch,
     decode_rows,
     encode_batch,
     numbered,
-    split_number,
 )
 from tarry.message.columns import stream_bytes
-from tarry.message.receipt import Accepted
 from tarry.message.schema import SCHEMA
 
 log = logging.getLogger(__name__)
@@ -240,7 +239,7 @@ class RemoteBroker:
 
     def _submit(self, kind: FrameKind, payload: Any, rows: int, on_result: OnAccepted) -> None:
         def on_answer(answer: memoryview | TarryError) -> None:
-            on_result(answer if isinstance(answer, TarryError) else _accepted(answer))
+            on_result(answer if isinstance(answer, TarryError) else decode_accepted(answer))
 
         if len(payload) > ASKED_BYTES_MAX:
             on_result(MessageTooLargeError(f"a batch of {len(payload)} bytes; allowed: {ASKED_BYTES_MAX}"))
@@ -293,19 +292,6 @@ class RemoteBroker:
 
     def find_group(self, topic: str, name: str) -> RemoteGroup:
         return self._groups.find(topic, name) or self._groups.ask(topic, name)
-
-
-def _accepted(answer: memoryview) -> Accepted:
-    length, rest = split_number(answer)
-    accepted = decode_answer(bytes(rest[:length]))
-    assert isinstance(accepted, AcceptedAnswer)
-    assert accepted.due_ms is not None
-    placed = None
-    if len(rest) > length:
-        answered = decode_answer(bytes(rest[length:]))
-        assert isinstance(answered, PlacedAnswer)
-        placed = answered.placed
-    return Accepted(accepted.first_seq, accepted.due_ms, accepted.token, placed)
 
 
 def _moved(answer: memoryview) -> Rescheduled:

@@ -1,0 +1,303 @@
+"""The connections of a client's consumers, and one consumer's stream of messages on them.
+
+All of it is on the clients' event loop, but for what says otherwise: a consumer has no thread. A stream has one POLL
+under way, which the broker answers when there is a message and room for it; its ``prefetch`` is the consumer's window.
+So a stream that stands still is handed one batch, and no more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+
+from tarry.api.views import DELIVERY
+from tarry.api.wire import StreamOp, decode_error, decode_json
+from tarry.base.errors import ClosedError, NotFoundError, TarryError, UnavailableError
+from tarry.base.event_loop import answer_future, post
+from tarry.base.types import Int64s
+from tarry.client.background import background_loop
+from tarry.client.connection import BrokerConnection, encoded
+from tarry.client.settling import Settler, Source
+from tarry.client.unanswered import OnSettled, Unanswered
+from tarry.link.frames import FrameKind, Pairs, Poll, SettleFrame, SettleOp, split_number
+from tarry.link.peer import LOST, LinkPeer
+
+FEEDS_MAX = 1_000
+"""Consumers of one connection: the broker takes no more."""
+PING = encoded({"op": "ping"})
+_OPS = {
+    StreamOp.ACK: SettleOp.ACK,
+    StreamOp.NACK: SettleOp.NACK,
+    StreamOp.FAIL: SettleOp.NACK,
+    StreamOp.EXTEND: SettleOp.EXTEND,
+}
+
+OnBatch = Callable[[pa.RecordBatch, "ConsumeStream"], None]
+
+
+class ConsumingConnections:
+    """The connections of one client's consumers, as many as they need. Any thread."""
+
+    def __init__(self, address: str) -> None:
+        """Connect when the first consumer does.
+
+        Raises:
+            InvalidArgumentError: ``address`` is none.
+        """
+        self.address = address
+        self.loop = background_loop()
+        self._lock = threading.Lock()
+        self._all = [ConsumingConnection(address)]
+
+    def take(self) -> ConsumingConnection:
+        """Return a connection for one consumer more."""
+        with self._lock:
+            for shared in self._all:
+                if shared.feeds < FEEDS_MAX:
+                    break
+            else:
+                shared = ConsumingConnection(self.address)
+                self._all.append(shared)
+            shared.feeds += 1
+            return shared
+
+    def give_back(self, shared: ConsumingConnection) -> None:
+        """Note that a consumer does not need its connection any more; without consumers, it ends. On the loop."""
+        with self._lock:
+            shared.feeds -= 1
+            is_free = not shared.feeds
+        if is_free:
+            shared.connection.disconnect()
+
+
+class ConsumingConnection:
+    """A connection that consumers share."""
+
+    def __init__(self, address: str) -> None:
+        self.connection = BrokerConnection(
+            address,
+            handlers={FrameKind.BATCH: self._on_batch, FrameKind.POLLED: self._on_polled},
+            on_refused=self._on_refused,
+            on_lost=self._on_lost,
+        )
+        self.feeds = 0
+        """Consumers that have taken it; changed under the lock of :class:`ConsumingConnections`."""
+        self.streams: dict[int, ConsumeStream] = {}
+
+    def _on_batch(self, number: int, payload: memoryview) -> None:
+        stream = self.streams.get(number)
+        if stream is not None:  # else it was closed, and the broker has what it held
+            stream.on_batch(split_number(payload)[1])
+
+    def _on_polled(self, number: int, payload: memoryview) -> None:
+        stream = self.streams.get(number)
+        if stream is not None:
+            stream.on_polled(decode_error(bytes(payload)) if len(payload) else None)
+
+    def _on_refused(self, error: TarryError) -> None:
+        for stream in list(self.streams.values()):
+            stream.on_goodbye(error)
+
+    def _on_lost(self, peer: LinkPeer) -> None:
+        for stream in list(self.streams.values()):
+            if stream.peer is peer:
+                stream.on_lost()
+
+
+class ConsumeStream:
+    """One consumer on one connection, made by :meth:`begin`; :attr:`ended` gets the error that ends it."""
+
+    def __init__(
+        self,
+        shared: ConsumingConnection,
+        peer: LinkPeer,
+        described: dict[str, Any],
+        lease_ms: int | None,
+        tend: Callable[[], float | None],
+        on_batch: OnBatch,
+        on_settled: OnSettled,
+    ) -> None:
+        self.peer = peer
+        self._shared = shared
+        self._loop = shared.connection.loop
+        self._group: int = described["number"]
+        self.lease_ms: int = lease_ms or described["lease_ms"]
+        """Milliseconds for which a batch is the consumer's."""
+        self._on_batch = on_batch
+        self._number = peer.number()
+        shared.streams[self._number] = self
+        self.settler = Settler(self._send, loop=self._loop, tend=tend)
+        self._unanswered = Unanswered(on_settled)
+        self._window = 0
+        self.polls = 0
+        """Number of polls that were sent."""
+        self.answered = 0
+        """Number of polls that were answered."""
+        self.heard_s = time.monotonic()
+        """Time of the broker's last word, monotonic."""
+        self.ended: asyncio.Future[TarryError] = self._loop.create_future()
+        self._settled = asyncio.Event()
+        self._closed = False
+
+    @classmethod
+    async def begin(
+        cls,
+        shared: ConsumingConnection,
+        group: dict[str, Any],
+        lease_ms: int | None,
+        tend: Callable[[], float | None],
+        on_batch: OnBatch,
+        on_settled: OnSettled,
+    ) -> ConsumeStream:
+        """Name the group, which is made if it is new, and begin; the first :meth:`resize` asks for messages.
+
+        Raises:
+            UnavailableError: there is no broker. TarryError: it refuses the topic or the group.
+        """
+        peer = await shared.connection.peer()
+        answer: asyncio.Future[memoryview]
+        answer, on_answer = answer_future(shared.connection.loop)
+        peer.ask(FrameKind.GROUP, on_answer, encoded(group))
+        described = decode_json(bytes(await answer))
+        return cls(shared, peer, described, lease_ms, tend, on_batch, on_settled)
+
+    def sent(self) -> int:
+        """Return the number of polls that were sent. Any thread."""
+        return self.polls
+
+    def resize(self, window: int) -> None:
+        """Hold up to so many unsettled messages from now on."""
+        if self._closed:
+            return
+        is_polling = self.polls > self.answered
+        if is_polling and window != self._window:
+            # It is answered all the same, by POLLED or by a batch that is on its way.
+            self.peer.send(FrameKind.WITHDRAW, self._number)
+            is_polling = False
+        self._window = window
+        if not is_polling:
+            self._poll()
+
+    def on_batch(self, raw: memoryview) -> None:
+        """Take messages."""
+        self._on_answer()
+        batch = pa.ipc.read_record_batch(pa.py_buffer(raw), DELIVERY)
+        self._on_batch(batch, self)
+        self._poll_if_idle()
+
+    def on_polled(self, error: TarryError | None) -> None:
+        """Take the answer that there is nothing, or the error that ends the stream."""
+        self._on_answer()
+        if isinstance(error, ClosedError):
+            # Not to be tried again: that would make the group anew, and begin at its beginning.
+            error = NotFoundError("the group was deleted")
+        if error is not None:
+            self._end(error)
+        else:
+            self._poll_if_idle()
+
+    def on_goodbye(self, error: TarryError) -> None:
+        """End: the broker is stopping."""
+        self._end(error)
+
+    def on_lost(self) -> None:
+        """End: the connection is lost."""
+        self._end(UnavailableError(LOST))
+
+    def close(self) -> None:
+        """Give back what is held; what was sent before is settled. Any thread."""
+        post(self._loop, self._close)
+
+    def flush(self, timeout_s: float) -> None:
+        """Wait until what was settled so far is durable; raises as :meth:`Unanswered.wait`. In another thread."""
+        self.settler.push()
+        self._unanswered.wait(timeout_s)
+        error = self.settler.take_error()
+        if error is not None:
+            raise error
+
+    async def settle_all(self, timeout_s: float) -> None:
+        """Send what has gathered, and wait for so long until all is durable."""
+        self.settler.push()
+        end_s = self._loop.time() + timeout_s
+        while not self._unanswered.is_idle and not self.peer.lost:
+            self._settled.clear()
+            try:
+                async with asyncio.timeout_at(end_s):
+                    await self._settled.wait()
+            except TimeoutError:
+                return
+
+    async def answers(self, timeout_s: float) -> bool:
+        """Return whether the broker answers in time, or the connection ends."""
+        answer: asyncio.Future[memoryview]
+        answer, on_answer = answer_future(self._loop)
+        try:
+            self.peer.ask(FrameKind.CALL, on_answer, PING)
+            async with asyncio.timeout(timeout_s):
+                await answer
+        except TimeoutError:
+            return False
+        except TarryError:
+            pass
+        return True
+
+    # -- internals -----------------------------------------------------------------------------------------------------
+
+    def _on_answer(self) -> None:
+        self.answered += 1
+        self.heard_s = time.monotonic()
+
+    def _poll_if_idle(self) -> None:
+        if self.polls == self.answered:
+            self._poll()
+
+    def _poll(self) -> None:
+        if self._window and not self._closed:
+            self.polls += 1
+            poll = Poll(self._group, self._window, self.lease_ms, self._window)
+            self.peer.send(FrameKind.POLL, self._number, poll.encode())
+
+    def _send(self, op: StreamOp, argument: int, source: Source, leases: Int64s, offsets: Int64s, reason: str) -> None:
+        """Carry out what the settler has gathered. Any thread."""
+        if op is StreamOp.WINDOW:
+            post(self._loop, self.resize, argument)
+        elif not len(leases):
+            return
+        elif op is StreamOp.RETURN:
+            post(self._loop, self.peer.send, FrameKind.RETURN, self._number, Pairs(leases, offsets).encode())
+        else:
+            settle = SettleFrame(_OPS[op], self._group, argument, leases, offsets, reason or None).encode()
+            if op is StreamOp.EXTEND:
+                post(self._loop, self.peer.send, FrameKind.SETTLE, 0, settle)
+            else:
+                post(self._loop, self._settle, settle, self._unanswered.begin())
+
+    def _settle(self, settle: bytes, number: int) -> None:
+        def on_answer(answer: memoryview | TarryError) -> None:
+            self._unanswered.end(number, answer if isinstance(answer, TarryError) else None)
+            self._settled.set()
+
+        try:
+            self.peer.ask(FrameKind.SETTLE, on_answer, settle)
+        except TarryError as error:
+            on_answer(error)
+
+    def _end(self, error: TarryError) -> None:
+        if not self.ended.done():
+            self.ended.set_result(error)
+
+    def _close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self.peer.send(FrameKind.CLOSE, self._number)
+        self._shared.streams.pop(self._number, None)
+        self.settler.close()
+        self._unanswered.close()
+        self._end(UnavailableError("the consumer is closed"))

@@ -1,0 +1,74 @@
+"""Settlements that the broker has not answered yet, for those who wait until theirs are durable."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from tarry.base.errors import TarryError, UnavailableError
+
+OnSettled = Callable[[TarryError | None], None]
+"""Called with the broker's answer to a settlement: None, or the error."""
+
+
+class Unanswered:
+    """Of one source of messages. Any thread."""
+
+    def __init__(self, on_settled: OnSettled | None = None) -> None:
+        """Note nothing yet; ``on_settled`` is called for each answer."""
+        self._on_settled = on_settled
+        self._changed = threading.Condition()
+        self._sent = 0
+        self._open: set[int] = set()
+        self._error: TarryError | None = None
+        self._closed = False
+
+    def begin(self) -> int:
+        """Note a settlement that is sent; return its number."""
+        with self._changed:
+            self._sent += 1
+            self._open.add(self._sent)
+            return self._sent
+
+    def end(self, number: int, error: TarryError | None) -> None:
+        """Note the answer to a settlement."""
+        with self._changed:
+            if number not in self._open:
+                return
+            self._open.discard(number)
+            self._error = self._error or error
+            self._changed.notify_all()
+        if self._on_settled is not None:
+            self._on_settled(error)
+
+    @property
+    def is_idle(self) -> bool:
+        """True if nothing waits for an answer."""
+        return not self._open
+
+    def close(self) -> None:
+        """Wait for no answer any more: the connection is lost."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait for the answers to what was sent so far.
+
+        Raises:
+            StaleLeaseError: some leases had ended before. UnavailableError: the connection was lost, or there was no
+            answer in time.
+        """
+        with self._changed:
+            last = self._sent
+            in_time = self._changed.wait_for(lambda: self._closed or not self._is_open(last), timeout_s)
+            is_open = self._is_open(last)
+            error, self._error = self._error, None
+        if error is None and is_open:
+            why = "the connection was lost" if in_time else f"no answer within {timeout_s} s"
+            error = UnavailableError(f"{why}; messages whose acks were not received come again")
+        if error is not None:
+            raise error
+
+    def _is_open(self, last: int) -> bool:
+        return any(number <= last for number in self._open)

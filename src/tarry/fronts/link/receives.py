@@ -1,0 +1,111 @@
+"""Receives of a client: each waits in its group's queue for the first message, without a thread.
+
+What a receive has got stays leased when the connection ends, as the client may have passed it on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pyarrow as pa
+
+from tarry.api.internal_topics import check_open
+from tarry.api.operations import Receive
+from tarry.api.parsing import from_json
+from tarry.api.views import DELIVERY
+from tarry.api.wire import decode_request
+from tarry.base.errors import OverloadedError, TarryError
+from tarry.fronts.kit.receiving import FILTERING_S, give_back, poll_now
+from tarry.fronts.link.groups import ServedGroup
+from tarry.fronts.link.outgoing import INTERNAL, Outgoing
+from tarry.fronts.link.shared import Shared
+from tarry.link.frames import FrameKind, error_frame, frame
+from tarry.message.columns import stream_bytes
+
+log = logging.getLogger(__name__)
+
+WAIT_S_MAX = 86_400.0
+"""Longest wait for messages: a receive that wants to wait longer is answered after a day."""
+
+
+class Receives:
+    """The receives of one connection, up to ``receives_max`` at a time. On the loop's thread."""
+
+    def __init__(self, shared: Shared, out: Outgoing, receives_max: int) -> None:
+        self._shared, self._out, self._receives_max = shared, out, receives_max
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._waiting: dict[int, asyncio.Future[pa.RecordBatch | None]] = {}
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def receive(self, number: int, payload: memoryview) -> None:
+        """Carry out a RECEIVE: its answer is ROWS."""
+        operation = from_json(Receive, decode_request(payload))
+        check_open(operation)
+        if len(self._tasks) >= self._receives_max:
+            raise OverloadedError(f"one receive more; allowed on a connection at a time: {self._receives_max}")
+        task = self._shared.loop.create_task(self._answer(number, operation))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def withdraw(self, number: int) -> None:
+        """Answer a receive now, with no messages where it has none yet."""
+        waiting = self._waiting.get(number)
+        if waiting is not None:
+            waiting.cancel()
+
+    def stop_waiting(self) -> None:
+        """Answer all receives now."""
+        for waiting in list(self._waiting.values()):
+            waiting.cancel()
+
+    def end(self) -> None:
+        """Give back what no client took: the connection is lost."""
+        for task in list(self._tasks):
+            task.cancel()
+
+    async def _answer(self, number: int, operation: Receive) -> None:
+        try:
+            batch = await self._receive(number, operation)
+            rows = [] if batch is None else [batch]
+            self._out.write(frame(FrameKind.ROWS, number, stream_bytes(DELIVERY, rows)))
+        except TarryError as error:
+            self._out.write(error_frame(number, error))
+        except Exception:
+            log.exception("a receive failed")
+            self._out.write(error_frame(number, INTERNAL))
+
+    async def _receive(self, number: int, operation: Receive) -> pa.RecordBatch | None:
+        served = await self._group(operation)
+        subscribe, group = operation.subscription, served.group  # it checks the lease
+        lease_ms = operation.lease_ms or group.settings.lease_ms or self._shared.broker.config.lease_ms
+        subscription = group.subscribe(prefetch=subscribe.prefetch, lease_ms=lease_ms)
+        rows_max = operation.max_messages
+        if not operation.wait_ms:
+            batch = await poll_now(self._shared.loop, subscription, rows_max, FILTERING_S)
+            if batch is not None:
+                self._out.hold(batch.nbytes)
+            return batch
+        received = self._waiting[number] = served.queue.receive(subscription, rows_max, self._out)
+        try:
+            await asyncio.wait((received,), timeout=min(operation.wait_ms / 1000, WAIT_S_MAX))
+            return received.result() if received.done() and not received.cancelled() else None
+        except asyncio.CancelledError:
+            # The connection was lost in the moment between the hand-out and this.
+            if received.done() and not received.cancelled() and received.exception() is None:
+                give_back(group, received.result())
+            raise
+        finally:
+            del self._waiting[number]
+            received.cancel()
+
+    async def _group(self, operation: Receive) -> ServedGroup:
+        """Return the group, which is made if it is new: in a thread, since that waits for the disk."""
+        broker, groups = self._shared.broker, self._shared.groups
+        if operation.broadcast is None and (served := groups.named(operation.topic, operation.group)) is not None:
+            return served
+        topic, name, start, broadcast = operation.topic, operation.group, operation.start, operation.broadcast
+        group = await self._shared.run_in_thread(lambda: broker.group(topic, name, start=start, broadcast=broadcast))
+        return groups.get_or_add(group)
