@@ -10,7 +10,7 @@ import pytest
 from tarry.base.config import Config
 from tarry.broker import Broker
 from tarry.client import Client
-from tarry.fronts.flight.front import FlightFront
+from tarry.fronts.link.front import LinkFront as FlightFront
 
 
 class Served:

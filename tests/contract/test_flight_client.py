@@ -524,7 +524,7 @@ def test_no_answer_is_unavailable_and_not_sent_again(served: Any, monkeypatch: p
     # The broker accepts, and its answer does not come.
     kept: list[Any] = []
 
-    def swallow(data: pa.RecordBatch, done: Any, *, lead: bool) -> None:
+    def swallow(data: pa.RecordBatch, done: Any, **_: Any) -> None:
         submit(data, lambda answer: kept.append(lambda: done(answer)))
 
     submit = served.broker.submit

@@ -22,7 +22,6 @@ from tests.waiting import wait_until
 from tarry.base.errors import DiskFullError, StaleLeaseError
 from tarry.client import AsyncClient, Client, Delivery
 from tarry.client.holding import START_ROWS
-from tarry.groups.group import GroupSubscription
 
 
 @pytest.fixture
@@ -514,23 +513,24 @@ def test_a_broker_that_is_away_is_warned_of_once_and_so_is_its_return(
 
 
 def test_what_cannot_be_settled_for_now_is_warned_of_once_and_so_is_its_end(
-    client: Client, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    served: Served, client: Client, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ack, refused = GroupSubscription.ack, list[int]()
+    group, refused = served.broker.group("t", "g"), list[int]()
+    ack = group.ack
 
-    def refuse(_: GroupSubscription, leases: Any, offsets: Any, done: Any) -> None:
+    def refuse(leases: Any, offsets: Any, done: Any) -> None:
         refused.append(len(leases))
         done(DiskFullError("the disk of acks is full: nothing was settled; try again"))
 
     client.schedule_many({"topic": "t", "body": b"%d" % i} for i in range(4))
     with client.consume("t", group="g", timeout=30) as consumer:
         messages = iter(consumer)
-        monkeypatch.setattr(GroupSubscription, "ack", refuse)
+        monkeypatch.setattr(group, "ack", refuse)
         for _ in range(3):
             next(messages).ack()
             with pytest.raises(DiskFullError):
                 consumer.flush()
-        monkeypatch.setattr(GroupSubscription, "ack", ack)
+        monkeypatch.setattr(group, "ack", ack)
         next(messages).ack()
         consumer.flush()
     said = [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]

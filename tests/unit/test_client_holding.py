@@ -24,7 +24,7 @@ def a_batch(settler: Settler) -> DeliveryBatch:
 
 def in_a_pool(holding: Holding, settler: Settler) -> DeliveryBatch:
     """A batch of one message, which a loop gave to a pool before it went on."""
-    holding.begin_stream(settler, 3_600_000, int, adapts=True)
+    holding.begin_stream(settler, 3_600_000, int)
     batch = a_batch(settler)
     holding.add(batch)
     hand = Hand()
@@ -43,7 +43,7 @@ def test_work_that_begins_late_extends_its_lease_by_itself() -> None:
         if len(leases):
             sent.append((op, argument))
 
-    settler, holding = Settler(send, threaded=False), Holding(10)
+    settler, holding = Settler(send, loop=None), Holding(10)
     batch = in_a_pool(holding, settler)
     holding.enter(batch)
     settler.push()
@@ -64,7 +64,7 @@ class Sent:
     def __init__(self) -> None:
         self.ops: list[StreamOp] = []
         self.arguments: list[int] = []
-        self.settler = Settler(self, threaded=False)
+        self.settler = Settler(self, loop=None)
 
     def __call__(
         self, op: StreamOp, argument: int, source: Source, leases: Int64s, offsets: Int64s, reason: str

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tarry.api.wire import PAIRS_MAX, StreamOp
 from tarry.base.errors import UnavailableError
+from tarry.client.background import background_loop
 from tarry.client.delivery import DeliveryBatch
 from tarry.client.settling import Settler
 
@@ -42,7 +43,7 @@ def sent() -> Sent:
 
 @pytest.fixture
 def settler(sent: Sent) -> Settler:
-    return Settler(sent, threaded=False)
+    return Settler(sent, loop=None)
 
 
 def test_acks_of_several_batches_travel_together(settler: Settler, sent: Sent) -> None:
@@ -106,7 +107,7 @@ def test_a_failure_is_told_once_and_the_rest_is_sent() -> None:
             raise UnavailableError("gone")
         sent(op, argument, source, leases, offsets, reason)
 
-    settler = Settler(send, threaded=False)
+    settler = Settler(send, loop=None)
     for topic in ("bad", "good"):
         batch_of(settler, 1, topic=topic).ack()
     settler.push()
@@ -118,7 +119,7 @@ def test_a_failure_is_told_once_and_the_rest_is_sent() -> None:
 @given(st.lists(st.tuples(st.sampled_from(["ack", "nack", "push"]), st.integers(0, 9)), max_size=60))
 def test_against_a_model(steps: list[tuple[str, int]]) -> None:
     sent = Sent()
-    settler = Settler(sent, threaded=False)
+    settler = Settler(sent, loop=None)
     messages = batch_of(settler, 10).messages()
     expected: dict[int, StreamOp] = {}
     for what, row in steps:
@@ -134,7 +135,7 @@ def test_against_a_model(steps: list[tuple[str, int]]) -> None:
 
 def test_acks_from_many_threads_all_arrive() -> None:
     sent = Sent()
-    settler = Settler(sent)
+    settler = Settler(sent, loop=background_loop())
     messages = batch_of(settler, 40_000).messages()
     threads = [threading.Thread(target=lambda part: [m.ack() for m in part], args=(messages[n::4],)) for n in range(4)]
     for thread in threads:
@@ -147,7 +148,7 @@ def test_acks_from_many_threads_all_arrive() -> None:
     assert sorted(offsets) == list(range(40_000))
 
 
-def test_the_thread_sends_without_being_pushed() -> None:
+def test_the_loop_sends_without_being_pushed() -> None:
     sent = Sent()
     came = threading.Event()
 
@@ -155,7 +156,7 @@ def test_the_thread_sends_without_being_pushed() -> None:
         sent(*args)
         came.set()
 
-    settler = Settler(send)
+    settler = Settler(send, loop=background_loop())
     for message in batch_of(settler, 2):
         came.clear()
         message.ack()

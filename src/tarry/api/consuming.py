@@ -98,11 +98,10 @@ class Subscription(Protocol):
         """Nobody has looked at these: they are ready again at once, as the same try. Counts as :meth:`ack`."""
         ...
 
-    def resize(self, window: int, *, answers: bool = True) -> None:
+    def resize(self, window: int) -> None:
         """Hold up to ``window`` unsettled messages from now on; ``prefetch`` remains the maximum.
 
-        ``answers``: the caller extends its leases itself, and answers when it is asked: see :attr:`silent`. One that
-        asks for each batch need not: what stands still asks for none.
+        A caller that resizes must extend its leases itself, and answer when it is asked: see :attr:`silent`.
         """
         ...
 

@@ -260,6 +260,7 @@ def abandon(feed: Feed, holding: Holding) -> None:
 
     A consumer may be collected by any thread, in the midst of anything: the locks that this takes it may have.
     """
+    holding.end()
     post(feed.loop, _abandon, feed, holding)
 
 

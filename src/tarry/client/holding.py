@@ -278,6 +278,10 @@ class Holding:
 
     # -- giving up ---------------------------------------------------------------------------------------------------
 
+    def end(self) -> None:
+        """Let no work begin from now on. Takes no lock: for who may have it already."""
+        self._ended = True
+
     def give_back(self) -> None:
         """At the end: give back all that nobody has taken."""
         with self._lock:

@@ -80,8 +80,8 @@ class GroupSubscription:
         self._begin_settling()
         return self._lease_manager.give_back(leases, offsets, on_result)
 
-    def resize(self, window: int, *, answers: bool = True) -> None:
-        self._lease_manager.resize(self._holder, min(window, self._prefetch), answers=answers)
+    def resize(self, window: int) -> None:
+        self._lease_manager.resize(self._holder, min(window, self._prefetch))
 
     def extend(self, leases: Int64s, offsets: Int64s, lease_ms: int) -> int:
         self._begin_settling()

@@ -162,11 +162,11 @@ class LeaseManager:
             answer()
         return count
 
-    def resize(self, holder: Holder, window: int, *, answers: bool) -> None:
+    def resize(self, holder: Holder, window: int) -> None:
         """See :meth:`tarry.api.consuming.Subscription.resize`."""
         with self._state.lock:
             wider, holder.prefetch = window > holder.prefetch or holder.silent, window
-            holder.answers, holder.silent = answers, False
+            holder.answers, holder.silent = True, False
         if wider:
             self._news.notify()
 

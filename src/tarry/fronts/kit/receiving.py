@@ -32,7 +32,8 @@ FILTERING_S = 10.0
 Received: TypeAlias = pa.RecordBatch | TarryError | None
 """Result of a receive: messages (:data:`tarry.api.views.DELIVERY`), an error, or None.
 
-None: the group was deleted or the front stops, so there is nothing left to wait for.
+None: the group was deleted or the front stops, so there is nothing left to wait for; or the consumer is silent
+(:attr:`tarry.api.consuming.Subscription.silent`), which has to ask again.
 """
 
 
@@ -169,6 +170,11 @@ class ReceiveQueue:
             if self.group.closed:
                 self._release_all()
                 return
+            if waiter.subscription.silent:
+                # It would be handed nothing, and hold up those behind it.
+                del self._waiting[waiter]
+                waiter.on_result(None)
+                continue
             received: Received
             try:
                 received, again_s = waiter.subscription.poll(waiter.rows_max)

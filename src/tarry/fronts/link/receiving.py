@@ -70,8 +70,9 @@ class LinkConsumers:
             on_handed_out: called for each BATCH, before it is sent.
             room: limit on what is sent and not read; None: the other side is trusted to read.
             consumers_max: most consumers at a time; None: no limit.
-            of_client: a poll that is withdrawn is answered, by POLLED without an error; and that a file is damaged is
-                told when what came before is settled, as the client then ends the consumer.
+            of_client: each POLL says how much the consumer may hold, and is answered, also when it is withdrawn or the
+                consumer is silent: by POLLED without an error. That a file is damaged is told when what came before is
+                settled, as the client then ends the consumer.
         """
         self._groups, self._out = groups, out
         self._on_handed_out = on_handed_out
@@ -147,13 +148,14 @@ class LinkConsumers:
             if self._consumers_max is not None and len(self._consumers) >= self._consumers_max:
                 raise InvalidArgumentError(f"one consumer more; allowed on a connection: {self._consumers_max}")
             served = self._groups.find(poll.group)
-            subscription = served.group.subscribe(prefetch=PREFETCH_MAX, lease_ms=poll.lease_ms)
-            consumer = self._consumers[number] = _Consumer(number, served, subscription, PREFETCH_MAX)
+            prefetch_max = PREFETCH_MAX if self._of_client else poll.prefetch
+            subscription = served.group.subscribe(prefetch=prefetch_max, lease_ms=poll.lease_ms)
+            consumer = self._consumers[number] = _Consumer(number, served, subscription, prefetch_max)
         elif consumer.waiter is not None:
             raise InvalidArgumentError(f"consumer {number} polls twice; allowed: once at a time")
-        if poll.prefetch != consumer.prefetch:
+        if self._of_client and (poll.prefetch != consumer.prefetch or consumer.subscription.silent):
             consumer.prefetch = poll.prefetch
-            consumer.subscription.resize(poll.prefetch, answers=False)
+            consumer.subscription.resize(poll.prefetch)
         return consumer
 
     def _wait(self, consumer: _Consumer, rows_max: int) -> None:
@@ -176,7 +178,9 @@ class LinkConsumers:
             consumer.later = asyncio.get_running_loop().call_later(LOOK_S, self._wait, consumer, rows_max)
             return
         consumer.waiter = None
-        if isinstance(received, pa.RecordBatch):
+        if received is None and consumer.subscription.silent:
+            self.on_nothing(consumer.number, None)  # it asks again, unless it stands still
+        elif isinstance(received, pa.RecordBatch):
             self.hand_out(consumer.number, consumer.served.group, received)
         else:
             self.on_nothing(consumer.number, received or ClosedError("the group is closed"))

@@ -307,7 +307,7 @@ class RemoteSubscription:
     def silent(self) -> bool:
         return False  # a consumer that polls has shown that it is alive
 
-    def resize(self, window: int, *, answers: bool = True) -> None:
+    def resize(self, window: int) -> None:
         self._prefetch = window
 
     def give_back(self, leases: Int64s, offsets: Int64s, on_result: OnResult | None = None) -> int:
