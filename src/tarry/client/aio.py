@@ -141,7 +141,7 @@ class _Sender:
     def __init__(self, address: str) -> None:
         self.loop = asyncio.get_running_loop()
         self._connection = BrokerConnection(address, self.loop)
-        self._producer: Producer[asyncio.Future[Receipt]] = Producer(self._connection, _resolve, Pace())
+        self._producer: Producer[asyncio.Future[Receipt]] = Producer(self._connection.submit_here, _resolve, Pace())
         self._turns = PacedTurns(self.loop, self._producer.coalescer)
 
     def add(self, row: Any, future: asyncio.Future[Receipt]) -> None:

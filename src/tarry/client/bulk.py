@@ -27,7 +27,7 @@ from tarry.base.errors import (
     UnavailableError,
 )
 from tarry.client.connection import NOTHING_SENT
-from tarry.client.producing import Submits
+from tarry.client.producing import Submit
 from tarry.link.frames import decode_accepted
 from tarry.message.columns import stream_bytes
 from tarry.message.receipt import Accepted, Receipt
@@ -101,8 +101,8 @@ class Chunks:
 class BulkSender:
     """Sends all chunks of what one thread has: :meth:`send`. Several are under way at a time."""
 
-    def __init__(self, connection: Submits, progress: Progress | None, overload_timeout_s: float) -> None:
-        self._connection = connection
+    def __init__(self, submit: Submit, progress: Progress | None, overload_timeout_s: float) -> None:
+        self._submit = submit
         self._progress = progress
         self._patience_s = overload_timeout_s
         self._under_way: dict[int, pa.RecordBatch] = {}
@@ -136,7 +136,7 @@ class BulkSender:
     def _write(self, row: int, chunk: pa.RecordBatch) -> None:
         self._under_way[row] = chunk
         try:
-            self._connection.submit(stream_bytes(chunk.schema, [chunk]), lambda raw: self._answers.put((row, raw)))
+            self._submit(stream_bytes(chunk.schema, [chunk]), lambda raw: self._answers.put((row, raw)))
         except BaseException:
             del self._under_way[row]
             raise

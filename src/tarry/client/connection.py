@@ -125,6 +125,10 @@ class BrokerConnection:
         else:
             self._connect().add_done_callback(connected)
 
+    def submit_here(self, rows: bytes, on_answer: OnAnswer) -> None:
+        """:meth:`submit`, on the loop."""
+        self.ask(FrameKind.SUBMIT, rows, on_answer)
+
     async def peer(self) -> LinkPeer:
         """Return the connection that stands, or a new one.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 import pyarrow as pa
 
@@ -28,17 +28,15 @@ Entry = tuple[Row, W]
 Resolve = Callable[[list[tuple[W, Receipt | TarryError]]], None]
 
 
-class Submits(Protocol):
-    """Carries batches to the broker: :class:`tarry.client.connection.BrokerConnection`."""
-
-    def submit(self, rows: bytes, on_answer: OnAnswer) -> None: ...
+Submit = Callable[[bytes, OnAnswer], None]
+"""Carries rows, an Arrow stream, to the broker: see :meth:`tarry.client.connection.BrokerConnection.submit`."""
 
 
 class Producer(Generic[W]):
     """``resolve`` gets, in any thread, what became of each waiter's row. Any thread."""
 
-    def __init__(self, connection: Submits, resolve: Resolve[W], pace: Pacing | None = None) -> None:
-        self._connection = connection
+    def __init__(self, submit: Submit, resolve: Resolve[W], pace: Pacing | None = None) -> None:
+        self._submit = submit
         self._resolve = resolve
         self.coalescer: Coalescer[Entry[W]] = Coalescer(
             self._send, self._refuse, size_of=lambda entry: len(entry[0][BODY]), bytes_max=BYTES_MAX, pace=pace
@@ -65,7 +63,7 @@ class Producer(Generic[W]):
             # api.schedule should have refused it.
             log.exception("a batch could not be built")
             raise InvalidMessageError(f"the message cannot be sent: {error}") from error
-        self._connection.submit(stream_bytes(data.schema, [data]), partial(self._on_answer, batch))
+        self._submit(stream_bytes(data.schema, [data]), partial(self._on_answer, batch))
 
     def _refuse(self, entries: list[Entry[W]], error: TarryError) -> None:
         self._resolve([(waiter, copy_of(error)) for _, waiter in entries])

@@ -58,7 +58,7 @@ class Client(Calls):
         self._calls = BrokerConnection(address)
         self._consuming = ConsumingConnections(address)
         self._carrier = Carrier(self._calls, timeout)
-        self._producer: Producer[Future[Receipt]] = Producer(self._connection, _resolve)
+        self._producer: Producer[Future[Receipt]] = Producer(self._connection.submit, _resolve)
         self._receiver: ClientReceiver | None = None
         self._lock = threading.Lock()
         self._consumers: weakref.WeakSet[Consumer] = weakref.WeakSet()
@@ -99,7 +99,7 @@ class Client(Calls):
             OverloadedError, DiskFullError, UnavailableError: as for :meth:`schedule_batch`.
         """
         chunks = Chunks(messages)
-        BulkSender(self._connection, chunks.accept, self._timeout_s).send(chunks)
+        BulkSender(self._connection.submit, chunks.accept, self._timeout_s).send(chunks)
         return chunks.receipts()
 
     def schedule_batch(
@@ -125,7 +125,7 @@ class Client(Calls):
             OverloadedError, DiskFullError: not now; as above.
             UnavailableError: no answer: the rows that the text names may or may not have been accepted.
         """
-        return BulkSender(self._connection, progress, self._timeout_s).send(batches_of(data, chunk_rows))
+        return BulkSender(self._connection.submit, progress, self._timeout_s).send(batches_of(data, chunk_rows))
 
     # -- consuming -----------------------------------------------------------------------------------------------------
 
