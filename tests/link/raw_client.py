@@ -89,9 +89,16 @@ class RawClient:
         return pa.ipc.read_record_batch(pa.py_buffer(payload[4:]), DELIVERY)
 
     def polled(self, consumer: int) -> str:
-        """Return the code for which a poll got nothing."""
-        code: str = json.loads(self.read(FrameKind.POLLED, consumer))["code"]
-        return code
+        """Return the code for which a poll got nothing; empty: there is none."""
+        said = self.read(FrameKind.POLLED, consumer)
+        return json.loads(said)["code"] if said else ""
+
+    def begin_receive(self, number: int, topic: str, group: str, **fields: Any) -> None:
+        self.send(FrameKind.RECEIVE, number, json.dumps({"topic": topic, "group": group, **fields}).encode())
+
+    def received(self, number: int) -> pa.Table:
+        """Return the answer to a receive."""
+        return pa.ipc.open_stream(self.read(FrameKind.ROWS, number)).read_all()
 
     def settle(self, op: SettleOp, group: int, batch: pa.RecordBatch, argument: int = 0, reason: str = "") -> bytes:
         leases, offsets = (batch.column(name).to_numpy() for name in ("lease", "offset"))

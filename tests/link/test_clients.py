@@ -178,6 +178,112 @@ def test_a_poll_that_is_withdrawn_gets_nothing(connect: Connect) -> None:
     assert client.batch(2).num_rows == 1
 
 
+def test_each_poll_is_answered_once(connect: Connect) -> None:
+    client = connect()
+    group = client.group("a", "g")
+    for _ in range(2):
+        client.poll(1, group)
+        client.send(FrameKind.WITHDRAW, 1)
+        assert client.polled(1) == ""
+    send_now(client, b"1")
+    client.poll(1, group)
+    assert client.batch(1).num_rows == 1
+    client.send(FrameKind.WITHDRAW, 1)  # too late, and answered by nothing
+    send_now(client, b"2")
+    client.poll(1, group)
+    assert client.batch(1)["body"].to_pylist() == [b"2"]
+
+
+def test_a_poll_says_how_much_the_consumer_may_hold(connect: Connect) -> None:
+    client = connect()
+    group = client.group("a", "g")
+    send_now(client, *[b"%d" % number for number in range(10)])
+    client.poll(1, group, prefetch=2)
+    assert client.batch(1).num_rows == 2
+    client.poll(1, group, prefetch=5)
+    assert client.batch(1).num_rows == 3
+    client.poll(1, group, prefetch=5)
+    client.send(FrameKind.WITHDRAW, 1)
+    assert client.polled(1) == "", "it has no room"
+    client.poll(1, group, prefetch=100)
+    assert client.batch(1).num_rows == 5
+
+
+def test_a_consumer_whose_leases_ended_in_silence_has_to_speak(connect: Connect) -> None:
+    """One that stands still is not handed the same messages again and again, until their tries are used up."""
+    client = connect()
+    group = client.group("a", "g")
+    send_now(client, b"1")
+    client.poll(1, group, lease_ms=100)
+    assert client.batch(1)["attempt"].to_pylist() == [1]
+    client.poll(1, group)
+    other = connect()
+    assert client.polled(1) == "", "its lease has ended, and it has said nothing since"
+    other.poll(1, other.group("a", "g"))
+    assert other.batch(1)["attempt"].to_pylist() == [2], "it holds up nobody"
+    send_now(client, b"2")
+    client.poll(1, group)
+    assert client.batch(1)["body"].to_pylist() == [b"2"]
+
+
+def test_receives_wait_for_messages_and_leave_them_leased(connect: Connect) -> None:
+    client = connect()
+    client.begin_receive(1, "a", "g")
+    assert client.received(1).num_rows == 0
+    client.begin_receive(2, "a", "g", wait_ms=60_000, max_messages=10)
+    client.begin_receive(3, "a", "g", wait_ms=200)
+    client.begin_receive(4, "a", "g", wait_ms=60_000)
+    client.send(FrameKind.WITHDRAW, 4)
+    assert client.received(4).num_rows == 0
+    assert client.received(3).num_rows == 0, "it has waited"
+    send_now(client, b"1", b"2")
+    got = client.received(2)
+    assert got["body"].to_pylist() == [b"1", b"2"]
+    client.close()
+    other = connect()
+    assert other.call("group-info", topic="a", group="g")["leased"] == 2
+    leases, offsets = (got[name].to_pylist() for name in ("lease", "offset"))
+    assert other.call("ack", topic="a", group="g", leases=leases, offsets=offsets) == {"settled": 2}
+
+
+def test_what_a_receive_would_get_for_a_client_that_left_is_for_others(connect: Connect) -> None:
+    client = connect()
+    client.begin_receive(1, "a", "g", wait_ms=60_000)
+    assert client.call("ping")
+    client.close()
+    other = connect()
+    send_now(other, b"1")
+    other.begin_receive(1, "a", "g", wait_ms=20_000)
+    assert other.received(1)["body"].to_pylist() == [b"1"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"topic": "tarry.own", "group": "g"}, "tarry.own"),
+        ({"topic": "a", "group": ""}, "group"),
+        ({"topic": "a", "group": "g", "max_messages": 0}, "max_messages is 0"),
+        ({"topic": "a", "group": "g", "lease_ms": 0}, "lease_ms"),
+        ({"topic": "a", "group": "g", "wait": 1}, "wait"),
+    ],
+)
+def test_a_wrong_receive_is_refused(fields: dict[str, object], text: str, connect: Connect) -> None:
+    client = connect()
+    with pytest.raises(RefusedError, match=text):
+        client.ask(FrameKind.RECEIVE, FrameKind.ROWS, json.dumps(fields).encode())
+    assert client.call("ping")
+
+
+def test_a_client_has_so_many_receives(connect: Connect) -> None:
+    client = connect()
+    for number in range(CONSUMERS_MAX):
+        client.begin_receive(number + 1, "a", "g", wait_ms=60_000)
+    with pytest.raises(RefusedError, match="overloaded"):
+        client.ask(FrameKind.RECEIVE, FrameKind.ROWS, b'{"topic": "a", "group": "g"}')
+    send_now(client, b"1")
+    assert client.received(1).num_rows == 1
+
+
 def test_a_deleted_group_ends_polls_and_a_new_one_has_another_number(connect: Connect) -> None:
     client = connect()
     group = client.group("a", "g")

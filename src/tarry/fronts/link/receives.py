@@ -35,7 +35,8 @@ class Receives:
     def __init__(self, shared: Shared, out: Outgoing, receives_max: int) -> None:
         self._shared, self._out, self._receives_max = shared, out, receives_max
         self._tasks: set[asyncio.Task[None]] = set()
-        self._waiting: dict[int, asyncio.Future[pa.RecordBatch | None]] = {}
+        self._withdrawn: dict[int, asyncio.Future[None]] = {}
+        """Of each receive under way, by number: done when it is to wait no longer."""
 
     def __len__(self) -> int:
         return len(self._tasks)
@@ -46,29 +47,35 @@ class Receives:
         check_open(operation)
         if len(self._tasks) >= self._receives_max:
             raise OverloadedError(f"one receive more; allowed on a connection at a time: {self._receives_max}")
-        task = self._shared.loop.create_task(self._answer(number, operation))
+        withdrawn = self._withdrawn[number] = self._shared.loop.create_future()
+        task = self._shared.loop.create_task(self._answer(number, operation, withdrawn))
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+
+        def done(_: object) -> None:
+            self._tasks.discard(task)
+            self._withdrawn.pop(number, None)
+
+        task.add_done_callback(done)
 
     def withdraw(self, number: int) -> None:
         """Answer a receive now, with no messages where it has none yet."""
-        waiting = self._waiting.get(number)
-        if waiting is not None:
-            waiting.cancel()
+        withdrawn = self._withdrawn.get(number)
+        if withdrawn is not None and not withdrawn.done():
+            withdrawn.set_result(None)
 
     def stop_waiting(self) -> None:
         """Answer all receives now."""
-        for waiting in list(self._waiting.values()):
-            waiting.cancel()
+        for number in self._withdrawn:
+            self.withdraw(number)
 
     def end(self) -> None:
         """Give back what no client took: the connection is lost."""
         for task in list(self._tasks):
             task.cancel()
 
-    async def _answer(self, number: int, operation: Receive) -> None:
+    async def _answer(self, number: int, operation: Receive, withdrawn: asyncio.Future[None]) -> None:
         try:
-            batch = await self._receive(number, operation)
+            batch = await self._receive(operation, withdrawn)
             rows = [] if batch is None else [batch]
             self._out.write(frame(FrameKind.ROWS, number, stream_bytes(DELIVERY, rows)))
         except TarryError as error:
@@ -77,7 +84,7 @@ class Receives:
             log.exception("a receive failed")
             self._out.write(error_frame(number, INTERNAL))
 
-    async def _receive(self, number: int, operation: Receive) -> pa.RecordBatch | None:
+    async def _receive(self, operation: Receive, withdrawn: asyncio.Future[None]) -> pa.RecordBatch | None:
         served = await self._group(operation)
         subscribe, group = operation.subscription, served.group  # it checks the lease
         lease_ms = operation.lease_ms or group.settings.lease_ms or self._shared.broker.config.lease_ms
@@ -88,17 +95,17 @@ class Receives:
             if batch is not None:
                 self._out.hold(batch.nbytes)
             return batch
-        received = self._waiting[number] = served.queue.receive(subscription, rows_max, self._out)
+        received = served.queue.receive(subscription, rows_max, self._out)
+        wait_s = min(operation.wait_ms / 1000, WAIT_S_MAX)
         try:
-            await asyncio.wait((received,), timeout=min(operation.wait_ms / 1000, WAIT_S_MAX))
-            return received.result() if received.done() and not received.cancelled() else None
+            await asyncio.wait((received, withdrawn), timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
+            return received.result() if received.done() else None
         except asyncio.CancelledError:
             # The connection was lost in the moment between the hand-out and this.
             if received.done() and not received.cancelled() and received.exception() is None:
                 give_back(group, received.result())
             raise
         finally:
-            del self._waiting[number]
             received.cancel()
 
     async def _group(self, operation: Receive) -> ServedGroup:
