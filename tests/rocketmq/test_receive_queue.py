@@ -17,6 +17,8 @@ pytestmark = pytest.mark.asyncio
 class Group:
     """Has so many messages, and counts how often it is asked; a subscription of itself, too."""
 
+    silent = False
+
     def __init__(self) -> None:
         self.closed = False
         self.gathers = False

@@ -63,7 +63,9 @@ MADE_TO_CHANGE = {
 }
 """Types whose objects are there to be changed."""
 MODULE_STATE = {
-    ("client/feed.py", "_running"),  # the same: a thread in gRPC would take an ending interpreter down with it
+    ("client/background.py", "_lock"),  # the one event loop of a process, and who makes it
+    ("client/background.py", "_running"),
+    ("client/feed.py", "_running"),  # what the interpreter's end closes, as settlements are on their way still
     ("client/sync.py", "_open_clients"),  # what the interpreter's end closes, of which there is one in a process
     ("store/footers.py", "FOOTERS"),  # bounded; files never change, and Spark's tasks begin with nothing but a path
 }

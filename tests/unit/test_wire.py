@@ -12,9 +12,8 @@ from tarry.api.operations.delivery import Ack, Subscribe
 from tarry.api.parsing import parse
 from tarry.api.wire import AnswerKind, StreamOp
 from tarry.base.errors import InvalidArgumentError, InvalidMessageError, StaleLeaseError, TarryError, UnavailableError
-from tarry.client.bulk import accepted_of
 from tarry.message import handle
-from tarry.message.receipt import OUTCOMES, PLACED
+from tarry.message.receipt import OUTCOMES, PLACED, Accepted
 
 int64s = st.integers(-(1 << 63), (1 << 63) - 1)
 arrays = st.lists(int64s, max_size=50).map(lambda values: np.array(values, np.int64))
@@ -55,7 +54,7 @@ def test_placed(found: list[tuple[int, int, int, int, bytes, int]]) -> None:
     assert isinstance(answer, wire.PlacedAnswer)
     assert answer.rows == len(found)
     assert answer.placed.tolist() == found
-    accepted = accepted_of(7, answer, None)
+    accepted = Accepted(0, answer.placed["due_ms"].astype(np.int64), b"", answer.placed, 7)
     assert (accepted.count, accepted.row, accepted.seqs.tolist()) == (len(found), 7, [entry[0] for entry in found])
     for text, receipt, entry in zip(accepted.handles(), accepted.receipts([None] * len(found)), found, strict=True):
         decoded = handle.decode(text)

@@ -17,7 +17,7 @@ from tarry.api.consuming import ConsumerGroup, Subscription
 from tarry.api.jobs import StagedFile
 from tarry.api.operation import Operation
 from tarry.api.operations.delivery import Subscribe
-from tarry.api.outcome import Rescheduled
+from tarry.api.outcome import Outcome
 from tarry.api.pushing import PushSubscriptions
 from tarry.base.clock import Clock
 from tarry.base.config import Config
@@ -117,14 +117,22 @@ class LocalBroker(Protocol):
         """
         ...
 
-    def replace_key(self, topic: str, key: str, successor: Callable[[pa.RecordBatch], pa.RecordBatch]) -> Rescheduled:
-        """Replace the message that is pending under a key by another, durably and in one decision.
+    def find_keyed(self, topic: str, key: str) -> pa.RecordBatch | Outcome:
+        """Return the message that is pending under a key; or what became of it.
 
-        ``successor`` gets the pending message (one row of :data:`tarry.message.schema.SCHEMA`) and returns the new one
-        (one row of :data:`tarry.message.schema.UNNUMBERED`, of any topic, checked already).
+        It is one row of :data:`tarry.message.schema.SCHEMA`.
+        """
+        ...
+
+    def replace_keyed(self, topic: str, key: str, seq: int, successor: pa.RecordBatch) -> Outcome:
+        """Replace a message that :meth:`find_keyed` has found; return what became of it, durably.
+
+        ``seq`` is that message's. ``successor`` is one row of :data:`tarry.message.schema.UNNUMBERED`, of any topic,
+        checked already.
 
         Raises:
-            OverloadedError, DiskFullError: not now; nothing was changed.
+            StaleCommitError: another message is under that key by now: it was replaced, or has gone on to its next
+            occurrence. OverloadedError, DiskFullError: not now. Nothing was changed.
         """
         ...
 

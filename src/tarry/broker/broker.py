@@ -19,7 +19,7 @@ from tarry.api.jobs import StagedFile
 from tarry.api.local import OnAccepted
 from tarry.api.operation import Operation
 from tarry.api.operations.delivery import Subscribe
-from tarry.api.outcome import Rescheduled
+from tarry.api.outcome import Outcome
 from tarry.base.clock import Clock, SystemClock
 from tarry.base.config import Config
 from tarry.base.placement import ANY_CORE, Placement
@@ -131,9 +131,13 @@ class Broker(Calls):
         copies = self.components.groups.dead_letters_of(batch, topic, group, attempts, self.clock.now_ms())
         self.components.scheduling.submit_checked(copies, on_result)
 
-    def replace_key(self, topic: str, key: str, successor: Callable[[pa.RecordBatch], pa.RecordBatch]) -> Rescheduled:
-        """Replace the message under a key: see :meth:`tarry.api.local.LocalBroker.replace_key`."""
-        return self.components.changes.replace_key(topic, key, successor)
+    def find_keyed(self, topic: str, key: str) -> pa.RecordBatch | Outcome:
+        """Return the message under a key: see :meth:`tarry.api.local.LocalBroker.find_keyed`."""
+        return self.components.changes.find_keyed(topic, key)
+
+    def replace_keyed(self, topic: str, key: str, seq: int, successor: pa.RecordBatch) -> Outcome:
+        """Replace the message under a key: see :meth:`tarry.api.local.LocalBroker.replace_keyed`."""
+        return self.components.changes.replace_keyed(topic, key, seq, successor)
 
     def stage_job(self, number: int, batches: Iterable[pa.RecordBatch]) -> tuple[list[StagedFile], Counter[str]]:
         """Stage files of a bulk job: see :meth:`tarry.api.local.LocalBroker.stage_job`."""

@@ -17,7 +17,7 @@ from tarry.api import operations as ops
 from tarry.api.bounds import KEY
 from tarry.api.outcome import Outcome, Rescheduled
 from tarry.base.clock import Clock
-from tarry.base.errors import ForgedHandleError, InvalidArgumentError
+from tarry.base.errors import ForgedHandleError, InvalidArgumentError, StaleCommitError
 from tarry.base.waiting import answer_of
 from tarry.broker.commands.cancel import CancelCommand, CancelTarget
 from tarry.broker.commands.move import Move
@@ -31,7 +31,6 @@ from tarry.message.schema import SCHEMA, UNNUMBERED, check_topic
 from tarry.names import NameEntry, Registry, name_of_key, name_of_series
 from tarry.repeat import read_state, state_json
 
-Successor = Callable[[pa.RecordBatch], pa.RecordBatch]
 """Makes the message (of UNNUMBERED, one row) that replaces the one found (of SCHEMA, one row)."""
 TARGETS_MAX = 4096
 """Messages cancelled in one write: producers wait while it is decided."""
@@ -102,7 +101,7 @@ class Changes:
         if request.handle is not None:
             return self._reschedule(request.handle, due_ms)
         assert request.topic is not None and request.key is not None
-        return self.replace_key(request.topic, request.key, self._at(due_ms))
+        return self._reschedule_key(request.topic, request.key, due_ms)
 
     def _reschedule(self, text: str, due_ms: int) -> Rescheduled:
         entry = self._entry(text, None)
@@ -110,19 +109,41 @@ class Changes:
             series = name_of_series(entry.seq)
             [current] = self._registry.get([series])
             # Also if there is no series yet: its first occurrence may fall due during the search.
-            moved = self._move(current or entry, series, self._at(due_ms))
+            moved = self._move(current or entry, series, due_ms)
             if moved is not None:
                 return moved
 
-    def replace_key(self, topic: str, key: str, successor: Successor) -> Rescheduled:
-        """Replace the message that is pending under a key by another, of any topic."""
+    def _reschedule_key(self, topic: str, key: str, due_ms: int) -> Rescheduled:
         while True:
             [entry] = self._keyed(topic, [key])
             if entry is None:
                 return Rescheduled(Outcome.UNKNOWN)
-            moved = self._move(entry, name_of_key(topic, key), successor)
+            moved = self._move(entry, name_of_key(topic, key), due_ms)
             if moved is not None:
                 return moved
+
+    def find_keyed(self, topic: str, key: str) -> pa.RecordBatch | Outcome:
+        """Return the message that is pending under a key: see :meth:`tarry.api.local.LocalBroker.find_keyed`."""
+        while True:
+            [entry] = self._keyed(topic, [key])
+            if entry is None:
+                return Outcome.UNKNOWN
+            found = self._find(entry, name_of_key(topic, key))
+            if found is not None:
+                return found
+
+    def replace_keyed(self, topic: str, key: str, seq: int, successor: pa.RecordBatch) -> Outcome:
+        """Replace a message by another: see :meth:`tarry.api.local.LocalBroker.replace_keyed`."""
+        [entry] = self._keyed(topic, [key])
+        if entry is None:
+            return Outcome.UNKNOWN
+        moved = None
+        if entry.seq == seq:
+            target = CancelTarget(entry.seq, entry.due_ms, topic, name_of_key(topic, key))
+            moved = self._replace(target, successor)
+        if moved is None:
+            raise StaleCommitError(f"another message than {seq} is under key {key!r:.80} of topic {topic!r} by now")
+        return moved.outcome
 
     def find_key(self, request: ops.FindKey) -> Receipt | None:
         """Return the receipt of the message that is pending under a key."""
@@ -133,22 +154,28 @@ class Changes:
         id = column(rows, entry.seq, "id") or id_of(entry.seq)
         return Receipt(str(id), entry.seq, entry.due_ms, entry.seq, 1, handle.sign(self._secret, entry.seq, 1))
 
-    def _at(self, due_ms: int) -> Successor:
-        return lambda row: _at(row, due_ms, self._clock.now_ms())
+    def _move(self, entry: NameEntry, name: bytes, due_ms: int) -> Rescheduled | None:
+        """Move what is under a name to another due time; None: another message is there by now."""
+        found = self._find(entry, name)
+        if found is None or isinstance(found, Outcome):
+            return None if found is None else Rescheduled(found)
+        target = CancelTarget(entry.seq, entry.due_ms, str(found.column("topic")[0].as_py()), name)
+        return self._replace(target, _at(found, due_ms, self._clock.now_ms()))
 
-    def _move(self, entry: NameEntry, name: bytes, successor: Successor) -> Rescheduled | None:
-        rows = self._finder.find([entry], SCHEMA.names)
-        row = rows.get(entry.seq)
-        if row is None:
-            [current] = self._registry.get([name])
-            if current is not None and current.seq != entry.seq:
-                return None
-            outcome = self._decisions.outcome_of(entry)
-            # It is pending, but was not found: the handle's due time is not the message's.
-            return Rescheduled(Outcome.UNKNOWN if outcome is Outcome.DONE else outcome)
-        target = CancelTarget(entry.seq, entry.due_ms, str(column(rows, entry.seq, "topic")), name)
-        anew = successor(row)
-        moved: Rescheduled | None = self._carry_out(lambda done: Move(target, anew, done, self._secret))
+    def _find(self, entry: NameEntry, name: bytes) -> pa.RecordBatch | Outcome | None:
+        """Return a message, or what became of it; None: another message is under that name by now."""
+        row = self._finder.find([entry], SCHEMA.names).get(entry.seq)
+        if row is not None:
+            return row
+        [current] = self._registry.get([name])
+        if current is not None and current.seq != entry.seq:
+            return None
+        outcome = self._decisions.outcome_of(entry)
+        # It is pending, but was not found: the handle's due time is not the message's.
+        return Outcome.UNKNOWN if outcome is Outcome.DONE else outcome
+
+    def _replace(self, target: CancelTarget, successor: pa.RecordBatch) -> Rescheduled | None:
+        moved: Rescheduled | None = self._carry_out(lambda done: Move(target, successor, done, self._secret))
         return moved
 
     def _keyed(self, topic: str, keys: Sequence[str]) -> list[NameEntry | None]:

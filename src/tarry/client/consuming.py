@@ -37,7 +37,7 @@ _OPS = {
     StreamOp.EXTEND: SettleOp.EXTEND,
 }
 
-OnBatch = Callable[[pa.RecordBatch, "ConsumeStream"], None]
+OnBatch = Callable[[pa.RecordBatch, "ConsumerStream"], None]
 
 
 class ConsumingConnections:
@@ -87,7 +87,7 @@ class ConsumingConnection:
         )
         self.feeds = 0
         """Consumers that have taken it; changed under the lock of :class:`ConsumingConnections`."""
-        self.streams: dict[int, ConsumeStream] = {}
+        self.streams: dict[int, ConsumerStream] = {}
 
     def _on_batch(self, number: int, payload: memoryview) -> None:
         stream = self.streams.get(number)
@@ -109,7 +109,7 @@ class ConsumingConnection:
                 stream.on_lost()
 
 
-class ConsumeStream:
+class ConsumerStream:
     """One consumer on one connection, made by :meth:`begin`; :attr:`ended` gets the error that ends it."""
 
     def __init__(
@@ -153,7 +153,7 @@ class ConsumeStream:
         tend: Callable[[], float | None],
         on_batch: OnBatch,
         on_settled: OnSettled,
-    ) -> ConsumeStream:
+    ) -> ConsumerStream:
         """Name the group, which is made if it is new, and begin; the first :meth:`resize` asks for messages.
 
         Raises:

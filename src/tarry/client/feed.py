@@ -1,4 +1,4 @@
-"""The messages of one consumer: opens a stream of them, hands on what arrives, and begins again when it broke.
+"""The messages of one consumer: a stream of them, and another one when it broke.
 
 A task on the clients' event loop. It puts batches into ``sink`` and never waits for the consumer: the broker sends no
 more than the window of unsettled messages, which bounds what can gather here. Each stream has its own settler: when a
@@ -24,7 +24,7 @@ import pyarrow as pa
 from tarry.base.back_off import BackOff
 from tarry.base.errors import CorruptError, InvalidArgumentError, NotFoundError, TarryError, UnavailableError
 from tarry.base.event_loop import post
-from tarry.client.consuming import ConsumeStream, ConsumingConnections
+from tarry.client.consuming import ConsumerStream, ConsumingConnections
 from tarry.client.delivery import DeliveryBatch
 from tarry.client.holding import Holding
 from tarry.client.outages import Outage, outage_of
@@ -73,7 +73,7 @@ class Feed:
         self._outage = outage_of(self._address)
         self._own_trouble = Outage(self._address, meanwhile="asking again and again", over="serves it again")
         self._unsettled = Outage(self._address, meanwhile="those messages come again", over="settles again")
-        self._stream: ConsumeStream | None = None
+        self._stream: ConsumerStream | None = None
         self._away: tuple[float, TarryError | None] | None = (time.monotonic(), None)
         """Since when the broker has not been reached, and the last error; None while it is."""
         self._refusal: TarryError | None = None
@@ -194,7 +194,7 @@ class Feed:
         shared = self._connections.take()
         stream = None
         try:
-            stream = await ConsumeStream.begin(
+            stream = await ConsumerStream.begin(
                 shared, self._group, self._lease_ms, self._holding.tend, self._on_batch, self._on_settled
             )
             self._stream = stream
@@ -225,7 +225,7 @@ class Feed:
         self._refusal = None
         self._own_trouble.end()
 
-    def _on_batch(self, data: pa.RecordBatch, stream: ConsumeStream) -> None:
+    def _on_batch(self, data: pa.RecordBatch, stream: ConsumerStream) -> None:
         self._on_served()
         batch = DeliveryBatch(data, stream.settler, self._source)
         self._holding.on_answered(stream.answered)

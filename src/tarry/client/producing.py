@@ -29,7 +29,7 @@ Resolve = Callable[[list[tuple[W, Receipt | TarryError]]], None]
 
 
 Submit = Callable[[bytes, OnAnswer], None]
-"""Carries rows, an Arrow stream, to the broker: see :meth:`tarry.client.connection.BrokerConnection.submit`."""
+"""Carries rows, an Arrow stream, to the broker; see :class:`tarry.client.connection.BrokerConnection`."""
 
 
 class Producer(Generic[W]):

@@ -1,4 +1,4 @@
-"""The side of a link that asks: it greets the broker, sends frames, and finds for each answer who waits for it.
+"""The side of a link that asks: it sends frames, and finds for each answer who waits for it.
 
 On one event loop: no thread hands over to another. Frames sent in one turn of the loop leave in one write.
 """

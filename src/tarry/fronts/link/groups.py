@@ -1,4 +1,4 @@
-"""The groups that the other sides have named, by number, with their queues of polls and their listeners."""
+"""The groups that other sides have named, by number, with their queues and listeners."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class LinkPort:
         new_sessions: NewSessions,
         gather_s: float = GATHER_S,
     ) -> None:
-        """Listen; ``name`` is that of the thread, ``gather_s`` as of :class:`tarry.fronts.link.groups.GroupTable`.
+        """Listen; ``name`` is that of the thread, ``gather_s`` as of the table of groups.
 
         Raises:
             InvalidArgumentError: no address, or a file of the TLS is not what it should be.

@@ -10,33 +10,24 @@ import logging
 from collections.abc import Callable, Collection
 from typing import Any
 
-import pyarrow as pa
-
 from tarry.api.local import LocalBroker
 from tarry.api.operation import Action, Operation, Rows
 from tarry.api.operations import OPERATIONS
-from tarry.api.outcome import Outcome, Rescheduled
+from tarry.api.outcome import Outcome
 from tarry.api.parsing import from_json
 from tarry.api.wire import decode_json, decode_request, encode_json
-from tarry.base.errors import InvalidArgumentError, StaleCommitError, TarryError
+from tarry.base.errors import InvalidArgumentError, TarryError
 from tarry.fronts.link.flow import Flow
 from tarry.fronts.link.link_session import Handlers
 from tarry.fronts.link.outgoing import INTERNAL, Outgoing
 from tarry.fronts.link.shared import Shared
 from tarry.link.frames import FrameKind, decode_batch, encode_batch, error_frame, frame, split_number
 from tarry.message.columns import stream_bytes
-from tarry.message.schema import SCHEMA, UNNUMBERED
+from tarry.message.schema import UNNUMBERED
 
 log = logging.getLogger(__name__)
 
 _KINDS: dict[str, type[Operation[Any]]] = {o.wire.name: o for o in OPERATIONS}
-_UNCHANGED = StaleCommitError("another message is under that key by now")
-
-
-class _Seen(Exception):  # noqa: N818 - it carries a message out of a decision that is not made
-    def __init__(self, row: pa.RecordBatch) -> None:
-        self.row = row
-
 
 Check = Callable[[Operation[Any]], None]
 """Refuses an operation that the other side must not ask for."""
@@ -104,52 +95,32 @@ def _call(broker: LocalBroker, number: int, payload: memoryview, check: Check) -
 
 
 def _find_keyed(broker: LocalBroker, number: int, payload: memoryview) -> list[Any]:
-    """Return the pending message under a key, or the reason why there is none."""
-
-    def look(row: pa.RecordBatch) -> pa.RecordBatch:
-        raise _Seen(row)
-
-    topic, key = _names(payload)
-    try:
-        return _moved(number, broker.replace_key(topic, key, look))
-    except _Seen as seen:
-        return frame(FrameKind.ROWS, number, encode_batch(seen.row))
+    """Return the pending message under a key, or what became of it."""
+    match decode_json(bytes(payload)):
+        case [str(topic), str(key)]:
+            found = broker.find_keyed(topic, key)
+        case other:
+            raise InvalidArgumentError(f"{other!r:.80}; allowed: a topic and a key")
+    if isinstance(found, Outcome):
+        return _outcome(number, found)
+    return frame(FrameKind.ROWS, number, encode_batch(found))
 
 
 def _replace(broker: LocalBroker, number: int, payload: memoryview) -> list[Any]:
-    """Replace the message of that seq under a key, or refuse if another message is there by now."""
+    """Replace the message of a seq under a key."""
     length, rest = split_number(payload)
-    topic, key = _names(rest[:length])
-    former, row = decode_batch_pair(rest[length:])
-    seq = former.column("seq")[0].as_py()
-
-    def successor(current: pa.RecordBatch) -> pa.RecordBatch:
-        if current.column("seq")[0].as_py() != seq:
-            raise _UNCHANGED
-        return row
-
-    return _moved(number, broker.replace_key(topic, key, successor))
-
-
-def decode_batch_pair(raw: memoryview) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-    """Decode the message that was seen, and the one that is to replace it."""
-    length, rest = split_number(raw)
-    former, row = decode_batch(rest[:length], SCHEMA), decode_batch(rest[length:], UNNUMBERED)
-    if former.num_rows != 1 or row.num_rows != 1:
-        raise InvalidArgumentError(f"{former.num_rows} and {row.num_rows} messages; allowed: one each")
-    return former, row
-
-
-def _moved(number: int, moved: Rescheduled) -> list[Any]:
-    return frame(FrameKind.RESULT, number, encode_json({"outcome": Outcome(moved.outcome)}))
-
-
-def _names(payload: memoryview) -> tuple[str, str]:
-    match decode_json(bytes(payload)):
-        case [str(topic), str(key)]:
-            return topic, key
+    match decode_json(bytes(rest[:length])):
+        case [str(topic), str(key), int(seq)]:
+            successor = decode_batch(rest[length:], UNNUMBERED)
         case other:
-            raise InvalidArgumentError(f"{other!r:.80}; allowed: a topic and a key")
+            raise InvalidArgumentError(f"{other!r:.80}; allowed: a topic, a key and a seq")
+    if successor.num_rows != 1:
+        raise InvalidArgumentError(f"{successor.num_rows} messages; allowed: one")
+    return _outcome(number, broker.replace_keyed(topic, key, seq, successor))
+
+
+def _outcome(number: int, outcome: Outcome) -> list[Any]:
+    return frame(FrameKind.RESULT, number, encode_json({"outcome": outcome}))
 
 
 _ANSWERS: dict[FrameKind, Callable[[LocalBroker, int, memoryview], list[Any]]] = {

@@ -23,13 +23,13 @@ from tarry.api.local import FrontState, OnAccepted
 from tarry.api.operation import Action, Operation, Rows, decoded
 from tarry.api.operations import DeleteGroup, HasTopic, Ping, SetGroup, SetTopic
 from tarry.api.operations.delivery import Subscribe
-from tarry.api.outcome import Outcome, Rescheduled
+from tarry.api.outcome import Outcome
 from tarry.api.pushing import PushSubscriptions
 from tarry.api.wire import decode_json, encode_json
 from tarry.base.clock import Clock, SystemClock
 from tarry.base.config import Config, load
 from tarry.base.endpoint import socket_path
-from tarry.base.errors import InvalidArgumentError, MessageTooLargeError, StaleCommitError, TarryError
+from tarry.base.errors import InvalidArgumentError, MessageTooLargeError, TarryError
 from tarry.fronts.gateway.authentication import Trust
 from tarry.fronts.gateway.remote.board import RemoteMember
 from tarry.fronts.gateway.remote.control import Control, greeting
@@ -254,25 +254,14 @@ class RemoteBroker:
     ) -> None:
         raise InvalidArgumentError("dead letters by a client's own count are made in the broker, not behind a gateway")
 
-    def replace_key(self, topic: str, key: str, successor: Callable[[pa.RecordBatch], pa.RecordBatch]) -> Rescheduled:
-        """Replace the message under a key; see :class:`tarry.api.local.LocalBroker`.
+    def find_keyed(self, topic: str, key: str) -> pa.RecordBatch | Outcome:
+        kind, answer = self._control.ask(FrameKind.FIND_KEYED, encode_json([topic, key]))
+        return decode_batch(answer, SCHEMA) if kind == FrameKind.ROWS else _outcome(answer)
 
-        The receipt is not known here.
-        """
-        names = encode_json([topic, key])
-        while True:
-            kind, answer = self._control.ask(FrameKind.FIND_KEYED, names)
-            if kind == FrameKind.RESULT:
-                return _moved(answer)
-            former = decode_batch(answer, SCHEMA)
-            seen, row = (bytes(encode_batch(batch)) for batch in (former, successor(former)))
-            try:
-                _, answer = self._control.ask(
-                    FrameKind.REPLACE, numbered(len(names)), names, numbered(len(seen)), seen, row
-                )
-            except StaleCommitError:
-                continue  # since it was read, it went on to its next occurrence, or was replaced
-            return _moved(answer)
+    def replace_keyed(self, topic: str, key: str, seq: int, successor: pa.RecordBatch) -> Outcome:
+        names = encode_json([topic, key, seq])
+        _, answer = self._control.ask(FrameKind.REPLACE, numbered(len(names)), names, bytes(encode_batch(successor)))
+        return _outcome(answer)
 
     def stage_job(self, number: int, batches: Iterable[pa.RecordBatch]) -> tuple[list[StagedFile], Counter[str]]:
         raise InvalidArgumentError("bulk jobs are staged by the Flight front, not behind a gateway")
@@ -294,5 +283,5 @@ class RemoteBroker:
         return self._groups.find(topic, name) or self._groups.ask(topic, name)
 
 
-def _moved(answer: memoryview) -> Rescheduled:
-    return Rescheduled(Outcome(decode_json(bytes(answer))["outcome"]))
+def _outcome(answer: memoryview) -> Outcome:
+    return Outcome(decode_json(bytes(answer))["outcome"])

@@ -20,6 +20,7 @@ import pyarrow as pa
 from tarry.api.local import LocalBroker
 from tarry.api.operations import CancelKeys
 from tarry.api.outcome import Outcome
+from tarry.base.errors import StaleCommitError
 from tarry.fronts.rocketmq.common.draft import Draft
 from tarry.fronts.rocketmq.common.names import HALF_MESSAGES
 from tarry.fronts.rocketmq.common.properties import DELIVER_MS, MESSAGE_ID, REAL_TOPIC, SHARDING_KEY, TAGS, map_of
@@ -86,14 +87,23 @@ class HalfMessages:
         Raises:
             Refusal: NOT_FOUND: it was decided before, the other way or by itself.
         """
-        _refuse_unless_done(
-            self._broker.replace_key(HALF_MESSAGES, transaction_id, self._committed).outcome, transaction_id, message_id
-        )
+        _refuse_unless_done(self._commit(transaction_id), transaction_id, message_id)
 
     def rollback(self, transaction_id: str, message_id: str) -> None:
         """Have the message discarded; otherwise as :meth:`commit`."""
         [outcome] = self._broker.call(CancelKeys(HALF_MESSAGES, [transaction_id]))
         _refuse_unless_done(outcome, transaction_id, message_id)
+
+    def _commit(self, transaction_id: str) -> Outcome:
+        while True:
+            half = self._broker.find_keyed(HALF_MESSAGES, transaction_id)
+            if isinstance(half, Outcome):
+                return half
+            seq = half.column("seq")[0].as_py()
+            try:
+                return self._broker.replace_keyed(HALF_MESSAGES, transaction_id, seq, self._committed(half))
+            except StaleCommitError:
+                continue  # since it was found, it went on to its next check
 
     def _first_due_ms(self, draft: Draft) -> int:
         first_ms = self._first_ms if draft.recovery_ms is None else draft.recovery_ms
