@@ -1,66 +1,61 @@
-"""The client's single messages, with a Flight connection that is a fake: streams that end at a bad moment."""
+"""The client's single messages and bulk, with a broker that is a function: each caller gets one answer."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from queue import SimpleQueue
-from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
-from tests.waiting import wait_until
 
-from tarry.api.wire import AnswerKind, encode_accepted, encode_refused
-from tarry.base.errors import ClosedError, OverloadedError, TarryError, UnavailableError
+from tarry.api.wire import encode_accepted
+from tarry.base.errors import (
+    ClosedError,
+    InvalidMessageError,
+    OverloadedError,
+    TarryError,
+    UnavailableError,
+)
+from tarry.client.bulk import CHUNKS_IN_FLIGHT, BulkSender
+from tarry.client.connection import NOTHING_SENT
 from tarry.client.producing import Producer
-from tarry.message.receipt import Receipt
+from tarry.link.frames import decode_rows, numbered
+from tarry.link.peer import OnAnswer
+from tarry.message.receipt import Accepted, Receipt
 from tarry.message.rows import make_row
 
 Outcomes = dict[int, Receipt | TarryError]
+Answer = Callable[[pa.Table], memoryview | TarryError]
 
 
-class Flight:
-    """One stream after the other; each answers what ``answer`` makes of a batch, None: it ends."""
+def accepted(first_seq: int, rows: int) -> memoryview:
+    raw = encode_accepted(first_seq, rows, bytes(8), np.arange(rows))
+    return memoryview(numbered(len(raw)) + raw)
 
-    address = "fake"
 
-    def __init__(self, answer: Callable[[pa.RecordBatch | None], bytes | None]) -> None:
-        self.flight = self
+class Link:
+    """Answers at once, or when it is told to."""
+
+    def __init__(self, answer: Answer, *, at_once: bool = True) -> None:
         self.answer = answer
-        self.streams = 0
+        self.at_once = at_once
+        self.waiting: list[Callable[[], None]] = []
+        self.tables: list[pa.Table] = []
 
-    def check_open(self) -> None:
-        pass
+    def submit(self, rows: bytes, on_answer: OnAnswer) -> None:
+        table = decode_rows(memoryview(rows))
+        self.tables.append(table)
+        self.waiting.append(lambda: on_answer(self.answer(table)))
+        if self.at_once:
+            self.answer_all()
 
-    def do_put(self, descriptor: Any, schema: pa.Schema) -> tuple[Any, Any]:
-        self.streams += 1
-        stream = Stream(self.answer)
-        return stream, stream
-
-
-class Stream:
-    def __init__(self, answer: Callable[[pa.RecordBatch | None], bytes | None]) -> None:
-        self.answer = answer
-        self.answers: SimpleQueue[bytes | None] = SimpleQueue()
-        if answer(None) is None:
-            self.answers.put(None)
-
-    def write_batch(self, batch: pa.RecordBatch) -> None:
-        self.answers.put(self.answer(batch))
-
-    def read(self) -> pa.Buffer | None:
-        raw = self.answers.get()
-        return None if raw is None else pa.py_buffer(raw)
-
-    def done_writing(self) -> None:
-        self.answers.put(None)
-
-    def close(self) -> None:
-        pass
+    def answer_all(self) -> None:
+        waiting, self.waiting = self.waiting, []
+        for each in waiting:
+            each()
 
 
-def producer_of(flight: Flight) -> tuple[Producer[int], Outcomes]:
+def producer_of(link: Link) -> tuple[Producer[int], Outcomes]:
     outcomes: Outcomes = {}
 
     def resolve(answers: list[tuple[int, Receipt | TarryError]]) -> None:
@@ -68,15 +63,11 @@ def producer_of(flight: Flight) -> tuple[Producer[int], Outcomes]:
             assert number not in outcomes, "each caller gets one answer"
             outcomes[number] = answer
 
-    return Producer(flight, resolve), outcomes  # type: ignore[arg-type]
-
-
-def accept(batch: pa.RecordBatch | None) -> bytes:
-    return b"" if batch is None else encode_accepted(7, batch.num_rows, bytes(8), None)
+    return Producer(link.submit, resolve), outcomes
 
 
 def test_answers_reach_their_callers_until_it_is_closed() -> None:
-    producer, outcomes = producer_of(Flight(accept))
+    producer, outcomes = producer_of(Link(lambda table: accepted(7, table.num_rows)))
     for number in range(5):
         producer.add(make_row("t", b"x", due=number), number)
     producer.pump()
@@ -86,35 +77,93 @@ def test_answers_reach_their_callers_until_it_is_closed() -> None:
         producer.add(make_row("t", b"x"), 5)
 
 
-def test_a_stream_that_ends_before_it_is_used_is_replaced_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    class EndsAtOnce(threading.Thread):
-        def start(self) -> None:
-            super().start()
-            self.join()
+def test_the_caller_of_a_bad_row_is_refused_and_the_others_go_again() -> None:
+    def answer(table: pa.Table) -> memoryview | TarryError:
+        bodies = table["body"].to_pylist()
+        if b"bad" in bodies:
+            return InvalidMessageError("no", row=bodies.index(b"bad"))
+        return accepted(3, len(bodies))
 
-    monkeypatch.setattr("tarry.client.producing.threading.Thread", EndsAtOnce)
-    flight = Flight(lambda _: None)
-    producer, outcomes = producer_of(flight)
-    producer.add(make_row("t", b"x"), 0)
+    producer, outcomes = producer_of(Link(answer))
+    for number, body in enumerate((b"1", b"bad", b"2")):
+        producer.add(make_row("t", body, due=1), number)
     producer.pump()
-    assert isinstance(outcomes[0], UnavailableError)
-    assert "nothing was sent" in str(outcomes[0])
-    assert flight.streams == 2
-    producer.close()
+    assert isinstance(outcomes[1], InvalidMessageError)
+    assert [getattr(outcomes[number], "seq", None) for number in (0, 2)] == [3, 4]
 
 
-def test_a_goodbye_ends_the_stream_and_the_next_batch_opens_another() -> None:
-    goodbyes = [encode_refused(OverloadedError("stopping"), AnswerKind.GOODBYE)]
-    flight = Flight(lambda batch: goodbyes.pop() if batch is not None and goodbyes else accept(batch))
-    producer, outcomes = producer_of(flight)
+@pytest.mark.parametrize(
+    "answer",
+    [
+        lambda _: UnavailableError("lost"),
+        lambda _: memoryview(b"what is this"),
+        lambda table: accepted(1, table.num_rows + 1),
+    ],
+)
+def test_an_answer_that_says_nothing_fails_its_callers_and_no_others(answer: Answer) -> None:
+    link = Link(answer)
+    producer, outcomes = producer_of(link)
     producer.add(make_row("t", b"x", due=1), 0)
     producer.pump()
-    wait_until(lambda: 0 in outcomes)
-    error = outcomes[0]
-    assert isinstance(error, UnavailableError)
-    assert "may or may not have been accepted" in str(error)
+    assert isinstance(outcomes[0], TarryError)
+    link.answer = lambda table: accepted(1, table.num_rows)
     producer.add(make_row("t", b"x", due=1), 1)
     producer.pump()
-    producer.close()
     assert isinstance(outcomes[1], Receipt)
-    assert flight.streams == 2
+
+
+# -- bulk ------------------------------------------------------------------------------------------------------------
+
+
+def chunks(count: int) -> list[pa.RecordBatch]:
+    return [pa.record_batch({"topic": ["t"] * 2, "body": [b"x"] * 2, "due_ms": [n, n]}) for n in range(count)]
+
+
+def test_chunks_go_a_few_at_a_time_and_are_told_in_order() -> None:
+    link = Link(lambda table: accepted(10 * table["due_ms"][0].as_py(), 2), at_once=False)
+    most = 0
+    submit = link.submit
+
+    def counted(rows: bytes, on_answer: OnAnswer) -> None:
+        nonlocal most
+        submit(rows, on_answer)
+        most = max(most, len(link.waiting))
+        if len(link.waiting) == CHUNKS_IN_FLIGHT or len(link.tables) == 10:
+            link.waiting.reverse()  # answers may overtake each other
+            link.answer_all()
+
+    told: list[Accepted] = []
+    found = BulkSender(counted, told.append, 0).send(chunks(10))
+    assert most == CHUNKS_IN_FLIGHT
+    assert [each.row for each in found] == list(range(0, 20, 2))
+    assert [each.first_seq for each in found] == [10 * n for n in range(10)]
+    assert sorted(each.row for each in told) == list(range(0, 20, 2))
+
+
+def test_an_overloaded_broker_is_asked_again_for_a_while() -> None:
+    refusals = [OverloadedError("later"), OverloadedError("later")]
+    link = Link(lambda _: refusals.pop() if refusals else accepted(0, 2))
+    assert [each.row for each in BulkSender(link.submit, None, 10).send(chunks(2))] == [0, 2]
+    assert len(link.tables) == 4
+    with pytest.raises(OverloadedError):
+        BulkSender(Link(lambda _: OverloadedError("later")).submit, None, 0).send(chunks(1))
+
+
+def test_the_bad_row_of_all_is_named_and_what_was_accepted_is_told() -> None:
+    def answer(table: pa.Table) -> memoryview | TarryError:
+        return InvalidMessageError("no", row=1) if table["due_ms"][0].as_py() == 2 else accepted(0, 2)
+
+    told: list[Accepted] = []
+    with pytest.raises(InvalidMessageError, match="row 5: no") as refused:
+        BulkSender(Link(answer).submit, told.append, 0).send(chunks(3))
+    assert refused.value.row == 5
+    assert [each.row for each in told] == [0, 2]
+
+
+def test_a_lost_connection_names_the_rows_of_which_nothing_is_known() -> None:
+    link = Link(lambda table: UnavailableError("lost") if table["due_ms"][0].as_py() else accepted(0, 2))
+    with pytest.raises(UnavailableError, match="lost; rows 2 to 5 may or may not have been accepted"):
+        BulkSender(link.submit, None, 0).send(chunks(3))
+    unsent = Link(lambda _: UnavailableError(f"away{NOTHING_SENT}"))
+    with pytest.raises(UnavailableError, match=r"^away; nothing was sent$"):
+        BulkSender(unsent.submit, None, 0).send(chunks(3))
