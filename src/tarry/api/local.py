@@ -1,7 +1,4 @@
-"""A broker in the same process, as fronts see it.
-
-It has all operations, takes batches to schedule, and has consumers that never wait.
-"""
+"""A broker as fronts see it: all operations, batches to schedule, and consumers that never wait."""
 
 from __future__ import annotations
 
@@ -53,8 +50,8 @@ class FrontState(Protocol):
         ...
 
 
-class LocalBroker(Protocol):
-    """A broker in this process. Any thread.
+class AnyBroker(Protocol):
+    """A broker as fronts see it, in this process or behind a link. Any thread.
 
     :class:`tarry.api.calls.Calls` has the operations as methods, where that is handier.
     """
@@ -66,9 +63,6 @@ class LocalBroker(Protocol):
     def join(self, front: str, on_message: OnMessage) -> Member:
         """Be one of the processes of a front; ``on_message`` gets what the others send."""
         ...
-
-    @property
-    def push(self) -> PushSubscriptions: ...
 
     @property
     def access_tokens(self) -> tuple[AccessToken, ...]:
@@ -106,17 +100,6 @@ class LocalBroker(Protocol):
         """
         ...
 
-    def submit_dead(
-        self, batch: pa.RecordBatch, on_result: OnAccepted, *, topic: str, group: str, attempts: Sequence[int]
-    ) -> None:
-        """Schedule what a group's consumers have given up by their own count, as dead letters of the group.
-
-        The batch (:data:`tarry.message.schema.SCHEMA`) has messages of ``topic``; otherwise as :meth:`submit_checked`.
-        A second call for the same messages makes no second dead letters, since their ids are the same.
-        ``attempts``: how often each was handed out. May wait for the disk.
-        """
-        ...
-
     def find_keyed(self, topic: str, key: str) -> pa.RecordBatch | Outcome:
         """Return the message that is pending under a key; or what became of it.
 
@@ -136,19 +119,7 @@ class LocalBroker(Protocol):
         """
         ...
 
-    def stage_job(self, number: int, batches: Iterable[pa.RecordBatch]) -> tuple[list[StagedFile], Counter[str]]:
-        """Write batches as files of a bulk job's attempt, for its commit; also return the count of each topic."""
-        ...
-
-    def front_state(self, name: str) -> FrontState:
-        """Return the file ``classic-NAME.json`` of a front's own state."""
-        ...
-
     # -- consuming -----------------------------------------------------------------------------------------------------
-
-    def open_subscription(self, request: Subscribe) -> Subscription:
-        """Add a consumer to a group, which is created (durably) when it is new."""
-        ...
 
     def group(self, topic: str, name: str, *, start: str | None = None, broadcast: str | None = None) -> ConsumerGroup:
         """Return the group of that name; a new one is made durably.
@@ -164,4 +135,34 @@ class LocalBroker(Protocol):
         Raises:
             NotFoundError: there is none of that name.
         """
+        ...
+
+
+class LocalBroker(AnyBroker, Protocol):
+    """A broker in this process, which can do more than one that is asked from elsewhere."""
+
+    @property
+    def push(self) -> PushSubscriptions: ...
+
+    def front_state(self, name: str) -> FrontState:
+        """Return the file ``classic-NAME.json`` of a front's own state."""
+        ...
+
+    def submit_dead(
+        self, batch: pa.RecordBatch, on_result: OnAccepted, *, topic: str, group: str, attempts: Sequence[int]
+    ) -> None:
+        """Schedule what a group's consumers have given up by their own count, as dead letters of the group.
+
+        The batch (:data:`tarry.message.schema.SCHEMA`) has messages of ``topic``; otherwise as :meth:`submit_checked`.
+        A second call for the same messages makes no second dead letters, since their ids are the same.
+        ``attempts``: how often each was handed out. May wait for the disk.
+        """
+        ...
+
+    def stage_job(self, number: int, batches: Iterable[pa.RecordBatch]) -> tuple[list[StagedFile], Counter[str]]:
+        """Write batches as files of a bulk job's attempt, for its commit; also return the count of each topic."""
+        ...
+
+    def open_subscription(self, request: Subscribe) -> Subscription:
+        """Add a consumer to a group, which is created (durably) when it is new."""
         ...

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 
-from tarry.api.local import LocalBroker, OnAccepted
+from tarry.api.local import AnyBroker, OnAccepted
 from tarry.batching.coalescing import fail_futures
 from tarry.batching.submitting import Submitter
 from tarry.message.receipt import Accepted, Receipt
@@ -19,7 +19,7 @@ Entry = tuple[Row, "asyncio.Future[Receipt]"]
 class RowQueue:
     """Queue of single messages. On the loop's thread."""
 
-    def __init__(self, broker: LocalBroker, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, broker: AnyBroker, loop: asyncio.AbstractEventLoop) -> None:
         self._broker = broker
         self._loop = loop
         self._submitter: Submitter[Entry, Accepted] = Submitter(loop, self._submit, _accept, fail_futures)

@@ -41,7 +41,7 @@ R = TypeVar("R")
 class Broker(Calls):
     """A broker. Open it with :meth:`open`; close it with :meth:`close` or a ``with`` block. Thread-safe.
 
-    It is a :class:`tarry.api.local.LocalBroker`, and has every operation as a method.
+    It is a :class:`tarry.api.local.AnyBroker`, and has every operation as a method.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Broker(Calls):
 
     @property
     def access_tokens(self) -> tuple[AccessToken, ...]:
-        """All access tokens: see :attr:`tarry.api.local.LocalBroker.access_tokens`."""
+        """All access tokens: see :attr:`tarry.api.local.AnyBroker.access_tokens`."""
         return self.components.access_tokens.snapshot
 
     def listen_to_tokens(self, on_change: Callable[[], None]) -> Callable[[], None]:
@@ -117,34 +117,34 @@ class Broker(Calls):
     def submit(
         self, data: pa.RecordBatch | pa.Table, on_result: OnAccepted, *, lead: bool = False, internal: bool = False
     ) -> None:
-        """Schedule a batch: see :meth:`tarry.api.local.LocalBroker.submit`."""
+        """Schedule a batch: see :meth:`tarry.api.local.AnyBroker.submit`."""
         self.components.scheduling.submit(data, on_result, lead=lead, internal=internal)
 
     def submit_checked(self, batch: pa.RecordBatch, on_result: OnAccepted) -> None:
-        """Schedule a checked batch: see :meth:`tarry.api.local.LocalBroker.submit_checked`."""
+        """Schedule a checked batch: see :meth:`tarry.api.local.AnyBroker.submit_checked`."""
         self.components.scheduling.submit_checked(batch, on_result)
 
     def submit_dead(
         self, batch: pa.RecordBatch, on_result: OnAccepted, *, topic: str, group: str, attempts: Sequence[int]
     ) -> None:
-        """Schedule dead letters: see :meth:`tarry.api.local.LocalBroker.submit_dead`."""
+        """Schedule dead letters: see :meth:`tarry.api.local.AnyBroker.submit_dead`."""
         copies = self.components.groups.dead_letters_of(batch, topic, group, attempts, self.clock.now_ms())
         self.components.scheduling.submit_checked(copies, on_result)
 
     def find_keyed(self, topic: str, key: str) -> pa.RecordBatch | Outcome:
-        """Return the message under a key: see :meth:`tarry.api.local.LocalBroker.find_keyed`."""
+        """Return the message under a key: see :meth:`tarry.api.local.AnyBroker.find_keyed`."""
         return self.components.changes.find_keyed(topic, key)
 
     def replace_keyed(self, topic: str, key: str, seq: int, successor: pa.RecordBatch) -> Outcome:
-        """Replace the message under a key: see :meth:`tarry.api.local.LocalBroker.replace_keyed`."""
+        """Replace the message under a key: see :meth:`tarry.api.local.AnyBroker.replace_keyed`."""
         return self.components.changes.replace_keyed(topic, key, seq, successor)
 
     def stage_job(self, number: int, batches: Iterable[pa.RecordBatch]) -> tuple[list[StagedFile], Counter[str]]:
-        """Stage files of a bulk job: see :meth:`tarry.api.local.LocalBroker.stage_job`."""
+        """Stage files of a bulk job: see :meth:`tarry.api.local.AnyBroker.stage_job`."""
         return self.components.bulk.stage(number, batches)
 
     def join(self, front: str, on_message: OnMessage) -> Member:
-        """Join the processes of a front: see :meth:`tarry.api.local.LocalBroker.join`."""
+        """Join the processes of a front: see :meth:`tarry.api.local.AnyBroker.join`."""
         return self.components.board.join(front, "broker", on_message)
 
     @property
@@ -158,7 +158,7 @@ class Broker(Calls):
         return self.components.push
 
     def front_state(self, name: str) -> FrontStateFile:
-        """Return the file of a front's state: see :meth:`tarry.api.local.LocalBroker.front_state`."""
+        """Return the file of a front's state: see :meth:`tarry.api.local.AnyBroker.front_state`."""
         path = self.config.data / front_state.DIRECTORY / front_state.PATTERN.replace("*", name)
         return FrontStateFile(self._files, path, self.components.damage.report)
 
@@ -174,7 +174,7 @@ class Broker(Calls):
     set_pipeline_status = method(ops.SetPipelineStatus)
 
     def open_subscription(self, request: Subscribe) -> GroupSubscription:
-        """Add a consumer to a group: see :meth:`tarry.api.local.LocalBroker.open_subscription`."""
+        """Add a consumer to a group: see :meth:`tarry.api.local.AnyBroker.open_subscription`."""
         self._health.check_serving()
         return self.components.consumers.subscribe(request)
 
@@ -194,12 +194,12 @@ class Broker(Calls):
         )
 
     def group(self, topic: str, name: str, *, start: str | None = None, broadcast: str | None = None) -> Group:
-        """Return a group, created if new: see :meth:`tarry.api.local.LocalBroker.group`."""
+        """Return a group, created if new: see :meth:`tarry.api.local.AnyBroker.group`."""
         self._health.check_serving()
         return self.components.groups.get_or_create(topic, name, start=start, broadcast=broadcast)
 
     def find_group(self, topic: str, name: str) -> Group:
-        """Return an existing group: see :meth:`tarry.api.local.LocalBroker.find_group`."""
+        """Return an existing group: see :meth:`tarry.api.local.AnyBroker.find_group`."""
         self._health.check_serving()
         return self.components.groups.find(topic, name)
 

@@ -123,7 +123,7 @@ class Changes:
                 return moved
 
     def find_keyed(self, topic: str, key: str) -> pa.RecordBatch | Outcome:
-        """Return the message that is pending under a key: see :meth:`tarry.api.local.LocalBroker.find_keyed`."""
+        """Return the message that is pending under a key: see :meth:`tarry.api.local.AnyBroker.find_keyed`."""
         while True:
             [entry] = self._keyed(topic, [key])
             if entry is None:
@@ -133,7 +133,7 @@ class Changes:
                 return found
 
     def replace_keyed(self, topic: str, key: str, seq: int, successor: pa.RecordBatch) -> Outcome:
-        """Replace a message by another: see :meth:`tarry.api.local.LocalBroker.replace_keyed`."""
+        """Replace a message by another: see :meth:`tarry.api.local.AnyBroker.replace_keyed`."""
         [entry] = self._keyed(topic, [key])
         if entry is None:
             return Outcome.UNKNOWN

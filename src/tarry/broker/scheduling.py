@@ -48,7 +48,7 @@ class Scheduling:
     def submit(
         self, data: pa.RecordBatch | pa.Table, on_result: OnAccepted, *, lead: bool = False, internal: bool = False
     ) -> None:
-        """Schedule a batch, all of it or nothing; see :meth:`tarry.api.local.LocalBroker.submit`."""
+        """Schedule a batch, all of it or nothing; see :meth:`tarry.api.local.AnyBroker.submit`."""
         self._acceptance.check()
         # Of a few rows it is not asked: that takes some microseconds, and they have no more than their bodies may have.
         if data.num_rows >= _GROWING_ROWS and any(type.id in _GROWING for type in data.schema.types):

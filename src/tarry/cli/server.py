@@ -113,7 +113,7 @@ def _start_fronts(
     config = broker.config
     workers = GatewaySettings.of(config).workers
     running: dict[str, RunningFront] = {}
-    services = FrontServices(broker, "", placement, connections, UnreadBytes())
+    services = FrontServices(broker, "", placement, connections, UnreadBytes(), local=broker)
     for front in fronts:
         own = replace(services, address=front.address(config))
         if workers and front.in_worker:

@@ -158,7 +158,7 @@ def start(services: FrontServices) -> FlightFront:
     """Start the front for ``tarry serve``."""
     settings = FlightSettings.of(services.broker.config)
     return FlightFront.start(
-        services.broker,
+        services.local_broker,
         services.address,
         services.placement,
         services.connections,

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from urllib.parse import parse_qsl, urlsplit
 
-from tarry.api.local import LocalBroker
+from tarry.api.local import AnyBroker
 from tarry.base.endpoint import parse_address
 from tarry.base.exposure import is_loopback
 from tarry.fronts.http.app import Scope
@@ -43,7 +43,7 @@ class AccessRefusal:
 class Access:
     """Follows the broker's tokens: a change holds for the next request. On the event loop's thread."""
 
-    def __init__(self, broker: LocalBroker, mode: str) -> None:
+    def __init__(self, broker: AnyBroker, mode: str) -> None:
         """``mode``: "open" or "tokens"; see :func:`mode_of`."""
         self.mode = mode
         self._broker = broker

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from concurrent.futures import Executor
 
 from loopgrpc import UnreadBytes
-from tarry.api.local import LocalBroker
+from tarry.api.local import AnyBroker
 from tarry.base.descriptors import ConnectionLimits
 from tarry.base.endpoint import parse_address
 from tarry.base.errors import UnavailableError
@@ -50,7 +50,7 @@ class HttpFront(LoopFront):
 
     def __init__(
         self,
-        broker: LocalBroker,
+        broker: AnyBroker,
         address: str,
         placement: Placement = ANY_CORE,
         connections: ConnectionLimits | None = None,

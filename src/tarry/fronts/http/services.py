@@ -6,7 +6,7 @@ import asyncio
 from concurrent.futures import Executor
 
 from loopgrpc import UnreadBytes
-from tarry.api.local import LocalBroker
+from tarry.api.local import AnyBroker
 from tarry.fronts.http.body_budget import BodyBudget
 from tarry.fronts.kit.desk import Desk
 
@@ -15,7 +15,7 @@ class HttpServices(Desk):
     """A desk that also bounds the bodies of requests. On the event loop's thread."""
 
     def __init__(
-        self, broker: LocalBroker, loop: asyncio.AbstractEventLoop, pool: Executor, unread: UnreadBytes | None = None
+        self, broker: AnyBroker, loop: asyncio.AbstractEventLoop, pool: Executor, unread: UnreadBytes | None = None
     ) -> None:
         super().__init__(broker, loop, pool, unread)
         self.bodies = BodyBudget()

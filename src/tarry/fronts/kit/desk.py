@@ -17,7 +17,7 @@ import pyarrow as pa
 from loopgrpc import UnreadBytes
 from tarry.api.calls import AsyncCalls
 from tarry.api.internal_topics import check_open
-from tarry.api.local import LocalBroker
+from tarry.api.local import AnyBroker
 from tarry.api.operation import Operation
 from tarry.api.operations import DeleteGroup
 from tarry.api.row_queue import RowQueue
@@ -44,7 +44,7 @@ class Desk(AsyncCalls):
     """
 
     def __init__(
-        self, broker: LocalBroker, loop: asyncio.AbstractEventLoop, pool: Executor, unread: UnreadBytes | None = None
+        self, broker: AnyBroker, loop: asyncio.AbstractEventLoop, pool: Executor, unread: UnreadBytes | None = None
     ) -> None:
         super().__init__()
         self.broker = broker
@@ -76,7 +76,7 @@ class Desk(AsyncCalls):
     ) -> ReceiveQueue:
         """Return the queue in which consumers of a group wait without a thread.
 
-        The group is made, durably, when it is new; see :meth:`LocalBroker.group`.
+        The group is made, durably, when it is new; see :meth:`AnyBroker.group`.
         """
         queue = None if broadcast is not None else self.known_queue(topic, group)
         if queue is None:

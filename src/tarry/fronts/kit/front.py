@@ -20,7 +20,7 @@ from tarry.fronts.kit.settings import FrontSettings
 
 if TYPE_CHECKING:  # declarations are loaded before Arrow, whose environment is set first
     from loopgrpc import UnreadBytes
-    from tarry.api.local import LocalBroker
+    from tarry.api.local import AnyBroker, LocalBroker
     from tarry.fronts.kit.listening import SharedPort
 
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # declarations are loaded before Arrow, whose environment is 
 class FrontServices:
     """Everything that a front is started with."""
 
-    broker: LocalBroker
+    broker: AnyBroker
     address: str
     """The front's own setting: ``HOST:PORT``, or "on" if the front listens on no address."""
     placement: Placement
@@ -37,6 +37,14 @@ class FrontServices:
     """Limit on unread answers, shared by all fronts."""
     shared: SharedPort | None = None
     """In a gateway's worker: the port that all workers listen on."""
+    local: LocalBroker | None = None
+    """The broker where it is in this process; None: in a gateway's worker."""
+
+    @property
+    def local_broker(self) -> LocalBroker:
+        """The broker, for fronts that cannot run in a gateway's worker."""
+        assert self.local is not None, "only fronts that are declared for it are started in a worker"
+        return self.local
 
     def home(self, front: str) -> str:
         """Return ``unix:PATH`` of a front's home, its part in the broker's process beside workers."""

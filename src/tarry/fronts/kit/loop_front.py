@@ -8,7 +8,7 @@ from concurrent.futures import Executor
 from typing import ClassVar, Self, TypeAlias
 
 from loopgrpc import UnreadBytes
-from tarry.api.local import LocalBroker
+from tarry.api.local import AnyBroker
 from tarry.base.descriptors import ConnectionLimits
 from tarry.base.endpoint import parse_address
 from tarry.base.errors import UnavailableError
@@ -31,7 +31,7 @@ class LoopFront(ABC):
 
     def __init__(
         self,
-        broker: LocalBroker,
+        broker: AnyBroker,
         address: str,
         placement: Placement = ANY_CORE,
         connections: ConnectionLimits | None = None,
@@ -66,7 +66,7 @@ class LoopFront(ABC):
     @classmethod
     def start(
         cls,
-        broker: LocalBroker,
+        broker: AnyBroker,
         address: str,
         placement: Placement = ANY_CORE,
         connections: ConnectionLimits | None = None,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tarry.api.access import EVERYTHING, AccessToken, digest_of
-from tarry.api.local import LocalBroker
+from tarry.api.local import AnyBroker
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Identity:
 class KnownTokens:
     """Follows the broker's tokens: a change holds for the next look-up. On one thread."""
 
-    def __init__(self, broker: LocalBroker) -> None:
+    def __init__(self, broker: AnyBroker) -> None:
         self._broker = broker
         self._seen: tuple[AccessToken, ...] = ()
         self._by_digest: dict[str, Identity] = {}

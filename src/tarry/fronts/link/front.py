@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from loopgrpc import UnreadBytes
-from tarry.api.local import LocalBroker
+from tarry.api.local import AnyBroker
 from tarry.base.config import Config
 from tarry.base.descriptors import ConnectionLimits
 from tarry.base.endpoint import socket_path
@@ -29,7 +29,7 @@ class LinkFront:
 
     def __init__(
         self,
-        broker: LocalBroker,
+        broker: AnyBroker,
         address: str,
         placement: Placement = ANY_CORE,
         connections: ConnectionLimits | None = None,
@@ -49,7 +49,7 @@ class LinkFront:
     @classmethod
     def start(
         cls,
-        broker: LocalBroker,
+        broker: AnyBroker,
         address: str,
         placement: Placement = ANY_CORE,
         connections: ConnectionLimits | None = None,

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TypeAlias
 
 from loopgrpc import UnreadBytes
-from tarry.api.local import LocalBroker
+from tarry.api.local import AnyBroker
 from tarry.base.descriptors import ConnectionLimits
 from tarry.base.endpoint import socket_path
 from tarry.base.errors import UnavailableError
@@ -51,7 +51,7 @@ class LinkPort:
     def __init__(
         self,
         name: str,
-        broker: LocalBroker,
+        broker: AnyBroker,
         address: str,
         placement: Placement,
         guard: LinkGuard,

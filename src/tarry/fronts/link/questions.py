@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Collection
 from typing import Any
 
-from tarry.api.local import LocalBroker
+from tarry.api.local import AnyBroker
 from tarry.api.operation import Action, Operation, Rows
 from tarry.api.operations import OPERATIONS
 from tarry.api.outcome import Outcome
@@ -80,7 +80,7 @@ class Questions:
             return error_frame(number, INTERNAL)
 
 
-def _call(broker: LocalBroker, number: int, payload: memoryview, check: Check) -> list[Any]:
+def _call(broker: AnyBroker, number: int, payload: memoryview, check: Check) -> list[Any]:
     values = decode_request(payload)
     name = values.pop("op", None) if isinstance(values, dict) else None
     if name not in _KINDS:
@@ -94,7 +94,7 @@ def _call(broker: LocalBroker, number: int, payload: memoryview, check: Check) -
     return frame(FrameKind.ROWS, number, stream_bytes(*wire.encode(result)))
 
 
-def _find_keyed(broker: LocalBroker, number: int, payload: memoryview) -> list[Any]:
+def _find_keyed(broker: AnyBroker, number: int, payload: memoryview) -> list[Any]:
     """Return the pending message under a key, or what became of it."""
     match decode_json(bytes(payload)):
         case [str(topic), str(key)]:
@@ -106,7 +106,7 @@ def _find_keyed(broker: LocalBroker, number: int, payload: memoryview) -> list[A
     return frame(FrameKind.ROWS, number, encode_batch(found))
 
 
-def _replace(broker: LocalBroker, number: int, payload: memoryview) -> list[Any]:
+def _replace(broker: AnyBroker, number: int, payload: memoryview) -> list[Any]:
     """Replace the message of a seq under a key."""
     length, rest = split_number(payload)
     match decode_json(bytes(rest[:length])):
@@ -123,7 +123,7 @@ def _outcome(number: int, outcome: Outcome) -> list[Any]:
     return frame(FrameKind.RESULT, number, encode_json({"outcome": outcome}))
 
 
-_ANSWERS: dict[FrameKind, Callable[[LocalBroker, int, memoryview], list[Any]]] = {
+_ANSWERS: dict[FrameKind, Callable[[AnyBroker, int, memoryview], list[Any]]] = {
     FrameKind.FIND_KEYED: _find_keyed,
     FrameKind.REPLACE: _replace,
 }

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from loopgrpc import UnreadBytes
-from tarry.api.local import LocalBroker
+from tarry.api.local import AnyBroker
 from tarry.base.errors import TarryError
 from tarry.fronts.link.groups import GroupTable
 from tarry.fronts.link.half_frames import HalfFrames
@@ -36,7 +36,7 @@ class Refusable(Protocol):
 class Shared:
     """The shared state. On the loop's thread."""
 
-    broker: LocalBroker
+    broker: AnyBroker
     loop: asyncio.AbstractEventLoop
     groups: GroupTable
     run_in_thread: Callable[..., asyncio.Future[Any]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tarry.api.local import LocalBroker
+from tarry.api.local import AnyBroker
 from tarry.base.exposure import is_exposed
 from tarry.fronts.kit.tokens import KnownTokens
 from tarry.fronts.mqtt.packets import ConnectPacket
@@ -13,7 +13,7 @@ from tarry.fronts.mqtt.settings import MqttSettings
 class Authentication:
     """Checks who connects, by the broker's tokens as they are then. On the event loop's thread."""
 
-    def __init__(self, broker: LocalBroker, address: str) -> None:
+    def __init__(self, broker: AnyBroker, address: str) -> None:
         setting = MqttSettings.of(broker.config).mqtt_access
         self._tokens = KnownTokens(broker)
         self._needs_token = is_exposed(address) if setting == "auto" else setting == "tokens"

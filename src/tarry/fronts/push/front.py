@@ -158,4 +158,4 @@ class PushFront:
 
 def start(services: FrontServices) -> PushFront:
     """Start the pusher for ``tarry serve``."""
-    return PushFront.start(services.broker, services.placement, services.connections)
+    return PushFront.start(services.local_broker, services.placement, services.connections)

@@ -1,6 +1,6 @@
-"""A broker elsewhere, as a front of this process sees it: a ``LocalBroker`` behind a link.
+"""A broker elsewhere, as a front of this process sees it: a ``AnyBroker`` behind a link.
 
-It implements :class:`tarry.api.local.LocalBroker`. Columns, polls and settlements go over the link; operations, and
+It implements :class:`tarry.api.local.AnyBroker`. Columns, polls and settlements go over the link; operations, and
 rare questions, go on connections of their own (:mod:`tarry.fronts.gateway.remote.control`). The worker's clock is the
 broker's: on the same machine it is the same one, otherwise it is set by the time that the broker reports.
 """
@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 import pyarrow as pa
@@ -18,22 +17,19 @@ import pyarrow as pa
 from tarry.api.access import AccessToken
 from tarry.api.board import Member, OnMessage
 from tarry.api.internal_topics import check_rows
-from tarry.api.jobs import StagedFile
-from tarry.api.local import FrontState, OnAccepted
+from tarry.api.local import OnAccepted
 from tarry.api.operation import Action, Operation, Rows, decoded
 from tarry.api.operations import DeleteGroup, HasTopic, Ping, SetGroup, SetTopic
-from tarry.api.operations.delivery import Subscribe
 from tarry.api.outcome import Outcome
-from tarry.api.pushing import PushSubscriptions
 from tarry.api.wire import decode_json, encode_json
 from tarry.base.clock import Clock, SystemClock
 from tarry.base.config import Config, load
 from tarry.base.endpoint import socket_path
-from tarry.base.errors import InvalidArgumentError, MessageTooLargeError, TarryError
+from tarry.base.errors import MessageTooLargeError, TarryError
 from tarry.fronts.gateway.authentication import Trust
 from tarry.fronts.gateway.remote.board import RemoteMember
 from tarry.fronts.gateway.remote.control import Control, greeting
-from tarry.fronts.gateway.remote.group import RemoteGroup, RemoteSubscription
+from tarry.fronts.gateway.remote.group import RemoteGroup
 from tarry.fronts.gateway.remote.groups import RemoteGroups
 from tarry.fronts.gateway.remote.link import Link
 from tarry.fronts.registry import FRONTS, ServerConfig
@@ -185,13 +181,6 @@ class RemoteBroker:
         return self._member
 
     @property
-    def push(self) -> PushSubscriptions:
-        raise InvalidArgumentError("push subscriptions are carried out in the broker's process, not behind a gateway")
-
-    def front_state(self, name: str) -> FrontState:
-        raise InvalidArgumentError(f"the file of {name} is written by the broker's process, not behind a gateway")
-
-    @property
     def access_tokens(self) -> tuple[AccessToken, ...]:
         """The tokens that the broker has told of: a change is known here a moment later."""
         return self._tokens
@@ -249,11 +238,6 @@ class RemoteBroker:
         link.rows_in += rows
         link.batches_in += 1
 
-    def submit_dead(
-        self, batch: pa.RecordBatch, on_result: OnAccepted, *, topic: str, group: str, attempts: Sequence[int]
-    ) -> None:
-        raise InvalidArgumentError("dead letters by a client's own count are made in the broker, not behind a gateway")
-
     def find_keyed(self, topic: str, key: str) -> pa.RecordBatch | Outcome:
         kind, answer = self._control.ask(FrameKind.FIND_KEYED, encode_json([topic, key]))
         return decode_batch(answer, SCHEMA) if kind == FrameKind.ROWS else _outcome(answer)
@@ -263,17 +247,7 @@ class RemoteBroker:
         _, answer = self._control.ask(FrameKind.REPLACE, numbered(len(names)), names, bytes(encode_batch(successor)))
         return _outcome(answer)
 
-    def stage_job(self, number: int, batches: Iterable[pa.RecordBatch]) -> tuple[list[StagedFile], Counter[str]]:
-        raise InvalidArgumentError("bulk jobs are staged by the Flight front, not behind a gateway")
-
     # -- consuming -----------------------------------------------------------------------------------------------------
-
-    def open_subscription(self, request: Subscribe) -> RemoteSubscription:
-        lease_ms = request.lease_ms
-        group = self.group(request.topic, request.group, start=request.start, broadcast=request.broadcast)
-        return group.subscribe(
-            prefetch=request.prefetch, lease_ms=self._config.lease_ms if lease_ms is None else lease_ms
-        )
 
     def group(self, topic: str, name: str, *, start: str | None = None, broadcast: str | None = None) -> RemoteGroup:
         group = self._groups.find(topic, name) if broadcast is None else None

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Protocol
 
 from tarry.api.board import Board
-from tarry.api.local import LocalBroker
+from tarry.api.local import AnyBroker
 
 
-class ServedBroker(LocalBroker, Protocol):
+class ServedBroker(AnyBroker, Protocol):
     """The broker that serves gateways."""
 
     @property

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from tarry.api.local import LocalBroker
+from tarry.api.local import AnyBroker
 from tarry.base.event_loop import post
 from tarry.fronts.http.exchange import HttpRequest, HttpResponse
 
@@ -27,7 +27,7 @@ _TOKEN = re.compile("(/token/[^/]*/)[^/]+")
 class AccessLog:
     """On the event loop's thread. Off at each start."""
 
-    def __init__(self, broker: LocalBroker, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, broker: AnyBroker, loop: asyncio.AbstractEventLoop) -> None:
         self.enabled = False
         self._member = broker.join(FRONT, lambda sender, message: post(loop, self._on_message, sender, message))
         self.close = self._member.leave

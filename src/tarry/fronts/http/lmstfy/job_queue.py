@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from tarry.api.local import LocalBroker, OnAccepted
+from tarry.api.local import AnyBroker, OnAccepted
 from tarry.base.clock import Clock
 from tarry.base.delay import due_after
 from tarry.base.errors import TarryError
@@ -55,7 +55,7 @@ class JobEntry(NamedTuple):
 class JobQueue:
     """On the event loop's thread."""
 
-    def __init__(self, broker: LocalBroker, loop: asyncio.AbstractEventLoop, landing: Landing) -> None:
+    def __init__(self, broker: AnyBroker, loop: asyncio.AbstractEventLoop, landing: Landing) -> None:
         self._broker = broker
         self._landing = landing
         self._submitter: Submitter[JobEntry, Accepted] = Submitter(

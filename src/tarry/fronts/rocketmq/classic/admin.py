@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tarry.api.groups import QUEUES_MAX
-from tarry.api.local import LocalBroker
+from tarry.api.local import AnyBroker
 from tarry.api.operations import GetOverview, GetPending, GetQueues, GetTopic, HasTopic, ListGroups, SetTopic
 from tarry.base.delay import parse_levels
 from tarry.fronts.rocketmq.classic.admin_tables import DATA_VERSION, queue_table
@@ -34,7 +34,7 @@ class TopicAdmin:
     def __init__(
         self,
         names: BrokerNames,
-        broker: LocalBroker,
+        broker: AnyBroker,
         queues: TopicQueues,
         dead_queues: DeadQueues,
         forget_group: Callable[[str, str], None],

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tarry.api.local import LocalBroker
+from tarry.api.local import AnyBroker
 from tarry.fronts.rocketmq.classic.clients import ClientRegistry, GroupMember, TopicSubscription
 from tarry.fronts.rocketmq.classic.codes import RequestCode, RequestRefused, ResponseCode
 from tarry.fronts.rocketmq.classic.connection import OpenRequest, RemotingConnection, Reply
@@ -23,7 +23,7 @@ class ClientAdmin:
     """Answers requests about clients. On the event loop's thread."""
 
     _broker_name: str
-    _broker: LocalBroker
+    _broker: AnyBroker
     _clients: ClientRegistry
     _lookup: Lookup
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tarry.api.groups import GroupInfo
-from tarry.api.local import LocalBroker
+from tarry.api.local import AnyBroker
 from tarry.api.operations import DeleteGroup, FindOffset, FollowQueue, GetGroup, GetQueues, ListGroups, SetGroup
 from tarry.base.errors import NotFoundError
 from tarry.fronts.rocketmq.classic.admin_tables import DATA_VERSION, queue_table
@@ -37,7 +37,7 @@ class GroupAdmin:
     """Answers requests about groups. On the event loop's thread."""
 
     _broker_name: str
-    _broker: LocalBroker
+    _broker: AnyBroker
     _clients: ClientRegistry
     _queues: TopicQueues
     _dead_queues: DeadQueues

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from tarry.api.local import LocalBroker
+from tarry.api.local import AnyBroker
 from tarry.api.operations import GetQueues, ListGroups
 from tarry.fronts.rocketmq.classic.admin_tables import queue_table
 from tarry.fronts.rocketmq.classic.codes import RequestCode, RequestRefused, ResponseCode
@@ -35,7 +35,7 @@ class ConsumeStats:
     """Answers requests about groups' progress. On the event loop's thread."""
 
     _broker_name: str
-    _broker: LocalBroker
+    _broker: AnyBroker
     _queues: TopicQueues
     _dead_queues: DeadQueues
     _positions: Positions

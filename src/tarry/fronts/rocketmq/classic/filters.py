@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tarry.api.local import LocalBroker
+from tarry.api.local import AnyBroker
 from tarry.api.operations import GetGroup
 from tarry.base.errors import NotFoundError
 from tarry.fronts.rocketmq.classic.clients import ClientRegistry, TopicSubscription
@@ -17,7 +17,7 @@ from tarry.fronts.rocketmq.common.threads import RunInThread
 class GroupFilters:
     """Finds the filters of groups. On the event loop's thread."""
 
-    _broker: LocalBroker
+    _broker: AnyBroker
     _clients: ClientRegistry
     _dead_queues: DeadQueues
     _run_in_thread: RunInThread

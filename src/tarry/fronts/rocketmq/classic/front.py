@@ -6,7 +6,9 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from concurrent.futures import Executor
+from typing import cast
 
+from tarry.api.local import LocalBroker
 from tarry.base.endpoint import socket_path
 from tarry.fronts.kit.door import Door
 from tarry.fronts.kit.front import FrontServices
@@ -65,7 +67,8 @@ class RemotingFront(LoopFront):
     async def _serve_whole(self, pool: Executor, on_listening: OnListening) -> None:
         """Serve all requests: of clients, or those that workers pass on."""
         loop = asyncio.get_running_loop()
-        components = Components(self._broker, loop, RunInThread(loop, pool), self._unread)
+        broker = cast(LocalBroker, self._broker)  # all but a worker is in the broker's process
+        components = Components(broker, loop, RunInThread(loop, pool), self._unread)
         door = self._door = self._open_door(components.new_connection)
         at_home = None if self._home is None else Door(passed(components.new_connection), self._connections)
         doors = [door] if at_home is None else [door, at_home]

@@ -5,19 +5,19 @@ Tools ask for each of hundreds of groups.
 
 from __future__ import annotations
 
-from tarry.api.local import LocalBroker
+from tarry.api.local import AnyBroker
 from tarry.api.operations import GetQueues
 from tarry.base.errors import NotFoundError
 
 _TOOLS, _SYSTEM_PREFIX = "TOOLS_CONSUMER", "CID_RMQ_SYS_"
 
 
-def topics_of(broker: LocalBroker, group: str) -> list[str]:
+def topics_of(broker: AnyBroker, group: str) -> list[str]:
     """Return the topics that a group reads, sorted, including its retry topic. In a thread."""
     return sorted(topic for topic in broker.call(GetQueues()) if has_group(broker, topic, group))
 
 
-def has_group(broker: LocalBroker, topic: str, group: str) -> bool:
+def has_group(broker: AnyBroker, topic: str, group: str) -> bool:
     """Return whether there is such a group."""
     try:
         broker.find_group(topic, group)

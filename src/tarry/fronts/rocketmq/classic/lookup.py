@@ -13,7 +13,7 @@ from itertools import islice
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tarry.api.local import LocalBroker
+from tarry.api.local import AnyBroker
 from tarry.api.operations import FindOffset, GetQueues, ReadQueue
 from tarry.fronts.rocketmq.classic.codes import RequestRefused, ResponseCode
 from tarry.fronts.rocketmq.classic.connection import OpenRequest, Reply
@@ -45,7 +45,7 @@ Matches = Callable[[pa.RecordBatch], list[int]]
 class Lookup:
     """Looks messages up. On the event loop's thread."""
 
-    _broker: LocalBroker
+    _broker: AnyBroker
     _queues: TopicQueues
     _dead_queues: DeadQueues
     _run_in_thread: RunInThread

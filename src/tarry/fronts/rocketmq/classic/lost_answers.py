@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from tarry.api.local import LocalBroker
+from tarry.api.local import AnyBroker
 from tarry.base.event_loop import post
 from tarry.fronts.rocketmq.classic.codes import ResponseCode
 from tarry.fronts.rocketmq.classic.connection import OpenRequest, Reply
@@ -68,7 +68,7 @@ class LostAnswers:
     ``window_s``: time for a retry; with 0 none is recognised.
     """
 
-    def __init__(self, broker: LocalBroker, loop: asyncio.AbstractEventLoop, window_s: float) -> None:
+    def __init__(self, broker: AnyBroker, loop: asyncio.AbstractEventLoop, window_s: float) -> None:
         self._loop = loop
         self._member = broker.join(FRONT, lambda _, message: post(loop, self._on_message, message))
         self.close = self._member.leave

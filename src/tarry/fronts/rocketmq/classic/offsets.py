@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from tarry.api.local import LocalBroker
+from tarry.api.local import AnyBroker
 from tarry.api.operations import FindOffset, GetQueues
 from tarry.fronts.rocketmq.classic.codes import RequestRefused, ResponseCode
 from tarry.fronts.rocketmq.classic.commits import Commits
@@ -39,7 +39,7 @@ class Offsets:
 
     def __init__(
         self,
-        broker: LocalBroker,
+        broker: AnyBroker,
         loop: asyncio.AbstractEventLoop,
         topics: TopicRegistry,
         queues: TopicQueues,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tarry.api.consuming import ConsumerGroup
-from tarry.api.local import LocalBroker
+from tarry.api.local import AnyBroker
 from tarry.api.operations import DeleteGroup
 from tarry.base.errors import TarryError
 from tarry.fronts.rocketmq.classic.chunks import ChunkCache
@@ -48,7 +48,7 @@ class Inspection(NamedTuple):
 class Puller:
     """Answers pulls, until :meth:`close`. On the event loop's thread."""
 
-    _broker: LocalBroker
+    _broker: AnyBroker
     _loop: asyncio.AbstractEventLoop
     _groups: ClientGroups
     _topics: TopicRegistry

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tarry.api.local import LocalBroker
+from tarry.api.local import AnyBroker
 from tarry.api.operations import ReadQueue
 from tarry.base.lru_cache import LruCache
 from tarry.base.types import Int64s
@@ -26,7 +26,7 @@ _BLOCKS_KEPT = 256
 class QueueLag:
     """Counts unread messages. Any thread; it waits for the disk."""
 
-    def __init__(self, broker: LocalBroker, queues: TopicQueues) -> None:
+    def __init__(self, broker: AnyBroker, queues: TopicQueues) -> None:
         self._broker = broker
         self._queues = queues
         self._blocks: LruCache[tuple[str, int, int], Int64s] = LruCache(_BLOCKS_KEPT, size_of=lambda _: 1)

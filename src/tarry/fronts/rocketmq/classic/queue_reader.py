@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tarry.api.consuming import ConsumerGroup
-from tarry.api.local import LocalBroker
+from tarry.api.local import AnyBroker
 from tarry.api.operations import GetQueues, ReadQueue
 from tarry.base.event_loop import post
 from tarry.fronts.rocketmq.classic.chunks import Chunk, ChunkCache, Shown
@@ -84,7 +84,7 @@ class QueueReader:
 
     def __init__(
         self,
-        broker: LocalBroker,
+        broker: AnyBroker,
         loop: asyncio.AbstractEventLoop,
         topic: str,
         queues: TopicQueues,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 
-from tarry.api.local import LocalBroker
+from tarry.api.local import AnyBroker
 from tarry.api.operations import Cancel
 from tarry.api.outcome import Outcome
 from tarry.fronts.rocketmq.classic.codes import RequestRefused, ResponseCode
@@ -22,7 +22,7 @@ _VERSION = "v1"
 class Recaller:
     """Answers RECALL_MESSAGE. On the event loop's thread."""
 
-    def __init__(self, broker: LocalBroker, run_in_thread: RunInThread) -> None:
+    def __init__(self, broker: AnyBroker, run_in_thread: RunInThread) -> None:
         self._broker = broker
         self._run_in_thread = run_in_thread
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from tarry.api.local import LocalBroker
+from tarry.api.local import AnyBroker
 from tarry.api.operations import FollowQueue, GetGroup, GetQueues
 from tarry.base.bounded_cache import BoundedCache
 from tarry.base.errors import NotFoundError
@@ -64,7 +64,7 @@ class Popper:
     """Answers POP_MESSAGE and NOTIFICATION. On the event loop's thread."""
 
     _broker_name: str
-    _broker: LocalBroker
+    _broker: AnyBroker
     _loop: asyncio.AbstractEventLoop
     _groups: ClientGroups
     _topics: TopicRegistry

@@ -11,7 +11,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any
 
-from tarry.api.local import LocalBroker
+from tarry.api.local import AnyBroker
 from tarry.base.delay import DelayLevel, due_from_delay
 from tarry.fronts.rocketmq.classic.codes import RequestRefused, ResponseCode, code_of
 from tarry.fronts.rocketmq.classic.connection import OpenRequest, Reply
@@ -50,7 +50,7 @@ _NOT_COPIED = {QUEUE, *DELAYS} - {START_DELIVER}
 class Retrier:
     """Answers CONSUMER_SEND_MSG_BACK. On the event loop's thread."""
 
-    _broker: LocalBroker
+    _broker: AnyBroker
     _rules: DraftRules
     _send_queue: SendQueue
     _dead_letters: DeadLetterWriter

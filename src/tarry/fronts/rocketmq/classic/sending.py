@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
-from tarry.api.local import LocalBroker
+from tarry.api.local import AnyBroker
 from tarry.fronts.rocketmq.classic.batches import BatchEntry, decode_batch
 from tarry.fronts.rocketmq.classic.codes import RequestCode, RequestRefused, ResponseCode, code_of
 from tarry.fronts.rocketmq.classic.connection import OpenRequest, Reply
@@ -49,7 +49,7 @@ class Sender:
 
     def __init__(
         self,
-        broker: LocalBroker,
+        broker: AnyBroker,
         names: BrokerNames,
         rules: DraftRules,
         topics: TopicRegistry,

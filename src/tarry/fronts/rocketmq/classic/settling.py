@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from tarry.api.consuming import ConsumerGroup, OnResult
-from tarry.api.local import LocalBroker
+from tarry.api.local import AnyBroker
 from tarry.base.errors import ClosedError, NotFoundError, TarryError
 from tarry.base.event_loop import answer_future
 from tarry.fronts.kit.settling import AckGatherer, AckOutcome, Entries, HandOver, lease_columns
@@ -40,7 +40,7 @@ PENDING_MAX = 4_096
 class PopSettler:
     """Settles popped messages. On the loop's thread."""
 
-    def __init__(self, broker: LocalBroker, loop: asyncio.AbstractEventLoop, clients: ClientRegistry) -> None:
+    def __init__(self, broker: AnyBroker, loop: asyncio.AbstractEventLoop, clients: ClientRegistry) -> None:
         self._broker = broker
         self._loop = loop
         self._clients = clients

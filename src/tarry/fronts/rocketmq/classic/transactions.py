@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tarry.api.local import LocalBroker
+from tarry.api.local import AnyBroker
 from tarry.fronts.rocketmq.classic.clients import ClientRegistry
 from tarry.fronts.rocketmq.classic.codes import RequestRefused, ResponseCode, ToClient
 from tarry.fronts.rocketmq.classic.connection import OpenRequest, Reply
@@ -61,7 +61,7 @@ class Transactions:
 
 
 def check_transactions(
-    broker: LocalBroker, loop: asyncio.AbstractEventLoop, clients: ClientRegistry
+    broker: AnyBroker, loop: asyncio.AbstractEventLoop, clients: ClientRegistry
 ) -> TransactionChecks:
     """Ask a producer of the group that sent a half message, from now until it is closed."""
 

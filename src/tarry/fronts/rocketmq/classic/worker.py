@@ -6,7 +6,7 @@ import asyncio
 from functools import partial
 
 from loopgrpc import UnreadBytes
-from tarry.api.local import LocalBroker
+from tarry.api.local import AnyBroker
 from tarry.api.operations import GetTopic
 from tarry.fronts.rocketmq.classic.authentication import Authenticator
 from tarry.fronts.rocketmq.classic.components import connections_of
@@ -31,7 +31,7 @@ class WorkerComponents:
 
     def __init__(
         self,
-        broker: LocalBroker,
+        broker: AnyBroker,
         loop: asyncio.AbstractEventLoop,
         run_in_thread: RunInThread,
         unread: UnreadBytes,

@@ -7,7 +7,7 @@ queue's broker name is the topic that it stands for. The name is that of ``MixAl
 
 from __future__ import annotations
 
-from tarry.api.local import LocalBroker
+from tarry.api.local import AnyBroker
 from tarry.api.operations import HasTopic, ListGroups
 from tarry.fronts.rocketmq.common.names import DEAD_PREFIX
 from tarry.message.dead_topics import dead_topic
@@ -18,7 +18,7 @@ def is_alias(topic: str) -> bool:
     return topic.startswith(DEAD_PREFIX) and "/" not in topic
 
 
-def dead_topics_of(broker: LocalBroker, alias: str) -> list[str]:
+def dead_topics_of(broker: AnyBroker, alias: str) -> list[str]:
     """Return the existing topics that a name stands for, sorted.
 
     It looks at all groups, so it may take a while.
@@ -28,7 +28,7 @@ def dead_topics_of(broker: LocalBroker, alias: str) -> list[str]:
     return sorted(topic for topic in [*topics, alias] if broker.call(HasTopic(topic)))
 
 
-def possible_dead_topics_of(broker: LocalBroker, alias: str) -> list[str]:
+def possible_dead_topics_of(broker: AnyBroker, alias: str) -> list[str]:
     """Return the topics that may have a group's dead letters, existing or not, sorted."""
     group = alias.removeprefix(DEAD_PREFIX)
     return sorted(dead_topic(info.topic, group) for info in broker.call(ListGroups()) if info.group == group)

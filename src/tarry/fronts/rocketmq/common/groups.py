@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 
 from tarry.api.groups import GroupInfo
-from tarry.api.local import LocalBroker
+from tarry.api.local import AnyBroker
 from tarry.api.operations import GetGroup, GetTopic, SetGroup
 from tarry.base.bounded_cache import BoundedCache
 from tarry.base.errors import InvalidArgumentError, NotFoundError
@@ -29,7 +29,7 @@ _FILTERS_MAX = 4096
 class ClientGroups:
     """The groups that clients have named, each with its queue of receives. On the loop's thread."""
 
-    def __init__(self, broker: LocalBroker, loop: asyncio.AbstractEventLoop, run_in_thread: RunInThread) -> None:
+    def __init__(self, broker: AnyBroker, loop: asyncio.AbstractEventLoop, run_in_thread: RunInThread) -> None:
         self._broker = broker
         self._run_in_thread = run_in_thread
         self._queues = ReceiveQueues(loop)

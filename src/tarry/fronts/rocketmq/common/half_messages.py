@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tarry.api.local import LocalBroker
+from tarry.api.local import AnyBroker
 from tarry.api.operations import CancelKeys
 from tarry.api.outcome import Outcome
 from tarry.base.errors import StaleCommitError
@@ -47,7 +47,7 @@ class HalfMessages:
     The broker's settings say when, and how often, a producer is asked about a transaction.
     """
 
-    def __init__(self, broker: LocalBroker) -> None:
+    def __init__(self, broker: AnyBroker) -> None:
         self._broker = broker
         settings = RocketMQSettings.of(broker.config)
         self._first_ms = settings.rocketmq_check_first_ms
@@ -63,7 +63,7 @@ class HalfMessages:
         return sha256(f"{draft.topic}\0{draft.id}".encode()).hexdigest()[:_ID_CHARACTERS]
 
     def rows(self, drafts: Sequence[Draft]) -> pa.RecordBatch:
-        """Return columns for :meth:`LocalBroker.submit`, a row for each draft; all are half messages."""
+        """Return columns for :meth:`AnyBroker.submit`, a row for each draft; all are half messages."""
         ids = [self.transaction_id(draft) for draft in drafts]
         columns: dict[str, Any] = {
             "topic": [HALF_MESSAGES] * len(drafts),

@@ -13,7 +13,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from tarry.api.local import LocalBroker, OnAccepted
+from tarry.api.local import AnyBroker, OnAccepted
 from tarry.base.errors import TarryError
 from tarry.batching.pacing import SOON_MS, Pace
 from tarry.batching.submitting import Submitter
@@ -54,7 +54,7 @@ Entry = tuple[Draft, SendRequest, int]
 class SendQueue:
     """Sends the messages of many requests as few batches. On the loop's thread."""
 
-    def __init__(self, broker: LocalBroker, loop: asyncio.AbstractEventLoop, half_messages: HalfMessages) -> None:
+    def __init__(self, broker: AnyBroker, loop: asyncio.AbstractEventLoop, half_messages: HalfMessages) -> None:
         self._broker = broker
         self._clock = broker.clock
         self._half_messages = half_messages

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable
 
 from tarry.api.groups import TopicInfo
-from tarry.api.local import LocalBroker
+from tarry.api.local import AnyBroker
 from tarry.api.operations import HasTopic, SetTopic
 from tarry.fronts.rocketmq.common.names import DEAD_PREFIX, RETRY_PREFIX
 from tarry.fronts.rocketmq.common.refusal import Code, Refusal
@@ -19,7 +19,7 @@ class TopicRegistry:
     ``create``: a topic is created when a client names it.
     """
 
-    def __init__(self, broker: LocalBroker, run_in_thread: RunInThread, *, create: bool) -> None:
+    def __init__(self, broker: AnyBroker, run_in_thread: RunInThread, *, create: bool) -> None:
         self._broker = broker
         self._run_in_thread = run_in_thread
         self._create = create

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tarry.api.local import LocalBroker
+from tarry.api.local import AnyBroker
 from tarry.api.operations import SetGroup
 from tarry.base.back_off import BackOff
 from tarry.base.errors import TarryError
@@ -47,7 +47,7 @@ class TransactionChecks:
     ``group``, ``filter``: those on the topic of half messages.
     """
 
-    def __init__(self, broker: LocalBroker, loop: asyncio.AbstractEventLoop, group: str, filter: str, ask: Ask) -> None:
+    def __init__(self, broker: AnyBroker, loop: asyncio.AbstractEventLoop, group: str, filter: str, ask: Ask) -> None:
         self._ask = ask
         self._queue = ReceiveQueue(loop, broker.group(HALF_MESSAGES, group))
         if self._queue.group.settings.filter != filter:

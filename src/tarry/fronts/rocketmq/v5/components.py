@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from loopgrpc import UnreadBytes
-from tarry.api.local import LocalBroker
+from tarry.api.local import AnyBroker
 from tarry.fronts.rocketmq.common.access_keys import read_keys
 from tarry.fronts.rocketmq.common.draft import DraftRules
 from tarry.fronts.rocketmq.common.groups import ClientGroups
@@ -38,7 +38,7 @@ class Components:
 
     def __init__(
         self,
-        broker: LocalBroker,
+        broker: AnyBroker,
         loop: asyncio.AbstractEventLoop,
         run_in_thread: RunInThread,
         address: ListeningAddress,

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from loopgrpc import Call
 from tarry.api.consuming import ConsumerGroup
-from tarry.api.local import LocalBroker
+from tarry.api.local import AnyBroker
 from tarry.api.operations import AdvanceGroup, FindOffset, FollowQueue, GetQueues, ReadQueue
 from tarry.base.errors import InvalidArgumentError, NotFoundError
 from tarry.fronts.kit.receiving import wait_for_rows
@@ -37,7 +37,7 @@ class Offsets:
     ``host``: the broker's name for itself.
     """
 
-    _broker: LocalBroker
+    _broker: AnyBroker
     _loop: asyncio.AbstractEventLoop
     _groups: ClientGroups
     _topics: TopicRegistry

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from tarry.api.board import Member
-from tarry.api.local import LocalBroker
+from tarry.api.local import AnyBroker
 from tarry.base.event_loop import post
 from tarry.message.columns import stream_bytes
 
@@ -37,7 +37,7 @@ class Colleagues:
     makes again there, ``on_question`` a half message whose producer is here.
     """
 
-    def __init__(self, broker: LocalBroker, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, broker: AnyBroker, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._timer: asyncio.TimerHandle | None = None
         self.on_goodbye: Callable[[str, str], None] = _nothing

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tarry.api.local import LocalBroker
+from tarry.api.local import AnyBroker
 from tarry.api.operations import Cancel
 from tarry.api.outcome import Outcome
 from tarry.fronts.rocketmq.common.refusal import Code, Refusal
@@ -21,7 +21,7 @@ from tarry.fronts.rocketmq.v5.statuses import OK
 class Recaller:
     """Answers RecallMessage. On the loop's thread."""
 
-    _broker: LocalBroker
+    _broker: AnyBroker
     _run_in_thread: RunInThread
 
     async def recall(self, caller: CallingClient, request: Any) -> Any:

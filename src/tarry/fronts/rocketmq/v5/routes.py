@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tarry.api.local import LocalBroker
+from tarry.api.local import AnyBroker
 from tarry.api.operations import GetTopic
 from tarry.fronts.rocketmq.common.dead_letters import dead_topics_of, is_alias
 from tarry.fronts.rocketmq.common.stubs import definition, service
@@ -59,7 +59,7 @@ class Routes:
     """
 
     _name: str
-    _broker: LocalBroker
+    _broker: AnyBroker
     _topics: TopicRegistry
     _run_in_thread: RunInThread
     _address: ListeningAddress

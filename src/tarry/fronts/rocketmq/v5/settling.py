@@ -11,7 +11,7 @@ from typing import Any
 
 from loopgrpc import Promise
 from tarry.api.consuming import ConsumerGroup
-from tarry.api.local import LocalBroker
+from tarry.api.local import AnyBroker
 from tarry.base.errors import NotFoundError, TarryError
 from tarry.base.event_loop import answer_future
 from tarry.fronts.kit.settling import AckGatherer, AckOutcome, Entries, HandOver, lease_columns
@@ -73,7 +73,7 @@ EntryOfCall = tuple[AckCall, int]
 class Settler:
     """Answers the calls that settle messages. On the loop's thread."""
 
-    def __init__(self, broker: LocalBroker, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, broker: AnyBroker, loop: asyncio.AbstractEventLoop) -> None:
         self._broker = broker
         self._loop = loop
         self._acks: AckGatherer[ReceiptHandle, EntryOfCall] = AckGatherer(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tarry.api.local import LocalBroker
+from tarry.api.local import AnyBroker
 from tarry.fronts.rocketmq.common.names import SEPARATOR
 from tarry.fronts.rocketmq.common.properties import (
     MESSAGE_ID,
@@ -28,7 +28,7 @@ GROUP = "checks"
 
 
 def check_transactions(
-    broker: LocalBroker,
+    broker: AnyBroker,
     loop: asyncio.AbstractEventLoop,
     clients: ClientRegistry,
     colleagues: Colleagues,
