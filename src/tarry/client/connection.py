@@ -7,7 +7,7 @@ to the loop; who is on the loop calls :meth:`BrokerConnection.ask`.
 from __future__ import annotations
 
 import asyncio
-import socket
+import os
 from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
@@ -62,6 +62,7 @@ class BrokerConnection:
         self._peer: LinkPeer | None = None
         self._connecting: asyncio.Task[LinkPeer] | None = None
         self._closed = False
+        self._process = os.getpid()
 
     # -- for callers that wait -----------------------------------------------------------------------------------------
 
@@ -185,9 +186,7 @@ class BrokerConnection:
             return
         host, port = parse_address(self.address)
         transport, _ = await self.loop.create_connection(lambda: peer, host.strip("[]"), port)
-        connection = transport.get_extra_info("socket")
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        keep_alive(connection)
+        keep_alive(transport.get_extra_info("socket"))
 
     def _leave(self, peer: LinkPeer, error: TarryError) -> None:
         """Ask nothing more by this connection: the broker is stopping. It ends when the broker has answered."""
@@ -221,6 +220,9 @@ class BrokerConnection:
         """Raise ClosedError after :meth:`close`."""
         if self._closed:
             raise self._closed_error()
+        if os.getpid() != self._process:
+            # Its loop runs in the parent, and both would write to one socket.
+            raise ClosedError("the client was made before a fork; allowed: to make one in each process")
 
     def close(self) -> None:
         """Refuse new calls; those under way are refused, too."""

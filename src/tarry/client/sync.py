@@ -56,6 +56,7 @@ class Client(Calls):
         # Each has one of its own: a client is not read while it has too much under way, and calls may take long.
         self._connection = BrokerConnection(address)
         self._calls = BrokerConnection(address)
+        self._receiving = BrokerConnection(address)
         self._consuming = ConsumingConnections(address)
         self._carrier = Carrier(self._calls, timeout)
         self._producer: Producer[Future[Receipt]] = Producer(self._connection.submit, _resolve)
@@ -64,7 +65,7 @@ class Client(Calls):
         self._consumers: weakref.WeakSet[Consumer] = weakref.WeakSet()
         self._closed = False
         _open_clients.add(self)
-        for connection in (self._connection, self._calls):
+        for connection in (self._connection, self._calls, self._receiving):
             # Else the loop would keep the connections of a client that was forgotten.
             weakref.finalize(self, connection.close).atexit = False
 
@@ -153,7 +154,7 @@ class Client(Calls):
         with self._lock:
             self._connection.check_open()
             if self._receiver is None:
-                self._receiver = ClientReceiver(self._calls, self._timeout_s)
+                self._receiver = ClientReceiver(self._receiving, self._timeout_s)
         return self._receiver.receive((topic, group), **options)
 
     def flush(self) -> None:
@@ -182,6 +183,7 @@ class Client(Calls):
         if self._receiver is not None:
             self._receiver.close()
         self._producer.close()
+        self._receiving.close()
         self._calls.close()
         self._connection.close()
 

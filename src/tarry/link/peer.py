@@ -112,8 +112,11 @@ class LinkPeer(asyncio.Protocol):
         try:
             for kind, number, payload in self._reader.feed(data):
                 self._on_frame(kind, number, payload)
-        except Exception:
-            log.exception("the broker sent what cannot be read")
+        except Exception as error:
+            if self.welcome.done():
+                log.exception("the broker sent what cannot be read")
+            else:
+                self.welcome.set_exception(UnavailableError(f"what answers is no broker of this release: {error}"))
             self.transport.abort()
 
     def connection_lost(self, error: Exception | None) -> None:
