@@ -5,6 +5,7 @@ Sources: the gRPC documents ``statuscodes.md`` and ``PROTOCOL-HTTP2.md`` (Status
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import IntEnum
 from urllib.parse import quote
 
@@ -36,12 +37,18 @@ class StatusCode(IntEnum):
 
 
 class GrpcError(Exception):
-    """Error that a handler raises to end its call with ``status`` and ``message``."""
+    """Error that a handler raises to end its call with ``status`` and ``message``.
 
-    def __init__(self, status: StatusCode, message: str = "") -> None:
+    ``trailing``: fields that are sent beside them, in place of those of :meth:`loopgrpc.Call.set_trailing_metadata`.
+    """
+
+    def __init__(
+        self, status: StatusCode, message: str = "", trailing: Mapping[str, str | bytes] | None = None
+    ) -> None:
         super().__init__(f"{status.name}: {message}" if message else status.name)
         self.status = status
         self.message = message
+        self.trailing = trailing
 
 
 def encode_message(message: str) -> bytes:
