@@ -67,6 +67,15 @@ async def test_a_message_is_not_late_while_its_handler_has_others_to_take() -> N
     assert client.connection.usage().streams == 0
 
 
+async def test_who_serves_says_more_of_what_the_server_ends() -> None:
+    client = ByHand(
+        Service().handlers(), message_bytes_max=100, describe=lambda status, text: {"why": f"{status.name} {text}"}
+    )
+    client.greet()
+    client.send(call(1, None), frame(DATA, 0, 1, HALF))
+    assert b"RESOURCE_EXHAUSTED a message of 1048576 bytes; at most 100" in status_of(client, 1)
+
+
 async def test_all_connections_share_one_budget() -> None:
     client = ByHand(Service().handlers(), all_buffer_bytes_max=50_000)  # of which this address has half
     client.greet()

@@ -5,8 +5,9 @@ Sources: the gRPC documents ``statuscodes.md`` and ``PROTOCOL-HTTP2.md`` (Status
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import IntEnum
+from typing import TypeAlias
 from urllib.parse import quote
 
 _UNESCAPED = " !\"#$&'()*+,-./:;<=>?@[\\]^_`{|}~"
@@ -49,6 +50,10 @@ class GrpcError(Exception):
         self.status = status
         self.message = message
         self.trailing = trailing
+
+
+Describe: TypeAlias = Callable[[StatusCode, str], Mapping[str, str | bytes]]
+"""Gives the trailing fields of a call that the server ends by itself, by its status and text."""
 
 
 def encode_message(message: str) -> bytes:

@@ -260,7 +260,9 @@ class Stream:
         """
         if self.closed:
             return
-        if self.response.cut_short(status, message) and self.receiving:
+        describe = self._context.describe
+        self.call.set_trailing_metadata({} if describe is None else describe(status, message))
+        if self.response.cut_short(status, message, self.call.trailing) and self.receiving:
             self._context.send_reset(self.id, ErrorCode.NO_ERROR)
         self._close(cancelled=True)
 
