@@ -10,7 +10,7 @@ import pytest
 from tarry.base.config import Config
 from tarry.broker import Broker
 from tarry.client import Client
-from tarry.fronts.link.front import LinkFront as FlightFront
+from tarry.fronts.flight.front import FlightFront
 
 
 class Served:
@@ -27,6 +27,12 @@ class Served:
         self.front = FlightFront.start(self.broker, self.address)
         self.address = self.front.address
         self.running = True
+
+    def cut_connections(self) -> None:
+        """Cut each connection without a word."""
+        front = self.front
+        for connection in list(front._grpc._open):  # noqa: SLF001 - as a broken network does
+            front._thread.loop.call_soon_threadsafe(connection.give_up)  # noqa: SLF001
 
     def stop(self) -> None:
         if self.running:

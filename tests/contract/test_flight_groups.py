@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -26,15 +26,19 @@ OLD_MS = 946_684_800_000
 
 
 class Holder:
-    """A consumer of which the broker says, when it fetches, what is wrong."""
+    """A consumer of which the broker says, when it polls, what is wrong."""
 
     lease_ms = 1000
 
     def __init__(self, error: TarryError) -> None:
         self.error = error
         self.closed = threading.Event()
+        self.group = self
 
-    def fetch(self, max_rows: int = 0, wait_s: float | None = None) -> pa.RecordBatch | None:
+    def listen(self, on_news: Callable[[], None]) -> Callable[[], None]:
+        return on_news
+
+    def poll(self, rows_max: int) -> tuple[pa.RecordBatch | None, float | None]:
         raise self.error
 
     def close(self) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from loopgrpc import ByteBudget, Call, Handler, Limits, UnreadBytes
 from loopgrpc.connection import Connection
 from loopgrpc.frames import FRAME_HEADER, FRAME_HEADER_BYTES, PREFACE, settings
+from loopgrpc.status import Describe
 from tests.loopgrpc.wire import Frame
 
 
@@ -82,6 +83,7 @@ class Owner:
         self.budget = ByteBudget("requests", limits.all_buffer_bytes_max)
         self.unread = UnreadBytes()
         self.trusts: Callable[[Call], bool] | None = None
+        self.describe: Describe | None = None
 
     def add(self, connection: Connection) -> None: ...
 
@@ -114,11 +116,13 @@ class ByHand:
         *,
         clock: ManualLoop | None = None,
         place: HandPlace | None = None,
+        describe: Describe | None = None,
         **limits: Any,
     ) -> None:
         self.transport = MemoryTransport()
         self.place = place or HandPlace()
         self.owner = Owner(handlers, Limits(**limits), clock or asyncio.get_running_loop())
+        self.owner.describe = describe
         self.connection = Connection(self.owner, self.transport, self.place)
         self.connection.begin()
 

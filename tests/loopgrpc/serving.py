@@ -24,6 +24,7 @@ from loopgrpc import (
     ServerStream,
     StatusCode,
     Unary,
+    assembled,
     framed,
 )
 
@@ -49,12 +50,16 @@ class Service:
             "Wait": Unary(self.wait),
             "Fail": Unary(self.fail),
             "Abort": Unary(self.abort),
+            "Detail": Unary(self.detail),
             "Wrong": Unary(lambda message, call: "text"),  # type: ignore[arg-type,return-value]
             "Metadata": Unary(self.metadata),
             "Big": Unary(lambda message, call: bytes(int(message))),
             "Count": ServerStream(self.count),
             "Endless": ServerStream(self.endless),
             "Piece": ServerStream(lambda message, call: message),
+            "Assembled": ServerStream(
+                lambda message, call: assembled([message[:1], memoryview(message)[1:], bytearray(b"!")])
+            ),
             "Pieces": ServerStream(lambda message, call: framed([message, b"", message])),
             "PiecesLater": ServerStream(lambda message, call: self.soon(framed([message, b"", message]))),
             "StreamLater": ServerStream(lambda message, call: self.soon(self.count(message, call))),
@@ -129,6 +134,10 @@ class Service:
     def abort(self, message: bytes, call: Call) -> bytes:
         call.set_trailing_metadata({"why": "because", "raw-bin": b"\0\xff"})
         raise GrpcError(StatusCode.NOT_FOUND, "nö: 100 %\n")
+
+    def detail(self, message: bytes, call: Call) -> bytes:
+        call.set_trailing_metadata({"why": "replaced"})
+        raise GrpcError(StatusCode.UNKNOWN, "no", {"code": "5", "grpc-status-details-bin": b"\0detail"})
 
     def metadata(self, message: bytes, call: Call) -> bytes:
         self._seen(call)

@@ -49,6 +49,33 @@ async def test_a_stream_whose_messages_come_whole_goes_on() -> None:
     assert client.connection.usage().streams == 1
 
 
+async def test_a_message_is_not_late_while_its_handler_has_others_to_take() -> None:
+    loop, service = ManualLoop(100.0), Service()
+    client = ByHand(service.handlers(), clock=loop)
+    client.greet()
+    client.send(call(1, None, path="/test.Test/Gather"), frame(DATA, 0, 1, prefix(b"x" * 100)), frame(DATA, 0, 1, HALF))
+    await asyncio.sleep(0)
+    for now in (101.0, 200.0):
+        client.connection.check_timeouts(now)
+    assert client.connection.usage().streams == 1, "the peer may have had no window"
+    assert service.release is not None
+    service.release.set()
+    for _ in range(3):
+        await asyncio.sleep(0)
+    for now in (201.0, 232.0):
+        client.connection.check_timeouts(now)
+    assert client.connection.usage().streams == 0
+
+
+async def test_who_serves_says_more_of_what_the_server_ends() -> None:
+    client = ByHand(
+        Service().handlers(), message_bytes_max=100, describe=lambda status, text: {"why": f"{status.name} {text}"}
+    )
+    client.greet()
+    client.send(call(1, None), frame(DATA, 0, 1, HALF))
+    assert b"RESOURCE_EXHAUSTED a message of 1048576 bytes; at most 100" in status_of(client, 1)
+
+
 async def test_all_connections_share_one_budget() -> None:
     client = ByHand(Service().handlers(), all_buffer_bytes_max=50_000)  # of which this address has half
     client.greet()

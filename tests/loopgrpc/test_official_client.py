@@ -70,6 +70,7 @@ def test_all_answers_in_one_piece(channel: grpc.Channel, size: int) -> None:
 
     assert answers("Piece") == answers("PieceKept") == [message]
     assert answers("Pieces") == answers("PiecesLater") == [message, b"", message]
+    assert answers("Assembled") == [message + b"!"]
 
 
 def test_promised_answers(channel: grpc.Channel) -> None:
@@ -129,6 +130,10 @@ def test_a_handlers_error_is_the_callers(channel: grpc.Channel) -> None:
         unary(channel, "Abort")(b"")
     assert failed(error) == (grpc.StatusCode.NOT_FOUND, "nö: 100 %\n")
     assert dict(error.value.trailing_metadata()) == {"why": "because", "raw-bin": b"\0\xff"}
+    with pytest.raises(grpc.RpcError) as error:
+        unary(channel, "Detail")(b"")
+    assert failed(error) == (grpc.StatusCode.UNKNOWN, "no")
+    assert dict(error.value.trailing_metadata()) == {"code": "5", "grpc-status-details-bin": b"\0detail"}
     with pytest.raises(grpc.RpcError) as error:
         list(channel.stream_stream("/test.Test/Chat")(iter([b"fail"])))
     assert failed(error) == (grpc.StatusCode.ABORTED, "as the client wants it")

@@ -23,9 +23,7 @@ from tarry.base.descriptors import ConnectionLimits
 from tarry.base.errors import InvalidArgumentError
 from tarry.base.placement import ANY_CORE
 from tarry.broker import Broker
-from tarry.fronts.flight.calls import principal_of
 from tarry.fronts.flight.front import FlightFront, flight_tls
-from tarry.fronts.flight.server import Service
 from tarry.fronts.gateway.front import GatewayFront, GatewayPorts
 from tarry.fronts.http.exchange import HttpApplication, HttpRequest, HttpResponse
 from tarry.fronts.http.front import HttpFront
@@ -63,8 +61,6 @@ PORTS: dict[str, Callable[[Broker, ConnectionLimits], Any]] = {
     "mqtt": lambda broker, limits: MqttFront.start(broker, ANY_PORT, connections=limits),
     "metrics": lambda broker, limits: MetricsFront.start(broker, ANY_PORT, connections=limits),
 }
-"""Flight listens by Arrow's server, and is looked after by its guard; all others have a door."""
-DOORS = [port for port in PORTS if port != "flight"]
 Serving = Callable[..., AbstractContextManager[str]]
 LOCALHOST = ("DNS:localhost", "IP Address:127.0.0.1")
 
@@ -152,13 +148,12 @@ def test_a_bound_by_peer_is_that_of_every_port(serving: Serving, port: str) -> N
     with serving(port, ConnectionLimits(20, 2)) as address:
         connections = [connect(address) for _ in range(3)]
         wait_until(lambda: sum(map(is_open, connections)) < 3)
-        # Of silent ones the oldest makes room; the guard of Flight's port, which comes later, ends the last.
-        assert list(map(is_open, connections)) == ([True, True, False] if port == "flight" else [False, True, True])
+        assert list(map(is_open, connections)) == [False, True, True], "of silent ones the oldest makes room"
         for connection in connections:
             connection.close()
 
 
-@pytest.mark.parametrize("port", DOORS)
+@pytest.mark.parametrize("port", PORTS)
 def test_a_bound_in_all_is_that_of_every_port(serving: Serving, port: str) -> None:
     with serving(port, ConnectionLimits(2, 20)) as address:
         connections = [connect(address) for _ in range(3)]
@@ -168,7 +163,7 @@ def test_a_bound_in_all_is_that_of_every_port(serving: Serving, port: str) -> No
             connection.close()
 
 
-@pytest.mark.parametrize("port", DOORS)
+@pytest.mark.parametrize("port", PORTS)
 def test_a_new_certificate_is_shown_at_every_port(
     serving: Serving, port: str, certificate: Certificate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -185,19 +180,6 @@ def test_a_new_certificate_is_shown_at_every_port(
             handshake(address, before)
 
 
-def test_flight_keeps_its_certificate_and_says_so(
-    serving: Serving, certificate: Certificate, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    (tmp_path / "new").mkdir()
-    new = make_certificate(tmp_path / "new")
-    before = certificate.client_context()
-    with serving("flight", **tls_of(certificate)) as address:
-        new.certificate.replace(certificate.certificate)
-        new.key.replace(certificate.key)
-        wait_until(lambda: any("certificate of its start" in record.message for record in caplog.records))
-        handshake(address, before)
-
-
 @pytest.mark.parametrize("port", PORTS)
 def test_without_a_certificate_of_theirs_clients_are_refused_at_every_port(
     serving: Serving, port: str, certificate: Certificate, client: Certificate
@@ -210,17 +192,16 @@ def test_without_a_certificate_of_theirs_clients_are_refused_at_every_port(
         ):
             if not stranger.recv(1):
                 raise ConnectionError("closed")
-        if port != "flight":
-            with connect(address) as plain:
-                plain.sendall(b"GET / HTTP/1.1\r\n\r\n")
-                wait_until(lambda: not is_open(plain))
+        with connect(address) as plain:
+            plain.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            wait_until(lambda: not is_open(plain))
 
 
-@pytest.mark.parametrize("port", DOORS)
+@pytest.mark.parametrize("port", PORTS)
 def test_a_clients_certificate_is_its_principal_at_every_port(
     serving: Serving, port: str, certificate: Certificate, client: Certificate, admitted: list[Admission]
 ) -> None:
-    context = certificate.client_context("h2" if port == "rocketmq" else "http/1.1")
+    context = certificate.client_context("h2" if port in ("rocketmq", "flight") else "http/1.1")
     context.load_cert_chain(client.certificate, client.key)
     with (
         serving(port, **tls_of(certificate, client)) as address,
@@ -264,20 +245,15 @@ def test_a_request_of_http_carries_its_principal(certificate: Certificate, clien
     assert seen == [Principal("certificate", "commonName=localhost", LOCALHOST)] * 2
 
 
-def test_a_clients_certificate_is_its_principal_over_flight(
-    serving: Serving, certificate: Certificate, client: Certificate, monkeypatch: pytest.MonkeyPatch
+def test_a_client_of_pyarrow_comes_over_tls_with_its_certificate(
+    serving: Serving, certificate: Certificate, client: Certificate, admitted: list[Admission]
 ) -> None:
-    seen: list[Principal | None] = []
-    on_call = Service.on_call
-    monkeypatch.setattr(
-        Service, "on_call", lambda self, context: (seen.append(principal_of(context)), on_call(self, context))
-    )
     with serving("flight", **tls_of(certificate, client)) as address:
         shown = {"cert_chain": client.certificate.read_bytes(), "private_key": client.key.read_bytes()}
         location = f"grpc+tls://localhost:{address.rpartition(':')[2]}"
         with fl.FlightClient(location, tls_root_certs=certificate.certificate.read_bytes(), **shown) as known:
             assert known.list_actions()
-    assert seen == [Principal("certificate", "localhost")]
+    assert admitted[-1].principal == Principal("certificate", "commonName=localhost", LOCALHOST)
 
 
 def test_the_user_of_a_unix_socket_is_the_principal(tmp_path: Path, admitted: list[Admission]) -> None:

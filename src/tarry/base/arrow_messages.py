@@ -25,15 +25,25 @@ def kind_of(metadata: Bytes) -> int:
     Raises:
         InvalidArgumentError: its body is compressed, or the metadata cannot be read.
     """
+    kind, is_compressed = look_at(metadata)
+    if is_compressed:
+        raise InvalidArgumentError("the Arrow stream is compressed; allowed: no compression of its buffers")
+    return kind
+
+
+def look_at(metadata: Bytes) -> tuple[int, bool]:
+    """Return the kind of a message, and whether its body is compressed.
+
+    Raises:
+        InvalidArgumentError: the metadata cannot be read.
+    """
     try:
         table = _root(metadata)
         at = _field(metadata, table, 1)
         kind = 0 if at is None else metadata[at]
-        if kind in (DICTIONARY, BATCH) and _is_compressed(metadata, table, kind):
-            raise InvalidArgumentError("the Arrow stream is compressed; allowed: no compression of its buffers")
+        return kind, kind in (DICTIONARY, BATCH) and _is_compressed(metadata, table, kind)
     except (struct.error, IndexError) as error:
         raise no_stream("its metadata could not be read") from error
-    return kind
 
 
 def body_bytes(metadata: Bytes) -> int:

@@ -15,6 +15,7 @@ from dataclasses import replace
 from queue import SimpleQueue
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from pyarrow.interchange import from_dataframe
 
@@ -156,7 +157,7 @@ class BulkSender:
             self._refused = self._refused or _absolute(raw, row)
         else:
             self._back_off.reset()
-            accepted = replace(decode_accepted(raw), row=row)
+            accepted = _of_chunk(decode_accepted(raw), row)
             self._accepted.append(accepted)
             if self._progress is not None:
                 self._progress(accepted)
@@ -166,6 +167,15 @@ class BulkSender:
         last, chunk = max(self._under_way.items())
         rows = f"rows {min(self._under_way)} to {last + chunk.num_rows - 1}"
         return UnavailableError(f"{error}; {rows} may or may not have been accepted")
+
+
+def _of_chunk(accepted: Accepted, row: int) -> Accepted:
+    """Return the answer to a chunk that begins at a row; places and due times are those of the rows' messages."""
+    placed = accepted.placed
+    if placed is None or not len(placed):
+        return replace(accepted, row=row)
+    due_ms = placed["due_ms"].astype(np.int64)
+    return replace(accepted, first_seq=int(placed["seq"][0]), due_ms=due_ms, row=row)
 
 
 def _table(data: Any) -> pa.Table:

@@ -27,7 +27,7 @@ from loopgrpc.admission import Admission
 from loopgrpc.byte_budget import ByteBudget
 from loopgrpc.call import Call
 from loopgrpc.connections import Connections
-from loopgrpc.framing import Framed, framed
+from loopgrpc.framing import Framed, assembled, framed
 from loopgrpc.handlers import Bidi, ClientStream, Handler, ServerStream, Unary
 from loopgrpc.limits import Allowance, Limits
 from loopgrpc.promise import Promise, Responses
@@ -58,5 +58,6 @@ __all__ = [
     "Unary",
     "UnreadBytes",
     "UnreadOfConnection",
+    "assembled",
     "framed",
 ]

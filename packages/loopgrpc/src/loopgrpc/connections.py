@@ -13,6 +13,7 @@ from loopgrpc.call import Call
 from loopgrpc.connection import Connection, NewConnection
 from loopgrpc.handlers import Handler, by_path
 from loopgrpc.limits import Limits
+from loopgrpc.status import Describe
 from loopgrpc.unread_bytes import UnreadBytes
 from loopgrpc.usage import ConnectionUsage
 
@@ -30,6 +31,9 @@ class Connections:
     listener gives each connection the protocol of :meth:`new_protocol`, and an :class:`loopgrpc.Admission`. Arguments
     as those of ``GrpcServer``.
 
+    ``describe`` gives the trailing fields of calls that are ended here and not by their handler: of a message that is
+    too large, say.
+
     Raises ValueError: an invalid path.
     """
 
@@ -40,9 +44,11 @@ class Connections:
         *,
         trusts: Callable[[Call], bool] | None = None,
         unread: UnreadBytes | None = None,
+        describe: Describe | None = None,
     ) -> None:
         self.handlers = by_path(handlers)
         self.trusts = trusts
+        self.describe = describe
         self.unread = unread or UnreadBytes()
         self.limits = limits or Limits()
         self.budget = ByteBudget("requests that are not whole", self.limits.all_buffer_bytes_max)

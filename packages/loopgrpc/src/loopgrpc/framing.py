@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, TypeAlias
 
 from loopgrpc.status import GrpcError, StatusCode
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
 
 PREFIX_BYTES: Final = 5
 """Bytes before each message: the compression flag, and the length in four bytes."""
@@ -29,6 +31,13 @@ def framed(messages: Iterable[bytes]) -> Framed:
     The piece goes to the wire in one step, where each message alone would take one.
     """
     return Framed(b"".join([part for m in messages for part in (b"\0", len(m).to_bytes(4, "big"), m)]))
+
+
+def assembled(parts: Iterable[Buffer]) -> Framed:
+    """Put one message together from its parts, in one copy: for messages that are large."""
+    pieces = [memoryview(part) for part in parts]
+    length = sum(piece.nbytes for piece in pieces)
+    return Framed(b"".join([b"\0", length.to_bytes(4, "big"), *pieces]))
 
 
 def prefix(message: bytes) -> bytes:

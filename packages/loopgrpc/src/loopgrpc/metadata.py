@@ -13,6 +13,8 @@ from typing import Final
 
 from loopgrpc.header_table import Field
 
+DETAILS: Final = "grpc-status-details-bin"
+"""What gRPC itself leaves to handlers: whatever they have to say about an error."""
 _NAME_CHARACTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_-.")
 
 
@@ -22,8 +24,8 @@ def encode_metadata(name: str, value: str | bytes) -> Field:
     Raises ValueError: a name or a value that the wire cannot carry.
     """
     raw_name = name.encode("ascii")
-    if name.startswith("grpc-") or not name or set(name) - _NAME_CHARACTERS:
-        raise ValueError(f"metadata {name!r}; allowed: a-z 0-9 _ - . and no grpc- at the start")
+    if (name.startswith("grpc-") and name != DETAILS) or not name or set(name) - _NAME_CHARACTERS:
+        raise ValueError(f"metadata {name!r}; allowed: a-z 0-9 _ - ., and of names with grpc- at the start {DETAILS}")
     if name.endswith("-bin"):
         if not isinstance(value, bytes):
             raise ValueError(f"metadata {name!r} takes bytes")

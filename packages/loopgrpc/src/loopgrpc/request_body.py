@@ -81,6 +81,11 @@ class RequestBody:
         """True if a part of a message has arrived, and not all of it."""
         return self._deframer is not None and self._deframer.incomplete_bytes > 0
 
+    @property
+    def is_taken(self) -> bool:
+        """True if the handler has taken all messages that are complete."""
+        return not self._held_bytes
+
     def _count_held(self) -> None:
         """Add the bytes that this request holds to the connection's.
 

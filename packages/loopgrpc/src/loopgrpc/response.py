@@ -128,7 +128,7 @@ class Response:
         if self._on_end is not None:
             self._on_end()
 
-    def cut_short(self, status: StatusCode, message: str) -> bool:
+    def cut_short(self, status: StatusCode, message: str, trailing: Any = ()) -> bool:
         """End now, even if messages are pending.
 
         Returns False if only a reset could end it, since half a message is sent.
@@ -136,7 +136,7 @@ class Response:
         if self.pending:
             self._context.send_reset(self.id, ErrorCode.CANCEL)
             return False
-        block = encode_trailers(status, message)
+        block = encode_trailers(status, message, trailing)
         self._context.sender.send_headers(self.id, block if self.started else RESPONSE_HEADERS + block, end=True)
         return True
 

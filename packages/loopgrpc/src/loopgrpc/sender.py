@@ -24,6 +24,7 @@ from loopgrpc.responses import RESPONSE_HEADERS, data_header, headers_frames, un
 from loopgrpc.unread_bytes import UnreadBytes, UnreadOfConnection
 
 _TURN_BYTES: Final = 65_536
+_LARGE_BYTES: Final = 32_768
 _WRITE_BUFFER_BYTES: Final = 262_144
 """The transport pauses writing when more than this waits for the socket."""
 _EMPTY_TABLE: Final = b"\x20"
@@ -107,11 +108,14 @@ class Sender:
         self.corked = False
         if not self._parts:
             return
-        parts, self._parts, self.unsent_bytes = self._parts, [], 0
+        parts, self._parts, size, self.unsent_bytes = self._parts, [], self.unsent_bytes, 0
         if self._transport.is_closing():
             return
         try:
-            self._transport.write(b"".join(parts) if len(parts) > 1 else parts[0])
+            if size >= _LARGE_BYTES:
+                self._transport.writelines(parts)  # to join them would be one more copy
+            else:
+                self._transport.write(b"".join(parts) if len(parts) > 1 else parts[0])
         except RuntimeError:
             # uvloop's transport closes on a socket error before it reports it: connection_lost follows.
             return

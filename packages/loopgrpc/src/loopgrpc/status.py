@@ -5,7 +5,9 @@ Sources: the gRPC documents ``statuscodes.md`` and ``PROTOCOL-HTTP2.md`` (Status
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from enum import IntEnum
+from typing import TypeAlias
 from urllib.parse import quote
 
 _UNESCAPED = " !\"#$&'()*+,-./:;<=>?@[\\]^_`{|}~"
@@ -36,12 +38,22 @@ class StatusCode(IntEnum):
 
 
 class GrpcError(Exception):
-    """Error that a handler raises to end its call with ``status`` and ``message``."""
+    """Error that a handler raises to end its call with ``status`` and ``message``.
 
-    def __init__(self, status: StatusCode, message: str = "") -> None:
+    ``trailing``: fields that are sent beside them, in place of those of :meth:`loopgrpc.Call.set_trailing_metadata`.
+    """
+
+    def __init__(
+        self, status: StatusCode, message: str = "", trailing: Mapping[str, str | bytes] | None = None
+    ) -> None:
         super().__init__(f"{status.name}: {message}" if message else status.name)
         self.status = status
         self.message = message
+        self.trailing = trailing
+
+
+Describe: TypeAlias = Callable[[StatusCode, str], Mapping[str, str | bytes]]
+"""Gives the trailing fields of a call that the server ends by itself, by its status and text."""
 
 
 def encode_message(message: str) -> bytes:

@@ -206,6 +206,8 @@ class Stream:
 
     def _end_with_error(self, error: Exception) -> None:
         if isinstance(error, GrpcError):
+            if error.trailing is not None:
+                self.call.set_trailing_metadata(error.trailing)
             self._end(error.status, error.message)
         else:
             log.error("%s failed", self.call.method, exc_info=error)
@@ -258,7 +260,9 @@ class Stream:
         """
         if self.closed:
             return
-        if self.response.cut_short(status, message) and self.receiving:
+        describe = self._context.describe
+        self.call.set_trailing_metadata({} if describe is None else describe(status, message))
+        if self.response.cut_short(status, message, self.call.trailing) and self.receiving:
             self._context.send_reset(self.id, ErrorCode.NO_ERROR)
         self._close(cancelled=True)
 
@@ -282,7 +286,8 @@ class Stream:
         """
         body = self._body
         streams = self._handler is not None and self._handler.streams_requests
-        is_half = self.receiving and (not streams or (body is not None and body.is_within_message))
+        # Where messages wait for the handler, the peer may have no window for the rest of the next one.
+        is_half = self.receiving and (not streams or (body is not None and body.is_within_message and body.is_taken))
         half = -1 if not is_half else 0 if body is None else body.completed
         if half != self._half:
             self._half, self._half_since = half, now

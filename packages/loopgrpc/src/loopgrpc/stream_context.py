@@ -13,6 +13,7 @@ from loopgrpc.flood import WorkCounter
 from loopgrpc.frames import ConnectionFault, ErrorCode, rst_stream
 from loopgrpc.limits import Limits
 from loopgrpc.sender import Sender
+from loopgrpc.status import Describe
 from loopgrpc.stream_ids import StreamIds
 
 
@@ -22,9 +23,10 @@ class StreamContext:
 
     ``host`` is the peer's address, to which its requests are counted in the server's ``budget``, and ``principal`` what
     the connection itself has proved to be (:class:`loopgrpc.Admission`). ``trusts`` decides by a call's headers if the
-    connection may be trusted from then on; None: it is trusted. ``on_closed`` is called with the number of a stream
-    that has closed, ``fail`` with an error that ends the connection and comes up while no frame is processed. ``tasks``
-    are the handlers that run, of all connections of the server.
+    connection may be trusted from then on; None: it is trusted. ``describe`` gives the trailers of a call that the
+    server ends early; None: it has none. ``on_closed`` is called with the number of a stream that has closed, ``fail``
+    with an error that ends the connection and comes up while no frame is processed. ``tasks`` are the handlers that
+    run, of all connections of the server.
     """
 
     sender: Sender
@@ -38,6 +40,7 @@ class StreamContext:
     principal: object
     budget: ByteBudget
     trusts: Callable[[Call], bool] | None
+    describe: Describe | None
     fail: Callable[[ConnectionFault], None]
     on_closed: Callable[[int], None]
     buffered_bytes: int = 0

@@ -30,7 +30,7 @@ from loopgrpc.request import MalformedError, Refusal, Request, check_trailers
 from loopgrpc.request_decoder import RequestDecoder
 from loopgrpc.responses import encode_refusal
 from loopgrpc.sender import Sender
-from loopgrpc.status import StatusCode
+from loopgrpc.status import Describe, StatusCode
 from loopgrpc.stream import Stream
 from loopgrpc.stream_context import StreamContext
 from loopgrpc.stream_ids import StreamIds
@@ -63,6 +63,7 @@ class Streams:
         principal: object,
         budget: ByteBudget,
         trusts: Callable[[Call], bool] | None,
+        describe: Describe | None,
         loop: asyncio.AbstractEventLoop,
         tasks: set[asyncio.Task[Any]],
         fail: Callable[[ConnectionFault], None],
@@ -81,7 +82,8 @@ class Streams:
         """DATA, with its padding, for which the connection's window was not widened again."""
         self._context = StreamContext(
             sender=sender, ids=self._ids, work=work, limits=limits, loop=loop, tasks=tasks, peer=peer, fail=fail,
-            host=host, principal=principal, budget=budget, trusts=trusts, on_closed=self._on_closed,
+            host=host, principal=principal, budget=budget, trusts=trusts, describe=describe,
+            on_closed=self._on_closed,
         )  # fmt: skip
 
     # Figures.

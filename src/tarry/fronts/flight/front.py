@@ -1,51 +1,70 @@
-"""Starting and stopping the Flight front.
+"""Starting and stopping the native port: it takes clients of the link, and of Arrow Flight.
 
-gRPC's shutdown waits for all calls, and a call waits for its client. Stopping therefore goes in steps: new calls are
-refused and the streams say goodbye, which a Tarry client answers by settling what it has done and hanging up; after
-the grace period, the connections that remain are cut.
+Stopping goes in steps: new calls are refused and the streams say goodbye, which a Tarry client answers by settling what
+it has done and hanging up; after the grace period, the connections that remain are cut.
 """
 
 from __future__ import annotations
 
-import ctypes
-import logging
-import socket
-import threading
-from collections.abc import Mapping
+import asyncio
+from concurrent.futures import Executor, ThreadPoolExecutor
+from functools import partial
+from typing import Self
 
-import pyarrow as pa
-
-from loopgrpc import UnreadBytes
+from loopgrpc import Connections, Limits, UnreadBytes
 from tarry.api.local import LocalBroker
 from tarry.base.config import Config
 from tarry.base.descriptors import ConnectionLimits
-from tarry.base.endpoint import parse_address
-from tarry.base.errors import InvalidArgumentError, UnavailableError
+from tarry.base.errors import InvalidArgumentError, OverloadedError
 from tarry.base.exposure import FLIGHT, check_exposure
 from tarry.base.placement import ANY_CORE, Placement
 from tarry.fronts.flight.calls import CALLS_MAX, CallLimits
-from tarry.fronts.flight.guard import ConnectionGuard
-from tarry.fronts.flight.server import Service
+from tarry.fronts.flight.messages import describe
+from tarry.fronts.flight.service import Service
 from tarry.fronts.flight.settings import FlightSettings
-from tarry.fronts.flight.sockets import cut_connections
+from tarry.fronts.kit.admission import Admission
+from tarry.fronts.kit.door import Door
 from tarry.fronts.kit.exposure import ExposureSettings, check_exposed, warn_exposed
+from tarry.fronts.kit.first_bytes import HTTP2, FirstBytes, NewProtocol
 from tarry.fronts.kit.front import FrontServices
-from tarry.fronts.kit.tls import FileChanges, ReloadedTls, TlsFiles
+from tarry.fronts.kit.listening import port_of
+from tarry.fronts.kit.loop_front import LoopFront, OnListening
+from tarry.fronts.kit.tls import ReloadedTls, TlsFiles
 from tarry.fronts.kit.tls_settings import shared_files
+from tarry.fronts.link.client import client_sessions
+from tarry.fronts.link.connection import LinkConnection
+from tarry.fronts.link.groups import GroupTable
+from tarry.fronts.link.shared import Shared
 
-log = logging.getLogger(__name__)
+MESSAGE_BYTES_MAX = 288 << 20
+"""The largest batch that is accepted has 256 MiB."""
+HALF_BYTES_MAX = 2 * MESSAGE_BYTES_MAX
+"""Messages of all peers that are not whole, or wait to be read; one address may have half."""
+STAGING_MAX = 8
+"""Bulk jobs' streams that are staged at a time; others wait."""
 
 
-class FlightFront:
-    """A Flight server before a broker. Start with :meth:`start`; :meth:`stop` before the broker is closed."""
+class FlightFront(LoopFront):
+    """The Flight front: calls by gRPC."""
 
-    def __init__(self, service: Service, host: str, guard: ConnectionGuard) -> None:
-        self._service = service
-        self._guard = guard
-        self._host = host
-        self._stopped = threading.Lock()
-        self._done = False
-        self.port: int = service.port
+    NAME = FLIGHT
+    THREAD = "tarry-flight"
+
+    def __init__(
+        self,
+        broker: LocalBroker,
+        address: str,
+        placement: Placement,
+        connections: ConnectionLimits | None,
+        unread: UnreadBytes | None,
+        *,
+        calls_max: int,
+        tls: TlsFiles | None,
+        is_exposed: bool,
+    ) -> None:
+        self._local = broker
+        self._calls_max, self._tls, self._is_exposed = calls_max, tls, is_exposed
+        super().__init__(broker, address, placement, connections, unread)
 
     @classmethod
     def start(
@@ -54,72 +73,73 @@ class FlightFront:
         address: str,
         placement: Placement = ANY_CORE,
         connections: ConnectionLimits | None = None,
+        unread: UnreadBytes | None = None,
+        *,
         calls_max: int = CALLS_MAX,
         insecure_open: str = "",
-        unread: UnreadBytes | None = None,
         tls: TlsFiles | None = None,
-    ) -> FlightFront:
-        """Serve ``broker`` on ``"HOST:PORT"``; port 0 takes a free one, see :attr:`port`.
+    ) -> Self:
+        """Serve ``broker`` as :meth:`LoopFront.start` has it, with at most ``calls_max`` calls.
 
-        ``placement`` says where its threads run, ``connections`` and ``calls_max`` how many it
-        takes. ``insecure_open``: the setting; it must name this port where other machines reach the address.
-        ``unread``: the bound of answers that are not read, where other fronts share it. ``tls``: the certificate that
-        it shows; None: clients connect without TLS.
+        ``insecure_open``: the setting; it must name this port where other machines reach the address. ``tls``: the
+        certificate that it shows; None: clients connect without TLS.
 
         Raises:
-            InvalidArgumentError: no address, or one that others reach. UnavailableError: it cannot be listened on; the
-            text says why.
+            InvalidArgumentError: no address, or one that others reach. UnavailableError: it cannot be listened on.
         """
-        host, port = parse_address(address)
-        exposed = check_exposure(FLIGHT, address, insecure_open)
-        _try_bind(host, port)
+        is_exposed = check_exposure(FLIGHT, address, insecure_open)
+        return cls(broker, address, placement, connections, unread, calls_max=calls_max, tls=tls, is_exposed=is_exposed)
+
+    async def _serve(self, pool: Executor, on_listening: OnListening) -> None:
+        limits = Limits(
+            streams_max=self._calls_max,
+            message_bytes_max=MESSAGE_BYTES_MAX,
+            buffer_bytes_max=MESSAGE_BYTES_MAX,
+            all_buffer_bytes_max=HALF_BYTES_MAX,
+            pending_bytes_max=MESSAGE_BYTES_MAX,
+        )
+        staging = ThreadPoolExecutor(STAGING_MAX, f"{self.THREAD}-stage", initializer=self._placement.apart)
+        service = Service(self._local, pool, staging, CallLimits(self._calls_max), self._unread)
+        self._grpc = connections = Connections(service.handlers(), limits, unread=self._unread, describe=describe)
+        tls = None if self._tls is None else ReloadedTls(self._tls, ("h2",))
+        # Twice: a client that does not end its preface is told by GOAWAY first.
+        new_link, groups = self._link(pool)
+
+        def new_grpc(admission: Admission) -> asyncio.Protocol:
+            return connections.new_protocol(_coded(admission))
+
+        door = Door(
+            lambda admission: FirstBytes(admission, HTTP2, new_grpc, new_link),
+            self._connections,
+            tls=tls,
+            begin_s=2 * limits.preface_s,
+        )
         try:
-            calls = CallLimits(calls_max)
-            changes = None if tls is None else FileChanges(tls)
-            guard = ConnectionGuard(connections or ConnectionLimits(), calls, certificate=changes)
-            service = Service(broker, f"{host}:{port}", placement, guard, calls, unread or UnreadBytes(), tls)
-        except (pa.ArrowException, OSError) as error:
-            raise UnavailableError(f"cannot listen on {address}: {error}") from error
-        guard.start(service.port)
-        if exposed:
-            warn_exposed(FLIGHT, f"{host}:{service.port}")
-        return cls(service, host, guard)
+            port = port_of(await door.listen(f"{self._host}:{self._asked_port}"))
+            connections.start()
+            if self._is_exposed:
+                warn_exposed(FLIGHT, f"{self._host}:{port}")
+            grace_s = await on_listening(port)
+        finally:
+            door.close()
+            service.stop()
+        await door.drain(grace_s)
+        groups.close()
+        await connections.close()
+        await asyncio.to_thread(staging.shutdown)  # they are told of the end by the loop
 
-    @property
-    def address(self) -> str:
-        """``"HOST:PORT"`` with the port that is listened on."""
-        return f"{self._host}:{self.port}"
+    def _link(self, pool: Executor) -> tuple[NewProtocol, GroupTable]:
+        """Return what makes a connection of the link, and the groups of all of these."""
+        loop = asyncio.get_running_loop()
+        groups = GroupTable(loop, gather_s=0.0)
+        shared = Shared(self._broker, loop, groups, partial(loop.run_in_executor, pool), self._unread)
+        return partial(LinkConnection, shared, client_sessions(shared)), groups
 
-    @property
-    def addresses(self) -> Mapping[str, str]:
-        """The one address, by the setting's name."""
-        return {FLIGHT: self.address}
 
-    def stop(self, grace_s: float = 2.0) -> None:
-        """Refuse new calls, let the others end for up to ``grace_s`` seconds, then cut what is left."""
-        with self._stopped:
-            if self._done:
-                return
-            self._done = True
-            self._guard.stop()
-            self._service.stop_streams()
-            shutdown = threading.Thread(target=self._service.shutdown, name="tarry-flight-stop", daemon=True)
-            shutdown.start()
-            shutdown.join(grace_s)
-            for _ in range(10):
-                if not shutdown.is_alive():
-                    return
-                cut_connections(self.port)
-                shutdown.join(0.5)
-            log.warning("the Flight front on %s has calls that do not end; leaving them behind", self.address)
-            # To destroy the server would wait for those calls, for ever: at interpreter exit, too.
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._service))
-
-    def __enter__(self) -> FlightFront:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
+def _coded(admission: Admission) -> Admission:
+    if admission.refusal is not None:
+        admission.refusal = f"{OverloadedError.code}: {admission.refusal}; try again later"
+    return admission
 
 
 def check(config: Config) -> None:
@@ -150,35 +170,20 @@ def flight_tls(config: Config) -> TlsFiles | None:
             "flight_tls is 'on' and pipeline is 'on': its Spark reaches the broker by that port, without TLS; "
             "allowed: flight_tls=off, or pipeline=off"
         )
-    ReloadedTls(files)  # refuses files that are none; pyarrow only says that the server did not start
+    ReloadedTls(files)  # refuses files that are none, before anything is opened
     return files
 
 
 def start(services: FrontServices) -> FlightFront:
     """Start the front for ``tarry serve``."""
-    settings = FlightSettings.of(services.broker.config)
+    config = services.broker.config
     return FlightFront.start(
         services.local_broker,
         services.address,
         services.placement,
         services.connections,
-        settings.flight_calls_max,
-        ExposureSettings.of(services.broker.config).insecure_open,
         services.unread,
-        flight_tls(services.broker.config),
+        calls_max=FlightSettings.of(config).flight_calls_max,
+        insecure_open=ExposureSettings.of(config).insecure_open,
+        tls=flight_tls(config),
     )
-
-
-def _try_bind(host: str, port: int) -> None:
-    # gRPC only says that the server did not start; the operating system says why.
-    bare = host.strip("[]")
-    try:
-        addresses = socket.getaddrinfo(bare, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, kind, protocol, _, place = addresses[0]
-        with socket.socket(family, kind, protocol) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(place)
-            # Two that listen with REUSEADDR are told apart only when they listen.
-            probe.listen(1)
-    except OSError as error:
-        raise UnavailableError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error

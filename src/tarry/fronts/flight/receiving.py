@@ -1,35 +1,26 @@
 """One DoExchange stream: messages go out as they fall due, settlements come in.
 
-Three threads, since two of them wait for something that cannot be waited for together:
+A task reads the client's messages. Those of one turn of the loop are carried out together, all acks that follow each
+other as one, and the broker's notices about them leave in order. The other half polls the subscription whenever its
+group has news.
 
-- the call's own thread fetches from the subscription and writes batches;
-- the reader waits for the client's messages, and puts them into the inbox;
-- the settler carries them out, all acks that have come in meanwhile as one, and writes the broker's notices.
-
-gRPC allows one writer at a time, hence the lock around writes. The call must not return before the reader has seen the
-end of the client's side: nothing else can interrupt its wait. So a stream that the broker wants to end says goodbye,
-and the front cuts connections that do not react (see ``front``).
-
-Whatever ends the stream ends up as ``None`` in the inbox. The settler then has carried out all that came before, and
-closes the subscription: what is still held is redelivered at once.
+A stream that the broker wants to end says goodbye; the client settles what it has done, and ends its side. Whatever
+ends the stream, what came before is carried out, and the subscription is closed: what is still held is redelivered at
+once.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-import threading
-import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.flight as fl
 
-from loopgrpc import ANSWER_BYTES, UnreadBytes
+from loopgrpc import UnreadBytes, framed
 from tarry.api.consuming import Subscription
 from tarry.api.views import DELIVERY
 from tarry.api.wire import (
@@ -37,13 +28,12 @@ from tarry.api.wire import (
     GOODBYE,
     LEASE_MS,
     SETTLED,
-    STREAM_ERRORS,
     Settle,
     StreamOp,
-    as_bytes,
     decode_settle,
     encode_notice,
 )
+from tarry.base.arrow_messages import BATCH, look_at
 from tarry.base.errors import (
     CorruptError,
     InvalidArgumentError,
@@ -52,24 +42,24 @@ from tarry.base.errors import (
     TarryError,
     UnavailableError,
 )
-from tarry.base.placement import Placement
+from tarry.base.event_loop import post
+from tarry.fronts.flight.messages import METADATA, arrow_data, field, read_data
 
 log = logging.getLogger(__name__)
 
 ROWS_MAX = 8192
 """Most messages in one batch to a consumer."""
 LOOK_S = 0.25
-"""Seconds between checks that a consumer has settled what lies before a damaged frame."""
+"""Seconds between checks that a consumer has settled what lies before a damaged frame, or has read its answers."""
 MUCH_BYTES = 1 << 20
 """Whoever got so much at once will get more."""
 ANSWER_S = 1.0
 """Seconds to wait for a sign of a consumer before it is asked again."""
-INBOX_MAX = 1024
-"""Settling messages that may wait; beyond that the reader waits, and so does the client."""
-BULK_ROWS = 1000
-"""Batches of so many rows are written by whatever core is free."""
+UNSETTLED_MAX = 1024
+"""Settling messages that may be under way; beyond that the reader waits, and so does the client."""
 LAST_ACKS_S = 10.0
 """Seconds that the end of a stream waits for its last acks to be durable."""
+INTERNAL = TarryError("internal error; see the broker's log")
 
 
 @dataclass(slots=True)
@@ -82,234 +72,179 @@ class _Task:
 
 
 class ConsumeStream:
-    """Made for one call, with its subscription; :meth:`run` is the call."""
+    """Made for one call, with its subscription; :meth:`answers` is the call. On the loop's thread."""
 
-    def __init__(
-        self,
-        subscription: Subscription,
-        reader: fl.MetadataRecordBatchReader,
-        writer: fl.MetadataRecordBatchWriter,
-        now_ms: Callable[[], int],
-        placement: Placement,
-        unread: UnreadBytes,
-        host: str,
-    ) -> None:
+    def __init__(self, subscription: Subscription, unread: UnreadBytes, host: str, now_ms: Callable[[], int]) -> None:
+        self._subscription = subscription
         self._unread = unread
         self._host = host
-        self._subscription = subscription
-        self._reader = reader
-        self._writer = writer
         self._now_ms = now_ms
-        self._placement = placement
-        self._writing = threading.Lock()
-        self._changed = threading.Condition()
-        self._inbox: deque[tuple[int, Settle | TarryError] | None] = deque()
+        self._loop = asyncio.get_running_loop()
+        self._changed = asyncio.Event()
+        self._inbox: list[tuple[int, Settle | TarryError]] = []
         self._tasks: deque[_Task] = deque()
-        self._goodbye: TarryError | None = None
-        self._ended = False
-        self._client_left = False
-        self._reserved = 0
+        self._has_room = asyncio.Event()
+        self._notices: list[bytes] = []
+        self._said_s = self._loop.time()
+        """When a batch or the last ALIVE went out."""
+        self._is_much = True
+        self._crowded_s: float | None = None
+        self._leaving = False
+        """True once goodbye was said: nothing more is handed out."""
 
-    def run(self) -> None:
-        """Serve the stream until the client ends it or is gone."""
-        threads = [
-            threading.Thread(target=self._read, name="tarry-flight-acks", daemon=True),
-            threading.Thread(target=self._settle_all, name="tarry-flight-settle", daemon=True),
-        ]
+    async def answers(self, messages: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """Yield the schema, batches and notices until the client ends the stream."""
+        subscription = self._subscription
+        reading = asyncio.ensure_future(self._read(messages))
+        reading.add_done_callback(lambda _: self._changed.set())
+        stop_listening = subscription.group.listen(lambda: post(self._loop, self._changed.set))
         try:
-            self._writer.begin(DELIVERY.with_metadata({LEASE_MS: str(self._subscription.lease_ms)}))
-        except STREAM_ERRORS:
-            self._subscription.close()
-            return
-        for thread in threads:
-            thread.start()
+            lease_ms = str(subscription.lease_ms)
+            yield arrow_data(DELIVERY.with_metadata({LEASE_MS: lease_ms}).serialize(), has_body=False)
+            while not reading.done() or self._notices:
+                self._changed.clear()
+                batch, wait_s = (None, None) if self._leaving or reading.done() else self._next()
+                if self._notices:
+                    yield self._take_notices()
+                if batch is not None:
+                    self._said_s = self._loop.time()
+                    yield arrow_data(batch.serialize())
+                elif not reading.done() and not self._notices:
+                    await self._wait(wait_s)
+            subscription.close()
+            end_s = self._loop.time() + LAST_ACKS_S
+            while self._tasks and (left_s := end_s - self._loop.time()) > 0:
+                self._changed.clear()
+                await self._wait(left_s)
+                if self._notices:
+                    yield self._take_notices()
+        finally:
+            stop_listening()
+            reading.cancel()
+            subscription.close()
+
+    def stop(self, error: TarryError) -> None:
+        """Ask the client to settle what it has done and to end the stream."""
+        if not self._leaving:
+            self._leaving = True
+            self._notify(GOODBYE, 0, error)
+
+    async def _wait(self, timeout_s: float | None) -> None:
         try:
-            self._deliver()
+            async with asyncio.timeout(timeout_s):
+                await self._changed.wait()
+        except TimeoutError:
+            pass
+
+    # -- out -----------------------------------------------------------------------------------------------------------
+
+    def _next(self) -> tuple[pa.RecordBatch | None, float | None]:
+        """Return what there is to be sent; or None, and in how many seconds to look again."""
+        try:
+            return self._poll()
         except TarryError as error:
             self.stop(error)
         except Exception:
             log.exception("delivering to a consumer failed")
-            self.stop(TarryError("internal error; see the broker's log"))
-        finally:
-            for thread in threads:
-                thread.join()
-            self._placement.apart()  # the thread is gRPC's, and serves other calls
+            self.stop(INTERNAL)
+        return None, None
 
-    def stop(self, error: TarryError) -> None:
-        """Ask the client to settle what it has done and to end the stream."""
-        with self._changed:
-            self._goodbye = error
-            self._changed.notify_all()
+    def _poll(self) -> tuple[pa.RecordBatch | None, float | None]:
+        subscription, now_s = self._subscription, self._loop.time()
+        rows_max = self._rows_max(now_s)
+        batch: pa.RecordBatch | None = None
+        again_s: float | None = LOOK_S
+        if rows_max:
+            try:
+                batch, again_s = subscription.poll(rows_max)
+            except CorruptError:
+                # The end of the stream gives back what is held, and it would never be done with: it comes first.
+                if not subscription.held:
+                    raise
+        if batch is not None:
+            # Whoever has no room, and reads it all the same, will get more.
+            self._is_much = rows_max < ROWS_MAX or batch.nbytes >= MUCH_BYTES
+            return batch, None
+        if rows_max:
+            self._is_much = False  # it has all that there was, and waits for more
+        if subscription.group.deleted:
+            # Not to be tried again: that would make the group anew, and begin at its beginning.
+            raise NotFoundError("the group was deleted")
+        if subscription.closed or subscription.group.closed:
+            raise UnavailableError("the broker is stopping")
+        # Clients answer this notice with their window; again, since one of the past may have been read late.
+        alive_s = self._said_s + (ANSWER_S if subscription.silent else ALIVE_S) - now_s
+        if alive_s <= 0:
+            self._said_s = now_s
+            self._notify(StreamOp.ALIVE, self._now_ms())
+        return None, alive_s if again_s is None else min(alive_s, again_s)
 
-    # -- out -----------------------------------------------------------------------------------------------------------
-
-    def _deliver(self) -> None:
-        is_much = True
-        while not self._ended:
-            asked = time.monotonic()
-            batch, had_room = self._fetch_within_room() if is_much else (self._fetch(asked + ALIVE_S), True)
-            if batch is not None:
-                size = batch.nbytes
-                is_much = size >= MUCH_BYTES or not had_room
-                small = batch.num_rows < BULK_ROWS
-                (self._placement.together if small else self._placement.apart)()
-                with self._counted(size):
-                    self._write(partial(self._writer.write_batch, batch))
-            elif is_much:
-                is_much = False  # it has all that there was, and waits for more
-            elif self._subscription.silent and not self._subscription.closed:
-                self._ask_whether_it_is_there()
-            elif time.monotonic() - asked >= ALIVE_S * 0.9:
-                self._notify(StreamOp.ALIVE, self._now_ms())
-            elif not self._ended:
-                # Nothing comes before its time only when the subscription, the group or the broker was closed under us.
-                if self._subscription.group.deleted:
-                    # Not to be tried again: that would make the group anew, and begin at its beginning.
-                    raise NotFoundError("the group was deleted")
-                raise UnavailableError("the broker is stopping")
-
-    def _ask_whether_it_is_there(self) -> None:
-        """Clients answer this notice with their window; again, since one of the past may have been read late."""
-        self._notify(StreamOp.ALIVE, self._now_ms())
-        with self._changed:
-            self._changed.wait_for(lambda: self._ended or not self._subscription.silent, ANSWER_S)
-
-    def _fetch_within_room(self) -> tuple[pa.RecordBatch | None, bool]:
-        """Fetch what there is now, as much as one read may give; and return whether there was room for it.
+    def _rows_max(self, now_s: float) -> int:
+        """Return how many messages may be handed out now.
 
         Where the peer's other streams leave no room, it is one message now and then, since they may never read.
         """
-        if not self._unread.take(self._host, ANSWER_BYTES, LOOK_S):
-            return self._subscription.fetch(1, 0.0), False
-        self._reserved, batch = ANSWER_BYTES, None
-        try:
-            batch = self._fetch(time.monotonic())
-        finally:
-            if batch is None:
-                self._unread.add(self._host, -self._reserved)
-                self._reserved = 0
-        return batch, True
-
-    @contextmanager
-    def _counted(self, size: int) -> Iterator[None]:
-        """Count so many bytes as under way, in the place of what was reserved for them.
-
-        In one step: what is free in between would let in all streams that wait.
-        """
-        self._unread.add(self._host, size - self._reserved)
-        self._reserved = 0
-        try:
-            yield
-        finally:
-            self._unread.add(self._host, -size)
-
-    def _fetch(self, until_s: float) -> pa.RecordBatch | None:
-        while True:
-            try:
-                return self._subscription.fetch(ROWS_MAX, max(0.0, until_s - time.monotonic()))
-            except CorruptError:
-                # The end of the stream gives back what is held, and it would never be done with: it comes first.
-                if not self._subscription.held:
-                    raise
-            with self._changed:
-                self._changed.wait(LOOK_S)
-            if self._ended or time.monotonic() >= until_s:
-                return None
+        if not self._is_much or self._unread.refusal(self._host) is None:
+            self._crowded_s = None
+            return ROWS_MAX
+        if self._crowded_s is None:
+            self._crowded_s = now_s
+        if now_s - self._crowded_s < LOOK_S:
+            return 0
+        self._crowded_s = now_s
+        return 1
 
     def _notify(self, op: StreamOp, number: int, error: TarryError | None = None) -> None:
-        self._write(partial(self._writer.write_metadata, pa.py_buffer(encode_notice(op, number, error))))
+        self._notices.append(field(METADATA, encode_notice(op, number, error)))
+        self._changed.set()
 
-    def _write(self, write: Callable[[], None]) -> None:
-        try:
-            with self._writing:
-                if not self._client_left:
-                    write()
-        except STREAM_ERRORS as error:
-            log.debug("a consumer left: %s", error)
-            self._client_left = True
-            self._post(None)
+    def _take_notices(self) -> bytes:
+        notices, self._notices = self._notices, []
+        return framed(notices)
 
     # -- in ------------------------------------------------------------------------------------------------------------
 
-    def _read(self) -> None:
+    async def _read(self, messages: AsyncIterator[bytes]) -> None:
         number = 0
-        self._placement.together()
         try:
-            while True:
-                chunk = self._reader.read_chunk()
+            async for raw in messages:
+                data = read_data(raw)
+                if data.header and look_at(data.header)[0] != BATCH:
+                    continue  # a schema, which means nothing here
                 number += 1
                 try:
-                    settle: Settle | TarryError = _decoded(chunk)
+                    settle: Settle | TarryError = _decoded(data.metadata, has_batch=bool(data.header))
                 except TarryError as error:
                     settle = error
                 if isinstance(settle, Settle) and settle.op is StreamOp.CLOSE:
-                    self._post(None)
-                else:
-                    self._post((number, settle))
-        except StopIteration:
-            pass
-        except (*STREAM_ERRORS, TarryError) as error:
-            log.debug("a consumer left, or sent what cannot be read: %s", error)
-        except Exception:
-            log.exception("reading from a consumer failed")
-        finally:
-            self._post(None)
+                    break
+                if not self._inbox:
+                    self._loop.call_soon(self._settle)
+                self._inbox.append((number, settle))
+                while len(self._tasks) + len(self._inbox) >= UNSETTLED_MAX:
+                    self._has_room.clear()
+                    await self._has_room.wait()
+        except TarryError as error:
+            log.debug("a consumer sent what cannot be read: %s", error)
+        self._settle()
 
-    def _post(self, item: tuple[int, Settle | TarryError] | None) -> None:
-        with self._changed:
-            if item is not None:
-                self._changed.wait_for(lambda: len(self._inbox) < INBOX_MAX)
-            self._inbox.append(item)
-            self._changed.notify_all()
-
-    # -- settling ------------------------------------------------------------------------------------------------------
-
-    def _settle_all(self) -> None:
-        self._placement.together()
-        try:
-            while self._settle_round():
-                pass
-        finally:
-            self._ended = True
-            self._subscription.close()
-            self._finish()
-
-    def _settle_round(self) -> bool:
-        """Carry out what came in and report what is done; False when the client has ended its side."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._inbox or self._goodbye or (self._tasks and self._tasks[0].finished))
-            items = list(self._inbox)
-            self._inbox.clear()
-            goodbye, self._goodbye = self._goodbye, None
-            self._changed.notify_all()
-        ended = None in items
-        came = items[: items.index(None)] if ended else items
-        for number, settle in _joined([item for item in came if item is not None]):
+    def _settle(self) -> None:
+        """Carry out what has come in."""
+        items, self._inbox = self._inbox, []
+        for number, settle in _joined(items):
             self._carry_out(number, settle)
         self._report()
-        if goodbye is not None:
-            self._notify(GOODBYE, 0, goodbye)
-        return not ended
-
-    def _finish(self) -> None:
-        while self._tasks:
-            with self._changed:
-                if not self._changed.wait_for(lambda: self._tasks[0].finished, LAST_ACKS_S):
-                    break
-            self._report()
-        with self._changed:
-            # The reader must not wait for room in the inbox from now on: it may still read what nobody wants.
-            self._inbox = deque(maxlen=1)
-            self._changed.notify_all()
 
     def _carry_out(self, number: int, settle: Settle | TarryError) -> None:
         task = _Task(number)
         self._tasks.append(task)
 
+        def finish(error: TarryError | None) -> None:
+            task.error, task.finished = error, True
+
         def done(error: TarryError | None) -> None:
-            with self._changed:
-                task.error, task.finished = error, True
-                self._changed.notify_all()
+            finish(error)
+            post(self._loop, self._report)
 
         try:
             if isinstance(settle, TarryError):
@@ -317,9 +252,9 @@ class ConsumeStream:
             leases, offsets, argument = settle.leases, settle.offsets, settle.argument
             if settle.op is StreamOp.WINDOW:
                 self._subscription.resize(argument)
-                done(None)
+                finish(None)
             elif not len(leases):
-                done(None)
+                finish(None)
             elif settle.op is StreamOp.ACK:
                 self._subscription.ack(leases, offsets, done)
             elif settle.op is StreamOp.RETURN:
@@ -329,15 +264,15 @@ class ConsumeStream:
                 )
             elif settle.op is StreamOp.EXTEND:
                 self._subscription.extend(leases, offsets, argument)
-                done(None)
+                finish(None)
             else:
                 delay_ms = None if argument < 0 else argument
                 self._subscription.nack(leases, offsets, delay_ms, done, settle.reason)
         except TarryError as error:
-            done(error)
+            finish(error)
         except Exception:
             log.exception("settling failed")
-            done(TarryError("internal error; see the broker's log"))
+            finish(INTERNAL)
 
     def _report(self) -> None:
         """Tell the client of what is done, in order; one notice for all of it, and one for each error."""
@@ -350,12 +285,13 @@ class ConsumeStream:
                 last = None
         if last is not None:
             self._notify(SETTLED, last)
+        self._has_room.set()
 
 
-def _decoded(chunk: fl.FlightStreamChunk) -> Settle:
-    if chunk.data is not None:
+def _decoded(metadata: bytes, *, has_batch: bool) -> Settle:
+    if has_batch:
         raise InvalidArgumentError("a consumer sent a record batch; allowed: settling messages, as app metadata only")
-    return decode_settle(as_bytes(chunk.app_metadata))
+    return decode_settle(metadata)
 
 
 def _joined(items: list[tuple[int, Settle | TarryError]]) -> Iterator[tuple[int, Settle | TarryError]]:

@@ -1,188 +1,132 @@
 """One DoPut stream: batches are submitted as they are read, and answered in order once durable.
 
-Two threads. The call's own thread reads and submits, so that reading the next large batch never waits for the disk. A
-second one writes the answers. A small batch is written to the log and answered by the reading thread itself where
-nobody else is at it: handing over to other threads and back takes longer than the disk. Answers may become ready in any
-order (a refusal is ready at once); they leave in the order of the batches. gRPC allows one reader and one writer at a
-time, and the call must not return before both are done: the reading thread waits for the writing one, which ends when
-every batch has its answer.
+A task reads and submits. Answers may become ready in any order, on any thread (a refusal is ready at once); they leave
+in the order of the batches. The stream ends when every batch has its answer.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-import threading
 from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.flight as fl
-
+from loopgrpc import framed
 from tarry.api.local import LocalBroker
-from tarry.api.wire import STREAM_ERRORS, AnswerKind, encode_accepted, encode_placed, encode_refused
+from tarry.api.wire import AnswerKind, encode_accepted, encode_placed, encode_refused
 from tarry.base.errors import InvalidArgumentError, TarryError, UnavailableError
-from tarry.base.placement import Placement
+from tarry.base.event_loop import post
+from tarry.fronts.flight.batches import BatchReader
+from tarry.fronts.flight.messages import METADATA_OF_PUT, FlightData, field, read_data
 
 log = logging.getLogger(__name__)
 
-LEAD_ROWS_MAX = 256
-"""Larger batches are worth reading the next one meanwhile."""
 UNANSWERED_MAX = 256
 """Batches of one stream that may wait for their answer (or for a client that does not read it)."""
+INTERNAL = TarryError("internal error; nothing of the batch was accepted; see the broker's log")
 
 _BY_THE_BROKER = frozenset(("delay_ms", "delay_level", "repeat"))
 """Columns by which a due time may be another than the batch says in ``due_ms``."""
 
+RunInThread = Callable[..., Awaitable[Any]]
+
 
 @dataclass(slots=True)
 class _AnswerSlot:
-    has_due: bool = False
     answer: Any = None  # Accepted, TarryError, or bytes to send as they are
+    has_due: bool = False
 
 
 class PutStream:
-    """Made for one call; :meth:`run` is the call."""
+    """Made for one call; :meth:`answers` is the call. On the loop's thread."""
 
-    def __init__(
-        self,
-        broker: LocalBroker,
-        reader: fl.MetadataRecordBatchReader,
-        writer: fl.FlightMetadataWriter,
-        placement: Placement,
-    ) -> None:
+    def __init__(self, broker: LocalBroker, run_in_thread: RunInThread) -> None:
         self._broker = broker
-        self._reader = reader
-        self._writer = writer
-        self._placement = placement
-        self._changed = threading.Condition()
+        self._run_in_thread = run_in_thread
+        self._loop = asyncio.get_running_loop()
+        self._batches = BatchReader()
         self._slots: deque[_AnswerSlot] = deque()
-        self._leading = False
-        self._writing = threading.Lock()
-        self._read_all = False
-        self._client_left = False
+        self._changed = asyncio.Event()
+        self._has_room = asyncio.Event()
         self._stopping: UnavailableError | None = None
 
-    def run(self) -> None:
-        """Serve the stream until the client ends it or is gone."""
-        self._placement.together()
-        answering = threading.Thread(target=self._answer_all, name="tarry-flight-answers", daemon=True)
-        answering.start()
+    async def answers(self, first: FlightData, messages: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """Yield the answers until the client ends the stream."""
+        reading = asyncio.ensure_future(self._read(first, messages))
+        reading.add_done_callback(lambda _: self._changed.set())
         try:
-            self._read()
+            while self._slots or not reading.done():
+                self._changed.clear()
+                if ready := list(self._take_ready()):
+                    yield framed(ready)
+                elif not reading.done() or self._slots:
+                    await self._changed.wait()
+            await reading
         finally:
-            with self._changed:
-                self._read_all = True
-                self._changed.notify_all()
-            # Every submission is answered by the broker, also a failing one, so this ends.
-            answering.join()
-            self._placement.apart()  # the thread is gRPC's, and serves other calls
+            reading.cancel()
 
     def stop(self, error: UnavailableError) -> None:
         """Refuse further batches and ask the client to end the stream."""
-        with self._changed:
-            self._stopping = error
-            self._slots.append(_AnswerSlot(answer=encode_refused(error, AnswerKind.GOODBYE)))
-            self._changed.notify_all()
+        self._stopping = error
+        self._slots.append(_AnswerSlot(encode_refused(error, AnswerKind.GOODBYE)))
+        self._changed.set()
 
-    def _read(self) -> None:
-        while True:
-            try:
-                chunk = self._reader.read_chunk()
-            except StopIteration:
-                return
-            except STREAM_ERRORS as error:
-                with self._changed:
-                    if self._client_left:
-                        return
-                raise InvalidArgumentError(f"the stream of batches could not be read: {error}") from error
-            self._submit(chunk.data)
+    async def _read(self, first: FlightData, messages: AsyncIterator[bytes]) -> None:
+        if first.header:
+            self._batches.read(first)
+        async for raw in messages:
+            data = read_data(raw)
+            while len(self._slots) >= UNANSWERED_MAX:
+                self._has_room.clear()
+                await self._has_room.wait()
+            slot = _AnswerSlot()
+            if not data.header:
+                slot.answer = InvalidArgumentError("a message without a record batch; allowed: batches")
+                self._slots.append(slot)
+                self._changed.set()
+            elif self._batches.is_quick(data):
+                self._submit(data, slot)
+            else:
+                await self._run_in_thread(self._submit, data, slot)
 
-    def _submit(self, batch: pa.RecordBatch | None) -> None:
-        slot = self._open_slot(batch)
-        lead = batch is not None and batch.num_rows <= LEAD_ROWS_MAX
-
-        def done(answer: Any) -> None:
-            with self._changed:
-                slot.answer = answer
-                if not self._leading:
-                    self._changed.notify_all()
-
-        self._leading = lead
-        (self._placement.together if lead else self._placement.apart)()
+    def _submit(self, data: FlightData, slot: _AnswerSlot) -> None:
+        """Read a batch, and submit it. In a thread if it may take a while; nothing else is read meanwhile."""
+        batch = self._batches.read(data)
+        if batch is None:
+            return
+        names = batch.schema.names
+        slot.has_due = "due_ms" not in names or not _BY_THE_BROKER.isdisjoint(names)
+        self._slots.append(slot)
         try:
             if self._stopping is not None:
                 raise self._stopping
-            if batch is None:
-                raise InvalidArgumentError("a message without a record batch; allowed: batches")
             # Which also checks that the memory behind the batch is what it claims to be.
-            self._broker.submit(batch, done, lead=lead)
+            self._broker.submit(batch, lambda answer: self._post(slot, answer))
         except TarryError as error:
-            done(error)
+            self._post(slot, error)
         except Exception:
             log.exception("a batch could not be submitted")
-            done(TarryError("internal error; nothing of the batch was accepted; see the broker's log"))
-        if lead:
-            self._answer_here()
+            self._post(slot, INTERNAL)
 
-    def _answer_here(self) -> None:
-        """After leading: write what is answered, unless the other thread is at it; it is woken for the rest."""
-        if self._writing.acquire(blocking=False):
-            try:
-                while (raw := self._next_answer()) is not None:
-                    self._write(raw)
-            finally:
-                self._writing.release()
-        with self._changed:
-            self._leading = False
-            if self._slots and self._slots[0].answer is not None:
-                self._changed.notify_all()
+    def _post(self, slot: _AnswerSlot, answer: Any) -> None:
+        slot.answer = answer
+        post(self._loop, self._changed.set)
 
-    def _open_slot(self, batch: pa.RecordBatch | None) -> _AnswerSlot:
-        names = () if batch is None else batch.schema.names
-        slot = _AnswerSlot(has_due="due_ms" not in names or not _BY_THE_BROKER.isdisjoint(names))
-        with self._changed:
-            self._changed.wait_for(lambda: len(self._slots) < UNANSWERED_MAX or self._client_left)
-            self._slots.append(slot)
-        return slot
-
-    def _answer_all(self) -> None:
-        self._placement.together()
-        while self._wait_answer():
-            with self._writing:
-                if (raw := self._next_answer()) is not None:
-                    self._write(raw)
-
-    def _write(self, raw: bytes) -> None:
-        if self._client_left:
-            return  # what was submitted stays accepted; only nobody hears of it
-        try:
-            self._writer.write(pa.py_buffer(raw))
-        except STREAM_ERRORS as error:
-            log.debug("a producer left before its answers: %s", error)
-            with self._changed:
-                self._client_left = True
-                self._changed.notify_all()
-
-    def _wait_answer(self) -> bool:
-        """Wait until there may be an answer to write; False when all are written and no batch can come."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._slots[0].answer is not None if self._slots else self._read_all)
-            return bool(self._slots)
-
-    def _next_answer(self) -> bytes | None:
-        with self._changed:
-            if not self._slots or self._slots[0].answer is None:
-                return None
+    def _take_ready(self) -> Iterator[bytes]:
+        while self._slots and self._slots[0].answer is not None:
             slot = self._slots.popleft()
-            if len(self._slots) == UNANSWERED_MAX - 1:
-                self._changed.notify_all()  # the reader waits for room; nobody else need be woken
-        answer = slot.answer
-        if isinstance(answer, bytes):
-            return answer
-        if isinstance(answer, TarryError):
-            return encode_refused(answer)
-        if answer.placed is not None:
-            return encode_placed(answer.placed)
-        due = answer.due_ms
-        return encode_accepted(answer.first_seq, len(due), answer.token, due if slot.has_due else None)
+            self._has_room.set()
+            yield field(METADATA_OF_PUT, _encode(slot))
+
+
+def _encode(slot: _AnswerSlot) -> bytes:
+    answer = slot.answer
+    if isinstance(answer, bytes):
+        return answer
+    if isinstance(answer, TarryError):
+        return encode_refused(answer)
+    if answer.placed is not None:
+        return encode_placed(answer.placed)
+    return encode_accepted(answer.first_seq, len(answer.due_ms), answer.token, answer.due_ms if slot.has_due else None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from tarry.api.bounds import LEASE_MS, MESSAGES, PREFETCH
@@ -13,7 +14,7 @@ from tarry.base.errors import InvalidArgumentError, TarryError, UnavailableError
 from tarry.fronts.kit.admission import Admission
 from tarry.fronts.link.flow import Flow
 from tarry.fronts.link.group_calls import ClientGroupCalls
-from tarry.fronts.link.link_session import Handlers
+from tarry.fronts.link.link_session import Handlers, NewLinkSession
 from tarry.fronts.link.outgoing import Outgoing
 from tarry.fronts.link.questions import Questions
 from tarry.fronts.link.receives import Receives
@@ -21,7 +22,7 @@ from tarry.fronts.link.receiving import LinkConsumers
 from tarry.fronts.link.sending import ClientSubmissions
 from tarry.fronts.link.settling import Settlements
 from tarry.fronts.link.shared import Shared
-from tarry.link.frames import FrameKind, Pairs, Poll, error_frame
+from tarry.link.frames import CLIENT, FrameKind, Pairs, Poll, error_frame
 
 ROWS_MAX = 8192
 """Most messages in one BATCH."""
@@ -123,6 +124,11 @@ class ClientSession:
         subscription = self._consumers.subscription(number)
         if subscription is not None:
             subscription.give_back(pairs.leases, pairs.offsets)
+
+
+def client_sessions(shared: Shared) -> dict[str, NewLinkSession]:
+    """Return the sessions of a port for clients: see :class:`tarry.fronts.link.port.LinkPort`."""
+    return {CLIENT: partial(ClientSession, shared)}
 
 
 def _check(operation: Operation[Any]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 
 from loopgrpc import UnreadBytes
 from tarry.api.local import AnyBroker
@@ -16,12 +15,9 @@ from tarry.base.placement import ANY_CORE, Placement
 from tarry.fronts.kit.exposure import check_exposed, warn_exposed
 from tarry.fronts.kit.front import FrontServices
 from tarry.fronts.kit.tls_settings import PortTls, port_tls
-from tarry.fronts.link.client import ClientSession
-from tarry.fronts.link.link_session import NewLinkSession
+from tarry.fronts.link.client import client_sessions
 from tarry.fronts.link.port import LinkGuard, LinkPort
 from tarry.fronts.link.settings import LinkSettings
-from tarry.fronts.link.shared import Shared
-from tarry.link.frames import CLIENT
 
 
 class LinkFront:
@@ -42,7 +38,7 @@ class LinkFront:
             # By a socket of this machine, TLS would protect nothing.
             tls=port_tls(broker.config) if socket_path(address) is None else PortTls(),
         )
-        self._port = LinkPort("tarry-link", broker, address, placement, guard, _sessions, gather_s=0.0)
+        self._port = LinkPort("tarry-link", broker, address, placement, guard, client_sessions, gather_s=0.0)
         self.address = self._port.address
         """The address it listens on, with its actual port."""
 
@@ -74,10 +70,6 @@ class LinkFront:
     def stop(self, grace_s: float = 2.0) -> None:
         """Hand out nothing more, let clients settle for up to ``grace_s`` seconds, then cut the rest."""
         self._port.stop(grace_s)
-
-
-def _sessions(shared: Shared) -> dict[str, NewLinkSession]:
-    return {CLIENT: partial(ClientSession, shared)}
 
 
 def check(config: Config) -> None:
