@@ -7,7 +7,6 @@ import socket
 import threading
 from base64 import b64encode
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -69,18 +68,23 @@ class Raw:
 
 def test_calls_are_bounded_for_a_peer_and_in_all_and_come_back(broker: TestBroker) -> None:
     with FlightFront.start(broker, "127.0.0.1:0", calls_max=8) as front, ExitStack() as stack:
-        consumers = [stack.enter_context(Client(front.address)).consume(f"t{n}", group="g") for n in range(4)]
-        with ThreadPoolExecutor(4) as pool:
-            readers = [pool.submit(list, consumer) for consumer in consumers]
-            wait_until(lambda: all(broker.groups(f"t{n}") for n in range(4)))
-            with Client(front.address) as client:
-                with pytest.raises(OverloadedError, match=r"4 calls of 127\.0\.0\.1 are open; allowed: 4"):
-                    client.status()
-                for consumer in consumers:
-                    consumer.close()
-                for reader in readers:
-                    reader.result()
-                assert client.status()["state"] == "serving"
+        consumers = [Exchange(front.address, topic=f"t{n}", group="g") for n in range(4)]
+        wait_until(lambda: all(broker.groups(f"t{n}") for n in range(4)))
+        flight = stack.enter_context(fl.connect(f"grpc://{front.address}"))
+        with pytest.raises(fl.FlightServerError, match=r"4 calls of 127\.0\.0\.1 are open; allowed: 4"):
+            list(flight.do_action(fl.Action("ping", b"")))
+        with Client(front.address) as client:
+            assert client.status()["state"] == "serving", "a client of the link makes no call"
+        for consumer in consumers:
+            consumer.end()
+        wait_until(lambda: is_answered(flight))
+
+
+def is_answered(flight: fl.FlightClient) -> bool:
+    try:
+        return bool(list(flight.do_action(fl.Action("ping", b""))))
+    except fl.FlightServerError:
+        return False
 
 
 def details_of(error: grpc.RpcError) -> TarryError:
@@ -128,6 +132,7 @@ def test_connections_of_a_peer_are_bounded(broker: TestBroker) -> None:
             assert not read_all(connection).startswith(b"HTTP"), "who says nothing makes room"
         refused = [connect() for _ in range(2)]
         for connection in refused:
+            connection.sendall(PREFACE)
             answer = read_all(connection)
             assert b"overloaded: too many connections of 127.0.0.1; allowed: 3; try again later" in answer
         for connection in speaking:

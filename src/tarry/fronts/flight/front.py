@@ -67,7 +67,7 @@ class FlightFront(LoopFront):
         super().__init__(broker, address, placement, connections, unread)
 
     @classmethod
-    def start(
+    def start(  # type: ignore[override]  # it is in the broker's process alone
         cls,
         broker: LocalBroker,
         address: str,

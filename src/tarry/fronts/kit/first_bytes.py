@@ -12,6 +12,8 @@ NewProtocol: TypeAlias = Callable[[Admission], asyncio.Protocol]
 
 HTTP2 = b"PRI "
 """First bytes of an HTTP/2 connection (RFC 9113, section 3.4)."""
+REFUSED_S = 1.0
+"""Seconds in which a client that is refused must speak to be told so."""
 
 
 class FirstBytes(asyncio.Protocol):
@@ -25,11 +27,15 @@ class FirstBytes(asyncio.Protocol):
         self._admission = admission
         self._begins, self._matching, self._other = begins, matching, other
         self._received = b""
+        self._is_known = False
         self._transport: asyncio.Transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # A cast, as uvloop's transports are not derived from asyncio's.
         self._transport = cast(asyncio.Transport, transport)
+        if self._admission.refusal is not None:
+            # It has no place at the door, where silent connections are cut after a while.
+            asyncio.get_running_loop().call_later(REFUSED_S, self._cut_silent)
 
     def data_received(self, data: bytes) -> None:
         self._received += data
@@ -41,7 +47,12 @@ class FirstBytes(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         self._admission.released()
 
+    def _cut_silent(self) -> None:
+        if not self._is_known:
+            self._transport.abort()
+
     def _begin(self, new_protocol: NewProtocol) -> None:
+        self._is_known = True
         transport = self._transport
         protocol = new_protocol(self._admission)
         transport.set_protocol(protocol)
