@@ -174,7 +174,7 @@ def test_a_port_in_use_is_a_clear_error(served: Any) -> None:
 
 def test_addresses_that_cannot_be_listened_on(served: Any) -> None:
     with pytest.raises(UnavailableError, match="cannot listen on"):
-        FlightFront.start(served.broker, "203.0.113.1:7611", insecure_open="flight")
+        FlightFront(served.broker, "203.0.113.1:7611", insecure_open="flight")
     with pytest.raises(InvalidArgumentError, match="HOST:PORT"):
         FlightFront.start(served.broker, "7611")
 

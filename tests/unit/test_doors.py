@@ -47,7 +47,7 @@ ANY_PORT = "127.0.0.1:0"
 
 
 def flight(broker: Broker, limits: ConnectionLimits) -> FlightFront:
-    return FlightFront.start(broker, ANY_PORT, connections=limits, tls=flight_tls(broker.config))
+    return FlightFront(broker, ANY_PORT, connections=limits, tls=flight_tls(broker.config))
 
 
 PORTS: dict[str, Callable[[Broker, ConnectionLimits], Any]] = {

@@ -84,14 +84,14 @@ def test_an_open_port_is_said_in_log_and_status(
         assert [found["level"] for found in health(broker.overview())] == ["warn"]
         with pytest.raises(InvalidArgumentError, match="asks nobody"):
             FlightFront.start(broker, "127.0.0.1:0")
-        with FlightFront.start(broker, "127.0.0.1:0", insecure_open=config.insecure_open):
+        with FlightFront(broker, "127.0.0.1:0", insecure_open=config.insecure_open):
             assert [r.levelname for r in caplog.records if "insecure_open" in r.getMessage()] == ["WARNING"]
 
 
 def test_a_port_of_this_machine_is_no_matter(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with (
         Broker.open(ServerConfig(data=tmp_path / "data", insecure_open="flight")) as broker,
-        FlightFront.start(broker, "127.0.0.1:0", insecure_open="flight"),
+        FlightFront(broker, "127.0.0.1:0", insecure_open="flight"),
     ):
         assert broker.status()["insecure_open"] == {}
     assert not [r for r in caplog.records if "insecure_open" in r.getMessage()]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import Executor, ThreadPoolExecutor
-from typing import Self
 
 from loopgrpc import Connections, Limits, UnreadBytes
 from tarry.api.local import LocalBroker
@@ -17,8 +16,7 @@ from tarry.base.descriptors import ConnectionLimits
 from tarry.base.errors import InvalidArgumentError, OverloadedError
 from tarry.base.exposure import FLIGHT, check_exposure
 from tarry.base.placement import ANY_CORE, Placement
-from tarry.fronts.flight.calls import CALLS_MAX, CallLimits
-from tarry.fronts.flight.messages import describe
+from tarry.fronts.flight.messages import translate
 from tarry.fronts.flight.service import Service
 from tarry.fronts.flight.settings import FlightSettings
 from tarry.fronts.kit.admission import Admission
@@ -30,6 +28,7 @@ from tarry.fronts.kit.loop_front import LoopFront, OnListening
 from tarry.fronts.kit.tls import ReloadedTls, TlsFiles
 from tarry.fronts.kit.tls_settings import shared_files
 
+CALLS_MAX = 1_000
 MESSAGE_BYTES_MAX = 288 << 20
 """The largest batch that is accepted has 256 MiB."""
 HALF_BYTES_MAX = 2 * MESSAGE_BYTES_MAX
@@ -48,22 +47,6 @@ class FlightFront(LoopFront):
         self,
         broker: LocalBroker,
         address: str,
-        placement: Placement,
-        connections: ConnectionLimits | None,
-        unread: UnreadBytes | None,
-        *,
-        calls_max: int,
-        tls: TlsFiles | None,
-        is_exposed: bool,
-    ) -> None:
-        self._calls_max, self._tls, self._is_exposed = calls_max, tls, is_exposed
-        super().__init__(broker, address, placement, connections, unread)
-
-    @classmethod
-    def start(
-        cls,
-        broker: LocalBroker,
-        address: str,
         placement: Placement = ANY_CORE,
         connections: ConnectionLimits | None = None,
         unread: UnreadBytes | None = None,
@@ -71,40 +54,35 @@ class FlightFront(LoopFront):
         calls_max: int = CALLS_MAX,
         insecure_open: str = "",
         tls: TlsFiles | None = None,
-    ) -> Self:
-        """Serve ``broker`` as :meth:`LoopFront.start` has it, with at most ``calls_max`` calls.
-
-        ``insecure_open``: the setting; it must name this port where other machines reach the address. ``tls``: the
-        certificate that it shows; None: clients connect without TLS.
+    ) -> None:
+        """Serve; arguments as in :meth:`LoopFront.start`, and the values of settings.
 
         Raises:
             InvalidArgumentError: no address, or one that others reach. UnavailableError: it cannot be listened on.
         """
-        is_exposed = check_exposure(FLIGHT, address, insecure_open)
-        return cls(broker, address, placement, connections, unread, calls_max=calls_max, tls=tls, is_exposed=is_exposed)
+        self._calls_max, self._tls = calls_max, tls
+        self._is_exposed = check_exposure(FLIGHT, address, insecure_open)
+        super().__init__(broker, address, placement, connections, unread)
 
     async def _serve(self, pool: Executor, on_listening: OnListening) -> None:
         limits = Limits(
             streams_max=self._calls_max,
+            calls_max=self._calls_max,
             message_bytes_max=MESSAGE_BYTES_MAX,
             buffer_bytes_max=MESSAGE_BYTES_MAX,
             all_buffer_bytes_max=HALF_BYTES_MAX,
             pending_bytes_max=MESSAGE_BYTES_MAX,
         )
         staging = ThreadPoolExecutor(STAGING_MAX, f"{self.THREAD}-stage", initializer=self._placement.apart)
-        service = Service(self._broker, pool, staging, CallLimits(self._calls_max), self._unread)
-        self._grpc = connections = Connections(service.handlers(), limits, unread=self._unread, describe=describe)
+        service = Service(self._broker, pool, staging, self._unread)
+        self._grpc = grpc = Connections(service.handlers(), limits, unread=self._unread, translate=translate)
         tls = None if self._tls is None else ReloadedTls(self._tls, ("h2",))
         # Twice: a client that does not end its preface is told by GOAWAY first.
-        door = Door(
-            lambda place: connections.new_protocol(_coded(place)),
-            self._connections,
-            tls=tls,
-            begin_s=2 * limits.preface_s,
-        )
+        begin_s = 2 * limits.preface_s
+        door = Door(lambda place: grpc.new_protocol(_coded(place)), self._connections, tls=tls, begin_s=begin_s)
         try:
             port = port_of(await door.listen(f"{self._host}:{self._asked_port}"))
-            connections.start()
+            grpc.start()
             if self._is_exposed:
                 warn_exposed(FLIGHT, f"{self._host}:{port}")
             grace_s = await on_listening(port)
@@ -112,11 +90,12 @@ class FlightFront(LoopFront):
             door.close()
             service.stop()
         await door.drain(grace_s)
-        await connections.close()
-        await asyncio.to_thread(staging.shutdown)  # they are told of the end by the loop
+        await grpc.close()
+        await asyncio.to_thread(staging.shutdown)  # its threads hear of their streams' end by the loop
 
 
 def _coded(admission: Admission) -> Admission:
+    """Give the reason of a refusal its code."""
     if admission.refusal is not None:
         admission.refusal = f"{OverloadedError.code}: {admission.refusal}; try again later"
     return admission
@@ -157,7 +136,7 @@ def flight_tls(config: Config) -> TlsFiles | None:
 def start(services: FrontServices) -> FlightFront:
     """Start the front for ``tarry serve``."""
     config = services.broker.config
-    return FlightFront.start(
+    return FlightFront(
         services.broker,
         services.address,
         services.placement,
