@@ -17,6 +17,7 @@ from tarry.api.operation import Operation
 from tarry.api.operations.messages import HANDLES_MAX
 from tarry.api.outcome import Outcome, Rescheduled
 from tarry.api.wire import decode_error
+from tarry.base.config import Config
 from tarry.base.delay import DelayLevel
 from tarry.base.errors import ForgedHandleError, InvalidArgumentError, TarryError
 from tarry.client import AsyncClient, Client
@@ -30,6 +31,8 @@ NOW = 1_000_000
 
 class Desk:
     """Knows messages 0 to 9 of topic t, by handle, and the even ones by key."""
+
+    config = Config()
 
     def __init__(self) -> None:
         self.state: dict[int, Outcome] = {}

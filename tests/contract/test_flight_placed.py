@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from tarry.base.config import Config
 from tarry.base.errors import InvalidMessageError, KeyExistsError
 from tarry.client import AsyncClient, Client
 from tarry.fronts.flight.front import FlightFront
@@ -22,6 +23,8 @@ TOKEN = b"12345678"
 
 class FakeBroker:
     """Knows keys and ids for ever, and nothing else of a broker."""
+
+    config = Config()
 
     def __init__(self) -> None:
         self.lock = threading.Lock()

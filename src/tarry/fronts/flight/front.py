@@ -9,26 +9,22 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import Executor, ThreadPoolExecutor
 
-from loopgrpc import Connections, Limits, UnreadBytes
-from tarry.api.local import LocalBroker
+from loopgrpc import Connections, Limits
 from tarry.base.config import Config
-from tarry.base.descriptors import ConnectionLimits
 from tarry.base.errors import InvalidArgumentError, OverloadedError
-from tarry.base.exposure import FLIGHT, check_exposure
-from tarry.base.placement import ANY_CORE, Placement
+from tarry.base.exposure import FLIGHT, is_exposed
 from tarry.fronts.flight.messages import translate
 from tarry.fronts.flight.service import Service
 from tarry.fronts.flight.settings import FlightSettings
 from tarry.fronts.kit.admission import Admission
 from tarry.fronts.kit.door import Door
-from tarry.fronts.kit.exposure import ExposureSettings, check_exposed, warn_exposed
+from tarry.fronts.kit.exposure import check_exposed, warn_exposed
 from tarry.fronts.kit.front import FrontServices
 from tarry.fronts.kit.listening import port_of
 from tarry.fronts.kit.loop_front import LoopFront, OnListening
-from tarry.fronts.kit.tls import ReloadedTls, TlsFiles
+from tarry.fronts.kit.tls import ReloadedTls
 from tarry.fronts.kit.tls_settings import shared_files
 
-CALLS_MAX = 1_000
 MESSAGE_BYTES_MAX = 288 << 20
 """The largest batch that is accepted has 256 MiB."""
 HALF_BYTES_MAX = 2 * MESSAGE_BYTES_MAX
@@ -38,36 +34,18 @@ STAGING_MAX = 8
 
 
 class FlightFront(LoopFront):
-    """The Flight front: calls by gRPC."""
+    """The Flight front: calls by gRPC. It refuses an address that others reach, unless a setting allows it."""
 
     NAME = FLIGHT
     THREAD = "tarry-flight"
 
-    def __init__(
-        self,
-        broker: LocalBroker,
-        address: str,
-        placement: Placement = ANY_CORE,
-        connections: ConnectionLimits | None = None,
-        unread: UnreadBytes | None = None,
-        *,
-        calls_max: int = CALLS_MAX,
-        insecure_open: str = "",
-        tls: TlsFiles | None = None,
-    ) -> None:
-        """Serve; arguments as in :meth:`LoopFront.start`, and the values of settings.
-
-        Raises:
-            InvalidArgumentError: no address, or one that others reach. UnavailableError: it cannot be listened on.
-        """
-        self._calls_max, self._tls = calls_max, tls
-        self._is_exposed = check_exposure(FLIGHT, address, insecure_open)
-        super().__init__(broker, address, placement, connections, unread)
-
     async def _serve(self, pool: Executor, on_listening: OnListening) -> None:
+        config, address = self._broker.config, f"{self._host}:{self._asked_port}"
+        check_exposed(FLIGHT, address, config)
+        calls_max = FlightSettings.of(config).flight_calls_max
         limits = Limits(
-            streams_max=self._calls_max,
-            calls_max=self._calls_max,
+            streams_max=calls_max,
+            calls_max=calls_max,
             message_bytes_max=MESSAGE_BYTES_MAX,
             buffer_bytes_max=MESSAGE_BYTES_MAX,
             all_buffer_bytes_max=HALF_BYTES_MAX,
@@ -76,14 +54,14 @@ class FlightFront(LoopFront):
         staging = ThreadPoolExecutor(STAGING_MAX, f"{self.THREAD}-stage", initializer=self._placement.apart)
         service = Service(self._broker, pool, staging, self._unread)
         self._grpc = grpc = Connections(service.handlers(), limits, unread=self._unread, translate=translate)
-        tls = None if self._tls is None else ReloadedTls(self._tls, ("h2",))
         # Twice: a client that does not end its preface is told by GOAWAY first.
         begin_s = 2 * limits.preface_s
+        tls = flight_tls(config)
         door = Door(lambda place: grpc.new_protocol(_coded(place)), self._connections, tls=tls, begin_s=begin_s)
         try:
-            port = port_of(await door.listen(f"{self._host}:{self._asked_port}"))
+            port = port_of(await door.listen(address))
             grpc.start()
-            if self._is_exposed:
+            if is_exposed(address):
                 warn_exposed(FLIGHT, f"{self._host}:{port}")
             grace_s = await on_listening(port)
         finally:
@@ -113,7 +91,7 @@ def check(config: Config) -> None:
         check_exposed(FLIGHT, settings.flight, config)
 
 
-def flight_tls(config: Config) -> TlsFiles | None:
+def flight_tls(config: Config) -> ReloadedTls | None:
     """Return the certificate that the port shows; None: clients connect without TLS.
 
     Raises:
@@ -129,20 +107,9 @@ def flight_tls(config: Config) -> TlsFiles | None:
             "flight_tls is 'on' and pipeline is 'on': its Spark reaches the broker by that port, without TLS; "
             "allowed: flight_tls=off, or pipeline=off"
         )
-    ReloadedTls(files)  # refuses files that are none, before anything is opened
-    return files
+    return ReloadedTls(files, ("h2",))
 
 
 def start(services: FrontServices) -> FlightFront:
     """Start the front for ``tarry serve``."""
-    config = services.broker.config
-    return FlightFront(
-        services.broker,
-        services.address,
-        services.placement,
-        services.connections,
-        services.unread,
-        calls_max=FlightSettings.of(config).flight_calls_max,
-        insecure_open=ExposureSettings.of(config).insecure_open,
-        tls=flight_tls(config),
-    )
+    return FlightFront.of(services)

@@ -27,7 +27,6 @@ PATH = 1
 """Type of a descriptor that is a path and not a command."""
 IO_ERROR = "5"
 """Arrow's status of a server's error."""
-INTERNAL = TarryError("internal error; see the broker's log")
 _OWN = {StatusCode.RESOURCE_EXHAUSTED: MessageTooLargeError, StatusCode.UNAVAILABLE: OverloadedError}
 
 
@@ -82,15 +81,21 @@ def arrow_data(message: pa.Buffer, *, has_body: bool = True) -> Framed:
     return assembled([*parts, head(BODY, len(view) - end), view[end:]] if has_body else parts)
 
 
+def known(error: Exception, text: str = "internal error; see the broker's log") -> TarryError:
+    """Return the error itself, where a client may be told of it; otherwise log it, and return one of that text."""
+    if isinstance(error, TarryError):
+        return error
+    log.error("a call failed", exc_info=error)
+    return TarryError(text)
+
+
 def translate(error: Exception) -> GrpcError:
     """Return how a call ends: with the error's code in the details, which pyarrow's clients have as ``extra_info``."""
     if isinstance(error, GrpcError) and error.status in _OWN:
         error = _OWN[error.status](error.message)  # the server's own, of what was too large, or too many
     if isinstance(error, GrpcError):
         return error
-    if not isinstance(error, TarryError):
-        log.error("a call failed", exc_info=error)
-        error = INTERNAL
+    error = known(error)
     is_unavailable = isinstance(error, UnavailableError)
     kind, status = ("Unavailable", StatusCode.UNAVAILABLE) if is_unavailable else ("Failed", StatusCode.UNKNOWN)
     trailing: dict[str, str | bytes] = {

@@ -9,7 +9,7 @@ subscription closed: what is still held is redelivered at once.
 from __future__ import annotations
 
 import asyncio
-import logging
+import math
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -33,10 +33,8 @@ from tarry.base.errors import (
     UnavailableError,
 )
 from tarry.base.event_loop import post
-from tarry.fronts.flight.messages import INTERNAL, METADATA, arrow_data, field, read_data
+from tarry.fronts.flight.messages import METADATA, arrow_data, field, known, read_data
 from tarry.fronts.kit.in_order import InOrder
-
-log = logging.getLogger(__name__)
 
 ROWS_MAX = 8192
 """Most messages in one batch to a consumer."""
@@ -70,30 +68,31 @@ class ConsumeStream:
 
     async def answers(self, messages: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         """Yield the schema, batches and notices until the client ends the stream."""
-        subscription = self._subscription
+        subscription, end_s = self._subscription, math.inf
         reading = asyncio.ensure_future(self._read(messages))
         reading.add_done_callback(lambda _: self._changed.set())
         stop_listening = subscription.group.listen(lambda: post(self._loop, self._changed.set))
         try:
             schema = DELIVERY.with_metadata({LEASE_MS: str(subscription.lease_ms)})
             yield arrow_data(schema.serialize(), has_body=False)
-            while not reading.done():
+            while not reading.done() or self._notices or (self._settling and self._loop.time() < end_s):
                 self._changed.clear()
-                batch, wait_s = (None, None) if self._has_goodbye else self._next()
+                batch, wait_s = None, LAST_ACKS_S
+                if reading.done() and end_s == math.inf:
+                    subscription.close()
+                    end_s = self._loop.time() + LAST_ACKS_S
+                elif not reading.done() and not self._has_goodbye:
+                    batch, wait_s = self._next()
                 if batch is not None:
                     self._said_s = self._loop.time()
                     yield arrow_data(batch.serialize())
                 elif not self._notices:
-                    await self._wait(wait_s)
-                if self._notices:
-                    yield self._take_notices()
-            subscription.close()
-            end_s = self._loop.time() + LAST_ACKS_S
-            while self._settling and self._loop.time() < end_s:
-                self._changed.clear()
-                await self._wait(end_s - self._loop.time())
-                if self._notices:
-                    yield self._take_notices()
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(wait_s):
+                            await self._changed.wait()
+                if notices := self._notices:
+                    self._notices = []
+                    yield framed(notices)
         finally:
             stop_listening()
             reading.cancel()
@@ -105,25 +104,17 @@ class ConsumeStream:
             self._has_goodbye = True
             self._notify(GOODBYE, 0, error)
 
-    async def _wait(self, timeout_s: float | None) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(timeout_s):
-                await self._changed.wait()
-
     # -- out -----------------------------------------------------------------------------------------------------------
 
-    def _next(self) -> tuple[pa.RecordBatch | None, float | None]:
-        """Return what there is to be sent; or None, and in how many seconds to look again (None: on news)."""
+    def _next(self) -> tuple[pa.RecordBatch | None, float]:
+        """Return what there is to be sent; or None, and in how many seconds to look again."""
         try:
             return self._poll()
-        except TarryError as error:
-            self.stop(error)
-        except Exception:
-            log.exception("delivering to a consumer failed")
-            self.stop(INTERNAL)
-        return None, None
+        except Exception as error:  # noqa: BLE001  every error goes to the client, and bugs to the log
+            self.stop(known(error))
+            return None, ALIVE_S
 
-    def _poll(self) -> tuple[pa.RecordBatch | None, float | None]:
+    def _poll(self) -> tuple[pa.RecordBatch | None, float]:
         subscription, silent_s = self._subscription, self._loop.time() - self._said_s
         has_room = not self._is_much or self._unread.refusal(self._host) is None
         # Where its peer's other streams leave no room, it is one message now and then, since they may never read.
@@ -139,7 +130,7 @@ class ConsumeStream:
                 if not subscription.held:
                     raise
         if batch is not None:
-            return batch, None
+            return batch, 0.0
         if subscription.group.deleted:
             # Not to be tried again: that would make the group anew, and begin at its beginning.
             raise NotFoundError("the group was deleted")
@@ -155,10 +146,6 @@ class ConsumeStream:
     def _notify(self, op: StreamOp, number: int, error: TarryError | None = None) -> None:
         self._notices.append(field(METADATA, encode_notice(op, number, error)))
         self._changed.set()
-
-    def _take_notices(self) -> bytes:
-        notices, self._notices = self._notices, []
-        return framed(notices)
 
     # -- in ------------------------------------------------------------------------------------------------------------
 
@@ -195,11 +182,8 @@ class ConsumeStream:
                 if isinstance(settle, TarryError):
                     raise settle
                 self._carry_out(settle, done)
-            except TarryError as error:
-                done(error)
-            except Exception:
-                log.exception("settling failed")
-                done(INTERNAL)
+            except Exception as error:  # noqa: BLE001  as above
+                done(known(error))
 
     def _carry_out(self, settle: Settle, done: OnResult) -> None:
         subscription, argument, leased = self._subscription, settle.argument, (settle.leases, settle.offsets)
@@ -236,8 +220,6 @@ def _joined(items: list[tuple[int, Settle | TarryError]]) -> Iterator[tuple[int,
         if not is_ack or len(run) == 1:
             yield from run
             continue
-        acks = [settle for _, settle in run if isinstance(settle, Settle)]
-        leases, offsets = (
-            np.concatenate(arrays) for arrays in zip(*((a.leases, a.offsets) for a in acks), strict=True)
-        )
-        yield run[-1][0], replace(acks[0], leases=leases, offsets=offsets)
+        acks = [ack for _, ack in run if isinstance(ack, Settle)]
+        offsets = np.concatenate([ack.offsets for ack in acks])
+        yield run[-1][0], replace(acks[0], leases=np.concatenate([ack.leases for ack in acks]), offsets=offsets)

@@ -7,7 +7,6 @@ the batches. The stream ends when every batch has its answer.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -16,10 +15,8 @@ from tarry.api.local import LocalBroker
 from tarry.api.wire import AnswerKind, encode_accepted, encode_placed, encode_refused
 from tarry.base.arrow_feed import BatchReader
 from tarry.base.errors import InvalidArgumentError, TarryError, UnavailableError
-from tarry.fronts.flight.messages import RESULT, FlightData, field, read_data
+from tarry.fronts.flight.messages import RESULT, FlightData, field, known, read_data
 from tarry.fronts.kit.in_order import InOrder
-
-log = logging.getLogger(__name__)
 
 UNANSWERED_MAX = 256
 """Batches of one stream that may wait for their answer (or for a client that does not read it)."""
@@ -82,11 +79,8 @@ class PutStream:
                 raise InvalidArgumentError("a message without a record batch; allowed: batches")
             # Which also checks that the memory behind the batch is what it claims to be.
             self._broker.submit(batch, done)
-        except TarryError as error:
-            done(error)
-        except Exception:
-            log.exception("a batch could not be submitted")
-            done(TarryError("internal error; nothing of the batch was accepted; see the broker's log"))
+        except Exception as error:  # noqa: BLE001  every error goes to the client, and bugs to the log
+            done(known(error, "internal error; nothing of the batch was accepted; see the broker's log"))
 
 
 def _encode(has_due: bool, answer: Any) -> bytes:
