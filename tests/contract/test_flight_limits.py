@@ -82,9 +82,7 @@ def test_calls_are_bounded_for_a_peer_and_in_all_and_come_back(
             readers = [pool.submit(list, consumer) for consumer in consumers]
             wait_until(lambda: all(broker.groups(f"t{n}") for n in range(4)))
             with Client(front.address) as client:
-                with pytest.raises(
-                    OverloadedError, match=r"open calls of 127\.0\.0\.1 would take 5"
-                ):
+                with pytest.raises(OverloadedError, match=r"open calls of 127\.0\.0\.1 would take 5"):
                     client.status()
                 for consumer in consumers:
                     consumer.close()

@@ -1,4 +1,4 @@
-"""Arrow's reader of streams, fed message by message: for streams whose messages come in frames of another protocol."""
+"""Arrow's reader of streams, fed message by message, where they come in frames of another protocol."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from tarry.base.errors import InvalidArgumentError, MessageTooLargeError
 
 QUICK_BYTES = 1 << 16
 """Messages above this are for a thread."""
+WAITING_BYTES_MAX = 256 << 20
+"""Dictionaries that wait for their batch."""
 
 
 class _Feed:
-    """A file that ends where the messages given so far end. Arrow takes its views as they are, without a copy."""
+    """A file that ends where the messages given so far end. Arrow takes its views without a copy."""
 
     closed = False
 
@@ -71,6 +73,8 @@ class BatchReader:
         # Arrow reads a body as long as the header says; a rest would come before the next message.
         parts = memoryview(PREFIX.pack(CONTINUATION, len(header))), header, body[: max(0, body_bytes(header))]
         self._feed.parts += [part for part in parts if part]
+        if kind == DICTIONARY and (size := sum(map(len, self._feed.parts))) > WAITING_BYTES_MAX:
+            raise MessageTooLargeError(f"dictionaries of {size} bytes; allowed: {WAITING_BYTES_MAX} before a batch")
         try:
             if self._reader is None:
                 self._reader = pa.ipc.open_stream(self._feed, memory_pool=unpacking_pool())

@@ -30,7 +30,9 @@ def head(number: int, length: int) -> bytes:
 
 
 def read_fields(raw: bytes | memoryview) -> Iterator[tuple[int, int | memoryview]]:
-    """Yield each field of a message: its number, and a whole number or bytes. Fixed-size ones are left out.
+    """Yield each field of a message: its number, and its whole number or bytes.
+
+    Those of a fixed size are left out.
 
     Raises:
         ValueError: these bytes are no message.

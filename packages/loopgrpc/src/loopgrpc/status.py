@@ -53,7 +53,10 @@ class GrpcError(Exception):
 
 
 Translate: TypeAlias = Callable[[Exception], GrpcError]
-"""Returns how a call ends, in the words of a protocol, for what its handler raised, or for the server's own error."""
+"""Returns how a call ends in the words of a protocol.
+
+It gets the exception of a handler, or a GrpcError of the server's own.
+"""
 
 
 def encode_message(message: str) -> bytes:

@@ -34,7 +34,7 @@ STAGING_MAX = 8
 
 
 class FlightFront(LoopFront):
-    """The Flight front: calls by gRPC. It refuses an address that others reach, unless a setting allows it."""
+    """The Flight front: calls by gRPC; at an address that others reach only where a setting allows it."""
 
     NAME = FLIGHT
     THREAD = "tarry-flight"

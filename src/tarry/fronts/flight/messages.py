@@ -32,7 +32,7 @@ _OWN = {StatusCode.RESOURCE_EXHAUSTED: MessageTooLargeError, StatusCode.UNAVAILA
 
 @dataclass(frozen=True, slots=True)
 class FlightData:
-    """One message of a stream: an Arrow message, app metadata, or both; the first has a path or a command."""
+    """One message of a stream: an Arrow message, app metadata, or both; the first with a descriptor."""
 
     path: list[bytes] | None
     command: bytes
@@ -42,7 +42,7 @@ class FlightData:
 
     @property
     def asked(self) -> str:
-        """What the descriptor asks for, as an error's text shows it."""
+        """The path or command, as an error's text shows it."""
         if self.path is None:
             return f"{self.command[:80]!r}"
         return f"{[part[:80].decode('utf-8', 'replace') for part in self.path[:8]]!r:.300}"
@@ -63,7 +63,7 @@ def read_data(raw: bytes) -> FlightData:
 
 
 def read_pair(raw: bytes) -> tuple[bytes, memoryview]:
-    """Read type and body of an Action, or the ticket alone of a Ticket. Raises InvalidArgumentError: it is neither."""
+    """Read an Action's type and body, or a Ticket's ticket. Raises InvalidArgumentError: it is none."""
     found = _fields(raw)
     return bytes(found.get(1, [b""])[-1]), memoryview(found.get(2, [b""])[-1])
 
@@ -82,7 +82,7 @@ def arrow_data(message: pa.Buffer, *, has_body: bool = True) -> Framed:
 
 
 def known(error: Exception, text: str = "internal error; see the broker's log") -> TarryError:
-    """Return the error itself, where a client may be told of it; otherwise log it, and return one of that text."""
+    """Return the error itself, or, where it is a bug, log it and return one of that text."""
     if isinstance(error, TarryError):
         return error
     log.error("a call failed", exc_info=error)
@@ -90,7 +90,7 @@ def known(error: Exception, text: str = "internal error; see the broker's log") 
 
 
 def translate(error: Exception) -> GrpcError:
-    """Return how a call ends: with the error's code in the details, which pyarrow's clients have as ``extra_info``."""
+    """Return how a call ends: with the error's code in the details, pyarrow's ``extra_info``."""
     if isinstance(error, GrpcError) and error.status in _OWN:
         error = _OWN[error.status](error.message)  # the server's own, of what was too large, or too many
     if isinstance(error, GrpcError):

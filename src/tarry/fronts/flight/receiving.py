@@ -39,7 +39,7 @@ from tarry.fronts.kit.in_order import InOrder
 ROWS_MAX = 8192
 """Most messages in one batch to a consumer."""
 LOOK_S = 0.25
-"""Seconds between checks that a consumer has settled what lies before a damaged frame, or that others have read."""
+"""Seconds between checks of what is not announced: that others have read, or that acks were made."""
 MUCH_BYTES = 1 << 20
 """Whoever got so much at once will get more."""
 ANSWER_S = 1.0
@@ -62,7 +62,7 @@ class ConsumeStream:
         self._settling: InOrder[int, TarryError | None] = InOrder(self._on_settled, UNSETTLED_MAX)
         self._notices: list[bytes] = []
         self._said_s = self._loop.time()
-        """When a batch or ALIVE was sent."""
+        """Time of the last batch or ALIVE."""
         self._is_much = True
         self._has_goodbye = False
 

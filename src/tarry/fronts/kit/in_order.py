@@ -22,7 +22,7 @@ class _Slot(Generic[K, A]):
 
 
 class InOrder(Generic[K, A]):
-    """The questions of one stream, each with its answer. On the loop's thread, but for what :meth:`add` returns.
+    """Questions of one stream, each with its answer. On the loop's thread, but for :meth:`add`.
 
     ``on_ready`` is called when there may be something to :meth:`take`.
     """
