@@ -17,6 +17,7 @@ from tarry.api.wire import decode_error
 from tarry.base.errors import InvalidArgumentError, UnavailableError
 from tarry.client import Client
 from tarry.fronts.flight.front import FlightFront
+from tarry.fronts.kit.exposure import ExposureSettings
 from tarry.message.schema import SCHEMA
 
 
@@ -172,9 +173,12 @@ def test_a_port_in_use_is_a_clear_error(served: Any) -> None:
         FlightFront.start(served.broker, served.address)
 
 
-def test_addresses_that_cannot_be_listened_on(served: Any) -> None:
+def test_addresses_that_cannot_be_listened_on(served: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InvalidArgumentError, match="insecure_open=flight"):
+        FlightFront.start(served.broker, "203.0.113.1:7611")
+    monkeypatch.setattr(ExposureSettings, "of", lambda _: ExposureSettings(insecure_open="flight"))
     with pytest.raises(UnavailableError, match="cannot listen on"):
-        FlightFront.start(served.broker, "203.0.113.1:7611", insecure_open="flight")
+        FlightFront.start(served.broker, "203.0.113.1:7611")
     with pytest.raises(InvalidArgumentError, match="HOST:PORT"):
         FlightFront.start(served.broker, "7611")
 

@@ -18,6 +18,7 @@ from tarry.api.operations.messages import HANDLES_MAX
 from tarry.api.outcome import Outcome, Rescheduled
 from tarry.api.wire import decode_error
 from tarry.base.clock import SystemClock
+from tarry.base.config import Config
 from tarry.base.delay import DelayLevel
 from tarry.base.errors import ForgedHandleError, InvalidArgumentError, TarryError
 from tarry.client import AsyncClient, Client
@@ -32,6 +33,7 @@ NOW = 1_000_000
 class Desk:
     """Knows messages 0 to 9 of topic t, by handle, and the even ones by key."""
 
+    config = Config()
     clock = SystemClock()
 
     def __init__(self) -> None:

@@ -17,6 +17,7 @@ from tests.waiting import wait_until
 
 from tarry.api.operations.delivery import Subscribe
 from tarry.api.wire import decode_error
+from tarry.base.config import Config
 from tarry.base.errors import InvalidArgumentError, NotFoundError, TarryError, UnavailableError
 from tarry.client import AsyncClient, Client, Delivery
 from tarry.fronts.flight.front import FlightFront
@@ -47,6 +48,8 @@ class Holder:
 
 class Registrar:
     """Keeps what it is told."""
+
+    config = Config()
 
     def __init__(self) -> None:
         self.holders: list[Holder] = []

@@ -27,6 +27,7 @@ from tarry.base.descriptors import ConnectionLimits
 from tarry.base.errors import MessageTooLargeError, OverloadedError, TarryError, UnavailableError
 from tarry.client import Client
 from tarry.fronts.flight.front import FlightFront
+from tarry.fronts.flight.settings import FlightSettings
 from tarry.testing import TestBroker, open_broker
 
 SERVICE = "/arrow.flight.protocol.FlightService/"
@@ -37,6 +38,10 @@ PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0
 def broker(tmp_path: Path) -> Iterator[TestBroker]:
     with open_broker(tmp_path) as broker:
         yield broker
+
+
+def allow(monkeypatch: pytest.MonkeyPatch, calls_max: int) -> None:
+    monkeypatch.setattr(FlightSettings, "of", lambda _: FlightSettings(flight_calls_max=calls_max))
 
 
 class Raw:
@@ -66,12 +71,15 @@ class Raw:
         self.channel.close()
 
 
-def test_calls_are_bounded_for_a_peer_and_in_all_and_come_back(broker: TestBroker) -> None:
-    with FlightFront.start(broker, "127.0.0.1:0", calls_max=8) as front, ExitStack() as stack:
+def test_calls_are_bounded_for_a_peer_and_in_all_and_come_back(
+    broker: TestBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    allow(monkeypatch, 8)
+    with FlightFront.start(broker, "127.0.0.1:0") as front, ExitStack() as stack:
         consumers = [Exchange(front.address, topic=f"t{n}", group="g") for n in range(4)]
         wait_until(lambda: all(broker.groups(f"t{n}") for n in range(4)))
         flight = stack.enter_context(fl.connect(f"grpc://{front.address}"))
-        with pytest.raises(fl.FlightServerError, match=r"4 calls of 127\.0\.0\.1 are open; allowed: 4"):
+        with pytest.raises(fl.FlightServerError, match=r"open calls of 127\.0\.0\.1 would take 5"):
             list(flight.do_action(fl.Action("ping", b"")))
         with Client(front.address) as client:
             assert client.status()["state"] == "serving", "a client of the link makes no call"
@@ -92,22 +100,25 @@ def details_of(error: grpc.RpcError) -> TarryError:
     return decode_error(details)
 
 
-def test_streams_that_send_nothing_are_bounded_and_keep_no_one_else_out(broker: TestBroker) -> None:
-    with FlightFront.start(broker, "127.0.0.1:0", calls_max=20) as front:
+def test_streams_that_send_nothing_are_bounded_and_keep_no_one_else_out(
+    broker: TestBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    allow(monkeypatch, 20)
+    with FlightFront.start(broker, "127.0.0.1:0") as front:
         raw = Raw(front)
         before = threading.active_count()
         calls = [raw.open_silent() for _ in range(30)]
         for call in calls[-5:]:
             error = details_of(raw.refusal(call))
             assert isinstance(error, OverloadedError)
-            assert str(error) == "10 calls of 127.0.0.1 are open; allowed: 10; try again later"
+            assert str(error) == "open calls of 127.0.0.1 would take 11 places; allowed: 10 of one address"
         assert threading.active_count() < before + 60  # the client's own
         raw.close()
 
 
 def test_streams_that_send_nothing_for_long_are_ended(broker: TestBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tarry.fronts.flight.service.FIRST_S", 0.1)
-    with FlightFront.start(broker, "127.0.0.1:0", calls_max=8) as front, Client(front.address) as client:
+    with FlightFront.start(broker, "127.0.0.1:0") as front, Client(front.address) as client:
         raw = Raw(front)
         for call in [raw.open_silent() for _ in range(4)]:
             assert "has said nothing for 0.1 s" in str(raw.refusal(call).details())

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from tarry.base.clock import SystemClock
+from tarry.base.config import Config
 from tarry.base.errors import InvalidMessageError, KeyExistsError
 from tarry.client import AsyncClient, Client
 from tarry.fronts.flight.front import FlightFront
@@ -24,6 +25,7 @@ TOKEN = b"12345678"
 class FakeBroker:
     """Knows keys and ids for ever, and nothing else of a broker."""
 
+    config = Config()
     clock = SystemClock()
 
     def __init__(self) -> None:

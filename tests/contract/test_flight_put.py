@@ -14,6 +14,7 @@ import pyarrow.flight as fl
 import pytest
 
 from tarry.api.wire import AcceptedAnswer, Goodbye, decode_answer, decode_error
+from tarry.base.config import Config
 from tarry.base.errors import (
     DelayTooLongError,
     InvalidMessageError,
@@ -163,6 +164,8 @@ def test_metadata_without_a_batch_is_refused_like_a_batch(served: Any) -> None:
 
 class SlowCore:
     """A broker that answers when the test says so."""
+
+    config = Config()
 
     def __init__(self) -> None:
         self.submitted: list[tuple[pa.RecordBatch, Callable[[Any], None]]] = []

@@ -9,7 +9,7 @@ from typing import Any
 from loopgrpc import ByteBudget, Call, Handler, Limits, UnreadBytes
 from loopgrpc.connection import Connection
 from loopgrpc.frames import FRAME_HEADER, FRAME_HEADER_BYTES, PREFACE, settings
-from loopgrpc.status import Describe
+from loopgrpc.status import Translate
 from tests.loopgrpc.wire import Frame
 
 
@@ -81,9 +81,10 @@ class Owner:
         self.loop = loop
         self.tasks: set[asyncio.Task[Any]] = set()
         self.budget = ByteBudget("requests", limits.all_buffer_bytes_max)
+        self.calls = ByteBudget("open calls", limits.calls_max, max(1, limits.calls_max // 2), "places")
         self.unread = UnreadBytes()
         self.trusts: Callable[[Call], bool] | None = None
-        self.describe: Describe | None = None
+        self.translate: Translate | None = None
 
     def add(self, connection: Connection) -> None: ...
 
@@ -116,13 +117,13 @@ class ByHand:
         *,
         clock: ManualLoop | None = None,
         place: HandPlace | None = None,
-        describe: Describe | None = None,
+        translate: Translate | None = None,
         **limits: Any,
     ) -> None:
         self.transport = MemoryTransport()
         self.place = place or HandPlace()
         self.owner = Owner(handlers, Limits(**limits), clock or asyncio.get_running_loop())
-        self.owner.describe = describe
+        self.owner.translate = translate
         self.connection = Connection(self.owner, self.transport, self.place)
         self.connection.begin()
 

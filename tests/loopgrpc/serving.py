@@ -63,6 +63,8 @@ class Service:
             "Pieces": ServerStream(lambda message, call: framed([message, b"", message])),
             "PiecesLater": ServerStream(lambda message, call: self.soon(framed([message, b"", message]))),
             "StreamLater": ServerStream(lambda message, call: self.soon(self.count(message, call))),
+            "Awaited": ServerStream(self.awaited),
+            "AwaitedChat": Bidi(self.awaited),
             "NoPiece": ServerStream(lambda message, call: self.soon("text")),  # type: ignore[arg-type]
             "PieceKept": ServerStream(lambda message, call: self.kept(message)),
             "PromisedPiece": ServerStream(self.promise_piece),
@@ -150,6 +152,11 @@ class Service:
     async def count(self, message: bytes, call: Call) -> AsyncIterator[bytes]:
         for number in range(int(message)):
             yield b"%d" % number
+
+    async def awaited(self, asked: Any, call: Call) -> Responses:
+        """Gives ``b"?"`` back in one piece, else counts to what is asked."""
+        message = asked if isinstance(asked, bytes) else await anext(asked)
+        return message if message == b"?" else self.count(message, call)
 
     async def endless(self, message: bytes, call: Call) -> AsyncIterator[bytes]:
         """Yields ``message`` for ever, or as many bytes as it says, and counts."""

@@ -165,8 +165,8 @@ async def test_more_than_the_connections_window_at_once_is_a_fault() -> None:
     limits, work, loop = Limits(), WorkCounter(), asyncio.get_running_loop()
     streams = Streams(
         {}, limits, FloodLimiter(limits, work, loop.time), work, Sender(MemoryTransport(), loop, work, limits), peer="",
-        host="", principal=None, budget=ByteBudget("requests", 1), trusts=None, describe=None, loop=loop,
-        tasks=set(), fail=pytest.fail, on_drained=pytest.fail,
+        host="", principal=None, budget=ByteBudget("requests", 1), calls=ByteBudget("open calls", 1),
+        trusts=None, translate=None, loop=loop, tasks=set(), fail=pytest.fail, on_drained=pytest.fail,
     )  # fmt: skip
     with pytest.raises(ConnectionFault) as error:
         streams.on_data(0, 1, bytes((16 << 20) + 1))

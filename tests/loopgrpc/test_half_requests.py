@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from loopgrpc import Call
+from loopgrpc import Call, GrpcError, StatusCode
 from loopgrpc.frames import DATA, frame, ping
 from loopgrpc.framing import prefix
 from tests.loopgrpc.by_hand import ByHand, ManualLoop
@@ -67,13 +67,24 @@ async def test_a_message_is_not_late_while_its_handler_has_others_to_take() -> N
     assert client.connection.usage().streams == 0
 
 
-async def test_who_serves_says_more_of_what_the_server_ends() -> None:
-    client = ByHand(
-        Service().handlers(), message_bytes_max=100, describe=lambda status, text: {"why": f"{status.name} {text}"}
-    )
+async def test_who_serves_says_how_calls_end() -> None:
+    def translate(error: Exception) -> GrpcError:
+        return GrpcError(StatusCode.ABORTED, "no", {"why": str(error)})
+
+    client = ByHand(Service().handlers(), message_bytes_max=100, calls_max=2, translate=translate)
     client.greet()
-    client.send(call(1, None), frame(DATA, 0, 1, HALF))
-    assert b"RESOURCE_EXHAUSTED a message of 1048576 bytes; at most 100" in status_of(client, 1)
+    client.send(call(1, None), call(3, None), frame(DATA, 0, 1, HALF))
+    assert b"why;RESOURCE_EXHAUSTED: a message of 1048576 bytes; at most 100" in status_of(client, 1)
+    assert b"UNAVAILABLE: open calls of 127.0.0.1 would take 2 places; allowed: 1 of one address" in status_of(
+        client, 3
+    )
+    client.send(call(5))
+    assert b"hello" in status_of(client, 5), "the place is free again"
+    client.send(call(7, path="/test.Test/Fail"))
+    await asyncio.sleep(0.01)
+    assert b"a secret" in status_of(client, 7), "it is told as it is translated"
+    client.connection.connection_lost(None)
+    assert client.owner.calls.held == 0
 
 
 async def test_all_connections_share_one_budget() -> None:

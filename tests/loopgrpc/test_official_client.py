@@ -61,6 +61,12 @@ def test_server_stream(channel: grpc.Channel) -> None:
     assert sum(1 for _ in channel.unary_stream("/test.Test/Count")(b"20000")) == 20_000
 
 
+def test_a_coroutine_gives_one_answer_or_all(channel: grpc.Channel) -> None:
+    for message, answers in ((b"?", [b"?"]), (b"3", [b"0", b"1", b"2"])):
+        assert list(channel.unary_stream("/test.Test/Awaited")(message)) == answers
+        assert list(channel.stream_stream("/test.Test/AwaitedChat")(iter([message]))) == answers
+
+
 @pytest.mark.parametrize("size", [0, 10, 16_384, 200_000])
 def test_all_answers_in_one_piece(channel: grpc.Channel, size: int) -> None:
     message = bytes(size)

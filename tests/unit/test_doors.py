@@ -23,7 +23,7 @@ from tarry.base.descriptors import ConnectionLimits
 from tarry.base.errors import InvalidArgumentError
 from tarry.base.placement import ANY_CORE
 from tarry.broker import Broker
-from tarry.fronts.flight.front import FlightFront, flight_tls
+from tarry.fronts.flight.front import FlightFront
 from tarry.fronts.gateway.front import GatewayFront, GatewayPorts
 from tarry.fronts.http.exchange import HttpApplication, HttpRequest, HttpResponse
 from tarry.fronts.http.front import HttpFront
@@ -46,12 +46,8 @@ from tarry.testing import TestClock
 ANY_PORT = "127.0.0.1:0"
 
 
-def flight(broker: Broker, limits: ConnectionLimits) -> FlightFront:
-    return FlightFront.start(broker, ANY_PORT, connections=limits, tls=flight_tls(broker.config))
-
-
 PORTS: dict[str, Callable[[Broker, ConnectionLimits], Any]] = {
-    "flight": flight,
+    "flight": lambda broker, limits: FlightFront.start(broker, ANY_PORT, connections=limits),
     "link": lambda broker, limits: LinkFront.start(broker, ANY_PORT, connections=limits),
     "gateway": lambda broker, limits: GatewayFront.start(broker, ANY_PORT, connections=limits),
     "rocketmq": lambda broker, limits: RocketMQFront.start(broker, ANY_PORT, connections=limits),

@@ -15,6 +15,7 @@ from tarry.cli.exits import ExitCode
 from tarry.cli.main import run
 from tarry.fronts.flight.front import FlightFront
 from tarry.fronts.http.console.overview import health
+from tarry.fronts.kit.exposure import ExposureSettings
 from tarry.fronts.registry import ServerConfig
 
 NAMES = {
@@ -82,16 +83,17 @@ def test_an_open_port_is_said_in_log_and_status(
     with Broker.open(config) as broker:
         assert broker.status()["insecure_open"] == {"flight": "127.0.0.1:0"}
         assert [found["level"] for found in health(broker.overview())] == ["warn"]
+        with FlightFront.start(broker, "127.0.0.1:0"):
+            assert [r.levelname for r in caplog.records if "insecure_open" in r.getMessage()] == ["WARNING"]
+        monkeypatch.setattr(ExposureSettings, "of", lambda _: ExposureSettings())
         with pytest.raises(InvalidArgumentError, match="asks nobody"):
             FlightFront.start(broker, "127.0.0.1:0")
-        with FlightFront.start(broker, "127.0.0.1:0", insecure_open=config.insecure_open):
-            assert [r.levelname for r in caplog.records if "insecure_open" in r.getMessage()] == ["WARNING"]
 
 
 def test_a_port_of_this_machine_is_no_matter(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with (
         Broker.open(ServerConfig(data=tmp_path / "data", insecure_open="flight")) as broker,
-        FlightFront.start(broker, "127.0.0.1:0", insecure_open="flight"),
+        FlightFront.start(broker, "127.0.0.1:0"),
     ):
         assert broker.status()["insecure_open"] == {}
     assert not [r for r in caplog.records if "insecure_open" in r.getMessage()]

@@ -28,8 +28,6 @@ UNPACKED_BYTES_MAX = 128 << 20
 WAIT_S_MAX = 30.0
 _BACKEND = "ARROW_DEFAULT_MEMORY_POOL"
 _PROBE_BYTES = 1 << 20
-_bounded: Any = None
-"""The pool that has a bound; None: there is none."""
 
 
 def bound_default_pool(body_bytes_max: int) -> int | None:
@@ -41,7 +39,6 @@ def bound_default_pool(body_bytes_max: int) -> int | None:
     Raises:
         InvalidArgumentError: the system does not give that much memory.
     """
-    global _bounded
     if _BACKEND in os.environ or "pyarrow" in sys.modules:
         return None
     bound_mib = (UNPACKED_BYTES_MAX + 2 * body_bytes_max) >> 20
@@ -73,14 +70,21 @@ def bound_default_pool(body_bytes_max: int) -> int | None:
     try:
         pa.allocate_buffer(bound + 1, memory_pool=pool)
     except pa.ArrowMemoryError:
-        _bounded = pool
         return bound
     return None
 
 
 def unpacking_pool() -> Any:
-    """Return the pool for what strangers' batches unpack to; None: this process has no bounded one."""
-    return _bounded
+    """Return the pool for what strangers' batches unpack to: the bounded one, where there is one.
+
+    None: pyarrow has no such pool.
+    """
+    import pyarrow as pa
+
+    try:
+        return pa.mimalloc_memory_pool()  # the default of C++, where it has a bound
+    except NotImplementedError:
+        return None
 
 
 def when_memory(read: Callable[[], T]) -> T:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from typing import TypeVar, TypeVarTuple
 
@@ -39,3 +39,15 @@ def settle_future(future: asyncio.Future[A], answer: A | Exception) -> None:
         future.set_exception(answer)
     else:
         future.set_result(answer)
+
+
+def iterate(loop: asyncio.AbstractEventLoop, items: AsyncIterator[A]) -> Iterator[A]:
+    """Yield the items of an asynchronous iterator of the loop. In another thread, which waits for each."""
+
+    async def pull() -> tuple[A] | None:
+        async for item in items:
+            return (item,)
+        return None
+
+    while (found := asyncio.run_coroutine_threadsafe(pull(), loop).result()) is not None:
+        yield from found

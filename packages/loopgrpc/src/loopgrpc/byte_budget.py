@@ -9,15 +9,15 @@ _PART: Final = 2
 
 
 class ByteBudget:
-    """A budget of bytes, used on the event loop's thread.
+    """A budget of bytes, or of things of another ``unit``, used on the event loop's thread.
 
     ``what`` names the bounded thing in the text of a refusal.
     """
 
-    __slots__ = ("_bytes_max", "_held", "_held_by", "_peer_bytes_max", "_what")
+    __slots__ = ("_bytes_max", "_held", "_held_by", "_peer_bytes_max", "_unit", "_what")
 
-    def __init__(self, what: str, bytes_max: int, peer_bytes_max: int | None = None) -> None:
-        self._what = what
+    def __init__(self, what: str, bytes_max: int, peer_bytes_max: int | None = None, unit: str = "bytes") -> None:
+        self._what, self._unit = what, unit
         self._bytes_max = bytes_max
         self._peer_bytes_max = bytes_max // _PART if peer_bytes_max is None else peer_bytes_max
         self._held = 0
@@ -35,9 +35,11 @@ class ByteBudget:
         """
         held = self._held_by.get(peer, 0) + size
         if held > self._peer_bytes_max:
-            return f"{self._what} of {peer} would take {held} bytes; allowed: {self._peer_bytes_max} of one address"
+            return (
+                f"{self._what} of {peer} would take {held} {self._unit}; allowed: {self._peer_bytes_max} of one address"
+            )
         if self._held + size > self._bytes_max:
-            return f"{self._what} would take {self._held + size} bytes; allowed: {self._bytes_max}"
+            return f"{self._what} would take {self._held + size} {self._unit}; allowed: {self._bytes_max}"
         self._held += size
         self._held_by[peer] = held
         return None

@@ -45,7 +45,7 @@ from loopgrpc.header_blocks import HeaderBlocks
 from loopgrpc.keepalive import KeepAlive
 from loopgrpc.limits import Limits
 from loopgrpc.sender import Sender
-from loopgrpc.status import Describe
+from loopgrpc.status import Translate
 from loopgrpc.streams import Streams
 from loopgrpc.unread_bytes import UnreadBytes, UnreadOfConnection
 from loopgrpc.usage import ConnectionUsage
@@ -81,12 +81,16 @@ class ConnectionOwner(Protocol):
         """Bound on requests that handlers have not taken yet, of all connections."""
 
     @property
+    def calls(self) -> ByteBudget:
+        """Bound on open calls, of all connections."""
+
+    @property
     def trusts(self) -> Callable[[Call], bool] | None:
         """Decides by the headers of a call if its connection may be trusted; None: each may."""
 
     @property
-    def describe(self) -> Describe | None:
-        """Gives the trailing fields of calls that the server ends by itself; None: there are none."""
+    def translate(self) -> Translate | None:
+        """Says how calls end for an error; None: as they would."""
 
     @property
     def unread(self) -> UnreadBytes:
@@ -137,8 +141,8 @@ class Connection(asyncio.Protocol):
         self._sender = sender = Sender(transport, loop, work, limits, UnreadOfConnection(owner.unread, self.host))
         self._streams = streams = Streams(
             owner.handlers, limits, flood, work, sender, peer=self._peer, host=self.host,
-            principal=admission.principal, budget=owner.budget, trusts=owner.trusts, describe=owner.describe,
-            loop=loop, tasks=owner.tasks, fail=self._fail, on_drained=self._on_drained,
+            principal=admission.principal, budget=owner.budget, calls=owner.calls, trusts=owner.trusts,
+            translate=owner.translate, loop=loop, tasks=owner.tasks, fail=self._fail, on_drained=self._on_drained,
         )  # fmt: skip
         self._control = ControlFrames(flood, sender, streams, self._peer, self._on_pong)
         self._header_blocks = HeaderBlocks(limits, loop.time, streams.on_headers)

@@ -13,7 +13,7 @@ from loopgrpc.call import Call
 from loopgrpc.connection import Connection, NewConnection
 from loopgrpc.handlers import Handler, by_path
 from loopgrpc.limits import Limits
-from loopgrpc.status import Describe
+from loopgrpc.status import Translate
 from loopgrpc.unread_bytes import UnreadBytes
 from loopgrpc.usage import ConnectionUsage
 
@@ -31,8 +31,8 @@ class Connections:
     listener gives each connection the protocol of :meth:`new_protocol`, and an :class:`loopgrpc.Admission`. Arguments
     as those of ``GrpcServer``.
 
-    ``describe`` gives the trailing fields of calls that are ended here and not by their handler: of a message that is
-    too large, say.
+    ``translate`` says how calls end for an exception of their handler, or a GrpcError of the server's own, as for a
+    message that is too large. It must not raise.
 
     Raises ValueError: an invalid path.
     """
@@ -44,14 +44,15 @@ class Connections:
         *,
         trusts: Callable[[Call], bool] | None = None,
         unread: UnreadBytes | None = None,
-        describe: Describe | None = None,
+        translate: Translate | None = None,
     ) -> None:
         self.handlers = by_path(handlers)
         self.trusts = trusts
-        self.describe = describe
+        self.translate = translate
         self.unread = unread or UnreadBytes()
         self.limits = limits or Limits()
         self.budget = ByteBudget("requests that are not whole", self.limits.all_buffer_bytes_max)
+        self.calls = ByteBudget("open calls", self.limits.calls_max, max(1, self.limits.calls_max // 2), "places")
         self.loop = asyncio.get_running_loop()
         self.tasks: set[asyncio.Task[Any]] = set()
         """Handlers that run."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
+from inspect import iscoroutinefunction
 from typing import Any, ClassVar, Final
 
 from loopgrpc.call import Call
@@ -51,16 +52,19 @@ class ServerStream:
     """One message in, many out, singly or as :class:`loopgrpc.Framed`.
 
     A ``yield`` waits while the peer does not read. Responses that are known in one piece may be returned instead of an
-    iterator; or a Promise of either. A Promise is not told when nobody waits for it any more: see
-    :meth:`loopgrpc.Call.on_done`.
+    iterator; or a Promise of either; and ``async def`` may return either. A Promise is not told when nobody waits for
+    it any more: see :meth:`loopgrpc.Call.on_done`.
     """
 
-    fn: Callable[[bytes, Call], Responses | Promise]
+    fn: Callable[[bytes, Call], Responses | Promise | Awaitable[Responses]]
     streams_requests: ClassVar[bool] = False
 
     def start(self, responder: Responder, message: Any) -> None:
         """Run the handler; an exception passes to the caller."""
-        result = self.fn(message, responder.call)
+        if iscoroutinefunction(self.fn):
+            responder.run(_send_later(responder, self.fn, message))
+            return
+        result: Any = self.fn(message, responder.call)
         if isinstance(result, Promise):
             result.attach(responder)
         else:
@@ -81,14 +85,18 @@ class ClientStream:
 
 @dataclass(frozen=True, slots=True)
 class Bidi:
-    """Many messages in, many out, in whichever order."""
+    """Many messages in, many out, in whichever order. ``async def`` may return them in one piece, too."""
 
-    fn: Callable[[AsyncIterator[bytes], Call], AsyncIterator[bytes]]
+    fn: Callable[[AsyncIterator[bytes], Call], AsyncIterator[bytes] | Awaitable[Responses]]
     streams_requests: ClassVar[bool] = True
 
     def start(self, responder: Responder, messages: Any) -> None:
         """Run the handler; an exception passes to the caller."""
-        responder.run(send_all(responder, self.fn(messages, responder.call)))
+        if iscoroutinefunction(self.fn):
+            responder.run(_send_later(responder, self.fn, messages))
+        else:
+            responses: Any = self.fn(messages, responder.call)
+            responder.run(send_all(responder, responses))
 
 
 Handler = Unary | ServerStream | ClientStream | Bidi
@@ -115,6 +123,15 @@ def _coroutine(result: Awaitable[bytes]) -> Coroutine[Any, Any, bytes]:
 
 async def _await(result: Awaitable[bytes]) -> bytes:
     return await result
+
+
+async def _send_later(responder: Responder, fn: Callable[[Any, Call], Awaitable[Responses]], asked: Any) -> None:
+    """Send what a coroutine gives: all in one piece, or message by message."""
+    responses = await fn(asked, responder.call)
+    if isinstance(responses, bytes):
+        responder.send(responses)
+    else:
+        await send_all(responder, responses)
 
 
 async def send_all(responder: Responder, responses: AsyncIterator[bytes]) -> None:

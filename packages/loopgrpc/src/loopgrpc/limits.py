@@ -49,6 +49,11 @@ class Limits:
     More are refused with REFUSED_STREAM, which clients may repeat. A call that the peer reset counts until its handler
     has ended: otherwise resetting would be a way round the limit (CVE-2023-44487).
     """
+    calls_max: int = 1_000_000
+    """Calls of all connections together at a time, each from its headers; one address may have half.
+
+    More end with RESOURCE_EXHAUSTED.
+    """
     message_bytes_max: int = 4 << 20
     """Bytes of a request message, before and after decompression; above: RESOURCE_EXHAUSTED."""
     header_list_bytes_max: int = 16_384
@@ -134,6 +139,7 @@ class Limits:
             "connections_max",
             "peer_connections_max",
             "streams_max",
+            "calls_max",
             "message_bytes_max",
             "header_list_bytes_max",
         ):

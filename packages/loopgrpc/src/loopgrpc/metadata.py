@@ -14,7 +14,7 @@ from typing import Final
 from loopgrpc.header_table import Field
 
 DETAILS: Final = "grpc-status-details-bin"
-"""What gRPC itself leaves to handlers: whatever they have to say about an error."""
+"""A name of gRPC's own that handlers may set: details of an error, in any form."""
 _NAME_CHARACTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_-.")
 
 

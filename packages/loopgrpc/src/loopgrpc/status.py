@@ -52,8 +52,11 @@ class GrpcError(Exception):
         self.trailing = trailing
 
 
-Describe: TypeAlias = Callable[[StatusCode, str], Mapping[str, str | bytes]]
-"""Gives the trailing fields of a call that the server ends by itself, by its status and text."""
+Translate: TypeAlias = Callable[[Exception], GrpcError]
+"""Returns how a call ends in the words of a protocol.
+
+It gets the exception of a handler, or a GrpcError of the server's own.
+"""
 
 
 def encode_message(message: str) -> bytes:

@@ -205,6 +205,8 @@ class Stream:
             self._end_with_error(error)
 
     def _end_with_error(self, error: Exception) -> None:
+        if self._context.translate is not None:
+            error = self._context.translate(error)
         if isinstance(error, GrpcError):
             if error.trailing is not None:
                 self.call.set_trailing_metadata(error.trailing)
@@ -260,9 +262,9 @@ class Stream:
         """
         if self.closed:
             return
-        describe = self._context.describe
-        self.call.set_trailing_metadata({} if describe is None else describe(status, message))
-        if self.response.cut_short(status, message, self.call.trailing) and self.receiving:
+        error = self._context.early_end(status, message)
+        self.call.set_trailing_metadata(error.trailing or {})
+        if self.response.cut_short(error.status, error.message, self.call.trailing) and self.receiving:
             self._context.send_reset(self.id, ErrorCode.NO_ERROR)
         self._close(cancelled=True)
 
@@ -318,5 +320,7 @@ class Stream:
             context.late_handlers += 1
             if isinstance(self._running, asyncio.Task):
                 self._running.cancel()
+        if self._handler is not None:
+            context.calls.give_back(1, context.host)
         context.on_closed(self.id)
         self.call.end(cancelled=cancelled)

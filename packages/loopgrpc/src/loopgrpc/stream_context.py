@@ -13,7 +13,7 @@ from loopgrpc.flood import WorkCounter
 from loopgrpc.frames import ConnectionFault, ErrorCode, rst_stream
 from loopgrpc.limits import Limits
 from loopgrpc.sender import Sender
-from loopgrpc.status import Describe
+from loopgrpc.status import GrpcError, StatusCode, Translate
 from loopgrpc.stream_ids import StreamIds
 
 
@@ -21,10 +21,10 @@ from loopgrpc.stream_ids import StreamIds
 class StreamContext:
     """The parts of a connection that its streams use, and two sums over all of them.
 
-    ``host`` is the peer's address, to which its requests are counted in the server's ``budget``, and ``principal`` what
-    the connection itself has proved to be (:class:`loopgrpc.Admission`). ``trusts`` decides by a call's headers if the
-    connection may be trusted from then on; None: it is trusted. ``describe`` gives the trailers of a call that the
-    server ends early; None: it has none. ``on_closed`` is called with the number of a stream that has closed, ``fail``
+    ``host`` is the peer's address, to which its requests are counted in the server's ``budget`` and its open calls in
+    ``calls``, and ``principal`` what the connection itself has proved to be (:class:`loopgrpc.Admission`). ``trusts``
+    decides by a call's headers if the connection may be trusted from then on; None: it is trusted. ``translate`` says
+    how calls end; None: as they would. ``on_closed`` is called with the number of a stream that has closed, ``fail``
     with an error that ends the connection and comes up while no frame is processed. ``tasks`` are the handlers that
     run, of all connections of the server.
     """
@@ -39,8 +39,9 @@ class StreamContext:
     host: str
     principal: object
     budget: ByteBudget
+    calls: ByteBudget
     trusts: Callable[[Call], bool] | None
-    describe: Describe | None
+    translate: Translate | None
     fail: Callable[[ConnectionFault], None]
     on_closed: Callable[[int], None]
     buffered_bytes: int = 0
@@ -52,6 +53,11 @@ class StreamContext:
         """Decide by a call's headers if the connection is trusted from now on."""
         if self.trusts is not None and self.trusts(call):
             self.trusts = None
+
+    def early_end(self, status: StatusCode, text: str) -> GrpcError:
+        """Return how a call ends that the server ends by itself."""
+        error = GrpcError(status, text)
+        return error if self.translate is None else self.translate(error)
 
     def hold(self, size: int) -> str | None:
         """Hold ``size`` more bytes of requests. Returns the reason if there is no room, else None."""

@@ -26,11 +26,12 @@ from loopgrpc.frames import (
 )
 from loopgrpc.handlers import Handler
 from loopgrpc.limits import Limits
+from loopgrpc.metadata import encode_metadata
 from loopgrpc.request import MalformedError, Refusal, Request, check_trailers
 from loopgrpc.request_decoder import RequestDecoder
 from loopgrpc.responses import encode_refusal
 from loopgrpc.sender import Sender
-from loopgrpc.status import Describe, StatusCode
+from loopgrpc.status import GrpcError, StatusCode, Translate
 from loopgrpc.stream import Stream
 from loopgrpc.stream_context import StreamContext
 from loopgrpc.stream_ids import StreamIds
@@ -62,8 +63,9 @@ class Streams:
         host: str,
         principal: object,
         budget: ByteBudget,
+        calls: ByteBudget,
         trusts: Callable[[Call], bool] | None,
-        describe: Describe | None,
+        translate: Translate | None,
         loop: asyncio.AbstractEventLoop,
         tasks: set[asyncio.Task[Any]],
         fail: Callable[[ConnectionFault], None],
@@ -82,7 +84,7 @@ class Streams:
         """DATA, with its padding, for which the connection's window was not widened again."""
         self._context = StreamContext(
             sender=sender, ids=self._ids, work=work, limits=limits, loop=loop, tasks=tasks, peer=peer, fail=fail,
-            host=host, principal=principal, budget=budget, trusts=trusts, describe=describe,
+            host=host, principal=principal, budget=budget, calls=calls, trusts=trusts, translate=translate,
             on_closed=self._on_closed,
         )  # fmt: skip
 
@@ -152,6 +154,8 @@ class Streams:
             handler = self._handlers.get(request.path)
             if handler is None:
                 refusal = Refusal(200, StatusCode.UNIMPLEMENTED, f"there is no method {request.path.decode('latin-1')}")
+        if refusal is None and (reason := self._context.calls.take(1, self._context.host)) is not None:
+            refusal = _as_refusal(self._context.early_end(StatusCode.UNAVAILABLE, reason))
         if refusal is not None and refusal.http_status == 200:
             # At once: a client that streams would wait for the response before it ends its request.
             block, _ = encode_refusal(refusal)
@@ -294,3 +298,8 @@ class Streams:
         """Drop all streams: the connection is lost."""
         for stream in list(self._table.values()):
             stream.drop()
+
+
+def _as_refusal(error: GrpcError) -> Refusal:
+    fields = (encode_metadata(*field) for field in (error.trailing or {}).items())
+    return Refusal(200, error.status, error.message, *fields)

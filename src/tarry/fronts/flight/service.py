@@ -1,24 +1,21 @@
 """The methods of Flight: calls as operations.
 
-It decides nothing; what the broker refuses reaches the client as it is. Operations that may wait for the disk run in
-threads of a pool.
+It decides nothing; what the broker refuses reaches the client as it is. What may wait for the disk runs in threads.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
-import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import asdict
-from typing import Any
+from itertools import chain
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from loopgrpc import Bidi, Call, Framed, GrpcError, Handler, ServerStream, UnreadBytes, framed
-from tarry.api.consuming import Subscription
+from loopgrpc import Bidi, Call, Framed, GrpcError, Handler, ServerStream, StatusCode, UnreadBytes, framed
 from tarry.api.local import LocalBroker
 from tarry.api.operation import Action, Operation, Rows
 from tarry.api.operations import Receive
@@ -26,21 +23,11 @@ from tarry.api.operations.jobs import StageJob
 from tarry.api.parsing import from_json
 from tarry.api.views import DELIVERY
 from tarry.api.wire import CONSUME_PATH, SCHEDULE_PATH, STAGE, encode_json
-from tarry.base.errors import InvalidArgumentError, NotFoundError, TarryError, UnavailableError
-from tarry.fronts.flight.batches import BatchReader
-from tarry.fronts.flight.calls import CallLimits
-from tarry.fronts.flight.messages import (
-    BODY_OF_RESULT,
-    METADATA_OF_PUT,
-    FlightData,
-    arrow_data,
-    field,
-    read_data,
-    read_pair,
-    refusal,
-    unimplemented,
-)
-from tarry.fronts.flight.receiving import INTERNAL, LOOK_S, ConsumeStream
+from tarry.base.arrow_feed import BatchReader
+from tarry.base.errors import InvalidArgumentError, NotFoundError, UnavailableError
+from tarry.base.event_loop import iterate
+from tarry.fronts.flight.messages import RESULT, FlightData, arrow_data, field, read_data, read_pair
+from tarry.fronts.flight.receiving import LOOK_S, ConsumeStream
 from tarry.fronts.flight.requests import ACTIONS, action_request, put_command, subscribe_request, ticket_request
 from tarry.fronts.flight.sending import PutStream
 from tarry.fronts.kit.groups import ReceiveQueues
@@ -48,27 +35,20 @@ from tarry.fronts.kit.receiving import FILTERING_S, poll_now
 from tarry.fronts.kit.unread import Room, check_room
 from tarry.message.schema import UNNUMBERED
 
-log = logging.getLogger(__name__)
-
 NAME = "arrow.flight.protocol.FlightService"
 FIRST_S = 10.0
 """Seconds that a stream may be open without a message: its client says at once what it wants."""
 _NO_FLIGHTS = "Tarry has no flights; allowed: DoPut, DoExchange, DoGet, DoAction, ListActions"
-_NO_HANDSHAKE = "This service does not have an authentication mechanism enabled."
 
-Answers = AsyncIterator[bytes]
+Messages = AsyncIterator[bytes]
+S = TypeVar("S", PutStream, ConsumeStream)
 
 
 class Service:
-    """The service of one broker. On the loop's thread."""
+    """The service of one broker; ``staging`` has the threads of bulk jobs' streams. On the loop's thread."""
 
-    def __init__(
-        self, broker: LocalBroker, pool: Executor, staging: Executor, calls: CallLimits, unread: UnreadBytes
-    ) -> None:
-        self._broker = broker
-        self._pool, self._staging = pool, staging
-        self._calls = calls
-        self._unread = unread
+    def __init__(self, broker: LocalBroker, pool: Executor, staging: Executor, unread: UnreadBytes) -> None:
+        self._broker, self._pool, self._staging, self._unread = broker, pool, staging, unread
         self._loop = asyncio.get_running_loop()
         self._queues = ReceiveQueues(self._loop)
         self._streams: set[PutStream | ConsumeStream] = set()
@@ -77,44 +57,21 @@ class Service:
     def handlers(self) -> dict[str, Handler]:
         """Return the methods by their paths."""
         methods: dict[str, Handler] = {
-            "DoPut": Bidi(self._answered(self._put)),
-            "DoExchange": Bidi(self._answered(self._exchange)),
-            "DoGet": ServerStream(self._answered(self._get)),
-            "DoAction": ServerStream(self._answered(self._act)),
-            "ListActions": ServerStream(self._answered(self._list_actions)),
-            "Handshake": Bidi(_refuse(_NO_HANDSHAKE)),
+            "DoPut": Bidi(self._put),
+            "DoExchange": Bidi(self._exchange),
+            "DoGet": ServerStream(self._get),
+            "DoAction": ServerStream(self._act),
+            "ListActions": ServerStream(self._list_actions),
+            **dict.fromkeys(("ListFlights", "GetFlightInfo", "GetSchema", "PollFlightInfo"), ServerStream(_refuse)),
         }
-        for name in ("ListFlights", "GetFlightInfo", "GetSchema", "PollFlightInfo"):
-            methods[name] = Bidi(_refuse(_NO_FLIGHTS))
         return {f"/{NAME}/{name}": method for name, method in methods.items()}
 
     def stop(self) -> None:
         """Refuse new calls, say goodbye on the streams, and end receives that wait."""
         self._stopping = UnavailableError("the broker is stopping; try again later")
         self._queues.close()
-        for stream in list(self._streams):
+        for stream in self._streams:
             stream.stop(self._stopping)
-
-    def _answered(self, method: Callable[[Any, Call], Answers]) -> Callable[[Any, Call], Answers]:
-        """Return the method with its calls counted, and its errors as Arrow's."""
-
-        async def answer(asked: Any, call: Call) -> Answers:
-            answers = method(asked, call)
-            try:
-                self._calls.begin(call)
-                async for message in answers:
-                    yield message
-            except GrpcError:
-                raise
-            except TarryError as error:
-                raise refusal(error) from None
-            except Exception:
-                log.exception("a call failed")
-                raise refusal(INTERNAL) from None
-            finally:
-                await answers.aclose()  # type: ignore[attr-defined]
-
-        return answer
 
     async def _run(self, function: Callable[..., Any], *args: Any) -> Any:
         return await self._loop.run_in_executor(self._pool, function, *args)
@@ -125,104 +82,92 @@ class Service:
 
     # -- streams -------------------------------------------------------------------------------------------------------
 
-    async def _put(self, messages: Answers, call: Call) -> Answers:
+    async def _put(self, messages: Messages, call: Call) -> bytes | Messages:
         """Schedule batches, or stage them for a bulk job."""
-        first, descriptor = await _first_of(messages)
-        if descriptor.path == SCHEDULE_PATH:
-            stream = PutStream(self._broker, self._run)
-            async for answer in self._serve(stream, stream.answers(first, messages)):
-                yield answer
-            return
-        command = put_command(descriptor.command) if descriptor.path is None else None
+        first = await _next_of(messages)
+        if first.path == SCHEDULE_PATH:
+            return self._opened(PutStream(self._broker, self._run), call).answers(first, messages)
+        command = put_command(first.command) if first.path is None else None
         if not isinstance(command, dict) or command.pop("op", None) != STAGE:
-            raise NotFoundError(f"DoPut of {descriptor}; allowed: the path ['schedule'], or the op {STAGE!r}")
+            raise NotFoundError(f"DoPut of {first.asked}; allowed: the path ['schedule'], or the op {STAGE!r}")
         self._check_serving()
         job = from_json(StageJob, command)
-        arguments = job.number, self._pulled(first, messages, call)
-        files, topics = await self._loop.run_in_executor(self._staging, self._broker.stage_job, *arguments)
-        answer = encode_json({"files": [asdict(file) for file in files], "topics": dict(topics)})
-        yield field(METADATA_OF_PUT, answer)
+        batches = self._staged(first, iterate(self._loop, messages), call)
+        files, topics = await self._loop.run_in_executor(self._staging, self._broker.stage_job, job.number, batches)
+        return field(RESULT, encode_json({"files": [asdict(file) for file in files], "topics": dict(topics)}))
 
-    def _pulled(self, first: FlightData, messages: Answers, call: Call) -> Iterator[pa.RecordBatch]:
-        """Yield the batches of a stream that have rows. In a thread, which waits for each."""
+    def _staged(self, first: FlightData, messages: Iterator[bytes], call: Call) -> Iterator[pa.RecordBatch]:
+        """Yield the batches of a stream that have rows. In a thread."""
         reader = BatchReader()
-        if first.header:
-            reader.read(first)
-        if reader.names != UNNUMBERED.names:
-            raise InvalidArgumentError(f"the columns are {reader.names}; allowed: {UNNUMBERED.names}")
-        while True:
-            raw = asyncio.run_coroutine_threadsafe(_next_of(messages), self._loop).result()
-            if raw is None:
-                if call.cancelled:
-                    raise InvalidArgumentError("the stream could not be read: its client has left")
-                return
-            data = read_data(raw)
-            batch = reader.read(data) if data.header else None
+        for data in chain((first,), map(read_data, messages)):
+            batch = reader.read(data.header, data.body) if data.header else None
+            if reader.names != UNNUMBERED.names:
+                raise InvalidArgumentError(f"the columns are {reader.names}; allowed: {UNNUMBERED.names}")
             if batch is not None and batch.num_rows:
                 yield batch
+        if call.cancelled:
+            raise InvalidArgumentError("the stream could not be read: its client has left")
 
-    async def _exchange(self, messages: Answers, call: Call) -> Answers:
+    async def _exchange(self, messages: Messages, call: Call) -> Messages:
         """Consume."""
-        first, descriptor = await _first_of(messages)
-        command = descriptor.command
-        if descriptor.path is not None:
-            if descriptor.path != CONSUME_PATH:
-                raise NotFoundError(f"DoExchange of {descriptor}; allowed: the path ['consume'], or a command")
-            command = first.metadata or read_data(await _begun(messages)).metadata
+        first = await _next_of(messages)
+        command = first.command
+        if first.path is not None:
+            if first.path != CONSUME_PATH:
+                raise NotFoundError(f"DoExchange of {first.asked}; allowed: the path ['consume'], or a command")
+            command = first.metadata or (await _next_of(messages)).metadata
         request = subscribe_request(command)
         self._check_serving()
         subscription = await self._run(self._broker.open_subscription, request)
-        stream = ConsumeStream(subscription, self._unread, call.host, _now_ms)
-        async for answer in self._serve(stream, stream.answers(messages)):
-            yield answer
+        return self._opened(ConsumeStream(subscription, self._unread, call.host), call).answers(messages)
 
-    async def _serve(self, stream: PutStream | ConsumeStream, answers: Answers) -> Answers:
+    def _opened(self, stream: S, call: Call) -> S:
         self._streams.add(stream)
+        call.on_done(lambda _: self._streams.discard(stream))
         if self._stopping is not None:
             stream.stop(self._stopping)
-        try:
-            async for answer in answers:
-                yield answer
-        finally:
-            self._streams.discard(stream)
-            await answers.aclose()  # type: ignore[attr-defined]
+        return stream
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
-    async def _get(self, asked: bytes, call: Call) -> Answers:
+    async def _get(self, asked: bytes, call: Call) -> Messages:
         """Carry out an operation that is answered by rows."""
         request = ticket_request(read_pair(asked)[0])
         self._check_serving()
-        if isinstance(request, Receive):
-            async for answer in self._receive(request, call.host):
-                yield answer
-            return
         check_room(self._unread, call.host)
-        message, batches = await self._run(self._begin, request, call.host)
-        while message is not None:
-            yield message  # and go on when it has left
-            while self._unread.refusal(call.host) is not None:
-                await asyncio.sleep(LOOK_S)
-            message = await self._run(_next_data, batches)
+        if isinstance(request, Receive):
+            return self._receive(request, call.host)
+        schema, batches = await self._run(self._begin, request, call.host)
+        return self._rows(schema, batches, call.host)
 
-    def _begin(self, request: Operation[Any], host: str) -> tuple[Framed, Iterator[pa.RecordBatch]]:
-        """Return the message of the schema, and the batches behind it. In a thread."""
+    def _begin(self, request: Operation[Any], host: str) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+        """Carry out an operation. In a thread."""
         check_room(self._unread, host)  # other answers may have come between
         rows = request.wire
         assert isinstance(rows, Rows)
         schema, batches = rows.encode(self._broker.call(request))
-        return arrow_data(schema.serialize(), has_body=False), iter(batches)
+        return schema, iter(batches)
 
-    async def _receive(self, request: Receive, host: str) -> Answers:
+    async def _rows(self, schema: pa.Schema, batches: Iterator[pa.RecordBatch], host: str) -> Messages:
+        """Yield batches, each made when the last has left and there is room."""
+        yield arrow_data(schema.serialize(), has_body=False)
+        while (message := await self._run(_next_data, batches)) is not None:
+            yield message
+            while self._unread.refusal(host) is not None:
+                await asyncio.sleep(LOOK_S)
+
+    async def _receive(self, request: Receive, host: str) -> Messages:
         """Answer a long poll; dropped before its batch was taken, the messages go back at once."""
-        room = Room(self._unread, host)
-        room.check()
         subscription = await self._run(self._broker.open_subscription, request.subscription)
-        is_taken = False
+        room, wait_s, is_taken = Room(self._unread, host), request.wait_ms / 1000, False
         try:
             yield arrow_data(DELIVERY.serialize(), has_body=False)
-            batch = await self._fetch(subscription, request.max_messages, request.wait_ms / 1000, room)
-            room.release()
+            batch = await poll_now(self._loop, subscription, request.max_messages, FILTERING_S)
+            if batch is None and wait_s and self._stopping is None:
+                received = self._queues.of(subscription.group).receive(subscription, request.max_messages, room)
+                with suppress(TimeoutError):
+                    batch = await asyncio.wait_for(received, wait_s)
+            room.release()  # whoever sends it counts it from here
             if batch is not None:
                 yield arrow_data(batch.serialize())
             is_taken = True
@@ -231,20 +176,9 @@ class Service:
             if not is_taken:
                 subscription.close()
 
-    async def _fetch(
-        self, subscription: Subscription, rows_max: int, wait_s: float, room: Room
-    ) -> pa.RecordBatch | None:
-        room.check()
-        batch = await poll_now(self._loop, subscription, rows_max, FILTERING_S)
-        if batch is None and wait_s and self._stopping is None:
-            received = self._queues.of(subscription.group).receive(subscription, rows_max, room)
-            with suppress(TimeoutError):
-                batch = await asyncio.wait_for(received, wait_s)
-        return batch
-
     # -- actions -------------------------------------------------------------------------------------------------------
 
-    async def _act(self, asked: bytes, call: Call) -> Answers:
+    async def _act(self, asked: bytes, call: Call) -> bytes:
         """Carry out one of :meth:`_list_actions`; the result is one JSON value."""
         name, body = read_pair(asked)
         kind = ACTIONS.get(name.decode(errors="replace"))
@@ -254,53 +188,29 @@ class Service:
         wire = kind.wire
         assert isinstance(wire, Action)
         result = await self._run(lambda: wire.codec.encode(self._broker.call(action_request(kind, body))))
-        yield field(BODY_OF_RESULT, encode_json(result))
+        return field(RESULT, encode_json(result))
 
-    async def _list_actions(self, asked: bytes, call: Call) -> Answers:
-        """Answer the actions and their purposes."""
-        yield framed(
-            field(1, name.encode()) + field(2, kind.wire.about.encode())
-            for name, kind in ACTIONS.items()
-            if isinstance(kind.wire, Action)
-        )
+    async def _list_actions(self, asked: bytes, call: Call) -> bytes:
+        """Return the actions and their purposes."""
+        wires = {name: kind.wire for name, kind in ACTIONS.items() if isinstance(kind.wire, Action)}
+        return framed(field(1, name.encode()) + field(2, wire.about.encode()) for name, wire in wires.items())
 
 
-def _refuse(text: str) -> Callable[[Answers, Call], Answers]:
-    async def refuse(messages: Answers, call: Call) -> Answers:
-        raise unimplemented(text)
-        yield b""
-
-    return refuse
+async def _refuse(asked: bytes, call: Call) -> bytes:
+    raise GrpcError(StatusCode.UNIMPLEMENTED, _NO_FLIGHTS)
 
 
-async def _begun(messages: Answers) -> bytes:
-    """Return one of the first messages, which has to come soon."""
+async def _next_of(messages: Messages) -> FlightData:
+    """Return one of a stream's first messages, which has to come soon."""
     try:
         async with asyncio.timeout(FIRST_S):
-            return await anext(messages)
+            return read_data(await anext(messages))
     except StopAsyncIteration:
-        raise InvalidArgumentError("the stream ended before its command") from None
+        raise InvalidArgumentError("the stream ended before its client had said what it wants") from None
     except TimeoutError:
-        raise InvalidArgumentError(
-            f"the stream has said nothing for {FIRST_S:g} s; allowed: its command at once"
-        ) from None
-
-
-async def _first_of(messages: Answers) -> tuple[FlightData, Any]:
-    first = read_data(await _begun(messages))
-    if first.descriptor is None:
-        raise InvalidArgumentError("the first message of the stream has no descriptor")
-    return first, first.descriptor
-
-
-async def _next_of(messages: Answers) -> bytes | None:
-    return await anext(messages, None)
+        raise InvalidArgumentError(f"the stream has said nothing for {FIRST_S:g} s") from None
 
 
 def _next_data(batches: Iterator[pa.RecordBatch]) -> Framed | None:
     batch = next(batches, None)
     return None if batch is None else arrow_data(batch.serialize())
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

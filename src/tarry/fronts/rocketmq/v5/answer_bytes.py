@@ -8,26 +8,14 @@ apache/rocketmq-apis' ``service.proto``; protobuf's encoding of wire types 0 (va
 
 from __future__ import annotations
 
+from tarry.base.protobuf import varint
 from tarry.fronts.rocketmq.common.stubs import service
 from tarry.fronts.rocketmq.v5.statuses import OK
 
-_LENGTHS = [bytes([n]) if n < 128 else bytes([n & 127 | 128, n >> 7]) for n in range(1 << 14)]
 _TOP = service.SendMessageResponse(status=OK).SerializeToString()
 """Field 1, the status: the same bytes in three of the four messages."""
 _STATUS = _TOP[1:]
 """The status with its length, without its field's number."""
-
-
-def varint(value: int) -> bytes:
-    """Encode a whole number, 0 or more, as a varint."""
-    if value < len(_LENGTHS):
-        return _LENGTHS[value]
-    encoded = bytearray()
-    while value > 127:
-        encoded.append(value & 127 | 128)
-        value >>= 7
-    encoded.append(value)
-    return bytes(encoded)
 
 
 def text(field: bytes, value: str) -> bytes:

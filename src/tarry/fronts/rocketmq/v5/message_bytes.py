@@ -18,6 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from tarry.base.protobuf import varint
 from tarry.fronts.rocketmq.common.properties import (
     BORN_HOST,
     KEYS,
@@ -29,7 +30,7 @@ from tarry.fronts.rocketmq.common.properties import (
     user_properties,
 )
 from tarry.fronts.rocketmq.common.stubs import definition
-from tarry.fronts.rocketmq.v5.answer_bytes import text, varint
+from tarry.fronts.rocketmq.v5.answer_bytes import text
 from tarry.fronts.rocketmq.v5.handles import receipt_handle
 from tarry.fronts.rocketmq.v5.resources import copy_of
 from tarry.message.options import ORDER_KEY

@@ -1,4 +1,4 @@
-"""The batches of a stream of Flight, read by Arrow's own reader of streams, which is fed message by message."""
+"""Arrow's reader of streams, fed message by message, where they come in frames of another protocol."""
 
 from __future__ import annotations
 
@@ -6,49 +6,40 @@ from collections import deque
 
 import pyarrow as pa
 
-from tarry.api.wire import STREAM_ERRORS
 from tarry.base.arrow_memory import unpacking_pool
 from tarry.base.arrow_messages import BATCH, CONTINUATION, DICTIONARY, PREFIX, SCHEMA, body_bytes, look_at
 from tarry.base.errors import InvalidArgumentError, MessageTooLargeError
-from tarry.fronts.flight.messages import FlightData
 
 QUICK_BYTES = 1 << 16
 """Messages above this are for a thread."""
+WAITING_BYTES_MAX = 256 << 20
+"""Dictionaries that wait for their batch."""
 
 
 class _Feed:
-    """A file that ends where the messages given so far end. Arrow takes its views as they are, without a copy."""
+    """A file that ends where the messages given so far end. Arrow takes its views without a copy."""
 
     closed = False
 
     def __init__(self) -> None:
-        self._parts: deque[memoryview] = deque()
-
-    @property
-    def is_empty(self) -> bool:
-        return not self._parts
-
-    def add(self, data: FlightData) -> None:
-        prefix = memoryview(PREFIX.pack(CONTINUATION, len(data.header)))
-        body = data.body[: max(0, body_bytes(data.header))]  # Arrow reads so much; a rest would come before the next
-        self._parts += [part for part in (prefix, data.header, body) if part]
+        self.parts: deque[memoryview] = deque()
 
     def readable(self) -> bool:
         return True
 
     def read_buffer(self, size: int) -> memoryview:
-        if not self._parts:
+        if not self.parts:
             return memoryview(b"")
-        part = self._parts.popleft()
+        part = self.parts.popleft()
         if size < len(part):
-            self._parts.appendleft(part[size:])
+            self.parts.appendleft(part[size:])
         return part[:size]
 
     read = read_buffer
 
 
 class BatchReader:
-    """The reader of one stream; its schema comes first. One thread at a time."""
+    """The batches of one stream, whose schema comes first. One thread at a time."""
 
     def __init__(self) -> None:
         self._feed = _Feed()
@@ -59,27 +50,31 @@ class BatchReader:
         """Names of the columns; None: there is no schema yet."""
         return None if self._reader is None else list(self._reader.schema.names)
 
-    def is_quick(self, data: FlightData) -> bool:
+    def is_quick(self, header: memoryview, body: memoryview) -> bool:
         """Return whether a message takes no time to read: it is small, and nothing is to be unpacked.
 
         Raises:
-            InvalidArgumentError: its Arrow message cannot be read.
+            InvalidArgumentError: the header cannot be read.
         """
-        return len(data.body) <= QUICK_BYTES and self._feed.is_empty and not look_at(data.header)[1]
+        return len(body) <= QUICK_BYTES and not self._feed.parts and not look_at(header)[1]
 
-    def read(self, data: FlightData) -> pa.RecordBatch | None:
+    def read(self, header: memoryview, body: memoryview) -> pa.RecordBatch | None:
         """Return the batch of a message; None: it is another Arrow message.
 
-        Nothing of the batch was checked: its buffers may be too short.
+        Nothing of the batch is checked: its buffers may be too short.
 
         Raises:
-            InvalidArgumentError: it does not belong into a stream. MessageTooLargeError: it is compressed, and what it
-            unpacks to has no room.
+            InvalidArgumentError: it does not belong into the stream. MessageTooLargeError: it is compressed, and what
+            it unpacks to has no room.
         """
-        kind, _ = look_at(data.header)
+        kind, _ = look_at(header)
         if kind not in ((SCHEMA,) if self._reader is None else (DICTIONARY, BATCH)):
             raise InvalidArgumentError(f"the stream of batches has an Arrow message of kind {kind} out of its place")
-        self._feed.add(data)
+        # Arrow reads a body as long as the header says; a rest would come before the next message.
+        parts = memoryview(PREFIX.pack(CONTINUATION, len(header))), header, body[: max(0, body_bytes(header))]
+        self._feed.parts += [part for part in parts if part]
+        if kind == DICTIONARY and (size := sum(map(len, self._feed.parts))) > WAITING_BYTES_MAX:
+            raise MessageTooLargeError(f"dictionaries of {size} bytes; allowed: {WAITING_BYTES_MAX} before a batch")
         try:
             if self._reader is None:
                 self._reader = pa.ipc.open_stream(self._feed, memory_pool=unpacking_pool())
@@ -93,6 +88,6 @@ class BatchReader:
             ) from None
         except UnicodeDecodeError as error:
             raise InvalidArgumentError(f"the name of a column is {error.object!r}; allowed: UTF-8") from error
-        except (*STREAM_ERRORS, StopIteration) as error:
+        except (pa.ArrowException, OSError, StopIteration) as error:
             raise InvalidArgumentError(f"the stream of batches could not be read: {error}") from error
         return None
