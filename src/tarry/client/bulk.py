@@ -170,7 +170,7 @@ class BulkSender:
 
 
 def _of_chunk(accepted: Accepted, row: int) -> Accepted:
-    """Return the answer to a chunk that begins at a row; places and due times are those of the rows' messages."""
+    """Return the answer to a chunk that begins at a row, with the due times of its messages."""
     placed = accepted.placed
     if placed is None or not len(placed):
         return replace(accepted, row=row)
