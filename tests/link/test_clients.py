@@ -88,6 +88,20 @@ def test_all_of_a_batch_is_accepted_or_none(connect: Connect) -> None:
     assert client.batch(1)["body"].to_pylist() == [b"the only one"]
 
 
+def test_batches_are_accepted_in_the_order_in_which_they_were_sent(connect: Connect) -> None:
+    """Large ones are read in a thread, and small ones do not overtake them."""
+    client = connect()
+    sizes = [1, 4 << 20, 1, 300_000, 1, 1]
+    for number, size in enumerate(sizes, 1):
+        batch = pa.record_batch({"topic": ["a"], "body": [b"x" * size], "delay_ms": [3_600_000]})
+        client.send(FrameKind.SUBMIT, number, stream_of(batch))
+    seqs = [struct.unpack_from("<q", client.read(FrameKind.ACCEPTED, n), 5)[0] for n in range(1, len(sizes) + 1)]
+    assert seqs == sorted(seqs)
+    with pytest.raises(RefusedError, match="invalid_argument"):
+        client.submit(b"x" * 300_000)
+    assert send_now(client, b"and on") == seqs[-1] + 1
+
+
 def test_what_is_no_stream_is_refused_and_the_connection_goes_on(connect: Connect) -> None:
     client = connect()
     batch = pa.record_batch({"topic": ["a"] * 1000, "body": [b"x" * 1000] * 1000, "delay_ms": [0] * 1000})

@@ -13,7 +13,9 @@ from tarry.fronts.kit.settings import FrontSettings
 class FlightSettings(FrontSettings):
     """Settings of Arrow Flight; part of the broker's configuration."""
 
-    flight: Address = Field("127.0.0.1:7611", description="HOST:PORT of the native port, for the link and for Arrow Flight; empty: off.")
+    flight: Address = Field(
+        "127.0.0.1:7611", description="HOST:PORT of the native port, for the link and for Arrow Flight; empty: off."
+    )
     flight_calls_max: Count = Field(
         1_000, ge=2, description="Most calls of Flight clients at a time; one peer address has half of it."
     )

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from tarry.api.local import OnAccepted
 from tarry.api.wire import encode_accepted, encode_placed
 from tarry.base.arrow_messages import refuse_compressed
+from tarry.base.errors import TarryError
 from tarry.fronts.link.flow import Flow
-from tarry.fronts.link.outgoing import Outgoing
+from tarry.fronts.link.outgoing import INTERNAL, Outgoing
 from tarry.fronts.link.shared import Shared
 from tarry.link.frames import FrameKind, decode_batch, decode_rows, numbered
 from tarry.message.receipt import Accepted
 from tarry.message.schema import UNNUMBERED
+
+log = logging.getLogger(__name__)
+
+QUICK_BYTES = 128 << 10
+"""So many are read on the loop, which others wait for."""
 
 
 class Submissions:
@@ -38,21 +49,54 @@ class Submissions:
 
 
 class ClientSubmissions:
-    """Schedules a client's batches. On the loop's thread; the answer is sent when the batch is durable."""
+    """Schedules a client's batches, in their order. On the loop's thread.
+
+    Large ones are read and submitted in a thread, for which those behind them wait. The answer to each is sent when it
+    is durable.
+    """
 
     def __init__(self, shared: Shared, out: Outgoing, flow: Flow) -> None:
-        self._broker, self._out, self._flow = shared.broker, out, flow
+        self._shared, self._out, self._flow = shared, out, flow
+        self._waiting: deque[tuple[int, memoryview, Callable[[], None]]] = deque()
+        self._is_busy = False
+        """True while a large one is in a thread."""
 
     def submit(self, number: int, payload: memoryview) -> None:
         """Submit rows; all of them are accepted, or none."""
+        self._waiting.append((number, payload, self._flow.begin(len(payload))))
+        self._submit_next()
+
+    def _submit_next(self) -> None:
+        while self._waiting and not self._is_busy:
+            number, payload, end = self._waiting.popleft()
+            if len(payload) <= QUICK_BYTES:
+                try:
+                    self._submit(number, payload, end)
+                except Exception as error:  # noqa: BLE001  every error goes to the client, and bugs to the log
+                    self._refuse(number, end, error)
+            else:
+                self._is_busy = True
+                submitted = self._shared.run_in_thread(self._submit, number, payload, end)
+                submitted.add_done_callback(partial(self._on_submitted, number, end))
+
+    def _submit(self, number: int, payload: memoryview, end: Callable[[], None]) -> None:
+        """Read rows, and submit them. Any thread."""
         refuse_compressed(payload)  # a few bytes could say that they are gigabytes
         rows = decode_rows(payload)
-        end = self._flow.begin(len(payload))
-        try:
-            self._broker.submit(rows, self._out.answer(FrameKind.ACCEPTED, number, _encoded, end))
-        except BaseException:
-            end()
-            raise
+        self._shared.broker.submit(rows, self._out.answer(FrameKind.ACCEPTED, number, _encoded, end))
+
+    def _on_submitted(self, number: int, end: Callable[[], None], submitted: asyncio.Future[None]) -> None:
+        self._is_busy = False
+        if not submitted.cancelled() and (error := submitted.exception()) is not None:
+            self._refuse(number, end, error)
+        self._submit_next()
+
+    def _refuse(self, number: int, end: Callable[[], None], error: BaseException) -> None:
+        end()
+        if not isinstance(error, TarryError):
+            log.error("a batch could not be submitted", exc_info=error)
+            error = INTERNAL
+        self._out.refuse(number, error)
 
 
 def _encoded(result: Accepted) -> list[Any]:
