@@ -17,7 +17,7 @@ import pyarrow.flight as fl
 import pytest
 from tests.contract.conftest import Served
 from tests.contract.test_flight_consume import Exchange
-from tests.loopgrpc.wire import call
+from tests.loopgrpc.wire import call as call_of
 from tests.waiting import wait_until
 
 from loopgrpc import UnreadBytes
@@ -28,6 +28,7 @@ from tarry.base.errors import MessageTooLargeError, OverloadedError, TarryError,
 from tarry.client import Client
 from tarry.fronts.flight.front import FlightFront
 from tarry.fronts.flight.settings import FlightSettings
+from tarry.fronts.kit.loop_thread import THREADS
 from tarry.testing import TestBroker, open_broker
 
 SERVICE = "/arrow.flight.protocol.FlightService/"
@@ -106,13 +107,18 @@ def test_streams_that_send_nothing_are_bounded_and_keep_no_one_else_out(
     allow(monkeypatch, 20)
     with FlightFront.start(broker, "127.0.0.1:0") as front:
         raw = Raw(front)
-        before = threading.active_count()
         calls = [raw.open_silent() for _ in range(30)]
         for call in calls[-5:]:
             error = details_of(raw.refusal(call))
             assert isinstance(error, OverloadedError)
             assert str(error) == "open calls of 127.0.0.1 would take 11 places; allowed: 10 of one address"
-        assert threading.active_count() < before + 60  # the client's own
+        own = [thread.name for thread in threading.enumerate() if thread.name.startswith("tarry-flight")]
+        assert len(own) <= 1 + THREADS, "none of them has a thread"
+        with socket.create_connection(("127.0.0.1", front.port), 60, source_address=("127.0.0.2", 0)) as other:
+            other.sendall(PREFACE + call_of(1, b"", path=SERVICE + "ListActions"))
+            answer = b""
+            while b"settle messages for good" not in answer:
+                answer += other.recv(65536)
         raw.close()
 
 
@@ -188,7 +194,7 @@ def send_half(connection: socket.socket, size: int) -> None:
     """Begin a message of many megabytes, and send ``size`` bytes of it."""
     sent = (64 << 20).to_bytes(5, "big") + bytes(size)
     parts = [sent[at : at + 16_384] for at in range(0, len(sent), 16_384)]
-    begin = call(1, None, path=SERVICE + "DoPut")
+    begin = call_of(1, None, path=SERVICE + "DoPut")
     connection.sendall(PREFACE + begin + b"".join(frame(DATA, 0, 1, part) for part in parts))
 
 

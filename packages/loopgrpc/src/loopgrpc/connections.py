@@ -31,9 +31,6 @@ class Connections:
     listener gives each connection the protocol of :meth:`new_protocol`, and an :class:`loopgrpc.Admission`. Arguments
     as those of ``GrpcServer``.
 
-    ``translate`` says how calls end for an exception of their handler, or a GrpcError of the server's own, as for a
-    message that is too large. It must not raise.
-
     Raises ValueError: an invalid path.
     """
 

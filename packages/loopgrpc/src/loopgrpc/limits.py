@@ -52,7 +52,7 @@ class Limits:
     calls_max: int = 1_000_000
     """Calls of all connections together at a time, each from its headers; one address may have half.
 
-    More end with RESOURCE_EXHAUSTED.
+    More end with UNAVAILABLE.
     """
     message_bytes_max: int = 4 << 20
     """Bytes of a request message, before and after decompression; above: RESOURCE_EXHAUSTED."""

@@ -14,6 +14,7 @@ from loopgrpc.connection import NewConnection
 from loopgrpc.connections import Connections
 from loopgrpc.handlers import Handler, by_path
 from loopgrpc.limits import Limits
+from loopgrpc.status import Translate
 from loopgrpc.unread_bytes import UnreadBytes
 from loopgrpc.usage import ConnectionUsage
 
@@ -28,7 +29,9 @@ class GrpcServer:
     Without it clients come by prior knowledge (h2c). ``listening``: a socket that listens already, which processes may
     share; without it one is made of host and port. ``trusts`` decides by the headers of a call if its connection is
     trusted from then on; before, it may have no more than ``untrusted_buffer_bytes_max``. ``unread`` counts the bytes
-    of responses that peers have not read; handlers that make large ones ask it for room.
+    of responses that peers have not read; handlers that make large ones ask it for room. ``translate`` says how calls
+    end for an exception of their handler, or a GrpcError of the server's own, as for a message that is too large; it
+    must not raise.
 
     Raises ValueError: an invalid path.
     """
@@ -44,6 +47,7 @@ class GrpcServer:
         listening: socket.socket | None = None,
         trusts: Callable[[Call], bool] | None = None,
         unread: UnreadBytes | None = None,
+        translate: Translate | None = None,
     ) -> None:
         by_path(handlers)  # refuses an invalid path before the loop runs
         self._handlers = handlers
@@ -51,6 +55,7 @@ class GrpcServer:
         self._listening = listening
         self._trusts = trusts
         self._unread = unread
+        self._translate = translate
         self._tls = tls
         self._limits = limits or Limits()
         self._connections: Connections | None = None
@@ -65,7 +70,9 @@ class GrpcServer:
         """
         if self._connections is not None or self._stopping:
             raise RuntimeError("a gRPC server starts once")
-        connections = Connections(self._handlers, self._limits, trusts=self._trusts, unread=self._unread)
+        connections = Connections(
+            self._handlers, self._limits, trusts=self._trusts, unread=self._unread, translate=self._translate
+        )
         self._places = Places(self._limits)
         if self._tls is not None:
             self._tls.set_alpn_protocols(["h2"])

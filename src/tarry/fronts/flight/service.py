@@ -162,6 +162,7 @@ class Service:
         room, wait_s, is_taken = Room(self._unread, host), request.wait_ms / 1000, False
         try:
             yield arrow_data(DELIVERY.serialize(), has_body=False)
+            room.check()  # other answers may have come between
             batch = await poll_now(self._loop, subscription, request.max_messages, FILTERING_S)
             if batch is None and wait_s and self._stopping is None:
                 received = self._queues.of(subscription.group).receive(subscription, request.max_messages, room)

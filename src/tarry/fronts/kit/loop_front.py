@@ -61,7 +61,8 @@ class LoopFront(ABC):
         try:
             self.port = self._thread.started()
         except OSError as error:
-            raise UnavailableError(f"cannot listen on {address}: {error.strerror or error}") from error
+            why = str(error.strerror or error).partition(" (while attempting")[0]  # which names the address again
+            raise UnavailableError(f"cannot listen on {address}: {why}") from error
 
     @classmethod
     def start(
