@@ -7,6 +7,7 @@ import logging
 import os
 import ssl
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,6 +19,7 @@ from tests.waiting import wait_until_async
 from tarry.base.descriptors import ConnectionLimits
 from tarry.fronts.kit.admission import Admission
 from tarry.fronts.kit.door import Door
+from tarry.fronts.kit.first_bytes import FirstBytes
 from tarry.fronts.kit.listening import listen_on
 from tarry.fronts.kit.tls import ReloadedTls, TlsFiles
 
@@ -300,5 +302,52 @@ def test_drain(tls: dict[str, Any]) -> None:
         assert [await stubborn.line(), await stubborn.line()] == ["bye", ""]
         await drained
         assert len(door) == 0
+
+    on_loop(test)
+
+
+class Shout(Echo):
+    """Says so."""
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data.upper())
+
+
+@pytest.mark.parametrize(
+    ("said", "heard"), [("PRI * HTTP", "PRI * HTTP"), ("pri", "PRI"), ("PRo", "PRO"), ("x", "X"), ("PRIx", "PRIX")]
+)
+def test_first_bytes_choose_the_protocol_however_they_come(said: str, heard: str) -> None:
+    async def test() -> None:
+        door = Door(partial(FirstBytes, begins=b"PRI ", matching=Echo, other=Shout), LIMITS)
+        address = await door.listen("127.0.0.1:0")
+        for pause_s in (0.0, 0.01):
+            visitor = await visit(address)
+            for byte in f"{said}\n":
+                visitor.writer.write(byte.encode())
+                await asyncio.sleep(pause_s)
+            assert await visitor.line() == "hello None"
+            got = ""
+            while len(got) < len(heard):
+                got += (await visitor.reader.read(100)).decode()
+            assert got.strip() == heard
+        await door.drain(0)
+
+    on_loop(test)
+
+
+def test_who_is_refused_is_told_so_when_it_speaks_and_cut_when_it_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tarry.fronts.kit.first_bytes.REFUSED_S", 0.2)
+
+    async def test() -> None:
+        door = Door(partial(FirstBytes, begins=b"PRI ", matching=Echo, other=Shout), ConnectionLimits(1, 1))
+        address = await door.listen("127.0.0.1:0")
+        served = await visit(address)
+        assert await served.say("hi") == "hello None"
+        told, silent = await visit(address), await visit(address)
+        assert await told.say("hi") == "refused: too many connections of 127.0.0.1; allowed: 1"
+        assert await silent.line() == ""
+        served.writer.close()
+        await wait_until_async(lambda: len(door) == 0)
+        await door.drain(0)
 
     on_loop(test)
