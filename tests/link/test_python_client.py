@@ -1,0 +1,153 @@
+"""Tarry's Python clients on the link: connections, threads, and what becomes of a client that is forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import multiprocessing
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tarry.base.config import Config
+from tarry.base.errors import ClosedError, UnavailableError
+from tarry.broker import Broker
+from tarry.client import AsyncClient, Client
+from tarry.client.consuming import FEEDS_MAX
+from tarry.fronts.link.front import LinkFront
+from tests.waiting import wait_until
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Broker]:
+    with Broker.open(Config(data=tmp_path / "data", pipeline="off", disk_free_bytes_min=0)) as broker:
+        yield broker
+
+
+@pytest.fixture
+def front(broker: Broker) -> Iterator[LinkFront]:
+    front = LinkFront.start(broker, "127.0.0.1:0")
+    yield front
+    front.stop(0.2)
+
+
+def test_by_a_unix_socket(tmp_path: Path, broker: Broker) -> None:
+    front = LinkFront.start(broker, f"unix:{tmp_path}/s")
+    try:
+        with Client(front.address) as client:
+            client.schedule("t", b"x", delay=0)
+            [message] = client.receive("t", group="g", wait=30)
+            assert message.body == b"x"
+            message.ack()
+            client.flush()
+            assert client.group_info("t", "g").lag == 0
+    finally:
+        front.stop(0.2)
+
+
+def test_consumers_have_no_threads_and_share_connections(front: LinkFront) -> None:
+    with Client(front.address) as client:
+        consumers = [client.consume("t", group=f"g{number}", timeout=30) for number in range(40)]
+        client.schedule("t", b"x", delay=0)
+        for consumer in consumers:
+            next(iter(consumer)).ack()
+            consumer.flush()
+        of_clients = [each.name for each in threading.enumerate() if each.name.startswith("tarry-client")]
+        assert of_clients == ["tarry-client"], "one for all clients of a process"
+        for consumer in consumers:
+            consumer.close()
+
+
+def test_more_consumers_than_one_connection_takes(front: LinkFront, broker: Broker) -> None:
+    with Client(front.address) as client:
+        consumers = [client.consume("t", group="g") for _ in range(FEEDS_MAX + 1)]
+        client.schedule("u", b"x", delay=0)
+        with client.consume("u", group="g", timeout=60) as one:
+            next(iter(one)).ack()
+            one.flush()
+        for consumer in consumers:
+            consumer.close()
+
+
+def test_a_forgotten_consumer_gives_back_what_it_holds(front: LinkFront) -> None:
+    with Client(front.address) as client:
+        client.schedule("t", b"x", delay=0)
+        consumer = client.consume("t", group="g", lease="1h")
+        messages = iter(consumer)
+        assert next(messages).attempt == 1
+        del messages, consumer
+        gc.collect()
+        with client.consume("t", group="g", timeout=60) as other:
+            assert next(iter(other)).attempt == 2
+
+
+def test_a_forgotten_client_leaves_no_connection(front: LinkFront) -> None:
+    client = Client(front.address)
+    client.schedule("t", b"x", delay=3600)
+    client.status()
+    connections = client._connection, client._calls  # noqa: SLF001
+    del client
+    gc.collect()
+    wait_until(lambda: all(each._peer is None or each._peer.lost for each in connections))  # noqa: SLF001
+
+
+def of_a_fork(client: Client, said: object) -> None:
+    try:
+        client.status()
+    except ClosedError as error:
+        said.send(str(error))  # type: ignore[attr-defined]
+    with Client(client.address) as own:
+        said.send(own.status()["state"])  # type: ignore[attr-defined]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of forking with threads, which is what this is about
+def test_a_fork_needs_a_client_of_its_own(front: LinkFront) -> None:
+    context = multiprocessing.get_context("fork")
+    hears, says = context.Pipe()
+    with Client(front.address) as client:
+        client.status()
+        child = context.Process(target=of_a_fork, args=(client, says))
+        child.start()
+        assert hears.poll(30)
+        assert "before a fork" in hears.recv()
+        assert hears.poll(30)
+        assert hears.recv() == "serving"
+        child.join(30)
+        assert client.status()["state"] == "serving"
+
+
+def test_what_answers_is_no_broker() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        address = f"127.0.0.1:{listening.getsockname()[1]}"
+
+        def answer() -> None:
+            connection, _ = listening.accept()
+            connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+            connection.close()
+
+        answering = threading.Thread(target=answer)
+        answering.start()
+        with Client(address) as client, pytest.raises(UnavailableError, match="is no broker of this release"):
+            client.status()
+        answering.join()
+
+
+def test_many_at_once_of_asyncio(front: LinkFront) -> None:
+    async def test() -> None:
+        async with AsyncClient(front.address) as client:
+            receipts = await asyncio.gather(*(client.schedule("t", b"%d" % n, delay=0) for n in range(500)))
+            assert len({receipt.seq for receipt in receipts}) == 500
+            seen = set()
+            async for message in client.consume("t", group="g", timeout=30):
+                seen.add(message.seq)
+                message.ack()
+                if len(seen) == 500:
+                    break
+            assert seen == {receipt.seq for receipt in receipts}
+            many = await asyncio.gather(*(client.receive("t", group="h", start="earliest") for _ in range(100)))
+            assert sum(map(len, many)) == 100
+
+    asyncio.run(test())
