@@ -223,6 +223,20 @@ def test_a_poll_says_how_much_the_consumer_may_hold(connect: Connect) -> None:
     assert client.batch(1).num_rows == 5
 
 
+def test_a_consumer_that_is_full_holds_up_nobody(connect: Connect) -> None:
+    client, other = connect(), connect()
+    group = client.group("a", "g")
+    send_now(client, b"1")
+    client.poll(1, group, prefetch=1)
+    first = client.batch(1)
+    client.poll(1, group, prefetch=1)
+    other.poll(1, other.group("a", "g"), rows_max=1)
+    send_now(client, b"2", b"3")
+    assert other.batch(1)["body"].to_pylist() == [b"2"]
+    client.settle(SettleOp.ACK, group, first)
+    assert client.batch(1)["body"].to_pylist() == [b"3"], "it has room again"
+
+
 def test_a_consumer_whose_leases_ended_in_silence_has_to_speak(connect: Connect) -> None:
     """One that stands still is not handed the same messages again and again, until their tries are used up."""
     client = connect()

@@ -67,6 +67,11 @@ class Waiter:
 
     While there is no room, the receives behind this one are served.
     """
+    is_full: Callable[[], bool] = bool
+    """Returns whether its consumer holds as much as it may.
+
+    Meanwhile the receives behind this one are served. An acknowledgement, which makes room, is news of the group.
+    """
 
 
 class ReceiveQueue:
@@ -161,7 +166,7 @@ class ReceiveQueue:
             self._timer.cancel()
             self._timer = None
         for waiter in list(self._waiting):
-            if waiter not in self._waiting or waiter.has_left():
+            if waiter not in self._waiting or waiter.has_left() or waiter.is_full():
                 continue  # another's callback removed it, or it was cancelled and its own callback is yet to run
             room = waiter.room
             if room is not None and not room.is_free:

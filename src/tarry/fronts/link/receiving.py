@@ -163,6 +163,7 @@ class LinkConsumers:
             consumer.subscription,
             rows_max,
             lambda received: self._on_polled(consumer, rows_max, received),
+            is_full=lambda: consumer.subscription.held >= consumer.prefetch,
             room=self._room,
         )
         consumer.served.queue.add(consumer.waiter)
