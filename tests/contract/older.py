@@ -15,8 +15,12 @@ from typing import Any
 from tests.contract.conftest import Served
 from tests.waiting import wait_until
 
+from tarry.base.errors import TarryError
 from tarry.client import Client
 from tarry.client.connection import BrokerConnection
+from tarry.fronts.flight.requests import ACTIONS
+from tarry.link.frames import FrameKind
+from tarry.link.peer import OnAnswer
 
 HOUR_MS = 3_600_000
 
@@ -26,21 +30,27 @@ class Recorder:
 
     def __init__(self) -> None:
         self.said: dict[str, dict[str, Any]] = {}
-        self._action = BrokerConnection.action
+        self._ask = BrokerConnection.ask_from_anywhere
 
     def __enter__(self) -> Recorder:
-        recorder, action = self, self._action
+        said, ask = self.said, self._ask
 
-        def recorded(self: BrokerConnection, name: str, body: Any = None, *, timeout_s: float | None = None) -> Any:
-            answer = action(self, name, body, timeout_s=timeout_s)
-            recorder.said[name] = {"request": body, "answer": answer}
-            return answer
+        def recorded(self: BrokerConnection, kind: FrameKind, payload: bytes, on_answer: OnAnswer) -> None:
+            request = json.loads(payload) if kind is FrameKind.CALL else {}
+            name = request.pop("op", None)
 
-        BrokerConnection.action = recorded  # type: ignore[method-assign]
+            def answered(answer: memoryview | TarryError) -> None:
+                if name in ACTIONS and not isinstance(answer, TarryError):
+                    said[name] = {"request": request or None, "answer": json.loads(bytes(answer))}
+                on_answer(answer)
+
+            ask(self, kind, payload, answered)
+
+        BrokerConnection.ask_from_anywhere = recorded  # type: ignore[method-assign]
         return self
 
     def __exit__(self, *_: object) -> None:
-        BrokerConnection.action = self._action  # type: ignore[method-assign]
+        BrokerConnection.ask_from_anywhere = self._ask  # type: ignore[method-assign]
 
 
 def live(client: Client, staged: BrokerConnection) -> None:

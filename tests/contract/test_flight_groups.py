@@ -15,11 +15,13 @@ import pyarrow.flight as fl
 import pytest
 from tests.waiting import wait_until
 
-from tarry.api.operations.delivery import Subscribe
+from tarry.api.groups import GroupSettings
 from tarry.api.wire import decode_error
+from tarry.base.clock import SystemClock
 from tarry.base.config import Config
 from tarry.base.errors import InvalidArgumentError, NotFoundError, TarryError, UnavailableError
 from tarry.client import AsyncClient, Client, Delivery
+from tarry.client.holding import START_ROWS
 from tarry.fronts.flight.front import FlightFront
 
 OLD_MS = 946_684_800_000
@@ -29,45 +31,55 @@ OLD_MS = 946_684_800_000
 class Holder:
     """A consumer of which the broker says, when it polls, what is wrong."""
 
-    lease_ms = 1000
+    silent = False
+    held = 0
 
-    def __init__(self, error: TarryError) -> None:
-        self.error = error
+    def __init__(self, error: TarryError, lease_ms: int) -> None:
+        self.error, self.lease_ms = error, lease_ms
         self.closed = threading.Event()
-        self.group = self
+        self.windows: list[int] = []
 
-    def listen(self, on_news: Callable[[], None]) -> Callable[[], None]:
-        return on_news
+    def resize(self, window: int) -> None:
+        self.windows.append(window)
 
     def poll(self, rows_max: int) -> tuple[pa.RecordBatch | None, float | None]:
         raise self.error
+
+    def withdraw(self) -> None:
+        pass
 
     def close(self) -> None:
         self.closed.set()
 
 
 class Registrar:
-    """Keeps what it is told."""
+    """Keeps what it is told; is its one group."""
 
     config = Config()
+    clock = SystemClock()
+    settings = GroupSettings()
+    ordered = waits_for_acks = deleted = closed = gathers = False
 
     def __init__(self) -> None:
         self.holders: list[Holder] = []
         self.errors: Iterator[TarryError] = iter(())
-        self.subscribed: list[Subscribe] = []
+        self.asked: list[tuple[str, str, str | None, str | None]] = []
 
-    def open_subscription(self, request: Subscribe) -> Holder:
-        self.subscribed.append(request)
-        self.holders.append(Holder(next(self.errors)))
+    def group(self, topic: str, name: str, *, start: str | None, broadcast: str | None) -> Registrar:
+        self.asked.append((topic, name, start, broadcast))
+        self.topic_name, self.name = topic, f"{name}@{broadcast}"
+        return self
+
+    def listen(self, on_news: Callable[[], None]) -> Callable[[], None]:
+        return on_news
+
+    def subscribe(self, *, prefetch: int, lease_ms: int) -> Holder:
+        self.holders.append(Holder(next(self.errors), lease_ms))
         return self.holders[-1]
 
 
-@pytest.fixture
-def registrar() -> Registrar:
-    return Registrar()
-
-
-def test_a_consumer_that_cannot_be_helped_ends_and_one_that_can_connects_again(registrar: Registrar) -> None:
+def test_a_consumer_that_cannot_be_helped_ends_and_one_that_can_connects_again() -> None:
+    registrar = Registrar()
     registrar.errors = iter([UnavailableError("not now"), InvalidArgumentError("the filter takes too long")])
     with (
         FlightFront.start(registrar, "127.0.0.1:0") as front,  # type: ignore[arg-type]
@@ -76,10 +88,9 @@ def test_a_consumer_that_cannot_be_helped_ends_and_one_that_can_connects_again(r
         pytest.raises(InvalidArgumentError, match="takes too long"),
     ):
         next(iter(consumer))
-    assert len(registrar.holders) == 2
+    assert [(holder.lease_ms, holder.windows) for holder in registrar.holders] == [(1000, [START_ROWS])] * 2
     assert all(holder.closed.wait(10) for holder in registrar.holders)
-    asked = Subscribe("t", "g", prefetch=1000, window=4, lease_ms=1000, start="latest", broadcast="me")
-    assert registrar.subscribed == [asked] * 2
+    assert registrar.asked == [("t", "g", "latest", "me")] * 2
 
 
 # -- a real broker ---------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ class Group:
     """A group that has nothing to hand out."""
 
     topic_name = "t"
-    gathers = False
+    gathers = silent = False
 
     def __init__(self, name: str = "g") -> None:
         self.name = name

@@ -164,6 +164,8 @@ class ConsumerStream:
         answer, on_answer = answer_future(shared.connection.loop)
         peer.ask(FrameKind.GROUP, on_answer, encoded(group))
         described = decode_json(bytes(await answer))
+        if peer.lost:  # since it has answered; nobody would tell the stream
+            raise UnavailableError(LOST)
         return cls(shared, peer, described, lease_ms, tend, on_batch, on_settled)
 
     def sent(self) -> int:
