@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -22,14 +23,18 @@ class HeldSends:
 
     def __init__(self, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
         self._submit: Callable[..., None] = place.broker.submit_checked
-        self.held: list[tuple[Any, Any]] = []
-        monkeypatch.setattr(type(place.broker), "submit_checked", lambda _, *given: self.held.append(given))
+        self.held: list[tuple[asyncio.AbstractEventLoop, Any]] = []
+        monkeypatch.setattr(type(place.broker), "submit_checked", lambda _, *given: self._hold(given))
         self._monkeypatch = monkeypatch
 
     def release(self) -> None:
         self._monkeypatch.undo()
-        for given in self.held:
-            self._submit(*given)
+        for loop, given in self.held:
+            # Where it was held: a broker behind a gateway is for its front's loop alone.
+            loop.call_soon_threadsafe(self._submit, *given)
+
+    def _hold(self, given: Any) -> None:
+        self.held.append((asyncio.get_running_loop(), given))
 
 
 def begin(client: Remoting, body: bytes = b"x", flag: int = 0, **properties: str) -> int:
