@@ -28,6 +28,8 @@ class HeldSends:
         self._monkeypatch = monkeypatch
 
     def release(self) -> None:
+        # Else the first might come to be held when nobody releases it any more.
+        wait_until(lambda: self.held)
         self._monkeypatch.undo()
         for loop, given in self.held:
             # Where it was held: a broker behind a gateway is for its front's loop alone.
