@@ -25,8 +25,6 @@ SCHEDULE_PATH = [b"schedule"]
 CONSUME_PATH = [b"consume"]
 CONSUME, STAGE = "consume", "bulk-stage"
 """The ``op`` of the commands that begin the two other streams."""
-STREAM_ERRORS = (pa.ArrowException, OSError)
-"""Exceptions of pyarrow when the other side is gone, or sent no Arrow stream."""
 PAIRS_MAX = 65_536
 """Most (lease, offset) pairs that our client puts into one settling message."""
 JSON_BYTES_MAX = 8 << 20

@@ -137,13 +137,6 @@ class Coalescer(Generic[E]):
             return True
         return len(self._waiting) >= (self._rows_beside_min if in_flight else 1) and not self.hold_s()
 
-    def is_light(self, rows_max: int, bytes_max: int) -> bool:
-        """Return whether nothing is on its way, and no more than this is waiting."""
-        if self._in_flight or self._again or len(self._waiting) > rows_max:
-            return False
-        # A copy, which is made at once: another thread may be taking entries out.
-        return self._size_of is None or sum(map(self._size_of, list(self._waiting))) <= bytes_max
-
     def pump(self) -> None:
         """Send what waits, as far as there is room."""
         # Looking again after the release: an entry may have been added by one who found the lock taken.

@@ -1,8 +1,9 @@
 """The Python client: ``sync`` and ``aio``, both with the operations of :mod:`tarry.api.calls`.
 
 Producing: ``producing`` sends many callers' messages together · ``bulk`` sends iterables and tables. Consuming:
-``feed`` keeps a stream · ``delivery`` is what arrives · ``settling`` brings acks back · ``consumer`` and ``received``
-are for people. ``carrier`` carries all other operations; ``connection`` is below all of it.
+``consuming`` is a stream on a connection · ``feed`` keeps one · ``delivery`` is what arrives · ``settling`` and
+``unanswered`` bring acks back · ``consumer`` and ``received`` are for people. ``carrier`` carries all other operations;
+``connection``, on the loop of ``background``, is below all of it.
 """
 
 from tarry.client.aio import AsyncClient
