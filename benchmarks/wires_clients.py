@@ -2,7 +2,8 @@
 ADDRESS IN_FLIGHT SECONDS``.
 
 ``link`` is :class:`tarry.AsyncClient`; ``flight`` is the same coalescing over one DoPut stream of pyarrow's client,
-whose answers a thread reads: the wire alone, without the receipts and the pacing of a client. It prints its rate and its CPU a message as JSON.
+whose answers a thread reads: the wire alone, without the receipts and the pacing of a client. It prints its rate and
+its CPU a message as JSON.
 """
 
 from __future__ import annotations
