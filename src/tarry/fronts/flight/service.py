@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Executor
-from contextlib import suppress
 from dataclasses import asdict
 from itertools import chain
 from typing import Any, TypeVar
@@ -31,7 +30,7 @@ from tarry.fronts.flight.receiving import LOOK_S, ConsumeStream
 from tarry.fronts.flight.requests import ACTIONS, action_request, put_command, subscribe_request, ticket_request
 from tarry.fronts.flight.sending import PutStream
 from tarry.fronts.kit.groups import ReceiveQueues
-from tarry.fronts.kit.receiving import FILTERING_S, poll_now
+from tarry.fronts.kit.receiving import FILTERING_S, poll_now, receive_within
 from tarry.fronts.kit.unread import Room, check_room
 from tarry.message.schema import UNNUMBERED
 
@@ -165,9 +164,8 @@ class Service:
             room.check()  # other answers may have come between
             batch = await poll_now(self._loop, subscription, request.max_messages, FILTERING_S)
             if batch is None and wait_s and self._stopping is None:
-                received = self._queues.of(subscription.group).receive(subscription, request.max_messages, room)
-                with suppress(TimeoutError):
-                    batch = await asyncio.wait_for(received, wait_s)
+                queue = self._queues.of(subscription.group)
+                batch = await receive_within(queue, subscription, request.max_messages, wait_s, room)
             room.release()  # whoever sends it counts it from here
             if batch is not None:
                 yield arrow_data(batch.serialize())

@@ -11,11 +11,12 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol, TypeAlias, cast
+from typing import Any, Protocol, TypeAlias, cast
 
 import pyarrow as pa
 
 from tarry.api.consuming import ConsumerGroup, DistantSubscription, Subscription
+from tarry.api.local import AnyBroker
 from tarry.base.errors import TarryError
 from tarry.base.event_loop import post, settle_future
 from tarry.base.types import Int64s
@@ -25,6 +26,9 @@ GATHER_S = 0.004
 
 CROWDED_S = 0.25
 """Seconds between checks for a client having read enough of its answers to get more."""
+
+WAIT_S_MAX = 86_400.0
+"""Longest wait for messages, of fronts that bound it: one that wants more is answered after a day."""
 
 FILTERING_S = 10.0
 """Seconds for which :func:`poll_now` waits where messages have to be filtered first."""
@@ -212,6 +216,39 @@ def give_back(group: ConsumerGroup, received: Received) -> None:
     """Give back messages that no client took, so that other consumers get them at once."""
     if isinstance(received, pa.RecordBatch) and received.num_rows:
         group.nack(*leases_of(received), 0)
+
+
+def lease_ms_of(group: ConsumerGroup, broker: AnyBroker, asked_ms: int | None = None) -> int:
+    """Return a consumer's lease in milliseconds: as asked, or as the group says, or the broker."""
+    return asked_ms or group.settings.lease_ms or broker.config.lease_ms
+
+
+async def receive_within(
+    queue: ReceiveQueue,
+    subscription: Subscription,
+    rows_max: int,
+    wait_s: float,
+    room: HasRoom | None = None,
+    until: asyncio.Future[Any] | None = None,
+) -> pa.RecordBatch | None:
+    """Wait in a queue for up to ``wait_s`` seconds, or until ``until`` is done; None: there is no message.
+
+    Who is cancelled has given back what was handed out in that moment.
+
+    Raises:
+        TarryError: see :meth:`Subscription.poll`.
+    """
+    received = queue.receive(subscription, rows_max, room)
+    ends = (received,) if until is None else (received, until)
+    try:
+        await asyncio.wait(ends, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
+        return received.result() if received.done() else None
+    except asyncio.CancelledError:
+        if received.done() and not received.cancelled() and received.exception() is None:
+            give_back(queue.group, received.result())
+        raise
+    finally:
+        received.cancel()
 
 
 async def poll_now(

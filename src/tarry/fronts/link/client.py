@@ -12,6 +12,7 @@ from tarry.api.operation import Operation
 from tarry.api.operations import ReadIntake, Receive
 from tarry.base.errors import InvalidArgumentError, TarryError, UnavailableError
 from tarry.fronts.kit.admission import Admission
+from tarry.fronts.kit.receiving import lease_ms_of
 from tarry.fronts.link.flow import Flow
 from tarry.fronts.link.group_calls import ClientGroupCalls
 from tarry.fronts.link.link_session import Handlers, NewLinkSession
@@ -117,7 +118,7 @@ class ClientSession:
             raise self._stopping
 
     def _lease_ms(self, group: int) -> int:
-        return self._shared.groups.find(group).group.settings.lease_ms or self._shared.broker.config.lease_ms
+        return lease_ms_of(self._shared.groups.find(group).group, self._shared.broker)
 
     def _return(self, number: int, payload: memoryview) -> None:
         pairs = Pairs.decode(payload)

@@ -13,6 +13,7 @@ from tarry.api.operations.delivery import Subscribe
 from tarry.api.parsing import from_json
 from tarry.api.wire import decode_json, decode_request, encode_json
 from tarry.base.errors import InvalidArgumentError, TarryError
+from tarry.fronts.kit.receiving import lease_ms_of
 from tarry.fronts.link.flow import Flow
 from tarry.fronts.link.groups import Listener, ServedGroup
 from tarry.fronts.link.outgoing import INTERNAL, Outgoing
@@ -94,7 +95,7 @@ class ClientGroupCalls:
 
     def _describe(self, number: int, group: ConsumerGroup) -> None:
         served = self._shared.groups.get_or_add(group)
-        lease_ms = group.settings.lease_ms or self._shared.broker.config.lease_ms
+        lease_ms = lease_ms_of(group, self._shared.broker)
         described = {"number": served.number, "topic": group.topic_name, "group": group.name, "lease_ms": lease_ms}
         self._out.write(frame(FrameKind.RESULT, number, encode_json(described)))
 

@@ -16,7 +16,7 @@ from tarry.api.parsing import from_json
 from tarry.api.views import DELIVERY
 from tarry.api.wire import decode_request
 from tarry.base.errors import OverloadedError, TarryError
-from tarry.fronts.kit.receiving import FILTERING_S, give_back, poll_now
+from tarry.fronts.kit.receiving import FILTERING_S, WAIT_S_MAX, lease_ms_of, poll_now, receive_within
 from tarry.fronts.link.groups import ServedGroup
 from tarry.fronts.link.outgoing import INTERNAL, Outgoing
 from tarry.fronts.link.shared import Shared
@@ -24,9 +24,6 @@ from tarry.link.frames import FrameKind, error_frame, frame
 from tarry.message.columns import stream_bytes
 
 log = logging.getLogger(__name__)
-
-WAIT_S_MAX = 86_400.0
-"""Longest wait for messages: a receive that wants to wait longer is answered after a day."""
 
 
 class Receives:
@@ -87,7 +84,7 @@ class Receives:
     async def _receive(self, operation: Receive, withdrawn: asyncio.Future[None]) -> pa.RecordBatch | None:
         served = await self._group(operation)
         subscribe, group = operation.subscription, served.group  # it checks the lease
-        lease_ms = operation.lease_ms or group.settings.lease_ms or self._shared.broker.config.lease_ms
+        lease_ms = lease_ms_of(group, self._shared.broker, operation.lease_ms)
         subscription = group.subscribe(prefetch=subscribe.prefetch, lease_ms=lease_ms)
         rows_max = operation.max_messages
         if not operation.wait_ms:
@@ -95,18 +92,8 @@ class Receives:
             if batch is not None:
                 self._out.hold(batch.nbytes)
             return batch
-        received = served.queue.receive(subscription, rows_max, self._out)
         wait_s = min(operation.wait_ms / 1000, WAIT_S_MAX)
-        try:
-            await asyncio.wait((received, withdrawn), timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
-            return received.result() if received.done() else None
-        except asyncio.CancelledError:
-            # The connection was lost in the moment between the hand-out and this.
-            if received.done() and not received.cancelled() and received.exception() is None:
-                give_back(group, received.result())
-            raise
-        finally:
-            received.cancel()
+        return await receive_within(served.queue, subscription, rows_max, wait_s, self._out, withdrawn)
 
     async def _group(self, operation: Receive) -> ServedGroup:
         """Return the group, which is made if it is new: in a thread, since that waits for the disk."""

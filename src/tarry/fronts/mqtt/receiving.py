@@ -15,7 +15,7 @@ from typing import Protocol
 from tarry.api.consuming import Subscription
 from tarry.base.errors import TarryError
 from tarry.fronts.kit.desk import Desk
-from tarry.fronts.kit.receiving import Received, ReceiveQueue, Waiter
+from tarry.fronts.kit.receiving import Received, ReceiveQueue, Waiter, lease_ms_of
 from tarry.fronts.kit.unread import Room
 from tarry.fronts.mqtt import packets
 from tarry.fronts.mqtt.messages import delivered
@@ -98,7 +98,7 @@ class MqttReceiver:
         if self._closed:
             return
         group = queue.group
-        lease_ms = group.settings.lease_ms or self._desk.broker.config.lease_ms
+        lease_ms = lease_ms_of(group, self._desk.broker)
         subscription = group.subscribe(prefetch=max(self._inflight_max, ROWS_MAX), lease_ms=lease_ms)
         self._consumers[filter] = MqttConsumer(topic, queue, subscription, qos, properties)
         self.plan()

@@ -29,7 +29,7 @@ from tarry.fronts.http.rest.rows import json_of
 from tarry.fronts.http.rest.sessions import EventSession, EventSessions
 from tarry.fronts.http.rest.table import GROUP
 from tarry.fronts.http.services import HttpServices
-from tarry.fronts.kit.receiving import give_back
+from tarry.fronts.kit.receiving import give_back, lease_ms_of
 from tarry.fronts.kit.unread import Room
 
 PATH = f"{GROUP}/events"
@@ -100,7 +100,7 @@ class Events:
         queue = await services.receive_queue(
             subscribe.topic, subscribe.group, start=subscribe.start, broadcast=subscribe.broadcast
         )
-        lease_ms = subscribe.lease_ms or queue.group.settings.lease_ms or services.broker.config.lease_ms
+        lease_ms = lease_ms_of(queue.group, services.broker, subscribe.lease_ms)
         subscription = queue.group.subscribe(prefetch=subscribe.prefetch, lease_ms=lease_ms)
         return EventSession(queue, subscription, subscribe.prefetch, lease_ms)
 

@@ -22,11 +22,9 @@ from tarry.fronts.http.rest.description import DescribedBody, Description
 from tarry.fronts.http.rest.operations import OperationEndpoint, describe
 from tarry.fronts.http.rest.request import ClientLeftError, RestRequest
 from tarry.fronts.http.rest.table import Resource
-from tarry.fronts.kit.receiving import FILTERING_S, give_back, poll_now
+from tarry.fronts.kit.receiving import FILTERING_S, WAIT_S_MAX, give_back, lease_ms_of, poll_now, receive_within
 from tarry.fronts.kit.unread import Room
 
-WAIT_S_MAX = 86_400.0
-"""Longest wait for messages: a request that wants to wait longer is answered after a day."""
 LIST = {"type": "array", "items": deliveries.SCHEMA, "maxItems": HANDLES_MAX}
 
 
@@ -39,7 +37,7 @@ class ReceiveEndpoint(OperationEndpoint):
         queue = await services.receive_queue(
             operation.topic, operation.group, start=operation.start, broadcast=operation.broadcast
         )
-        lease_ms = operation.lease_ms or queue.group.settings.lease_ms or services.broker.config.lease_ms
+        lease_ms = lease_ms_of(queue.group, services.broker, operation.lease_ms)
         room = request.room
         room.check()
         # Which also checks the lease.
@@ -47,18 +45,15 @@ class ReceiveEndpoint(OperationEndpoint):
         subscription = queue.group.subscribe(prefetch=subscribe.prefetch, lease_ms=lease_ms)
         if not operation.wait_ms:
             return _some(await poll_now(services.loop, subscription, operation.max_messages, FILTERING_S), room)
-        received = queue.receive(subscription, operation.max_messages, room)
         left = request.watch()
         try:
             wait_s = min(operation.wait_ms / 1000, WAIT_S_MAX)
-            await asyncio.wait((received, left), timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
+            batch = await receive_within(queue, subscription, operation.max_messages, wait_s, room, left)
             if left.done():
-                if received.done() and not received.exception():
-                    give_back(queue.group, received.result())
+                give_back(queue.group, batch)
                 raise ClientLeftError
-            return _some(received.result() if received.done() else None)
+            return _some(batch)
         finally:
-            received.cancel()
             left.cancel()
 
 
