@@ -15,7 +15,6 @@ import pyarrow as pa
 import pytest
 
 from loopgrpc import UnreadBytes
-from tarry.base.config import Config
 from tarry.broker import Broker
 from tarry.fronts.link.client import CONSUMERS_MAX
 from tarry.fronts.link.flow import CALLS_MAX, QUESTIONS_MAX
@@ -24,21 +23,7 @@ from tarry.link.frames import HEAD, FrameKind, Pairs, Poll, SettleFrame, SettleO
 from tests.link.raw_client import HELLO, RawClient, RefusedError, stream_of
 from tests.waiting import wait_until
 
-UNREAD_BYTES = 64 << 20
 Connect = Callable[..., RawClient]
-
-
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[Broker]:
-    with Broker.open(Config(data=tmp_path / "data", pipeline="off", lease_ms=20_000)) as broker:
-        yield broker
-
-
-@pytest.fixture
-def front(broker: Broker) -> Iterator[LinkFront]:
-    front = LinkFront.start(broker, "127.0.0.1:0", unread=UnreadBytes(UNREAD_BYTES))
-    yield front
-    front.stop(0.2)
 
 
 @pytest.fixture

@@ -5,14 +5,11 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tarry.base.config import Config
-from tarry.broker import Broker
 from tarry.fronts.link.front import LinkFront
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "link_node"
@@ -37,11 +34,8 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def port(tmp_path: Path) -> Iterator[int]:
-    with Broker.open(Config(data=tmp_path / "data", pipeline="off")) as broker:
-        front = LinkFront.start(broker, "127.0.0.1:0")
-        yield int(front.address.rpartition(":")[2])
-        front.stop(0.2)
+def port(front: LinkFront) -> int:
+    return int(front.address.rpartition(":")[2])
 
 
 def run(program: Path, port: int, script: str) -> Any:

@@ -7,31 +7,16 @@ import gc
 import multiprocessing
 import socket
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tarry.base.config import Config
 from tarry.base.errors import ClosedError, UnavailableError
 from tarry.broker import Broker
 from tarry.client import AsyncClient, Client
 from tarry.client.consuming import FEEDS_MAX
 from tarry.fronts.link.front import LinkFront
 from tests.waiting import wait_until
-
-
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[Broker]:
-    with Broker.open(Config(data=tmp_path / "data", pipeline="off", disk_free_bytes_min=0)) as broker:
-        yield broker
-
-
-@pytest.fixture
-def front(broker: Broker) -> Iterator[LinkFront]:
-    front = LinkFront.start(broker, "127.0.0.1:0")
-    yield front
-    front.stop(0.2)
 
 
 def test_by_a_unix_socket(tmp_path: Path, broker: Broker) -> None:

@@ -1,0 +1,28 @@
+"""A broker with a port of the link, in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from loopgrpc import UnreadBytes
+from tarry.base.config import Config
+from tarry.broker import Broker
+from tarry.fronts.link.front import LinkFront
+
+UNREAD_BYTES = 64 << 20
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Broker]:
+    with Broker.open(Config(data=tmp_path / "data", pipeline="off", lease_ms=20_000)) as broker:
+        yield broker
+
+
+@pytest.fixture
+def front(broker: Broker) -> Iterator[LinkFront]:
+    front = LinkFront.start(broker, "127.0.0.1:0", unread=UnreadBytes(UNREAD_BYTES))
+    yield front
+    front.stop(0.2)
