@@ -22,6 +22,7 @@ from typing import Any, TypeVar, Unpack
 from tarry.api.calls import AsyncCalls
 from tarry.api.operation import Operation
 from tarry.base.errors import ClosedError, TarryError
+from tarry.base.event_loop import settle_future
 from tarry.batching.pacing import SOON_MS, Pace, PacedTurns
 from tarry.client.aio_consumer import AsyncConsumer
 from tarry.client.bulk import CHUNK_ROWS, Progress
@@ -159,9 +160,4 @@ class _Sender:
 
 def _resolve(answers: list[tuple[asyncio.Future[Receipt], Receipt | TarryError]]) -> None:
     for future, answer in answers:
-        if future.done():
-            continue  # cancelled
-        if isinstance(answer, TarryError):
-            future.set_exception(answer)
-        else:
-            future.set_result(answer)
+        settle_future(future, answer)

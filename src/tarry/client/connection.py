@@ -154,15 +154,13 @@ class BrokerConnection:
         return self._connecting
 
     async def _open(self) -> LinkPeer:
-        left: list[LinkPeer] = []
         peer = LinkPeer(
             self.loop,
             {"as": CLIENT},
             self._handlers,
-            on_refused=lambda error: self._leave(left[0], error),
-            on_lost=lambda: self._lost(left[0]),
+            on_refused=lambda error: self._leave(peer, error),
+            on_lost=lambda: self._lost(peer),
         )
-        left.append(peer)
         try:
             async with asyncio.timeout(CONNECT_S):
                 await self._open_transport(peer)

@@ -8,7 +8,6 @@ So a stream that stands still is handed one batch, and no more.
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -25,7 +24,7 @@ from tarry.client.connection import BrokerConnection, encoded
 from tarry.client.settling import Settler, Source
 from tarry.client.unanswered import OnSettled, Unanswered
 from tarry.link.frames import FrameKind, Pairs, Poll, SettleFrame, SettleOp, split_number
-from tarry.link.peer import LOST, LinkPeer
+from tarry.link.peer import LOST, LinkPeer, OnAnswer
 
 FEEDS_MAX = 1_000
 """Consumers of one connection: the broker takes no more."""
@@ -41,37 +40,33 @@ OnBatch = Callable[[pa.RecordBatch, "ConsumerStream"], None]
 
 
 class ConsumingConnections:
-    """The connections of one client's consumers, as many as they need. Any thread."""
+    """The connections of one client's consumers, as many as they need. On the loop's thread."""
 
     def __init__(self, address: str) -> None:
-        """Connect when the first consumer does.
+        """Connect when the first consumer does. Any thread.
 
         Raises:
             InvalidArgumentError: ``address`` is none.
         """
         self.address = address
         self.loop = background_loop()
-        self._lock = threading.Lock()
         self._all = [ConsumingConnection(address)]
 
     def take(self) -> ConsumingConnection:
         """Return a connection for one consumer more."""
-        with self._lock:
-            for shared in self._all:
-                if shared.feeds < FEEDS_MAX:
-                    break
-            else:
-                shared = ConsumingConnection(self.address)
-                self._all.append(shared)
-            shared.feeds += 1
-            return shared
+        for shared in self._all:
+            if shared.feeds < FEEDS_MAX:
+                break
+        else:
+            shared = ConsumingConnection(self.address)
+            self._all.append(shared)
+        shared.feeds += 1
+        return shared
 
     def give_back(self, shared: ConsumingConnection) -> None:
-        """Note that a consumer does not need its connection any more; without consumers, it ends. On the loop."""
-        with self._lock:
-            shared.feeds -= 1
-            is_free = not shared.feeds
-        if is_free:
+        """Note that a consumer does not need its connection any more; without consumers, it ends."""
+        shared.feeds -= 1
+        if not shared.feeds:
             shared.connection.disconnect()
 
 
@@ -86,8 +81,23 @@ class ConsumingConnection:
             on_lost=self._on_lost,
         )
         self.feeds = 0
-        """Consumers that have taken it; changed under the lock of :class:`ConsumingConnections`."""
+        """Consumers that have taken it; changed by :class:`ConsumingConnections`."""
         self.streams: dict[int, ConsumerStream] = {}
+
+    async def name_group(self, group: dict[str, Any]) -> tuple[LinkPeer, dict[str, Any]]:
+        """Name a group, which is made if it is new; return the broker's description of it, and the way to it.
+
+        Raises:
+            UnavailableError: there is no broker. TarryError: it refuses the topic or the group.
+        """
+        peer = await self.connection.peer()
+        answer: asyncio.Future[memoryview]
+        answer, on_answer = answer_future(self.connection.loop)
+        peer.ask(FrameKind.GROUP, on_answer, encoded(group))
+        described: dict[str, Any] = decode_json(bytes(await answer))
+        if peer.lost:  # since it has answered; nobody would tell a stream
+            raise UnavailableError(LOST)
+        return peer, described
 
     def _on_batch(self, number: int, payload: memoryview) -> None:
         stream = self.streams.get(number)
@@ -101,16 +111,19 @@ class ConsumingConnection:
 
     def _on_refused(self, error: TarryError) -> None:
         for stream in list(self.streams.values()):
-            stream.on_goodbye(error)
+            stream.end(error)
 
     def _on_lost(self, peer: LinkPeer) -> None:
         for stream in list(self.streams.values()):
             if stream.peer is peer:
-                stream.on_lost()
+                stream.end(UnavailableError(LOST))
 
 
 class ConsumerStream:
-    """One consumer on one connection, made by :meth:`begin`; :attr:`ended` gets the error that ends it."""
+    """One consumer on one connection; the first :meth:`resize` asks for messages.
+
+    :attr:`ended` gets the error that ends it.
+    """
 
     def __init__(
         self,
@@ -132,7 +145,8 @@ class ConsumerStream:
         self._number = peer.number()
         shared.streams[self._number] = self
         self.settler = Settler(self._send, loop=self._loop, tend=tend)
-        self._unanswered = Unanswered(on_settled)
+        self._on_settled = on_settled
+        self._unanswered = Unanswered(self._on_settlement)
         self._window = 0
         self.polls = 0
         """Number of polls that were sent."""
@@ -143,30 +157,6 @@ class ConsumerStream:
         self.ended: asyncio.Future[TarryError] = self._loop.create_future()
         self._settled = asyncio.Event()
         self._closed = False
-
-    @classmethod
-    async def begin(
-        cls,
-        shared: ConsumingConnection,
-        group: dict[str, Any],
-        lease_ms: int | None,
-        tend: Callable[[], float | None],
-        on_batch: OnBatch,
-        on_settled: OnSettled,
-    ) -> ConsumerStream:
-        """Name the group, which is made if it is new, and begin; the first :meth:`resize` asks for messages.
-
-        Raises:
-            UnavailableError: there is no broker. TarryError: it refuses the topic or the group.
-        """
-        peer = await shared.connection.peer()
-        answer: asyncio.Future[memoryview]
-        answer, on_answer = answer_future(shared.connection.loop)
-        peer.ask(FrameKind.GROUP, on_answer, encoded(group))
-        described = decode_json(bytes(await answer))
-        if peer.lost:  # since it has answered; nobody would tell the stream
-            raise UnavailableError(LOST)
-        return cls(shared, peer, described, lease_ms, tend, on_batch, on_settled)
 
     def sent(self) -> int:
         """Return the number of polls that were sent. Any thread."""
@@ -199,17 +189,14 @@ class ConsumerStream:
             # Not to be tried again: that would make the group anew, and begin at its beginning.
             error = NotFoundError("the group was deleted")
         if error is not None:
-            self._end(error)
+            self.end(error)
         else:
             self._poll_if_idle()
 
-    def on_goodbye(self, error: TarryError) -> None:
-        """End: the broker is stopping."""
-        self._end(error)
-
-    def on_lost(self) -> None:
-        """End: the connection is lost."""
-        self._end(UnavailableError(LOST))
+    def end(self, error: TarryError) -> None:
+        """End for this reason: the connection is lost, the broker is stopping, or it refuses the consumer."""
+        if not self.ended.done():
+            self.ended.set_result(error)
 
     def close(self) -> None:
         """Give back what is held; what was sent before is settled. Any thread."""
@@ -280,19 +267,15 @@ class ConsumerStream:
             else:
                 post(self._loop, self._settle, settle, self._unanswered.begin())
 
-    def _settle(self, settle: bytes, number: int) -> None:
-        def on_answer(answer: memoryview | TarryError) -> None:
-            self._unanswered.end(number, answer if isinstance(answer, TarryError) else None)
-            self._settled.set()
+    def _on_settlement(self, error: TarryError | None) -> None:
+        self._settled.set()
+        self._on_settled(error)
 
+    def _settle(self, settle: bytes, on_answer: OnAnswer) -> None:
         try:
             self.peer.ask(FrameKind.SETTLE, on_answer, settle)
         except TarryError as error:
             on_answer(error)
-
-    def _end(self, error: TarryError) -> None:
-        if not self.ended.done():
-            self.ended.set_result(error)
 
     def _close(self) -> None:
         if self._closed:
@@ -302,4 +285,4 @@ class ConsumerStream:
         self._shared.streams.pop(self._number, None)
         self.settler.close()
         self._unanswered.close()
-        self._end(UnavailableError("the consumer is closed"))
+        self.end(UnavailableError("the consumer is closed"))

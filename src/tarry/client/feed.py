@@ -194,8 +194,9 @@ class Feed:
         shared = self._connections.take()
         stream = None
         try:
-            stream = await ConsumerStream.begin(
-                shared, self._group, self._lease_ms, self._holding.tend, self._on_batch, self._on_settled
+            peer, described = await shared.name_group(self._group)
+            stream = ConsumerStream(
+                shared, peer, described, self._lease_ms, self._holding.tend, self._on_batch, self._on_settled
             )
             self._stream = stream
             self._away = None

@@ -96,11 +96,7 @@ class ClientReceiver:
             body[argument_name] = None if argument < 0 else argument
         if reason:
             body["reason"] = reason
-        number = self._unanswered.begin()
-
-        def on_answer(answer: memoryview | TarryError) -> None:
-            self._unanswered.end(number, answer if isinstance(answer, TarryError) else None)
-
+        on_answer = self._unanswered.begin()
         try:
             self._connection.ask_from_anywhere(FrameKind.CALL, encoded(body), on_answer)
         except TarryError as error:

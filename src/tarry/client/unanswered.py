@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 
 from tarry.base.errors import TarryError, UnavailableError
+from tarry.link.peer import OnAnswer
 
 OnSettled = Callable[[TarryError | None], None]
 """Called with the broker's answer to a settlement: None, or the error."""
@@ -14,7 +16,7 @@ OnSettled = Callable[[TarryError | None], None]
 class Unanswered:
     """Of one source of messages. Any thread."""
 
-    def __init__(self, on_settled: OnSettled | None = None) -> None:
+    def __init__(self, on_settled: OnSettled) -> None:
         """Note nothing yet; ``on_settled`` is called for each answer."""
         self._on_settled = on_settled
         self._changed = threading.Condition()
@@ -23,23 +25,20 @@ class Unanswered:
         self._error: TarryError | None = None
         self._closed = False
 
-    def begin(self) -> int:
-        """Note a settlement that is sent; return its number."""
+    def begin(self) -> OnAnswer:
+        """Note a settlement that is sent; return what is to be called once with its answer."""
         with self._changed:
             self._sent += 1
             self._open.add(self._sent)
-            return self._sent
+            return partial(self._end, self._sent)
 
-    def end(self, number: int, error: TarryError | None) -> None:
-        """Note the answer to a settlement."""
+    def _end(self, number: int, answer: memoryview | TarryError) -> None:
+        error = answer if isinstance(answer, TarryError) else None
         with self._changed:
-            if number not in self._open:
-                return
             self._open.discard(number)
             self._error = self._error or error
             self._changed.notify_all()
-        if self._on_settled is not None:
-            self._on_settled(error)
+        self._on_settled(error)
 
     @property
     def is_idle(self) -> bool:

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import IntEnum
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from tarry.api.wire import AcceptedAnswer, PlacedAnswer, decode_answer, encode_error
+from tarry.api.wire import AcceptedAnswer, PlacedAnswer, decode_answer, encode_error, encode_json
 from tarry.base.errors import InvalidArgumentError, TarryError
 from tarry.base.types import Int64s, Mask
 from tarry.message.receipt import Accepted
@@ -108,6 +108,11 @@ def keep_alive(connection: socket.socket) -> None:
 def frame(kind: FrameKind, number: int, *payload: Any) -> list[Any]:
     """Return a frame as parts to be written one after the other."""
     return [HEAD.pack(sum(map(len, payload)), kind, number), *payload]
+
+
+def hello_frame(said: Mapping[str, Any]) -> list[Any]:
+    """Return the greeting with which a connection begins; ``said``: its fields beside the version."""
+    return frame(FrameKind.HELLO, 0, encode_json({"version": VERSION, **said}))
 
 
 def error_frame(number: int, error: TarryError) -> list[Any]:

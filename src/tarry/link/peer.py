@@ -10,10 +10,10 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias, cast
 
-from tarry.api.wire import decode_error, decode_json, encode_json
+from tarry.api.wire import decode_error, decode_json
 from tarry.base.errors import TarryError, UnavailableError
 from tarry.batching.coalescing import EndOfTurn
-from tarry.link.frames import VERSION, FrameKind, LinkFrameReader, frame
+from tarry.link.frames import FrameKind, LinkFrameReader, frame, hello_frame
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ class LinkPeer(asyncio.Protocol):
             on_refused: called with what the broker refuses of the connection, not of a question.
             on_lost: called once, when the connection has ended.
         """
-        self._greeting = {"version": VERSION, **greeting}
+        self._greeting = greeting
         self._handlers = handlers
         self._on_refused, self._on_lost = on_refused, on_lost
         self._reader = LinkFrameReader()
@@ -73,8 +73,7 @@ class LinkPeer(asyncio.Protocol):
     def send(self, kind: FrameKind, number: int, *payload: Any) -> None:
         """Send a frame without waiting for an answer."""
         if not self.lost:
-            self._out += frame(kind, number, *payload)
-            self._end_of_turn.plan()
+            self._write(frame(kind, number, *payload))
 
     def ask(self, kind: FrameKind, on_answer: OnAnswer, *payload: Any) -> int:
         """Send a frame that is answered; return its number.
@@ -91,6 +90,10 @@ class LinkPeer(asyncio.Protocol):
         self.send(kind, number, *payload)
         return number
 
+    def _write(self, parts: list[Any]) -> None:
+        self._out += parts
+        self._end_of_turn.plan()
+
     def flush(self) -> None:
         """Write what was sent in this turn."""
         out, self._out = self._out, []
@@ -106,7 +109,7 @@ class LinkPeer(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
-        self.send(FrameKind.HELLO, 0, encode_json(self._greeting))
+        self._write(hello_frame(self._greeting))
 
     def data_received(self, data: bytes) -> None:
         try:

@@ -22,16 +22,14 @@ from tarry.fronts.flight.settings import FlightSettings
 from tarry.fronts.kit.admission import Admission
 from tarry.fronts.kit.door import Door
 from tarry.fronts.kit.exposure import check_exposed, warn_exposed
-from tarry.fronts.kit.first_bytes import HTTP2, FirstBytes, NewProtocol
+from tarry.fronts.kit.first_bytes import HTTP2, FirstBytes
 from tarry.fronts.kit.front import FrontServices
 from tarry.fronts.kit.listening import port_of
 from tarry.fronts.kit.loop_front import LoopFront, OnListening
 from tarry.fronts.kit.tls import ReloadedTls
 from tarry.fronts.kit.tls_settings import shared_files
 from tarry.fronts.link.client import client_sessions
-from tarry.fronts.link.connection import LinkConnection
-from tarry.fronts.link.groups import GroupTable
-from tarry.fronts.link.shared import Shared
+from tarry.fronts.link.port import LinkConnections
 
 MESSAGE_BYTES_MAX = 288 << 20
 """The largest batch that is accepted has 256 MiB."""
@@ -42,7 +40,10 @@ STAGING_MAX = 8
 
 
 class FlightFront(LoopFront):
-    """The Flight front: calls by gRPC; at an address that others reach only where a setting allows it."""
+    """The native port, for the link and for Flight's calls by gRPC.
+
+    At an address that others reach only where a setting allows it.
+    """
 
     NAME = FLIGHT
     THREAD = "tarry-flight"
@@ -66,12 +67,12 @@ class FlightFront(LoopFront):
         # Twice: a client that does not end its preface is told by GOAWAY first.
         begin_s = 2 * limits.preface_s
         tls = flight_tls(config)
-        groups = GroupTable(asyncio.get_running_loop(), gather_s=0.0)
+        links = LinkConnections(self._broker, pool, self._unread, client_sessions, gather_s=0.0)
         new_protocol = partial(
             FirstBytes,
             begins=HTTP2,
             matching=lambda place: grpc.new_protocol(_coded(place)),
-            other=self._new_link(pool, groups),
+            other=links.new_protocol,
         )
         door = Door(new_protocol, self._connections, tls=tls, begin_s=begin_s)
         try:
@@ -84,15 +85,9 @@ class FlightFront(LoopFront):
             door.close()
             service.stop()
         await door.drain(grace_s)
-        groups.close()
+        links.close()
         await grpc.close()
         await asyncio.to_thread(staging.shutdown)  # its threads hear of their streams' end by the loop
-
-    def _new_link(self, pool: Executor, groups: GroupTable) -> NewProtocol:
-        """Return what makes a connection of the link."""
-        loop = asyncio.get_running_loop()
-        shared = Shared(self._broker, loop, groups, partial(loop.run_in_executor, pool), self._unread)
-        return partial(LinkConnection, shared, client_sessions(shared))
 
 
 def _coded(admission: Admission) -> Admission:

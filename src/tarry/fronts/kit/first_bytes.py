@@ -27,7 +27,6 @@ class FirstBytes(asyncio.Protocol):
         self._admission = admission
         self._begins, self._matching, self._other = begins, matching, other
         self._received = b""
-        self._is_known = False
         self._transport: asyncio.Transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -48,11 +47,10 @@ class FirstBytes(asyncio.Protocol):
         self._admission.released()
 
     def _cut_silent(self) -> None:
-        if not self._is_known:
+        if self._transport.get_protocol() is self:
             self._transport.abort()
 
     def _begin(self, new_protocol: NewProtocol) -> None:
-        self._is_known = True
         transport = self._transport
         protocol = new_protocol(self._admission)
         transport.set_protocol(protocol)

@@ -17,6 +17,7 @@ from tarry.base.errors import UnavailableError
 from tarry.base.placement import Placement
 from tarry.fronts.kit.admission import BEGIN_S
 from tarry.fronts.kit.door import Door
+from tarry.fronts.kit.first_bytes import NewProtocol
 from tarry.fronts.kit.listening import port_of
 from tarry.fronts.kit.loop_thread import LoopThread, OnStarted
 from tarry.fronts.kit.receiving import GATHER_S
@@ -43,6 +44,30 @@ class LinkGuard:
     half_open_max: int | None = None
     begin_s: float = BEGIN_S
     """Limits on connections that have not been greeted; see :class:`tarry.fronts.kit.door.Door`."""
+
+
+class LinkConnections:
+    """Makes the connections of one port, which share the groups that they name. On the loop's thread."""
+
+    def __init__(
+        self,
+        broker: AnyBroker,
+        pool: Executor,
+        unread: UnreadBytes,
+        new_sessions: NewSessions,
+        gather_s: float,
+        secret: Secret | None = None,
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        self._groups = GroupTable(loop, gather_s)
+        run_in_thread = partial(loop.run_in_executor, pool)
+        shared = Shared(broker, loop, self._groups, run_in_thread, unread, secret)
+        self.new_protocol: NewProtocol = partial(LinkConnection, shared, new_sessions(shared))
+        """Make the protocol of a connection, for a door."""
+
+    def close(self) -> None:
+        """End all waiting polls, after the connections."""
+        self._groups.close()
 
 
 class LinkPort:
@@ -78,12 +103,10 @@ class LinkPort:
         self._thread.stop(grace_s)
 
     async def _serve(self, pool: Executor, on_started: OnStarted[str]) -> None:
-        loop, guard = asyncio.get_running_loop(), self._guard
-        groups = GroupTable(loop, self._gather_s)
-        run_in_thread = partial(loop.run_in_executor, pool)
-        shared = Shared(self._broker, loop, groups, run_in_thread, guard.unread, guard.secret)
+        guard = self._guard
+        links = LinkConnections(self._broker, pool, guard.unread, self._new_sessions, self._gather_s, guard.secret)
         door = Door(
-            partial(LinkConnection, shared, self._new_sessions(shared)),
+            links.new_protocol,
             guard.connections,
             tls=guard.tls.context(),
             plain=guard.tls.plain,
@@ -98,4 +121,4 @@ class LinkPort:
             grace_s = await on_started(self._asked if on_path else f"{host}:{port_of(address)}")
         finally:
             await door.drain(grace_s)
-            groups.close()
+            links.close()

@@ -12,11 +12,11 @@ import threading
 from contextlib import suppress
 from typing import Any
 
-from tarry.api.wire import decode_error, decode_json, encode_json
+from tarry.api.wire import decode_error, decode_json
 from tarry.base.endpoint import parse_address, socket_path
 from tarry.base.errors import ClosedError, TarryError, UnavailableError
 from tarry.fronts.gateway.authentication import Trust
-from tarry.link.frames import CONTROL, HEAD, VERSION, FrameKind, frame, keep_alive
+from tarry.link.frames import CONTROL, HEAD, FrameKind, frame, hello_frame, keep_alive
 
 log = logging.getLogger(__name__)
 
@@ -57,12 +57,12 @@ def host_of(address: str) -> str:
 
 def greeting(kind: str, worker: str, front: str, name: str) -> dict[str, Any]:
     """Return the fields of the greeting with which a connection begins."""
-    return {"version": VERSION, "as": kind, "worker": worker, "front": front, "name": name}
+    return {"as": kind, "worker": worker, "front": front, "name": name}
 
 
 def hello(kind: str, worker: str, front: str, name: str) -> bytes:
     """Return the frame with which a connection begins."""
-    return b"".join(frame(FrameKind.HELLO, 0, encode_json(greeting(kind, worker, front, name))))
+    return b"".join(hello_frame(greeting(kind, worker, front, name)))
 
 
 class Control:
