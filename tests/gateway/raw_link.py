@@ -7,11 +7,17 @@ import secrets
 from types import TracebackType
 from typing import Any
 
-from tarry.fronts.gateway.remote.control import connect, hello
-from tarry.link.frames import CONTROL, LINK, FrameKind, frame
+from tarry.fronts.gateway.remote.link import greeting
+from tarry.link.blocking import connect
+from tarry.link.frames import CONTROL, LINK, FrameKind, frame, hello_frame
 from tests.link.raw_client import read_frame
 
 WAIT_S = 15.0
+
+
+def hello(kind: str, worker: str, front: str, name: str) -> bytes:
+    """Return the frame with which a connection begins."""
+    return b"".join(hello_frame(greeting(kind, worker, front, name)))
 
 
 class RawLink:

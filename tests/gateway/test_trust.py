@@ -16,13 +16,12 @@ from tarry.base.errors import InvalidArgumentError, TarryError, UnavailableError
 from tarry.fronts.gateway.authentication import Trust, read_secret
 from tarry.fronts.gateway.front import GatewayFront
 from tarry.fronts.gateway.remote.broker import RemoteBroker
-from tarry.fronts.gateway.remote.control import hello
 from tarry.fronts.gateway.served.worker import told_settings
 from tarry.fronts.link.half_frames import HalfFrames
 from tarry.fronts.registry import ServerConfig
 from tarry.link.frames import ASKED_BYTES_MAX, CONTROL, HEAD, LINK, FrameKind, frame
 from tests.gateway.places import GatewayPlace, Worker
-from tests.gateway.raw_link import RawLink
+from tests.gateway.raw_link import RawLink, hello
 from tests.loopgrpc.certificates import Certificate, make_certificate
 from tests.rocketmq.rpc import Code, Rpc
 

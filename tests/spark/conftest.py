@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,12 +9,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.flight as flight
 import pytest
 
-from tarry.base.errors import CorruptError
+from tarry.base.errors import CorruptError, InvalidArgumentError
+from tarry.link.ranges import first_part
 from tarry.message.schema import SCHEMA
 from tarry.store import Store, read_window
+from tests.spark.fake_link import FakeLink, RowsAnswer
 
 NOW_MS = 1_795_264_000_000
 FRAME_ROWS = 1000
@@ -38,14 +38,13 @@ def messages(start: int, stop: int, *, body_bytes: int = 16, spread_ms: int = 86
     return pa.RecordBatch.from_arrays([columns.get(f.name, pa.nulls(n, f.type)) for f in SCHEMA], schema=SCHEMA)
 
 
-class FakeIntake(flight.FlightServerBase):  # type: ignore[misc]
+class FakeIntake(FakeLink):
     """An intake in memory. Attributes may be changed at any time; ``on_committed`` runs inside ``store-committed``."""
 
     def __init__(self, store_uri: str) -> None:
-        super().__init__("grpc://127.0.0.1:0")
+        super().__init__()
         self.store_uri = store_uri
         self.table_id = Store.open(store_uri).table_id
-        self.address = f"127.0.0.1:{self.port}"
         self.frames: list[pa.RecordBatch] = []
         self.first_seq = 0
         self.durable_seq = 0
@@ -90,33 +89,30 @@ class FakeIntake(flight.FlightServerBase):  # type: ignore[misc]
     def wait_committed(self, seq: int) -> None:
         self.wait_until(lambda: self.committed_seq >= seq)
 
-    def do_action(self, context: Any, action: Any) -> Iterator[bytes]:
-        body = json.loads(action.body.to_pybytes() or b"{}")
+    def call(self, op: str, body: dict[str, Any]) -> dict[str, Any] | RowsAnswer:
+        if op == "intake":
+            return self._range(body["start"], body["end"])
+        answer: dict[str, Any] = {}
         with self.reported:
-            if action.type == "intake-state":
+            if op == "intake-state":
                 self.states += 1
                 answer = self.state()
-            elif action.type == "store-committed":
+            elif op == "store-committed":
                 self.on_committed()
                 self.committed_seq = Store.open(self.store_uri).snapshot().committed_seq
-                answer = {}
-            elif action.type == "pipeline-status":
+            elif op == "pipeline-status":
                 self.reports.append(body)
-                answer = {}
             else:
-                raise flight.FlightServerError(f"unknown action {action.type}")
+                raise InvalidArgumentError(f"unknown op {op}")
             self.reported.notify_all()
-        return iter([json.dumps(answer).encode()])
+        return answer
 
-    def do_get(self, context: Any, ticket: Any) -> Any:
-        ask = json.loads(ticket.ticket)
-        start, end = ask["start"], ask["end"]
+    def _range(self, start: int, end: int) -> RowsAnswer:
         self.before_read(start, end)
         self.reads.append((start, end))
         if start < self.first_seq:
-            error = json.dumps(CorruptError(f"[{start}, {end}) is not all here").to_wire())
-            raise flight.FlightServerError("corrupt", error.encode())
-        return flight.GeneratorStream(SCHEMA, self._read(start, end))
+            raise CorruptError(f"[{start}, {end}) is not all here")
+        return RowsAnswer(SCHEMA, first_part(self._read(start, end)))
 
     def _read(self, start: int, end: int) -> Iterator[pa.RecordBatch]:
         for number, frame in enumerate(self.frames):

@@ -2,36 +2,34 @@
 
 from __future__ import annotations
 
-import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.flight as flight
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 
 from tarry.api.jobs import StagedFile
-from tarry.base.errors import InvalidArgumentError, NotFoundError, TarryError
+from tarry.base.errors import InvalidArgumentError, NotFoundError
 from tarry.message.admission import MessageLimits
 from tarry.message.schema import SCHEMA, UNNUMBERED
 from tarry.store import StaleCommitError, Store, read_window, stage
 from tarry.store.columns import PARTITION_COLUMNS, TABLE
 from tarry.store.publisher import add_action
+from tests.spark.fake_link import FakeLink
 
 NOW_MS = 1_795_264_000_000
 FIRST = 1 << 62
 
 
-class FakeBulk(flight.FlightServerBase):  # type: ignore[misc]
+class FakeBulk(FakeLink):
     """``jobs``: what is known of each by name. The hooks run inside of calls, and may raise."""
 
     def __init__(self, root: Path) -> None:
-        super().__init__("grpc://127.0.0.1:0")
-        self.address = f"127.0.0.1:{self.port}"
+        super().__init__()
         self.store_uri = str(root)
         self.table_id = Store.open(self.store_uri).table_id
         self.limits = MessageLimits()
@@ -59,38 +57,31 @@ class FakeBulk(flight.FlightServerBase):  # type: ignore[misc]
 
     # -- the wire ------------------------------------------------------------------------------------------------------
 
-    def do_action(self, context: Any, action: Any) -> Iterator[bytes]:
-        body = json.loads(action.body.to_pybytes() or b"{}")
+    def call(self, op: str, body: dict[str, Any]) -> dict[str, Any]:
         with self.lock:
-            self.calls.append(action.type)
-        handler = getattr(self, f"on_{action.type.replace('-', '_')}", None)
-        try:
-            self.before(action.type, body)
-            if handler is None:
-                raise NotFoundError(f"no action {action.type!r}")
-            with self.lock:
-                answer = handler(body)
-            self.after(action.type, body)
-        except TarryError as error:
-            raise flight.FlightServerError(str(error), json.dumps(error.to_wire()).encode()) from None
-        return iter([json.dumps(answer).encode()])
+            self.calls.append(op)
+        handler = getattr(self, f"on_{op.replace('-', '_')}", None)
+        self.before(op, body)
+        if handler is None:
+            raise NotFoundError(f"no action {op!r}")
+        with self.lock:
+            answer: dict[str, Any] = handler(body)
+        self.after(op, body)
+        return answer
 
-    def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
-        command = json.loads(descriptor.command)
+    def stage(self, number: int, rows: pa.Table) -> dict[str, Any]:
         with self.lock:
-            self.calls.append(command["op"])
-        assert command["op"] == "bulk-stage"
-        table = reader.read_all()
-        assert table.schema == UNNUMBERED
+            self.calls.append("bulk-stage")
+        assert rows.schema == UNNUMBERED
         with self.lock:
-            first = self.on_bulk_reserve({"number": command["number"], "rows": table.num_rows})["first_seq"]
-        seq = pa.array(np.arange(first, first + table.num_rows, dtype=np.int64))
-        numbered = table.add_column(0, SCHEMA.field("seq"), seq)
-        files = stage(numbered, self.store_uri, f"bulk-{command['number']}-flight", NOW_MS)
+            first = self.on_bulk_reserve({"number": number, "rows": rows.num_rows})["first_seq"]
+        seq = pa.array(np.arange(first, first + rows.num_rows, dtype=np.int64))
+        numbered = rows.add_column(0, SCHEMA.field("seq"), seq)
+        files = stage(numbered, self.store_uri, f"bulk-{number}-sent", NOW_MS)
         topics: dict[str, int] = {}
-        for topic in table["topic"].to_pylist():
+        for topic in rows["topic"].to_pylist():
             topics[topic] = topics.get(topic, 0) + 1
-        writer.write(pa.py_buffer(json.dumps({"files": [asdict(f) for f in files], "topics": topics}).encode()))
+        return {"files": [asdict(f) for f in files], "topics": topics}
 
     # -- bulk ----------------------------------------------------------------------------------------------------------
 

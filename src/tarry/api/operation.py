@@ -157,6 +157,13 @@ class Rows(Generic[R]):
     decode: Callable[[pa.Table], R]
     schema: pa.Schema
     """Schema of the batches; the one that ``encode`` returns may have metadata, too."""
+    goes_on_by: str | None = None
+    """Column of positions in the range that is asked for, ``start`` to ``end``; None: an answer is whole.
+
+    An answer by the link may end before the range does; who reads asks on behind its last row.
+    """
+    range_max: int | None = None
+    """Longest range that may be asked for by the link; None: any."""
 
 
 def one_batch(schema: pa.Schema) -> tuple[Callable[[pa.RecordBatch], Any], Callable[[pa.Table], pa.RecordBatch]]:

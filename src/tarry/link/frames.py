@@ -58,6 +58,8 @@ class FrameKind(IntEnum):
     POLL_NOW = 19
     RETURN = 20
     RECEIVE = 21
+    STAGE = 22
+    PART = 23
     # Of the broker.
     WELCOME = 64
     ACCEPTED = 65

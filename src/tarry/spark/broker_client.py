@@ -1,4 +1,4 @@
-"""Calls to a broker over Arrow Flight, from the pipeline, the data source and the reports.
+"""Calls to a broker by the link, from the pipeline, the data source and the reports.
 
 It is beside ``tarry.client`` and not on top of it: a Python worker of Spark that imports that client needs 0.1 s more
 of CPU to start, and a job has many workers; and a job ends when the broker fails, where a client connects again.
@@ -6,29 +6,37 @@ of CPU to start, and a job has many workers; and a job ends when the broker fail
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.flight as flight
 
 from tarry.api.jobs import Job, JobState, StagedFile
 from tarry.api.operation import known
-from tarry.base.errors import CorruptError, TarryError, UnavailableError, from_wire
+from tarry.api.operations.queues import CANCELLED_RANGE_MAX
+from tarry.api.wire import decode_json, encode_json
+from tarry.base.endpoint import socket_path
+from tarry.base.errors import CorruptError
+from tarry.link.blocking import BlockingLink
+from tarry.link.frames import CLIENT, FrameKind
+from tarry.link.ranges import read_range
 from tarry.message.admission import MessageLimits
-from tarry.message.schema import UNNUMBERED
+from tarry.message.columns import stream_bytes
 
 CALL_TIMEOUT_S = 10.0
 BULK_TIMEOUT_S = 60.0
 COMMIT_TIMEOUT_S = 600.0
 """Seconds for a commit, which may have many files, and keys to register."""
-READ_TIMEOUT_S = 3600.0
-"""Seconds for all of one range; a broker that hangs must not hang the pipeline for ever."""
-SEND_BYTES = 8 << 20
-"""Rows are sent in batches of about this many bytes."""
+READ_TIMEOUT_S = 600.0
+"""Seconds for a part of a range; a broker that hangs must not hang the pipeline for ever."""
+STAGE_TIMEOUT_S = 3600.0
+"""Seconds until rows that were sent are in files, or the next can be sent."""
+PART_BYTES = 2 << 20
+"""Rows are sent in parts of about this many bytes.
+
+The broker holds one of each task that is not whole.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,81 +95,65 @@ class Staged:
     keys: int | None = 0
 
 
-class _FlightCalls:
-    """Calls of one broker. Its reported errors are raised as Tarry's."""
+class _LinkCalls:
+    """Calls of one broker by the link. Any thread."""
 
     def __init__(self, address: str) -> None:
+        socket_path(address)  # refuses what is no address
         self.address = address
-        with self._errors():
-            self._flight = flight.FlightClient(f"grpc://{address}")
-        self.close = self._flight.close
+        self._link = BlockingLink(address, {"as": CLIENT})
+        self.close = self._link.close
 
     def answer(self, name: str, body: dict[str, Any], timeout_s: float = CALL_TIMEOUT_S) -> Any:
-        """Return an action's answer as plain data."""
-        action = flight.Action(name, json.dumps(body).encode())
-        with self._errors():
-            results = list(self._flight.do_action(action, flight.FlightCallOptions(timeout=timeout_s)))
-        return json.loads(results[0].body.to_pybytes() or b"{}") if results else {}
+        """Return an operation's answer as plain data."""
+        return decode_json(bytes(self._ask({"op": name, **body}, timeout_s)))
 
-    def stream(self, ticket: dict[str, Any]) -> Iterator[pa.RecordBatch]:
-        """Yield the batches for a ticket."""
-        options = flight.FlightCallOptions(timeout=READ_TIMEOUT_S)
-        with self._errors():
-            for chunk in self._flight.do_get(flight.Ticket(json.dumps(ticket).encode()), options):
-                if chunk.data is not None:
-                    yield chunk.data
+    def rows(self, ticket: dict[str, Any]) -> pa.Table:
+        """Return the rows for a ticket."""
+        return self._rows(ticket)
 
-    def put(self, command: dict[str, Any], schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> dict[str, Any]:
-        """Send batches; return the one answer to all of them."""
-        with self._errors():
-            options = flight.FlightCallOptions(timeout=READ_TIMEOUT_S)
-            descriptor = flight.FlightDescriptor.for_command(json.dumps(command).encode())
-            writer, answers = self._flight.do_put(descriptor, schema, options=options)
-            with writer:
-                for batch in batches:
-                    rows = max(1, SEND_BYTES * batch.num_rows // max(batch.nbytes, 1))
-                    for start in range(0, batch.num_rows, rows):
-                        writer.write_batch(batch.slice(start, rows))
-                writer.done_writing()
-                raw = answers.read()
-        if raw is None:
-            raise CorruptError(f"the broker at {self.address} took rows and did not answer")
-        return dict(json.loads(raw.to_pybytes()))
+    def range(self, goes_on_by: str, ticket: dict[str, Any]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows for a ticket with ``start`` and ``end``, of which ``goes_on_by`` is the column."""
+        return read_range(
+            self._rows(ticket), lambda start: self._rows({**ticket, "start": start}), goes_on_by, ticket["end"]
+        )
 
-    @contextmanager
-    def _errors(self) -> Iterator[None]:
+    def stage(self, number: int, batches: Iterable[pa.RecordBatch]) -> dict[str, Any]:
+        """Send batches to be staged; return the one answer to all of them."""
+        said = encode_json({"number": number})
+        _, answer = self._link.ask(FrameKind.STAGE, said, parts=_parts(batches), timeout_s=STAGE_TIMEOUT_S)
+        return dict(decode_json(bytes(answer)))
+
+    def _ask(self, question: dict[str, Any], timeout_s: float) -> memoryview:
+        return self._link.ask(FrameKind.CALL, encode_json(question), timeout_s=timeout_s)[1]
+
+    def _rows(self, ticket: dict[str, Any]) -> pa.Table:
         try:
-            yield
-        except flight.FlightError as error:
-            raise self._translated(error) from error
+            return pa.ipc.open_stream(pa.py_buffer(self._ask(ticket, READ_TIMEOUT_S))).read_all()
         except pa.ArrowException as error:
-            raise self._unreachable(error) from error
+            raise CorruptError(f"the rows from the broker at {self.address} cannot be read: {error}") from error
 
-    def _translated(self, error: flight.FlightError) -> TarryError:
-        try:
-            reported = json.loads(error.extra_info)
-            return from_wire(reported["code"], reported["message"])
-        except (ValueError, KeyError, TypeError, AttributeError):
-            pass
-        if isinstance(error, (flight.FlightUnavailableError, flight.FlightTimedOutError, flight.FlightCancelledError)):
-            return self._unreachable(error)
-        return TarryError(f"the broker at {self.address} failed: {_first_line(error)}")
 
-    def _unreachable(self, error: BaseException) -> UnavailableError:
-        return UnavailableError(f"the broker at {self.address} cannot be reached: {_first_line(error)}")
+def _parts(batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
+    """Yield batches as Arrow streams of about :data:`PART_BYTES`, and the end."""
+    for batch in batches:
+        rows = max(1, PART_BYTES * batch.num_rows // max(batch.nbytes, 1))
+        for start in range(0, batch.num_rows, rows):
+            yield stream_bytes(batch.schema, [batch.slice(start, rows)])
+    yield b""
 
 
 class BrokerClient:
-    """A connection to a broker at ``HOST:PORT``, made with the first call.
+    """Connections to a broker at ``HOST:PORT`` or ``unix:PATH``, made with the first call.
 
-    Use it in the process that made it.
+    Any thread, of the process that made it.
 
     Every call raises what the broker reported (:mod:`tarry.base.errors`), or UnavailableError where it cannot be
     reached.
     """
 
     def __init__(self, address: str) -> None:
-        self._broker = _FlightCalls(address)
+        self._broker = _LinkCalls(address)
         self.close = self._broker.close
 
     def __enter__(self) -> BrokerClient:
@@ -184,14 +176,16 @@ class BrokerClient:
 
     def read(self, start: int, end: int) -> Iterator[pa.RecordBatch]:
         """Yield the messages of ``[start, end)`` in seq order."""
-        return self._broker.stream({"op": "intake", "start": start, "end": end})
+        return self._broker.range("seq", {"op": "intake", "start": start, "end": end})
 
     def cancelled(self, start: int, end: int) -> Iterator[pa.RecordBatch]:
         """Yield the messages that cancellations in ``[start, end)`` cancel: columns ``seq`` and ``due_ms``.
 
         The range is one of the intake.
         """
-        return self._broker.stream({"op": "cancelled", "start": start, "end": end})
+        for at in range(start, end, CANCELLED_RANGE_MAX):
+            part = {"op": "cancelled", "start": at, "end": min(at + CANCELLED_RANGE_MAX, end)}
+            yield from self._broker.rows(part).to_batches()
 
     def store_committed(self) -> None:
         """Notify the broker that the store has a new version, durably."""
@@ -238,7 +232,7 @@ class BrokerClient:
 
     def send(self, number: int, batches: Iterable[pa.RecordBatch]) -> Staged:
         """Send rows (:data:`tarry.message.schema.UNNUMBERED`), which the broker stages."""
-        answer = self._broker.put({"op": "bulk-stage", "number": number}, UNNUMBERED, batches)
+        answer = self._broker.stage(number, batches)
         return Staged(tuple(known(StagedFile, file) for file in answer["files"]), dict(answer["topics"]), None)
 
     # -- queues ------------------------------------------------------------------------------------------------------
@@ -253,7 +247,7 @@ class BrokerClient:
 
     def queue(self, topic: str, start: int, end: int) -> Iterator[pa.RecordBatch]:
         """Yield the messages of ``[start, end)`` that are kept, with their offsets."""
-        return self._broker.stream({"op": "queue", "topic": topic, "start": start, "end": end})
+        return self._broker.range("offset", {"op": "queue", "topic": topic, "start": start, "end": end})
 
     def follow(self, topic: str, group: str, start: str | None = None) -> int:
         """Return a group's offset.
@@ -275,8 +269,4 @@ class BrokerClient:
     def dead_letters(self, topic: str, group: str, limit: int, after: int | None) -> list[pa.RecordBatch]:
         """Return a page of dead letters; empty after the last one."""
         ticket = {"op": "dead-letters", "topic": topic, "group": group, "limit": limit, "after": after}
-        return [batch for batch in self._broker.stream(ticket) if batch.num_rows]
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).partition("\n")[0]
+        return [batch for batch in self._broker.rows(ticket).to_batches() if batch.num_rows]

@@ -27,7 +27,7 @@ class ReadIntake(Operation[Iterator[pa.RecordBatch]]):
     The columns are :data:`tarry.message.schema.SCHEMA`. Messages that have fired and were deleted since are left out.
     """
 
-    wire = Rows("intake", *batches(SCHEMA), SCHEMA)
+    wire = Rows("intake", *batches(SCHEMA), SCHEMA, goes_on_by="seq")
     start: Natural
     end: Natural
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -17,6 +17,10 @@ Ends = dict[str, tuple[int, int]]
 """First offset that is kept, and end of the queue, by topic."""
 
 
+CANCELLED_RANGE_MAX = 1 << 22
+"""Seqs of the intake whose cancellations are in one answer of the link, which has all of them."""
+
+
 def batches(schema: pa.Schema) -> tuple[Any, Any]:
     """``encode`` and ``decode`` of a result that is an iterator of batches."""
 
@@ -24,6 +28,16 @@ def batches(schema: pa.Schema) -> tuple[Any, Any]:
         return schema, rows
 
     return encode, lambda table: iter(table.to_batches())
+
+
+@runtime_checkable
+class HasRange(Protocol):
+    """A request for a range of positions."""
+
+    @property
+    def start(self) -> int: ...
+    @property
+    def end(self) -> int: ...
 
 
 def check_range(start: int, end: int) -> None:
@@ -70,7 +84,7 @@ class ReadQueue(Operation[Iterator[pa.RecordBatch]]):
         NotFoundError: there is no such topic. InvalidArgumentError: the range is not one of its queue.
     """
 
-    wire = Rows("queue", *batches(QUEUED), QUEUED)
+    wire = Rows("queue", *batches(QUEUED), QUEUED, goes_on_by="offset")
     topic: str
     start: Natural
     end: Natural
@@ -87,7 +101,7 @@ class ReadCancellations(Operation[Iterator[pa.RecordBatch]]):
     out.
     """
 
-    wire = Rows("cancelled", *batches(CANCELLED), CANCELLED)
+    wire = Rows("cancelled", *batches(CANCELLED), CANCELLED, range_max=CANCELLED_RANGE_MAX)
     start: Natural
     end: Natural
 

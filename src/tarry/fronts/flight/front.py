@@ -7,7 +7,7 @@ it has done and hanging up; after the grace period, the connections that remain 
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor
 from functools import partial
 from typing import cast
 
@@ -30,13 +30,12 @@ from tarry.fronts.kit.tls import ReloadedTls
 from tarry.fronts.kit.tls_settings import shared_files
 from tarry.fronts.link.client import client_sessions
 from tarry.fronts.link.port import LinkConnections
+from tarry.fronts.link.staging import staging_threads
 
 MESSAGE_BYTES_MAX = 288 << 20
 """The largest batch that is accepted has 256 MiB."""
 HALF_BYTES_MAX = 2 * MESSAGE_BYTES_MAX
 """Messages of all peers that are not whole, or wait to be read; one address may have half."""
-STAGING_MAX = 8
-"""Bulk jobs' streams that are staged at a time; others wait."""
 
 
 class FlightFront(LoopFront):
@@ -60,14 +59,14 @@ class FlightFront(LoopFront):
             all_buffer_bytes_max=HALF_BYTES_MAX,
             pending_bytes_max=MESSAGE_BYTES_MAX,
         )
-        staging = ThreadPoolExecutor(STAGING_MAX, f"{self.THREAD}-stage", initializer=self._placement.apart)
+        staging = staging_threads(self.THREAD, self._placement)
         broker = cast(LocalBroker, self._broker)  # the front is in the broker's process alone
         service = Service(broker, pool, staging, self._unread)
         self._grpc = grpc = Connections(service.handlers(), limits, unread=self._unread, translate=translate)
         # Twice: a client that does not end its preface is told by GOAWAY first.
         begin_s = 2 * limits.preface_s
         tls = flight_tls(config)
-        links = LinkConnections(self._broker, pool, self._unread, client_sessions, gather_s=0.0)
+        links = LinkConnections(self._broker, pool, staging, self._unread, client_sessions, gather_s=0.0)
         new_protocol = partial(
             FirstBytes,
             begins=HTTP2,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from tarry.api.bounds import LEASE_MS, MESSAGES, PREFETCH
 from tarry.api.internal_topics import check_open
+from tarry.api.local import LocalBroker
 from tarry.api.operation import Operation
-from tarry.api.operations import ReadIntake, Receive
+from tarry.api.operations import Receive
 from tarry.base.errors import InvalidArgumentError, TarryError, UnavailableError
 from tarry.fronts.kit.admission import Admission
 from tarry.fronts.kit.receiving import lease_ms_of
@@ -23,6 +24,7 @@ from tarry.fronts.link.receiving import LinkConsumers
 from tarry.fronts.link.sending import ClientSubmissions
 from tarry.fronts.link.settling import Settlements
 from tarry.fronts.link.shared import Shared
+from tarry.fronts.link.staging import Staging
 from tarry.link.frames import CLIENT, FrameKind, Pairs, Poll, error_frame
 
 ROWS_MAX = 8192
@@ -46,12 +48,16 @@ class ClientSession:
         self._submissions = ClientSubmissions(shared, out, self._flow)
         self._consumers = LinkConsumers(shared.groups, out, room=out, consumers_max=CONSUMERS_MAX, of_client=True)
         self._receives = Receives(shared, out, CONSUMERS_MAX)
+        broker = cast(LocalBroker, shared.broker)  # clients are served in the broker's process
+        self._staging = Staging(broker, shared.loop, shared.staging, out, self._flow)
         self._stopping: UnavailableError | None = None
         self.handlers: Handlers = {
             FrameKind.SUBMIT: self._submit,
             FrameKind.POLL: self._poll,
             FrameKind.WITHDRAW: self._withdraw,
             FrameKind.RECEIVE: self._receive,
+            FrameKind.STAGE: self._stage,
+            FrameKind.PART: self._staging.add,
             FrameKind.RENEW: self._consumers.renew,
             FrameKind.CLOSE: self._consumers.close,
             FrameKind.RETURN: self._return,
@@ -75,6 +81,7 @@ class ClientSession:
     def end(self) -> None:
         """Give back what the client's consumers hold: the connection is lost."""
         self._receives.end()
+        self._staging.end()
         self._consumers.close_all()
 
     def _close_when_idle(self) -> None:
@@ -100,6 +107,10 @@ class ClientSession:
     def _receive(self, number: int, payload: memoryview) -> None:
         self._check_serving()
         self._receives.receive(number, payload)
+
+    def _stage(self, number: int, payload: memoryview) -> None:
+        self._check_serving()
+        self._staging.begin(number, payload)
 
     def _withdraw(self, number: int, payload: memoryview) -> None:
         self._receives.withdraw(number)
@@ -134,7 +145,7 @@ def client_sessions(shared: Shared) -> dict[str, NewLinkSession]:
 
 def _check(operation: Operation[Any]) -> None:
     check_open(operation)
-    if isinstance(operation, Receive | ReadIntake):
+    if isinstance(operation, Receive):
         raise InvalidArgumentError(
-            f"op is {operation.wire.name!r}, which may wait or has no end; allowed by the link: a frame RECEIVE or POLL"
+            f"op is {operation.wire.name!r}, which may wait; allowed by the link: a frame RECEIVE or POLL"
         )

@@ -13,6 +13,7 @@ from typing import Any
 from tarry.api.local import AnyBroker
 from tarry.api.operation import Action, Operation, Rows
 from tarry.api.operations import OPERATIONS
+from tarry.api.operations.queues import HasRange
 from tarry.api.outcome import Outcome
 from tarry.api.parsing import from_json
 from tarry.api.wire import decode_json, decode_request, encode_json
@@ -22,6 +23,7 @@ from tarry.fronts.link.link_session import Handlers
 from tarry.fronts.link.outgoing import INTERNAL, Outgoing
 from tarry.fronts.link.shared import Shared
 from tarry.link.frames import FrameKind, decode_batch, encode_batch, error_frame, frame, split_number
+from tarry.link.ranges import first_part
 from tarry.message.columns import stream_bytes
 from tarry.message.schema import UNNUMBERED
 
@@ -87,11 +89,24 @@ def _call(broker: AnyBroker, number: int, payload: memoryview, check: Check) -> 
         raise InvalidArgumentError(f"op is {name!r:.80}; allowed: {', '.join(_KINDS)}")
     operation = from_json(_KINDS[name], values)
     check(operation)
+    _check_range(operation)
     result, wire = broker.call(operation), operation.wire
     if isinstance(wire, Action):
         return frame(FrameKind.RESULT, number, encode_json(wire.codec.encode(result)))
     assert isinstance(wire, Rows)
-    return frame(FrameKind.ROWS, number, stream_bytes(*wire.encode(result)))
+    schema, batches = wire.encode(result)
+    part = batches if wire.goes_on_by is None else first_part(batches)
+    return frame(FrameKind.ROWS, number, stream_bytes(schema, part))
+
+
+def _check_range(operation: Operation[Any]) -> None:
+    wire = operation.wire
+    if isinstance(wire, Rows) and wire.range_max is not None and isinstance(operation, HasRange):
+        length = operation.end - operation.start
+        if length > wire.range_max:
+            raise InvalidArgumentError(
+                f"{wire.name} of {length} from {operation.start}; allowed by the link: {wire.range_max} at a time"
+            )
 
 
 def _find_keyed(broker: AnyBroker, number: int, payload: memoryview) -> list[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -41,6 +42,8 @@ class Shared:
     groups: GroupTable
     run_in_thread: Callable[..., asyncio.Future[Any]]
     unread: UnreadBytes
+    staging: Executor
+    """Threads of bulk jobs' streams."""
     secret: Secret | None = None
     """None: nobody is asked for one."""
     half_frames: HalfFrames[Refusable] = field(default_factory=HalfFrames)

@@ -1,7 +1,7 @@
 """A broker elsewhere, as a front of this process sees it: a ``AnyBroker`` behind a link.
 
 It implements :class:`tarry.api.local.AnyBroker`. Columns, polls and settlements go over the link; operations, and
-rare questions, go on connections of their own (:mod:`tarry.fronts.gateway.remote.control`). The worker's clock is the
+rare questions, go on connections of their own (:mod:`tarry.link.blocking`). The worker's clock is the
 broker's: on the same machine it is the same one, otherwise it is set by the time that the broker reports.
 """
 
@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar, cast
 
 import pyarrow as pa
@@ -28,13 +29,14 @@ from tarry.base.endpoint import socket_path
 from tarry.base.errors import MessageTooLargeError, TarryError
 from tarry.fronts.gateway.authentication import Trust
 from tarry.fronts.gateway.remote.board import RemoteMember
-from tarry.fronts.gateway.remote.control import Control, greeting
 from tarry.fronts.gateway.remote.group import RemoteGroup
 from tarry.fronts.gateway.remote.groups import RemoteGroups
-from tarry.fronts.gateway.remote.link import Link
+from tarry.fronts.gateway.remote.link import Link, greeting
 from tarry.fronts.registry import FRONTS, ServerConfig
+from tarry.link.blocking import BlockingLink
 from tarry.link.frames import (
     ASKED_BYTES_MAX,
+    CONTROL,
     LINK,
     FrameKind,
     decode_accepted,
@@ -43,6 +45,7 @@ from tarry.link.frames import (
     encode_batch,
     numbered,
 )
+from tarry.link.ranges import read_range
 from tarry.message.columns import stream_bytes
 from tarry.message.schema import SCHEMA
 
@@ -109,7 +112,7 @@ class RemoteBroker:
         self._worker, self._front, self._name = worker, front, name
         self._is_near = socket_path(address) is not None
         self._trust = Trust() if self._is_near else Trust.of_gateway(own or {})
-        self._control = Control(address, worker, front, self._trust)
+        self._control = BlockingLink(address, greeting(CONTROL, worker, front, ""), self._trust)
         self._clock = BrokerClock(SystemClock())
         self._member = RemoteMember()
         self._groups = RemoteGroups(self._control, self._clock)
@@ -201,9 +204,21 @@ class RemoteBroker:
             assert isinstance(wire, Rows)
             assert kind == FrameKind.ROWS
             table = decode_rows(answer)
-            result = decoded(lambda: wire.decode(table), table)
+            if wire.goes_on_by is None:
+                result = decoded(lambda: wire.decode(table), table)
+            else:
+                result = self._range(operation, wire.goes_on_by, table)
         self._on_called(operation, result)
         return cast(R, result)
+
+    def _range(self, operation: Any, goes_on_by: str, first: pa.Table) -> Iterator[pa.RecordBatch]:
+        """Yield all batches of a range of which ``first`` is a part; others are asked for when needed."""
+
+        def ask(start: int) -> pa.Table:
+            request = {"op": operation.wire.name, **replace(operation, start=start).to_wire()}
+            return decode_rows(self._control.ask(FrameKind.CALL, encode_json(request))[1])
+
+        return read_range(first, ask, goes_on_by, operation.end)
 
     def _on_called(self, operation: Operation[Any], result: Any) -> None:
         if isinstance(operation, HasTopic) and result and len(self._topics) < TOPICS_MAX:

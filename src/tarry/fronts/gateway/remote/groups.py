@@ -8,9 +8,9 @@ from typing import Any
 from tarry.api.wire import decode_json, encode_json
 from tarry.base.clock import Clock
 from tarry.base.errors import TarryError
-from tarry.fronts.gateway.remote.control import Control
 from tarry.fronts.gateway.remote.group import RemoteGroup
 from tarry.fronts.gateway.remote.link import Link
+from tarry.link.blocking import BlockingLink
 from tarry.link.frames import FrameKind
 
 
@@ -20,7 +20,7 @@ class RemoteGroups:
     They are found on the loop's thread. :meth:`ask` and the refreshing methods wait, in any thread.
     """
 
-    def __init__(self, control: Control, clock: Clock) -> None:
+    def __init__(self, control: BlockingLink, clock: Clock) -> None:
         self._control = control
         self._clock = clock
         self._by_name: dict[tuple[str, str], RemoteGroup] = {}

@@ -15,11 +15,16 @@ from tarry.api.wire import decode_error, decode_json
 from tarry.base.errors import TarryError, UnavailableError
 from tarry.base.event_loop import post
 from tarry.fronts.gateway.authentication import Trust
-from tarry.fronts.gateway.remote.control import connect, host_of
+from tarry.link.blocking import connect, host_of
 from tarry.link.frames import FrameKind, split_number
 from tarry.link.peer import LOST, LinkPeer, OnFrame
 
 log = logging.getLogger(__name__)
+
+
+def greeting(kind: str, worker: str, front: str, name: str) -> dict[str, Any]:
+    """Return the fields of the greeting with which a worker's connection begins."""
+    return {"as": kind, "worker": worker, "front": front, "name": name}
 
 
 class PollReceiver(Protocol):

@@ -1,0 +1,228 @@
+"""Questions that a thread waits for: by connections of their own, made as they are needed, and kept.
+
+One question at a time on each connection, so that its answer needs no search.
+"""
+
+from __future__ import annotations
+
+import logging
+import select
+import socket
+import ssl
+import threading
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import Any, Protocol
+
+from tarry.api.wire import decode_error, decode_json
+from tarry.base.endpoint import parse_address, socket_path
+from tarry.base.errors import ClosedError, TarryError, UnavailableError
+from tarry.link.frames import HEAD, FrameKind, frame, hello_frame, keep_alive
+
+log = logging.getLogger(__name__)
+
+CONNECT_S = 5.0
+ANSWER_S = 30.0
+_NUMBER = 1
+"""Number of the one question of a connection."""
+
+
+class LinkTrust(Protocol):
+    """Credentials of the asking side."""
+
+    @property
+    def tls(self) -> ssl.SSLContext | None:
+        """None: without TLS."""
+        ...
+
+    def proof(self, nonce: bytes) -> bytes:
+        """Return the proof, for this nonce, of owning the secret."""
+        ...
+
+
+def connect(address: str, timeout_s: float = CONNECT_S) -> socket.socket:
+    """Connect to a broker at HOST:PORT or unix:PATH.
+
+    Raises:
+        UnavailableError: there is none.
+    """
+    path = socket_path(address)
+    try:
+        if path is None:
+            host, port = parse_address(address)
+            connection = socket.create_connection((host.strip("[]"), port), timeout_s)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            keep_alive(connection)
+            return connection
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            connection.settimeout(timeout_s)
+            connection.connect(path)
+        except OSError:
+            connection.close()
+            raise
+    except OSError as error:
+        raise UnavailableError(f"no broker at {address}: {error.strerror or error}") from error
+    return connection
+
+
+def host_of(address: str) -> str:
+    """Return the host that a broker's certificate has to name."""
+    return parse_address(address)[0].strip("[]")
+
+
+class BlockingLink:
+    """Connections to one broker. Any thread; of one process."""
+
+    def __init__(self, address: str, said: Mapping[str, Any], trust: LinkTrust | None = None) -> None:
+        """Make the link, which connects when it is first asked.
+
+        ``said``: fields of the greeting beside the version.
+        """
+        self.address = address
+        self._said, self._trust = said, trust
+        self._lock = threading.Lock()
+        self._free: list[socket.socket] = []
+        self._closed = False
+
+    def ask(
+        self, kind: FrameKind, *payload: Any, parts: Iterable[Any] = (), timeout_s: float = ANSWER_S
+    ) -> tuple[int, memoryview]:
+        """Send a frame, and wait for its answer; return its kind and payload.
+
+        ``parts`` are sent behind it as PARTs, until the broker answers. ``timeout_s``: how long the broker may take for
+        the answer, and for each part.
+
+        Raises:
+            TarryError: the broker refused. UnavailableError: there is no answer; what was asked for may have been done.
+        """
+        connection = self._take()
+        try:
+            connection.settimeout(timeout_s)
+            connection.sendall(b"".join(frame(kind, _NUMBER, *payload)))
+            _send_parts(connection, parts)
+            answer_kind, answer, keeps = _answer(connection)
+        except OSError as error:
+            connection.close()
+            raise UnavailableError(f"no answer from the broker at {self.address}: {error}") from error
+        except BaseException:
+            connection.close()
+            raise
+        with self._lock:
+            if self._closed or not keeps:
+                connection.close()
+            else:
+                self._free.append(connection)
+        if answer_kind == FrameKind.REFUSED:
+            raise decode_error(bytes(answer))
+        return answer_kind, answer
+
+    def greet(self) -> dict[str, Any]:
+        """Greet the broker anew; return its description of itself."""
+        connection, welcome = self._open()
+        with self._lock:
+            self._free.append(connection)
+        return welcome
+
+    def close(self) -> None:
+        """Refuse all questions from now on."""
+        with self._lock:
+            self._closed = True
+            free, self._free = self._free, []
+        for connection in free:
+            connection.close()
+
+    def _take(self) -> socket.socket:
+        """Return a free connection, or a new one."""
+        while True:
+            with self._lock:
+                if self._closed:
+                    raise ClosedError("the link to the broker is closed")
+                if not self._free:
+                    break
+                connection = self._free.pop()
+            if not _is_readable(connection):
+                return connection
+            connection.close()  # its broker has stopped, or is about to
+        return self._open()[0]
+
+    def _open(self) -> tuple[socket.socket, dict[str, Any]]:
+        """Open a connection; return it with the broker's description of itself."""
+        connection, trust = connect(self.address), self._trust
+        try:
+            if trust is not None and trust.tls is not None:
+                connection = trust.tls.wrap_socket(connection, server_hostname=host_of(self.address))
+            connection.settimeout(ANSWER_S)
+            connection.sendall(b"".join(hello_frame(self._said)))
+            kind, _, answer = _read(connection)
+            if kind == FrameKind.CHALLENGE and trust is not None:
+                connection.sendall(b"".join(frame(FrameKind.PROOF, 0, trust.proof(bytes(answer)))))
+                kind, _, answer = _read(connection)
+            if kind != FrameKind.WELCOME:
+                raise (
+                    decode_error(bytes(answer))
+                    if kind == FrameKind.REFUSED
+                    else TarryError(f"an answer of kind {kind}")
+                )
+            welcome: dict[str, Any] = decode_json(bytes(answer))
+        except OSError as error:
+            connection.close()
+            raise UnavailableError(f"no answer from the broker at {self.address}: {error}") from error
+        except BaseException:
+            with suppress(OSError):
+                connection.close()
+            raise
+        return connection, welcome
+
+
+def _send_parts(connection: socket.socket, parts: Iterable[Any]) -> None:
+    """Send parts, and then that there are no more; end earlier where the broker has something to say."""
+    for part in parts:
+        if _is_readable(connection):
+            return
+        connection.sendall(b"".join(frame(FrameKind.PART, _NUMBER, part)))
+
+
+def _is_readable(connection: socket.socket) -> bool:
+    """Return whether something has come, which may be the end of the connection."""
+    if isinstance(connection, ssl.SSLSocket) and connection.pending():
+        return True
+    poll = select.poll()  # select() takes no descriptors above 1,023
+    poll.register(connection, select.POLLIN)
+    return bool(poll.poll(0))
+
+
+def _answer(connection: socket.socket) -> tuple[int, memoryview, bool]:
+    """Return an answer's kind and payload, and False if the connection is of no more use.
+
+    Raises:
+        TarryError: why the broker ended the connection. OSError: it did not say.
+    """
+    ending: TarryError | None = None
+    while True:
+        try:
+            kind, number, payload = _read(connection)
+        except ConnectionResetError:
+            if ending is not None:
+                raise ending from None
+            raise
+        if kind == FrameKind.REFUSED and not number:
+            ending = decode_error(bytes(payload))  # it stops; what it was asked before is answered first
+        elif number == _NUMBER:
+            return kind, payload, ending is None
+
+
+def _read(connection: socket.socket) -> tuple[int, int, memoryview]:
+    length, kind, number = HEAD.unpack(_exactly(connection, HEAD.size))
+    return kind, number, _exactly(connection, length)
+
+
+def _exactly(connection: socket.socket, length: int) -> memoryview:
+    received = memoryview(bytearray(length))
+    at = 0
+    while at < length:
+        count = connection.recv_into(received[at:])
+        if not count:
+            raise ConnectionResetError("the connection was closed")
+        at += count
+    return received
