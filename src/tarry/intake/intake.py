@@ -25,7 +25,8 @@ from tarry.message.schema import SCHEMA, Kind, concat, count_topics, messages_on
 OnDamage = Callable[[CorruptError, Int64s], None]
 """Called for a damaged frame, with the seqs that were wanted of it, ascending."""
 JOINED_ROWS = 8192
-"""Small frames that are read one after the other are joined to about so many rows."""
+JOINED_BYTES = 4 << 20
+"""Small frames that are read one after the other are joined to about so many rows or bytes."""
 
 
 class Intake:
@@ -155,13 +156,14 @@ class Intake:
                 f"intake range [{start}, {end}) is not all here; here: [{self.first_seq}, {self.published_seq})"
             )
         waiting: list[pa.RecordBatch] = []
-        rows = 0
+        rows = size = 0
         for batch in self._slices(start, end):
             waiting.append(batch)
             rows += batch.num_rows
-            if rows >= JOINED_ROWS:
+            size += batch.nbytes
+            if rows >= JOINED_ROWS or size >= JOINED_BYTES:
                 yield concat(waiting)
-                waiting, rows = [], 0
+                waiting, rows, size = [], 0, 0
         if waiting:
             yield concat(waiting)
 

@@ -22,7 +22,7 @@ from tarry.fronts.link.questions import Questions
 from tarry.fronts.link.receives import Receives
 from tarry.fronts.link.receiving import LinkConsumers
 from tarry.fronts.link.sending import ClientSubmissions
-from tarry.fronts.link.settling import Settlements
+from tarry.fronts.link.settling import Settlements, check_leases
 from tarry.fronts.link.shared import Shared
 from tarry.fronts.link.staging import Staging
 from tarry.link.frames import CLIENT, FrameKind, Pairs, Poll, error_frame
@@ -44,12 +44,12 @@ class ClientSession:
     def __init__(self, shared: Shared, said: Mapping[str, Any], out: Outgoing, admission: Admission) -> None:
         self._shared, self._out = shared, out
         self.welcome: Mapping[str, Any] = {}
-        self._flow = Flow(out)
-        self._submissions = ClientSubmissions(shared, out, self._flow)
+        self.flow = Flow(out)
+        self._submissions = ClientSubmissions(shared, out, self.flow)
         self._consumers = LinkConsumers(shared.groups, out, room=out, consumers_max=CONSUMERS_MAX, of_client=True)
         self._receives = Receives(shared, out, CONSUMERS_MAX)
         broker = cast(LocalBroker, shared.broker)  # clients are served in the broker's process
-        self._staging = Staging(broker, shared.loop, shared.staging, out, self._flow)
+        self._staging = Staging(broker, shared.loop, shared.staging, out, self.flow)
         self._stopping: UnavailableError | None = None
         self.handlers: Handlers = {
             FrameKind.SUBMIT: self._submit,
@@ -61,14 +61,14 @@ class ClientSession:
             FrameKind.RENEW: self._consumers.renew,
             FrameKind.CLOSE: self._consumers.close,
             FrameKind.RETURN: self._return,
-            FrameKind.SETTLE: Settlements(shared.groups, out, self._flow).settle,
-            FrameKind.GROUP: ClientGroupCalls(shared, out, self._flow).answer,
-            **Questions(shared, out, (FrameKind.CALL,), _check, self._flow).handlers,
+            FrameKind.SETTLE: Settlements(shared.groups, out, self.flow).settle,
+            FrameKind.GROUP: ClientGroupCalls(shared, out, self.flow).answer,
+            **Questions(shared, out, (FrameKind.CALL,), _check, self.flow).handlers,
         }
 
     def on_writable(self) -> None:
         """Read on, or do not: nothing more is begun for a client that does not read its answers."""
-        self._flow.look()
+        self.flow.look()
 
     def on_drain(self) -> None:
         """Tell the client that the broker stops, and close when it has settled what it holds."""
@@ -88,7 +88,7 @@ class ClientSession:
         transport = self._out.transport
         if transport.is_closing():
             return
-        if self._flow.is_idle and not self._consumers.held and not len(self._receives):
+        if self.flow.is_idle and not self._consumers.held and not len(self._receives):
             self._out.flush()
             transport.close()
         else:
@@ -133,6 +133,7 @@ class ClientSession:
 
     def _return(self, number: int, payload: memoryview) -> None:
         pairs = Pairs.decode(payload)
+        check_leases(pairs.leases)
         subscription = self._consumers.subscription(number)
         if subscription is not None:
             subscription.give_back(pairs.leases, pairs.offsets)

@@ -9,7 +9,8 @@ import asyncio
 import logging
 import secrets
 import socket
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Mapping
 from typing import Any, cast
 
 from tarry.api.wire import decode_json, encode_json
@@ -24,6 +25,7 @@ from tarry.link.frames import (
     ASKED_BYTES_MAX,
     HELLO_BYTES_MAX,
     VERSION,
+    Frame,
     FrameKind,
     LinkFrameReader,
     error_frame,
@@ -49,6 +51,8 @@ class LinkConnection(asyncio.Protocol):
         self._out = Outgoing(shared.loop, shared.unread, admission.peer_host)
         self._session: LinkSession | None = None
         """None until it is admitted."""
+        self._waiting: deque[Frame] = deque()
+        """Frames that came before a client who has too much under way could be stopped."""
         self._challenged: tuple[dict[str, Any], bytes] | None = None
         """Its greeting, and the nonce for which it has to prove the secret."""
 
@@ -71,8 +75,10 @@ class LinkConnection(asyncio.Protocol):
             for kind, number, payload in self._reader.feed(data):
                 if self._session is None:
                     self._session = self._begin(kind, payload)
+                elif self._reads and not self._waiting:
+                    self._handle(self._session, kind, number, payload)
                 else:
-                    self._handle(self._session.handlers.get(kind), kind, number, payload)
+                    self._waiting.append((kind, number, payload))
         except TarryError as error:
             self.refuse(error)
             return
@@ -99,6 +105,7 @@ class LinkConnection(asyncio.Protocol):
         self._admission.released()
         self._shared.half_frames.forget(self)
         self._out.end()
+        self._waiting.clear()
         if self._session is not None:
             self._session.end()
 
@@ -107,6 +114,7 @@ class LinkConnection(asyncio.Protocol):
         _cut.say("a link is cut off: %s", error)
         self._shared.half_frames.forget(self)
         self._reader = LinkFrameReader(0)  # frees the received bytes
+        self._waiting.clear()
         self._out.write(error_frame(0, error))
         self._out.flush()
         self._out.transport.close()
@@ -146,18 +154,33 @@ class LinkConnection(asyncio.Protocol):
             )
         return said
 
+    @property
+    def _reads(self) -> bool:
+        flow = None if self._session is None else self._session.flow
+        return flow is None or flow.reads
+
+    def _go_on(self) -> None:
+        """Handle the frames that had to wait, as far as there is room."""
+        session = self._session
+        try:
+            while session is not None and self._waiting and self._reads:
+                self._handle(session, *self._waiting.popleft())
+        except TarryError as error:
+            self.refuse(error)
+
     def _admit(self, said: dict[str, Any]) -> LinkSession:
         self._admission.begun()
         self._reader.bytes_max = ASKED_BYTES_MAX
         session = self._sessions[said["as"]](said, self._out, self._admission)
+        if session.flow is not None:
+            session.flow.on_room = self._go_on
         now_ms = self._shared.broker.clock.now_ms()
         welcome = {"version": VERSION, "tarry": TARRY, "now_ms": now_ms, **session.welcome}
         self._out.write(frame(FrameKind.WELCOME, 0, encode_json(welcome)))
         return session
 
-    def _handle(
-        self, handler: Callable[[int, memoryview], None] | None, kind: int, number: int, payload: memoryview
-    ) -> None:
+    def _handle(self, session: LinkSession, kind: int, number: int, payload: memoryview) -> None:
+        handler = session.handlers.get(kind)
         if handler is None:
             raise InvalidArgumentError(f"frame of kind {kind}; allowed: those of docs/formats-link.md")
         try:

@@ -24,7 +24,10 @@ class Flow:
     def __init__(self, out: Outgoing) -> None:
         self._out = out
         self._questions = self._bytes = self._calls = 0
-        self._reads = True
+        self.reads = True
+        """False while the client is not read; frames that have come already have to wait."""
+        self.on_room: Callable[[], None] = lambda: None
+        """Called when it is read again."""
 
     @property
     def is_idle(self) -> bool:
@@ -53,9 +56,13 @@ class Flow:
             and self._out.reads
         )
         transport = self._out.transport
-        if reads != self._reads and not transport.is_closing():
-            self._reads = reads
-            (transport.resume_reading if reads else transport.pause_reading)()
+        if reads != self.reads and not transport.is_closing():
+            self.reads = reads
+            if reads:
+                transport.resume_reading()
+                self.on_room()
+            else:
+                transport.pause_reading()
 
     def _count(self, sign: int, size: int, is_call: bool) -> None:
         self._questions += sign

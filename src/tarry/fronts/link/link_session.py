@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeAlias
 
 from tarry.fronts.kit.admission import Admission
+from tarry.fronts.link.flow import Flow
 from tarry.fronts.link.outgoing import Outgoing
 
 Handlers: TypeAlias = Mapping[int, Callable[[int, memoryview], None]]
@@ -19,6 +20,11 @@ class LinkSession(Protocol):
     """Rights and state of the other side. On the loop's thread."""
 
     handlers: Handlers
+
+    @property
+    def flow(self) -> Flow | None:
+        """Bound on what is under way; None: the other side is trusted."""
+        ...
 
     @property
     def welcome(self) -> Mapping[str, Any]:

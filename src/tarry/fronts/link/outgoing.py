@@ -10,10 +10,13 @@ from typing import Any
 from loopgrpc import UnreadBytes
 from tarry.base.errors import TarryError
 from tarry.base.event_loop import post
+from tarry.base.log_limiter import LogLimiter
 from tarry.fronts.kit.writing import ConnectionWriter
 from tarry.link.frames import FrameKind, error_frame, frame
 
 log = logging.getLogger(__name__)
+_refused = LogLimiter(log, logging.WARNING)
+"""Limits the log of refused frames: strangers can cause thousands a second."""
 
 INTERNAL = TarryError("internal error; see the broker's log")
 
@@ -82,7 +85,7 @@ class Outgoing:
         if number:
             self.write(error_frame(number, error))
         else:
-            log.warning("a link asked for what is refused: %s", error)
+            _refused.say("a link asked for what is refused: %s", error)
 
     # -- see tarry.fronts.kit.receiving.HasRoom ------------------------------------------------------------------------
 
@@ -95,6 +98,14 @@ class Outgoing:
     def is_free(self) -> bool:
         """True if the other side reads, and its address does not have too many unread bytes."""
         return self._writer.has_room
+
+    def check_room(self) -> None:
+        """Raise an error if the client's address has too many unread bytes. Any thread.
+
+        Raises:
+            OverloadedError: it has.
+        """
+        self._room.check()
 
     def hold(self, size: int) -> None:
         """Count this many bytes until they are with the transport, at the end of this turn."""

@@ -72,6 +72,8 @@ class Questions:
         """Return the frame that answers a question. Never raises. In a thread of the pool."""
         broker = self._shared.broker
         try:
+            if self._flow is not None:
+                self._out.check_room()  # other answers may have come between
             if kind == FrameKind.CALL:
                 return _call(broker, number, payload, self._check)
             return _ANSWERS[kind](broker, number, payload)

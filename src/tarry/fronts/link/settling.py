@@ -8,10 +8,11 @@ from typing import Any
 from tarry.api.bounds import LEASE_MS, YEAR_MS, Range
 from tarry.api.consuming import ConsumerGroup
 from tarry.base.errors import InvalidArgumentError
+from tarry.base.types import Int64s
 from tarry.fronts.link.flow import Flow
 from tarry.fronts.link.groups import GroupTable
 from tarry.fronts.link.outgoing import Outgoing
-from tarry.link.frames import FrameKind, SettleFrame, SettleOp, encode_int, encode_mask
+from tarry.link.frames import LEASES_MAX, FrameKind, SettleFrame, SettleOp, encode_int, encode_mask
 
 _BOUNDS = {SettleOp.NACK: Range(-1), SettleOp.EXTEND: LEASE_MS, SettleOp.CHANGE: Range(0, YEAR_MS)}
 """Allowed arguments, in milliseconds."""
@@ -27,6 +28,8 @@ class Settlements:
     def settle(self, number: int, payload: memoryview) -> None:
         """Handle a SETTLE frame."""
         settle = SettleFrame.decode(payload)
+        if self._flow is not None:
+            check_leases(settle.leases)
         group = self._groups.find(settle.group).group
         if settle.op in _BOUNDS:
             _BOUNDS[settle.op].check(f"argument of {settle.op.name.lower()}", settle.argument)
@@ -62,6 +65,16 @@ class Settlements:
                 group.reject(leases, offsets, on_durable)
             case SettleOp.CHANGE:
                 group.change_lease(int(leases[0]), int(offsets[0]), argument, on_result)
+
+
+def check_leases(leases: Int64s) -> None:
+    """Refuse more leases than a client may name at once: the loop, which others wait for, carries them out.
+
+    Raises:
+        InvalidArgumentError: there are too many.
+    """
+    if len(leases) > LEASES_MAX:
+        raise InvalidArgumentError(f"{len(leases)} leases; allowed: {LEASES_MAX} in one frame")
 
 
 def _nothing(_: None) -> list[Any]:

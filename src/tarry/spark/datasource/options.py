@@ -172,7 +172,7 @@ def _endpoint(options: Mapping[str, str]) -> str:
     endpoint = options.get("endpoint")
     if not endpoint:
         raise InvalidArgumentError(
-            "option 'endpoint' is missing; needed: HOST:PORT of the broker's Flight front, "
+            "option 'endpoint' is missing; needed: HOST:PORT of the broker's native port, "
             'as in .option("endpoint", "127.0.0.1:7611"); of a table in SQL, whose own options Spark does not pass on, '
             "WITH ('endpoint' = '127.0.0.1:7611') behind its name"
         )

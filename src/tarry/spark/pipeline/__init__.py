@@ -5,6 +5,6 @@ exactly once. Message bodies never enter the JVM: ``plan`` decides the start and
 ``intake_source`` gives Spark ranges of seqs instead of messages, ``stage_task`` moves the bytes in Spark's Python
 tasks, and ``checkpoint`` compares Spark's checkpoint with the store. ``compact`` expires, merges and cuts the store's
 files, by ``upkeep``, which a relay's store uses, too. ``supervisor`` keeps ``schedule`` running beside a broker;
-``job`` is the process of a job, with its reports. Spark reaches the broker by Arrow Flight only
+``job`` is the process of a job, with its reports. Spark reaches the broker by the link only
 (``tarry.spark.broker_client``).
 """

@@ -126,7 +126,7 @@ def job_parser(module: str, description: str, *, masters: str = "") -> argparse.
     ``masters``: other values than Spark's masters that the job allows.
     """
     parser = argparse.ArgumentParser(prog=f"python -m {module}", description=description)
-    parser.add_argument("--flight", required=True, metavar="HOST:PORT", help="Arrow Flight front of the broker")
+    parser.add_argument("--flight", required=True, metavar="HOST:PORT", help="native port of the broker")
     parser.add_argument("--store", metavar="URI", help="the store, where it is not what the broker says")
     parser.add_argument("--master", default="local[*]", help=f"Spark master{masters} (default: %(default)s)")
     parser.add_argument("--memory", default="1g", help="memory of the driver's JVM (default: %(default)s)")

@@ -77,7 +77,7 @@ class PipelineSupervisor:
 
     @classmethod
     def of_schedule(cls, config: Config, flight: str) -> PipelineSupervisor:
-        """Return the supervisor of the schedule job for a broker with its Flight front at ``flight``.
+        """Return the supervisor of the schedule job for a broker with its native port at ``flight``.
 
         It is not started yet.
 

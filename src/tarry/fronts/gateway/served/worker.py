@@ -73,6 +73,7 @@ class WorkerControl:
         self._out = out
         worker = str(said.get("worker", ""))
         self.welcome = _welcome(shared, said)
+        self.flow = None
         self.handlers: Handlers = {
             FrameKind.GROUP: GroupCalls(shared, out, partial(_link_of, links, worker)).answer,
             **Questions(shared, out, _QUESTIONS, _anything).handlers,
@@ -103,6 +104,7 @@ class WorkerLink:
         self._shared, self._out, self._links = shared, out, links
         self._worker, front, name = (str(said.get(key, "")) for key in ("worker", "front", "name"))
         self.welcome = _welcome(shared, said)
+        self.flow = None
         self._groups = links[self._worker] = GroupCalls(shared, out, partial(_link_of, links, self._worker))
         self._consumers = WorkerConsumers(shared.groups, out)
         self._seat = BoardSeat(broker.board, front, name, out)
