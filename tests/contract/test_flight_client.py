@@ -534,7 +534,7 @@ def test_no_answer_is_unavailable_and_not_sent_again(served: Any, monkeypatch: p
         assert client.pending()[0].pending == 1
         # Nor does the connection stay. What comes back is the truth: unknown.
         answers: list[Any] = []
-        with Client(served.address, timeout=60) as patient:
+        with Client(served.address, timeout=60) as patient:  # it does not come to that
             calling = threading.Thread(target=lambda: answers.append(outcome(patient)))
             calling.start()
             wait_until(lambda: len(kept) == 2)
