@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import threading
@@ -14,13 +15,14 @@ import pyarrow as pa
 import pytest
 
 from tarry.api.operations import Peek, Ping
+from tarry.base.memory import resident_bytes
 from tarry.broker import Broker
 from tarry.fronts.link import flow, questions, settling
 from tarry.fronts.link.front import LinkFront
-from tarry.link.frames import FrameKind, Pairs, SettleFrame, SettleOp, frame
+from tarry.link.frames import HEAD, FrameKind, Pairs, SettleFrame, SettleOp, frame
 from tarry.message.columns import stream_bytes
 from tarry.message.schema import UNNUMBERED
-from tests.link.raw_client import RawClient, RefusedError
+from tests.link.raw_client import RawClient, RefusedError, stream_of
 from tests.waiting import wait_until
 
 Connect = Callable[[], RawClient]
@@ -86,7 +88,7 @@ def test_a_client_that_reads_no_answers_is_refused_more(connect: Connect, broker
 
 def refused(client: RawClient) -> bool:
     try:
-        client.call("ping")
+        client.ask(FrameKind.CALL, FrameKind.ROWS, b'{"op": "peek", "topic": "a", "limit": 1}')
     except RefusedError as error:
         assert error.code == "overloaded"
         return True
@@ -152,6 +154,7 @@ def test_rows_that_cannot_be_staged_are_refused_before_they_end(connect: Connect
     with pytest.raises(RefusedError) as refusal:
         client.send(FrameKind.STAGE, 6, b'{"number": 999}')
         client.send(FrameKind.PART, 6, rows(1, int(time.time() * 1000) + 3_600_000))
+        client.send(FrameKind.PART, 6)
         client.read(FrameKind.RESULT, 6)
     assert refusal.value.code in ("invalid_argument", "not_found")
     client.call("ping")
@@ -185,6 +188,31 @@ def test_a_range_is_read_in_parts(connect: Connect) -> None:
         parts += 1
     assert seqs == list(range(end))
     assert parts > 1
+
+
+def test_what_is_behind_a_stream_is_not_lost_in_silence(connect: Connect) -> None:
+    client = connect()
+    stream = stream_of(pa.record_batch({"topic": ["a"], "delay_ms": [0], "body": [b"x"]}))
+    with pytest.raises(RefusedError, match="what is behind it would not be read"):
+        client.submit(stream + stream)
+    client.submit(stream)
+
+
+def test_what_half_a_frame_had_is_free_when_its_client_has_left(front: LinkFront) -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        before = resident_bytes()
+        for _ in range(4):
+            with RawClient(front.address) as client:
+                client.send_bytes(HEAD.pack(300 << 20, FrameKind.SUBMIT, 1))
+                for _ in range(100):
+                    client.send_bytes(bytes(1 << 20))
+        with RawClient(front.address) as client:
+            client.call("ping")
+            wait_until(lambda: resident_bytes() < before + (250 << 20))
+    finally:
+        gc.enable()
 
 
 def rows(count: int, due_ms: int) -> bytes:

@@ -24,7 +24,7 @@ FRAME_BYTES_MAX = 1 << 30
 """Maximum size of a broker's frame."""
 ASKED_BYTES_MAX = 320 << 20
 """Maximum size of a gateway's frame: the largest batch that is accepted has 256 MiB."""
-LEASES_MAX = 1 << 20
+LEASES_MAX = 1 << 16
 """Most leases in a SETTLE or RETURN of a client."""
 HELLO_BYTES_MAX = 64 << 10
 """Maximum size of the first frame: other clients than gateways send something else."""
@@ -307,7 +307,10 @@ def decode_batch(raw: memoryview, schema: pa.Schema) -> pa.RecordBatch:
 def decode_rows(raw: memoryview) -> pa.Table:
     """Decode the rows of an Arrow stream, and check their memory."""
     try:
-        table = pa.ipc.open_stream(pa.py_buffer(raw)).read_all()
+        source = pa.BufferReader(pa.py_buffer(raw))
+        table = pa.ipc.open_stream(source).read_all()
+        if (end := source.tell()) != len(raw):
+            raise ValueError(f"the stream ends at {end}, and what is behind it would not be read")
         table.validate(full=True)
         _ = table.column_names
     except UnicodeDecodeError as error:

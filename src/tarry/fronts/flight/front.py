@@ -6,7 +6,6 @@ it has done and hanging up; after the grace period, the connections that remain 
 
 from __future__ import annotations
 
-import asyncio
 from concurrent.futures import Executor
 from functools import partial
 from typing import cast
@@ -30,7 +29,7 @@ from tarry.fronts.kit.tls import ReloadedTls
 from tarry.fronts.kit.tls_settings import shared_files
 from tarry.fronts.link.client import client_sessions
 from tarry.fronts.link.port import LinkConnections
-from tarry.fronts.link.staging import staging_threads
+from tarry.fronts.link.threads import PortThreads
 
 MESSAGE_BYTES_MAX = 288 << 20
 """The largest batch that is accepted has 256 MiB."""
@@ -59,14 +58,14 @@ class FlightFront(LoopFront):
             all_buffer_bytes_max=HALF_BYTES_MAX,
             pending_bytes_max=MESSAGE_BYTES_MAX,
         )
-        staging = staging_threads(self.THREAD, self._placement)
+        threads = PortThreads.of(self.THREAD, self._placement)
         broker = cast(LocalBroker, self._broker)  # the front is in the broker's process alone
-        service = Service(broker, pool, staging, self._unread)
+        service = Service(broker, pool, threads.staging, self._unread)
         self._grpc = grpc = Connections(service.handlers(), limits, unread=self._unread, translate=translate)
         # Twice: a client that does not end its preface is told by GOAWAY first.
         begin_s = 2 * limits.preface_s
         tls = flight_tls(config)
-        links = LinkConnections(self._broker, pool, staging, self._unread, client_sessions, gather_s=0.0)
+        links = LinkConnections(self._broker, pool, threads, self._unread, client_sessions, gather_s=0.0)
         new_protocol = partial(
             FirstBytes,
             begins=HTTP2,
@@ -86,7 +85,7 @@ class FlightFront(LoopFront):
         await door.drain(grace_s)
         links.close()
         await grpc.close()
-        await asyncio.to_thread(staging.shutdown)  # its threads hear of their streams' end by the loop
+        await threads.stop()
 
 
 def _coded(admission: Admission) -> Admission:

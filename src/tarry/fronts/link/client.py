@@ -49,7 +49,7 @@ class ClientSession:
         self._consumers = LinkConsumers(shared.groups, out, room=out, consumers_max=CONSUMERS_MAX, of_client=True)
         self._receives = Receives(shared, out, CONSUMERS_MAX)
         broker = cast(LocalBroker, shared.broker)  # clients are served in the broker's process
-        self._staging = Staging(broker, shared.loop, shared.staging, out, self.flow)
+        self._staging = Staging(broker, shared.loop, shared.threads.staging, out, self.flow)
         self._stopping: UnavailableError | None = None
         self.handlers: Handlers = {
             FrameKind.SUBMIT: self._submit,
@@ -134,7 +134,7 @@ class ClientSession:
     def _return(self, number: int, payload: memoryview) -> None:
         pairs = Pairs.decode(payload)
         check_leases(pairs.leases)
-        subscription = self._consumers.subscription(number)
+        subscription = self._consumers.subscription(number) or self._receives.subscription(number)
         if subscription is not None:
             subscription.give_back(pairs.leases, pairs.offsets)
 

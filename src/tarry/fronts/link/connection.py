@@ -106,6 +106,7 @@ class LinkConnection(asyncio.Protocol):
         self._shared.half_frames.forget(self)
         self._out.end()
         self._waiting.clear()
+        self._reader = LinkFrameReader(0)  # what half a frame has would stay until the next full garbage collection
         if self._session is not None:
             self._session.end()
 

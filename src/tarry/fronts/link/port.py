@@ -26,7 +26,7 @@ from tarry.fronts.link.connection import LinkConnection
 from tarry.fronts.link.groups import GroupTable
 from tarry.fronts.link.link_session import NewLinkSession
 from tarry.fronts.link.shared import Secret, Shared
-from tarry.fronts.link.staging import staging_threads
+from tarry.fronts.link.threads import PortThreads
 
 NewSessions: TypeAlias = Callable[[Shared], Mapping[str, NewLinkSession]]
 """Make the sessions of a port, by what the other side may say that it connects as."""
@@ -54,7 +54,7 @@ class LinkConnections:
         self,
         broker: AnyBroker,
         pool: Executor,
-        staging: Executor,
+        threads: PortThreads,
         unread: UnreadBytes,
         new_sessions: NewSessions,
         gather_s: float,
@@ -63,7 +63,7 @@ class LinkConnections:
         loop = asyncio.get_running_loop()
         self._groups = GroupTable(loop, gather_s)
         run_in_thread = partial(loop.run_in_executor, pool)
-        shared = Shared(broker, loop, self._groups, run_in_thread, unread, staging, secret)
+        shared = Shared(broker, loop, self._groups, run_in_thread, unread, threads, secret)
         self.new_protocol: NewProtocol = partial(LinkConnection, shared, new_sessions(shared))
         """Make the protocol of a connection, for a door."""
 
@@ -107,9 +107,9 @@ class LinkPort:
 
     async def _serve(self, pool: Executor, on_started: OnStarted[str]) -> None:
         guard = self._guard
-        staging = staging_threads(self._name, self._placement)
+        threads = PortThreads.of(self._name, self._placement)
         links = LinkConnections(
-            self._broker, pool, staging, guard.unread, self._new_sessions, self._gather_s, guard.secret
+            self._broker, pool, threads, guard.unread, self._new_sessions, self._gather_s, guard.secret
         )
         door = Door(
             links.new_protocol,
@@ -128,4 +128,4 @@ class LinkPort:
         finally:
             await door.drain(grace_s)
             links.close()
-            await asyncio.to_thread(staging.shutdown)  # its threads hear of their streams' end by the loop
+            await threads.stop()

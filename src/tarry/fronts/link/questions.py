@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection
-from typing import Any
+from typing import Any, TypeVar
 
 from tarry.api.local import AnyBroker
 from tarry.api.operation import Action, Operation, Rows
@@ -52,13 +52,16 @@ class Questions:
         def ask(number: int, payload: memoryview) -> None:
             end = None if self._flow is None else self._flow.begin(len(payload), is_call=True)
 
-            def done(answered: asyncio.Future[list[Any]]) -> None:
-                if not answered.cancelled():
-                    if kind == FrameKind.CALL:
-                        self._shared.groups.look()  # its changes are announced to all before it is answered
-                    answer = answered.result()
-                    self._out.hold(sum(map(len, answer)))
-                    self._out.write(answer)
+            def done(answered: asyncio.Future[Any]) -> None:
+                answer = [] if answered.cancelled() else answered.result()
+                if isinstance(answer, Operation):
+                    reading = self._shared.threads.reading
+                    self._shared.loop.run_in_executor(reading, self._read, number, answer).add_done_callback(done)
+                    return
+                if kind == FrameKind.CALL:
+                    self._shared.groups.look()  # its changes are announced to all before it is answered
+                self._out.hold(sum(map(len, answer)))
+                self._out.write(answer)
                 if end is not None:
                     end()
 
@@ -68,30 +71,59 @@ class Questions:
 
         return ask
 
-    def _answer(self, kind: FrameKind, number: int, payload: memoryview) -> list[Any]:
-        """Return the frame that answers a question. Never raises. In a thread of the pool."""
-        broker = self._shared.broker
-        try:
-            if self._flow is not None:
-                self._out.check_room()  # other answers may have come between
-            if kind == FrameKind.CALL:
-                return _call(broker, number, payload, self._check)
-            return _ANSWERS[kind](broker, number, payload)
-        except TarryError as error:
-            return error_frame(number, error)
-        except Exception:
-            log.exception("a link's question failed")
-            return error_frame(number, INTERNAL)
+    def _answer(self, kind: FrameKind, number: int, payload: memoryview) -> list[Any] | Operation[Any]:
+        """Return the frame that answers a question, or a client's operation that reads rows. Never raises.
+
+        In a thread of the pool.
+        """
+
+        def answer() -> list[Any] | Operation[Any]:
+            if kind != FrameKind.CALL:
+                return _ANSWERS[kind](self._shared.broker, number, payload)
+            operation = _asked(payload, self._check)
+            if self._flow is not None and isinstance(operation.wire, Rows):
+                return operation
+            return _call(self._shared.broker, number, operation)
+
+        return _answered(number, answer)
+
+    def _read(self, number: int, operation: Operation[Any]) -> list[Any]:
+        """Return the frame that answers an operation of a client with rows. Never raises. In a thread of its own."""
+
+        def answer() -> list[Any]:
+            self._out.check_room()  # other answers may have come between
+            return _call(self._shared.broker, number, operation)
+
+        return _answered(number, answer)
 
 
-def _call(broker: AnyBroker, number: int, payload: memoryview, check: Check) -> list[Any]:
+A = TypeVar("A")
+
+
+def _answered(number: int, answer: Callable[[], A]) -> A | list[Any]:
+    """Return an answer, or that it is refused."""
+    try:
+        return answer()
+    except TarryError as error:
+        return error_frame(number, error)
+    except Exception:
+        log.exception("a link's question failed")
+        return error_frame(number, INTERNAL)
+
+
+def _asked(payload: memoryview, check: Check) -> Operation[Any]:
+    """Return the operation that is called for, if it may be asked."""
     values = decode_request(payload)
     name = values.pop("op", None) if isinstance(values, dict) else None
-    if name not in _KINDS:
+    if not isinstance(name, str) or name not in _KINDS:
         raise InvalidArgumentError(f"op is {name!r:.80}; allowed: {', '.join(_KINDS)}")
     operation = from_json(_KINDS[name], values)
     check(operation)
     _check_range(operation)
+    return operation
+
+
+def _call(broker: AnyBroker, number: int, operation: Operation[Any]) -> list[Any]:
     result, wire = broker.call(operation), operation.wire
     if isinstance(wire, Action):
         return frame(FrameKind.RESULT, number, encode_json(wire.codec.encode(result)))

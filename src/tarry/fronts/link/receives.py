@@ -11,6 +11,7 @@ import logging
 import pyarrow as pa
 
 from tarry.api.internal_topics import check_open
+from tarry.api.consuming import Subscription
 from tarry.api.operations import Receive
 from tarry.api.parsing import from_json
 from tarry.api.views import DELIVERY
@@ -31,6 +32,8 @@ class Receives:
 
     def __init__(self, shared: Shared, out: Outgoing, receives_max: int) -> None:
         self._shared, self._out, self._receives_max = shared, out, receives_max
+        self._answered: dict[int, Subscription] = {}
+        """Of the last receives with messages, by number, what gives them back."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._withdrawn: dict[int, asyncio.Future[None]] = {}
         """Of each receive under way, by number: done when it is to wait no longer."""
@@ -60,6 +63,10 @@ class Receives:
         if withdrawn is not None and not withdrawn.done():
             withdrawn.set_result(None)
 
+    def subscription(self, number: int) -> Subscription | None:
+        """Return what gives back the messages of an answered receive; None: it is not known (any more)."""
+        return self._answered.get(number)
+
     def stop_waiting(self) -> None:
         """Answer all receives now."""
         for number in self._withdrawn:
@@ -72,7 +79,7 @@ class Receives:
 
     async def _answer(self, number: int, operation: Receive, withdrawn: asyncio.Future[None]) -> None:
         try:
-            batch = await self._receive(operation, withdrawn)
+            batch = await self._receive(number, operation, withdrawn)
             rows = [] if batch is None else [batch]
             self._out.write(frame(FrameKind.ROWS, number, stream_bytes(DELIVERY, rows)))
         except TarryError as error:
@@ -81,11 +88,15 @@ class Receives:
             log.exception("a receive failed")
             self._out.write(error_frame(number, INTERNAL))
 
-    async def _receive(self, operation: Receive, withdrawn: asyncio.Future[None]) -> pa.RecordBatch | None:
+    async def _receive(self, number: int, operation: Receive, withdrawn: asyncio.Future[None]) -> pa.RecordBatch | None:
         served = await self._group(operation)
         subscribe, group = operation.subscription, served.group  # it checks the lease
         lease_ms = lease_ms_of(group, self._shared.broker, operation.lease_ms)
         subscription = group.subscribe(prefetch=subscribe.prefetch, lease_ms=lease_ms)
+        self._answered.pop(number, None)
+        if len(self._answered) >= self._receives_max:
+            del self._answered[next(iter(self._answered))]
+        self._answered[number] = subscription
         rows_max = operation.max_messages
         if not operation.wait_ms:
             batch = await poll_now(self._shared.loop, subscription, rows_max, FILTERING_S)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -13,6 +12,7 @@ from tarry.api.local import AnyBroker
 from tarry.base.errors import TarryError
 from tarry.fronts.link.groups import GroupTable
 from tarry.fronts.link.half_frames import HalfFrames
+from tarry.fronts.link.threads import PortThreads
 
 
 class Secret(Protocol):
@@ -42,8 +42,8 @@ class Shared:
     groups: GroupTable
     run_in_thread: Callable[..., asyncio.Future[Any]]
     unread: UnreadBytes
-    staging: Executor
-    """Threads of bulk jobs' streams."""
+    threads: PortThreads
+    """Threads for what takes long."""
     secret: Secret | None = None
     """None: nobody is asked for one."""
     half_frames: HalfFrames[Refusable] = field(default_factory=HalfFrames)

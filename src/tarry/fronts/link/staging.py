@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor
 from dataclasses import asdict
 from functools import partial
 from queue import SimpleQueue
@@ -20,16 +20,12 @@ from tarry.api.wire import decode_request, encode_json
 from tarry.base.arrow_messages import refuse_compressed
 from tarry.base.errors import InvalidArgumentError, OverloadedError, TarryError
 from tarry.base.event_loop import post
-from tarry.base.placement import Placement
 from tarry.fronts.link.flow import Flow
 from tarry.fronts.link.outgoing import INTERNAL, Outgoing
 from tarry.link.frames import FrameKind, decode_rows, error_frame, frame
 from tarry.message.schema import UNNUMBERED
 
 log = logging.getLogger(__name__)
-
-STAGING_MAX = 8
-"""Streams of all clients of a port that are staged at a time; others wait."""
 
 _Taken = Callable[[], None]
 _Part = tuple[memoryview, _Taken]
@@ -66,11 +62,6 @@ class _Stream:
             if rows.column_names != UNNUMBERED.names:
                 raise InvalidArgumentError(f"the columns are {rows.column_names}; allowed: {UNNUMBERED.names}")
             yield from (batch for batch in rows.to_batches() if batch.num_rows)
-
-
-def staging_threads(name: str, placement: Placement) -> ThreadPoolExecutor:
-    """Return the threads of a port's staged streams; ``name`` is that of the port's own."""
-    return ThreadPoolExecutor(STAGING_MAX, f"{name}-stage", initializer=placement.apart)
 
 
 class Staging:
