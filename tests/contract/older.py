@@ -35,7 +35,9 @@ class Recorder:
     def __enter__(self) -> Recorder:
         said, ask = self.said, self._ask
 
-        def recorded(self: BrokerConnection, kind: FrameKind, payload: bytes, on_answer: OnAnswer) -> None:
+        def recorded(
+            self: BrokerConnection, kind: FrameKind, payload: bytes, on_answer: OnAnswer, on_asked: Any = None
+        ) -> None:
             request = json.loads(payload) if kind is FrameKind.CALL else {}
             name = request.pop("op", None)
 
@@ -44,7 +46,7 @@ class Recorder:
                     said[name] = {"request": request or None, "answer": json.loads(bytes(answer))}
                 on_answer(answer)
 
-            ask(self, kind, payload, answered)
+            ask(self, kind, payload, answered, on_asked)
 
         BrokerConnection.ask_from_anywhere = recorded  # type: ignore[method-assign]
         return self
@@ -90,9 +92,14 @@ def live(client: Client, staged: BrokerConnection) -> None:
     client.status()
     client.overview()
     client.ping()
-    attempt = staged.action("bulk-begin", {"job": "j"})["number"]
-    staged.action("bulk-reserve", {"number": attempt, "rows": 1})
-    staged.action("bulk-abort", {"number": attempt})
+
+    def act(op: str, **fields: Any) -> Any:
+        asked = json.dumps({"op": op, **fields}).encode()
+        return json.loads(bytes(staged.question(FrameKind.CALL, asked).wait(10)))
+
+    attempt = act("bulk-begin", job="j")["number"]
+    act("bulk-reserve", number=attempt, rows=1)
+    act("bulk-abort", number=attempt)
     client.jobs()
     client.cancel_job("j")
     token = client.create_token("ns", "whose")

@@ -265,7 +265,7 @@ def test_a_delay_of_which_no_timedelta_can_be_made_is_the_broker_s_to_refuse(add
 def test_an_answer_that_cannot_be_read_is_an_error_of_ours(
     answer: Any, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tarry.client.connection.BrokerConnection.action", lambda *_, **__: answer)
+    monkeypatch.setattr("tarry.client.questions.Question.wait", lambda *_: memoryview(json.dumps(answer).encode()))
     with pytest.raises(TarryError, match=r"could not be read|2 answers to 1 questions"):
         client.cancel(HANDLE)
 
@@ -274,6 +274,6 @@ def test_an_answer_that_cannot_be_read_is_an_error_of_ours(
     "answer", [None, {}, {"receipt": 7}, {"receipt": {"handle": "x"}}, {"receipt": {"handle": HANDLE}}]
 )
 def test_a_receipt_that_cannot_be_read(answer: Any, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tarry.client.connection.BrokerConnection.action", lambda *_, **__: answer)
+    monkeypatch.setattr("tarry.client.questions.Question.wait", lambda *_: memoryview(json.dumps(answer).encode()))
     with pytest.raises(TarryError, match="could not be read"):
         client.find_key("t", "k")

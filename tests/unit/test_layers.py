@@ -66,6 +66,7 @@ MODULE_STATE = {
     ("client/background.py", "_lock"),  # the one event loop of a process, and who makes it
     ("client/background.py", "_running"),
     ("client/feed.py", "_running"),  # what the interpreter's end closes, as settlements are on their way still
+    ("client/forks.py", "_process"),  # which process this is, for what was made before a fork
     ("client/sync.py", "_open_clients"),  # what the interpreter's end closes, of which there is one in a process
     ("store/footers.py", "FOOTERS"),  # bounded; files never change, and Spark's tasks begin with nothing but a path
 }

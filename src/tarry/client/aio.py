@@ -21,7 +21,7 @@ from typing import Any, TypeVar, Unpack
 
 from tarry.api.calls import AsyncCalls
 from tarry.api.operation import Operation
-from tarry.base.errors import ClosedError, TarryError
+from tarry.base.errors import ClosedError, TarryError, UnavailableError
 from tarry.base.event_loop import settle_future
 from tarry.batching.pacing import SOON_MS, Pace, PacedTurns
 from tarry.client.aio_consumer import AsyncConsumer
@@ -32,6 +32,7 @@ from tarry.client.consuming import ConsumingConnections
 from tarry.client.delivery import Delivery
 from tarry.client.producing import Producer
 from tarry.client.sync import Client
+from tarry.link.peer import OnAnswer
 from tarry.message.receipt import Accepted, Receipt
 from tarry.message.rows import DUE_MS, Row
 from tarry.message.schema import Message
@@ -39,30 +40,29 @@ from tarry.message.schema import Message
 R = TypeVar("R")
 T = TypeVar("T")
 
-WAITING_CALLS_MAX = 32
-"""Calls under way of one client, long polls above all, but for schedule; more wait for their turn."""
+THREADS_MAX = 32
+"""Threads of one client: for bulk, for waiting until acknowledgements are durable, and for closing."""
 
 
 class AsyncClient(AsyncCalls):
-    """As :class:`tarry.client.Client`, for one event loop: the one it is first used in."""
+    """As :class:`tarry.client.Client`, for asyncio; one event loop at a time."""
 
     def __init__(self, address: str = "localhost:7611", *, timeout: float = 30.0) -> None:
-        """Make a client as :class:`tarry.client.Client`.
-
-        ``timeout`` does not apply to :meth:`schedule`: use ``asyncio.timeout``.
-        """
+        """Make a client as :class:`tarry.client.Client`."""
         super().__init__()
         self.address = address
+        self._timeout_s = timeout
         self._client = Client(address, timeout=timeout)
         self._consuming = ConsumingConnections(address)
-        self._pool = ThreadPoolExecutor(WAITING_CALLS_MAX, thread_name_prefix="tarry-aio")
+        self._pool = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="tarry-aio")
         self._closed = False
         self._sender: _Sender | None = None
         self._consumers: weakref.WeakSet[AsyncConsumer] = weakref.WeakSet()
 
     async def call(self, operation: Operation[R]) -> R:
         """Have the broker carry an operation out; see :class:`tarry.api.calls.AsyncCalls`."""
-        return await self._in_thread(self._client.call, operation)
+        self._check_open()
+        return await self._client.carrier.call_async(operation)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -77,9 +77,9 @@ class AsyncClient(AsyncCalls):
 
     def _schedule(self, row: Row) -> asyncio.Future[Receipt]:
         """Schedule a message; a cancelled call may have scheduled it."""
-        if self._sender is None:
+        if self._sender is None or self._sender.loop.is_closed():  # one program may run several loops, in turn
             self._check_open()
-            self._sender = _Sender(self.address)
+            self._sender = _Sender(self.address, self._timeout_s)
         future: asyncio.Future[Receipt] = self._sender.loop.create_future()
         self._sender.add(row, future)
         return future
@@ -105,7 +105,8 @@ class AsyncClient(AsyncCalls):
 
     async def receive(self, topic: str, *, group: str, **options: Unpack[ReceiveOptions]) -> list[Delivery]:
         """As :meth:`tarry.client.Client.receive`."""
-        return await self._in_thread(self._client.receive, topic, group=group, **options)
+        self._check_open()
+        return await self._client.receiver().receive_async((topic, group), **options)
 
     async def flush(self) -> None:
         """As :meth:`tarry.client.Client.flush`."""
@@ -121,7 +122,7 @@ class AsyncClient(AsyncCalls):
         for consumer in list(self._consumers):
             await consumer.close()
         loop = asyncio.get_running_loop()
-        if self._sender is not None:
+        if self._sender is not None and not self._sender.loop.is_closed():
             await self._sender.close()
         await loop.run_in_executor(self._pool, self._client.close)
         self._pool.shutdown(wait=False)
@@ -139,10 +140,11 @@ class AsyncClient(AsyncCalls):
 class _Sender:
     """Single messages of an event loop, on a connection of that loop: no thread hands over to another."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, timeout_s: float) -> None:
         self.loop = asyncio.get_running_loop()
+        self._timeout_s = timeout_s
         self._connection = BrokerConnection(address, self.loop)
-        self._producer: Producer[asyncio.Future[Receipt]] = Producer(self._connection.submit_here, _resolve, Pace())
+        self._producer: Producer[asyncio.Future[Receipt]] = Producer(self._submit, _resolve, Pace())
         self._turns = PacedTurns(self.loop, self._producer.coalescer)
 
     def add(self, row: Any, future: asyncio.Future[Receipt]) -> None:
@@ -151,6 +153,26 @@ class _Sender:
         urgent = due_ms is None or due_ms < time.time() * 1000 + SOON_MS
         self._producer.add(row, future, urgent=urgent)
         self._turns.plan()
+
+    def _submit(self, rows: bytes, on_answer: OnAnswer) -> None:
+        """Send a batch; it is answered in time, by the broker or by an error."""
+        is_over = False
+
+        def answered(answer: memoryview | TarryError) -> None:
+            nonlocal is_over
+            if not is_over:
+                is_over = True
+                timer.cancel()
+                on_answer(answer)
+
+        timer = self.loop.call_later(self._timeout_s, lambda: answered(self._no_answer()))
+        self._connection.submit_here(rows, answered)
+
+    def _no_answer(self) -> UnavailableError:
+        return UnavailableError(
+            f"no answer from the broker at {self._connection.address} within {self._timeout_s} s; "
+            "the message may or may not have been accepted"
+        )
 
     async def close(self) -> None:
         # It waits for answers, which come on the loop.

@@ -45,12 +45,13 @@ class AsyncConsumer:
 
     async def __aiter__(self) -> AsyncIterator[Delivery]:
         """As iterating over :class:`tarry.client.Consumer`."""
-        auto_ack, now = self._options.auto_ack, time.monotonic
+        auto_ack, now, check_process = self._options.auto_ack, time.monotonic, self._feed.birthplace.check
         message: Delivery | None = None
         hand = self._holding.begin()
         try:
             while (batch := await self._next()) is not None:
                 for message in self._holding.take(hand, batch) or ():
+                    check_process()
                     if now() >= batch.until_s:
                         self._holding.drop(batch)
                         break  # the broker has given, or gives, it and the rest of the batch to somebody again

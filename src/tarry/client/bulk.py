@@ -12,7 +12,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -102,10 +102,14 @@ class Chunks:
 class BulkSender:
     """Sends all chunks of what one thread has: :meth:`send`. Several are under way at a time."""
 
-    def __init__(self, submit: Submit, progress: Progress | None, overload_timeout_s: float) -> None:
+    def __init__(self, submit: Submit, progress: Progress | None, timeout_s: float) -> None:
+        """Send by ``submit``.
+
+        ``timeout_s``: how long the broker may say nothing, and how long it may be overloaded, in all.
+        """
         self._submit = submit
         self._progress = progress
-        self._patience_s = overload_timeout_s
+        self._timeout_s = self._patience_s = timeout_s
         self._under_way: dict[int, pa.RecordBatch] = {}
         """Chunks by their first row."""
         self._answers: SimpleQueue[tuple[int, memoryview | TarryError]] = SimpleQueue()
@@ -143,7 +147,10 @@ class BulkSender:
             raise
 
     def _take_answer(self) -> None:
-        row, raw = self._answers.get()
+        try:
+            row, raw = self._answers.get(timeout=self._timeout_s)
+        except Empty:
+            raise self._unknown(UnavailableError(f"no answer from the broker within {self._timeout_s} s")) from None
         if isinstance(raw, UnavailableError) and not str(raw).endswith(NOTHING_SENT):
             raw = self._unknown(raw)
         chunk = self._under_way.pop(row)
@@ -163,7 +170,7 @@ class BulkSender:
                 self._progress(accepted)
 
     def _unknown(self, error: UnavailableError) -> UnavailableError:
-        """Name the rows that are under way when the connection is lost."""
+        """Name the rows that are under way, of which nothing will be known."""
         last, chunk = max(self._under_way.items())
         rows = f"rows {min(self._under_way)} to {last + chunk.num_rows - 1}"
         return UnavailableError(f"{error}; {rows} may or may not have been accepted")

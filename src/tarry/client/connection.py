@@ -1,34 +1,29 @@
 """A connection to a broker by the link: made when it is first used, and again when it must be.
 
-It belongs to one event loop. Who waits in a thread calls :meth:`BrokerConnection.action` and its like, which hand over
-to the loop; who is on the loop calls :meth:`BrokerConnection.ask`.
+It belongs to one event loop. Who waits asks by :meth:`BrokerConnection.question`, from any thread or task; who is on
+the loop calls :meth:`BrokerConnection.ask`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
 from typing import Any
 
-import pyarrow as pa
-
-from tarry.api.wire import decode_json, encode_json
+from tarry.api.wire import encode_json
 from tarry.base.endpoint import parse_address, socket_path
-from tarry.base.errors import ClosedError, InvalidArgumentError, TarryError, UnavailableError
+from tarry.base.errors import ClosedError, InvalidArgumentError, MessageTooLargeError, TarryError, UnavailableError
 from tarry.base.event_loop import post
 from tarry.client.background import background_loop
-from tarry.link.frames import CLIENT, FrameKind, decode_rows, keep_alive
+from tarry.client.forks import Birthplace
+from tarry.client.questions import OnAsked, Question, ReceiveQuestion
+from tarry.link.frames import ASKED_BYTES_MAX, CLIENT, FrameKind, keep_alive
 from tarry.link.peer import LinkPeer, OnAnswer, OnFrame
 
 CONNECT_S = 5.0
 """Seconds that a try to connect may take."""
 NOTHING_SENT = "; nothing was sent"
-RECEIVE = "receive"
-"""The one ticket that is a frame of its own."""
 
 
 class BrokerConnection:
@@ -62,55 +57,53 @@ class BrokerConnection:
         self._peer: LinkPeer | None = None
         self._connecting: asyncio.Task[LinkPeer] | None = None
         self._closed = False
-        self._process = os.getpid()
+        self.birthplace = Birthplace()
+        """The process that may use it."""
 
     # -- for callers that wait -----------------------------------------------------------------------------------------
 
-    def action(self, name: str, body: Any = None, *, timeout_s: float | None = None) -> Any:
-        """Call an operation with a JSON answer; return that.
+    def question(self, kind: FrameKind, payload: bytes) -> Question:
+        """Ask, to wait for the answer.
 
         Raises:
-            TarryError: what the broker said. UnavailableError: it said nothing. InvalidArgumentError: there is no JSON
-            for ``body``.
+            ClosedError: after :meth:`close`.
         """
-        request = encoded({"op": name, **(body or {})})
-        return decode_json(bytes(self._answer(FrameKind.CALL, request, timeout_s)))
+        return Question(self.address, self.ask_from_anywhere, kind, payload)
 
-    def read(self, ticket: dict[str, Any], *, timeout_s: float | None = None) -> pa.Table:
-        """Call an operation that is answered by rows; raises as :meth:`action` does."""
-        kind = FrameKind.CALL
-        if ticket["op"] == RECEIVE:
-            kind, ticket = FrameKind.RECEIVE, {name: value for name, value in ticket.items() if name != "op"}
-        return decode_rows(self._answer(kind, encoded(ticket), timeout_s))
+    def receive(self, payload: bytes) -> Question:
+        """Ask for messages; raises as :meth:`question` does."""
+        return ReceiveQuestion(self.address, self.loop, self.ask_from_anywhere, payload)
 
     def submit(self, rows: bytes, on_answer: OnAnswer) -> None:
         """Schedule rows, an Arrow stream; ``on_answer`` is called once, on the loop."""
         self.ask_from_anywhere(FrameKind.SUBMIT, rows, on_answer)
 
-    def ask_from_anywhere(self, kind: FrameKind, payload: bytes, on_answer: OnAnswer) -> None:
+    def ask_from_anywhere(
+        self, kind: FrameKind, payload: bytes, on_answer: OnAnswer, on_asked: OnAsked | None = None
+    ) -> None:
         """Ask from any thread; ``on_answer`` is called once, on the loop.
 
         Raises:
             ClosedError: after :meth:`close`.
         """
         self.check_open()
-        post(self.loop, self.ask, kind, payload, on_answer)
-
-    def _answer(self, kind: FrameKind, payload: bytes, timeout_s: float | None) -> memoryview:
-        future: Future[memoryview] = Future()
-        self.ask_from_anywhere(kind, payload, lambda answer: _settle(future, answer))
-        try:
-            return future.result(timeout_s)
-        except FutureTimeoutError:
-            raise UnavailableError(f"no answer from the broker at {self.address} within {timeout_s} s") from None
+        post(self.loop, self.ask, kind, payload, on_answer, on_asked)
 
     # -- on the loop ---------------------------------------------------------------------------------------------------
 
-    def ask(self, kind: FrameKind, payload: bytes, on_answer: OnAnswer) -> None:
-        """Send a frame once there is a connection; ``on_answer`` gets its answer, or why there is none."""
+    def ask(self, kind: FrameKind, payload: bytes, on_answer: OnAnswer, on_asked: OnAsked | None = None) -> None:
+        """Send a frame once there is a connection; ``on_answer`` gets its answer, or why there is none.
+
+        ``on_asked`` is called when it is sent.
+        """
         peer = self._peer
+        if len(payload) > ASKED_BYTES_MAX:
+            on_answer(MessageTooLargeError(f"a request of {len(payload)} bytes; allowed: {ASKED_BYTES_MAX}"))
+            return
         if peer is not None and not peer.lost:
-            peer.ask(kind, self._explained(on_answer), payload)
+            number = peer.ask(kind, self._explained(on_answer), payload)
+            if on_asked is not None:
+                on_asked(peer, number)
             return
 
         def connected(task: asyncio.Task[LinkPeer]) -> None:
@@ -119,7 +112,7 @@ class BrokerConnection:
             elif (error := task.exception()) is not None:
                 on_answer(error if isinstance(error, TarryError) else TarryError(f"connecting failed: {error}"))
             else:
-                self.ask(kind, payload, on_answer)
+                self.ask(kind, payload, on_answer, on_asked)
 
         if self._closed:
             on_answer(self._closed_error())
@@ -218,9 +211,7 @@ class BrokerConnection:
         """Raise ClosedError after :meth:`close`."""
         if self._closed:
             raise self._closed_error()
-        if os.getpid() != self._process:
-            # Its loop runs in the parent, and both would write to one socket.
-            raise ClosedError("the client was made before a fork; allowed: to make one in each process")
+        self.birthplace.check()
 
     def close(self) -> None:
         """Refuse new calls; those under way are refused, too."""
@@ -250,10 +241,3 @@ def encoded(body: Any) -> bytes:
         return encode_json(body)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidArgumentError(f"{body!r:.80} cannot be sent: {error}") from error
-
-
-def _settle(future: Future[memoryview], answer: memoryview | TarryError) -> None:
-    if isinstance(answer, TarryError):
-        future.set_exception(answer)
-    else:
-        future.set_result(answer)

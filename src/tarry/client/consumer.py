@@ -139,12 +139,13 @@ class Consumer:
             FilterPausedError: nothing came in that time, since the group's filter takes too long.
             CorruptError: what comes next lies in a damaged file of the broker; names it. What came before was given.
         """
-        auto_ack, now = self._options.auto_ack, time.monotonic
+        auto_ack, now, check_process = self._options.auto_ack, time.monotonic, self._feed.birthplace.check
         message: Delivery | None = None
         hand = self._holding.begin()
         try:
             while (batch := self._next()) is not None:
                 for message in self._holding.take(hand, batch) or ():
+                    check_process()
                     if now() >= batch.until_s:
                         self._holding.drop(batch)
                         break  # the broker has given, or gives, it and the rest of the batch to somebody again
@@ -215,6 +216,8 @@ class Consumer:
             self.fail(error)
 
     def _stop_work(self, timeout_s: float) -> None:
+        if self._feed.birthplace.is_elsewhere:
+            return  # the parent works on them
         self._holding.give_back()
         self._holding.wait_for_work(threading.get_ident(), timeout_s)
 
@@ -223,6 +226,7 @@ class Consumer:
             self._queue.put(batch)
 
     def _next(self) -> DeliveryBatch | None:
+        self._feed.birthplace.check()
         timeout_s, since_s = self._options.timeout, time.monotonic()
         end = None if timeout_s is None else since_s + timeout_s
         while True:

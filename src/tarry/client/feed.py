@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import logging
+import os
 import random
 import threading
 import time
@@ -26,6 +27,7 @@ from tarry.base.errors import CorruptError, InvalidArgumentError, NotFoundError,
 from tarry.base.event_loop import post
 from tarry.client.consuming import ConsumerStream, ConsumingConnections
 from tarry.client.delivery import DeliveryBatch
+from tarry.client.forks import Birthplace
 from tarry.client.holding import Holding
 from tarry.client.outages import Outage, outage_of
 from tarry.client.settling import Settler
@@ -83,6 +85,8 @@ class Feed:
         self._done = threading.Event()
         self._task: asyncio.Task[None] | None = None
         self.loop = connections.loop
+        self.birthplace = Birthplace()
+        """The process that may use it."""
         _running.add(self)
         post(self.loop, self._start)
 
@@ -125,6 +129,7 @@ class Feed:
         Raises:
             StaleLeaseError: some leases had ended before the ack. UnavailableError: the connection was lost meanwhile.
         """
+        self.birthplace.check()
         stream = self._stream
         if stream is not None:
             stream.flush(timeout_s)
@@ -140,6 +145,8 @@ class Feed:
     def close(self) -> None:
         """Send the last acks, wait for the broker to confirm them, and end. Not on the loop."""
         self._closing = True
+        if self.birthplace.is_elsewhere:
+            return  # the parent's is not for a child to end
         stream = self._stream
         if stream is not None:
             with suppress(TarryError):  # it was logged
@@ -240,6 +247,10 @@ class Feed:
             self._unsettled.begin(error, "consuming {} as {}: the broker did not settle all".format(*self._source))
         else:
             log.warning("the broker did not settle all: %s", error)
+
+
+# All of them are the parent's.
+os.register_at_fork(after_in_child=_running.clear)
 
 
 @atexit.register

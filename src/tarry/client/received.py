@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
-from typing import Any
-
-import pyarrow as pa
+from typing import Any, Unpack
 
 from tarry.api.settings import Start
 from tarry.api.wire import StreamOp
@@ -14,11 +12,12 @@ from tarry.base.delay import Delay
 from tarry.base.errors import TarryError
 from tarry.base.types import Int64s
 from tarry.client.connection import BrokerConnection, encoded
-from tarry.client.consumer import check_count, check_seconds, held_by
+from tarry.client.consumer import ReceiveOptions, check_count, check_seconds, held_by
 from tarry.client.delivery import Delivery, DeliveryBatch
+from tarry.client.questions import Question
 from tarry.client.settling import Settler, Source
 from tarry.client.unanswered import Unanswered
-from tarry.link.frames import FrameKind
+from tarry.link.frames import FrameKind, decode_rows
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +43,17 @@ class ClientReceiver:
         self._unanswered = Unanswered(_warn)
         self.settler = Settler(self._send, loop=connection.loop)
 
-    def receive(
+    def receive(self, source: Source, **options: Unpack[ReceiveOptions]) -> list[Delivery]:
+        """See :meth:`tarry.client.Client.receive`."""
+        question, patience_s, settled = self._ask(source, **options)
+        return self._deliveries(question.wait(patience_s), settled)
+
+    async def receive_async(self, source: Source, **options: Unpack[ReceiveOptions]) -> list[Delivery]:
+        """:meth:`receive`, to be awaited."""
+        question, patience_s, settled = self._ask(source, **options)
+        return self._deliveries(await question.answer(patience_s), settled)
+
+    def _ask(
         self,
         source: Source,
         max_messages: int = 1,
@@ -52,25 +61,26 @@ class ClientReceiver:
         lease: Delay | None = None,
         start: Start | None = None,
         broadcast: str | None = None,
-    ) -> list[Delivery]:
-        """See :meth:`tarry.client.Client.receive`."""
+    ) -> tuple[Question, float, Source]:
+        """Ask; return the question, the seconds to wait for its answer, and the source to settle for."""
         check_count("max_messages", max_messages)
         check_seconds("wait", wait)
         topic, group = source
-        ticket = {
-            "op": "receive",
+        request = {
             "topic": topic,
             "group": group,
             "max_messages": max_messages,
             "wait_ms": round(wait * 1000),
             **held_by(lease, start, broadcast),
         }
-        # A broker that stands still is not waited for as for an answer that takes its time: who polls asks again.
-        table: pa.Table = self._connection.read(ticket, timeout_s=wait + min(self._timeout_s, ANSWER_S))
         # A consumer of a broadcast has a group of its own.
         settled = source if broadcast is None else (topic, f"{group}@{broadcast}")
-        batches = [DeliveryBatch(batch, self.settler, settled) for batch in table.to_batches() if batch.num_rows]
-        return [message for batch in batches for message in batch]
+        # A broker that stands still is not waited for as for an answer that takes its time: who polls asks again.
+        return self._connection.receive(encoded(request)), wait + min(self._timeout_s, ANSWER_S), settled
+
+    def _deliveries(self, answer: memoryview, source: Source) -> list[Delivery]:
+        batches = decode_rows(answer).to_batches()
+        return [m for batch in batches if batch.num_rows for m in DeliveryBatch(batch, self.settler, source)]
 
     def flush(self) -> None:
         """Wait until all acks so far are durable.

@@ -10,6 +10,7 @@ with Client("localhost:7611") as client:
 from __future__ import annotations
 
 import atexit
+import os
 import sys
 import threading
 import weakref
@@ -58,7 +59,8 @@ class Client(Calls):
         self._calls = BrokerConnection(address)
         self._receiving = BrokerConnection(address)
         self._consuming = ConsumingConnections(address)
-        self._carrier = Carrier(self._calls, timeout)
+        self.carrier = Carrier(self._calls, timeout)
+        """Carries operations to the broker."""
         self._producer: Producer[Future[Receipt]] = Producer(self._connection.submit, _resolve)
         self._receiver: ClientReceiver | None = None
         self._lock = threading.Lock()
@@ -71,7 +73,7 @@ class Client(Calls):
 
     def call(self, operation: Operation[R]) -> R:
         """Have the broker carry an operation out; see :class:`tarry.api.calls.Calls`."""
-        return self._carrier.call(operation)
+        return self.carrier.call(operation)
 
     # -- producing -----------------------------------------------------------------------------------------------------
 
@@ -151,11 +153,15 @@ class Client(Calls):
             options: max_messages, wait, lease, start, broadcast: see
                 :class:`tarry.client.consumer.ReceiveOptions` and :class:`tarry.client.consumer.HoldOptions`.
         """
+        return self.receiver().receive((topic, group), **options)
+
+    def receiver(self) -> ClientReceiver:
+        """Return what receives for this client, and settles that."""
         with self._lock:
             self._connection.check_open()
             if self._receiver is None:
                 self._receiver = ClientReceiver(self._receiving, self._timeout_s)
-        return self._receiver.receive((topic, group), **options)
+            return self._receiver
 
     def flush(self) -> None:
         """Wait until the acks of what :meth:`receive` gave are durable.
@@ -178,6 +184,8 @@ class Client(Calls):
             if self._closed:
                 return
             self._closed = True
+        if self._connection.birthplace.is_elsewhere:
+            return  # all that is open is the parent's
         for consumer in list(self._consumers):
             consumer.close(work_s)
         if self._receiver is not None:
@@ -207,6 +215,10 @@ def _resolve(answers: list[tuple[Future[Receipt], Receipt | TarryError]]) -> Non
             future.set_exception(answer)
         else:
             future.set_result(answer)
+
+
+# All of them are the parent's.
+os.register_at_fork(after_in_child=_open_clients.clear)
 
 
 @atexit.register

@@ -88,7 +88,7 @@ class Questions:
         return _answered(number, answer)
 
     def _read(self, number: int, operation: Operation[Any]) -> list[Any]:
-        """Return the frame that answers an operation of a client with rows. Never raises. In a thread of its own."""
+        """Return the frame that answers a client's operation with rows. Never raises. In a thread."""
 
         def answer() -> list[Any]:
             self._out.check_room()  # other answers may have come between

@@ -10,8 +10,8 @@ import logging
 
 import pyarrow as pa
 
-from tarry.api.internal_topics import check_open
 from tarry.api.consuming import Subscription
+from tarry.api.internal_topics import check_open
 from tarry.api.operations import Receive
 from tarry.api.parsing import from_json
 from tarry.api.views import DELIVERY

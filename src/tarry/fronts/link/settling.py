@@ -68,7 +68,7 @@ class Settlements:
 
 
 def check_leases(leases: Int64s) -> None:
-    """Refuse more leases than a client may name at once: the loop, which others wait for, carries them out.
+    """Refuse more leases than a client may name at once: the loop, for which others wait, has the work.
 
     Raises:
         InvalidArgumentError: there are too many.
