@@ -28,12 +28,6 @@ class Served:
         self.address = self.front.address
         self.running = True
 
-    def cut_connections(self) -> None:
-        """Cut each connection without a word."""
-        front = self.front
-        for connection in list(front._grpc._open):  # noqa: SLF001 - as a broken network does
-            front._thread.loop.call_soon_threadsafe(connection.give_up)  # noqa: SLF001
-
     def stop(self) -> None:
         if self.running:
             self.running = False

@@ -20,6 +20,7 @@ import pytest
 from tarry.base.errors import ClosedError, MessageTooLargeError, UnavailableError
 from tarry.client import AsyncClient, Client
 from tarry.client.aio import THREADS_MAX
+from tarry.client.feed import CLOSE_S
 from tarry.fronts.link.front import LinkFront
 from tarry.link import frames
 
@@ -197,3 +198,13 @@ def test_a_process_ends_while_a_receive_waits(front: LinkFront) -> None:
     )
     ended = subprocess.run([sys.executable, "-c", program], timeout=60, check=False)
     assert ended.returncode == 0
+
+
+def test_a_consumer_that_is_closed_before_it_began_ends(front: LinkFront) -> None:
+    with Client(front.address) as client:
+        for _ in range(200):
+            consumer = client.consume("t", group="g")
+            begun_s = time.monotonic()
+            consumer.close()
+            assert list(consumer) == []
+            assert time.monotonic() - begun_s < CLOSE_S, "closing does not wait in vain"

@@ -157,7 +157,16 @@ class Feed:
     # -- on the loop ---------------------------------------------------------------------------------------------------
 
     def _start(self) -> None:
-        self._task = self.loop.create_task(self._run())
+        if not self._closing:
+            self._task = self.loop.create_task(self._run())
+            self._task.add_done_callback(self._on_end)
+        else:
+            self._on_end(None)
+
+    def _on_end(self, _: object) -> None:
+        # Not at the end of the task's function: one that is cancelled before its first step never comes there.
+        self._done.set()
+        self._sink(None)
 
     def _stop(self) -> None:
         if self._stream is not None:
@@ -186,9 +195,6 @@ class Feed:
         except Exception as error:
             log.exception("a consumer failed")
             self._sink(TarryError(f"the consumer failed: {error}"))
-        finally:
-            self._done.set()
-            self._sink(None)
 
     def _on_failure(self, error: TarryError) -> None:
         is_answer = not isinstance(error, UnavailableError)
