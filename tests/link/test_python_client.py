@@ -115,7 +115,10 @@ def test_what_answers_is_no_broker() -> None:
 
         answering = threading.Thread(target=answer)
         answering.start()
-        with Client(address) as client, pytest.raises(UnavailableError, match="is no broker of this release"):
+        with (
+            Client(address) as client,
+            pytest.raises(UnavailableError, match="speaks HTTP; needed: the native port"),
+        ):
             client.status()
         answering.join()
 

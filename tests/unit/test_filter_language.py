@@ -70,6 +70,13 @@ def test_one_tag_that_looks_like_two_is_refused_of_those_who_mean_two(text: str)
     parse_filter(text)  # one that is stored is read
 
 
+@pytest.mark.parametrize("text", ["A &&", "A ||", "&& A", "||", "A && && B", "A || || B"])
+def test_an_expression_that_lacks_a_tag_is_refused_but_of_rocketmq_s_clients(text: str) -> None:
+    with pytest.raises(InvalidArgumentError, match="without a tag on both sides"):
+        check_meant(text)
+    check_meant(as_tags(text))
+
+
 @pytest.mark.parametrize(
     "text", ["", "*", "A", "A || B", "A && B", "A B", "AND", "OR", "Android", "A ANDB", "sql:a = 'x & y' AND b = 'z'"]
 )

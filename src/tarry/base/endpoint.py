@@ -36,8 +36,11 @@ def socket_path(address: str) -> str | None:
     Raises:
         InvalidArgumentError: it is neither.
     """
-    if not address.startswith(SOCKET):
-        parse_address(address)
+    if not isinstance(address, str) or not address.startswith(SOCKET):
+        try:
+            parse_address(address)
+        except InvalidArgumentError as error:
+            raise InvalidArgumentError(f"{error}; or unix:PATH") from None
         return None
     path = address.removeprefix(SOCKET)
     if not path or len(os.fsencode(path)) > SOCKET_BYTES_MAX:

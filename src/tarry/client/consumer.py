@@ -82,7 +82,7 @@ class CheckedConsumeOptions:
     broadcast: str | None = None
 
     def __post_init__(self) -> None:
-        check_seconds("timeout", self.timeout)
+        check_seconds("timeout", self.timeout, "more than 0")
         if self.timeout == 0:
             raise InvalidArgumentError(
                 "timeout is 0: nothing would ever come; allowed: more than 0, or receive(wait=0) for what there is now"
@@ -274,7 +274,7 @@ def _abandon(feed: Feed, holding: Holding) -> None:
     feed.abandon()
 
 
-def check_seconds(name: str, seconds: float | None) -> float | None:
+def check_seconds(name: str, seconds: float | None, allowed: str = "0 or more") -> float | None:
     """Check a waiting time, and give it back.
 
     Raises:
@@ -283,7 +283,7 @@ def check_seconds(name: str, seconds: float | None) -> float | None:
     if seconds is not None and (
         isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < 1e9
     ):
-        raise InvalidArgumentError(f"{name} is {seconds!r}; allowed: a number of seconds, 0 or more")
+        raise InvalidArgumentError(f"{name} is {seconds!r}; allowed: a number of seconds, {allowed}")
     return seconds
 
 

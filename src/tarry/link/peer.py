@@ -118,6 +118,8 @@ class LinkPeer(asyncio.Protocol):
         except Exception as error:
             if self.welcome.done():
                 log.exception("the broker sent what cannot be read")
+            elif data.startswith(b"HTTP/"):
+                self.welcome.set_exception(UnavailableError("what answers speaks HTTP; needed: the native port"))
             else:
                 self.welcome.set_exception(UnavailableError(f"what answers is no broker of this release: {error}"))
             self.transport.abort()

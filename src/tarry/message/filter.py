@@ -11,9 +11,9 @@ The tag of a message is one text. One that is several tags has ``||`` between th
 contain: a message without it has exactly one tag, which is compared as it is, blanks and case included. Blanks around
 the parts of an expression, and empty parts, are nothing. A message without a tag matches ``*`` only.
 
-To RocketMQ, ``a & b`` and ``a AND b`` are one tag of that name. Who writes that in Tarry's own API means something
-else, and would get nothing: so it is refused there (:func:`check_meant`). ``tags:`` before an expression says that its
-tags are written so, as RocketMQ's fronts do for their clients (:func:`as_tags`).
+To RocketMQ, ``a & b`` and ``a AND b`` are one tag of that name, and ``a ||`` is ``a``. Who writes that in Tarry's own
+API means something else, or has lost a tag on the way: so it is refused there (:func:`check_meant`). ``tags:`` before
+an expression says that its tags are written so, as RocketMQ's fronts do for their clients (:func:`as_tags`).
 
 A **condition** over properties begins with ``sql:``, and is RocketMQ's SQL92 (:mod:`tarry.message.filter_conditions`):
 
@@ -91,13 +91,19 @@ def parse_filter(text: str) -> Filter:
 
 
 def check_meant(text: str) -> None:
-    """Check that no tag of a filter looks like two tags that something joins.
+    """Check that no tag of a filter looks like two tags that something joins, and that none is missing.
 
     Raises:
-        InvalidArgumentError: one does; says how to write what may be meant.
+        InvalidArgumentError: one does, or is; says how to write what may be meant.
     """
     stripped = text.strip(_BLANKS)
-    if (tag := None if stripped.startswith((CONDITION, TAGS)) else _doubtful_tag(stripped)) is not None:
+    if stripped.startswith((CONDITION, TAGS)):
+        return
+    if _lacks_tag(stripped):
+        raise InvalidArgumentError(
+            f"filter {shown(text)} has '||' or '&&' without a tag on both sides; allowed: 'A || B', 'A && B'"
+        )
+    if (tag := _doubtful_tag(stripped)) is not None:
         raise InvalidArgumentError(
             f"filter {shown(text)}: {shown(tag)} is one tag; allowed: 'A || B' for either tag, 'A && B' for both, "
             f"'{CONDITION}' and a condition, or '{TAGS}' and the expression where a tag is written so"
@@ -107,13 +113,18 @@ def check_meant(text: str) -> None:
 def as_tags(expression: str) -> str:
     """Return a filter that takes the tags of a RocketMQ tag expression as they are written."""
     stripped = expression.strip(_BLANKS)
-    needs_prefix = stripped.startswith(TAGS) or _doubtful_tag(stripped) is not None
+    needs_prefix = stripped.startswith(TAGS) or _lacks_tag(stripped) or _doubtful_tag(stripped) is not None
     return f"{TAGS}{stripped}" if needs_prefix else stripped
 
 
 def _doubtful_tag(expression: str) -> str | None:
     tags = (tag for way in _tags(expression, "||") for tag in _tags(way, "&&"))
     return next((tag for tag in tags if _OPERATOR.search(tag)), None)
+
+
+def _lacks_tag(expression: str) -> bool:
+    parts = [part for way in expression.split("||") for part in way.split("&&")]
+    return len(parts) > 1 and not all(part.strip(_BLANKS) for part in parts)
 
 
 def unwanted_by(group: str, wanted: Filter | None, batch: pa.RecordBatch) -> Mask:
