@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,8 @@ class FakeIntake(FakeLink):
         self.reports: list[dict[str, Any]] = []
         self.reads: list[tuple[int, int]] = []
         self.states = 0
+        self.frames_max: int | None = None
+        """Most frames in one answer; None: as many as the broker gives."""
         self.reported = threading.Condition()
         self.on_committed: Callable[[], None] = lambda: None
         self.before_read: Callable[[int, int], None] = lambda start, end: None
@@ -112,7 +115,7 @@ class FakeIntake(FakeLink):
         self.reads.append((start, end))
         if start < self.first_seq:
             raise CorruptError(f"[{start}, {end}) is not all here")
-        return RowsAnswer(SCHEMA, first_part(self._read(start, end)))
+        return RowsAnswer(SCHEMA, islice(first_part(self._read(start, end)), self.frames_max))
 
     def _read(self, start: int, end: int) -> Iterator[pa.RecordBatch]:
         for number, frame in enumerate(self.frames):

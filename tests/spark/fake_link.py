@@ -38,7 +38,8 @@ class FakeLink:
             block_on_close = False
 
         self._server = Server(("127.0.0.1", 0), Connection)
-        self.address = f"127.0.0.1:{self._server.server_address[1]}"
+        self.port: int = self._server.server_address[1]
+        self.address = f"127.0.0.1:{self.port}"
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
 
     def shutdown(self) -> None:

@@ -62,7 +62,7 @@ def connect(address: str, timeout_s: float = CONNECT_S) -> socket.socket:
             connection.close()
             raise
     except OSError as error:
-        raise UnavailableError(f"no broker at {address}: {error.strerror or error}") from error
+        raise UnavailableError(f"the broker at {address} cannot be reached: {error.strerror or error}") from error
     return connection
 
 
@@ -104,7 +104,7 @@ class BlockingLink:
             answer_kind, answer, keeps = _answer(connection)
         except OSError as error:
             connection.close()
-            raise UnavailableError(f"no answer from the broker at {self.address}: {error}") from error
+            raise UnavailableError(f"the broker at {self.address} cannot be reached: {error}") from error
         except BaseException:
             connection.close()
             raise
@@ -167,7 +167,7 @@ class BlockingLink:
             welcome: dict[str, Any] = decode_json(bytes(answer))
         except OSError as error:
             connection.close()
-            raise UnavailableError(f"no answer from the broker at {self.address}: {error}") from error
+            raise UnavailableError(f"the broker at {self.address} cannot be reached: {error}") from error
         except BaseException:
             with suppress(OSError):
                 connection.close()
