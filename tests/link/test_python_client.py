@@ -7,6 +7,7 @@ import gc
 import multiprocessing
 import socket
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -104,23 +105,41 @@ def test_a_fork_needs_a_client_of_its_own(front: LinkFront) -> None:
         assert client.status()["state"] == "serving"
 
 
-def test_what_answers_is_no_broker() -> None:
+@pytest.mark.parametrize(
+    ("parts", "says"),
+    [
+        ([b"HTTP/1.1 400 Bad Request\r\n\r\n"], "what answers speaks HTTP"),
+        ([b"HT", b"TP/1.1 400 Bad Request\r\n\r\n"], "what answers speaks HTTP"),
+        # Each is the length of a frame that a broker may send later.
+        ([b"SSH-2.0-OpenSSH_9.6\r\n"], "what answers is no Tarry broker of this release: it begins with b'SSH-2.0-O'"),
+        ([b"220 smtp ready\r\n"], "what answers is no Tarry broker of this release: it begins with b'220 smtp '"),
+        (
+            [b"\x02\0\0\0\x40\0\0\0\0{]"],
+            r"what answers is no Tarry broker of this release: it begins with b'\x02\x00\x00\x00@\x00\x00\x00\x00'",
+        ),
+    ],
+)
+def test_what_answers_is_no_broker(parts: list[bytes], says: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         address = f"127.0.0.1:{listening.getsockname()[1]}"
 
         def answer() -> None:
             connection, _ = listening.accept()
-            connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+            for part in parts:
+                connection.sendall(part)
+                time.sleep(0.1)
+            connection.recv(1 << 16)
             connection.close()
 
         answering = threading.Thread(target=answer)
         answering.start()
-        with (
-            Client(address) as client,
-            pytest.raises(UnavailableError, match="speaks HTTP; needed: the native port"),
-        ):
+        with Client(address) as client, pytest.raises(UnavailableError) as refused:
             client.status()
         answering.join()
+    assert str(refused.value) == (
+        f"no answer from the broker at {address}: {says}; "
+        "allowed: a broker's native port (setting `flight`, 7611 by default); nothing was sent"
+    )
 
 
 def test_many_at_once_of_asyncio(front: LinkFront) -> None:

@@ -144,6 +144,12 @@ def test_a_tag_that_looks_like_two_is_one_as_in_rocketmq(rpc: Rpc) -> None:
     assert [m.body for m in rpc.receive("orders", "tags", filter="A & B || A AND B")] == [b"again"]
 
 
+def test_empty_parts_of_a_tag_expression_are_nothing_as_in_rocketmq(rpc: Rpc) -> None:
+    for tag in ("A", "B", "C"):
+        rpc.send("orders", tag.encode(), tag=tag)
+    assert [m.body for m in rpc.receive("orders", "tags", filter="|| A || || B ||")] == [b"A", b"B"]
+
+
 def test_what_is_not_acknowledged_comes_again(rpc: Rpc, place: Place) -> None:
     rpc.send("orders")
     [first] = rpc.receive("orders", "g", invisible_ms=10_000)

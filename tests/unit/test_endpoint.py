@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tarry import Client
 from tarry.base.endpoint import SOCKET_BYTES_MAX, parse_address, socket_path
 from tarry.base.errors import InvalidArgumentError
 from tarry.fronts.kit.listening import listen_on
@@ -41,9 +42,24 @@ def test_addresses_are_understood_or_refused(text: str) -> None:
 def test_a_socket_of_this_machine_is_no_host() -> None:
     assert socket_path("unix:/run/tarry.sock") == "/run/tarry.sock"
     assert socket_path("127.0.0.1:7612") is None
-    for bad in ("unix:", "unix:/" + "x" * SOCKET_BYTES_MAX, "/run/tarry.sock"):
-        with pytest.raises(InvalidArgumentError, match=r"unix:PATH|HOST:PORT"):
-            socket_path(bad)
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["unix:", "unix:/" + "x" * SOCKET_BYTES_MAX, "unix:/a\0b", "unix:/\ud800", "/run/tarry.sock", "localhost", None, 5],
+)
+def test_a_refusal_of_an_address_of_either_kind_names_both(address: object) -> None:
+    with pytest.raises(InvalidArgumentError) as refused:
+        socket_path(address)  # type: ignore[arg-type]
+    assert str(refused.value) == (
+        f"address {address!r}; allowed: HOST:PORT, as in 127.0.0.1:7611 or [::1]:7611, "
+        f"or unix:PATH with a path of up to {SOCKET_BYTES_MAX} bytes"
+    )
+
+
+def test_a_client_refuses_an_address_that_is_no_text() -> None:
+    with pytest.raises(InvalidArgumentError, match=r"address None; allowed: .* or unix:PATH"):
+        Client(None)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

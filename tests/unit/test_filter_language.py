@@ -70,11 +70,25 @@ def test_one_tag_that_looks_like_two_is_refused_of_those_who_mean_two(text: str)
     parse_filter(text)  # one that is stored is read
 
 
-@pytest.mark.parametrize("text", ["A &&", "A ||", "&& A", "||", "A && && B", "A || || B"])
-def test_an_expression_that_lacks_a_tag_is_refused_but_of_rocketmq_s_clients(text: str) -> None:
-    with pytest.raises(InvalidArgumentError, match="without a tag on both sides"):
+LACKING = ["A &&", "A ||", "A||B||", "&& A", "|| A", " A && && B ", "A || || B", "A |||| B", "A || && B", "A ||\t"]
+
+
+@pytest.mark.parametrize("text", LACKING)
+def test_an_operator_without_a_tag_on_each_side_is_refused_of_those_who_mean_one(text: str) -> None:
+    with pytest.raises(InvalidArgumentError) as refused:
         check_meant(text)
-    check_meant(as_tags(text))
+    assert str(refused.value) == (
+        f"filter {text!r}: a tag is needed on each side of || and &&; "
+        f"allowed: '*', 'A || B', 'A && B', or 'sql:' and a condition, in up to {TEXT_MAX} characters"
+    )
+    parse_filter(text)  # one that is stored is read
+
+
+@pytest.mark.parametrize("text", ["||", "&&", " || && "])
+def test_operators_alone_are_refused_of_all(text: str) -> None:
+    for refuses in (check_meant, parse_filter):
+        with pytest.raises(InvalidArgumentError, match="a tag is needed on each side"):
+            refuses(text)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +98,7 @@ def test_other_filters_are_taken(text: str) -> None:
     check_meant(text)
 
 
-@pytest.mark.parametrize("text", DOUBTFUL)
+@pytest.mark.parametrize("text", [*DOUBTFUL, *map(str.strip, LACKING)])
 def test_tags_as_they_are_written(text: str) -> None:
     written = as_tags(f" {text} ")
     assert written == f"tags:{text}"

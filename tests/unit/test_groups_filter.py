@@ -114,6 +114,9 @@ def test_a_tag_that_looks_like_two_is_refused_and_a_stored_one_stays(tmp_path: P
         ):
             with pytest.raises(InvalidArgumentError, match="is one tag; allowed"):
                 set_filter()
+        for missing in ("A ||", "&& A"):
+            with pytest.raises(InvalidArgumentError, match="a tag is needed on each side"):
+                broker.set_group("a", "g", filter=missing)
         assert broker.groups() == []
         broker.set_group("a", "g", filter="A")
     path = tmp_path / "policies.json"

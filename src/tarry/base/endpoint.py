@@ -15,6 +15,7 @@ SOCKET = "unix:"
 SOCKET_BYTES_MAX = 100
 """Systems take paths of about 108 bytes."""
 
+_HOST_PORT = "HOST:PORT, as in 127.0.0.1:7611 or [::1]:7611"
 _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+(?:%[A-Za-z0-9._-]+)?\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
 
 
@@ -24,10 +25,10 @@ def parse_address(text: str) -> tuple[str, int]:
     Raises:
         InvalidArgumentError: for anything else.
     """
-    match = _ADDRESS.fullmatch(text.strip()) if isinstance(text, str) else None
-    if match is None or int(match[2]) > 65535:
-        raise InvalidArgumentError(f"address {text!r}; allowed: HOST:PORT, as in 127.0.0.1:7611 or [::1]:7611")
-    return match[1], int(match[2])
+    host_port = _host_port(text)
+    if host_port is None:
+        raise InvalidArgumentError(f"address {text!r}; allowed: {_HOST_PORT}")
+    return host_port
 
 
 def socket_path(address: str) -> str | None:
@@ -36,16 +37,12 @@ def socket_path(address: str) -> str | None:
     Raises:
         InvalidArgumentError: it is neither.
     """
-    if not isinstance(address, str) or not address.startswith(SOCKET):
-        try:
-            parse_address(address)
-        except InvalidArgumentError as error:
-            raise InvalidArgumentError(f"{error}; or unix:PATH") from None
+    if _host_port(address) is not None:
         return None
-    path = address.removeprefix(SOCKET)
-    if not path or len(os.fsencode(path)) > SOCKET_BYTES_MAX:
+    path = address.removeprefix(SOCKET) if isinstance(address, str) and address.startswith(SOCKET) else ""
+    if not _is_socket_path(path):
         raise InvalidArgumentError(
-            f"address {address!r}; allowed: HOST:PORT, or unix:PATH with a path of up to {SOCKET_BYTES_MAX} bytes"
+            f"address {address!r}; allowed: {_HOST_PORT}, or unix:PATH with a path of up to {SOCKET_BYTES_MAX} bytes"
         )
     return path
 
@@ -60,3 +57,15 @@ def local_socket(data: Path, name: str) -> str:
         digest = sha256(os.fsencode(path)).hexdigest()[:16]
         path = Path(tempfile.gettempdir()) / f"tarry-{os.getuid()}-{digest}.sock"
     return f"{SOCKET}{path}"
+
+
+def _host_port(text: object) -> tuple[str, int] | None:
+    match = _ADDRESS.fullmatch(text.strip()) if isinstance(text, str) else None
+    return None if match is None or int(match[2]) > 65535 else (match[1], int(match[2]))
+
+
+def _is_socket_path(path: str) -> bool:
+    try:
+        return 0 < len(os.fsencode(path)) <= SOCKET_BYTES_MAX and "\0" not in path
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return False

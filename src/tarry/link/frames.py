@@ -24,7 +24,12 @@ FRAME_BYTES_MAX = 1 << 30
 """Maximum size of a broker's frame."""
 ASKED_BYTES_MAX = 320 << 20
 """Maximum size of a gateway's frame: the largest batch that is accepted has 256 MiB."""
-LEASES_MAX = 1 << 16
+GREETING_BYTES_MAX = (1 << 24) - 1
+"""Maximum size of a broker's first frame.
+
+Four characters of a text, taken for a length, are always more.
+"""
+LEASES_MAX = 1 << 20
 """Most leases in a SETTLE or RETURN of a client."""
 HELLO_BYTES_MAX = 64 << 10
 """Maximum size of the first frame: other clients than gateways send something else."""

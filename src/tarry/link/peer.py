@@ -13,7 +13,16 @@ from typing import Any, TypeAlias, cast
 from tarry.api.wire import decode_error, decode_json
 from tarry.base.errors import TarryError, UnavailableError
 from tarry.batching.coalescing import EndOfTurn
-from tarry.link.frames import FrameKind, LinkFrameReader, frame, hello_frame
+from tarry.link.frames import (
+    CLIENT,
+    FRAME_BYTES_MAX,
+    GREETING_BYTES_MAX,
+    HEAD,
+    FrameKind,
+    LinkFrameReader,
+    frame,
+    hello_frame,
+)
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +61,9 @@ class LinkPeer(asyncio.Protocol):
         self._greeting = greeting
         self._handlers = handlers
         self._on_refused, self._on_lost = on_refused, on_lost
-        self._reader = LinkFrameReader()
+        self._reader = LinkFrameReader(GREETING_BYTES_MAX)
+        self._beginning = b""
+        """First bytes that were received, until the greeting."""
         self._out: list[Any] = []
         self._end_of_turn = EndOfTurn(loop, self.flush)
         self._next = 1
@@ -112,6 +123,8 @@ class LinkPeer(asyncio.Protocol):
         self._write(hello_frame(self._greeting))
 
     def data_received(self, data: bytes) -> None:
+        if not self.welcome.done():
+            self._beginning = (self._beginning + data)[: HEAD.size]
         try:
             for kind, number, payload in self._reader.feed(data):
                 self._on_frame(kind, number, payload)
@@ -121,7 +134,9 @@ class LinkPeer(asyncio.Protocol):
             elif data.startswith(b"HTTP/"):
                 self.welcome.set_exception(UnavailableError("what answers speaks HTTP; needed: the native port"))
             else:
-                self.welcome.set_exception(UnavailableError(f"what answers is no broker of this release: {error}"))
+                no_broker = self._no_broker()
+                no_broker.__cause__ = error
+                self.welcome.set_exception(no_broker)
             self.transport.abort()
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -143,6 +158,7 @@ class LinkPeer(asyncio.Protocol):
         elif kind == FrameKind.WELCOME:
             if not self.welcome.done():
                 self.welcome.set_result(decode_json(bytes(payload)))
+                self._reader.bytes_max = FRAME_BYTES_MAX
         elif (handler := self._handlers.get(kind)) is not None:
             handler(number, payload)
         else:
@@ -156,3 +172,10 @@ class LinkPeer(asyncio.Protocol):
             self.welcome.set_exception(refused)
         else:
             self._on_refused(refused)
+
+    def _no_broker(self) -> UnavailableError:
+        is_http = self._beginning.startswith(b"HTTP")
+        no_tarry = f"is no Tarry broker of this release: it begins with {self._beginning!r}"
+        is_client = self._greeting.get("as") == CLIENT
+        port = "native port (setting `flight`, 7611 by default)" if is_client else "port of the setting `gateway`"
+        return UnavailableError(f"what answers {'speaks HTTP' if is_http else no_tarry}; allowed: a broker's {port}")

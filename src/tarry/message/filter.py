@@ -12,8 +12,9 @@ contain: a message without it has exactly one tag, which is compared as it is, b
 the parts of an expression, and empty parts, are nothing. A message without a tag matches ``*`` only.
 
 To RocketMQ, ``a & b`` and ``a AND b`` are one tag of that name, and ``a ||`` is ``a``. Who writes that in Tarry's own
-API means something else, or has lost a tag on the way: so it is refused there (:func:`check_meant`). ``tags:`` before
-an expression says that its tags are written so, as RocketMQ's fronts do for their clients (:func:`as_tags`).
+API means something else, and would get nothing, or not all: so it is refused there (:func:`check_meant`), and so is
+every operator without a tag on each side. ``tags:`` before an expression says that its
+tags are written so, as RocketMQ's fronts do for their clients (:func:`as_tags`).
 
 A **condition** over properties begins with ``sql:``, and is RocketMQ's SQL92 (:mod:`tarry.message.filter_conditions`):
 
@@ -55,6 +56,7 @@ TAGS = "tags:"
 """Prefix of a tag expression whose tags are as they are written, whatever they look like."""
 _OPERATOR = re.compile(r"[&|]|[\0- ](?:and|or)(?:[\0- ]|$)|^(?:and|or)[\0- ]|^(?:sql|tags)[\0- ]*:", re.IGNORECASE)
 """Text in a tag that is more likely meant to join two, or to be a prefix."""
+_TAG_MISSING = "a tag is needed on each side of || and &&"
 _ALLOWED = f"'*', 'A || B', 'A && B', or 'sql:' and a condition, in up to {TEXT_MAX} characters"
 
 
@@ -91,7 +93,7 @@ def parse_filter(text: str) -> Filter:
 
 
 def check_meant(text: str) -> None:
-    """Check that no tag of a filter looks like two tags that something joins, and that none is missing.
+    """Check that no tag of a filter looks like two tags that something joins, and that no tag is missing.
 
     Raises:
         InvalidArgumentError: one does, or is; says how to write what may be meant.
@@ -100,9 +102,7 @@ def check_meant(text: str) -> None:
     if stripped.startswith((CONDITION, TAGS)):
         return
     if _lacks_tag(stripped):
-        raise InvalidArgumentError(
-            f"filter {shown(text)} has '||' or '&&' without a tag on both sides; allowed: 'A || B', 'A && B'"
-        )
+        raise InvalidArgumentError(f"filter {shown(text)}: {_TAG_MISSING}; allowed: {_ALLOWED}")
     if (tag := _doubtful_tag(stripped)) is not None:
         raise InvalidArgumentError(
             f"filter {shown(text)}: {shown(tag)} is one tag; allowed: 'A || B' for either tag, 'A && B' for both, "
@@ -115,6 +115,12 @@ def as_tags(expression: str) -> str:
     stripped = expression.strip(_BLANKS)
     needs_prefix = stripped.startswith(TAGS) or _lacks_tag(stripped) or _doubtful_tag(stripped) is not None
     return f"{TAGS}{stripped}" if needs_prefix else stripped
+
+
+def _lacks_tag(expression: str) -> bool:
+    """Return whether an operator has no tag on one side; the empty expression has no operator."""
+    sides = (side for way in expression.split("||") for side in way.split("&&"))
+    return expression != "" and any(not side.strip(_BLANKS) for side in sides)
 
 
 def _doubtful_tag(expression: str) -> str | None:
@@ -167,7 +173,7 @@ class TagFilter:
         ways = [frozenset(_tags(way, "&&")) for way in _tags(text, "||")]
         starred = any(EVERYTHING in way for way in ways) and not self.matches_all
         if not ways or frozenset() in ways or starred:
-            wrong = "'*' stands alone" if starred else "a tag is needed on each side of || and &&"
+            wrong = "'*' stands alone" if starred else _TAG_MISSING
             raise InvalidArgumentError(f"filter {shown(self.text)}: {wrong}; allowed: {_ALLOWED}")
         self._ways = ways
         self._alone = pa.array(sorted(tag for way in ways if len(way) == 1 for tag in way), pa.string())
