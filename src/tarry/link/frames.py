@@ -29,7 +29,7 @@ GREETING_BYTES_MAX = (1 << 24) - 1
 
 Four characters of a text, taken for a length, are always more.
 """
-LEASES_MAX = 1 << 20
+LEASES_MAX = 1 << 16
 """Most leases in a SETTLE or RETURN of a client."""
 HELLO_BYTES_MAX = 64 << 10
 """Maximum size of the first frame: other clients than gateways send something else."""

@@ -131,8 +131,6 @@ class LinkPeer(asyncio.Protocol):
         except Exception as error:
             if self.welcome.done():
                 log.exception("the broker sent what cannot be read")
-            elif data.startswith(b"HTTP/"):
-                self.welcome.set_exception(UnavailableError("what answers speaks HTTP; needed: the native port"))
             else:
                 no_broker = self._no_broker()
                 no_broker.__cause__ = error

@@ -12,9 +12,8 @@ contain: a message without it has exactly one tag, which is compared as it is, b
 the parts of an expression, and empty parts, are nothing. A message without a tag matches ``*`` only.
 
 To RocketMQ, ``a & b`` and ``a AND b`` are one tag of that name, and ``a ||`` is ``a``. Who writes that in Tarry's own
-API means something else, and would get nothing, or not all: so it is refused there (:func:`check_meant`), and so is
-every operator without a tag on each side. ``tags:`` before an expression says that its
-tags are written so, as RocketMQ's fronts do for their clients (:func:`as_tags`).
+API means something else, or has lost a tag on the way: so it is refused there (:func:`check_meant`). ``tags:`` before
+an expression says that its tags are written so, as RocketMQ's fronts do for their clients (:func:`as_tags`).
 
 A **condition** over properties begins with ``sql:``, and is RocketMQ's SQL92 (:mod:`tarry.message.filter_conditions`):
 
@@ -126,11 +125,6 @@ def _lacks_tag(expression: str) -> bool:
 def _doubtful_tag(expression: str) -> str | None:
     tags = (tag for way in _tags(expression, "||") for tag in _tags(way, "&&"))
     return next((tag for tag in tags if _OPERATOR.search(tag)), None)
-
-
-def _lacks_tag(expression: str) -> bool:
-    parts = [part for way in expression.split("||") for part in way.split("&&")]
-    return len(parts) > 1 and not all(part.strip(_BLANKS) for part in parts)
 
 
 def unwanted_by(group: str, wanted: Filter | None, batch: pa.RecordBatch) -> Mask:
