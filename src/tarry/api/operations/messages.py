@@ -176,7 +176,10 @@ class Reschedule(Operation[Rescheduled]):
             )
         by_key = self.handle is None and self.topic is not None and self.key is not None
         if not by_key and (self.handle is None or self.topic is not None or self.key is not None):
-            raise InvalidArgumentError("allowed: a handle, or a topic and a key")
+            raise InvalidArgumentError(
+                f"handle is {self.handle!r:.80}, topic {self.topic!r:.80}, key {self.key!r:.80}; "
+                "allowed: a handle, or a topic and a key"
+            )
 
     @property
     def time(self) -> dict[str, Any]:
