@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -16,7 +17,9 @@ from tests.examples import examples
 
 from tarry.base.delay import DELAY_MS_MAX
 from tarry.base.errors import DelayTooLongError, InvalidMessageError, MessageTooLargeError
+from tarry.client.bulk import batches_of
 from tarry.message.admission import MessageLimits, OnKey, admit, key_policies
+from tarry.message.properties import check_properties
 from tarry.message.schema import (
     PROPERTIES,
     SCHEMA,
@@ -253,7 +256,7 @@ def test_a_table_of_many_chunks() -> None:
         ({"late": [None, "never"]}, 1, "late is 'never'; allowed: deliver, drop, dead"),
         ({"order_key": ["x" * 256]}, 0, "order_key has 256 bytes; allowed: 255"),
         ({"properties": pa.array([[], [("tarry.x", "")]], PROPERTIES)}, 1, "property 'tarry.x' is reserved"),
-        ({"properties": ["a=1"]}, None, "column 'properties' has type string; allowed: map<string, string"),
+        ({"properties": ["a=1"]}, None, "column 'properties' has type string; allowed: map<string, string>, as of"),
         ({"properties": pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int8()))}, None, "map<string, int8"),
         ({"properties": pa.array([[], [("a", None)]], PROPERTIES)}, 1, "a property's value is null"),
         ({"properties": pa.array([[("a", "123")], [("ab", "1234")]], PROPERTIES)}, 1, "have 6 bytes; allowed: 5"),
@@ -267,6 +270,64 @@ def test_a_refusal_names_row_and_value(columns: dict[str, Any], row: int | None,
     assert error.row == row
     assert text in str(error)
     assert str(error).startswith(f"row {row}: ") == (row is not None)
+
+
+NAMES = ["a", "b", "é"]
+
+
+@given(st.lists(st.none() | st.dictionaries(st.sampled_from(NAMES), st.none() | st.text(max_size=3))), st.data())
+def test_properties_may_be_a_struct_of_texts(rows: list[dict[str, str | None] | None], data: st.DataObject) -> None:
+    kind = pa.struct([(name, data.draw(st.sampled_from([pa.string(), pa.large_string()]))) for name in NAMES])
+    first = data.draw(st.integers(0, len(rows)))
+    admitted = check_properties(pa.array(rows, kind)[first:], row_bytes_max=1000, bytes_max=10_000)
+    admitted.validate(full=True)
+    assert admitted.type == PROPERTIES
+    given_ = [None if row is None else [(n, row[n]) for n in NAMES if row.get(n) is not None] for row in rows[first:]]
+    assert admitted.to_pylist() == given_
+
+
+@pytest.mark.parametrize(
+    ("properties", "limits", "says"),
+    [
+        ([{"tarry.x": "y"}], LIMITS, "row 0: property 'tarry.x' is reserved"),
+        ([{"a": "1"}, {"": "1"}], LIMITS, "row 1: the name of a property is empty"),
+        (
+            [{"a": "1"}, {"ab": "1234"}],
+            MessageLimits(properties_bytes_max=5),
+            "row 1: properties have 6 bytes; allowed: 5",
+        ),
+        (
+            [{"a": 1}],
+            LIMITS,
+            "column 'properties' has type struct<a: int64>; allowed: map<string, string>, "
+            "as of pa.array([[('name', 'text')]], pa.map_(pa.string(), pa.string())), or dicts of texts",
+        ),
+    ],
+)
+def test_a_struct_of_properties_that_is_refused(properties: list[Any], limits: MessageLimits, says: str) -> None:
+    assert says in str(refused(batch(properties=properties), limits))
+
+
+@pytest.mark.parametrize(
+    "texts", [{"n" * 60: "x"}, {"n": "x" * 60}, {str(n): None for n in range(30)}], ids=["names", "texts", "fields"]
+)
+def test_a_struct_is_bounded_before_it_is_a_map(texts: dict[str, str | None]) -> None:
+    kind = pa.struct([(name, pa.string()) for name in texts])
+    with pytest.raises(MessageTooLargeError, match=r"properties have [0-9]+ bytes in all; allowed: 100"):
+        check_properties(pa.array([texts, texts], kind), row_bytes_max=1000, bytes_max=100)
+
+
+def test_a_name_in_a_struct_is_utf_8() -> None:
+    named = pa.StructArray.from_arrays([pa.array(["x"])], fields=[pa.field(b"\xff", pa.string())])
+    assert "the name of a property is b'\\xff'; allowed: UTF-8" in str(refused(batch(properties=named)))
+
+
+def test_a_column_of_dicts_of_pandas_is_properties() -> None:
+    frame = pd.DataFrame(
+        {"topic": "t", "body": ["1", "2", "3"], "delay_ms": 1, "properties": [{"a": "1"}, None, {"b": "2"}]}
+    )
+    [chunk] = batches_of(frame, 10)
+    assert admit(chunk, NOW).column("properties").to_pylist() == [[("a", "1")], None, [("b", "2")]]
 
 
 def test_the_row_is_that_of_the_slice() -> None:

@@ -104,7 +104,7 @@ _WHOLE = ("int", "greater", "less")
 
 
 def _allowed(model: type[BaseModel], error: ErrorDetails) -> str:
-    """Return the allowed values of a field, in words; pydantic's where it has an error that is not known here."""
+    """Return the allowed values of a field, in words: pydantic's, of an error that is not known here."""
     name, plain_type = str(error["loc"][0]), error["type"].partition("_")[0]
     bound = bound_of(model.__name__, name)
     if isinstance(bound, Choice):

@@ -88,10 +88,10 @@ def admit(
     Columns by name: ``topic`` (string) and ``body`` (binary or string) and exactly one of ``due_ms`` (integer), ``due``
     (timestamp with a time zone), ``delay_ms`` (integer), ``delay_level`` (integer: RocketMQ's) or ``delay`` (Arrow
     duration), or several of ``due_ms``, ``delay_ms`` and ``delay_level`` with exactly one of them in each row; optional
-    ``id``, ``key``, ``tag`` (string), ``properties`` (map of strings), ``expire_ms`` or ``ttl_ms`` (integer), ``tries``
-    (integer), ``repeat`` (string: :mod:`tarry.repeat`), ``order_key`` and ``late`` (string), and ``on_key``, which
-    :func:`key_policies` reads. Texts may be large, view or dictionary types. Unknown columns are refused, so that a
-    misspelt one is not silently dropped. Nothing about the memory behind the columns is taken on trust: they may have
+    ``id``, ``key``, ``tag`` (string), ``properties`` (map or struct of strings), ``expire_ms`` or ``ttl_ms`` (integer),
+    ``tries`` (integer), ``repeat`` (string: :mod:`tarry.repeat`), ``order_key`` and ``late`` (string), and ``on_key``,
+    which :func:`key_policies` reads. Texts may be large, view or dictionary types. Unknown columns are refused, so that
+    a misspelt one is not silently dropped. Nothing about the memory behind the columns is taken on trust: they may have
     come over a wire. ``start_ms``: what delays, and the limit of due times, are counted from, the clock's reading
     rounded up (None: ``now_ms``). ``again``: another process has admitted them already, and so they may have the
     properties that stand for ``order_key`` and ``late``. ``internal``: a front's own, which may be for topics of

@@ -18,17 +18,23 @@ from tarry.message.schema import PROPERTIES, RESERVED
 def check_properties(column: pa.Array, *, row_bytes_max: int, bytes_max: int, exempt: Sequence[str] = ()) -> pa.Array:
     """Return the column as :data:`tarry.message.schema.PROPERTIES`, checked.
 
-    Checked are: no null name or value, no empty name, no reserved name but ``exempt`` ones, and of names and values at
-    most ``row_bytes_max`` bytes in a row and ``bytes_max`` in all.
+    A struct of texts, which a column of dicts becomes, is taken, too: what is null in it is no property. Checked are:
+    no null name or value, no empty name, no reserved name but ``exempt`` ones, and of names and values at most
+    ``row_bytes_max`` bytes in a row and ``bytes_max`` in all.
 
     Raises:
         InvalidMessageError: names the row and what is wrong.
     """
     if pa.types.is_null(column.type):
         return pa.nulls(len(column), PROPERTIES)
+    if _is_struct_of_texts(column.type):
+        column = _of_structs(column, bytes_max)
     kind = column.type
     if not pa.types.is_map(kind) or not (is_text(kind.key_type) and is_text(kind.item_type)):
-        raise InvalidMessageError(f"column 'properties' has type {kind}; allowed: {PROPERTIES}")
+        raise InvalidMessageError(
+            f"column 'properties' has type {kind!s:.200}; allowed: {PROPERTIES}, "
+            "as of pa.array([[('name', 'text')]], pa.map_(pa.string(), pa.string())), or dicts of texts"
+        )
     # Of a slice, keys and items are those of the whole array, and offsets point into them; a null row may span some.
     offsets = column.offsets.to_numpy().astype(np.int64)
     starts, ends = offsets[:-1], offsets[1:]
@@ -44,8 +50,7 @@ def check_properties(column: pa.Array, *, row_bytes_max: int, bytes_max: int, ex
             _check_no_empty_name(names, starts - low, ends - low, empty)
         sizes = names + values
         totals = np.concatenate([[0], np.cumsum(sizes)])
-        if totals[-1] > bytes_max:
-            raise MessageTooLargeError(f"properties have {totals[-1]} bytes in all; allowed: {bytes_max}")
+        _check_all(int(totals[-1]), bytes_max)
         per_row = np.where(empty, 0, totals[ends - low] - totals[starts - low])
         if per_row.max() > row_bytes_max:
             row = int(per_row.argmax())
@@ -55,6 +60,42 @@ def check_properties(column: pa.Array, *, row_bytes_max: int, bytes_max: int, ex
         return column if kind == PROPERTIES else column.cast(PROPERTIES)
     except pa.ArrowException as error:
         raise InvalidMessageError(f"column 'properties' of type {kind} does not fit {PROPERTIES}: {error}") from error
+
+
+def _is_struct_of_texts(kind: pa.DataType) -> bool:
+    texts = (pa.types.is_string, pa.types.is_large_string, pa.types.is_null)
+    return pa.types.is_struct(kind) and all(any(test(field.type) for test in texts) for field in kind)
+
+
+def _of_structs(column: pa.Array, bytes_max: int) -> pa.Array:
+    """Return structs of texts as maps.
+
+    Fields may share their buffers, so that what is made of them is bounded before it is made.
+    """
+    rows = len(column)
+    size = 8 * rows * column.type.num_fields
+    _check_all(size, bytes_max)
+    try:
+        names = [field.name for field in column.type]
+    except UnicodeDecodeError as error:
+        raise InvalidMessageError(f"the name of a property is {error.object!r:.80}; allowed: UTF-8") from error
+    given = [(name, texts) for name, texts in zip(names, column.flatten(), strict=True) if texts.null_count < rows]
+    for name, texts in given:
+        size += int(_lengths(texts).sum()) + len(name.encode()) * (rows - texts.null_count)
+    _check_all(size, bytes_max)
+    present = np.array([texts.is_valid() for _, texts in given], np.bool_).reshape(len(given), rows).T
+    # The texts lie field by field; in the map they lie row by row.
+    cells = np.arange(len(given) * rows).reshape(len(given), rows).T[present]
+    values = pa.concat_arrays([pa.array([], pa.string()), *(texts.cast(pa.string()) for _, texts in given)]).take(cells)
+    keys = pa.array([name for name, _ in given], pa.string()).take(np.nonzero(present)[1])
+    ends = np.concatenate([[0], np.cumsum(present.sum(axis=1))])
+    is_null = np.append(column.is_null().to_numpy(zero_copy_only=False), False)
+    return pa.MapArray.from_arrays(pa.array(ends, pa.int32(), mask=is_null), keys, values)
+
+
+def _check_all(size: int, bytes_max: int) -> None:
+    if size > bytes_max:
+        raise MessageTooLargeError(f"properties have {size} bytes in all; allowed: {bytes_max}")
 
 
 def with_property(properties: pa.Array | None, name: str, values: pa.Array) -> pa.Array:
