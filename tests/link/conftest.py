@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,8 +11,11 @@ from loopgrpc import UnreadBytes
 from tarry.base.config import Config
 from tarry.broker import Broker
 from tarry.fronts.link.front import LinkFront
+from tests.link.raw_client import RawClient
 
 UNREAD_BYTES = 64 << 20
+Connect = Callable[..., RawClient]
+"""Makes a client of the port."""
 
 
 @pytest.fixture
@@ -26,3 +29,16 @@ def front(broker: Broker) -> Iterator[LinkFront]:
     front = LinkFront.start(broker, "127.0.0.1:0", unread=UnreadBytes(UNREAD_BYTES))
     yield front
     front.stop(0.2)
+
+
+@pytest.fixture
+def connect(front: LinkFront) -> Iterator[Connect]:
+    clients: list[RawClient] = []
+
+    def new(**how: object) -> RawClient:
+        clients.append(RawClient(front.address, **how))  # type: ignore[arg-type]
+        return clients[-1]
+
+    yield new
+    for client in clients:
+        client.close()

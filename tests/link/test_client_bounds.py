@@ -7,7 +7,6 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -22,24 +21,11 @@ from tarry.fronts.link.front import LinkFront
 from tarry.link.frames import HEAD, FrameKind, Pairs, SettleFrame, SettleOp, frame
 from tarry.message.columns import stream_bytes
 from tarry.message.schema import UNNUMBERED
+from tests.link.conftest import Connect
 from tests.link.raw_client import RawClient, RefusedError, stream_of
 from tests.waiting import wait_until
 
-Connect = Callable[[], RawClient]
 PING = json.dumps({"op": Ping.wire.name}).encode()
-
-
-@pytest.fixture
-def connect(front: LinkFront) -> Iterator[Connect]:
-    clients: list[RawClient] = []
-
-    def connect() -> RawClient:
-        clients.append(RawClient(front.address))
-        return clients[-1]
-
-    yield connect
-    for client in clients:
-        client.close()
 
 
 def calls(count: int, payload: bytes = PING) -> bytes:

@@ -7,7 +7,6 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -20,23 +19,9 @@ from tarry.fronts.link.client import CONSUMERS_MAX
 from tarry.fronts.link.flow import CALLS_MAX, QUESTIONS_MAX
 from tarry.fronts.link.front import LinkFront
 from tarry.link.frames import HEAD, FrameKind, Pairs, Poll, SettleFrame, SettleOp
+from tests.link.conftest import Connect
 from tests.link.raw_client import HELLO, RawClient, RefusedError, stream_of
 from tests.waiting import wait_until
-
-Connect = Callable[..., RawClient]
-
-
-@pytest.fixture
-def connect(front: LinkFront) -> Iterator[Connect]:
-    clients: list[RawClient] = []
-
-    def new(**how: object) -> RawClient:
-        clients.append(RawClient(front.address, **how))  # type: ignore[arg-type]
-        return clients[-1]
-
-    yield new
-    for client in clients:
-        client.close()
 
 
 def send_now(client: RawClient, *bodies: bytes, topic: str = "a") -> int:

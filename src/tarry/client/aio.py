@@ -21,7 +21,7 @@ from typing import Any, TypeVar, Unpack
 
 from tarry.api.calls import AsyncCalls
 from tarry.api.operation import Operation
-from tarry.base.errors import ClosedError, TarryError, UnavailableError
+from tarry.base.errors import ClosedError, TarryError
 from tarry.base.event_loop import settle_future
 from tarry.batching.pacing import SOON_MS, Pace, PacedTurns
 from tarry.client.aio_consumer import AsyncConsumer
@@ -30,7 +30,8 @@ from tarry.client.connection import BrokerConnection
 from tarry.client.consumer import ConsumeOptions, ReceiveOptions
 from tarry.client.consuming import ConsumingConnections
 from tarry.client.delivery import Delivery
-from tarry.client.producing import Producer
+from tarry.client.producing import IN_DOUBT, Producer
+from tarry.client.questions import no_answer
 from tarry.client.sync import Client
 from tarry.link.peer import OnAnswer
 from tarry.message.receipt import Accepted, Receipt
@@ -165,14 +166,9 @@ class _Sender:
                 timer.cancel()
                 on_answer(answer)
 
-        timer = self.loop.call_later(self._timeout_s, lambda: answered(self._no_answer()))
+        address, timeout_s = self._connection.address, self._timeout_s
+        timer = self.loop.call_later(timeout_s, lambda: answered(no_answer(address, timeout_s, IN_DOUBT)))
         self._connection.submit_here(rows, answered)
-
-    def _no_answer(self) -> UnavailableError:
-        return UnavailableError(
-            f"no answer from the broker at {self._connection.address} within {self._timeout_s} s; "
-            "the message may or may not have been accepted"
-        )
 
     async def close(self) -> None:
         # It waits for answers, which come on the loop.

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Iterator, Sequence
-from typing import Any, TypeAlias, TypeVar, cast
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar, cast
 
-from tarry.api.operation import Action, Operation, Rows, decoded
+from tarry.api.operation import Operation
 from tarry.api.operations import Cancel, CancelJob, CancelKeys
 from tarry.api.operations.messages import HANDLES_MAX
-from tarry.api.outcome import Outcome
-from tarry.api.wire import JSON_BYTES_MAX, decode_json, encode_json
+from tarry.api.wire import JSON_BYTES_MAX, encode_json
 from tarry.base.errors import InvalidArgumentError, TarryError
 from tarry.client.connection import BrokerConnection, encoded
 from tarry.client.questions import Question
-from tarry.link.frames import FrameKind, decode_rows
+from tarry.link.frames import FrameKind
+from tarry.link.results import decode_result
 from tarry.message import handle as handles
 
 R = TypeVar("R")
@@ -24,10 +26,6 @@ JOB_TIMEOUT_S = 600.0
 _KEYS_BYTES_MAX = JSON_BYTES_MAX - (64 << 10)
 """Of the keys in a request; the rest of it is small."""
 _PLACE = re.compile(r"^handle (\d+): ")
-
-
-Steps: TypeAlias = Generator[Operation[Any], Any, Any]
-"""Yields operations that fit into a request, is sent their results, and returns that of the whole."""
 
 
 class Carrier:
@@ -43,86 +41,84 @@ class Carrier:
         Raises:
             TarryError: what the broker refused it with. UnavailableError: there was no answer.
         """
-        steps = _steps(operation)
-        try:
-            step = next(steps)
-            while True:
-                try:
-                    result = _result(step, self._question(step).wait(self._patience_s(step)))
-                except TarryError as error:
-                    step = steps.throw(error)
-                else:
-                    step = steps.send(result)
-        except StopIteration as end:
-            return cast(R, end.value)
+        results = []
+        for request in _requests(operation):
+            with request.placed():
+                results.append(request.result(self._ask(request).wait(self._patience_s(operation))))
+        return _joined(operation, results)
 
     async def call_async(self, operation: Operation[R]) -> R:
         """:meth:`call`, to be awaited."""
-        steps = _steps(operation)
-        try:
-            step = next(steps)
-            while True:
-                try:
-                    result = _result(step, await self._question(step).answer(self._patience_s(step)))
-                except TarryError as error:
-                    step = steps.throw(error)
-                else:
-                    step = steps.send(result)
-        except StopIteration as end:
-            return cast(R, end.value)
+        results = []
+        for request in _requests(operation):
+            with request.placed():
+                results.append(request.result(await self._ask(request).answer(self._patience_s(operation))))
+        return _joined(operation, results)
 
-    def _question(self, operation: Operation[Any]) -> Question:
-        request = encoded({"op": operation.wire.name, **operation.to_wire()})
-        return self._connection.question(FrameKind.CALL, request)
+    def _ask(self, request: _Request) -> Question:
+        operation = request.operation
+        asked = encoded({"op": operation.wire.name, **operation.to_wire()})
+        return self._connection.question(FrameKind.CALL, asked)
 
     def _patience_s(self, operation: Operation[Any]) -> float:
         return max(self._timeout_s, JOB_TIMEOUT_S) if isinstance(operation, CancelJob) else self._timeout_s
 
 
-def _result(operation: Operation[R], answer: memoryview) -> R:
-    wire: Action[R] | Rows[R] = operation.wire
-    if isinstance(wire, Action):
-        plain = decode_json(bytes(answer))
-        return decoded(lambda: wire.codec.decode(plain), plain)
-    table = decode_rows(answer)
-    return decoded(lambda: wire.decode(table), table)
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """An operation that fits into one request, of what may be a larger one."""
 
+    operation: Operation[Any]
+    outcomes: int | None = None
+    """Number of outcomes that it brings; None: its result is of another kind."""
+    start: int = 0
+    """Place of its first handle among all."""
 
-def _steps(operation: Operation[Any]) -> Steps:
-    if isinstance(operation, Cancel):
-        return (yield from _cancel(operation))
-    if isinstance(operation, CancelKeys):
-        outcomes: list[Outcome] = []
-        for keys in _parts(operation.keys):
-            outcomes += yield from _outcomes(CancelKeys(operation.topic, keys), len(keys))
-        return outcomes
-    return (yield operation)
+    def result(self, answer: memoryview) -> Any:
+        """Return the result that an answer has."""
+        result = decode_result(self.operation, answer)
+        if self.outcomes is not None and len(result) != self.outcomes:
+            raise TarryError(f"the broker gave {len(result)} answers to {self.outcomes} questions")
+        return result
 
-
-def _cancel(operation: Cancel) -> Steps:
-    """Cancel any number of handles, in as few requests as their limit of handles allows."""
-    if len(operation.handles) > HANDLES_MAX:
-        # What can be seen here is refused before the first of them.
-        for place, text in enumerate(operation.handles):
-            try:
-                handles.decode(text)
-            except InvalidArgumentError as error:
-                raise type(error)(f"handle {place}: {error}") from None
-    outcomes: list[Outcome] = []
-    for start in range(0, len(operation.handles), HANDLES_MAX):
-        part = operation.handles[start : start + HANDLES_MAX]
+    @contextmanager
+    def placed(self) -> Iterator[None]:
+        """Have refusals of the block name a handle by its place among all."""
         try:
-            outcomes += yield from _outcomes(Cancel(part), len(part))
+            yield
         except InvalidArgumentError as error:
-            raise _of_place(error, start) from None
-    return outcomes
+            raise _of_place(error, self.start) from None
 
 
-def _outcomes(operation: Operation[list[Outcome]], count: int) -> Steps:
-    outcomes: list[Outcome] = yield operation
-    if len(outcomes) != count:
-        raise TarryError(f"the broker gave {len(outcomes)} answers to {count} questions")
-    return outcomes
+def _requests(operation: Operation[Any]) -> Iterable[_Request]:
+    """Return the requests of an operation: as few as their limits of handles, keys and bytes allow."""
+    if isinstance(operation, Cancel):
+        every = operation.handles
+        if len(every) > HANDLES_MAX:
+            _check_handles(every)  # what can be seen here is refused before the first of them
+        starts = range(0, len(every), HANDLES_MAX)
+        parts = ((start, every[start : start + HANDLES_MAX]) for start in starts)
+        return (_Request(Cancel(part), len(part), start) for start, part in parts)
+    if isinstance(operation, CancelKeys):
+        topic = operation.topic
+        return (_Request(CancelKeys(topic, keys), len(keys)) for keys in _parts(operation.keys))
+    return (_Request(operation),)
+
+
+def _joined(operation: Operation[R], results: list[Any]) -> R:
+    """Return the result of an operation, of those of its requests."""
+    if isinstance(operation, Cancel | CancelKeys):
+        return cast(R, [outcome for outcomes in results for outcome in outcomes])
+    [result] = results
+    return cast(R, result)
+
+
+def _check_handles(every: Sequence[str]) -> None:
+    for place, text in enumerate(every):
+        try:
+            handles.decode(text)
+        except InvalidArgumentError as error:
+            raise type(error)(f"handle {place}: {error}") from None
 
 
 def _parts(keys: Sequence[str]) -> Iterator[list[str]]:

@@ -23,7 +23,7 @@ from tarry.client.background import background_loop
 from tarry.client.connection import BrokerConnection, encoded
 from tarry.client.settling import Settler, Source
 from tarry.client.unanswered import OnSettled, Unanswered
-from tarry.link.frames import LEASES_MAX, FrameKind, Pairs, Poll, SettleFrame, SettleOp, split_number
+from tarry.link.frames import FrameKind, Pairs, Poll, SettleFrame, SettleOp, split_number
 from tarry.link.peer import LOST, LinkPeer, OnAnswer
 
 FEEDS_MAX = 1_000
@@ -259,14 +259,11 @@ class ConsumerStream:
         elif not len(leases):
             return
         elif op is StreamOp.RETURN:
-            for start in range(0, len(leases), LEASES_MAX):
-                part = slice(start, start + LEASES_MAX)
-                pairs = Pairs(leases[part], offsets[part]).encode()
-                post(self._loop, self.peer.send, FrameKind.RETURN, self._number, pairs)
+            for some in Pairs(leases, offsets).parts():
+                post(self._loop, self.peer.send, FrameKind.RETURN, self._number, some.encode())
         else:
-            for start in range(0, len(leases), LEASES_MAX):
-                part = slice(start, start + LEASES_MAX)
-                settle = SettleFrame(_OPS[op], self._group, argument, leases[part], offsets[part], reason or None)
+            for some in Pairs(leases, offsets).parts():
+                settle = SettleFrame(_OPS[op], self._group, argument, *some, reason or None)
                 if op is StreamOp.EXTEND:
                     post(self._loop, self.peer.send, FrameKind.SETTLE, 0, settle.encode())
                 else:

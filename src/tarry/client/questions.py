@@ -22,6 +22,11 @@ Ask = Callable[[FrameKind, bytes, OnAnswer, OnAsked], None]
 """Sends a frame from any thread; calls back on the loop's."""
 
 
+def no_answer(address: str, timeout_s: float | None, of_it: str = "") -> UnavailableError:
+    """Return the error that an answer did not come in time; ``of_it``: what that means for what was asked."""
+    return UnavailableError(f"no answer from the broker at {address} within {timeout_s} s{of_it}")
+
+
 class Question:
     """One question. Make it, then wait for it once, by :meth:`wait` or by :meth:`answer`."""
 
@@ -33,8 +38,6 @@ class Question:
         """
         self._address = address
         self._future: Future[memoryview] = Future()
-        self._asked: tuple[LinkPeer, int] | None = None
-        """The connection that it went by, and its number there."""
         ask(kind, payload, self._on_answer, self._on_asked)
 
     def wait(self, timeout_s: float | None) -> memoryview:
@@ -47,7 +50,7 @@ class Question:
             return self._future.result(timeout_s)
         except FutureTimeoutError:
             self._give_up()
-            raise self._no_answer(timeout_s) from None
+            raise no_answer(self._address, timeout_s) from None
         except TarryError:
             raise
         except BaseException:  # of a signal's handler
@@ -61,7 +64,7 @@ class Question:
                 return await asyncio.wrap_future(self._future)
         except TimeoutError:
             self._give_up()
-            raise self._no_answer(timeout_s) from None
+            raise no_answer(self._address, timeout_s) from None
         except asyncio.CancelledError:
             self._give_up()
             raise
@@ -84,13 +87,9 @@ class Question:
 
     def _on_asked(self, peer: LinkPeer, number: int) -> None:
         """Note where it went. On the loop's thread."""
-        self._asked = peer, number
 
     def _on_unwanted(self, answer: memoryview) -> None:
         """Handle an answer that nobody waits for. Any thread."""
-
-    def _no_answer(self, timeout_s: float | None) -> UnavailableError:
-        return UnavailableError(f"no answer from the broker at {self._address} within {timeout_s} s")
 
 
 class ReceiveQuestion(Question):
@@ -99,11 +98,13 @@ class ReceiveQuestion(Question):
     def __init__(self, address: str, loop: asyncio.AbstractEventLoop, ask: Ask, payload: bytes) -> None:
         """Ask; raises as :class:`Question` does."""
         self._loop = loop
+        self._asked: tuple[LinkPeer, int] | None = None
+        """The connection that it went by, and its number there."""
         super().__init__(address, ask, FrameKind.RECEIVE, payload)
         self._future.add_done_callback(self._on_done)
 
     def _on_asked(self, peer: LinkPeer, number: int) -> None:
-        super()._on_asked(peer, number)
+        self._asked = peer, number
         if self._future.cancelled():
             self._withdraw()
 

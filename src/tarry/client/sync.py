@@ -21,7 +21,7 @@ from typing import Any, TypeVar, Unpack
 
 from tarry.api.calls import Calls
 from tarry.api.operation import Operation
-from tarry.base.errors import InvalidArgumentError, TarryError, UnavailableError
+from tarry.base.errors import InvalidArgumentError, TarryError
 from tarry.client.bulk import CHUNK_ROWS, BulkSender, Chunks, Progress, batches_of
 from tarry.client.carrier import Carrier
 from tarry.client.connection import BrokerConnection
@@ -29,7 +29,8 @@ from tarry.client.consumer import ConsumeOptions, Consumer, ReceiveOptions, chec
 from tarry.client.consuming import ConsumingConnections
 from tarry.client.delivery import Delivery
 from tarry.client.holding import WORK_S
-from tarry.client.producing import Producer
+from tarry.client.producing import IN_DOUBT, Producer
+from tarry.client.questions import no_answer
 from tarry.client.received import ClientReceiver
 from tarry.message.receipt import Accepted, Receipt
 from tarry.message.rows import Row
@@ -85,10 +86,7 @@ class Client(Calls):
         try:
             return future.result(self._timeout_s)
         except FutureTimeoutError:
-            raise UnavailableError(
-                f"no answer from the broker at {self.address} within {self._timeout_s} s; "
-                "the message may or may not have been accepted"
-            ) from None
+            raise no_answer(self.address, self._timeout_s, IN_DOUBT) from None
 
     def schedule_many(self, messages: Iterable[Message | Mapping[str, Any]]) -> list[Receipt]:
         """Schedule messages, or dicts with the arguments of :meth:`schedule`; return receipts, in order.

@@ -20,7 +20,7 @@ from tarry.intake.index import Window
 from tarry.intake.segments import SegmentFrames, Segments, WrittenFrame
 from tarry.log.segment import SegmentReader
 from tarry.message.bulk import read_job_rows
-from tarry.message.schema import SCHEMA, Kind, concat, count_topics, messages_only
+from tarry.message.schema import SCHEMA, Kind, chunks, concat, count_topics, messages_only
 
 OnDamage = Callable[[CorruptError, Int64s], None]
 """Called for a damaged frame, with the seqs that were wanted of it, ascending."""
@@ -155,17 +155,7 @@ class Intake:
             raise CorruptError(
                 f"intake range [{start}, {end}) is not all here; here: [{self.first_seq}, {self.published_seq})"
             )
-        waiting: list[pa.RecordBatch] = []
-        rows = size = 0
-        for batch in self._slices(start, end):
-            waiting.append(batch)
-            rows += batch.num_rows
-            size += batch.nbytes
-            if rows >= JOINED_ROWS or size >= JOINED_BYTES:
-                yield concat(waiting)
-                waiting, rows, size = [], 0, 0
-        if waiting:
-            yield concat(waiting)
+        yield from map(concat, chunks(self._slices(start, end), JOINED_BYTES, JOINED_ROWS))
 
     def columns_between(self, start: int, end: int, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield some columns of the messages here with ``start <= seq < end``, in order, a frame at a time.

@@ -5,7 +5,6 @@ One question at a time on each connection, so that its answer needs no search.
 
 from __future__ import annotations
 
-import logging
 import select
 import socket
 import ssl
@@ -17,9 +16,16 @@ from typing import Any, Protocol
 from tarry.api.wire import decode_error, decode_json
 from tarry.base.endpoint import parse_address, socket_path
 from tarry.base.errors import ClosedError, TarryError, UnavailableError
-from tarry.link.frames import FRAME_BYTES_MAX, GREETING_BYTES_MAX, HEAD, FrameKind, frame, hello_frame, keep_alive
-
-log = logging.getLogger(__name__)
+from tarry.link.frames import (
+    CLIENT,
+    GREETING_BYTES_MAX,
+    HEAD,
+    FrameKind,
+    frame,
+    hello_frame,
+    keep_alive,
+    no_broker,
+)
 
 CONNECT_S = 5.0
 ANSWER_S = 30.0
@@ -154,7 +160,11 @@ class BlockingLink:
                 connection = trust.tls.wrap_socket(connection, server_hostname=host_of(self.address))
             connection.settimeout(ANSWER_S)
             connection.sendall(b"".join(hello_frame(self._said)))
-            kind, _, answer = _read(connection, GREETING_BYTES_MAX)
+            beginning = _exactly(connection, HEAD.size)
+            length, kind, _ = HEAD.unpack(beginning)
+            if length > GREETING_BYTES_MAX:
+                raise ConnectionError(no_broker(bytes(beginning), self._said.get("as") == CLIENT))
+            answer = _exactly(connection, length)
             if kind == FrameKind.CHALLENGE and trust is not None:
                 connection.sendall(b"".join(frame(FrameKind.PROOF, 0, trust.proof(bytes(answer)))))
                 kind, _, answer = _read(connection)
@@ -212,11 +222,8 @@ def _answer(connection: socket.socket) -> tuple[int, memoryview, bool]:
             return kind, payload, ending is None
 
 
-def _read(connection: socket.socket, bytes_max: int = FRAME_BYTES_MAX) -> tuple[int, int, memoryview]:
-    head = _exactly(connection, HEAD.size)
-    length, kind, number = HEAD.unpack(head)
-    if length > bytes_max:
-        raise ConnectionError(f"what answers is no broker of this release: it begins with {bytes(head)!r}")
+def _read(connection: socket.socket) -> tuple[int, int, memoryview]:
+    length, kind, number = HEAD.unpack(_exactly(connection, HEAD.size))
     return kind, number, _exactly(connection, length)
 
 

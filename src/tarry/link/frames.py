@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from tarry.api.wire import AcceptedAnswer, PlacedAnswer, decode_answer, encode_error, encode_json
+from tarry.base.arrow_messages import refuse_compressed
 from tarry.base.errors import InvalidArgumentError, TarryError
 from tarry.base.types import Int64s, Mask
 from tarry.message.receipt import Accepted
@@ -227,10 +228,16 @@ class SettleFrame(NamedTuple):
 
 
 class Pairs(NamedTuple):
-    """Leases and offsets of messages of a consumer, of RETURN."""
+    """Leases and offsets of messages: of RETURN, and of SETTLE."""
 
     leases: Int64s
     offsets: Int64s
+
+    def parts(self) -> Iterator[Pairs]:
+        """Yield them in as few parts as a client may name in one frame."""
+        for start in range(0, len(self.leases), LEASES_MAX):
+            part = slice(start, start + LEASES_MAX)
+            yield Pairs(self.leases[part], self.offsets[part])
 
     def encode(self) -> bytes:
         return _pair_bytes(self.leases, self.offsets)
@@ -323,6 +330,20 @@ def decode_rows(raw: memoryview) -> pa.Table:
     except (pa.ArrowException, OSError, EOFError, ValueError) as error:
         raise InvalidArgumentError(f"{len(raw)} bytes are no rows: {error}") from error
     return table
+
+
+def decode_foreign_rows(raw: memoryview) -> pa.Table:
+    """Decode the rows of a stranger's Arrow stream, as :func:`decode_rows`, but none that are compressed."""
+    refuse_compressed(raw)  # a few bytes could say that they are gigabytes
+    return decode_rows(raw)
+
+
+def no_broker(beginning: bytes, is_client: bool) -> str:
+    """Say what answers in a broker's place, by its first bytes, to a client or to a gateway's worker."""
+    is_http = beginning.startswith(b"HTTP")
+    no_tarry = f"is no Tarry broker of this release: it begins with {beginning!r}"
+    port = "native port (setting `flight`, 7611 by default)" if is_client else "port of the setting `gateway`"
+    return f"what answers {'speaks HTTP' if is_http else no_tarry}; allowed: a broker's {port}"
 
 
 def _pair_bytes(leases: Int64s, offsets: Int64s) -> bytes:

@@ -22,6 +22,7 @@ from tarry.link.frames import (
     LinkFrameReader,
     frame,
     hello_frame,
+    no_broker,
 )
 
 log = logging.getLogger(__name__)
@@ -132,9 +133,9 @@ class LinkPeer(asyncio.Protocol):
             if self.welcome.done():
                 log.exception("the broker sent what cannot be read")
             else:
-                no_broker = self._no_broker()
-                no_broker.__cause__ = error
-                self.welcome.set_exception(no_broker)
+                unavailable = UnavailableError(no_broker(self._beginning, self._greeting.get("as") == CLIENT))
+                unavailable.__cause__ = error
+                self.welcome.set_exception(unavailable)
             self.transport.abort()
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -170,10 +171,3 @@ class LinkPeer(asyncio.Protocol):
             self.welcome.set_exception(refused)
         else:
             self._on_refused(refused)
-
-    def _no_broker(self) -> UnavailableError:
-        is_http = self._beginning.startswith(b"HTTP")
-        no_tarry = f"is no Tarry broker of this release: it begins with {self._beginning!r}"
-        is_client = self._greeting.get("as") == CLIENT
-        port = "native port (setting `flight`, 7611 by default)" if is_client else "port of the setting `gateway`"
-        return UnavailableError(f"what answers {'speaks HTTP' if is_http else no_tarry}; allowed: a broker's {port}")

@@ -6,18 +6,15 @@ from collections.abc import Callable, Iterable, Iterator
 
 import pyarrow as pa
 
+from tarry.message.schema import chunks
+
 PART_BYTES = 4 << 20
 """An answer ends with the batch that brings it to this."""
 
 
-def first_part(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield batches up to about :data:`PART_BYTES`, one at least if there is one."""
-    size = 0
-    for batch in batches:
-        yield batch
-        size += batch.nbytes
-        if size >= PART_BYTES:
-            return
+def first_part(batches: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """Return batches up to about :data:`PART_BYTES`, one at least if there is one."""
+    return next(chunks(batches, PART_BYTES), [])
 
 
 def read_range(first: pa.Table, ask: Callable[[int], pa.Table], goes_on_by: str, end: int) -> Iterator[pa.RecordBatch]:

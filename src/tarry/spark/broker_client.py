@@ -110,12 +110,15 @@ class _LinkCalls:
 
     def rows(self, ticket: dict[str, Any]) -> pa.Table:
         """Return the rows for a ticket."""
-        return self._rows(ticket)
+        try:
+            return pa.ipc.open_stream(pa.py_buffer(self._ask(ticket, READ_TIMEOUT_S))).read_all()
+        except pa.ArrowException as error:
+            raise CorruptError(f"the rows from the broker at {self.address} cannot be read: {error}") from error
 
     def range(self, goes_on_by: str, ticket: dict[str, Any]) -> Iterator[pa.RecordBatch]:
         """Yield the rows for a ticket with ``start`` and ``end``, of which ``goes_on_by`` is the column."""
         return read_range(
-            self._rows(ticket), lambda start: self._rows({**ticket, "start": start}), goes_on_by, ticket["end"]
+            self.rows(ticket), lambda start: self.rows({**ticket, "start": start}), goes_on_by, ticket["end"]
         )
 
     def stage(self, number: int, batches: Iterable[pa.RecordBatch]) -> dict[str, Any]:
@@ -126,12 +129,6 @@ class _LinkCalls:
 
     def _ask(self, question: dict[str, Any], timeout_s: float) -> memoryview:
         return self._link.ask(FrameKind.CALL, encode_json(question), timeout_s=timeout_s)[1]
-
-    def _rows(self, ticket: dict[str, Any]) -> pa.Table:
-        try:
-            return pa.ipc.open_stream(pa.py_buffer(self._ask(ticket, READ_TIMEOUT_S))).read_all()
-        except pa.ArrowException as error:
-            raise CorruptError(f"the rows from the broker at {self.address} cannot be read: {error}") from error
 
 
 def _parts(batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:

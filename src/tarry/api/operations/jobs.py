@@ -30,6 +30,8 @@ from tarry.api.operation import (
     named,
 )
 from tarry.api.outcome import Outcome
+from tarry.base.errors import InvalidArgumentError
+from tarry.message.schema import UNNUMBERED
 
 JOB: Codec[Job] = Codec(
     asdict,
@@ -153,3 +155,18 @@ class StageJob(Request):
     """Files of an attempt from a stream of messages, for its commit: a stream's command on the wire."""
 
     number: Natural
+
+
+def check_staged_columns(names: Sequence[str] | None) -> None:
+    """Check the columns of a stream for :class:`StageJob`.
+
+    Raises:
+        InvalidArgumentError: they are not those of messages without a seq.
+    """
+    if names != UNNUMBERED.names:
+        raise InvalidArgumentError(f"the columns are {names}; allowed: {UNNUMBERED.names}")
+
+
+def staged_json(files: Sequence[StagedFile], topics: Mapping[str, int]) -> dict[str, Any]:
+    """Return the answer to :class:`StageJob`: fields of :class:`CommitJob`."""
+    return {"files": [asdict(file) for file in files], "topics": dict(topics)}

@@ -5,7 +5,6 @@ Source: ``Flight.proto`` of apache/arrow; errors as its C++ server sends them.
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,10 +13,9 @@ import pyarrow as pa
 from loopgrpc import Framed, GrpcError, StatusCode, assembled
 from tarry.api.wire import encode_error
 from tarry.base.arrow_messages import PREFIX
-from tarry.base.errors import InvalidArgumentError, MessageTooLargeError, OverloadedError, TarryError, UnavailableError
+from tarry.base.errors import InvalidArgumentError, MessageTooLargeError, OverloadedError, UnavailableError
 from tarry.base.protobuf import head, read_fields
-
-log = logging.getLogger(__name__)
+from tarry.fronts.kit.known_errors import known
 
 DESCRIPTOR, HEADER, METADATA, BODY = 1, 2, 3, 1000
 """Fields of FlightData."""
@@ -79,14 +77,6 @@ def arrow_data(message: pa.Buffer, *, has_body: bool = True) -> Framed:
     end = PREFIX.size + PREFIX.unpack_from(view)[1]
     parts: list[bytes | memoryview] = [head(HEADER, end - PREFIX.size), view[PREFIX.size : end]]
     return assembled([*parts, head(BODY, len(view) - end), view[end:]] if has_body else parts)
-
-
-def known(error: Exception, text: str = "internal error; see the broker's log") -> TarryError:
-    """Return the error itself, or, where it is a bug, log it and return one of that text."""
-    if isinstance(error, TarryError):
-        return error
-    log.error("a call failed", exc_info=error)
-    return TarryError(text)
 
 
 def translate(error: Exception) -> GrpcError:

@@ -33,8 +33,9 @@ from tarry.base.errors import (
     UnavailableError,
 )
 from tarry.base.event_loop import post
-from tarry.fronts.flight.messages import METADATA, arrow_data, field, known, read_data
+from tarry.fronts.flight.messages import METADATA, arrow_data, field, read_data
 from tarry.fronts.kit.in_order import InOrder
+from tarry.fronts.kit.known_errors import known
 
 ROWS_MAX = 8192
 """Most messages in one batch to a consumer."""

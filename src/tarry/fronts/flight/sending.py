@@ -15,8 +15,9 @@ from tarry.api.local import AnyBroker
 from tarry.api.wire import AnswerKind, encode_accepted, encode_placed, encode_refused
 from tarry.base.arrow_feed import BatchReader
 from tarry.base.errors import InvalidArgumentError, TarryError, UnavailableError
-from tarry.fronts.flight.messages import RESULT, FlightData, field, known, read_data
+from tarry.fronts.flight.messages import RESULT, FlightData, field, read_data
 from tarry.fronts.kit.in_order import InOrder
+from tarry.fronts.kit.known_errors import known
 
 UNANSWERED_MAX = 256
 """Batches of one stream that may wait for their answer (or for a client that does not read it)."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Executor
-from dataclasses import asdict
 from itertools import chain
 from typing import Any, TypeVar
 
@@ -18,7 +17,7 @@ from loopgrpc import Bidi, Call, Framed, GrpcError, Handler, ServerStream, Statu
 from tarry.api.local import LocalBroker
 from tarry.api.operation import Action, Operation, Rows
 from tarry.api.operations import Receive
-from tarry.api.operations.jobs import StageJob
+from tarry.api.operations.jobs import StageJob, check_staged_columns, staged_json
 from tarry.api.parsing import from_json
 from tarry.api.views import DELIVERY
 from tarry.api.wire import CONSUME_PATH, SCHEDULE_PATH, STAGE, encode_json
@@ -32,7 +31,6 @@ from tarry.fronts.flight.sending import PutStream
 from tarry.fronts.kit.groups import ReceiveQueues
 from tarry.fronts.kit.receiving import FILTERING_S, poll_now, receive_within
 from tarry.fronts.kit.unread import Room, check_room
-from tarry.message.schema import UNNUMBERED
 
 NAME = "arrow.flight.protocol.FlightService"
 FIRST_S = 10.0
@@ -93,15 +91,14 @@ class Service:
         job = from_json(StageJob, command)
         batches = self._staged(first, iterate(self._loop, messages), call)
         files, topics = await self._loop.run_in_executor(self._staging, self._broker.stage_job, job.number, batches)
-        return field(RESULT, encode_json({"files": [asdict(file) for file in files], "topics": dict(topics)}))
+        return field(RESULT, encode_json(staged_json(files, topics)))
 
     def _staged(self, first: FlightData, messages: Iterator[bytes], call: Call) -> Iterator[pa.RecordBatch]:
         """Yield the batches of a stream that have rows. In a thread."""
         reader = BatchReader()
         for data in chain((first,), map(read_data, messages)):
             batch = reader.read(data.header, data.body) if data.header else None
-            if reader.names != UNNUMBERED.names:
-                raise InvalidArgumentError(f"the columns are {reader.names}; allowed: {UNNUMBERED.names}")
+            check_staged_columns(reader.names)
             if batch is not None and batch.num_rows:
                 yield batch
         if call.cancelled:

@@ -6,15 +6,13 @@ is an :class:`HttpError`; everything else is the broker's own :class:`~tarry.bas
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
 from tarry.api.wire import encode_json
 from tarry.base.errors import InvalidMessageError, TarryError
-
-log = logging.getLogger(__name__)
+from tarry.fronts.kit.known_errors import known
 
 STATUS: Mapping[str, int] = MappingProxyType(
     {
@@ -46,8 +44,6 @@ The retryable ones are 503 and 507: the broker's state refuses them, and not how
 RETRY_AFTER_S = 1
 """Value of ``Retry-After`` with an error that a retry may help."""
 
-INTERNAL = "internal error; see the broker's log"
-
 
 class HttpError(Exception):
     """A request that is none for this server. ``headers`` go with the answer: ``allow``, above all."""
@@ -78,9 +74,7 @@ def error_json(error: BaseException) -> dict[str, Any]:
     """
     if isinstance(error, HttpError):
         return {"error": error.code, "message": str(error)}
-    if not isinstance(error, TarryError):
-        log.error("a request failed", exc_info=error)
-        return {"error": TarryError.code, "message": INTERNAL}
+    error = known(error)
     described: dict[str, Any] = {"error": error.code, "message": str(error)}
     if isinstance(error, InvalidMessageError) and error.row is not None:
         described["row"] = error.row

@@ -18,8 +18,9 @@ from tarry.base.errors import InvalidArgumentError, OverloadedError, TarryError
 from tarry.base.log_limiter import LogLimiter
 from tarry.base.version import VERSION as TARRY
 from tarry.fronts.kit.admission import Admission
+from tarry.fronts.kit.known_errors import known
 from tarry.fronts.link.link_session import LinkSession, NewLinkSession
-from tarry.fronts.link.outgoing import INTERNAL, Outgoing
+from tarry.fronts.link.outgoing import Outgoing
 from tarry.fronts.link.shared import Shared
 from tarry.link.frames import (
     ASKED_BYTES_MAX,
@@ -186,8 +187,5 @@ class LinkConnection(asyncio.Protocol):
             raise InvalidArgumentError(f"frame of kind {kind}; allowed: those of docs/formats-link.md")
         try:
             handler(number, payload)
-        except TarryError as error:
-            self._out.refuse(number, error)
-        except Exception:
-            log.exception("a frame of kind %d failed", kind)
-            self._out.refuse(number, INTERNAL)
+        except Exception as error:  # noqa: BLE001  every error goes to the other side, and bugs to the log
+            self._out.refuse(number, known(error))

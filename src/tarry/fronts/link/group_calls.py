@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -12,15 +11,14 @@ from tarry.api.internal_topics import check_open
 from tarry.api.operations.delivery import Subscribe
 from tarry.api.parsing import from_json
 from tarry.api.wire import decode_json, decode_request, encode_json
-from tarry.base.errors import InvalidArgumentError, TarryError
+from tarry.base.errors import InvalidArgumentError
+from tarry.fronts.kit.known_errors import known
 from tarry.fronts.kit.receiving import lease_ms_of
 from tarry.fronts.link.flow import Flow
 from tarry.fronts.link.groups import Listener, ServedGroup
-from tarry.fronts.link.outgoing import INTERNAL, Outgoing
+from tarry.fronts.link.outgoing import Outgoing
 from tarry.fronts.link.shared import Shared
 from tarry.link.frames import FrameKind, error_frame, frame
-
-log = logging.getLogger(__name__)
 
 
 class GroupCalls:
@@ -115,11 +113,8 @@ def make_group(
             return
         try:
             on_made(created.result())
-        except TarryError as error:
-            out.write(error_frame(number, error))
-        except Exception:
-            log.exception("making a group failed")
-            out.write(error_frame(number, INTERNAL))
+        except Exception as error:  # noqa: BLE001  every error goes to the other side, and bugs to the log
+            out.write(error_frame(number, known(error)))
         if on_done is not None:
             on_done()
 

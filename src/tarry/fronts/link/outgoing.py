@@ -18,8 +18,6 @@ log = logging.getLogger(__name__)
 _refused = LogLimiter(log, logging.WARNING)
 """Limits the log of refused frames: strangers can cause thousands a second."""
 
-INTERNAL = TarryError("internal error; see the broker's log")
-
 
 class Outgoing:
     """Outgoing frames of a connection; also the limit on what is handed out to it.

@@ -6,7 +6,6 @@ All of them may wait for the disk, so they are answered in threads.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Collection
 from typing import Any, TypeVar
 
@@ -17,17 +16,16 @@ from tarry.api.operations.queues import HasRange
 from tarry.api.outcome import Outcome
 from tarry.api.parsing import from_json
 from tarry.api.wire import decode_json, decode_request, encode_json
-from tarry.base.errors import InvalidArgumentError, TarryError
+from tarry.base.errors import InvalidArgumentError
+from tarry.fronts.kit.known_errors import known
 from tarry.fronts.link.flow import Flow
 from tarry.fronts.link.link_session import Handlers
-from tarry.fronts.link.outgoing import INTERNAL, Outgoing
+from tarry.fronts.link.outgoing import Outgoing
 from tarry.fronts.link.shared import Shared
 from tarry.link.frames import FrameKind, decode_batch, encode_batch, error_frame, frame, split_number
 from tarry.link.ranges import first_part
 from tarry.message.columns import stream_bytes
 from tarry.message.schema import UNNUMBERED
-
-log = logging.getLogger(__name__)
 
 _KINDS: dict[str, type[Operation[Any]]] = {o.wire.name: o for o in OPERATIONS}
 
@@ -104,11 +102,8 @@ def _answered(number: int, answer: Callable[[], A]) -> A | list[Any]:
     """Return an answer, or that it is refused."""
     try:
         return answer()
-    except TarryError as error:
-        return error_frame(number, error)
-    except Exception:
-        log.exception("a link's question failed")
-        return error_frame(number, INTERNAL)
+    except Exception as error:  # noqa: BLE001  every error goes to the other side, and bugs to the log
+        return error_frame(number, known(error))
 
 
 def _asked(payload: memoryview, check: Check) -> Operation[Any]:

@@ -6,7 +6,6 @@ What a receive has got stays leased when the connection ends, as the client may 
 from __future__ import annotations
 
 import asyncio
-import logging
 
 import pyarrow as pa
 
@@ -16,15 +15,14 @@ from tarry.api.operations import Receive
 from tarry.api.parsing import from_json
 from tarry.api.views import DELIVERY
 from tarry.api.wire import decode_request
-from tarry.base.errors import OverloadedError, TarryError
+from tarry.base.errors import OverloadedError
+from tarry.fronts.kit.known_errors import known
 from tarry.fronts.kit.receiving import FILTERING_S, WAIT_S_MAX, lease_ms_of, poll_now, receive_within
 from tarry.fronts.link.groups import ServedGroup
-from tarry.fronts.link.outgoing import INTERNAL, Outgoing
+from tarry.fronts.link.outgoing import Outgoing
 from tarry.fronts.link.shared import Shared
 from tarry.link.frames import FrameKind, error_frame, frame
 from tarry.message.columns import stream_bytes
-
-log = logging.getLogger(__name__)
 
 
 class Receives:
@@ -79,32 +77,36 @@ class Receives:
 
     async def _answer(self, number: int, operation: Receive, withdrawn: asyncio.Future[None]) -> None:
         try:
-            batch = await self._receive(number, operation, withdrawn)
+            subscription, batch = await self._receive(operation, withdrawn)
+            if batch is not None:
+                self._note(number, subscription)
             rows = [] if batch is None else [batch]
             self._out.write(frame(FrameKind.ROWS, number, stream_bytes(DELIVERY, rows)))
-        except TarryError as error:
-            self._out.write(error_frame(number, error))
-        except Exception:
-            log.exception("a receive failed")
-            self._out.write(error_frame(number, INTERNAL))
+        except Exception as error:  # noqa: BLE001  every error goes to the client, and bugs to the log
+            self._out.write(error_frame(number, known(error)))
 
-    async def _receive(self, number: int, operation: Receive, withdrawn: asyncio.Future[None]) -> pa.RecordBatch | None:
-        served = await self._group(operation)
-        subscribe, group = operation.subscription, served.group  # it checks the lease
-        lease_ms = lease_ms_of(group, self._shared.broker, operation.lease_ms)
-        subscription = group.subscribe(prefetch=subscribe.prefetch, lease_ms=lease_ms)
+    def _note(self, number: int, subscription: Subscription) -> None:
+        """Note who gives the messages of a receive back, in the place of the oldest if there are too many."""
         self._answered.pop(number, None)
         if len(self._answered) >= self._receives_max:
             del self._answered[next(iter(self._answered))]
         self._answered[number] = subscription
+
+    async def _receive(
+        self, operation: Receive, withdrawn: asyncio.Future[None]
+    ) -> tuple[Subscription, pa.RecordBatch | None]:
+        served = await self._group(operation)
+        subscribe, group = operation.subscription, served.group  # it checks the lease
+        lease_ms = lease_ms_of(group, self._shared.broker, operation.lease_ms)
+        subscription = group.subscribe(prefetch=subscribe.prefetch, lease_ms=lease_ms)
         rows_max = operation.max_messages
         if not operation.wait_ms:
             batch = await poll_now(self._shared.loop, subscription, rows_max, FILTERING_S)
             if batch is not None:
                 self._out.hold(batch.nbytes)
-            return batch
+            return subscription, batch
         wait_s = min(operation.wait_ms / 1000, WAIT_S_MAX)
-        return await receive_within(served.queue, subscription, rows_max, wait_s, self._out, withdrawn)
+        return subscription, await receive_within(served.queue, subscription, rows_max, wait_s, self._out, withdrawn)
 
     async def _group(self, operation: Receive) -> ServedGroup:
         """Return the group, which is made if it is new: in a thread, since that waits for the disk."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -11,16 +10,13 @@ from typing import Any
 
 from tarry.api.local import OnAccepted
 from tarry.api.wire import encode_accepted, encode_placed
-from tarry.base.arrow_messages import refuse_compressed
-from tarry.base.errors import TarryError
+from tarry.fronts.kit.known_errors import known
 from tarry.fronts.link.flow import Flow
-from tarry.fronts.link.outgoing import INTERNAL, Outgoing
+from tarry.fronts.link.outgoing import Outgoing
 from tarry.fronts.link.shared import Shared
-from tarry.link.frames import FrameKind, decode_batch, decode_rows, numbered
+from tarry.link.frames import FrameKind, decode_batch, decode_foreign_rows, decode_rows, numbered
 from tarry.message.receipt import Accepted
 from tarry.message.schema import UNNUMBERED
-
-log = logging.getLogger(__name__)
 
 QUICK_BYTES = 128 << 10
 """So many are read on the loop, which others wait for."""
@@ -81,8 +77,7 @@ class ClientSubmissions:
 
     def _submit(self, number: int, payload: memoryview, end: Callable[[], None]) -> None:
         """Read rows, and submit them. Any thread."""
-        refuse_compressed(payload)  # a few bytes could say that they are gigabytes
-        rows = decode_rows(payload)
+        rows = decode_foreign_rows(payload)
         self._shared.broker.submit(rows, self._out.answer(FrameKind.ACCEPTED, number, _encoded, end))
 
     def _on_submitted(self, number: int, end: Callable[[], None], submitted: asyncio.Future[None]) -> None:
@@ -93,10 +88,7 @@ class ClientSubmissions:
 
     def _refuse(self, number: int, end: Callable[[], None], error: BaseException) -> None:
         end()
-        if not isinstance(error, TarryError):
-            log.error("a batch could not be submitted", exc_info=error)
-            error = INTERNAL
-        self._out.refuse(number, error)
+        self._out.refuse(number, known(error))
 
 
 def _encoded(result: Accepted) -> list[Any]:

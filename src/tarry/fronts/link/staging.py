@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
-from dataclasses import asdict
 from functools import partial
 from queue import SimpleQueue
 from typing import Any
@@ -14,18 +12,15 @@ from typing import Any
 import pyarrow as pa
 
 from tarry.api.local import LocalBroker
-from tarry.api.operations.jobs import StageJob
+from tarry.api.operations.jobs import StageJob, check_staged_columns, staged_json
 from tarry.api.parsing import from_json
 from tarry.api.wire import decode_request, encode_json
-from tarry.base.arrow_messages import refuse_compressed
 from tarry.base.errors import InvalidArgumentError, OverloadedError, TarryError
 from tarry.base.event_loop import post
+from tarry.fronts.kit.known_errors import known
 from tarry.fronts.link.flow import Flow
-from tarry.fronts.link.outgoing import INTERNAL, Outgoing
-from tarry.link.frames import FrameKind, decode_rows, error_frame, frame
-from tarry.message.schema import UNNUMBERED
-
-log = logging.getLogger(__name__)
+from tarry.fronts.link.outgoing import Outgoing
+from tarry.link.frames import FrameKind, decode_foreign_rows, error_frame, frame
 
 _Taken = Callable[[], None]
 _Part = tuple[memoryview, _Taken]
@@ -55,12 +50,10 @@ class _Stream:
                 raise part
             payload, taken = part
             try:
-                refuse_compressed(payload)
-                rows = decode_rows(payload)
+                rows = decode_foreign_rows(payload)
             finally:
                 taken()
-            if rows.column_names != UNNUMBERED.names:
-                raise InvalidArgumentError(f"the columns are {rows.column_names}; allowed: {UNNUMBERED.names}")
+            check_staged_columns(rows.column_names)
             yield from (batch for batch in rows.to_batches() if batch.num_rows)
 
 
@@ -106,7 +99,7 @@ class Staging:
     def _staged(self, number: int, stream: _Stream) -> dict[str, Any]:
         """Stage the rows of a stream. In a thread."""
         files, topics = self._broker.stage_job(number, stream.batches())
-        return {"files": [asdict(file) for file in files], "topics": dict(topics)}
+        return staged_json(files, topics)
 
     def _on_staged(self, stream: _Stream, end: Callable[[], None], staged: asyncio.Future[dict[str, Any]]) -> None:
         self._stream = None
@@ -116,9 +109,6 @@ class Staging:
         error = staged.exception()
         if error is None:
             self._out.write(frame(FrameKind.RESULT, stream.number, encode_json(staged.result())))
-        elif isinstance(error, TarryError):
-            self._out.write(error_frame(stream.number, error))
         else:
-            log.error("rows could not be staged", exc_info=error)
-            self._out.write(error_frame(stream.number, INTERNAL))
+            self._out.write(error_frame(stream.number, known(error)))
         end()

@@ -19,7 +19,7 @@ from tarry.api.access import AccessToken
 from tarry.api.board import Member, OnMessage
 from tarry.api.internal_topics import check_rows
 from tarry.api.local import OnAccepted
-from tarry.api.operation import Action, Operation, Rows, decoded
+from tarry.api.operation import Operation, Rows
 from tarry.api.operations import DeleteGroup, HasTopic, Ping, SetGroup, SetTopic
 from tarry.api.outcome import Outcome
 from tarry.api.wire import decode_json, encode_json
@@ -46,6 +46,7 @@ from tarry.link.frames import (
     numbered,
 )
 from tarry.link.ranges import read_range
+from tarry.link.results import decode_result
 from tarry.message.columns import stream_bytes
 from tarry.message.schema import SCHEMA
 
@@ -194,31 +195,23 @@ class RemoteBroker:
     def call(self, operation: Operation[R]) -> R:
         if isinstance(operation, HasTopic) and operation.topic in self._topics:
             return cast(R, True)  # a topic that exists stays
-        wire = operation.wire
-        kind, answer = self._control.ask(FrameKind.CALL, encode_json({"op": wire.name, **operation.to_wire()}))
+        wire, answer = operation.wire, self._answer(operation)
         result: Any
-        if isinstance(wire, Action):
-            plain = decode_json(bytes(answer))
-            result = decoded(lambda: wire.codec.decode(plain), plain)
+        if isinstance(wire, Rows) and wire.goes_on_by is not None:
+            result = self._range(operation, wire.goes_on_by, decode_rows(answer))
         else:
-            assert isinstance(wire, Rows)
-            assert kind == FrameKind.ROWS
-            table = decode_rows(answer)
-            if wire.goes_on_by is None:
-                result = decoded(lambda: wire.decode(table), table)
-            else:
-                result = self._range(operation, wire.goes_on_by, table)
+            result = decode_result(operation, answer)
         self._on_called(operation, result)
         return cast(R, result)
 
+    def _answer(self, operation: Operation[Any]) -> memoryview:
+        return self._control.ask(FrameKind.CALL, encode_json({"op": operation.wire.name, **operation.to_wire()}))[1]
+
     def _range(self, operation: Any, goes_on_by: str, first: pa.Table) -> Iterator[pa.RecordBatch]:
         """Yield all batches of a range of which ``first`` is a part; others are asked for when needed."""
-
-        def ask(start: int) -> pa.Table:
-            request = {"op": operation.wire.name, **replace(operation, start=start).to_wire()}
-            return decode_rows(self._control.ask(FrameKind.CALL, encode_json(request))[1])
-
-        return read_range(first, ask, goes_on_by, operation.end)
+        return read_range(
+            first, lambda start: decode_rows(self._answer(replace(operation, start=start))), goes_on_by, operation.end
+        )
 
     def _on_called(self, operation: Operation[Any], result: Any) -> None:
         if isinstance(operation, HasTopic) and result and len(self._topics) < TOPICS_MAX:

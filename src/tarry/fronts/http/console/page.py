@@ -19,8 +19,9 @@ from tarry.fronts.http.console import formatting as shown
 from tarry.fronts.http.console.figures import ConsoleFigures
 from tarry.fronts.http.console.guesses import Guesses
 from tarry.fronts.http.console.sessions import VisitorSession, VisitorSessions
-from tarry.fronts.http.errors import INTERNAL, status_of
+from tarry.fronts.http.errors import status_of
 from tarry.fronts.http.services import HttpServices
+from tarry.fronts.kit.known_errors import INTERNAL
 
 HERE = Path(__file__).parent
 NAV = (
