@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
-from tests.faults import FaultyFiles
+from tests.faults import FaultyFiles, LimitedFiles
 from tests.unit.test_wheel_wheel import batch
 
 from tarry.base.errors import CorruptError
@@ -300,6 +300,37 @@ def test_a_full_disk_leaves_rows_queued_and_readable(tmp_path: Path) -> None:
     box.check("a")
     assert len([1 for _ in box.log.rows_after(0, 0)]) == 3, "each row once"
     box.log.close()
+
+
+def test_what_fits_is_written_and_the_rest_stays_queued(tmp_path: Path) -> None:
+    files, kept = LimitedFiles(tmp_path), 20_000
+    log = ReadyLog(files, tmp_path, segment_bytes_max=1 << 20, cache_bytes_max=0, kept_bytes=kept)
+    files.limit(200_000)
+    for k in range(30):
+        log.append(due(["a"], k, body=10_000))
+    for _ in range(3):
+        with pytest.raises(OSError, match="No space"):
+            log.flush()
+        assert kept <= files.free_bytes(tmp_path) < kept + 40_000
+    topic = log.topic("a")
+    assert 10 <= topic.written < 30
+    assert read_all(topic, 7) == [(k, k) for k in range(30)]
+    files.limit(1 << 20)
+    log.sync(log.ticket())
+    assert log.unwritten_bytes == 0
+    assert read_all(topic, 7) == [(k, k) for k in range(30)]
+    assert sum(batch.num_rows for batch in log.rows_after(0, 0)) == 30, "each row once"
+    log.close()
+
+
+def test_only_segments_before_a_place_are_deleted(box: Box) -> None:
+    for _ in range(12):
+        box.append("a", body=3000)
+        box.log.flush()
+    guard = Guard(a={"g": 12})
+    assert box.log.delete_consumed(NOW, 1 << 50, guard, lambda _: None, below=2) == 2
+    assert box.log.delete_consumed(NOW, 1 << 50, guard, lambda _: None, below=2) == 0
+    assert box.log.first_segment == 2
 
 
 def test_damage_before_the_checkpoint_is_not_silently_cut(box: Box) -> None:
