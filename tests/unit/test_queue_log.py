@@ -24,6 +24,8 @@ from tarry.queue.topic import Topic
 from tarry.wheel.wheel import Due
 
 NOW = 1_000_000_000
+ALL = 1 << 60
+"""Above every segment."""
 
 
 def due(topics: list[str], first_seq: int, *, body: int = 50, stored: int = 0, due_ms: int = NOW) -> Due:
@@ -216,13 +218,15 @@ def test_segments_go_when_every_group_has_acknowledged_them(box: Box) -> None:
     topic_a, topic_b = box.log.topic("a"), box.log.topic("b")
     count = len(box.log.segments)
     assert count > 3
-    assert box.log.delete_consumed(NOW, 1 << 50, Guard(), lambda _: None) == 0, "nobody has acknowledged anything"
+    assert box.log.delete_consumed(NOW, 1 << 50, Guard(), lambda _: None, below=ALL) == 0, (
+        "nobody has acknowledged anything"
+    )
     guard = Guard(a={"g": 12}, b={"g": 12, "slow": topic_b.extents[1].first})
-    assert box.log.delete_consumed(NOW, 1 << 50, guard, lambda _: None) == 1, "up to where the slow group is"
+    assert box.log.delete_consumed(NOW, 1 << 50, guard, lambda _: None, below=ALL) == 1, "up to where the slow group is"
     assert topic_b.first == topic_b.extents[0].first > 0
     box.check("b", start=topic_b.first)
     guard.floors["b"]["slow"] = 12
-    box.log.delete_consumed(NOW, 1 << 50, guard, lambda _: None)
+    box.log.delete_consumed(NOW, 1 << 50, guard, lambda _: None, below=ALL)
     assert len(box.log.segments) == 1, "the one that is being written stays"
     assert [p.name for p in sorted(box.directory.glob("*.idx"))] == []
     assert topic_a.end == 12
@@ -239,11 +243,11 @@ def test_retention_deletes_by_age_whoever_has_not_acknowledged(box: Box) -> None
     topic = box.log.topic("a")
     first = topic.extents[1].first
     guard = Guard()
-    assert box.log.delete_consumed(NOW + 5000, 10_000, guard, lambda _: None) == 0, (
+    assert box.log.delete_consumed(NOW + 5000, 10_000, guard, lambda _: None, below=ALL) == 0, (
         "the messages became due less than the retention ago"
     )
     os.utime(path, (1, 1))
-    assert box.log.delete_consumed(NOW + 10_001, 10_000, guard, lambda _: None) == 1
+    assert box.log.delete_consumed(NOW + 10_001, 10_000, guard, lambda _: None, below=ALL) == 1
     assert topic.first == first
     assert guard.deleted == [("a", first)]
     found = topic.read(0, 10)
@@ -261,7 +265,7 @@ def test_a_segment_deleted_while_it_is_read(box: Box) -> None:
     def deleted_meanwhile(name: str, segment: int, offset: int, rows: int) -> tuple[int, pa.RecordBatch]:
         if segment == 0 and box.log.segments[0] == 0:
             os.utime(box.directory / f"{0:020d}.log", (1, 1))
-            assert box.log.delete_consumed(NOW + 10_001, 10_000, Guard(), lambda _: None) == 1
+            assert box.log.delete_consumed(NOW + 10_001, 10_000, Guard(), lambda _: None, below=ALL) == 1
         return read_frame(name, segment, offset, rows)
 
     topic.read_frame = deleted_meanwhile

@@ -253,9 +253,9 @@ class ReadyLog:
         guard: RetentionGuard,
         announce: Callable[[int], None],
         *,
-        below: int | None = None,
+        below: int,
     ) -> int:
-        """Delete the oldest segments (``below``: those before it), as far as ``guard`` allows, and return how many.
+        """Delete the oldest segments before ``below``, as far as ``guard`` allows, and return how many.
 
         A segment goes when all its readers are done with it, or when it is older than the retention. ``announce`` gets
         the first segment that stays, and writes it down durably: only then is one deleted.
