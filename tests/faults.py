@@ -11,6 +11,7 @@ import random
 import shutil
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from tarry.log.files import AppendFile, Buffer, Closeable, OsAppendFile, OsFiles, OsOverwriteFile, OverwriteFile
@@ -174,6 +175,66 @@ class FaultyOverwriteFile:
         self._inner.write(at, content)
         del self._files.overwritten[self._path]
         self._files.step(f"after write over {self._path.name}")
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+class LimitedFiles(OsFiles):
+    """A disk, for ``directory`` alone, that has room for so many bytes more from :meth:`limit` on.
+
+    A write that does not fit fails after as much as fits.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__()
+        self._directory = directory
+        self._end_bytes = 1 << 60
+
+    def limit(self, free_bytes: int) -> None:
+        self._end_bytes = self._used() + free_bytes
+
+    def _used(self) -> int:
+        used = 0
+        for path in self._directory.rglob("*"):
+            with suppress(FileNotFoundError):
+                used += path.stat().st_size
+        return used
+
+    def free_bytes(self, path: Path) -> int:
+        return max(0, self._end_bytes - self._used())
+
+    def open_append(self, path: Path) -> AppendFile:
+        return LimitedAppendFile(self, path, super().open_append(path))
+
+    def replace(self, path: Path, content: bytes) -> None:
+        if self.free_bytes(path) < len(content):
+            raise OSError(errno.ENOSPC, "No space left on device (injected)", str(path))
+        super().replace(path, content)
+
+
+class LimitedAppendFile:
+    """See :class:`LimitedFiles`."""
+
+    def __init__(self, files: LimitedFiles, path: Path, inner: AppendFile) -> None:
+        self._files, self._path, self._inner = files, path, inner
+
+    @property
+    def size(self) -> int:
+        return self._inner.size
+
+    def write(self, buffers: Sequence[Buffer]) -> None:
+        content = b"".join(bytes(b) for b in buffers)
+        free = self._files.free_bytes(self._path)
+        self._inner.write([content[:free]])
+        if free < len(content):
+            raise OSError(errno.ENOSPC, "No space left on device (injected)", str(self._path))
+
+    def sync(self) -> None:
+        self._inner.sync()
+
+    def truncate(self, size: int) -> None:
+        self._inner.truncate(size)
 
     def close(self) -> None:
         self._inner.close()

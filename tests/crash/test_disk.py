@@ -10,7 +10,7 @@ import errno
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +21,12 @@ from tarry.base.clock import SystemClock
 from tarry.base.config import Config
 from tarry.base.errors import DiskFullError, FatalError, TarryError, UnavailableError
 from tarry.broker import Broker
+from tarry.broker.directory import Checkpoint
 from tarry.log.files import AppendFile, OsFiles
 from tarry.testing import TestClock, open_broker
 from tests.crash.tools import SMALL, World
 from tests.disks import mounted, resize
-from tests.faults import FaultyAppendFile, FaultyFiles
+from tests.faults import FaultyAppendFile, FaultyFiles, LimitedFiles
 from tests.waiting import wait_until
 
 WAIT_S = 20
@@ -212,6 +213,90 @@ def test_a_full_disk_and_more_due_than_may_wait_unwritten(tmp_path: Path) -> Non
         tried = len(files.done)
         wait_until(lambda: sum("write ready" in step for step in files.done[tried:]) >= 2)
         assert broker.status()["state"] == "serving"
+
+
+def half_due(topic: str, count: int, *, body: int, spread_ms: int) -> pa.RecordBatch:
+    """Every second message is due soon, within ``spread_ms``; the others keep the intake's segments on the disk."""
+    soon = [1500 + k * spread_ms // count if k % 2 == 0 else 3_600_000 for k in range(count)]
+    ids = [f"m{k}" for k in range(count)]
+    return pa.record_batch({"topic": [topic] * count, "id": ids, "delay_ms": soon, "body": [b"x" * body] * count})
+
+
+SMALL_DISK = {"disk_free_bytes_min": 640 << 10, "segment_bytes_max": 128 << 10, "ready_cache_bytes_max": 0}
+
+
+def test_a_herd_larger_than_the_free_disk_is_acknowledged_as_it_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tarry.broker.dispatcher.SHORT_BYTES", 256 << 10)
+    monkeypatch.setattr("tarry.broker.dispatcher.SLOW_BYTES", 16 << 10)
+    files = LimitedFiles(tmp_path)
+    with threaded(tmp_path, files, **SMALL_DISK) as broker:
+        broker.schedule_batch(half_due("a", 1200, body=5000, spread_ms=300))
+        files.limit(1 << 20)  # 3 MiB are due
+        got: list[str] = []
+
+        def acknowledge() -> bool:
+            batch = broker.receive("a", "g", max_messages=100, wait_ms=100)
+            got.extend(batch["id"].to_pylist())
+            with suppress(DiskFullError):  # now and then, for a moment
+                broker.ack("a", "g", batch["lease"].to_numpy(), batch["offset"].to_numpy())
+            return len(got) == 600
+
+        wait_until(acknowledge)
+        assert len(set(got)) == 600
+        wait_until(lambda: not broker.components.ready.unwritten_bytes)
+        files.limit(64 << 20)
+        broker.schedule("a", b"x", id="last")
+        last = broker.receive("a", "g", wait_ms=WAIT_S * 1000)
+        broker.ack("a", "g", last["lease"].to_numpy(), last["offset"].to_numpy())
+    with threaded(tmp_path, OsFiles(), **SMALL_DISK) as broker:
+        assert broker.receive("a", "g").num_rows == 0
+
+
+def test_a_segment_acknowledged_while_a_checkpoint_is_written_is_there_at_the_start(
+    w: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    w.open()
+    write = Checkpoint.write
+    busy: list[object] = []
+
+    def write_slowly(self: Checkpoint, *args: Any) -> None:
+        if not busy:
+            busy.append(self)
+            for _ in range(8):
+                w.b.schedule_batch(rows("a", 1, body=3000))
+                w.b.components.loader.step()
+                w.b.components.dispatcher.step()
+                w.b.components.ready.flush()
+                got = w.b.receive("a", "g")
+                w.b.ack("a", "g", got["lease"].to_numpy(), got["offset"].to_numpy())
+        write(self, *args)
+
+    w.b.schedule_batch(rows("a", 1))
+    monkeypatch.setattr(Checkpoint, "write", write_slowly)
+    w.b.step()
+    assert len(w.b.components.ready.segments) > 1
+    w.crashed(None)
+    w.open()
+    assert w.b.receive("a", "g", max_messages=100).num_rows == 1
+
+
+def test_of_a_herd_of_one_moment_what_fits_is_acknowledged(tmp_path: Path) -> None:
+    files = LimitedFiles(tmp_path)
+    with threaded(tmp_path, files, **SMALL_DISK) as broker:
+        broker.schedule_batch(half_due("a", 1200, body=5000, spread_ms=0))
+        files.limit(1 << 20)
+        batch = broker.receive("a", "g", max_messages=30, wait_ms=WAIT_S * 1000)
+        assert broker.ack("a", "g", batch["lease"].to_numpy(), batch["offset"].to_numpy()) == batch.num_rows
+        files.limit(64 << 20)
+        got = batch["id"].to_pylist()
+        while len(got) < 600:
+            batch = broker.receive("a", "g", max_messages=100, wait_ms=WAIT_S * 1000)
+            assert batch.num_rows
+            got += batch["id"].to_pylist()
+            broker.ack("a", "g", batch["lease"].to_numpy(), batch["offset"].to_numpy())
+        assert len(set(got)) == 600
 
 
 def test_consumers_are_told_of_what_a_checkpoint_handed_over_although_the_disk_is_full(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
-from tests.faults import FaultyFiles
+from tests.faults import FaultyFiles, LimitedFiles
 from tests.unit.test_wheel_wheel import batch
 
 from tarry.base.errors import CorruptError
@@ -24,6 +24,8 @@ from tarry.queue.topic import Topic
 from tarry.wheel.wheel import Due
 
 NOW = 1_000_000_000
+ALL = 1 << 60
+"""Above every segment."""
 
 
 def due(topics: list[str], first_seq: int, *, body: int = 50, stored: int = 0, due_ms: int = NOW) -> Due:
@@ -216,13 +218,15 @@ def test_segments_go_when_every_group_has_acknowledged_them(box: Box) -> None:
     topic_a, topic_b = box.log.topic("a"), box.log.topic("b")
     count = len(box.log.segments)
     assert count > 3
-    assert box.log.delete_consumed(NOW, 1 << 50, Guard(), lambda _: None) == 0, "nobody has acknowledged anything"
+    assert box.log.delete_consumed(NOW, 1 << 50, Guard(), lambda _: None, below=ALL) == 0, (
+        "nobody has acknowledged anything"
+    )
     guard = Guard(a={"g": 12}, b={"g": 12, "slow": topic_b.extents[1].first})
-    assert box.log.delete_consumed(NOW, 1 << 50, guard, lambda _: None) == 1, "up to where the slow group is"
+    assert box.log.delete_consumed(NOW, 1 << 50, guard, lambda _: None, below=ALL) == 1, "up to where the slow group is"
     assert topic_b.first == topic_b.extents[0].first > 0
     box.check("b", start=topic_b.first)
     guard.floors["b"]["slow"] = 12
-    box.log.delete_consumed(NOW, 1 << 50, guard, lambda _: None)
+    box.log.delete_consumed(NOW, 1 << 50, guard, lambda _: None, below=ALL)
     assert len(box.log.segments) == 1, "the one that is being written stays"
     assert [p.name for p in sorted(box.directory.glob("*.idx"))] == []
     assert topic_a.end == 12
@@ -239,11 +243,11 @@ def test_retention_deletes_by_age_whoever_has_not_acknowledged(box: Box) -> None
     topic = box.log.topic("a")
     first = topic.extents[1].first
     guard = Guard()
-    assert box.log.delete_consumed(NOW + 5000, 10_000, guard, lambda _: None) == 0, (
+    assert box.log.delete_consumed(NOW + 5000, 10_000, guard, lambda _: None, below=ALL) == 0, (
         "the messages became due less than the retention ago"
     )
     os.utime(path, (1, 1))
-    assert box.log.delete_consumed(NOW + 10_001, 10_000, guard, lambda _: None) == 1
+    assert box.log.delete_consumed(NOW + 10_001, 10_000, guard, lambda _: None, below=ALL) == 1
     assert topic.first == first
     assert guard.deleted == [("a", first)]
     found = topic.read(0, 10)
@@ -261,7 +265,7 @@ def test_a_segment_deleted_while_it_is_read(box: Box) -> None:
     def deleted_meanwhile(name: str, segment: int, offset: int, rows: int) -> tuple[int, pa.RecordBatch]:
         if segment == 0 and box.log.segments[0] == 0:
             os.utime(box.directory / f"{0:020d}.log", (1, 1))
-            assert box.log.delete_consumed(NOW + 10_001, 10_000, Guard(), lambda _: None) == 1
+            assert box.log.delete_consumed(NOW + 10_001, 10_000, Guard(), lambda _: None, below=ALL) == 1
         return read_frame(name, segment, offset, rows)
 
     topic.read_frame = deleted_meanwhile
@@ -300,6 +304,37 @@ def test_a_full_disk_leaves_rows_queued_and_readable(tmp_path: Path) -> None:
     box.check("a")
     assert len([1 for _ in box.log.rows_after(0, 0)]) == 3, "each row once"
     box.log.close()
+
+
+def test_what_fits_is_written_and_the_rest_stays_queued(tmp_path: Path) -> None:
+    files, kept = LimitedFiles(tmp_path), 20_000
+    log = ReadyLog(files, tmp_path, segment_bytes_max=1 << 20, cache_bytes_max=0, kept_bytes=kept)
+    files.limit(200_000)
+    for k in range(30):
+        log.append(due(["a"], k, body=10_000))
+    for _ in range(3):
+        with pytest.raises(OSError, match="No space"):
+            log.flush()
+        assert kept <= files.free_bytes(tmp_path) < kept + 40_000
+    topic = log.topic("a")
+    assert 10 <= topic.written < 30
+    assert read_all(topic, 7) == [(k, k) for k in range(30)]
+    files.limit(1 << 20)
+    log.sync(log.ticket())
+    assert log.unwritten_bytes == 0
+    assert read_all(topic, 7) == [(k, k) for k in range(30)]
+    assert sum(batch.num_rows for batch in log.rows_after(0, 0)) == 30, "each row once"
+    log.close()
+
+
+def test_only_segments_before_a_place_are_deleted(box: Box) -> None:
+    for _ in range(12):
+        box.append("a", body=3000)
+        box.log.flush()
+    guard = Guard(a={"g": 12})
+    assert box.log.delete_consumed(NOW, 1 << 50, guard, lambda _: None, below=2) == 2
+    assert box.log.delete_consumed(NOW, 1 << 50, guard, lambda _: None, below=2) == 0
+    assert box.log.first_segment == 2
 
 
 def test_damage_before_the_checkpoint_is_not_silently_cut(box: Box) -> None:

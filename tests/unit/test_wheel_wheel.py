@@ -306,6 +306,27 @@ def test_rows_due_wait_for_what_the_loader_still_brings_from_below_them() -> Non
     assert due.stored_rows == 1
 
 
+def test_what_is_taken_has_about_its_bytes_and_one_row_at_least() -> None:
+    wheel = loaded_wheel()
+    with wheel.lock:
+        for first in (0, 1):
+            wheel.add(Run.of(batch([Key(NOW, first + 2 * k) for k in range(50)], body=1000), stored=False))
+        rows = []
+        while (due := wheel.take_due(NOW, 1000, 10_000)) is not None:
+            rows.append(due.batch["seq"].to_pylist())
+            if len(rows) == 3:
+                break
+        assert all(5 <= len(part) <= 10 for part in rows)
+        due = wheel.take_due(NOW, 1000, 1)
+        assert due is not None
+        rows.append(due.batch["seq"].to_pylist())
+        assert len(rows[-1]) == 1
+        due = wheel.take_due(NOW, 1000, 1 << 30)
+        assert due is not None
+        rows.append(due.batch["seq"].to_pylist())
+    assert [seq for part in rows for seq in part] == list(range(100))
+
+
 def test_order_within_a_millisecond_is_the_order_of_arrival() -> None:
     wheel = loaded_wheel()
     rng = np.random.default_rng(1)

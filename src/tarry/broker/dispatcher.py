@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -18,6 +19,10 @@ from tarry.wheel.wheel import Wheel
 
 ROWS_MAX = 16_384
 """Most rows handed over at once, so that a herd's first consumers need not wait for all of it."""
+SHORT_BYTES = 4 << 20
+"""With less room than this for the ready log, a herd is handed over slowly: consumers and checkpoints make room."""
+SLOW_BYTES = 256 << 10
+"""As much of it every ``WAIT_S_MAX``."""
 IDLE_CUT_MS = 60_000
 WAIT_S_MAX = 0.25
 """The dispatcher reads the wall clock at least this often, so that it notices a step of the clock."""
@@ -55,6 +60,10 @@ class Dispatcher:
     _placement: Placement = ANY_CORE
     _fire_lock: threading.Lock = field(default_factory=threading.Lock)
     _stopped: bool = False
+    _pause_s: float = 0.0
+    """Time to wait after what was taken last; 0 while there is room enough."""
+    _completed_ms: int = -1
+    """The last millisecond of which the rest was taken for the sake of a cut."""
 
     def step(self) -> bool:
         """Hand over one batch of due rows; return whether there was one.
@@ -79,10 +88,21 @@ class Dispatcher:
         if due_ms is not None and self._bound.until_ms < due_ms <= now_ms:
             self._bound.cover(now_ms)
 
-    def _fire(self) -> Callable[[], None] | None:
+    @property
+    def _is_short(self) -> bool:
+        return self._ready.room_bytes() < SHORT_BYTES
+
+    def _fire(self, until_ms: int | None = None) -> Callable[[], None] | None:
+        # No more at once than there is room for. When nothing fits, what is in memory is handed out all the same.
+        is_short = self._is_short
+        bytes_max = SLOW_BYTES if is_short else self._ready.room_bytes() // 2
         with self._wheel.lock:
             # Read the bound under the lock: moving it back reads the handed-out place under the same lock.
-            due = self._wheel.take_due(min(self._clock.now_ms(), self._bound.until_ms), ROWS_MAX)
+            now_ms = min(self._clock.now_ms(), self._bound.until_ms)
+            due = self._wheel.take_due(now_ms if until_ms is None else min(now_ms, until_ms), ROWS_MAX, bytes_max)
+        if until_ms is None:
+            taken = 0 if due is None else due.bytes
+            self._pause_s = WAIT_S_MAX * min(1.0, taken / SLOW_BYTES) if is_short else 0.0
         if due is None:
             return None
         topics = self._ready.append(due) if due.batch.num_rows else []
@@ -105,6 +125,8 @@ class Dispatcher:
                 continue
             try:
                 if self.step():
+                    if self._pause_s:
+                        self._pause()
                     continue
             except OSError as error:
                 if error.errno not in TRY_AGAIN:
@@ -128,6 +150,13 @@ class Dispatcher:
     def _wait_for_disk(self) -> None:
         with self._wheel.lock:
             self._clock.wait(self._wheel.lock, WAIT_S_MAX)
+
+    def _pause(self) -> None:
+        """Wait for so long, also when there is news of other messages."""
+        end_s = time.monotonic() + self._pause_s
+        with self._wheel.lock:
+            while not self._stopped and (wait_s := end_s - time.monotonic()) > 0:
+                self._clock.wait(self._wheel.lock, wait_s)
 
     def _sleep(self) -> None:
         with self._wheel.lock:
@@ -153,8 +182,15 @@ class Dispatcher:
         pending: list[Callable[[], None]] = []
         try:
             with self._fire_lock:
-                while (notify := self._fire()) is not None:
+                while not self._is_short and (notify := self._fire()) is not None:
                     pending.append(notify)
+                if self._is_short:
+                    # What is left of the herd comes after the cut, except for the same millisecond: there is no cut in
+                    # the midst of one, and none of a herd of one moment that is larger than what there is room for.
+                    fired_ms = self._wheel.fired.due_ms
+                    if fired_ms != self._completed_ms and (notify := self._fire(fired_ms)) is not None:
+                        pending.append(notify)
+                    self._completed_ms = fired_ms
                 # Rows that are neither in the wheel nor in the ready log would be lost to both after a crash. Nothing
                 # may be added to the queue of series meanwhile, or it might never be empty.
                 if not self._series.drain():

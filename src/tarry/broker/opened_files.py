@@ -28,6 +28,10 @@ from tarry.queue import ReadyLog
 from tarry.store import Store, check_before_mending
 from tarry.store.place import Place
 
+KEPT_BYTES_MAX = 1 << 20
+KEPT_PART = 64
+"""The ready log leaves this fraction of ``disk_free_bytes_min``, 1 MiB at most, to acknowledgements and checkpoints."""
+
 
 @dataclass(frozen=True, slots=True)
 class Opened:
@@ -162,6 +166,7 @@ def _open_ready_log(around: Opened, checkpoint: Checkpoint) -> ReadyLog:
         first=checkpoint.ready_first,
         ends=checkpoint.offsets,
         stored_rows=checkpoint.stored_rows,
+        kept_bytes=min(KEPT_BYTES_MAX, config.disk_free_bytes_min // KEPT_PART),
         on_append=around.lateness.on_queued,
         on_damage=around.damage.report,
     )

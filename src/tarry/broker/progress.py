@@ -20,12 +20,14 @@ from tarry.broker.store_view import StoreFollower
 from tarry.broker.topic_counts import TopicCounts
 from tarry.groups import ConsumerGroups
 from tarry.intake import Intake
-from tarry.log.files import Files
+from tarry.log.files import DISK_FULL, Files
 from tarry.names import Registry
 from tarry.queue import Journal, ReadyLog
 
 FORGET_S = 60.0
 """Time between searches for topics that nobody needs any more."""
+NEVER_OLD_MS = 1 << 62
+"""A retention that deletes nothing for its age."""
 JOBS_SWEEP_S = 600.0
 """Time between sweeps of old bulk jobs."""
 
@@ -61,7 +63,13 @@ class Checkpointer:
 
         Returns False if no consistent cut could be made now.
         """
-        cut = self._dispatcher.progress()
+        try:
+            cut = self._dispatcher.progress()
+        except OSError as error:
+            if error.errno in DISK_FULL:
+                # The ready log finds no room; what consumers are done with makes some.
+                self._delete_consumed(0, NEVER_OLD_MS)
+            raise
         if cut is None:
             self._groups.retry_copies()  # these go on while damage keeps every cut away
             return False
@@ -142,7 +150,13 @@ class Checkpointer:
             self._swept_s = time.monotonic()
             self._jobs.sweep(fired_until_ms, now_ms - retention_ms)
         self._groups.retry_copies()
-        self._ready.delete_consumed(now_ms, retention_ms, self._groups.retention_guard, self._announce)
+        self._delete_consumed(now_ms, retention_ms)
+
+    def _delete_consumed(self, now_ms: int, retention_ms: int) -> None:
+        # Only what is before the checkpoint's place: a start needs what follows.
+        self._ready.delete_consumed(
+            now_ms, retention_ms, self._groups.retention_guard, self._announce, below=self.last.ready[0]
+        )
 
     def _announce(self, ready_first: int) -> None:
         """Write down that segments of the ready log before this one may be gone, before the first of them is."""

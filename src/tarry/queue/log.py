@@ -8,6 +8,7 @@ intake or the store. So a due message waits for no disk.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
@@ -32,6 +33,8 @@ FEW_ROWS = 16
 """Up to this many rows, a Python list of topics is faster than dictionary encoding."""
 UNWRITTEN_BYTES_MAX = 16 << 20
 """The dispatcher itself writes when this much has not been written."""
+FREE_CHECK_S = 0.2
+"""Maximum age of the known free disk; it is asked for earlier when a quarter of it has been used."""
 
 
 class ReadyLog:
@@ -51,6 +54,7 @@ class ReadyLog:
         ends: dict[str, int] | None = None,
         first: int | None = None,
         stored_rows: int = 0,
+        kept_bytes: int = 0,
         on_append: Callable[[Int64s, Int64s], None] | None = None,
         on_damage: Callable[[CorruptError], None] = lambda _: None,
     ) -> None:
@@ -61,6 +65,7 @@ class ReadyLog:
             ends: the topics' ends there.
             first: what it says of deletion: segments before this one may be gone; None: nothing.
             stored_rows: how many of the rows before it had been read from the store.
+            kept_bytes: free disk that the log leaves to others.
             on_append: called with the due times of appended rows, and the times at which they were accepted.
             on_damage: called for each damaged frame that a reader finds.
 
@@ -80,7 +85,9 @@ class ReadyLog:
             frames=recovered.last_frames,
             cache=self._cache,
             segment_bytes_max=segment_bytes_max,
+            kept_bytes=kept_bytes,
         )
+        self._checked_s, self._checked_added, self._checked_room = -1.0, 0, 0
         self._reader = FramesReader(directory, self._writer, on_damage)
         self._retention = Retention(files, directory, self.topics, self._writer, self._reader)
         self._on_append = on_append
@@ -146,13 +153,22 @@ class ReadyLog:
         """Bytes that wait to be written."""
         return self._writer.unwritten_bytes
 
+    def room_bytes(self) -> int:
+        """Return about how much may be appended for which there will be room on the disk; may be negative."""
+        now_s, added = time.monotonic(), self._writer.added_bytes
+        taken = added - self._checked_added
+        if now_s - self._checked_s > FREE_CHECK_S or 4 * taken > self._checked_room:
+            self._checked_s, self._checked_added, taken = now_s, added, 0
+            self._checked_room = self._writer.room_bytes - self._writer.unwritten_bytes
+        return self._checked_room - taken
+
     def ticket(self) -> int:
         """Return the ticket that makes :meth:`sync` cover all rows that can be read now."""
         with self._append_lock:
             return self._writer.added
 
     def flush(self) -> None:
-        """Write what was appended. After an OSError (disk full) it stays queued."""
+        """Write what was appended. After an OSError (disk full), what found no room stays queued."""
         self._writer.flush()
 
     def sync(self, ticket: int) -> None:
@@ -231,14 +247,20 @@ class ReadyLog:
         return self._writer.segments[0]
 
     def delete_consumed(
-        self, now_ms: int, retention_ms: int, guard: RetentionGuard, announce: Callable[[int], None]
+        self,
+        now_ms: int,
+        retention_ms: int,
+        guard: RetentionGuard,
+        announce: Callable[[int], None],
+        *,
+        below: int,
     ) -> int:
-        """Delete the oldest segments, as far as ``guard`` allows, and return how many.
+        """Delete the oldest segments before ``below``, as far as ``guard`` allows, and return how many.
 
         A segment goes when all its readers are done with it, or when it is older than the retention. ``announce`` gets
         the first segment that stays, and writes it down durably: only then is one deleted.
         """
-        return self._retention.delete(now_ms, retention_ms, guard, announce)
+        return self._retention.delete(now_ms, retention_ms, guard, announce, below)
 
     def close(self) -> None:
         """Close the files. Rows that were not flushed are not written."""

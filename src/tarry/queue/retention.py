@@ -47,11 +47,20 @@ class Retention:
         self._writer = writer
         self._reader = reader
 
-    def delete(self, now_ms: int, retention_ms: int, guard: RetentionGuard, announce: Callable[[int], None]) -> int:
+    def delete(
+        self,
+        now_ms: int,
+        retention_ms: int,
+        guard: RetentionGuard,
+        announce: Callable[[int], None],
+        below: int,
+    ) -> int:
         """Delete the oldest segments: see :meth:`tarry.queue.log.ReadyLog.delete_consumed`."""
         chosen: list[tuple[int, bool]] = []
         topics = list(self._topics.values())
         for base in self._writer.segments[:-1]:
+            if base >= below:
+                break
             consumed = self._is_consumed(base, guard)
             if not consumed and not (self._is_old(base, now_ms - retention_ms) and guard.make_way(base, topics)):
                 break

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
 from collections import deque
 from collections.abc import Iterator
@@ -21,6 +23,8 @@ from tarry.queue.topic import Tail, TailCache, Topic
 FRAME_ROWS = 8192
 WRITE_ENTRIES_MAX = 4096
 """Appended parts per write to the file."""
+WRITE_BYTES_MAX = 16 << 20
+"""About as many bytes per write, and as there is room for: what fits is written, however much waits."""
 
 
 class _Unwritten(NamedTuple):
@@ -47,8 +51,11 @@ class SegmentsWriter:
     frames: list[FrameEntry]
     cache: TailCache
     segment_bytes_max: int
+    kept_bytes: int = 0
+    """Free disk that is left to others: acknowledgements and checkpoints, which make room in the end."""
     dirty: threading.Event = field(default_factory=threading.Event)
     """Set when rows wait to be written."""
+    added_bytes: int = 0
     unwritten_bytes: int = 0
     _retired: list[SegmentWriter] = field(default_factory=list)
     _unwritten: deque[_Unwritten] = field(default_factory=deque)
@@ -67,6 +74,7 @@ class SegmentsWriter:
         """Queue rows to be written, ``stored_rows`` of which had been read from the store."""
         self._unwritten.append(_Unwritten(topic, tail, stored_rows))
         self.unwritten_bytes += tail.size
+        self.added_bytes += tail.size
 
     def commit_added(self) -> None:
         """Give one ticket to all rows added since the last call: they belong together."""
@@ -74,12 +82,12 @@ class SegmentsWriter:
         self.dirty.set()
 
     def flush(self) -> None:
-        """Write what was added. After an OSError (disk full) it stays queued."""
+        """Write what was added. After an OSError (disk full), what found no room stays queued."""
         with self._write_lock:
             self.dirty.clear()
             ticket, count = self._added, len(self._unwritten)
             while count:
-                parts = [self._unwritten[i] for i in range(min(count, WRITE_ENTRIES_MAX))]
+                parts = self._next_parts(count)
                 self._write(parts)
                 for part in parts:
                     self._unwritten.popleft()
@@ -90,6 +98,31 @@ class SegmentsWriter:
                     self._roll()
             self._flushed = max(self._flushed, ticket)
             self.cache.evict()
+
+    @property
+    def room_bytes(self) -> int:
+        """Free disk that this log may take."""
+        return self._files.free_bytes(self._directory) - self.kept_bytes
+
+    def _next_parts(self, count: int) -> list[_Unwritten]:
+        """Return the first of ``count`` parts, those that are written together.
+
+        Raises:
+            OSError: there is no room for even one.
+        """
+        room = self.room_bytes
+        left = min(room, WRITE_BYTES_MAX)
+        parts: list[_Unwritten] = []
+        # By index: the dispatcher may be adding.
+        for i in range(min(count, WRITE_ENTRIES_MAX)):
+            part = self._unwritten[i]
+            left -= part.tail.size
+            if parts and left < 0:
+                break
+            parts.append(part)
+        if self.kept_bytes and parts[0].tail.size > room:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._writer.path))
+        return parts
 
     def _write(self, parts: list[_Unwritten]) -> None:
         by_topic: dict[str, list[_Unwritten]] = {}

@@ -245,14 +245,16 @@ class Wheel:
                         self._push(run)
                     self.lock.notify_all()
 
-    def take_due(self, now_ms: int, rows_max: int) -> Due | None:
+    def take_due(self, now_ms: int, rows_max: int, bytes_max: int | None = None) -> Due | None:
         """Remove and return the first ``rows_max`` rows that are due, in order; None if there are none.
+
+        With ``bytes_max``, they have about as many bytes at most, and are one row at least.
 
         Rows at or above ``safe`` wait until the loader has brought all rows below them. That keeps the order. It also
         keeps ``fired`` at or below ``safe``, so that a load that stops half way can go on from there. A slot that is
         due but not near yet (the loader was busy) is turned into runs here.
         """
-        while (due := self._take_due(now_ms, rows_max)) is not None:
+        while (due := self._take_due(now_ms, rows_max, bytes_max)) is not None:
             due = self.tombstones.leave_out(due, self.fired) if self.tombstones else due
             if due.batch.num_rows:
                 return self._set_aside_series(due)
@@ -268,11 +270,16 @@ class Wheel:
         self.advancing.update(zip(seqs.tolist(), moments.tolist(), strict=True))
         return replace(rest, series=series)
 
-    def _take_due(self, now_ms: int, rows_max: int) -> Due | None:
+    def _take_due(self, now_ms: int, rows_max: int, bytes_max: int | None) -> Due | None:
         runs = self._pop_due_runs(now_ms)
         if not runs:
             return None
-        counts, order = _first_rows(runs, min(Key(now_ms + 1, 0), self.safe), rows_max)
+        until = min(Key(now_ms + 1, 0), self.safe)
+        counts, order = _first_rows(runs, until, rows_max)
+        if bytes_max is not None:
+            size = sum(run.row_bytes * count for run, count in zip(runs, counts, strict=True))
+            if size > bytes_max:
+                counts, order = _first_rows(runs, until, max(1, int(sum(counts) * bytes_max / size)))
         heads: list[Run] = []
         for run, count in zip(runs, counts, strict=True):
             if count:
