@@ -9,12 +9,14 @@ from functools import partial
 from tarry.base.clock import Clock
 from tarry.base.config import Config
 from tarry.base.placement import Placement
+from tarry.broker import identities as identities_file
 from tarry.broker.access_tokens import AccessTokens
 from tarry.broker.damage import Damage
 from tarry.broker.directory import Checkpoint, DirectoryLock, keep_id, owner_of, read_secret
 from tarry.broker.disk_reserve import DiskReserve
 from tarry.broker.hand_out_bound import AHEAD_MS, HandOutBound
 from tarry.broker.health import Health
+from tarry.broker.identities import Identities
 from tarry.broker.jobs import Jobs
 from tarry.broker.queries.lateness import Lateness
 from tarry.broker.recovery import check_store
@@ -68,6 +70,7 @@ class OpenedFiles:
     view: View
     secret: bytes
     access_tokens: AccessTokens
+    identities: Identities
     jobs: Jobs
     registry: Registry
     segments: Segments
@@ -94,6 +97,9 @@ def open_files(around: Opened) -> OpenedFiles:
     view = View(store.snapshot())
     secret = read_secret(around.files, config.data)
     access_tokens = AccessTokens(around.files, around.clock, config.data)
+    had_identities = identities_file.FILE in checkpoint.small_files
+    identities = Identities(around.files, around.clock, config.data, is_needed=had_identities)
+    undo.callback(identities.close)
     jobs = Jobs(config.data, checkpoint.jobs_changes)
     registry = Registry(
         around.files,
@@ -136,6 +142,7 @@ def open_files(around: Opened) -> OpenedFiles:
         view,
         secret,
         access_tokens,
+        identities,
         jobs,
         registry,
         segments,

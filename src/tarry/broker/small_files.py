@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePath
 
-from tarry.broker import access_tokens, front_state, hand_out_bound, push_file
+from tarry.broker import access_tokens, front_state, hand_out_bound, identities, push_file
 from tarry.broker.directory import SECRET_FILE
 from tarry.groups import settings_file
 from tarry.log.files import sync_directory
@@ -54,6 +54,11 @@ _KINDS = (
         access_tokens.FILE,
         "A broker that starts without it knows no access tokens of the HTTP front: whoever shows one is refused.",
         "make them again (tarry token create)",
+    ),
+    _Kind(
+        identities.FILE,
+        "A broker that starts without it asks nobody who they are, and every token is gone.",
+        "make the identities and their tokens again before other machines reach a port (tarry identity create)",
     ),
     _Kind(
         f"{front_state.DIRECTORY}/{front_state.PATTERN}",

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from tarry.base.errors import CorruptError, LockedError, NotFoundError
-from tarry.broker import access_tokens, directory, front_state, hand_out_bound, push_file
+from tarry.broker import access_tokens, directory, front_state, hand_out_bound, identities, push_file
 from tarry.broker.directory import ID_FILE, Checkpoint, owner_of, read_secret
 from tarry.broker.hand_out_bound import check_bound
 from tarry.broker.jobs import Jobs
@@ -31,6 +31,7 @@ JSON_VERSIONS: dict[str, tuple[int, ...]] = {
     "checkpoint.json": directory.VERSIONS,
     settings_file.FILE: (settings_file.VERSION,),
     access_tokens.FILE: (access_tokens.VERSION,),
+    identities.FILE: (identities.VERSION,),
     push_file.FILE: (push_file.VERSION,),
 }
 

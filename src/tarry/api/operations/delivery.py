@@ -8,6 +8,7 @@ from typing import Annotated
 import numpy as np
 
 from tarry.api.bounds import LEASE_MS, PREFETCH
+from tarry.api.needs import OnTopic, Right
 from tarry.api.operation import Action, Int64, Natural, Operation, Request, Rows, int64_array, int64s, named, one_batch
 from tarry.api.settings import Start
 from tarry.api.views import DELIVERY
@@ -30,6 +31,7 @@ class Subscribe(Request):
             begins at the latest.
     """
 
+    needs = OnTopic(Right.CONSUME)
     topic: str
     group: str
     _: KW_ONLY
@@ -54,6 +56,7 @@ class Receive(Operation[RecordBatch]):
     """
 
     wire = Rows("receive", *one_batch(DELIVERY), DELIVERY)
+    needs = OnTopic(Right.CONSUME)
     topic: str
     group: str
     _: KW_ONLY
@@ -111,6 +114,7 @@ class Ack(Operation[int]):
     """
 
     wire = Action("ack", "settle messages for good", named("settled"))
+    needs = OnTopic(Right.CONSUME)
     topic: str
     group: str
     leases: Column
@@ -131,6 +135,7 @@ class Nack(Operation[int]):
     """
 
     wire = Action("nack", "give messages back, to come again", named("settled"))
+    needs = OnTopic(Right.CONSUME)
     topic: str
     group: str
     leases: Column
@@ -152,6 +157,7 @@ class Extend(Operation[int]):
     """
 
     wire = Action("extend", "hold messages for longer", named("settled"))
+    needs = OnTopic(Right.CONSUME)
     topic: str
     group: str
     leases: Column
