@@ -21,11 +21,10 @@ Column = Annotated[Int64s, int64s(list[Int64])]
 
 @dataclass(frozen=True, slots=True)
 class Subscribe(Request):
-    """A consumer of a group, with up to ``prefetch`` unsettled messages; a stream's command on the wire.
+    """A consumer of a group, with up to ``prefetch`` unsettled messages.
 
     Args:
         lease_ms: milliseconds for which a message is this consumer's; None: as the group's settings say.
-        window: number of messages that it may hold to begin with, until it says otherwise; None: ``prefetch``.
         start: "earliest" or "latest", for a group that is new; "earliest" without it.
         broadcast: this consumer's own name: it gets all messages, as a group of its own, ``group@broadcast``, which
             begins at the latest.
@@ -36,7 +35,6 @@ class Subscribe(Request):
     group: str
     _: KW_ONLY
     prefetch: Natural = 1000
-    window: Natural | None = None
     lease_ms: Natural | None = None
     start: Start | None = None
     broadcast: str | None = None

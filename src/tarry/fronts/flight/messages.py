@@ -17,8 +17,8 @@ from tarry.base.errors import InvalidArgumentError, MessageTooLargeError, Overlo
 from tarry.base.protobuf import head, read_fields
 from tarry.fronts.kit.known_errors import known
 
-DESCRIPTOR, HEADER, METADATA, BODY = 1, 2, 3, 1000
-"""Fields of FlightData."""
+DESCRIPTOR, HEADER, BODY = 1, 2, 1000
+"""Fields of FlightData that are read; app metadata (3) says nothing here."""
 RESULT = 1
 """The one field of a Result, and of a PutResult."""
 PATH = 1
@@ -30,12 +30,11 @@ _OWN = {StatusCode.RESOURCE_EXHAUSTED: MessageTooLargeError, StatusCode.UNAVAILA
 
 @dataclass(frozen=True, slots=True)
 class FlightData:
-    """One message of a stream: an Arrow message, app metadata, or both; the first with a descriptor."""
+    """One message of a stream: an Arrow message, or none; the first with a descriptor."""
 
     path: list[bytes] | None
     command: bytes
     header: memoryview
-    metadata: bytes
     body: memoryview
 
     @property
@@ -56,8 +55,8 @@ def read_data(raw: bytes) -> FlightData:
         command = bytes(parts.get(2, none)[-1])
         if _fields(descriptor, int).get(1) == [PATH]:
             path = [bytes(part) for part in parts.get(3, [])]
-    header, metadata, body = (memoryview(found.get(number, none)[-1]) for number in (HEADER, METADATA, BODY))
-    return FlightData(path, command, header, bytes(metadata), body)
+    header, body = (memoryview(found.get(number, none)[-1]) for number in (HEADER, BODY))
+    return FlightData(path, command, header, body)
 
 
 def read_pair(raw: bytes) -> tuple[bytes, memoryview]:

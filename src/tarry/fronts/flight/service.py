@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Executor
 from itertools import chain
-from typing import Any, TypeVar
+from typing import Any
 
 import pyarrow as pa
 
@@ -20,25 +20,25 @@ from tarry.api.operations import Receive
 from tarry.api.operations.jobs import StageJob, check_staged_columns, staged_json
 from tarry.api.parsing import from_json
 from tarry.api.views import DELIVERY
-from tarry.api.wire import CONSUME_PATH, SCHEDULE_PATH, STAGE, encode_json
+from tarry.api.wire import SCHEDULE_PATH, STAGE, encode_json
 from tarry.base.arrow_feed import BatchReader
 from tarry.base.errors import InvalidArgumentError, NotFoundError, UnavailableError
 from tarry.base.event_loop import iterate
 from tarry.fronts.flight.messages import RESULT, FlightData, arrow_data, field, read_data, read_pair
-from tarry.fronts.flight.receiving import LOOK_S, ConsumeStream
-from tarry.fronts.flight.requests import ACTIONS, action_request, put_command, subscribe_request, ticket_request
+from tarry.fronts.flight.requests import ACTIONS, action_request, put_command, ticket_request
 from tarry.fronts.flight.sending import PutStream
 from tarry.fronts.kit.groups import ReceiveQueues
-from tarry.fronts.kit.receiving import FILTERING_S, poll_now, receive_within
+from tarry.fronts.kit.receiving import CROWDED_S, FILTERING_S, poll_now, receive_within
 from tarry.fronts.kit.unread import Room, check_room
 
 NAME = "arrow.flight.protocol.FlightService"
 FIRST_S = 10.0
 """Seconds that a stream may be open without a message: its client says at once what it wants."""
-_NO_FLIGHTS = "Tarry has no flights; allowed: DoPut, DoExchange, DoGet, DoAction, ListActions"
+_NOT_HERE = (
+    "Tarry has neither flights nor DoExchange; allowed: DoPut, DoGet (op 'receive' for messages), DoAction, ListActions"
+)
 
 Messages = AsyncIterator[bytes]
-S = TypeVar("S", PutStream, ConsumeStream)
 
 
 class Service:
@@ -48,18 +48,18 @@ class Service:
         self._broker, self._pool, self._staging, self._unread = broker, pool, staging, unread
         self._loop = asyncio.get_running_loop()
         self._queues = ReceiveQueues(self._loop)
-        self._streams: set[PutStream | ConsumeStream] = set()
+        self._streams: set[PutStream] = set()
         self._stopping: UnavailableError | None = None
 
     def handlers(self) -> dict[str, Handler]:
         """Return the methods by their paths."""
         methods: dict[str, Handler] = {
             "DoPut": Bidi(self._put),
-            "DoExchange": Bidi(self._exchange),
             "DoGet": ServerStream(self._get),
             "DoAction": ServerStream(self._act),
             "ListActions": ServerStream(self._list_actions),
             **dict.fromkeys(("ListFlights", "GetFlightInfo", "GetSchema", "PollFlightInfo"), ServerStream(_refuse)),
+            "DoExchange": Bidi(_refuse),
         }
         return {f"/{NAME}/{name}": method for name, method in methods.items()}
 
@@ -77,13 +77,13 @@ class Service:
         if self._stopping is not None:
             raise self._stopping
 
-    # -- streams -------------------------------------------------------------------------------------------------------
+    # -- writing -------------------------------------------------------------------------------------------------------
 
     async def _put(self, messages: Messages, call: Call) -> bytes | Messages:
         """Schedule batches, or stage them for a bulk job."""
-        first = await _next_of(messages)
+        first = await _first_of(messages)
         if first.path == SCHEDULE_PATH:
-            return self._opened(PutStream(self._broker, self._run), call).answers(first, messages)
+            return self._open_stream(call).answers(first, messages)
         command = put_command(first.command) if first.path is None else None
         if not isinstance(command, dict) or command.pop("op", None) != STAGE:
             raise NotFoundError(f"DoPut of {first.asked}; allowed: the path ['schedule'], or the op {STAGE!r}")
@@ -104,20 +104,8 @@ class Service:
         if call.cancelled:
             raise InvalidArgumentError("the stream could not be read: its client has left")
 
-    async def _exchange(self, messages: Messages, call: Call) -> Messages:
-        """Consume."""
-        first = await _next_of(messages)
-        command = first.command
-        if first.path is not None:
-            if first.path != CONSUME_PATH:
-                raise NotFoundError(f"DoExchange of {first.asked}; allowed: the path ['consume'], or a command")
-            command = first.metadata or (await _next_of(messages)).metadata
-        request = subscribe_request(command)
-        self._check_serving()
-        subscription = await self._run(self._broker.open_subscription, request)
-        return self._opened(ConsumeStream(subscription, self._unread, call.host), call).answers(messages)
-
-    def _opened(self, stream: S, call: Call) -> S:
+    def _open_stream(self, call: Call) -> PutStream:
+        stream = PutStream(self._broker, self._run)
         self._streams.add(stream)
         call.on_done(lambda _: self._streams.discard(stream))
         if self._stopping is not None:
@@ -150,7 +138,7 @@ class Service:
         while (message := await self._run(_next_data, batches)) is not None:
             yield message
             while self._unread.refusal(host) is not None:
-                await asyncio.sleep(LOOK_S)
+                await asyncio.sleep(CROWDED_S)
 
     async def _receive(self, request: Receive, host: str) -> Messages:
         """Answer a long poll; dropped before its batch was taken, the messages go back at once."""
@@ -192,12 +180,12 @@ class Service:
         return framed(field(1, name.encode()) + field(2, wire.about.encode()) for name, wire in wires.items())
 
 
-async def _refuse(asked: bytes, call: Call) -> bytes:
-    raise GrpcError(StatusCode.UNIMPLEMENTED, _NO_FLIGHTS)
+async def _refuse(asked: bytes | Messages, call: Call) -> bytes:
+    raise GrpcError(StatusCode.UNIMPLEMENTED, _NOT_HERE)
 
 
-async def _next_of(messages: Messages) -> FlightData:
-    """Return one of a stream's first messages, which has to come soon."""
+async def _first_of(messages: Messages) -> FlightData:
+    """Return a stream's first message, which has to come soon."""
     try:
         async with asyncio.timeout(FIRST_S):
             return read_data(await anext(messages))
