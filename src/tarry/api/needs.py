@@ -22,7 +22,7 @@ class Right(StrEnum):
     CONSUME = "consume"
     """Receive and settle, for a group; the group is made if it is new."""
     LOOK = "look"
-    """Names, counts, lag, forecasts, histories: all but bodies, properties and keys."""
+    """Names, counts, lag, forecasts, histories: all but bodies, properties and keys. The other four have it in them."""
     BROWSE = "browse"
     """Messages with their bodies, without consuming them."""
     MANAGE = "manage"

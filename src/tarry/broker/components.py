@@ -84,6 +84,7 @@ class BrokerComponents:
 
     def close(self) -> None:
         """Close the files, and release the directory."""
+        self.identities.close()
         self.bound.close(is_durable=False)
         self.intake.close()
         self.registry.close()

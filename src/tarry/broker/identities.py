@@ -20,15 +20,15 @@ from tarry.api.identities import AccessDecision, Credential, Identity, IssuedCre
 from tarry.api.needs import Right
 from tarry.base.clock import Clock
 from tarry.base.errors import CorruptError, InvalidArgumentError, NotFoundError
+from tarry.identity.file import FILE
 from tarry.identity.grants import Grant
 from tarry.identity.principal import LOCAL
 from tarry.identity.rights import Rights
+from tarry.link.credentials import ADMIN_TOKEN_FILE
 from tarry.log.files import Files
 from tarry.log.json_file import change_json, make_private, read_json
 
 VERSION = 1
-FILE = "identities.json"
-ADMIN_TOKEN_FILE = "admin.token"
 ADMIN = "local-admin"
 """Identity of whoever shows the token in that file."""
 IDENTITIES_MAX = 10_000
@@ -58,6 +58,8 @@ class Identities:
         self._lock = threading.Lock()
         self._listeners: tuple[Callable[[], None], ...] = ()
         self._token: str | None = None
+        self.unguarded: list[str] = []
+        """Ports that are open and cannot ask who their callers are: with one, there may be no credential."""
         self._kept: tuple[Identity, ...] = self._read(is_needed)
         self.snapshot: tuple[Identity, ...] = ()
         """Identities with a credential, and the broker's own; none: nobody is asked.
@@ -170,6 +172,11 @@ class Identities:
             raise InvalidArgumentError(
                 "nobody who has a credential would have the right admin, so nobody could change identities; "
                 'allowed: first an identity with the grant "admin" and a credential'
+            )
+        if known and self.unguarded:
+            raise InvalidArgumentError(
+                f"{', '.join(self.unguarded)} cannot ask who callers are yet, so a credential would protect nothing; "
+                "allowed: a broker without these ports"
             )
         ordered = tuple(sorted(identities, key=lambda each: each.name))
         fields = {"identities": [asdict(identity) for identity in ordered]}

@@ -9,7 +9,6 @@ from functools import partial
 from tarry.base.clock import Clock
 from tarry.base.config import Config
 from tarry.base.placement import Placement
-from tarry.broker import identities as identities_file
 from tarry.broker.access_tokens import AccessTokens
 from tarry.broker.damage import Damage
 from tarry.broker.directory import Checkpoint, DirectoryLock, keep_id, owner_of, read_secret
@@ -23,6 +22,7 @@ from tarry.broker.recovery import check_store
 from tarry.broker.small_files import SmallFiles
 from tarry.broker.store_view import View
 from tarry.broker.topic_counts import TopicCounts
+from tarry.identity.file import FILE as IDENTITIES_FILE
 from tarry.intake import Intake, Segments
 from tarry.log.files import Files
 from tarry.names import Registry
@@ -97,7 +97,7 @@ def open_files(around: Opened) -> OpenedFiles:
     view = View(store.snapshot())
     secret = read_secret(around.files, config.data)
     access_tokens = AccessTokens(around.files, around.clock, config.data)
-    had_identities = identities_file.FILE in checkpoint.small_files
+    had_identities = IDENTITIES_FILE in checkpoint.small_files
     identities = Identities(around.files, around.clock, config.data, is_needed=had_identities)
     undo.callback(identities.close)
     jobs = Jobs(config.data, checkpoint.jobs_changes)

@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePath
 
-from tarry.broker import access_tokens, front_state, hand_out_bound, identities, push_file
+from tarry.broker import access_tokens, front_state, hand_out_bound, push_file
 from tarry.broker.directory import SECRET_FILE
 from tarry.groups import settings_file
+from tarry.identity.file import FILE as IDENTITIES_FILE
 from tarry.log.files import sync_directory
 from tarry.verify import Check, Finding
 from tarry.verify.check import RESTORE, Pace, Results
@@ -56,7 +57,7 @@ _KINDS = (
         "make them again (tarry token create)",
     ),
     _Kind(
-        identities.FILE,
+        IDENTITIES_FILE,
         "A broker that starts without it asks nobody who they are, and every token is gone.",
         "make the identities and their tokens again before other machines reach a port (tarry identity create)",
     ),

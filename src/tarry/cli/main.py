@@ -18,6 +18,7 @@ from tarry.cli import (
     gateway,
     group,
     history,
+    identity,
     listing,
     look,
     push,
@@ -66,9 +67,10 @@ for command in (
     ),
     *(upkeep.compact, upkeep.expire),
     *(audit.audit, history.history),
+    *(identity.whoami, identity.can),
 ):
     app.command(command.__name__.strip("_").replace("_", "-"))(command)
-for part in (group.app, topic.app, dead.app, push.app, token.app):
+for part in (group.app, topic.app, dead.app, push.app, token.app, identity.app):
     app.add_typer(part)
 # As the client calls it.
 app.command("schedule", hidden=True)(send.send)

@@ -18,6 +18,7 @@ from tarry.base.event_loop import post
 from tarry.client.background import background_loop
 from tarry.client.forks import Birthplace
 from tarry.client.questions import OnAsked, Question, ReceiveQuestion
+from tarry.link.credentials import TokenSource, token_source
 from tarry.link.frames import ASKED_BYTES_MAX, CLIENT, FrameKind, keep_alive
 from tarry.link.peer import LinkPeer, OnAnswer, OnFrame
 
@@ -36,6 +37,7 @@ class BrokerConnection:
         handlers: dict[int, OnFrame] | None = None,
         on_refused: Callable[[TarryError], None] | None = None,
         on_lost: Callable[[LinkPeer], None] | None = None,
+        token: TokenSource | None = None,
     ) -> None:
         """Make a connection, which connects when first used.
 
@@ -45,6 +47,7 @@ class BrokerConnection:
             handlers: by kind, of frames that are no answers; called on the loop.
             on_refused: called on the loop with what the broker says of the connection: it is stopping.
             on_lost: called on the loop when a connection that stood has ended.
+            token: finds what shows who the client is, at each connection; None: :func:`find_token`.
 
         Raises:
             InvalidArgumentError: ``address`` is none.
@@ -54,6 +57,7 @@ class BrokerConnection:
         self.loop = loop or background_loop()
         self._handlers = handlers or {}
         self._on_refused, self._on_lost = on_refused, on_lost
+        self._token = token or token_source(address)
         self._peer: LinkPeer | None = None
         self._connecting: asyncio.Task[LinkPeer] | None = None
         self._closed = False
@@ -147,9 +151,10 @@ class BrokerConnection:
         return self._connecting
 
     async def _open(self) -> LinkPeer:
+        token = self._token()
         peer = LinkPeer(
             self.loop,
-            {"as": CLIENT},
+            {"as": CLIENT, **({} if token is None else {"token": token})},
             self._handlers,
             on_refused=lambda error: self._leave(peer, error),
             on_lost=lambda: self._lost(peer),

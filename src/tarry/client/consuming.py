@@ -23,6 +23,7 @@ from tarry.client.background import background_loop
 from tarry.client.connection import BrokerConnection, encoded
 from tarry.client.settling import Settler, Source
 from tarry.client.unanswered import OnSettled, Unanswered
+from tarry.link.credentials import TokenSource
 from tarry.link.frames import FrameKind, Pairs, Poll, SettleFrame, SettleOp, split_number
 from tarry.link.peer import LOST, LinkPeer, OnAnswer
 
@@ -42,7 +43,7 @@ OnBatch = Callable[[pa.RecordBatch, "ConsumerStream"], None]
 class ConsumingConnections:
     """The connections of one client's consumers, as many as they need. On the loop's thread."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, token: TokenSource) -> None:
         """Connect when the first consumer does. Any thread.
 
         Raises:
@@ -50,7 +51,8 @@ class ConsumingConnections:
         """
         self.address = address
         self.loop = background_loop()
-        self._all = [ConsumingConnection(address)]
+        self._token = token
+        self._all = [ConsumingConnection(address, token)]
 
     def take(self) -> ConsumingConnection:
         """Return a connection for one consumer more."""
@@ -58,7 +60,7 @@ class ConsumingConnections:
             if shared.feeds < FEEDS_MAX:
                 break
         else:
-            shared = ConsumingConnection(self.address)
+            shared = ConsumingConnection(self.address, self._token)
             self._all.append(shared)
         shared.feeds += 1
         return shared
@@ -73,9 +75,10 @@ class ConsumingConnections:
 class ConsumingConnection:
     """A connection that consumers share."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, token: TokenSource) -> None:
         self.connection = BrokerConnection(
             address,
+            token=token,
             handlers={FrameKind.BATCH: self._on_batch, FrameKind.POLLED: self._on_polled},
             on_refused=self._on_refused,
             on_lost=self._on_lost,

@@ -32,6 +32,7 @@ from tarry.client.holding import WORK_S
 from tarry.client.producing import IN_DOUBT, Producer
 from tarry.client.questions import no_answer
 from tarry.client.received import ClientReceiver
+from tarry.link.credentials import token_source
 from tarry.message.receipt import Accepted, Receipt
 from tarry.message.rows import Row
 from tarry.message.schema import Message
@@ -44,8 +45,13 @@ _open_clients: weakref.WeakSet[Client] = weakref.WeakSet()
 class Client(Calls):
     """A connection to a broker; thread-safe, connects when first used, and again when it must."""
 
-    def __init__(self, address: str = "localhost:7611", *, timeout: float = 30.0) -> None:
-        """``address`` is HOST:PORT; ``timeout`` is how many seconds a call waits for its answer.
+    def __init__(self, address: str = "localhost:7611", *, timeout: float = 30.0, token: str | None = None) -> None:
+        """Make a client.
+
+        Args:
+            address: HOST:PORT.
+            timeout: seconds that a call waits for its answer.
+            token: shows a broker that asks who the client is; None: what :mod:`tarry.link.credentials` finds.
 
         Raises:
             InvalidArgumentError: ``address`` is none.
@@ -56,10 +62,11 @@ class Client(Calls):
         self._timeout_s = timeout
         self.address = address
         # Each has one of its own: a client is not read while it has too much under way, and calls may take long.
-        self._connection = BrokerConnection(address)
-        self._calls = BrokerConnection(address)
-        self._receiving = BrokerConnection(address)
-        self._consuming = ConsumingConnections(address)
+        shown = token_source(address, token)
+        self._connection = BrokerConnection(address, token=shown)
+        self._calls = BrokerConnection(address, token=shown)
+        self._receiving = BrokerConnection(address, token=shown)
+        self._consuming = ConsumingConnections(address, shown)
         self.carrier = Carrier(self._calls, timeout)
         """Carries operations to the broker."""
         self._producer: Producer[Future[Receipt]] = Producer(self._connection.submit, _resolve)

@@ -57,15 +57,18 @@ class Grant:
         groups = [] if self.groups == ANY else [_GROUP + self.groups]
         return " ".join([*([_DENY] if self.is_denied else []), *words, *groups])
 
-    def covers(self, topic: str, group: str | None) -> bool:
+    def covers(self, topic: str, group: str | None, *, any_group: bool = False) -> bool:
         """Return whether it is about a topic, and a group of it if one is named.
 
-        Where no group is named, an allowance for some groups alone is not enough, and a denial of some is none.
+        Where no group is named, an allowance for some groups alone is not enough (unless ``any_group``), and a denial
+        of some is none.
         """
         if not matches(self.topics, topic):
             return False
         # "billing@web-1" is the group that one consumer of the broadcast group "billing" has for itself.
-        return self.groups == ANY if group is None else any(matches(self.groups, g) for g in (group, _base(group)))
+        if group is None:
+            return self.groups == ANY or (any_group and not self.is_denied)
+        return any(matches(self.groups, each) for each in (group, _base(group)))
 
 
 def _base(group: str) -> str:

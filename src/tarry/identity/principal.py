@@ -27,7 +27,7 @@ class Principal:
             ForbiddenError: it is not granted.
         """
         if not self.rights.allow(right, topic, group):
-            raise ForbiddenError(f"{self.name} may not {_shown(right, topic, group)}; see tarry whoami")
+            raise ForbiddenError(f"{self.name} has not the right {_shown(right, topic, group)}; see tarry whoami")
 
 
 LOCAL = Principal("local", EVERYTHING)
@@ -36,6 +36,6 @@ LOCAL = Principal("local", EVERYTHING)
 
 def _shown(right: Right, topic: str | None, group: str | None) -> str:
     if right in OF_THE_BROKER:
-        return f"do what needs the right {right.value}"
+        return right.value
     where = "all topics" if topic is None else f"topic {topic!r:.300}"
     return f"{right.value} on {where}" + ("" if group is None else f" with group {group!r:.300}")

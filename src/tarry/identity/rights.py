@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tarry.api.needs import OF_THE_BROKER, Right
+from tarry.api.needs import OF_THE_BROKER, OF_TOPICS, Right
 from tarry.base.bounded_cache import BoundedCache
 from tarry.identity.grants import ANY, Grant
 
@@ -52,10 +52,13 @@ class Rights:
         if right in OF_THE_BROKER:
             return right in self._granted_of_broker
         grants = self._by_right[right]
+        if right is Right.LOOK:
+            # Whoever may do something with a topic sees that it is there, and how much is in it.
+            grants = [g for g in self.grants if g.right in OF_TOPICS and (g.right is right or not g.is_denied)]
         if topic is None:
             everywhere = any(grant.topics == ANY and grant.groups == ANY and not grant.is_denied for grant in grants)
             return (self.is_admin or everywhere) and not any(grant.is_denied for grant in grants)
-        covering = [grant for grant in grants if grant.covers(topic, group)]
+        covering = [grant for grant in grants if grant.covers(topic, group, any_group=right is Right.LOOK)]
         if any(grant.is_denied for grant in covering):
             return False
         return self.is_admin or bool(covering)

@@ -77,7 +77,7 @@ class FlightFront(LoopFront):
             port = port_of(await door.listen(address))
             grpc.start()
             if is_exposed(address):
-                warn_exposed(FLIGHT, f"{self._host}:{port}")
+                warn_exposed(FLIGHT, f"{self._host}:{port}", self._broker)
             grace_s = await on_listening(port)
         finally:
             door.close()

@@ -13,7 +13,15 @@ import pyarrow as pa
 from loopgrpc import Framed, GrpcError, StatusCode, assembled
 from tarry.api.wire import encode_error
 from tarry.base.arrow_messages import PREFIX
-from tarry.base.errors import InvalidArgumentError, MessageTooLargeError, OverloadedError, UnavailableError
+from tarry.base.errors import (
+    ForbiddenError,
+    InvalidArgumentError,
+    MessageTooLargeError,
+    OverloadedError,
+    TarryError,
+    UnauthenticatedError,
+    UnavailableError,
+)
 from tarry.base.protobuf import head, read_fields
 from tarry.fronts.kit.known_errors import known
 
@@ -59,6 +67,14 @@ def read_data(raw: bytes) -> FlightData:
     return FlightData(path, command, header, body)
 
 
+_ENDS: dict[type[TarryError], tuple[str, StatusCode]] = {
+    UnavailableError: ("Unavailable", StatusCode.UNAVAILABLE),
+    UnauthenticatedError: ("Unauthenticated", StatusCode.UNAUTHENTICATED),
+    ForbiddenError: ("Unauthorized", StatusCode.PERMISSION_DENIED),
+}
+"""Flight's own kinds of errors, which clients raise as classes of their own."""
+
+
 def read_pair(raw: bytes) -> tuple[bytes, memoryview]:
     """Read an Action's type and body, or a Ticket's ticket. Raises InvalidArgumentError: it is none."""
     found = _fields(raw)
@@ -85,8 +101,7 @@ def translate(error: Exception) -> GrpcError:
     if isinstance(error, GrpcError):
         return error
     error = known(error)
-    is_unavailable = isinstance(error, UnavailableError)
-    kind, status = ("Unavailable", StatusCode.UNAVAILABLE) if is_unavailable else ("Failed", StatusCode.UNKNOWN)
+    kind, status = next((ends for of, ends in _ENDS.items() if isinstance(error, of)), ("Failed", StatusCode.UNKNOWN))
     trailing: dict[str, str | bytes] = {
         "grpc-status-details-bin": encode_error(error),
         "x-arrow-status": IO_ERROR,
