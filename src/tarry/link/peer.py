@@ -18,6 +18,7 @@ from tarry.link.frames import (
     FRAME_BYTES_MAX,
     GREETING_BYTES_MAX,
     HEAD,
+    TLS_ALERT,
     FrameKind,
     LinkFrameReader,
     frame,
@@ -34,6 +35,10 @@ OnFrame: TypeAlias = Callable[[int, memoryview], None]
 
 _ANSWERS = frozenset((FrameKind.ACCEPTED, FrameKind.SETTLED, FrameKind.RESULT, FrameKind.ROWS))
 LOST = "the link to the broker is lost; what was asked for may or may not have been done"
+
+
+class EndedError(UnavailableError):
+    """The connection ended before the broker's greeting, and nothing says why."""
 
 
 class LinkPeer(asyncio.Protocol):
@@ -141,11 +146,19 @@ class LinkPeer(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         self.lost = True
         if not self.welcome.done():
-            self.welcome.set_exception(UnavailableError("the broker closed the connection before its greeting"))
+            self.welcome.set_exception(self._ungreeted(error))
         waiting, self._waiting = self._waiting, {}
         for on_answer in waiting.values():
             on_answer(UnavailableError(LOST))
         self._on_lost()
+
+    def _ungreeted(self, error: Exception | None) -> UnavailableError:
+        """Return the error that the connection ended before the greeting; its cause is what the transport knows."""
+        if self._beginning.startswith(TLS_ALERT):  # it is shorter than a frame's head
+            return UnavailableError(no_broker(self._beginning, self._greeting.get("as") == CLIENT))
+        ended = EndedError("the broker closed the connection before its greeting")
+        ended.__cause__ = error
+        return ended
 
     def _on_frame(self, kind: int, number: int, payload: memoryview) -> None:
         if kind in _ANSWERS:
