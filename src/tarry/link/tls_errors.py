@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 
 from tarry.link.address import BrokerAddress
@@ -20,7 +21,7 @@ _ENDED = (ConnectionResetError, ConnectionAbortedError, BrokenPipeError)
 def said(error: BaseException | None, where: BrokerAddress) -> str:
     """Say why there is no connection, for an error while connecting, or for an end before the broker's greeting."""
     if where.tls is None:
-        return str(getattr(error, "strerror", None) or error)
+        return _of_the_system(error)
     if isinstance(error, ssl.SSLCertVerificationError):
         return _unverified(error, where)
     if isinstance(error, ssl.SSLError):
@@ -29,6 +30,13 @@ def said(error: BaseException | None, where: BrokerAddress) -> str:
         return "no answer in time"
     if error is None or type(error) in _ENDED:
         return f"the connection ended before the broker's greeting{_perhaps(where)}"
+    return _of_the_system(error)
+
+
+def _of_the_system(error: BaseException | None) -> str:
+    number = getattr(error, "errno", None)
+    if isinstance(number, int) and number > 0:  # asyncio has another text for it
+        return os.strerror(number)
     return str(getattr(error, "strerror", None) or error)
 
 
