@@ -14,10 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.loopgrpc.certificates import Certificate, make_certificate
-from tests.waiting import wait_until
 
-from tarry.base.config import Config
 from tarry.base.errors import UnavailableError
 from tarry.broker import Broker
 from tarry.cli.exits import ExitCode
@@ -28,6 +25,8 @@ from tarry.fronts.link.front import LinkFront
 from tarry.fronts.registry import ServerConfig
 from tarry.link.tls import VARIABLES
 from tarry.spark.broker_client import BrokerClient
+from tests.loopgrpc.certificates import Certificate, make_certificate
+from tests.waiting import wait_until
 
 Serving = Callable[..., AbstractContextManager[str]]
 NewCertificate = Callable[..., Certificate]
@@ -160,7 +159,9 @@ def test_files_by_the_environment(
 def test_a_client_shows_its_certificate(serving: Serving, certificate: Certificate, own: Certificate) -> None:
     with serving(certificate, own) as address:
         goes_through(Client(address, tls=trusting(certificate, own)))
-        with BrokerClient(f"tls://{address}?ca={certificate.certificate}&certificate={own.certificate}&key={own.key}") as c:
+        with BrokerClient(
+            f"tls://{address}?ca={certificate.certificate}&certificate={own.certificate}&key={own.key}"
+        ) as c:
             assert c.state().shard == 0
 
 
@@ -228,7 +229,10 @@ def test_an_authority_that_is_not_known(
     serving: Serving, certificate: Certificate, new_certificate: NewCertificate
 ) -> None:
     other = new_certificate("stranger")
-    how = "allowed: the file of who signed it, or of itself if it is self-signed, as TARRY_CA, tls_ca or ClientTls(ca=...)"
+    how = (
+        "allowed: the file of who signed it, or of itself if it is self-signed, as TARRY_CA, tls_ca or "
+        "ClientTls(ca=...)"
+    )
     with serving(certificate) as address:
         assert spoken(address, ClientTls()) == {
             f"the broker's certificate is not signed by the system's authorities; {how}"
@@ -255,9 +259,11 @@ def test_a_certificate_that_has_expired(serving: Serving, new_certificate: NewCe
         }
 
 
-ENDED = "the connection ended before the broker's greeting, as with a broker that asks for certificates (tls_client_ca): "
+ENDED = (
+    "the connection ended before the broker's greeting, as with a broker that asks for certificates (tls_client_ca): "
+)
 SHOWS_NONE = (
-    "the client shows no certificate; allowed: one that an authority of the broker's has signed, with its key, as "
+    "the client shows no certificate; allowed: one that an authority of the broker has signed, with its key, as "
     "TARRY_CERTIFICATE and TARRY_KEY, tls_certificate and tls_key, or ClientTls(certificate=..., key=...)"
 )
 
@@ -277,8 +283,8 @@ def test_a_broker_that_asks_for_a_certificate(
     with serving(certificate, own) as address:
         assert spoken(address, trusting(certificate)) == {ENDED + SHOWS_NONE}
         assert spoken(address, trusting(certificate, other)) == {
-            f"{ENDED}the broker does not take {str(other.certificate)!r}; allowed: a valid one that an authority of its "
-            "has signed"
+            f"{ENDED}the broker does not take {str(other.certificate)!r}; allowed: a valid one that its authorities "
+            "have signed"
         }
 
 
@@ -345,7 +351,7 @@ def test_certificates_are_exchanged_under_load_without_a_failed_call(
                     passing.groups()
                 lasting.schedule("t", b"x", delay=0)
                 counts[number] += 1
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  whatever it is, the test tells it
             failed.append(error)
         finally:
             lasting.close()

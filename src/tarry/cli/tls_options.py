@@ -1,4 +1,4 @@
-"""The options of TLS, which every command has that connects to a broker: those with an option ``--endpoint``."""
+"""The options of TLS of every command that connects to a broker: that has ``--endpoint``."""
 
 from __future__ import annotations
 

@@ -50,9 +50,7 @@ THREADS_MAX = 32
 class AsyncClient(AsyncCalls):
     """As :class:`tarry.client.Client`, for asyncio; one event loop at a time."""
 
-    def __init__(
-        self, address: str = "localhost:7611", *, timeout: float = 30.0, tls: ClientTls | None = None
-    ) -> None:
+    def __init__(self, address: str = "localhost:7611", *, timeout: float = 30.0, tls: ClientTls | None = None) -> None:
         """Make a client as :class:`tarry.client.Client`."""
         super().__init__()
         self._timeout_s = timeout

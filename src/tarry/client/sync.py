@@ -46,9 +46,7 @@ _open_clients: weakref.WeakSet[Client] = weakref.WeakSet()
 class Client(Calls):
     """A connection to a broker; thread-safe, connects when first used, and again when it must."""
 
-    def __init__(
-        self, address: str = "localhost:7611", *, timeout: float = 30.0, tls: ClientTls | None = None
-    ) -> None:
+    def __init__(self, address: str = "localhost:7611", *, timeout: float = 30.0, tls: ClientTls | None = None) -> None:
         """Make a client; it connects when first used.
 
         Args:
@@ -64,7 +62,7 @@ class Client(Calls):
         check_seconds("timeout", timeout)
         self._timeout_s = timeout
         self.where = BrokerAddress.of(address, tls)
-        """Where the broker is, and how it is reached."""
+        """The broker's place, and the way to reach it."""
         self.where.check()
         self.address = self.where.text
         # Each has one of its own: a client is not read while it has too much under way, and calls may take long.

@@ -1,4 +1,4 @@
-"""Addresses of brokers as clients are given them: ``HOST:PORT``, ``unix:PATH``, or ``tls://HOST:PORT``.
+"""Addresses of brokers, for clients: ``HOST:PORT``, ``unix:PATH`` or ``tls://HOST:PORT``.
 
 An address in TLS may say which files it takes, ``tls://HOST:PORT?ca=FILE&certificate=FILE&key=FILE``. So it is one text
 also where it goes to other processes, as to the tasks of Spark.
@@ -18,14 +18,14 @@ from tarry.link.tls import ClientTls
 TLS = "tls://"
 """Before HOST:PORT, in an address."""
 FIELDS = tuple(field.name for field in fields(ClientTls))
-"""What may be said behind the question mark of an address."""
+"""Names behind the question mark of an address."""
 FILES = ("ca", "certificate", "key")
 """Those of them that are files."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerAddress:
-    """Where a broker is, and how it is reached."""
+    """A broker's place, and the way to reach it."""
 
     text: str
     """The address for people, without the names of files."""
@@ -38,7 +38,9 @@ class BrokerAddress:
 
     @classmethod
     def of(cls, address: str | BrokerAddress, tls: ClientTls | None = None) -> BrokerAddress:
-        """Parse an address. With ``tls``, HOST:PORT is in TLS, too, and the environment is not looked at.
+        """Parse an address.
+
+        With ``tls``, HOST:PORT is in TLS, too, and the environment is not looked at.
 
         Raises:
             InvalidArgumentError: it is none, or it is a socket of this machine and should be in TLS.
@@ -94,7 +96,9 @@ def is_tls(address: object) -> bool:
 
 
 def with_files(address: str, given: Mapping[str, str], shown: str) -> str:
-    """Return an address in TLS that says these fields, and those of this process' environment; others as they are.
+    """Return an address in TLS that says these fields, and those of this process' environment.
+
+    An address without TLS stays as it is.
 
     Args:
         address: as a user has given it.
@@ -108,7 +112,8 @@ def with_files(address: str, given: Mapping[str, str], shown: str) -> str:
         if given:
             name = shown.format(next(iter(given)))
             raise InvalidArgumentError(
-                f"{name} is given and the address {address!r:.300} is without TLS; allowed: tls://HOST:PORT, or no {name}"
+                f"{name} is given and the address {address!r:.300} is without TLS; "
+                f"allowed: tls://HOST:PORT, or no {name}"
             )
         return address
     place, _, said = address.strip().partition("?")

@@ -37,7 +37,7 @@ _NUMBER = 1
 
 
 class NoBrokerError(OSError):
-    """What answers is no broker."""
+    """Another program answers, or a broker that cannot be understood."""
 
 
 class LinkTrust(Protocol):

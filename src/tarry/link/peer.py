@@ -153,7 +153,10 @@ class LinkPeer(asyncio.Protocol):
         self._on_lost()
 
     def _ungreeted(self, error: Exception | None) -> UnavailableError:
-        """Return the error that the connection ended before the greeting; its cause is what the transport knows."""
+        """Return the error that the connection ended before the greeting.
+
+        Its cause is what the transport knows.
+        """
         if self._beginning.startswith(TLS_ALERT):  # it is shorter than a frame's head
             return UnavailableError(no_broker(self._beginning, self._greeting.get("as") == CLIENT))
         ended = EndedError("the broker closed the connection before its greeting")

@@ -16,7 +16,10 @@ from pathlib import Path
 from tarry.base.errors import InvalidArgumentError
 
 VARIABLES = {"ca": "TARRY_CA", "certificate": "TARRY_CERTIFICATE", "key": "TARRY_KEY"}
-"""Environment variables, by field; ``TARRY_TLS_CERTIFICATE`` and ``TARRY_TLS_KEY`` are settings of a broker."""
+"""Environment variables, by field.
+
+``TARRY_TLS_CERTIFICATE`` and ``TARRY_TLS_KEY`` are settings of a broker.
+"""
 CONTEXTS_MAX = 16
 """Contexts that a process keeps: to read the system's authorities takes 20 ms and more."""
 

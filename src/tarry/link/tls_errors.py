@@ -13,13 +13,17 @@ _OTHER_NAME = (62, 64)
 """Results of checking a certificate, by OpenSSL's numbers (x509_vfy.h)."""
 _NO_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PROTOCOL", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE")
 _OF_CERTIFICATES = ("CERTIFICATE", "UNKNOWN_CA", "HANDSHAKE_FAILURE", "ACCESS_DENIED")
-"""Parts of the names of alerts that a broker sends to who shows no certificate, or a wrong one."""
+"""Parts of alerts' names that tell a client to show a certificate, or another one."""
 
 _ENDED = (ConnectionResetError, ConnectionAbortedError, BrokenPipeError)
+"""Errors of a connection that the other side has closed."""
 
 
 def said(error: BaseException | None, where: BrokerAddress) -> str:
-    """Say why there is no connection, for an error while connecting, or for an end before the broker's greeting."""
+    """Say why there is no connection.
+
+    ``error``: of connecting, or of an end before the broker's greeting; None: it just ended.
+    """
     if where.tls is None:
         return _of_the_system(error)
     if isinstance(error, ssl.SSLCertVerificationError):
@@ -52,7 +56,8 @@ def _unverified(error: ssl.SSLCertVerificationError, where: BrokerAddress) -> st
             "that name as ClientTls(server_name=...)"
         )
     if code in _NOT_TRUSTED:
-        trusted = f"an authority of {tls.ca!r}" if tls is not None and tls.ca is not None else "the system's authorities"
+        ca = None if tls is None else tls.ca
+        trusted = "the system's authorities" if ca is None else f"an authority of {ca!r}"
         return (
             f"the broker's certificate is not signed by {trusted}; allowed: the file of who signed it, or of itself if "
             "it is self-signed, as TARRY_CA, tls_ca or ClientTls(ca=...)"
@@ -81,7 +86,7 @@ def _certificate(where: BrokerAddress) -> str:
     tls = where.tls
     if tls is None or tls.certificate is None:
         return (
-            "the client shows no certificate; allowed: one that an authority of the broker's has signed, with its key, as "
-            "TARRY_CERTIFICATE and TARRY_KEY, tls_certificate and tls_key, or ClientTls(certificate=..., key=...)"
+            "the client shows no certificate; allowed: one that an authority of the broker has signed, with its key, "
+            "as TARRY_CERTIFICATE and TARRY_KEY, tls_certificate and tls_key, or ClientTls(certificate=..., key=...)"
         )
-    return f"the broker does not take {tls.certificate!r}; allowed: a valid one that an authority of its has signed"
+    return f"the broker does not take {tls.certificate!r}; allowed: a valid one that its authorities have signed"

@@ -142,7 +142,9 @@ def _parts(batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
 
 
 class BrokerClient:
-    """Connections to a broker at ``HOST:PORT``, ``unix:PATH`` or ``tls://HOST:PORT``, made with the first call.
+    """Connections to one broker, made with the first call.
+
+    ``address``: ``HOST:PORT``, ``unix:PATH`` or ``tls://HOST:PORT``.
 
     Any thread, of the process that made it.
 

@@ -60,7 +60,9 @@ class Trust:
         authorities = settings.get("gateway_tls_ca")
         own = both_or_neither("tls", settings.get("tls_certificate"), settings.get("tls_key"))
         # A broker that asks for a certificate is shown the gateway's own.
-        tls = None if authorities is None else client_context(authorities, *(own or (None, None)), "gateway_tls_ca")
+        certificate, key = own or (None, None)
+        named = "gateway_tls_ca"
+        tls = None if authorities is None else client_context(authorities, certificate, key, named)
         return cls(read_secret(settings.get("gateway_secret")), tls)
 
     def proof(self, nonce: bytes) -> bytes:
