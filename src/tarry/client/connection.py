@@ -19,7 +19,7 @@ from tarry.client.forks import Birthplace
 from tarry.client.questions import OnAsked, Question, ReceiveQuestion
 from tarry.link.address import BrokerAddress
 from tarry.link.frames import ASKED_BYTES_MAX, CLIENT, FrameKind, keep_alive
-from tarry.link.peer import EndedError, LinkPeer, OnAnswer, OnFrame
+from tarry.link.peer import LinkPeer, OnAnswer, OnFrame
 from tarry.link.tls_errors import said
 
 CONNECT_S = 5.0
@@ -164,10 +164,9 @@ class BrokerConnection:
             raise self._unreachable(f"no greeting within {CONNECT_S:g} s") from None
         except OSError as error:
             raise self._unreachable(said(error, self._where)) from None
-        except EndedError as error:
-            raise self._unreachable(said(error.__cause__, self._where) if self._where.tls else str(error)) from None
         except UnavailableError as error:
-            raise self._unreachable(str(error)) from None
+            in_tls = self._where.tls is not None and peer.ended_by is not None
+            raise self._unreachable(said(peer.ended_by, self._where) if in_tls else str(error)) from None
         except BaseException:
             self._abort(peer)
             raise

@@ -37,10 +37,6 @@ _ANSWERS = frozenset((FrameKind.ACCEPTED, FrameKind.SETTLED, FrameKind.RESULT, F
 LOST = "the link to the broker is lost; what was asked for may or may not have been done"
 
 
-class EndedError(UnavailableError):
-    """The connection ended before the broker's greeting, and nothing says why."""
-
-
 class LinkPeer(asyncio.Protocol):
     """One connection, from its greeting on. Give it to a transport, then wait for :attr:`welcome`.
 
@@ -79,6 +75,8 @@ class LinkPeer(asyncio.Protocol):
         self.welcome: asyncio.Future[Mapping[str, Any]] = loop.create_future()
         """The broker's description of itself; its error where it does not take this side."""
         self.lost = False
+        self.ended_by: Exception | None = None
+        """The transport's reason of an end before the greeting, which nobody has explained."""
 
     # -- sending -------------------------------------------------------------------------------------------------------
 
@@ -153,15 +151,11 @@ class LinkPeer(asyncio.Protocol):
         self._on_lost()
 
     def _ungreeted(self, error: Exception | None) -> UnavailableError:
-        """Return the error that the connection ended before the greeting.
-
-        Its cause is what the transport knows.
-        """
+        """Return the error that the connection ended before the greeting."""
         if self._beginning.startswith(TLS_ALERT):  # it is shorter than a frame's head
             return UnavailableError(no_broker(self._beginning, self._greeting.get("as") == CLIENT))
-        ended = EndedError("the broker closed the connection before its greeting")
-        ended.__cause__ = error
-        return ended
+        self.ended_by = error or EOFError()
+        return UnavailableError("the broker closed the connection before its greeting")
 
     def _on_frame(self, kind: int, number: int, payload: memoryview) -> None:
         if kind in _ANSWERS:

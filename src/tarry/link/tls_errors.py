@@ -15,14 +15,14 @@ _NO_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PROTOCOL", "PACKET_L
 _OF_CERTIFICATES = ("CERTIFICATE", "UNKNOWN_CA", "HANDSHAKE_FAILURE", "ACCESS_DENIED")
 """Parts of alerts' names that tell a client to show a certificate, or another one."""
 
-_ENDED = (ConnectionResetError, ConnectionAbortedError, BrokenPipeError)
+_ENDED = (ConnectionResetError, ConnectionAbortedError, BrokenPipeError, EOFError)
 """Errors of a connection that the other side has closed."""
 
 
-def said(error: BaseException | None, where: BrokerAddress) -> str:
+def said(error: Exception | None, where: BrokerAddress) -> str:
     """Say why there is no connection.
 
-    ``error``: of connecting, or of an end before the broker's greeting; None: it just ended.
+    ``error``: of connecting, or of an end before the broker's greeting.
     """
     if where.tls is None:
         return _of_the_system(error)
@@ -32,12 +32,12 @@ def said(error: BaseException | None, where: BrokerAddress) -> str:
         return _failed(error, where)
     if isinstance(error, TimeoutError):
         return "no answer in time"
-    if error is None or type(error) in _ENDED:
+    if type(error) in _ENDED:
         return f"the connection ended before the broker's greeting{_perhaps(where)}"
     return _of_the_system(error)
 
 
-def _of_the_system(error: BaseException | None) -> str:
+def _of_the_system(error: Exception | None) -> str:
     number = getattr(error, "errno", None)
     if isinstance(number, int) and number > 0:  # asyncio has another text for it
         return os.strerror(number)

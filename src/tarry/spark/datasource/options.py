@@ -31,9 +31,9 @@ _OF_TABLES = (
 """
 _ADDRESS = re.compile(r"^(\[[0-9A-Fa-f:.]+\]|[^:/\s]+):(\d{1,5})$")
 
-BROKER = ("endpoint", *(f"tls_{name}" for name in FILES))
+TLS_FILES = tuple(f"tls_{name}" for name in FILES)
 WRITE = (
-    *BROKER,
+    "endpoint",
     "mode",
     "job",
     "ifCommitted",
@@ -45,10 +45,23 @@ WRITE = (
     "expire_ms",
     "tries",
     "tag",
+    *TLS_FILES,
 )
 STREAM_WRITE = tuple(name for name in WRITE if name not in ("job", "ifCommitted"))
-READ = (*BROKER, "what", "topic", "group", "after_ms", "until_ms", "start", "end", "columns", "pushFilters")
-STREAM_READ = (*BROKER, "topic", "group", "startingOffsets", "failOnDataLoss", "maxRowsPerTrigger")
+READ = (
+    "endpoint",
+    "what",
+    "topic",
+    "group",
+    "after_ms",
+    "until_ms",
+    "start",
+    "end",
+    "columns",
+    "pushFilters",
+    *TLS_FILES,
+)
+STREAM_READ = ("endpoint", "topic", "group", "startingOffsets", "failOnDataLoss", "maxRowsPerTrigger", *TLS_FILES)
 STREAM_ONLY = ("group", "startingOffsets", "failOnDataLoss", "maxRowsPerTrigger")
 """Options that tell a stream from a batch of pending messages."""
 
