@@ -17,7 +17,6 @@ from tarry.fronts.gateway.authentication import Trust, read_secret
 from tarry.fronts.gateway.front import GatewayFront
 from tarry.fronts.gateway.remote.broker import RemoteBroker
 from tarry.fronts.gateway.served.worker import told_settings
-from tarry.fronts.link.half_frames import HalfFrames
 from tarry.fronts.registry import ServerConfig
 from tarry.link.frames import ASKED_BYTES_MAX, CONTROL, HEAD, LINK, FrameKind, frame
 from tests.gateway.places import GatewayPlace, Worker
@@ -215,17 +214,6 @@ def test_halves_of_frames_are_bounded(serve: Serve) -> None:
         assert b"allowed" in link.read_until(FrameKind.REFUSED)
         link.wait_closed()
     assert place.client().send("orders").status.code == Code.OK
-
-
-def test_of_all_halves_the_largest_is_cut_off() -> None:
-    halves: HalfFrames[str] = HalfFrames(100)
-    assert halves.note("a", 60) is None
-    assert halves.note("b", 40) is None
-    assert halves.note("b", 41) == "a"
-    halves.forget("a")
-    assert halves.note("b", 100) is None
-    assert halves.note("b", 0) is None
-    assert halves.note("c", 101) == "c"
 
 
 def test_who_says_nothing_makes_room_for_others(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:

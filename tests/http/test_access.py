@@ -45,7 +45,7 @@ def test_where_a_secret_may_be(broker: Broker) -> None:
         request(x_token="\xff\xfe" * 20),
         request(authorization=f"Basic {made.secret}"),
         request(query=f"tokens={made.secret}"),
-        request(x_token=broker.tokens()[0].digest),
+        request(x_token=broker.access_tokens[0].digest),
         request(x_token=made.id),
     ):
         assert access.check(scope) is None

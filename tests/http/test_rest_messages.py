@@ -186,6 +186,7 @@ def test_access_tokens_are_made_and_deleted(rest: Rest) -> None:
     assert made["secret"]
     [listed] = rest.get("/v1/tokens").json()
     assert "secret" not in listed
+    assert listed["digest"] == ""
     assert rest.http.delete(f"/v1/tokens/{listed['id']}").json() == {}
     assert rest.get("/v1/tokens").json() == []
 

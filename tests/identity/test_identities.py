@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from tests.identity.conftest import Known
 
+from tarry.api import operations as ops
+from tarry.api.access import digest_of
 from tarry.api.identities import is_token, new_token
 from tarry.base.config import Config
 from tarry.base.errors import CorruptError, InvalidArgumentError, NotFoundError
@@ -38,6 +40,17 @@ def test_the_secret_is_kept_nowhere(known: Known) -> None:
     assert known.billing not in content
     assert mode(data / "identities.json") == 0o600
     assert mode(data / "admin.token") == 0o600
+
+
+def test_digests_are_for_ports_and_not_for_clients(known: Known) -> None:
+    broker = known.broker
+    kept = {credential.digest for identity in broker.identities for credential in identity.credentials}
+    assert digest_of(known.billing) in kept
+    answers = [broker.call(ops.ListIdentities()), [broker.call(ops.SetIdentity("billing", description="the shop"))]]
+    for identities in answers:
+        said = ops.ListIdentities.wire.codec.encode(identities)
+        assert [each["credentials"][0]["digest"] for each in said] == [""] * len(said)
+    assert Authenticator(broker).by_token(known.billing).name == "billing"
 
 
 def test_identities_are_there_after_a_restart_with_another_token_of_the_directory(tmp_path: Path) -> None:

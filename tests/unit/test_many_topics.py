@@ -4,12 +4,14 @@ bounded.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from tests.groups import ack, drained, put, take
 
+from tarry.api.operations import FollowQueue
 from tarry.base.clock import TestClock
 from tarry.base.errors import CorruptError, InvalidArgumentError, InvalidMessageError
 from tarry.broker import progress
@@ -173,3 +175,40 @@ def test_groups_are_bounded(tmp_path: Path) -> None:
         broker.delete_group("a", "g1")
         broker.set_group("a", "g3")
         broker.set_group("a", "g2")
+
+
+MORE: dict[str, Callable[[TestBroker], object]] = {
+    "settings": lambda broker: broker.set_group("a", "more"),
+    "consumer": lambda broker: broker.group("a", "more"),
+    "receive": lambda broker: broker.receive("a", "more"),
+    "broadcast": lambda broker: broker.receive("a", "g0", broadcast="me"),
+    "follower": lambda broker: broker.call(FollowQueue("a", "more")),
+    "push": lambda broker: broker.set_push("p", topic="a", url="https://example.org/"),
+}
+
+
+@pytest.mark.parametrize("make", MORE.values(), ids=MORE)
+def test_no_way_to_make_a_group_goes_beyond_the_bound(make: Callable[[TestBroker], object], tmp_path: Path) -> None:
+    with open_broker(tmp_path, groups_max=2) as broker:
+        broker.set_group("a", "g0")
+        broker.set_group("a", "g1")
+        with pytest.raises(InvalidArgumentError, match=r"allowed: 2 \(groups_max\)"):
+            make(broker)
+        assert [each.group for each in broker.groups()] == ["g0", "g1"]
+        assert broker.push_subscriptions() == []
+        broker.delete_group("a", "g1")
+        make(broker)
+
+
+def test_groups_beyond_a_smaller_bound_stay(tmp_path: Path) -> None:
+    with open_broker(tmp_path, groups_max=3) as broker:
+        for number in range(3):
+            broker.set_group("a", f"g{number}")
+    with open_broker(tmp_path, groups_max=1) as broker:
+        assert [each.group for each in broker.groups()] == ["g0", "g1", "g2"]
+        broker.set_group("a", "g2", tries=3)
+        put(broker, "a", "x")
+        assert take(broker, "a", "g2").num_rows == 1
+        broker.delete_group("a", "g0")
+        with pytest.raises(InvalidArgumentError, match="the 2 that there are; allowed: 1"):
+            broker.set_group("a", "g0")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tarry.base.errors import InvalidArgumentError
 
@@ -22,7 +22,7 @@ _SECRET = re.compile(r"[!-~]+")
 
 @dataclass(frozen=True, slots=True)
 class AccessToken:
-    """A token, as it is kept and listed."""
+    """A token, as it is kept; as it is listed, without its digest (:func:`shown`)."""
 
     id: str
     """Names the token and tells nothing of its secret."""
@@ -31,7 +31,7 @@ class AccessToken:
     description: str
     created_ms: int
     digest: str
-    """SHA-256 of the secret, in hexadecimal."""
+    """SHA-256 of the secret, in hexadecimal; empty in answers to clients."""
     reads_max: int = 0
     """Messages may be asked for so often in ``interval_ms``; 0: any number of times."""
     writes_max: int = 0
@@ -47,6 +47,11 @@ class CreatedToken:
     secret: str
     namespace: str
     description: str
+
+
+def shown(token: AccessToken) -> AccessToken:
+    """Return a token as clients are shown it: by its digest, a secret that people made up could be guessed."""
+    return replace(token, digest="")
 
 
 def digest_of(secret: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import binascii
 import re
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from tarry.base.errors import InvalidArgumentError
@@ -24,7 +24,7 @@ _TOKEN = re.compile(rf"{TOKEN_PREFIX}[0-9A-Za-z]{{{_RANDOM_CHARS + _SUM_CHARS}}}
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """A way in which an identity shows who it is, as it is kept and listed."""
+    """A way in which an identity shows who it is, as it is kept; see :func:`shown`."""
 
     id: str
     """Names the credential, and tells nothing of its secret."""
@@ -34,7 +34,7 @@ class Credential:
     expires_ms: int | None
     """It is refused from then on; None: never."""
     digest: str
-    """SHA-256 of the token, in hexadecimal."""
+    """SHA-256 of the token, in hexadecimal; empty in answers to clients."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +75,11 @@ class AccessDecision:
 
     identity: str
     allowed: bool
+
+
+def shown(identity: Identity) -> Identity:
+    """Return an identity as clients are shown it, without the digests of its credentials: these are for ports alone."""
+    return replace(identity, credentials=[replace(each, digest="") for each in identity.credentials])
 
 
 def new_token() -> str:

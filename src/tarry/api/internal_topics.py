@@ -1,6 +1,8 @@
 """Tarry's own topics, whose names begin with "tarry.": clients may only read their state.
 
-Fronts keep in them data that no client may read or forge, undecided transactions for example.
+Fronts keep in them data that no client may read or forge, undecided transactions for example. So operations that look
+at messages show of these where they are and when they are due, and nothing that was said in them (:func:`hidden`).
+Fronts themselves get them whole, as consumers. Dead letters are whole, too: operators have to decide about them.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import pyarrow.compute as pc
 from tarry.api import operations as ops
 from tarry.api.operation import Request
 from tarry.base.errors import InvalidArgumentError, InvalidMessageError
-from tarry.message.schema import INTERNAL_TOPIC, is_internal
+from tarry.message.schema import INTERNAL_TOPIC, RESERVED, is_internal
 
 _LOOKING: frozenset[type[Request]] = frozenset(
     (
@@ -48,3 +50,21 @@ def check_rows(data: pa.RecordBatch | pa.Table) -> None:
     for topic in pc.unique(data.column("topic")).to_pylist():
         if isinstance(topic, str) and is_internal(topic):
             raise InvalidMessageError(f"topic {topic!r:.300}: {INTERNAL_TOPIC}")
+
+
+def hidden(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return rows of messages as an operation may show them: those of Tarry's own topics without what they say.
+
+    Their key, tag and properties are null, and their body is empty.
+    """
+    own = pc.starts_with(rows.column("topic"), RESERVED)
+    if not pc.any(own).as_py():
+        return rows
+    # Nulls are taken where an index is null: that works for columns of all types.
+    places = pc.if_else(own, pa.scalar(None, pa.int64()), pa.array(range(rows.num_rows), pa.int64()))
+    for name in ("key", "tag", "properties", "body"):
+        at = rows.schema.get_field_index(name)
+        column = rows.column(at).take(places)
+        shown = column.fill_null(b"") if name == "body" else column
+        rows = rows.set_column(at, rows.schema.field(at), shown)
+    return rows

@@ -18,6 +18,7 @@ from tarry.api.access import (
     check_namespace,
     check_secret,
     digest_of,
+    shown,
     token_id,
 )
 from tarry.api.operations import CreateToken, DeleteToken, LimitToken, ListTokens
@@ -82,7 +83,7 @@ class AccessTokens:
 
     def list(self, request: ListTokens) -> list[AccessToken]:
         """List the access tokens: see :class:`tarry.api.operations.ListTokens`."""
-        return [token for token in self.snapshot if request.namespace in (None, token.namespace)]
+        return [shown(token) for token in self.snapshot if request.namespace in (None, token.namespace)]
 
     def limit(self, request: LimitToken) -> AccessToken:
         """Limit the rate of an access token: see :class:`tarry.api.operations.LimitToken`."""
@@ -101,7 +102,7 @@ class AccessTokens:
                 interval_ms=request.interval_ms if request.reads_max or request.writes_max else 0,
             )
             self._change(tuple(limited if token is found else token for token in self.snapshot))
-        return limited
+        return shown(limited)
 
     def delete(self, request: DeleteToken) -> None:
         """Delete an access token: see :class:`tarry.api.operations.DeleteToken`."""

@@ -16,7 +16,16 @@ from pathlib import Path
 
 from tarry.api import operations as ops
 from tarry.api.access import check_description, digest_of
-from tarry.api.identities import AccessDecision, Credential, Identity, IssuedCredential, WhoIs, check_name, new_token
+from tarry.api.identities import (
+    AccessDecision,
+    Credential,
+    Identity,
+    IssuedCredential,
+    WhoIs,
+    check_name,
+    new_token,
+    shown,
+)
 from tarry.api.needs import Right
 from tarry.base.clock import Clock
 from tarry.base.errors import CorruptError, InvalidArgumentError, NotFoundError
@@ -86,11 +95,11 @@ class Identities:
                 description=former.description if request.description is None else request.description,
             )
             self._change([*(each for each in self._kept if each is not found), changed])
-        return changed
+        return shown(changed)
 
     def all(self, request: ops.ListIdentities) -> list[Identity]:
         """List the identities: see :class:`tarry.api.operations.ListIdentities`."""
-        return list(self._kept)
+        return [shown(identity) for identity in self._kept]
 
     def delete(self, request: ops.DeleteIdentity) -> None:
         """Forget an identity: see :class:`tarry.api.operations.DeleteIdentity`."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from tarry.api.internal_topics import hidden
 from tarry.api.operations import DiscardMessage, FindMessage
 from tarry.api.outcome import Outcome
 from tarry.api.views import PLACED_MESSAGE
@@ -63,7 +64,8 @@ class PlacedMessages:
         if found is None:
             return pa.RecordBatch.from_pylist([], schema=PLACED_MESSAGE)
         extra = [pa.array([found.offset], pa.int64()), pa.array([found.state]), pa.array([found.attempt], pa.int32())]
-        return pa.RecordBatch.from_arrays([*found.row.select(SCHEMA.names).columns, *extra], schema=PLACED_MESSAGE)
+        row = hidden(found.row.select(SCHEMA.names))
+        return pa.RecordBatch.from_arrays([*row.columns, *extra], schema=PLACED_MESSAGE)
 
     def discard(self, request: DiscardMessage) -> bool:
         """See :class:`tarry.api.operations.DiscardMessage`."""

@@ -142,6 +142,8 @@ class LinkFrameReader:
         self._parts_bytes = 0
         self._missing = 0
         """Missing bytes of a frame that has begun, and has a known length."""
+        self.announced = 0
+        """Length of the frame that has begun; 0: not known yet."""
 
     @property
     def held(self) -> int:
@@ -163,13 +165,14 @@ class LinkFrameReader:
             data = b"".join((self._rest, *self._parts, data))
             self._rest, self._parts, self._parts_bytes, self._missing = b"", [], 0, 0
         view, at, end = memoryview(data), 0, len(data)
+        self.announced = 0
         while end - at >= HEAD.size:
             length, kind, number = HEAD.unpack_from(data, at)
             if length > self.bytes_max:
                 raise InvalidArgumentError(f"a frame of {length} bytes; allowed: {self.bytes_max}")
             begin = at + HEAD.size
             if end - begin < length:
-                self._missing = length - (end - begin)
+                self._missing, self.announced = length - (end - begin), length
                 break
             at = begin + length
             yield kind, number, view[begin:at]

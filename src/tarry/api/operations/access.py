@@ -29,7 +29,7 @@ class CreateToken(Operation[CreatedToken]):
 
 @dataclass(frozen=True, slots=True)
 class ListTokens(Operation[list[AccessToken]]):
-    """List all tokens, or those of one namespace, oldest first; never with their secrets."""
+    """List all tokens, or those of one namespace, oldest first; never with their secrets or digests."""
 
     wire = Action("tokens", "the access tokens", many(data(AccessToken)))
     needs = OnBroker(Right.ADMIN)

@@ -43,7 +43,7 @@ class SetIdentity(Operation[Identity]):
 
 @dataclass(frozen=True, slots=True)
 class ListIdentities(Operation[list[Identity]]):
-    """List all identities by name, with their rights and credentials; never with secrets."""
+    """List all identities by name, with their rights and credentials; never with secrets or digests."""
 
     wire = Action("identities", "who may be known, and their rights", many(IDENTITY))
     needs = OnBroker(Right.ADMIN)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
 
+from tarry.api.internal_topics import hidden
 from tarry.api.operations import (
     GetForecast,
     GetHandles,
@@ -90,16 +91,19 @@ class Queries:
         listing = Listing.of(request)
         with self._slots:
             if listing.wanted == Criteria(listing.wanted.topic, repeating=True) and self._places.registry.knows_series:
-                return look_at(self._places, lambda cut: list_series(cut, self._history_sources.finder, listing))
-            return list_pending(self._places, listing)
+                page = look_at(self._places, lambda cut: list_series(cut, self._history_sources.finder, listing))
+            else:
+                page = list_pending(self._places, listing)
+        return replace(page, rows=hidden(page.rows))
 
     def peek(self, request: Peek) -> pa.RecordBatch:
         """Messages that are ready; nobody is given them."""
         with self._slots:
-            return peek(
+            rows = peek(
                 *(self._ready, self._groups, request.topic, request.group, request.limit),
                 waiting_only=request.waiting_only,
             )
+        return hidden(rows)
 
     def forecast(self, request: GetForecast) -> Forecast:
         """Forecast the load."""
@@ -117,7 +121,7 @@ class Queries:
     def message(self, request: GetMessage) -> pa.RecordBatch:
         """Return a message, wherever it is."""
         with self._slots:
-            return find_message(self._history_sources, request.seq, request.due_ms)
+            return hidden(find_message(self._history_sources, request.seq, request.due_ms))
 
     def handles(self, request: GetHandles) -> list[str]:
         """Return handles of listed messages: each is a batch of one, as that of a key is."""

@@ -19,6 +19,7 @@ from tarry.base.log_limiter import LogLimiter
 from tarry.base.version import VERSION as TARRY
 from tarry.fronts.kit.admission import Admission
 from tarry.fronts.kit.known_errors import known
+from tarry.fronts.link.half_frames import peer_of
 from tarry.fronts.link.link_session import LinkSession, NewLinkSession
 from tarry.fronts.link.outgoing import Outgoing
 from tarry.fronts.link.shared import Shared
@@ -48,6 +49,7 @@ class LinkConnection(asyncio.Protocol):
         self._shared = shared
         self._sessions = sessions
         self._admission = admission
+        self._peer = peer_of(admission.peer_host)
         self._reader = LinkFrameReader(HELLO_BYTES_MAX)
         self._out = Outgoing(shared.loop, shared.unread, admission.peer_host)
         self._session: LinkSession | None = None
@@ -72,25 +74,21 @@ class LinkConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._out.transport.is_closing():
             return
+        is_new = False
         try:
             for kind, number, payload in self._reader.feed(data):
+                is_new = True
                 if self._session is None:
                     self._session = self._begin(kind, payload)
-                elif self._reads and not self._waiting:
+                elif self.reads and not self._waiting:
                     self._handle(self._session, kind, number, payload)
                 else:
                     self._waiting.append((kind, number, payload))
         except TarryError as error:
             self.refuse(error)
             return
-        halves = self._shared.half_frames
-        largest = halves.note(self, self._reader.held)
-        if largest is not None:
-            largest.refuse(
-                OverloadedError(
-                    f"frames that have not ended have more than {halves.bytes_max} bytes, and this the most"
-                )
-            )
+        reader = self._reader
+        self._shared.half_frames.note(self, self._peer, reader.held, reader.announced, is_new=is_new)
 
     def pause_writing(self) -> None:
         self._out.pause()
@@ -157,7 +155,8 @@ class LinkConnection(asyncio.Protocol):
         return said
 
     @property
-    def _reads(self) -> bool:
+    def reads(self) -> bool:
+        """False while a client is not read, because too much of its is under way."""
         flow = None if self._session is None else self._session.flow
         return flow is None or flow.reads
 
@@ -165,7 +164,7 @@ class LinkConnection(asyncio.Protocol):
         """Handle the frames that had to wait, as far as there is room."""
         session = self._session
         try:
-            while session is not None and self._waiting and self._reads:
+            while session is not None and self._waiting and self.reads:
                 self._handle(session, *self._waiting.popleft())
         except TarryError as error:
             self.refuse(error)

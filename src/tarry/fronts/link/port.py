@@ -24,6 +24,7 @@ from tarry.fronts.kit.receiving import GATHER_S
 from tarry.fronts.kit.tls_settings import PortTls
 from tarry.fronts.link.connection import LinkConnection
 from tarry.fronts.link.groups import GroupTable
+from tarry.fronts.link.half_frames import HalfFrames
 from tarry.fronts.link.link_session import NewLinkSession
 from tarry.fronts.link.shared import Secret, Shared
 from tarry.fronts.link.threads import PortThreads
@@ -63,7 +64,7 @@ class LinkConnections:
         loop = asyncio.get_running_loop()
         self._groups = GroupTable(loop, gather_s)
         run_in_thread = partial(loop.run_in_executor, pool)
-        shared = Shared(broker, loop, self._groups, run_in_thread, unread, threads, secret)
+        shared = Shared(broker, loop, self._groups, run_in_thread, unread, threads, HalfFrames(loop), secret)
         self._on_close = shared.on_close
         self.new_protocol: NewProtocol = partial(LinkConnection, shared, new_sessions(shared))
         """Make the protocol of a connection, for a door."""

@@ -9,9 +9,8 @@ from typing import Any, Protocol
 
 from loopgrpc import UnreadBytes
 from tarry.api.local import AnyBroker
-from tarry.base.errors import TarryError
 from tarry.fronts.link.groups import GroupTable
-from tarry.fronts.link.half_frames import HalfFrames
+from tarry.fronts.link.half_frames import HalfConnection, HalfFrames
 from tarry.fronts.link.threads import PortThreads
 
 
@@ -27,12 +26,6 @@ class Secret(Protocol):
         ...
 
 
-class Refusable(Protocol):
-    """A connection that can be cut off."""
-
-    def refuse(self, error: TarryError) -> None: ...
-
-
 @dataclass(slots=True)
 class Shared:
     """The shared state. On the loop's thread."""
@@ -44,8 +37,8 @@ class Shared:
     unread: UnreadBytes
     threads: PortThreads
     """Threads for what takes long."""
+    half_frames: HalfFrames[HalfConnection]
     secret: Secret | None = None
     """None: nobody is asked for one."""
-    half_frames: HalfFrames[Refusable] = field(default_factory=HalfFrames)
     on_close: list[Callable[[], None]] = field(default_factory=list)
     """Called when the port has closed."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import ipaddress
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,7 +25,12 @@ from tarry.fronts.kit.tls import TlsFiles
 from tarry.fronts.kit.tls_settings import PortTls, both_or_neither, shared_files, with_mode
 from tarry.fronts.rocketmq.settings import RocketMQSettings
 
-YEARS = 20
+log = logging.getLogger(__name__)
+
+_NAME = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "tarry")])
+VALID = timedelta(days=365)
+RENEWED_BEFORE_END = timedelta(days=30)
+"""One that has less left is made anew when a front starts; so a broker has to start again within a year."""
 
 
 def rocketmq_tls(config: Config, now_ms: int) -> PortTls:
@@ -57,7 +63,10 @@ def _given_files(config: Config) -> TlsFiles | None:
 
 
 def _own_certificate(directory: Path, now_ms: int) -> tuple[str, str]:
-    """Return the paths of the certificate and its key in the data directory; make them if there are none."""
+    """Return the paths of the certificate and its key in the data directory.
+
+    They are made if there are none; a certificate that will soon end is made anew, for the same key.
+    """
     certificate, key = directory / "certificate.pem", directory / "key.pem"
     directory.mkdir(parents=True, exist_ok=True)
     # The workers of a gateway start at the same time, and have to show the same certificate.
@@ -72,7 +81,28 @@ def _own_certificate(directory: Path, now_ms: int) -> tuple[str, str]:
                 ),
             )
             _write(certificate, _self_signed(secret, now_ms).public_bytes(serialization.Encoding.PEM))
+        else:
+            _renew(certificate, key, now_ms)
     return str(certificate), str(key)
+
+
+def _renew(certificate: Path, key: Path, now_ms: int) -> None:
+    """Make the certificate anew if it will soon end.
+
+    The key stays: a crash between two new files would leave two that do not fit together.
+    """
+    try:
+        former = x509.load_pem_x509_certificate(certificate.read_bytes())
+        ends = former.not_valid_after_utc
+        if ends - _instant(now_ms) >= RENEWED_BEFORE_END:
+            return
+        secret = serialization.load_pem_private_key(key.read_bytes(), None)
+    except (ValueError, TypeError):
+        return  # damaged, or encrypted by somebody: that is told when they are read for use
+    if not isinstance(secret, ec.EllipticCurvePrivateKey) or former.issuer != _NAME:
+        return  # somebody's own
+    _write(certificate, _self_signed(secret, now_ms).public_bytes(serialization.Encoding.PEM))
+    log.info("the certificate %s, which would have ended on %s, was made anew", certificate, ends.date())
 
 
 @contextmanager
@@ -87,14 +117,17 @@ def _only_one(directory: Path) -> Iterator[None]:
 
 
 def _self_signed(secret: ec.EllipticCurvePrivateKey, now_ms: int) -> x509.Certificate:
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "tarry")])
     hosts = [x509.DNSName("localhost"), *(x509.IPAddress(ipaddress.ip_address(a)) for a in ("127.0.0.1", "::1"))]
-    begin = datetime.fromtimestamp(now_ms / 1000, UTC) - timedelta(days=1)
-    builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(secret.public_key())
+    begin = _instant(now_ms) - timedelta(days=1)
+    builder = x509.CertificateBuilder().subject_name(_NAME).issuer_name(_NAME).public_key(secret.public_key())
     builder = builder.serial_number(x509.random_serial_number()).not_valid_before(begin)
-    builder = builder.not_valid_after(begin + timedelta(days=365 * YEARS))
+    builder = builder.not_valid_after(_instant(now_ms) + VALID)
     builder = builder.add_extension(x509.SubjectAlternativeName(hosts), critical=False)
     return builder.sign(secret, hashes.SHA256())
+
+
+def _instant(now_ms: int) -> datetime:
+    return datetime.fromtimestamp(now_ms / 1000, UTC)
 
 
 def _write(path: Path, content: bytes) -> None:
