@@ -50,7 +50,10 @@ class CreatedToken:
 
 
 def shown(token: AccessToken) -> AccessToken:
-    """Return a token as clients are shown it: by its digest, a secret that people made up could be guessed."""
+    """Return a token as clients are shown it, without its digest.
+
+    By that, a secret that people made up could be guessed.
+    """
     return replace(token, digest="")
 
 

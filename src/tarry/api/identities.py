@@ -78,7 +78,7 @@ class AccessDecision:
 
 
 def shown(identity: Identity) -> Identity:
-    """Return an identity as clients are shown it, without the digests of its credentials: these are for ports alone."""
+    """Return an identity as clients are shown it, without the digests of its credentials."""
     return replace(identity, credentials=[replace(each, digest="") for each in identity.credentials])
 
 

@@ -53,9 +53,10 @@ def check_rows(data: pa.RecordBatch | pa.Table) -> None:
 
 
 def hidden(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Return rows of messages as an operation may show them: those of Tarry's own topics without what they say.
+    """Return rows of messages as an operation may show them.
 
-    Their key, tag and properties are null, and their body is empty.
+    Those of Tarry's own topics are without what they say: their key, tag and properties are null,
+    and their body is empty.
     """
     own = pc.starts_with(rows.column("topic"), RESERVED)
     if not pc.any(own).as_py():

@@ -30,7 +30,10 @@ log = logging.getLogger(__name__)
 _NAME = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "tarry")])
 VALID = timedelta(days=365)
 RENEWED_BEFORE_END = timedelta(days=30)
-"""One that has less left is made anew when a front starts; so a broker has to start again within a year."""
+"""One that has less left is made anew when a front starts.
+
+So a broker has to start again within a year.
+"""
 
 
 def rocketmq_tls(config: Config, now_ms: int) -> PortTls:
