@@ -9,7 +9,7 @@ import select
 import socket
 import ssl
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -80,13 +80,20 @@ def host_of(address: str) -> str:
 class BlockingLink:
     """Connections to one broker. Any thread; of one process."""
 
-    def __init__(self, address: str, said: Mapping[str, Any], trust: LinkTrust | None = None) -> None:
+    def __init__(
+        self,
+        address: str,
+        said: Mapping[str, Any],
+        trust: LinkTrust | None = None,
+        token: Callable[[], str | None] = lambda: None,
+    ) -> None:
         """Make the link, which connects when it is first asked.
 
-        ``said``: fields of the greeting beside the version.
+        ``said``: fields of the greeting beside the version. ``token`` finds, at each connection, the token that shows
+        who asks.
         """
         self.address = address
-        self._said, self._trust = said, trust
+        self._said, self._trust, self._token = said, trust, token
         self._lock = threading.Lock()
         self._free: list[socket.socket] = []
         self._closed = False
@@ -154,12 +161,14 @@ class BlockingLink:
 
     def _open(self) -> tuple[socket.socket, dict[str, Any]]:
         """Open a connection; return it with the broker's description of itself."""
+        token = self._token()
+        said = self._said if token is None else {**self._said, "token": token}
         connection, trust = connect(self.address), self._trust
         try:
             if trust is not None and trust.tls is not None:
                 connection = trust.tls.wrap_socket(connection, server_hostname=host_of(self.address))
             connection.settimeout(ANSWER_S)
-            connection.sendall(b"".join(hello_frame(self._said)))
+            connection.sendall(b"".join(hello_frame(said)))
             beginning = _exactly(connection, HEAD.size)
             length, kind, _ = HEAD.unpack(beginning)
             if length > GREETING_BYTES_MAX:

@@ -19,6 +19,7 @@ from tarry.api.wire import decode_json, encode_json
 from tarry.base.endpoint import socket_path
 from tarry.base.errors import CorruptError
 from tarry.link.blocking import BlockingLink
+from tarry.link.credentials import token_source
 from tarry.link.frames import CLIENT, FrameKind
 from tarry.link.ranges import read_range
 from tarry.message.admission import MessageLimits
@@ -98,10 +99,10 @@ class Staged:
 class _LinkCalls:
     """Calls of one broker by the link. Any thread."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, token: str | None) -> None:
         socket_path(address)  # refuses what is no address
         self.address = address
-        self._link = BlockingLink(address, {"as": CLIENT})
+        self._link = BlockingLink(address, {"as": CLIENT}, token=token_source(address, token))
         self.close = self._link.close
 
     def answer(self, name: str, body: dict[str, Any], timeout_s: float = CALL_TIMEOUT_S) -> Any:
@@ -149,8 +150,9 @@ class BrokerClient:
     reached.
     """
 
-    def __init__(self, address: str) -> None:
-        self._broker = _LinkCalls(address)
+    def __init__(self, address: str, token: str | None = None) -> None:
+        """Take a broker's address, and the token to show to it; None: the one that this process finds by itself."""
+        self._broker = _LinkCalls(address, token)
         self.close = self._broker.close
 
     def __enter__(self) -> BrokerClient:
