@@ -144,11 +144,11 @@ def start_query(
     from tarry.spark.pipeline.intake_source import IntakeSource
 
     spark.dataSource.register(IntakeSource)
+    reader = spark.readStream.format(IntakeSource.name()).option("flight", flight)
+    if token is not None:
+        reader = reader.option("token", token)
     return (
-        spark.readStream.format(IntakeSource.name())
-        .options(**({} if token is None else {"token": token}))
-        .option("flight", flight)
-        .option("start_seq", start_seq)
+        reader.option("start_seq", start_seq)
         .option("cores", spark.sparkContext.defaultParallelism)
         .option("bytes_min", trigger.bytes_min)
         .option("interval_ms", trigger.interval_ms)
