@@ -112,7 +112,7 @@ def test_the_first_identity_ends_the_local_caller(tmp_path: Path) -> None:
             broker.set_identity("admin", ["admin"])
             broker.add_credential("admin")
             await asyncio.wait_for(gone.wait(), WAIT_S)
-            assert {type(each) for each in cut} == {UnauthenticatedError}
+            assert {type(each) for each in cut} == {UnavailableError}
             with pytest.raises(UnauthenticatedError):
                 authenticator.by_token(None)
             callers.close()

@@ -80,7 +80,7 @@ def credentials_path() -> Path:
 
 
 def keep_token(address: str, token: str) -> Path:
-    """Write a token into the user's ``credentials.toml``, in the place of a former one; return the file's path."""
+    """Write a token into the user's ``credentials.toml``; return the file's path."""
     path = credentials_path()
     entries = _entries(path)
     entries[address] = {"token": token}

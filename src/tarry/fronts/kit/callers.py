@@ -6,14 +6,17 @@ import asyncio
 from collections.abc import Callable
 
 from tarry.api.local import AnyBroker
-from tarry.base.errors import TarryError, UnauthenticatedError
+from tarry.base.errors import TarryError, UnavailableError
 from tarry.base.event_loop import post
 from tarry.identity.authenticator import Authenticator
 from tarry.identity.principal import Principal
 
 GRACE_S = 0.5
 """Seconds until a change is looked at: whoever made it gets the answer first."""
-_GONE = UnauthenticatedError("the credential of this connection was removed or has expired, or its rights have changed")
+_GONE = UnavailableError(
+    "the credential of this connection was removed or has expired, or its rights have changed; connect again"
+)
+"""Whoever connects again is told what is the matter, or goes on with the new rights."""
 
 
 class Callers:

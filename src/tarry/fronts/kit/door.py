@@ -22,7 +22,7 @@ from tarry.base.descriptors import ConnectionLimits
 from tarry.base.endpoint import parse_address, socket_path
 from tarry.fronts.kit.admission import BEGIN_S, Admission, Admissions
 from tarry.fronts.kit.listening import listen_at, listen_on
-from tarry.fronts.kit.principal import principal_of
+from tarry.fronts.kit.peer_proof import proof_of
 from tarry.fronts.kit.tls import ReloadedTls
 
 log = logging.getLogger(__name__)
@@ -176,7 +176,7 @@ class Door:
             transport.abort()
             return
         admission.cut = transport.abort
-        admission.principal = principal_of(transport)
+        admission.principal = proof_of(transport)
         if admission.refusal is not None and not self._admissions.has_room_to_refuse():
             admission.released()
             transport.abort()
