@@ -209,7 +209,7 @@ class Identities:
         self.snapshot = known
 
     def _own(self) -> list[Identity]:
-        """Return the broker's own identities: of whoever reads the token in the directory, and of its pipeline."""
+        """Return the broker's own identities: of the token in the directory, and of the pipeline."""
         if self._token is None:
             token = new_token()
             path = self._directory / ADMIN_TOKEN_FILE

@@ -151,7 +151,7 @@ class BrokerClient:
     """
 
     def __init__(self, address: str, token: str | None = None) -> None:
-        """Take a broker's address, and the token to show to it; None: the one that this process finds by itself."""
+        """Take a broker's address, and the token to show; None: this process finds one by itself."""
         self._broker = _LinkCalls(address, token)
         self.close = self._broker.close
 

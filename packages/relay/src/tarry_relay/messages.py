@@ -1,4 +1,4 @@
-"""Messages between the relay's driver and its long tasks, as JSON: bytes that can say nothing but these.
+"""Messages between the relay's driver and its tasks, as JSON, which can say nothing but these.
 
 Each is an object with one entry, from the message's kind to its content; ``null`` is an order to end at once.
 """

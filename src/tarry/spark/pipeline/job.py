@@ -137,7 +137,7 @@ def job_parser(module: str, description: str, *, masters: str = "") -> argparse.
 
 
 def given_token(descriptor: int | None) -> str | None:
-    """Return the token that who started this job has written to a pipe; None: this job has to find one by itself.
+    """Return the token in the pipe of a descriptor; None: this job has to find one by itself.
 
     It comes by a pipe since each user of the machine can read a command line, and a process's children its environment.
     """

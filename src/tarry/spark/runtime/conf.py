@@ -63,7 +63,7 @@ def merged(
 
 
 def _authentication(master: str, given: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings by which Spark's processes know each other, where Spark makes the secret by itself.
+    """Return the settings of a secret between Spark's processes, where Spark makes it by itself.
 
     On a standalone cluster each of its machines has to be given the secret, so there it is the operator's to turn on.
     """

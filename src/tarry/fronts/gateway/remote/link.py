@@ -54,7 +54,7 @@ class BoardListener(Protocol):
 
 
 OnTold = Callable[[Any], None]
-"""Called on the loop's thread with all access tokens, or all identities, as JSON; again after each change."""
+"""Called on the loop's thread with all access tokens, or identities, after each change."""
 
 
 class Link:

@@ -1,4 +1,4 @@
-"""Tells gateways of access tokens and identities, and again when they change: a deleted one must open no door."""
+"""Tells gateways of access tokens and identities, as they change: a deleted one opens no door."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Listen = Callable[[Callable[[], None]], Callable[[], None]]
 
 
 class Told:
-    """What is told to all gateways of one port, as JSON; its secrets are digests. On the loop's thread."""
+    """News for all gateways of one port, as JSON; secrets are digests in it. On the loop's thread."""
 
     def __init__(self, kind: FrameKind, read: Callable[[], Sequence[Any]], listen: Listen) -> None:
         """Tell what ``read`` returns, which is another object after each change, of which ``listen`` tells."""
@@ -50,9 +50,9 @@ class News:
 
 
 def guard(broker: ServedBroker, loop: asyncio.AbstractEventLoop, front: str, refuse: Refuse) -> Callable[[], None]:
-    """Refuse a worker whose front cannot ask who its callers are, where they have to be asked, now or later.
+    """Refuse a worker whose front cannot ask its callers, where they have to be, now or later.
 
-    Return what ends this. On the loop's thread.
+    Return a function that ends this. On the loop's thread.
 
     Raises:
         InvalidArgumentError: they have to be asked now.
