@@ -25,7 +25,7 @@ from tarry.fronts.gateway.remote.broker import RemoteBroker
 from tarry.fronts.gateway.served import worker as served_worker
 from tarry.fronts.kit.callers import Callers
 from tarry.fronts.link.front import LinkFront
-from tarry.fronts.registry import front_of
+from tarry.fronts.registry import ServerConfig, front_of
 from tarry.identity.authenticator import Authenticator
 from tarry.identity.principal import LOCAL
 from tarry.identity.seen import SeenBroker, seen_by
@@ -82,6 +82,25 @@ def test_a_worker_is_told_before_it_serves_and_of_each_change(known: Known) -> N
             authenticator.by_token(known.billing)
 
     with_worker(known.broker, use)
+
+
+def test_by_tcp_the_secret_still_shows_a_gateway(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("0123456789abcdef")
+    config = ServerConfig(data=tmp_path / "data", pipeline="off", gateway_secret=str(secret))
+    with Broker.open(config) as broker:
+        broker.set_identity("admin", ["admin"])
+        admin = broker.add_credential("admin").secret
+        gateway = GatewayFront.start(broker, "127.0.0.1:0")
+        try:
+            with pytest.raises(InvalidArgumentError, match="gateway_secret"):
+                RemoteBroker(gateway.address, "w", FRONT, "w-1")
+            remote = RemoteBroker(gateway.address, "w", FRONT, "w-1", {"gateway_secret": str(secret)})
+            asyncio.run(remote.connect(lambda: None))
+            assert Authenticator(remote).by_token(admin).name == "admin"
+            remote.close()
+        finally:
+            gateway.stop()
 
 
 def test_what_is_told_are_digests(known: Known) -> None:
