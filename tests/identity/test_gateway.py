@@ -27,7 +27,9 @@ from tarry.fronts.kit.callers import Callers
 from tarry.fronts.link.front import LinkFront
 from tarry.fronts.registry import ServerConfig, front_of
 from tarry.identity.authenticator import Authenticator
-from tarry.identity.principal import LOCAL
+from tarry.identity.grants import Grant
+from tarry.identity.principal import LOCAL, Principal
+from tarry.identity.rights import Rights
 from tarry.identity.seen import SeenBroker, seen_by
 from tarry.link.blocking import BlockingLink
 from tarry.link.frames import CLIENT, CONTROL, LINK, FrameKind, frame
@@ -185,6 +187,10 @@ def test_the_broker_asks_for_the_right_on_what_only_it_can_find(known: Known) ->
             await call(ops.GetTopic("secret"))
         with pytest.raises(ForbiddenError, match="look on all topics"):  # a front's own check is asked here, before
             await asyncio.to_thread(seen.call_found, ops.GetHistory(other.handle), refuse)
+
+        namesake = Principal("admin", Rights([Grant.parse("produce orders.*")]), "a token of the front's own")
+        with pytest.raises(ForbiddenError, match="produce on all topics"):
+            await asyncio.to_thread(SeenBroker(remote, namesake).call, ops.Cancel([other.handle]))
 
     with_worker(known.broker, use)
 

@@ -99,11 +99,12 @@ class AnyBroker(Protocol):
         """
         ...
 
-    def call_as(self, operation: Operation[R], caller: str, check: CheckTopic) -> R:
+    def call_as(self, operation: Operation[R], caller: str, credential: str | None, check: CheckTopic) -> R:
         """Carry out such an operation for an identity; ``check`` asks for that identity's rights.
 
         A broker behind a link has the broker ask for them by the name ``caller``: only there is the topic known before
-        anything is changed.
+        anything is changed. ``credential`` is the id of the one that was shown: it tells an identity from a principal
+        of the front's own with the same name.
         """
         ...
 

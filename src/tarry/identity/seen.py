@@ -89,7 +89,8 @@ class SeenBroker:
             self._check_push(operation, operation.needs.right)
             result = self._broker.call(operation)
         elif isinstance(operation.needs, OnFound) and not principal.rights.is_unlimited:
-            result = self._broker.call_as(operation, principal.name, partial(principal.check, operation.needs.right))
+            check = partial(principal.check, operation.needs.right)
+            result = self._broker.call_as(operation, principal.name, principal.credential, check)
         else:
             result = visible(principal, operation, self._broker.call(operation))
         return cast(R, result)
@@ -105,7 +106,7 @@ class SeenBroker:
 
         return self._broker.call_found(operation, check_both)
 
-    def call_as(self, operation: Operation[R], caller: str, check: CheckTopic) -> R:
+    def call_as(self, operation: Operation[R], caller: str, credential: str | None, check: CheckTopic) -> R:
         """Carry out such an operation for an identity, which needs the right, too: as :meth:`call_found`."""
         return self.call_found(operation, check)
 

@@ -232,8 +232,8 @@ class RemoteBroker:
         check(getattr(operation, "topic", None))
         return self.call(operation)
 
-    def call_as(self, operation: Operation[R], caller: str, check: CheckTopic) -> R:
-        if not any(each.name == caller for each in self.identities):
+    def call_as(self, operation: Operation[R], caller: str, credential: str | None, check: CheckTopic) -> R:
+        if not self._identities.has(caller, credential):
             return self.call_found(
                 operation, check
             )  # a principal of the front's own, of which the broker knows nothing

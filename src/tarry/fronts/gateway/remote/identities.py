@@ -19,6 +19,7 @@ class RemoteIdentities:
 
     def __init__(self) -> None:
         self._snapshot: tuple[Identity, ...] | None = None
+        self._shown: frozenset[tuple[str, str | None]] = frozenset()
         self._first = asyncio.Event()
         self._listeners: tuple[Callable[[], None], ...] = ()
 
@@ -34,11 +35,16 @@ class RemoteIdentities:
             raise UnavailableError("the broker has not told yet who its callers may be; try again later")
         return self._snapshot
 
+    def has(self, name: str, credential: str | None) -> bool:
+        """Return whether there is an identity of that name with a credential of that id."""
+        return (name, credential) in self._shown
+
     def on_told(self, told: Sequence[Mapping[str, Any]]) -> None:
         """Take what the broker tells."""
         self._snapshot = tuple(
             known(Identity, each, credentials=[known(Credential, one) for one in each["credentials"]]) for each in told
         )
+        self._shown = frozenset((each.name, one.id) for each in self._snapshot for one in each.credentials)
         self._first.set()
         for on_change in self._listeners:
             on_change()
