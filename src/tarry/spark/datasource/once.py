@@ -42,7 +42,7 @@ def write_once(df: DataFrame, job: str, *, endpoint: str, **options: Any) -> Wri
     are many partitions with little in them, by Spark's statistics, one task writes several.
 
     Args:
-        endpoint: HOST:PORT of the broker, which this process asks, and the tasks.
+        endpoint: HOST:PORT or tls://HOST:PORT of the broker, which this process asks, and the tasks.
         options: those of ``format("tarry")``, such as ``topic`` or ``mode``.
 
     Raises:

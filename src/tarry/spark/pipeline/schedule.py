@@ -12,14 +12,14 @@ import argparse
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tarry.base.errors import CorruptError, TarryError
-from tarry.link.credentials import TokenSource, token_source
+from tarry.link.credentials import find_token
 from tarry.spark.broker_client import BrokerClient, IntakeState
 from tarry.spark.broker_store import open_store
 from tarry.spark.pipeline import compact, upkeep
@@ -53,7 +53,7 @@ class ScheduleBatch:
         client: BrokerClient,
         reporter: Reporter,
         flight_for_tasks: str,
-        token: TokenSource = lambda: None,
+        token: Callable[[], str | None] = lambda: None,
     ) -> None:
         """Call ``token``, for each batch, for what its tasks show to the broker."""
         self._store = store
@@ -205,7 +205,8 @@ def _run_query(
     )
     reporter.update(ui=spark.sparkContext.uiWebUrl)
     for_tasks = options.flight_for_tasks or options.flight
-    batch = ScheduleBatch(store, client, reporter, for_tasks, token_source(options.flight, token))
+    # For each batch anew: a token that was not given, but found, may be exchanged meanwhile.
+    batch = ScheduleBatch(store, client, reporter, for_tasks, lambda: token or find_token(options.flight))
     query = start_query(
         spark,
         batch,
