@@ -11,8 +11,9 @@ from tests.identity.conftest import Known
 from tarry.api import operations as ops
 from tarry.api.access import digest_of
 from tarry.api.identities import is_token, new_token
+from tarry.api.needs import Right
 from tarry.base.config import Config
-from tarry.base.errors import CorruptError, InvalidArgumentError, NotFoundError
+from tarry.base.errors import CorruptError, InvalidArgumentError, NotFoundError, UnauthenticatedError
 from tarry.broker import Broker
 from tarry.identity.authenticator import Authenticator
 from tarry.identity.file import asks_callers
@@ -149,3 +150,29 @@ def test_a_lost_or_damaged_file_opens_no_door(tmp_path: Path) -> None:
     path.write_bytes(content)
     with open_broker(tmp_path) as broker:
         assert [each.name for each in broker.list_identities()] == ["admin"]
+
+
+def test_the_pipeline_is_known_by_a_token_of_each_start(tmp_path: Path) -> None:
+    with open_broker(tmp_path) as broker:
+        identities = broker.components.identities
+        token, heard = identities.pipeline_token(), []
+        assert broker.identities == (), "with nobody asked, it changes nothing"
+        assert Authenticator(broker).by_token(token).name == "local"
+        stop = broker.listen_to_identities(lambda: heard.append(broker.identities))
+        broker.set_identity("admin", ["admin"])
+        broker.add_credential("admin")
+        principal = Authenticator(broker).by_token(token)
+        assert (principal.name, [str(grant) for grant in principal.rights.grants]) == ("local-pipeline", ["pipeline"])
+        assert principal.rights.allow(Right.PIPELINE)
+        for right in (Right.ADMIN, Right.BULK, Right.FRONT):
+            assert not principal.rights.allow(right)
+        again = identities.pipeline_token()
+        assert heard[-1] is broker.identities
+        stop()
+        with pytest.raises(UnauthenticatedError, match="is not known"):
+            Authenticator(broker).by_token(token)
+        assert Authenticator(broker).by_token(again).name == "local-pipeline"
+        assert [each.name for each in broker.list_identities()] == ["admin"]
+        assert again not in (tmp_path / "identities.json").read_text()
+        with pytest.raises(InvalidArgumentError, match="the broker's own"):
+            broker.set_identity("local-pipeline", ["admin"])

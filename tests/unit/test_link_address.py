@@ -155,10 +155,10 @@ def test_options_of_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TARRY_CERTIFICATE", "/etc/c.pem")
     monkeypatch.setenv("TARRY_KEY", "/etc/k.pem")
     whole = "tls://h:1?ca=/etc/ca.pem&certificate=/etc/c.pem&key=/etc/k.pem"
-    assert WriteOptions.of(given).endpoint == whole, "tasks have another environment than the driver"
-    assert ReadOptions.of(given).endpoint == whole
-    assert StreamOptions.of({**given, "topic": "t", "group": "g"}).endpoint == whole
-    assert ReadOptions.of({"endpoint": whole}).endpoint == whole
+    assert WriteOptions.of(given).broker.endpoint == whole, "tasks have another environment than the driver"
+    assert ReadOptions.of(given).broker.endpoint == whole
+    assert StreamOptions.of({**given, "topic": "t", "group": "g"}).broker.endpoint == whole
+    assert ReadOptions.of({"endpoint": whole}).broker.endpoint == whole
     with pytest.raises(InvalidArgumentError, match="option tls_ca is given and the address 'h:1' is without TLS"):
         WriteOptions.of({"endpoint": "h:1", "tls_ca": "x"})
 

@@ -13,6 +13,7 @@ import pytest
 from tests.waiting import wait_until
 
 from tarry.base.config import Config
+from tarry.spark.pipeline.job import given_token
 from tarry.spark.pipeline.schedule import parse
 from tarry.spark.pipeline.supervisor import PipelineSupervisor, schedule_command
 from tarry.spark.runtime.process import alive, session_members
@@ -157,3 +158,27 @@ def test_the_command_line_fits_the_job(tmp_path: Path) -> None:
     options = parse([*command[3:], "--parent-pid", str(os.getpid())])
     assert (options.flight, options.master, options.checkpoint) == ("127.0.0.1:7", "local[2]", tmp_path / "c")
     assert (options.schedule_bytes, options.schedule_interval_ms, options.parent_pid) == (123, 456, os.getpid())
+
+
+def test_the_token_comes_by_a_pipe_alone_and_at_each_start(tmp_path: Path) -> None:
+    told = tmp_path / "told"
+    script = (
+        "import sys, os, pathlib\n"
+        "from tarry.spark.pipeline.job import given_token\n"
+        "token = given_token(int(sys.argv[sys.argv.index('--token-fd') + 1]))\n"
+        "seen = pathlib.Path('/proc/self/cmdline').read_bytes() + pathlib.Path('/proc/self/environ').read_bytes()\n"
+        f"open({str(told)!r}, 'a').write(token + ' ' + str(token.encode() in seen) + '\\n')\n"
+        "sys.exit(1)\n"
+    )
+    kept = PipelineSupervisor(
+        [sys.executable, "-c", script], tmp_path / "log", token="tarry_token", backoff_s_min=0.01, backoff_s_max=0.01
+    )
+    kept.start()
+    wait_until(lambda: told.exists() and len(told.read_text().splitlines()) >= 2)
+    kept.stop()
+    assert set(told.read_text().splitlines()) == {"tarry_token False"}
+
+
+def test_a_job_that_is_given_no_token_finds_one_itself() -> None:
+    assert given_token(None) is None
+    assert parse(["--flight", "127.0.0.1:1", "--checkpoint", "c"]).token_fd is None

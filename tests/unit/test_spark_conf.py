@@ -262,6 +262,8 @@ def test_who_wins() -> None:
         "spark.log.level": "ERROR",
         "spark.driver.memory": "2g",
         "spark.new": "1",
+        "spark.authenticate": "true",
+        "spark.network.crypto.enabled": "true",
     }
 
 
@@ -283,6 +285,25 @@ def test_java_options_are_added() -> None:
 )
 def test_a_standalone_cluster_is_shared(master: str, machine: Any, user: Any, cores: str | None) -> None:
     assert merged(master, {}, machine, user).get("spark.cores.max") == cores
+
+
+@pytest.mark.parametrize(
+    ("master", "machine", "user", "authenticated"),
+    [
+        ("local[2]", {}, {}, "true"),
+        ("local[2]", {"spark.authenticate": "false"}, {}, "false"),
+        ("local[2]", {}, {"spark.authenticate": "false"}, "false"),
+        ("yarn", {}, {}, "true"),
+        ("yarn", {"spark.shuffle.service.enabled": "true"}, {}, None),
+        ("yarn", {}, {"spark.shuffle.service.enabled": "true", "spark.authenticate": "true"}, "true"),
+        ("spark://h:7077", {}, {}, None),
+        ("k8s://h", {}, {}, None),
+    ],
+)
+def test_sparks_processes_know_each_other(
+    master: str, machine: dict[str, str], user: dict[str, str], authenticated: str | None
+) -> None:
+    assert merged(master, {}, machine, user).get("spark.authenticate") == authenticated
 
 
 def test_the_machines_settings(tmp_path: Path) -> None:

@@ -142,7 +142,12 @@ def test_options_of_a_stream_are_checked_when_it_is_loaded() -> None:
 
 def test_options() -> None:
     options = WriteOptions.of({"EndPoint": "h:1", "Delay_MS": "5", "checkpointLocation": "x", "mode": "FLIGHT"})
-    assert (options.endpoint, options.way, options.job, options.defaults) == ("h:1", "flight", None, {"delay_ms": 5})
+    assert (options.broker.endpoint, options.way, options.job, options.defaults) == (
+        "h:1",
+        "flight",
+        None,
+        {"delay_ms": 5},
+    )
     read = ReadOptions.of({"endpoint": "[::1]:7611", "topic": " a, b,a", "until_ms": "7"})
     assert (read.topics, read.until_ms, read.after_ms, read.what) == (("a", "b"), 7, None, "pending")
     stream = StreamOptions.of({"endpoint": "h:1", "topic": "a", "group": "g", "failOnDataLoss": "FALSE"})

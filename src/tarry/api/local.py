@@ -74,6 +74,10 @@ class AnyBroker(Protocol):
         """All identities, as they are now: a new object after each change. Without any, nobody is asked."""
         ...
 
+    def listen_to_identities(self, on_change: Callable[[], None]) -> Callable[[], None]:
+        """Call ``on_change`` after each change of the identities, from any thread; return what ends this."""
+        ...
+
     @property
     def access_tokens(self) -> tuple[AccessToken, ...]:
         """All access tokens, as they are now: a new object after each change."""
@@ -92,6 +96,15 @@ class AnyBroker(Protocol):
 
         ``check`` gets the topic of what was found, before anything is changed or returned, and raises what is to be
         answered instead.
+        """
+        ...
+
+    def call_as(self, operation: Operation[R], caller: str, credential: str | None, check: CheckTopic) -> R:
+        """Carry out such an operation for an identity; ``check`` asks for that identity's rights.
+
+        A broker behind a link has the broker ask for them by the name ``caller``: only there is the topic known before
+        anything is changed. ``credential`` is the id of the one that was shown: it tells an identity from a principal
+        of the front's own with the same name.
         """
         ...
 
@@ -161,10 +174,6 @@ class LocalBroker(AnyBroker, Protocol):
 
     @property
     def push(self) -> PushSubscriptions: ...
-
-    def listen_to_identities(self, on_change: Callable[[], None]) -> Callable[[], None]:
-        """Call ``on_change`` after each change of the identities, from any thread; return what ends this."""
-        ...
 
     def front_state(self, name: str) -> FrontState:
         """Return the file ``classic-NAME.json`` of a front's own state."""

@@ -117,6 +117,10 @@ class Broker(Calls):
         result: R = self._found_handlers[type(operation)](operation, check)
         return result
 
+    def call_as(self, operation: Operation[R], caller: str, credential: str | None, check: CheckTopic) -> R:
+        """Carry out such an operation for an identity: see :meth:`tarry.api.local.AnyBroker.call_as`."""
+        return self.call_found(operation, check)
+
     # -- scheduling ----------------------------------------------------------------------------------------------------
 
     def _schedule(self, row: Row) -> Receipt:

@@ -40,6 +40,9 @@ from tarry.log.json_file import change_json, make_private, read_json
 VERSION = 1
 ADMIN = "local-admin"
 """Identity of whoever shows the token in that file."""
+PIPELINE = "local-pipeline"
+"""Identity of the pipeline that ``tarry serve`` has started."""
+PIPELINE_GRANTS = [Right.PIPELINE.value]
 IDENTITIES_MAX = 10_000
 CREDENTIALS_MAX = 100
 GRANTS_MAX = 1000
@@ -67,6 +70,7 @@ class Identities:
         self._lock = threading.Lock()
         self._listeners: tuple[Callable[[], None], ...] = ()
         self._token: str | None = None
+        self._pipeline_token: str | None = None
         self.unguarded: list[str] = []
         """Ports that are open and cannot ask who their callers are: with one, there may be no credential."""
         self._kept: tuple[Identity, ...] = self._read(is_needed)
@@ -80,7 +84,7 @@ class Identities:
     def set(self, request: ops.SetIdentity) -> Identity:
         """Make or change an identity: see :class:`tarry.api.operations.SetIdentity`."""
         check_name(request.name)
-        if request.name in (ADMIN, LOCAL.name):
+        if request.name in (ADMIN, PIPELINE, LOCAL.name):
             raise InvalidArgumentError(f"identity {request.name!r} is the broker's own; allowed: another name")
         check_description(request.description or "")
         grants = None if request.grants is None else _checked(request.grants)
@@ -146,6 +150,18 @@ class Identities:
         rights = rights_of(self._find(request.identity))
         return AccessDecision(request.identity, rights.allow(Right(request.right), request.topic, request.group))
 
+    def pipeline_token(self) -> str:
+        """Make the token by which the pipeline of this process is known from now on, and return it.
+
+        It is kept in memory alone, so each start has another. While there are no identities, nobody asks for it.
+        """
+        with self._lock:
+            self._pipeline_token = new_token()
+            self._publish()
+            for on_change in self._listeners:
+                on_change()
+            return self._pipeline_token
+
     def listen(self, on_change: Callable[[], None]) -> Callable[[], None]:
         """Call ``on_change`` after each change, in the thread that made it; return a function that ends this.
 
@@ -198,20 +214,25 @@ class Identities:
     def _publish(self) -> None:
         known = tuple(each for each in self._kept if each.credentials)
         if known:
-            known = (*known, self._own())
+            known = (*known, *self._own())
         self.snapshot = known
 
-    def _own(self) -> Identity:
-        """Return the broker's own identity, whose token is in the directory."""
+    def _own(self) -> list[Identity]:
+        """Return the broker's own identities: of the token in the directory, and of the pipeline."""
         if self._token is None:
             token = new_token()
             path = self._directory / ADMIN_TOKEN_FILE
             make_private(path, 0o600)
             self._files.replace(path, token.encode() + b"\n")
             self._token = token
+        own = [self._own_identity(ADMIN, [Right.ADMIN.value], ADMIN_TOKEN_FILE, self._token)]
+        if self._pipeline_token is not None:
+            own.append(self._own_identity(PIPELINE, PIPELINE_GRANTS, PIPELINE, self._pipeline_token))
+        return own
+
+    def _own_identity(self, name: str, grants: list[str], credential: str, token: str) -> Identity:
         now_ms = self._clock.now_ms()
-        made = Credential(ADMIN_TOKEN_FILE, "token", "", now_ms, None, digest_of(self._token))
-        return Identity(ADMIN, [Right.ADMIN.value], "", now_ms, [made])
+        return Identity(name, grants, "", now_ms, [Credential(credential, "token", "", now_ms, None, digest_of(token))])
 
     def _read(self, is_needed: bool) -> tuple[Identity, ...]:
         fields = read_json(self._path, [VERSION])

@@ -154,7 +154,8 @@ def _start_pipeline(broker: Broker, config: Config, address: str | None, stack: 
         return None
     from tarry.spark.pipeline.supervisor import PipelineSupervisor
 
-    supervisor = PipelineSupervisor.of_schedule(config, reachable(address))
+    token = broker.components.identities.pipeline_token()
+    supervisor = PipelineSupervisor.of_schedule(config, reachable(address), token)
     stack.callback(supervisor.stop, PIPELINE_STOP_S)
     supervisor.start()
     broker.set_pipeline_status({"state": "starting"})

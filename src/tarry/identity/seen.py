@@ -7,7 +7,8 @@ the broker itself (:func:`seen_by`), so nothing is asked twice on one machine wi
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, TypeVar, cast
 
 import pyarrow as pa
@@ -58,6 +59,10 @@ class SeenBroker:
         """All identities: see :attr:`tarry.api.local.AnyBroker.identities`."""
         return self._broker.identities
 
+    def listen_to_identities(self, on_change: Callable[[], None]) -> Callable[[], None]:
+        """Call ``on_change`` after each change: see :meth:`tarry.api.local.AnyBroker.listen_to_identities`."""
+        return self._broker.listen_to_identities(on_change)
+
     @property
     def access_tokens(self) -> tuple[AccessToken, ...]:
         """All access tokens: see :attr:`tarry.api.local.AnyBroker.access_tokens`."""
@@ -84,7 +89,8 @@ class SeenBroker:
             self._check_push(operation, operation.needs.right)
             result = self._broker.call(operation)
         elif isinstance(operation.needs, OnFound) and not principal.rights.is_unlimited:
-            result = self.call_found(operation, _any_topic)
+            check = partial(principal.check, operation.needs.right)
+            result = self._broker.call_as(operation, principal.name, principal.credential, check)
         else:
             result = visible(principal, operation, self._broker.call(operation))
         return cast(R, result)
@@ -99,6 +105,10 @@ class SeenBroker:
             check(topic)
 
         return self._broker.call_found(operation, check_both)
+
+    def call_as(self, operation: Operation[R], caller: str, credential: str | None, check: CheckTopic) -> R:
+        """Carry out such an operation for an identity, which needs the right, too: as :meth:`call_found`."""
+        return self.call_found(operation, check)
 
     def _check_access(self, asked: ops.CheckAccess) -> AccessDecision:
         if asked.identity in (None, self.principal.name):
@@ -175,10 +185,6 @@ class SeenBroker:
     @property
     def _local(self) -> LocalBroker:
         return cast(LocalBroker, self._broker)
-
-
-def _any_topic(topic: str | None) -> None:
-    """Refuse no topic."""
 
 
 def decide(principal: Principal, asked: ops.CheckAccess) -> AccessDecision:

@@ -87,11 +87,11 @@ class BlockingLink:
     """Connections to one broker. Any thread; of one process."""
 
     def __init__(
-        self, address: str | BrokerAddress, greeting: Mapping[str, Any], trust: LinkTrust | None = None
+        self, address: str | BrokerAddress, greeting: Mapping[str, Any] | None = None, trust: LinkTrust | None = None
     ) -> None:
         """Make the link, which connects when it is first asked.
 
-        ``greeting``: its fields beside the version.
+        ``greeting``: its fields beside the version; None: a client's, which looks for its token at each connection.
         """
         self._where = BrokerAddress.of(address)
         self.address = self._where.text
@@ -164,12 +164,13 @@ class BlockingLink:
     def _open(self) -> tuple[socket.socket, dict[str, Any]]:
         """Open a connection; return it with the broker's description of itself."""
         tls, trust = self._context(), self._trust
+        greeting = self._where.greeting() if self._greeting is None else self._greeting
         connection = connect(self._where)
         try:
             if tls is not None:
                 connection = tls.wrap_socket(connection, server_hostname=self._where.server_name)
             connection.settimeout(ANSWER_S)
-            connection.sendall(b"".join(hello_frame(self._greeting)))
+            connection.sendall(b"".join(hello_frame(greeting)))
             length, kind = self._beginning(connection)
             answer = _exactly(connection, length)
             if kind == FrameKind.CHALLENGE and trust is not None:
@@ -202,7 +203,7 @@ class BlockingLink:
         Raises:
             OSError: what answers is no broker of this release, or the connection has ended.
         """
-        is_client = self._greeting.get("as") == CLIENT
+        is_client = self._greeting is None or self._greeting.get("as") == CLIENT
         beginning = _exactly(connection, len(TLS_ALERT))  # an alert is shorter than a frame's head
         if beginning == TLS_ALERT:
             raise NoBrokerError(no_broker(TLS_ALERT, is_client))

@@ -40,18 +40,30 @@ def find_token(address: str) -> str | None:
         return token
     name = os.environ.get("TARRY_TOKEN_FILE")
     if name:
-        return _read(Path(name))
+        return token_in(Path(name))
     entry = _entries(credentials_path()).get(_key(address))
     if isinstance(entry, dict):
         if isinstance(entry.get("token"), str):
             return str(entry["token"])
         if isinstance(entry.get("token_file"), str):
-            return _read(Path(entry["token_file"]))
+            return token_in(Path(entry["token_file"]))
     if _is_here(address):
         # Another user's directory, or none, is no reason to fail: the broker may ask nobody.
         with suppress(OSError, UnicodeDecodeError):
             return (Path(os.environ.get("TARRY_DATA") or DATA_DEFAULT) / ADMIN_TOKEN_FILE).read_text().strip() or None
     return None
+
+
+def token_in(path: Path) -> str:
+    """Return the token in a file.
+
+    Raises:
+        InvalidArgumentError: the file cannot be read.
+    """
+    try:
+        return path.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidArgumentError(f"the token's file {path} cannot be read: {error}") from error
 
 
 def credentials_path() -> Path:
@@ -85,13 +97,6 @@ def _entries(path: Path) -> dict[str, Any]:
         return {}
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise InvalidArgumentError(f"{path} cannot be read: {error}") from error
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidArgumentError(f"the token's file {path} cannot be read: {error}") from error
 
 
 def _key(address: str) -> str:

@@ -85,6 +85,7 @@ class FrameKind(IntEnum):
     ROWS = 75
     CHALLENGE = 76
     TOKENS = 77
+    IDENTITIES = 78
 
 
 class SettleOp(IntEnum):

@@ -19,7 +19,7 @@ from tarry.api.wire import decode_json, encode_json
 from tarry.base.errors import CorruptError
 from tarry.link.address import BrokerAddress
 from tarry.link.blocking import BlockingLink
-from tarry.link.frames import CLIENT, FrameKind
+from tarry.link.frames import FrameKind
 from tarry.link.ranges import read_range
 from tarry.message.admission import MessageLimits
 from tarry.message.columns import stream_bytes
@@ -98,10 +98,10 @@ class Staged:
 class _LinkCalls:
     """Calls of one broker by the link. Any thread."""
 
-    def __init__(self, address: str) -> None:
-        where = BrokerAddress.of(address)
+    def __init__(self, address: str, token: str | None) -> None:
+        where = BrokerAddress.of(address, token=token)
         where.check()
-        self._link = BlockingLink(where, {"as": CLIENT})
+        self._link = BlockingLink(where)
         self.address = where.text
         self.close = self._link.close
 
@@ -152,8 +152,9 @@ class BrokerClient:
     reached.
     """
 
-    def __init__(self, address: str) -> None:
-        self._broker = _LinkCalls(address)
+    def __init__(self, address: str, token: str | None = None) -> None:
+        """Take a broker's address, and the token to show; None: this process finds one by itself."""
+        self._broker = _LinkCalls(address, token)
         self.close = self._broker.close
 
     def __enter__(self) -> BrokerClient:

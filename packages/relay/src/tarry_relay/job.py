@@ -29,13 +29,13 @@ from tarry_relay.attempts import Attempts
 from tarry_relay.clients import KafkaAdmin
 from tarry_relay.files import Reached
 from tarry_relay.long_tasks import Launch, LongTasks, in_spark
+from tarry_relay.messages import TaskQuery
 from tarry_relay.prepare import prepare
 from tarry_relay.queries import ScheduleBatches
 from tarry_relay.rules import TopicRules
 from tarry_relay.settings import RelaySettings, RunOptions
 from tarry_relay.status import RelayStatus
 from tarry_relay.table import RelayStore
-from tarry_relay.tasks import TaskQuery
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

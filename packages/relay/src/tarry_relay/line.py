@@ -1,8 +1,8 @@
 """The connection between the driver and a long task: plans and orders one way, results the other.
 
-It uses Python's own connections, with their handshake by a key that only the tasks of this driver's jobs get. A task
-connects to the driver, as Spark's executors do. When one side ends, the other finds out at its next poll: a task then
-ends, too.
+It uses Python's own connections, with their handshake by a key that only the tasks of this driver's jobs get. What is
+said is JSON (:mod:`tarry_relay.messages`): a pickle of whoever is on the path would run as code. A task connects to the
+driver, as Spark's executors do. When one side ends, the other finds out at its next poll: a task then ends, too.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import logging
 import os
 import secrets
 import socket
-import struct
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -21,12 +20,16 @@ from typing import Any
 
 from tarry.base.errors import UnavailableError
 from tarry_relay.clients import bounded
+from tarry_relay.messages import Hello, Message, decode, encode
 
 log = logging.getLogger(__name__)
 
 CONNECT_S = 15.0
-GREETING_S = 15
-"""Seconds for a new connection to show the key."""
+GREETING_S = 15.0
+"""Seconds for a new connection to show the key, and say who it is."""
+GREETING_MAX = 256
+"""Connections that may be at it; more are cut off."""
+MESSAGE_BYTES_MAX = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +51,7 @@ class Channel:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     @classmethod
-    def connect(cls, address: Address, hello: Any) -> Channel:
+    def connect(cls, address: Address, hello: Hello) -> Channel:
         """Connect a task to its driver; ``hello`` identifies the task.
 
         Raises:
@@ -69,14 +72,14 @@ class Channel:
         line.send(hello)
         return line
 
-    def send(self, message: Any) -> None:
-        """Send any object that can be pickled.
+    def send(self, message: Message) -> None:
+        """Send a message.
 
         Raises:
             UnavailableError: the other side is gone.
         """
         try:
-            self._connection.send(message)
+            self._connection.send_bytes(encode(message))
         except OSError as error:
             raise UnavailableError(f"the other side of a relay's task is gone: {error}") from error
 
@@ -87,16 +90,17 @@ class Channel:
         except OSError:
             return True
 
-    def receive(self) -> Any:
+    def receive(self) -> Message:
         """Wait for the next message and return it.
 
         Raises:
-            UnavailableError: the other side is gone.
+            UnavailableError: the other side is gone. InvalidArgumentError: it says what is no message.
         """
         try:
-            return self._connection.recv()
+            raw: bytes = self._connection.recv_bytes(MESSAGE_BYTES_MAX)
         except (OSError, EOFError) as error:
             raise UnavailableError(f"the other side of a relay's task is gone: {error or 'it has ended'}") from error
+        return decode(raw)
 
     def end(self) -> None:
         """End the connection for both sides.
@@ -119,10 +123,11 @@ class Lines:
     ``on_line`` gets each with the task's greeting, in a thread of its own.
     """
 
-    def __init__(self, host: str, bind: str, on_line: Callable[[Channel, Any], None]) -> None:
+    def __init__(self, host: str, bind: str, on_line: Callable[[Channel, Message], None]) -> None:
         self._key = secrets.token_bytes(32)
         self._on_line = on_line
         self._closed = False
+        self._greeting = threading.Semaphore(GREETING_MAX)
         # Without its key: the handshake is done in the connection's own thread, where a stranger holds up nobody.
         self._listener = Listener((bind, 0), backlog=64)
         self.address = Address(host, int(self._listener.address[1]), self._key)
@@ -145,25 +150,32 @@ class Lines:
             if self._closed:
                 connection.close()
                 return
-            threading.Thread(target=self._greet, args=(connection,), name="tarry-relay-line", daemon=True).start()
+            if not self._greeting.acquire(blocking=False):
+                log.warning("a connection was cut off: %d others have not shown the key yet", GREETING_MAX)
+                connection.close()
+                continue
+            threading.Thread(target=self._serve, args=(connection,), name="tarry-relay-line", daemon=True).start()
 
-    def _greet(self, connection: Connection[Any, Any]) -> None:
+    def _serve(self, connection: Connection[Any, Any]) -> None:
+        line = Channel(connection)
         try:
-            _wait_at_most(
-                connection, GREETING_S
-            )  # otherwise a stranger that sends nothing would keep a thread for ever
-            deliver_challenge(connection, self._key)
-            answer_challenge(connection, self._key)
-            line = Channel(connection)
-            hello = line.receive()
-            _wait_at_most(connection, 0)
+            try:
+                hello = self._greet(line, connection)
+            finally:
+                self._greeting.release()
             self._on_line(line, hello)
         except Exception as error:  # noqa: BLE001 - a stranger, or a task that has ended already
             log.warning("a connection of a task has ended: %s", error)
-            connection.close()
+            line.close()
 
-
-def _wait_at_most(connection: Connection[Any, Any], seconds: int) -> None:
-    """Set how long each read of a connection waits for a byte; 0: for ever."""
-    with socket.socket(fileno=os.dup(connection.fileno())) as same:
-        same.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", seconds, 0))
+    def _greet(self, line: Channel, connection: Connection[Any, Any]) -> Message:
+        # One limit for all of it: a stranger that sends a byte now and then would keep a thread for hours.
+        timer = threading.Timer(GREETING_S, line.end)
+        timer.daemon = True
+        timer.start()
+        try:
+            deliver_challenge(connection, self._key)
+            answer_challenge(connection, self._key)
+            return line.receive()
+        finally:
+            timer.cancel()

@@ -14,17 +14,18 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from tarry.base.clock import SystemClock
-from tarry.base.errors import TarryError, UnavailableError
+from tarry.base.errors import InvalidArgumentError, TarryError, UnavailableError
 from tarry.base.supervision import keep_running
 from tarry.spark.runtime.failures import one_line
 from tarry_relay.attempts import Attempts
 from tarry_relay.files import Reached
 from tarry_relay.line import Channel, Lines
+from tarry_relay.messages import Failure, Hello, Message, ShardProgress, StopOrder, TaskQuery
 from tarry_relay.schedule import SchedulePlan, ShardResult
 from tarry_relay.settings import RelaySettings, RunOptions
 from tarry_relay.status import RelayStatus
 from tarry_relay.table import RelayStore
-from tarry_relay.tasks import Failure, Hello, ShardProgress, ShardTask, StopOrder, TaskQuery
+from tarry_relay.tasks import ShardTask
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -146,7 +147,9 @@ class LongTasks:
             interval_ms=running.deliver_interval_ms,
         )
 
-    def _on_line(self, line: Channel, hello: Hello) -> None:
+    def _on_line(self, line: Channel, hello: Message) -> None:
+        if not isinstance(hello, Hello):
+            raise InvalidArgumentError(f"a task began with {hello!r:.80}; allowed: who it is")
         kept = self._kept[hello]
         if hello.query == TaskQuery.SCHEDULE:
             line.receive()  # it has taken over its transactional id
@@ -156,11 +159,12 @@ class LongTasks:
         kept.on_line(line)
         while True:
             try:
-                progress: ShardProgress = line.receive()
+                progress = line.receive()
             except UnavailableError:
                 return  # the task has ended, and its job reports the reason
-            self._on_progress(hello.shard, progress)
-            kept.begun.set()
+            if isinstance(progress, ShardProgress):
+                self._on_progress(hello.shard, progress)
+                kept.begun.set()
 
     def _on_progress(self, shard: int, progress: ShardProgress) -> None:
         with self._lock:
@@ -219,7 +223,7 @@ class _Kept:
             line = self._await_line()
             try:
                 line.send(plan)
-                answer: ShardResult | Failure = line.receive()
+                answer = line.receive()
             except UnavailableError:
                 # A plan that is repeated does exactly what is missing.
                 self._forget(line)
@@ -228,7 +232,9 @@ class _Kept:
             else:
                 if isinstance(answer, ShardResult):
                     return answer
-                raise answer
+                if isinstance(answer, TarryError | OSError):
+                    raise answer
+                raise InvalidArgumentError(f"shard {self.task.shard} answered a plan with {answer!r:.80}")
         raise AssertionError("unreachable")
 
     def stop(self, order: StopOrder | None) -> None:

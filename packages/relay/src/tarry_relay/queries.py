@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from tarry.base.errors import UnavailableError
 from tarry_relay.long_tasks import LongTasks
+from tarry_relay.messages import TaskQuery
 from tarry_relay.positions import SourcePositions, changes, ranges
 from tarry_relay.schedule import SchedulePlan
 from tarry_relay.settings import RelaySettings
 from tarry_relay.status import RelayStatus
 from tarry_relay.table import RelayStore
-from tarry_relay.tasks import TaskQuery
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -11,7 +11,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from enum import StrEnum
 
 from tarry.base.errors import TarryError
 from tarry.store import check_same_table
@@ -19,45 +18,13 @@ from tarry_relay.deliver import DeliverWork, reached
 from tarry_relay.files import Reached
 from tarry_relay.follow import Follower
 from tarry_relay.line import Address, Channel
-from tarry_relay.schedule import ScheduleWork, ShardResult
+from tarry_relay.messages import Failure, Hello, ShardProgress, StopOrder, TaskQuery
+from tarry_relay.schedule import SchedulePlan, ScheduleWork, ShardResult
 from tarry_relay.settings import RelaySettings
 from tarry_relay.writer import KafkaWriters
 
 REPORT_S = 0.25
 LOOK_S = 1.0
-
-
-class TaskQuery(StrEnum):
-    """The query that a task works for."""
-
-    SCHEDULE = "schedule"
-    DELIVER = "deliver"
-
-
-@dataclass(frozen=True, slots=True)
-class Hello:
-    """The first message of a task, which identifies it."""
-
-    query: TaskQuery
-    shard: int
-
-
-@dataclass(frozen=True, slots=True)
-class ShardProgress:
-    """A shard's durable progress in delivery, and its results since the last report."""
-
-    committed: Reached
-    results: tuple[ShardResult, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class StopOrder:
-    """The driver's order to a delivering task: come to a place at ``settle_ms``, and end."""
-
-    settle_ms: int
-
-
-Failure = TarryError | OSError
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +84,7 @@ class ShardTask:
                     writers.rest()
                     continue
                 plan = line.receive()
-                if plan is None:
+                if not isinstance(plan, SchedulePlan):
                     return
                 try:
                     line.send(work(plan, writers))
@@ -158,7 +125,8 @@ class _Driver:
         if time.monotonic() - self._reported >= REPORT_S and (self._result or self._said != self._follower.committed):
             self.report()
         if self.order is None and self._line.waits():
-            self.order = self._line.receive()
+            order = self._line.receive()
+            self.order = order if isinstance(order, StopOrder) else None
         return self.order is not None or time.monotonic() >= self._until
 
     def wait(self, timeout: float) -> None:

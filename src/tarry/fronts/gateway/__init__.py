@@ -12,7 +12,7 @@ The format is in ``docs/formats-link.md``::
       group_calls    groups that it names               groups            the groups of all connections
       questions      calls that may wait for the disk   outgoing          frames written to it
       half_frames    bound on unfinished frames         shared            state shared by all connections
-      tokens         access tokens, as they change
+      news           tokens and identities, as they change
     remote/          the gateway's side
       broker         the broker, as fronts see it       groups, group     its groups; one of them, and its consumers
       link           the stream, on the front's loop    control           questions that a thread waits for

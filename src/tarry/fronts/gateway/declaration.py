@@ -20,4 +20,5 @@ GATEWAY = Front(
     check="tarry.fronts.gateway.front:check",
     extra="rocketmq",
     is_wanted=_is_wanted,
+    asks_callers=True,
 )

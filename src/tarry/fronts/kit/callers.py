@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from tarry.api.local import LocalBroker
+from tarry.api.local import AnyBroker
 from tarry.base.errors import TarryError, UnavailableError
 from tarry.base.event_loop import post
 from tarry.identity.authenticator import Authenticator
@@ -25,7 +25,7 @@ class Callers:
     A change of the identities is looked at soon after it was made, and an expiry when it comes.
     """
 
-    def __init__(self, broker: LocalBroker, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, broker: AnyBroker, loop: asyncio.AbstractEventLoop) -> None:
         self._broker, self._loop = broker, loop
         self.authenticator = Authenticator(broker)
         """Tells who a caller is."""

@@ -166,7 +166,7 @@ class ClientSession:
 
 def client_sessions(shared: Shared) -> dict[str, NewLinkSession]:
     """Return the sessions of a port for clients: see :class:`tarry.fronts.link.port.LinkPort`."""
-    callers = Callers(cast(LocalBroker, shared.broker), shared.loop)
+    callers = Callers(shared.broker, shared.loop)
     shared.on_close.append(callers.close)
     return {CLIENT: partial(ClientSession, shared, callers)}
 

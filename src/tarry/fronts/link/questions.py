@@ -31,19 +31,29 @@ _KINDS: dict[str, type[Operation[Any]]] = {o.wire.name: o for o in OPERATIONS}
 
 Check = Callable[[Operation[Any]], None]
 """Refuses an operation that the other side must not ask for."""
+SeenAs = Callable[[str], AnyBroker]
+"""Returns the broker as the identity of that name sees it."""
 
 
 class Questions:
     """The questions of one connection. On the loop's thread."""
 
     def __init__(
-        self, shared: Shared, out: Outgoing, kinds: Collection[FrameKind], check: Check, flow: Flow | None = None
+        self,
+        shared: Shared,
+        out: Outgoing,
+        kinds: Collection[FrameKind],
+        check: Check,
+        flow: Flow | None = None,
+        seen_as: SeenAs | None = None,
     ) -> None:
         """Answer frames of these kinds.
 
-        ``flow`` counts those under way; None: the other side asks one after the other.
+        ``flow`` counts those under way; None: the other side asks one after the other. ``seen_as``: the other side is
+        trusted to say for whom it asks; None: it is not.
         """
         self._shared, self._out, self._check, self._flow = shared, out, check, flow
+        self._seen_as = seen_as
         self.handlers: Handlers = {kind: self._handler(kind) for kind in kinds}
 
     def _handler(self, kind: FrameKind) -> Callable[[int, memoryview], None]:
@@ -78,12 +88,25 @@ class Questions:
         def answer() -> list[Any] | Operation[Any]:
             if kind != FrameKind.CALL:
                 return _ANSWERS[kind](self._shared.broker, number, payload)
-            operation = _asked(payload, self._check)
+            broker, operation = self._asked(payload)
             if self._flow is not None and isinstance(operation.wire, Rows):
                 return operation
-            return _call(self._shared.broker, number, operation)
+            return _call(broker, number, operation)
 
         return _answered(number, answer)
+
+    def _asked(self, payload: memoryview) -> tuple[AnyBroker, Operation[Any]]:
+        """Return the operation that is called for, if it may be asked, and the broker as who asks sees it."""
+        values, broker = decode_request(payload), self._shared.broker
+        name = values.pop("op", None) if isinstance(values, dict) else None
+        if not isinstance(name, str) or name not in _KINDS:
+            raise InvalidArgumentError(f"op is {name!r:.80}; allowed: {', '.join(_KINDS)}")
+        if self._seen_as is not None and "as" in values:
+            broker = self._seen_as(str(values.pop("as")))
+        operation = from_json(_KINDS[name], values)
+        self._check(operation)
+        _check_range(operation)
+        return broker, operation
 
     def _read(self, number: int, operation: Operation[Any]) -> list[Any]:
         """Return the frame that answers a client's operation with rows. Never raises. In a thread."""
@@ -104,18 +127,6 @@ def _answered(number: int, answer: Callable[[], A]) -> A | list[Any]:
         return answer()
     except Exception as error:  # noqa: BLE001  every error goes to the other side, and bugs to the log
         return error_frame(number, known(error))
-
-
-def _asked(payload: memoryview, check: Check) -> Operation[Any]:
-    """Return the operation that is called for, if it may be asked."""
-    values = decode_request(payload)
-    name = values.pop("op", None) if isinstance(values, dict) else None
-    if not isinstance(name, str) or name not in _KINDS:
-        raise InvalidArgumentError(f"op is {name!r:.80}; allowed: {', '.join(_KINDS)}")
-    operation = from_json(_KINDS[name], values)
-    check(operation)
-    _check_range(operation)
-    return operation
 
 
 def _call(broker: AnyBroker, number: int, operation: Operation[Any]) -> list[Any]:

@@ -12,7 +12,6 @@ from pyspark.sql.types import StructType
 
 from tarry.message.reserved import DEAD, rewritten, texts_of
 from tarry.message.schema import concat
-from tarry.spark.broker_client import BrokerClient
 from tarry.spark.datasource.filters import EmptyPartition, ReadBounds
 from tarry.spark.datasource.options import ReadOptions
 from tarry.spark.datasource.shape import SCHEMAS, Shape, by_name
@@ -34,7 +33,7 @@ class DeadReader(DataSourceReader):  # type: ignore[misc]
     """Plans on the driver, reads in the tasks."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
-        self._endpoint = options.endpoint
+        self._broker = options.broker
         self._shape = Shape.of(schema, SCHEMAS["dead"])
         self._bounds = ReadBounds(options)
         self._bounds.offer_filters(self)
@@ -48,7 +47,7 @@ class DeadReader(DataSourceReader):  # type: ignore[misc]
         if self._options.topics and self._options.group is not None:
             return [GroupDeadLetters(topic, self._options.group) for topic in self._options.topics]
         topics = self._bounds.now.topics
-        with BrokerClient(self._endpoint) as client:
+        with self._broker.client() as client:
             groups = [(g["topic"], g["group"]) for g in client.groups() if g["dead"]]
         partitions = [
             GroupDeadLetters(topic, group)
@@ -62,7 +61,7 @@ class DeadReader(DataSourceReader):  # type: ignore[misc]
         if not isinstance(partition, GroupDeadLetters):
             return
         after = None
-        with BrokerClient(self._endpoint) as client:
+        with self._broker.client() as client:
             while True:
                 page = client.dead_letters(partition.topic, partition.group, PAGE_ROWS, after)
                 if not page:

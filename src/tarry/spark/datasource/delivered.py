@@ -9,7 +9,6 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from tarry.spark.broker_client import BrokerClient
 from tarry.spark.datasource.filters import EmptyPartition, ReadBounds, Span
 from tarry.spark.datasource.options import ReadOptions
 from tarry.spark.datasource.shape import SCHEMAS, Shape, by_name
@@ -32,7 +31,7 @@ class DeliveredReader(DataSourceReader):  # type: ignore[misc]
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         offset = Span(options.start or 0, Span().high if options.end is None else options.end - 1)
-        self._endpoint = options.endpoint
+        self._broker = options.broker
         self._shape = Shape.of(schema, SCHEMAS["delivered"])
         self._bounds = ReadBounds(options, offset)
         self._bounds.offer_filters(self)
@@ -40,7 +39,7 @@ class DeliveredReader(DataSourceReader):  # type: ignore[misc]
     def partitions(self) -> list[InputPartition]:
         """Return ranges of the current queues. Runs on the driver."""
         topics, span = self._bounds.now.topics, self._bounds.now.offset
-        with BrokerClient(self._endpoint) as client:
+        with self._broker.client() as client:
             queues = client.queues(None if topics is None else sorted(topics))
         partitions: list[InputPartition] = []
         for topic, (first, end) in queues.items():
@@ -51,7 +50,7 @@ class DeliveredReader(DataSourceReader):  # type: ignore[misc]
         """Read a range. Runs in a task. Messages that retention has deleted since are left out."""
         if not isinstance(partition, QueueRange):
             return
-        with BrokerClient(self._endpoint) as client:
+        with self._broker.client() as client:
             for batch in client.queue(partition.topic, partition.start, partition.end):
                 rows = batch.filter(pa.array(self._bounds.now.rows_within(batch)))
                 if rows.num_rows:

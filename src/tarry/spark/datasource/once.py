@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from tarry.api.jobs import Job, JobState
 from tarry.base.errors import InvalidArgumentError
-from tarry.spark.broker_client import BrokerClient
 from tarry.spark.datasource.columns import check_columns
 from tarry.spark.datasource.options import WriteOptions
 from tarry.spark.datasource.partitions import fewer_partitions
@@ -56,7 +55,7 @@ def write_once(df: DataFrame, job: str, *, endpoint: str, **options: Any) -> Wri
     given = {"endpoint": endpoint, "job": job, **options}
     checked = WriteOptions.of({name: _text(value) for name, value in given.items()})
     check_columns(df.schema, checked.defaults)
-    with BrokerClient(checked.endpoint) as client:
+    with checked.broker.client() as client:
         known = client.job(job)
         if known is not None and known.state is JobState.CANCELLED:
             raise InvalidArgumentError(f"job {job!r} was cancelled; allowed: another job id, to load it after all")
@@ -66,6 +65,9 @@ def write_once(df: DataFrame, job: str, *, endpoint: str, **options: Any) -> Wri
             check_may_be_committed(job, known.rows, checked)
         else:
             # If there are two calls at once, the writer's attempts decide.
+            if checked.broker.token is not None and "tokenfile" not in map(str.lower, given):
+                # Spark makes the writer in another process, which has the environment of its JVM, and not this one's.
+                given["token"] = checked.broker.token
             fewer_partitions(df).write.format("tarry").mode("append").options(**given).save()
             known = client.job(job)
     return _written(job, known, already)

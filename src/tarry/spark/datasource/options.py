@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 
 from tarry.base.errors import InvalidArgumentError, InvalidMessageError
 from tarry.link.address import FILES, TLS, is_tls, with_files
+from tarry.link.credentials import find_token, token_in
 from tarry.message.schema import check_topic
+from tarry.spark.broker_client import BrokerClient
 
 WAYS = ("auto", "bulk", "flight")
 WHATS = ("pending", "delivered", "dead")
@@ -34,6 +37,8 @@ _ADDRESS = re.compile(r"^(\[[0-9A-Fa-f:.]+\]|[^:/\s]+):(\d{1,5})$")
 TLS_FILES = tuple(f"tls_{name}" for name in FILES)
 WRITE = (
     "endpoint",
+    "token",
+    "tokenFile",
     "mode",
     "job",
     "ifCommitted",
@@ -50,6 +55,8 @@ WRITE = (
 STREAM_WRITE = tuple(name for name in WRITE if name not in ("job", "ifCommitted"))
 READ = (
     "endpoint",
+    "token",
+    "tokenFile",
     "what",
     "topic",
     "group",
@@ -61,7 +68,17 @@ READ = (
     "pushFilters",
     *TLS_FILES,
 )
-STREAM_READ = ("endpoint", "topic", "group", "startingOffsets", "failOnDataLoss", "maxRowsPerTrigger", *TLS_FILES)
+STREAM_READ = (
+    "endpoint",
+    "token",
+    "tokenFile",
+    "topic",
+    "group",
+    "startingOffsets",
+    "failOnDataLoss",
+    "maxRowsPerTrigger",
+    *TLS_FILES,
+)
 STREAM_ONLY = ("group", "startingOffsets", "failOnDataLoss", "maxRowsPerTrigger")
 """Options that tell a stream from a batch of pending messages."""
 
@@ -69,10 +86,25 @@ DEFAULTS_INT = ("due_ms", "delay_ms", "delay_level", "ttl_ms", "expire_ms", "tri
 
 
 @dataclass(frozen=True)
+class BrokerPlace:
+    """A broker, and the token to show to it, which goes with the job to its tasks.
+
+    ``token`` None: nothing was found on the driver, and each process looks for itself.
+    """
+
+    endpoint: str
+    token: str | None = field(default=None, repr=False)
+
+    def client(self) -> BrokerClient:
+        """Return a client of the broker, for this process."""
+        return BrokerClient(self.endpoint, self.token)
+
+
+@dataclass(frozen=True)
 class WriteOptions:
     """Options of a write. ``defaults``: values of columns for rows that have none."""
 
-    endpoint: str
+    broker: BrokerPlace
     way: str
     job: str | None
     if_committed: str
@@ -100,7 +132,7 @@ class WriteOptions:
         if "tag" in options:
             defaults["tag"] = options["tag"]
         if_committed = _choice(options, "ifCommitted", IF_COMMITTED, "skip")
-        return cls(_endpoint(options), _choice(options, "mode", WAYS, "auto"), job, if_committed, defaults)
+        return cls(_broker(options), _choice(options, "mode", WAYS, "auto"), job, if_committed, defaults)
 
 
 @dataclass(frozen=True)
@@ -110,7 +142,7 @@ class ReadOptions:
     ``topics`` empty: all; ``columns`` empty: all, else by their names in small letters.
     """
 
-    endpoint: str
+    broker: BrokerPlace
     what: str
     topics: tuple[str, ...]
     group: str | None
@@ -136,14 +168,14 @@ class ReadOptions:
         after_ms, until_ms, start, end = (_maybe(options, name) for name in ("after_ms", "until_ms", "start", "end"))
         push = _choice(options, "pushFilters", ("true", "false"), "false") == "true"
         topics, group, columns = _topics(options), options.get("group"), _columns(options)
-        return cls(_endpoint(options), what, topics, group, after_ms, until_ms, start, end, columns, push)
+        return cls(_broker(options), what, topics, group, after_ms, until_ms, start, end, columns, push)
 
 
 @dataclass(frozen=True)
 class StreamOptions:
     """Options of a stream read."""
 
-    endpoint: str
+    broker: BrokerPlace
     topics: tuple[str, ...]
     group: str
     start: str
@@ -164,7 +196,7 @@ class StreamOptions:
                 raise InvalidArgumentError(f"option {name!r} is missing; a stream is read of a topic, by a group")
         rows_max = options.get("maxrowspertrigger")
         return cls(
-            _endpoint(options),
+            _broker(options),
             topics,
             options["group"],
             _choice(options, "startingOffsets", STARTS, "group"),
@@ -181,6 +213,15 @@ def _checked(given: Mapping[str, str], allowed: tuple[str, ...]) -> dict[str, st
         if name not in names and name not in _SPARK and name not in _OF_TABLES and not name.startswith("option."):
             raise InvalidArgumentError(f"unknown option {name!r}; allowed here: {', '.join(allowed)}")
     return options
+
+
+def _broker(options: Mapping[str, str]) -> BrokerPlace:
+    endpoint, token, name = _endpoint(options), options.get("token"), options.get("tokenfile")
+    if token is not None and name is not None:
+        raise InvalidArgumentError("options 'token' and 'tokenFile' are given; allowed: one of them")
+    if name is not None:
+        token = token_in(Path(name))
+    return BrokerPlace(endpoint, token or find_token(endpoint))
 
 
 def _endpoint(options: Mapping[str, str]) -> str:

@@ -85,14 +85,14 @@ class PendingReader(DataSourceReader):  # type: ignore[misc]
     """
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
-        self._endpoint = options.endpoint
+        self._broker = options.broker
         self._shape = Shape.of(schema, MESSAGE)
         self._bounds = ReadBounds(options)
         self._bounds.offer_filters(self)
 
     def partitions(self) -> list[InputPartition]:
         """Plan the read of the current state. Runs on the driver."""
-        with BrokerClient(self._endpoint) as client:
+        with self._broker.client() as client:
             intake = client.state()
             # In this order: messages accepted from here on may or may not be read, those accepted before are.
             snapshot = open_snapshot(intake.store_uri, intake.shard, intake.table_id)
@@ -125,7 +125,7 @@ class PendingReader(DataSourceReader):  # type: ignore[misc]
             rows = _file_rows(place, partition.paths, self._bounds.now, self._shape.needed(*_NEEDED))
             yield from self._pending(rows, state, np.unique(np.concatenate(cancelled)))
         elif isinstance(partition, IntakePartition):
-            with BrokerClient(self._endpoint) as client:
+            with self._broker.client() as client:
                 rows = intake_rows(client, partition.state, partition.start, partition.end)
                 yield from self._pending(rows, partition.state, partition.cancelled)
 

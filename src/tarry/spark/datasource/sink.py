@@ -18,7 +18,7 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 from pyspark.sql.types import StructType
 
 from tarry.base.errors import TarryError
-from tarry.spark.broker_client import BrokerClient, BulkAttempt, Staged
+from tarry.spark.broker_client import BulkAttempt, Staged
 from tarry.spark.datasource.columns import check_columns
 from tarry.spark.datasource.options import WriteOptions
 from tarry.spark.datasource.writer import begin, commit, give_up, merged, staged_partition
@@ -46,7 +46,7 @@ class BulkSink(DataSourceStreamArrowWriter):  # type: ignore[misc]
     def write(self, iterator: Iterator[pa.RecordBatch]) -> BatchStaged:
         """Stage a partition. Runs in a task."""
         name = job_name()
-        with BrokerClient(self._options.endpoint) as client:
+        with self._options.broker.client() as client:
             job = begin(client, name, self._attempt)
             if job.state != "open":  # a replay; or its messages were cancelled since
                 return BatchStaged(job, Staged((), {}))
@@ -60,13 +60,13 @@ class BulkSink(DataSourceStreamArrowWriter):  # type: ignore[misc]
             return
         if len(jobs) > 1:
             raise TarryError(f"the tasks of micro-batch {batchId} have several attempts: {sorted(jobs)}")
-        with BrokerClient(self._options.endpoint) as client:
+        with self._options.broker.client() as client:
             commit(client, still_open[0], merged(messages))
 
     def abort(self, messages: list[BatchStaged | None], batchId: int) -> None:  # noqa: N803
         """Give up the attempts after a failure. Runs on the driver."""
         for number in {m.job.number for m in messages if m is not None and m.job.state == "open"}:
-            give_up(self._options.endpoint, number)
+            give_up(self._options.broker, number)
 
 
 def job_name() -> str:

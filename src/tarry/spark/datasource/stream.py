@@ -18,7 +18,6 @@ from pyspark.sql.types import StructType
 
 from tarry.base.errors import CorruptError, TarryError, UnavailableError
 from tarry.message.reserved import ONLY, values_of
-from tarry.spark.broker_client import BrokerClient
 from tarry.spark.datasource.delivered import QueueRange, ranges
 from tarry.spark.datasource.options import StreamOptions
 from tarry.spark.datasource.shape import STREAM, Shape, by_name
@@ -44,7 +43,7 @@ class QueueStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type:
     def initialOffset(self) -> Offsets:  # noqa: N802 - Spark's name
         """Return the offsets at which a query without a checkpoint begins."""
         o = self._options
-        with BrokerClient(o.endpoint) as client:
+        with o.broker.client() as client:
             start = None if o.start == "group" else o.start
             return {topic: client.follow(topic, o.group, start) for topic in o.topics}
 
@@ -82,7 +81,7 @@ class QueueStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type:
             CorruptError: retention has deleted some of it, or it is not the queue that was read before.
         """
         start = self._started(start)
-        with BrokerClient(self._options.endpoint) as client:
+        with self._options.broker.client() as client:
             queues = client.queues(sorted(end))
         partitions: list[InputPartition] = []
         for topic, stop in end.items():
@@ -95,12 +94,12 @@ class QueueStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type:
 
     def commit(self, end: Offsets) -> None:
         """Settle everything below ``end``, as Spark has recorded it as done."""
-        with BrokerClient(self._options.endpoint) as client:
+        with self._options.broker.client() as client:
             for topic, offset in end.items():
                 client.advance(topic, self._options.group, offset)
 
     def _ends(self) -> Offsets:
-        with BrokerClient(self._options.endpoint) as client:
+        with self._options.broker.client() as client:
             queues = client.queues(list(self._options.topics))
         return {topic: end for topic, (_, end) in queues.items()}
 
@@ -109,7 +108,7 @@ class QueueStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type:
         fresh = [topic for topic in self._options.topics if topic not in start]
         if not fresh:
             return start
-        with BrokerClient(self._options.endpoint) as client:
+        with self._options.broker.client() as client:
             return {**start, **{topic: client.follow(topic, self._options.group) for topic in fresh}}
 
     def _checked(self, topic: str, start: int, end: int, first: int, last: int) -> int:
@@ -137,7 +136,7 @@ class QueueStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type:
         """Read all of a range, or raise an error. Runs in a task."""
         assert isinstance(partition, QueueRange)
         at = partition.start
-        with BrokerClient(self._options.endpoint) as client:
+        with self._options.broker.client() as client:
             for batch in client.queue(partition.topic, partition.start, partition.end):
                 offsets = batch.column("offset").to_numpy()
                 if offsets[0] > at:

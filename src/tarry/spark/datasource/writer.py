@@ -25,7 +25,7 @@ from tarry.base.back_off import BackOff
 from tarry.base.errors import InvalidArgumentError, OverloadedError, TarryError, UnavailableError
 from tarry.spark.broker_client import BrokerClient, BulkAttempt, Staged
 from tarry.spark.datasource.columns import check_columns
-from tarry.spark.datasource.options import WriteOptions
+from tarry.spark.datasource.options import BrokerPlace, WriteOptions
 from tarry.spark.datasource.rows import RowChecker
 from tarry.spark.datasource.staging import StagingTask
 from tarry.spark.runtime.worker import rest
@@ -56,7 +56,7 @@ class BulkWriter(DataSourceArrowWriter):  # type: ignore[misc]
         check_columns(schema, options.defaults)
         self._options = options
         name = options.job or f"spark-{uuid.uuid4().hex}"
-        with BrokerClient(options.endpoint) as client:
+        with options.broker.client() as client:
             self._job = begin(client, name)
         if self._job.state == "cancelled":
             raise InvalidArgumentError(f"job {name!r} was cancelled; allowed: another job id, to load it after all")
@@ -77,19 +77,19 @@ class BulkWriter(DataSourceArrowWriter):  # type: ignore[misc]
         """
         if self._job.state != "open":
             return TaskStaged(Staged((), {}))
-        with BrokerClient(self._options.endpoint) as client:
+        with self._options.broker.client() as client:
             return TaskStaged(staged_partition(client, self._job, self._options, iterator))
 
     def commit(self, messages: list[TaskStaged | None]) -> None:
         """Commit when all tasks are done. Runs on the driver."""
         if self._job.state == "open":
-            with BrokerClient(self._options.endpoint) as client:
+            with self._options.broker.client() as client:
                 commit(client, self._job, merged(messages))
 
     def abort(self, messages: list[TaskStaged | None]) -> None:
         """Give up the attempt after a failure. Runs on the driver."""
         if self._job.state == "open":
-            give_up(self._options.endpoint, self._job.number)
+            give_up(self._options.broker, self._job.number)
 
 
 def staged_partition(
@@ -179,13 +179,13 @@ def with_retries(call: Callable[[], T], kind: type[TarryError]) -> T:
     raise AssertionError("the last try returns or raises")
 
 
-def give_up(endpoint: str, number: int) -> None:
+def give_up(broker: BrokerPlace, number: int) -> None:
     """Abort the attempt.
 
     If the broker cannot be reached, the next attempt ends this one all the same.
     """
     try:
-        with BrokerClient(endpoint) as client:
+        with broker.client() as client:
             client.abort(number)
     except TarryError:
         pass  # the user has to see the error that made the job fail

@@ -25,7 +25,7 @@ import numpy as np
 from tarry.base.errors import CorruptError, TarryError
 from tarry.spark.broker_client import BrokerClient, IntakeState
 from tarry.spark.broker_store import open_store
-from tarry.spark.pipeline.job import Reporter, job_parser, run_job, wait_for_broker
+from tarry.spark.pipeline.job import Reporter, given_token, job_parser, run_job, wait_for_broker
 from tarry.spark.pipeline.upkeep import (
     Cores,
     Result,
@@ -177,7 +177,7 @@ def run(options: argparse.Namespace, stop: threading.Event) -> Counter[str]:
     Raises:
         TarryError: the job cannot start, or with ``--once`` a round failed.
     """
-    with BrokerClient(options.flight) as client:
+    with BrokerClient(options.flight, given_token(options.token_fd)) as client:
         state = wait_for_broker(client, stop)
         if state is None:
             return Counter()

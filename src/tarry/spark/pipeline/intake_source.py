@@ -32,8 +32,8 @@ class SeqRange(InputPartition):  # type: ignore[misc]
 class IntakeSource(DataSource):  # type: ignore[misc]
     """The source, with its options.
 
-    They are ``flight`` (HOST:PORT), ``start_seq`` (the start of a query without a checkpoint), ``cores``, and a
-    Trigger's fields.
+    They are ``flight`` (HOST:PORT), ``token`` (shown to the broker; Spark shows no option of that name), ``start_seq``
+    (the start of a query without a checkpoint), ``cores``, and a Trigger's fields.
     """
 
     @classmethod
@@ -51,7 +51,7 @@ class IntakeReader(DataSourceStreamReader):  # type: ignore[misc]
     """Reader whose offsets are ``{"seq": n}``: everything below n is in earlier batches."""
 
     def __init__(self, options: dict[str, str]) -> None:
-        self._address = options["flight"]
+        self._address, self._token = options["flight"], options.get("token")
         self._start_seq = int(options["start_seq"])
         self._cores = int(options["cores"])
         self._trigger = Trigger(int(options["bytes_min"]), int(options["interval_ms"]), int(options["rows_max"]))
@@ -69,7 +69,7 @@ class IntakeReader(DataSourceStreamReader):  # type: ignore[misc]
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
         try:
             if self._client is None:
-                self._client = BrokerClient(self._address)
+                self._client = BrokerClient(self._address, self._token)
             state = self._client.state()
         except UnavailableError:
             # A broker that restarts, if an operator runs the pipeline. Nothing to schedule until it is back.

@@ -131,8 +131,20 @@ def job_parser(module: str, description: str, *, masters: str = "") -> argparse.
     parser.add_argument("--master", default="local[*]", help=f"Spark master{masters} (default: %(default)s)")
     parser.add_argument("--memory", default="1g", help="memory of the driver's JVM (default: %(default)s)")
     conf.add_options(parser)
+    parser.add_argument("--token-fd", type=int, metavar="FD", help="read the token for the broker there; it is closed")
     parser.add_argument("--parent-pid", type=int, metavar="PID", help="stop when this process has ended")
     return parser
+
+
+def given_token(descriptor: int | None) -> str | None:
+    """Return the token in the pipe of a descriptor; None: this job has to find one by itself.
+
+    It comes by a pipe since each user of the machine can read a command line, and a process's children its environment.
+    """
+    if descriptor is None:
+        return None
+    with os.fdopen(descriptor) as pipe:
+        return pipe.read().strip() or None
 
 
 def wait_for_broker(client: BrokerClient, stop: threading.Event) -> IntakeState | None:

@@ -12,17 +12,19 @@ import argparse
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tarry.base.errors import CorruptError, TarryError
+from tarry.link.credentials import find_token
 from tarry.spark.broker_client import BrokerClient, IntakeState
 from tarry.spark.broker_store import open_store
 from tarry.spark.pipeline import compact, upkeep
 from tarry.spark.pipeline.checkpoint import reconcile
-from tarry.spark.pipeline.job import Reporter, job_parser, run_job, wait_for_broker
+from tarry.spark.pipeline.job import Reporter, given_token, job_parser, run_job, wait_for_broker
 from tarry.spark.pipeline.plan import Trigger
 from tarry.spark.pipeline.stage_task import RESULT_SCHEMA, RangeResult, StageTask, decode
 from tarry.spark.runtime.conf import user_conf
@@ -45,11 +47,20 @@ REPORT_EVERY_S = 5.0
 class ScheduleBatch:
     """The function for ``foreachBatch``: has the ranges staged and commits them as one."""
 
-    def __init__(self, store: Store, client: BrokerClient, reporter: Reporter, flight_for_tasks: str) -> None:
+    def __init__(
+        self,
+        store: Store,
+        client: BrokerClient,
+        reporter: Reporter,
+        flight_for_tasks: str,
+        token: Callable[[], str | None] = lambda: None,
+    ) -> None:
+        """Call ``token``, for each batch, for what its tasks show to the broker."""
         self._store = store
         self._client = client
         self._reporter = reporter
         self._task = StageTask(flight_for_tasks, store.root, store.table_id, store.shard)
+        self._token = token
         self._notified = True
         self._batches = 0
 
@@ -69,7 +80,8 @@ class ScheduleBatch:
         started = time.monotonic()
         self._reporter.update(state="running")
         try:
-            rows = ranges.mapInArrow(self._task, RESULT_SCHEMA).collect()
+            task = replace(self._task, token=self._token())
+            rows = ranges.mapInArrow(task, RESULT_SCHEMA).collect()
             done = self.commit(decode(rows))
         except Exception as error:
             self._reporter.update(state="failed", error=one_line(error))
@@ -123,15 +135,20 @@ def start_query(
     trigger: Trigger,
     checkpoint: Path,
     poll_ms: int,
+    token: str | None = None,
 ) -> StreamingQuery:
-    """Start the streaming query; without a checkpoint it begins at ``start_seq``."""
+    """Start the streaming query; without a checkpoint it begins at ``start_seq``.
+
+    ``token``: shown to the broker; None: the process that plans finds one by itself.
+    """
     from tarry.spark.pipeline.intake_source import IntakeSource
 
     spark.dataSource.register(IntakeSource)
+    reader = spark.readStream.format(IntakeSource.name()).option("flight", flight)
+    if token is not None:
+        reader = reader.option("token", token)
     return (
-        spark.readStream.format(IntakeSource.name())
-        .option("flight", flight)
-        .option("start_seq", start_seq)
+        reader.option("start_seq", start_seq)
         .option("cores", spark.sparkContext.defaultParallelism)
         .option("bytes_min", trigger.bytes_min)
         .option("interval_ms", trigger.interval_ms)
@@ -151,21 +168,27 @@ def run(options: argparse.Namespace, stop: threading.Event) -> None:
     Raises:
         TarryError: the job cannot start, or the query has failed.
     """
-    with BrokerClient(options.flight) as client:
+    token = given_token(options.token_fd)
+    with BrokerClient(options.flight, token) as client:
         reporter = Reporter.of_job(client, "schedule")
         state = wait_for_broker(client, stop)
         if state is None:
             return
         try:
             with sole_user(options.checkpoint, stop):
-                _run_query(options, stop, client, reporter, state)
+                _run_query(options, stop, client, reporter, state, token)
         except Exception as error:
             reporter.update(state="failed", error=one_line(error))
             raise
 
 
 def _run_query(
-    options: argparse.Namespace, stop: threading.Event, client: BrokerClient, reporter: Reporter, state: IntakeState
+    options: argparse.Namespace,
+    stop: threading.Event,
+    client: BrokerClient,
+    reporter: Reporter,
+    state: IntakeState,
+    token: str | None,
 ) -> None:
     reporter.send()
     store = open_store(state, options.store)
@@ -181,7 +204,9 @@ def _run_query(
         conf=user_conf(options.spark_conf, *options.spark_conf_file),
     )
     reporter.update(ui=spark.sparkContext.uiWebUrl)
-    batch = ScheduleBatch(store, client, reporter, options.flight_for_tasks or options.flight)
+    for_tasks = options.flight_for_tasks or options.flight
+    # For each batch anew: a token that was not given, but found, may be exchanged meanwhile.
+    batch = ScheduleBatch(store, client, reporter, for_tasks, lambda: token or find_token(options.flight))
     query = start_query(
         spark,
         batch,
@@ -190,6 +215,7 @@ def _run_query(
         trigger=Trigger(options.schedule_bytes, options.schedule_interval_ms, options.schedule_rows_max),
         checkpoint=options.checkpoint,
         poll_ms=options.poll_ms,
+        token=token,
     )
     reporter.update(state="idle", committed_seq=committed_seq)
     # A connection to the table of its own: neither waits for the other's commits.

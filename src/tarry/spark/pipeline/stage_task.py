@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -48,10 +48,12 @@ class StageTask:
     root: str
     table_id: str
     shard: int
+    token: str | None = field(default=None, repr=False)
+    """Shown to the broker; None: the task's process finds one by itself."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         check_same_table(self.root, self.table_id)
-        with BrokerClient(self.flight) as client:
+        with BrokerClient(self.flight, self.token) as client:
             for batch in batches:
                 for start, end in zip(batch["start_seq"].to_pylist(), batch["end_seq"].to_pylist(), strict=True):
                     result = pickle.dumps(self.stage_range(client, start, end))

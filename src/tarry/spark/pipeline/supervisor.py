@@ -14,8 +14,9 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 from urllib.parse import urlsplit
 
 from tarry.base.back_off import BackOff
@@ -49,7 +50,7 @@ class PipelineSupervisor:
     raise OSError: then the start is tried again.
 
     The child leads its own session and is given ``--parent-pid``: when this process is killed, the child ends by
-    itself.
+    itself. ``token``, what it shows to the broker, comes by a pipe, whose end ``--token-fd`` names.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class PipelineSupervisor:
         command: Sequence[str],
         log_path: Path,
         *,
+        token: str | None = None,
         before: Callable[[], None] = lambda: None,
         backoff_s_min: float = BACKOFF_S_MIN,
         backoff_s_max: float = BACKOFF_S_MAX,
@@ -64,6 +66,7 @@ class PipelineSupervisor:
     ) -> None:
         self._command = [*command, "--parent-pid", str(os.getpid())]
         self._log_path = log_path
+        self._token = token
         self._before = before
         self._back_off = BackOff(backoff_s_min, backoff_s_max, healthy_s)
         self._clock = SystemClock()
@@ -76,10 +79,10 @@ class PipelineSupervisor:
         self._next_try_ms: int | None = None
 
     @classmethod
-    def of_schedule(cls, config: Config, flight: str) -> PipelineSupervisor:
+    def of_schedule(cls, config: Config, flight: str, token: str | None = None) -> PipelineSupervisor:
         """Return the supervisor of the schedule job for a broker with its native port at ``flight``.
 
-        It is not started yet.
+        It is not started yet. ``token`` shows the job to the broker.
 
         Raises:
             InvalidArgumentError: the file of settings for Spark cannot be read, or names what is not allowed.
@@ -89,7 +92,7 @@ class PipelineSupervisor:
             log.warning("%s", warning)
         directory = config.data.absolute() / "pipeline"
         command = schedule_command(config, flight, directory / "checkpoint")
-        return cls(command, directory / "pipeline.log", before=lambda: write_conf(config, directory))
+        return cls(command, directory / "pipeline.log", token=token, before=lambda: write_conf(config, directory))
 
     def start(self) -> None:
         """Start the child in the background. Returns at once."""
@@ -164,9 +167,7 @@ class PipelineSupervisor:
             with self._lock, self._log_path.open("ab") as output:
                 if self._stopping.is_set():  # otherwise stop() would have missed the child
                     return EXIT_NOT_STARTED
-                self._child = child = subprocess.Popen(
-                    self._command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
-                )
+                self._child = child = self._start_child(output)
         except OSError as error:
             self._last_error = f"cannot start: {error}"
             return EXIT_NOT_STARTED
@@ -180,6 +181,24 @@ class PipelineSupervisor:
                 said = self._last_line(logged_from) if code > 0 else None
                 self._last_error = said or end_of_process(code)
         return code
+
+    def _start_child(self, output: IO[bytes]) -> subprocess.Popen[bytes]:
+        with ExitStack() as stack:
+            command, inherited = self._command, []
+            if self._token is not None:
+                reading, writing = os.pipe()
+                stack.callback(os.close, reading)
+                with os.fdopen(writing, "wb") as pipe:
+                    pipe.write(self._token.encode())  # a pipe holds it, so nobody has to read yet
+                command, inherited = [*command, "--token-fd", str(reading)], [reading]
+            return subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+                pass_fds=inherited,
+            )
 
     def _rotate_log(self) -> int:
         """Start a new log file if the old one is large; return the offset at which the child's lines begin."""

@@ -53,13 +53,24 @@ def merged(
     Java's options are put behind Tarry's, not in their place: of two that say the same, Java takes the last.
     """
     bound = {"spark.cores.max": CORES_MAX} if master.startswith("spark://") else {}
-    known = {**bound, **defaults}
+    known = {**bound, **_authentication(master, {**machine, **user}), **defaults}
     # Spark reads the machine's settings itself, but below everything that a program sets.
     given = {name: value for name, value in machine.items() if name in known or name in _PYTHONS} | dict(user)
     for name in _APPENDED:
         if name in known and name in given:
             given[name] = f"{known[name]} {given[name]}"
     return known | given
+
+
+def _authentication(master: str, given: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings of a secret between Spark's processes, where Spark makes it by itself.
+
+    On a standalone cluster each of its machines has to be given the secret, so there it is the operator's to turn on.
+    """
+    shuffles_elsewhere = given.get("spark.shuffle.service.enabled", "").lower() == "true"
+    if not (master.startswith("local") or (master == "yarn" and not shuffles_elsewhere)):
+        return {}  # a shuffle service of YARN has the setting of its own, and both must be the same
+    return {"spark.authenticate": "true", "spark.network.crypto.enabled": "true"}
 
 
 def set_python(settings: Mapping[str, str], environment: dict[str, str] | os._Environ[str] = os.environ) -> None:

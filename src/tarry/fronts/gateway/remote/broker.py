@@ -32,6 +32,7 @@ from tarry.fronts.gateway.authentication import Trust
 from tarry.fronts.gateway.remote.board import RemoteMember
 from tarry.fronts.gateway.remote.group import RemoteGroup
 from tarry.fronts.gateway.remote.groups import RemoteGroups
+from tarry.fronts.gateway.remote.identities import RemoteIdentities
 from tarry.fronts.gateway.remote.link import Link, greeting
 from tarry.fronts.registry import FRONTS, ServerConfig
 from tarry.link.blocking import BlockingLink
@@ -61,6 +62,7 @@ OWN_SETTINGS = (
     *(name for front in FRONTS for name in front.own_settings),
 )
 """Settings about files: those of the gateway's machine, if it is another one than the broker's."""
+NO_MORE: Mapping[str, str] = {}
 TOPICS_MAX = 100_000
 """Topics that are remembered as existing."""
 
@@ -120,7 +122,7 @@ class RemoteBroker:
         self._groups = RemoteGroups(self._control, self._clock)
         self._topics: set[str] = set()
         self._tokens: tuple[AccessToken, ...] = ()
-        self._identities: tuple[Identity, ...] = ()
+        self._identities = RemoteIdentities()
         self._link: Link | None = None
         settings = self._control.greet()["config"]
         if not self._is_near:
@@ -135,10 +137,17 @@ class RemoteBroker:
             UnavailableError: there is no broker.
         """
         said = greeting(LINK, self._worker, self._front, self._name)
+        told = self._identities
+
+        def lost() -> None:
+            told.on_lost()
+            on_lost()
+
         self._link = await Link.open(
-            self._address, said, self._trust, self._groups, self._member, self._on_tokens, on_lost
+            self._address, said, self._trust, self._groups, self._member, self._on_tokens, told.on_told, lost
         )
         self._groups.link = self._member.link = self._link
+        await told.wait_told()
 
     def close(self) -> None:
         """Close the connections for questions; the link ends with its loop."""
@@ -193,8 +202,15 @@ class RemoteBroker:
 
     @property
     def identities(self) -> tuple[Identity, ...]:
-        """The identities that the broker has told of: a change is known here a moment later."""
-        return self._identities
+        """The identities that the broker has told of: a change is known here a moment later.
+
+        Raises:
+            UnavailableError: it has told none yet.
+        """
+        return self._identities.snapshot
+
+    def listen_to_identities(self, on_change: Callable[[], None]) -> Callable[[], None]:
+        return self._identities.listen(on_change)
 
     def _on_tokens(self, tokens: Sequence[Mapping[str, Any]]) -> None:
         self._tokens = tuple(AccessToken(**token) for token in tokens)
@@ -216,8 +232,17 @@ class RemoteBroker:
         check(getattr(operation, "topic", None))
         return self.call(operation)
 
-    def _answer(self, operation: Operation[Any]) -> memoryview:
-        return self._control.ask(FrameKind.CALL, encode_json({"op": operation.wire.name, **operation.to_wire()}))[1]
+    def call_as(self, operation: Operation[R], caller: str, credential: str | None, check: CheckTopic) -> R:
+        if not self._identities.has(caller, credential):
+            return self.call_found(
+                operation, check
+            )  # a principal of the front's own, of which the broker knows nothing
+        result: R = decode_result(operation, self._answer(operation, {"as": caller}))
+        return result
+
+    def _answer(self, operation: Operation[Any], more: Mapping[str, str] = NO_MORE) -> memoryview:
+        asked = {"op": operation.wire.name, **operation.to_wire(), **more}
+        return self._control.ask(FrameKind.CALL, encode_json(asked))[1]
 
     def _range(self, operation: Any, goes_on_by: str, first: pa.Table) -> Iterator[pa.RecordBatch]:
         """Yield all batches of a range of which ``first`` is a part; others are asked for when needed."""

@@ -53,8 +53,8 @@ class BoardListener(Protocol):
     def on_message(self, member: int, message: Mapping[str, Any]) -> None: ...
 
 
-OnTokens = Callable[[Any], None]
-"""Called on the loop's thread with all access tokens as JSON, after each change of theirs."""
+OnTold = Callable[[Any], None]
+"""Called on the loop's thread with all access tokens, or identities, after each change."""
 
 
 class Link:
@@ -70,12 +70,13 @@ class Link:
         trust: Trust,
         groups: GroupListener,
         board: BoardListener,
-        on_tokens: OnTokens,
+        on_tokens: OnTold,
+        on_identities: OnTold,
         on_lost: Callable[[], None],
     ) -> None:
         self._loop = loop
         self._trust, self._groups, self._board = trust, groups, board
-        self._on_tokens, self._on_lost = on_tokens, on_lost
+        self._on_tokens, self._on_identities, self._on_lost = on_tokens, on_identities, on_lost
         self._receivers: dict[int, PollReceiver] = {}
         self._peer = LinkPeer(loop, greeting, self._handlers(), _on_refused, self._on_peer_lost)
         self.number, self.send, self.ask, self.close = (
@@ -95,7 +96,8 @@ class Link:
         trust: Trust,
         groups: GroupListener,
         board: BoardListener,
-        on_tokens: OnTokens,
+        on_tokens: OnTold,
+        on_identities: OnTold,
         on_lost: Callable[[], None],
     ) -> Link:
         """Connect on the running loop, and begin with ``greeting``. ``on_lost`` is called once, on the loop.
@@ -106,7 +108,7 @@ class Link:
         loop = asyncio.get_running_loop()
         connection = connect(address)
         connection.setblocking(False)
-        link = cls(loop, greeting, trust, groups, board, on_tokens, on_lost)
+        link = cls(loop, greeting, trust, groups, board, on_tokens, on_identities, on_lost)
         is_near = connection.family == socket.AF_UNIX
         begin = loop.create_unix_connection if is_near else loop.create_connection
         host = None if trust.tls is None else host_of(address)
@@ -144,6 +146,7 @@ class Link:
             FrameKind.SAID: lambda number, payload: self._board.on_said(number, *decode_json(bytes(payload))),
             FrameKind.MESSAGE: lambda number, payload: self._board.on_message(number, decode_json(bytes(payload))),
             FrameKind.TOKENS: lambda _, payload: self._on_tokens(decode_json(bytes(payload))),
+            FrameKind.IDENTITIES: lambda _, payload: self._on_identities(decode_json(bytes(payload))),
             FrameKind.CHALLENGE: lambda _, payload: self.send(FrameKind.PROOF, 0, self._trust.proof(bytes(payload))),
         }
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from tarry.api.local import AnyBroker
 from tarry.api.operation import Operation
 from tarry.base.errors import UnavailableError
 from tarry.fronts.gateway.served.board import BoardSeat
 from tarry.fronts.gateway.served.broker import ServedBroker
+from tarry.fronts.gateway.served.news import News, Told, guard
 from tarry.fronts.gateway.served.receiving import WorkerConsumers
-from tarry.fronts.gateway.served.tokens import TokenNews
 from tarry.fronts.kit.admission import Admission
 from tarry.fronts.kit.front import Front
 from tarry.fronts.kit.tls_settings import TlsSettings
@@ -25,6 +26,8 @@ from tarry.fronts.link.sending import Submissions
 from tarry.fronts.link.settling import Settlements
 from tarry.fronts.link.shared import Shared
 from tarry.fronts.registry import FRONTS
+from tarry.identity.named import NamedPrincipals
+from tarry.identity.seen import seen_by
 from tarry.link.frames import CONTROL, LINK, FrameKind
 
 log = logging.getLogger(__name__)
@@ -57,28 +60,51 @@ class WorkerSessions:
         self._shared, self._broker = shared, broker
         self._links: dict[str, Listener] = {}
         """Links that are told about groups, by the names that workers gave themselves."""
+        self._tokens = Told(FrameKind.TOKENS, lambda: broker.access_tokens, broker.listen_to_tokens)
+        self._identities = Told(FrameKind.IDENTITIES, lambda: broker.identities, broker.listen_to_identities)
+        self._principals = NamedPrincipals(broker)
         self.by_kind: dict[str, NewLinkSession] = {LINK: self._new_link, CONTROL: self._new_control}
 
     def _new_link(self, said: Mapping[str, Any], out: Outgoing, admission: Admission, refuse: Refuse) -> WorkerLink:
-        return WorkerLink(self._shared, self._broker, said, out, self._links)
+        front = str(said.get("front", ""))
+        declared = _declared(front)
+        stops = []
+        if declared is None or not declared.asks_callers:
+            stops.append(guard(self._broker, self._shared.loop, front, refuse))
+        told = [self._identities] if declared is None or not declared.knows_tokens else [self._tokens, self._identities]
+        stops += [News(each, self._shared.loop, out).stop for each in told]
+        return WorkerLink(self._shared, self._broker, said, out, self._links, self._questions(out), stops)
 
     def _new_control(
         self, said: Mapping[str, Any], out: Outgoing, admission: Admission, refuse: Refuse
     ) -> WorkerControl:
-        return WorkerControl(self._shared, said, out, self._links)
+        return WorkerControl(self._shared, said, out, self._links, self._questions(out))
+
+    def _questions(self, out: Outgoing) -> Questions:
+        return Questions(self._shared, out, _QUESTIONS, _anything, seen_as=self._seen_as)
+
+    def _seen_as(self, caller: str) -> AnyBroker:
+        return seen_by(self._broker, self._principals.find(caller))
 
 
 class WorkerControl:
     """A connection for questions, one at a time. On the loop's thread."""
 
-    def __init__(self, shared: Shared, said: Mapping[str, Any], out: Outgoing, links: Mapping[str, Listener]) -> None:
+    def __init__(
+        self,
+        shared: Shared,
+        said: Mapping[str, Any],
+        out: Outgoing,
+        links: Mapping[str, Listener],
+        questions: Questions,
+    ) -> None:
         self._out = out
         worker = str(said.get("worker", ""))
         self.welcome = _welcome(shared, said)
         self.flow = None
         self.handlers: Handlers = {
             FrameKind.GROUP: GroupCalls(shared, out, partial(_link_of, links, worker)).answer,
-            **Questions(shared, out, _QUESTIONS, _anything).handlers,
+            **questions.handlers,
         }
 
     def on_writable(self) -> None:
@@ -102,16 +128,17 @@ class WorkerLink:
         said: Mapping[str, Any],
         out: Outgoing,
         links: dict[str, Listener],
+        questions: Questions,
+        stops: Sequence[Callable[[], None]],
     ) -> None:
-        self._shared, self._out, self._links = shared, out, links
+        """Begin; call ``stops`` when the connection has ended."""
+        self._shared, self._out, self._links, self._stops = shared, out, links, stops
         self._worker, front, name = (str(said.get(key, "")) for key in ("worker", "front", "name"))
         self.welcome = _welcome(shared, said)
         self.flow = None
         self._groups = links[self._worker] = GroupCalls(shared, out, partial(_link_of, links, self._worker))
         self._consumers = WorkerConsumers(shared.groups, out)
         self._seat = BoardSeat(broker.board, front, name, out)
-        declared = _declared(front)
-        self._tokens = TokenNews(broker, out) if declared is not None and declared.knows_tokens else None
         submissions = Submissions(shared, out)
         self.handlers: Handlers = {
             FrameKind.SUBMIT: submissions.submit,
@@ -121,7 +148,7 @@ class WorkerLink:
             FrameKind.POST: self._seat.post,
             FrameKind.SEND: self._seat.send,
             FrameKind.GROUP: self._groups.answer,
-            **Questions(shared, out, _QUESTIONS, _anything).handlers,
+            **questions.handlers,
         }
         log.info("gateway %s (%s) has connected", name, self._worker)
 
@@ -137,8 +164,8 @@ class WorkerLink:
         if self._links.get(self._worker) is self._groups:
             del self._links[self._worker]
         self._seat.leave()
-        if self._tokens is not None:
-            self._tokens.stop()
+        for stop in self._stops:
+            stop()
         self._shared.groups.forget(self._groups)
         self._consumers.stop()
         log.info("gateway %s is gone", self._worker)

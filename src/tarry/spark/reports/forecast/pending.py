@@ -20,6 +20,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from pyspark.sql import functions as F  # noqa: N812  as everybody writes it
 
 from tarry.base.errors import CorruptError, NotFoundError
+from tarry.link.credentials import find_token
 from tarry.message.bulk import SEQ_MIN, first_seq
 from tarry.message.schema import Kind, kinds_of
 from tarry.spark.broker_client import BrokerClient, IntakeState
@@ -133,14 +134,17 @@ def rows_of(
     # One file a task, or a few: a task that fails repeats little, and many run at the same time.
     parts = max(1, min(len(work), 10_000))
     planned = spark.createDataFrame(work, _WORK).repartition(parts) if work else spark.createDataFrame([], _WORK)
-    read = partial(_read, root=files.uri if files is not None else "", endpoint=endpoint)
+    token = None if endpoint is None else find_token(endpoint)  # here, on the driver: a task's machine may have none
+    read = partial(_read, root=files.uri if files is not None else "", endpoint=endpoint, token=token)
     return planned.mapInArrow(read, ROWS)
 
 
-def _read(batches: Iterable[pa.RecordBatch], *, root: str, endpoint: str | None) -> Iterator[pa.RecordBatch]:
+def _read(
+    batches: Iterable[pa.RecordBatch], *, root: str, endpoint: str | None, token: str | None
+) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         for path, start, end in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-            batches_of = _in_intake(endpoint or "", start, end) if path is None else _in_file(root, path)
+            batches_of = _in_intake(endpoint or "", token, start, end) if path is None else _in_file(root, path)
             yield from (sized(rows) for rows in batches_of)
 
 
@@ -150,8 +154,8 @@ def _in_file(root: str, path: str) -> Iterator[pa.RecordBatch]:
         yield read_group(place, path, group.number, [*_COLUMNS, "properties"])
 
 
-def _in_intake(endpoint: str, start: int, end: int) -> Iterator[pa.RecordBatch]:
-    with BrokerClient(endpoint) as client:
+def _in_intake(endpoint: str, token: str | None, start: int, end: int) -> Iterator[pa.RecordBatch]:
+    with BrokerClient(endpoint, token) as client:
         for _, batch in read_all(client, start, end):
             yield batch
 

@@ -1,0 +1,77 @@
+"""Identities that the broker has told a worker of."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tarry.api.identities import Credential, Identity
+from tarry.api.operation import known
+from tarry.base.errors import UnavailableError
+
+TOLD_S = 30.0
+"""Seconds that a broker may take to tell them for the first time."""
+
+
+class RemoteIdentities:
+    """The identities, as the broker told them last. On the loop's thread; :attr:`snapshot` on any."""
+
+    def __init__(self) -> None:
+        self._snapshot: tuple[Identity, ...] | None = None
+        self._shown: frozenset[tuple[str, str | None]] = frozenset()
+        self._first = asyncio.Event()
+        self._listeners: tuple[Callable[[], None], ...] = ()
+
+    @property
+    def snapshot(self) -> tuple[Identity, ...]:
+        """The identities; another object after each change.
+
+        Raises:
+            UnavailableError: the broker has not told them yet. Nobody may be served before: all callers would be taken
+            for the local user.
+        """
+        if self._snapshot is None:
+            raise UnavailableError("the broker has not told yet who its callers may be; try again later")
+        return self._snapshot
+
+    def has(self, name: str, credential: str | None) -> bool:
+        """Return whether there is an identity of that name with a credential of that id."""
+        return (name, credential) in self._shown
+
+    def on_told(self, told: Sequence[Mapping[str, Any]]) -> None:
+        """Take what the broker tells."""
+        self._snapshot = tuple(
+            known(Identity, each, credentials=[known(Credential, one) for one in each["credentials"]]) for each in told
+        )
+        self._shown = frozenset((each.name, one.id) for each in self._snapshot for one in each.credentials)
+        self._first.set()
+        for on_change in self._listeners:
+            on_change()
+
+    def listen(self, on_change: Callable[[], None]) -> Callable[[], None]:
+        """Call ``on_change`` after each change, on the loop's thread; return what ends this. Any thread."""
+        self._listeners = (*self._listeners, on_change)
+
+        def stop() -> None:
+            self._listeners = tuple(each for each in self._listeners if each is not on_change)
+
+        return stop
+
+    def on_lost(self) -> None:
+        """Wait no longer: the link has ended."""
+        self._first.set()
+
+    async def wait_told(self) -> None:
+        """Wait until the broker has told them for the first time.
+
+        Raises:
+            UnavailableError: it does not, as one of another release; or the link has ended.
+        """
+        try:
+            await asyncio.wait_for(self._first.wait(), TOLD_S)
+        except TimeoutError as error:
+            raise UnavailableError(
+                f"the broker has not told within {TOLD_S:g} s who its callers may be; allowed: one of this release"
+            ) from error
+        _ = self.snapshot
