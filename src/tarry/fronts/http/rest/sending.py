@@ -37,7 +37,6 @@ class Messages:
     """The endpoints."""
 
     def __init__(self, services: HttpServices) -> None:
-        self._services = services
         self._body_bytes_max = services.broker.config.body_bytes_max
 
     def routes(self) -> Iterator[Route]:
@@ -68,30 +67,30 @@ class Messages:
             row = message_of_json(body, **names)
         else:
             row = message_of_request(request, await request.body(self._body_bytes_max), **names)
-        receipt = await self._services.schedule_row(row)
+        receipt = await request.desk.schedule_row(row)
         location = {"location": f"/v1/messages/{quote(receipt.handle, safe='')}"}
         return json_answer(receipt_to_json(receipt), 201 if receipt.outcome in PRESENT else 200, location)
 
     async def history(self, request: RestRequest, names: Names) -> Answer:
         _check_no_query(request)
         operation = GetHistory(names["handle"])
-        return answer_of(GetHistory, await self._services.call(operation), chosen(request, JSON))
+        return answer_of(GetHistory, await request.desk.call(operation), chosen(request, JSON))
 
     async def cancel(self, request: RestRequest, names: Names) -> Answer:
         chosen(request, JSON)
         _check_no_query(request)
-        return _outcome(await self._services.cancel(names["handle"]))
+        return _outcome(await request.desk.cancel(names["handle"]))
 
     async def cancel_key(self, request: RestRequest, names: Names) -> Answer:
         chosen(request, JSON)
         _check_no_query(request)
-        [outcome] = await self._services.call(CancelKeys(names["topic"], [names["key"]]))
+        [outcome] = await request.desk.call(CancelKeys(names["topic"], [names["key"]]))
         return _outcome(outcome)
 
     async def find_key(self, request: RestRequest, names: Names) -> Answer:
         chosen(request, JSON)
         _check_no_query(request)
-        receipt = await self._services.call(FindKey(names["topic"], names["key"]))
+        receipt = await request.desk.call(FindKey(names["topic"], names["key"]))
         if receipt is None:
             raise NotFoundError(f"nothing is pending under the key {names['key']!r:.80} in {names['topic']}")
         return json_answer(receipt_to_json(receipt))
@@ -109,7 +108,7 @@ class Messages:
             if "handle" in names
             else Reschedule.of_key(names["topic"], names["key"], **time)
         )
-        return answer_of(Reschedule, await self._services.call(operation), media_type)
+        return answer_of(Reschedule, await request.desk.call(operation), media_type)
 
 
 _Endpoint = Callable[[RestRequest, Names], Awaitable[Answer]]
