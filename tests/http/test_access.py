@@ -51,7 +51,8 @@ def test_where_a_secret_may_be(broker: Broker) -> None:
         request(x_token=broker.tokens()[0].digest),
         request(x_token=made.id),
     ):
-        assert (secret := secret_of(scope["headers"])) is None or access.identify(secret) is None
+        secret = secret_of(scope["headers"])
+        assert secret is None or access.identify(secret) is None
         assert isinstance(access.admit(scope), AccessRefusal)
 
 

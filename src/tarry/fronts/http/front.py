@@ -48,6 +48,7 @@ class HttpFront(LoopFront):
     NAME = "http"
     THREAD = "tarry-http"
     _server: HttpServer
+    _services: HttpServices
 
     def __init__(
         self,
@@ -86,7 +87,7 @@ class HttpFront(LoopFront):
         if self._shared is not None:
             await self._shared.connect()
         loop = asyncio.get_running_loop()
-        services = HttpServices(self._broker, loop, pool, self._unread)
+        services = self._services = HttpServices(self._broker, loop, pool, self._unread)
         setting = HttpSettings.of(self._broker.config).http_access
         authenticator = services.callers.authenticator
         access = Access(self._broker, mode_of(setting, f"{self._host}:0"), authenticator)

@@ -22,6 +22,7 @@ from tarry.api.needs import Right
 from tarry.api.operation import Operation
 from tarry.api.operations import DeleteGroup
 from tarry.api.row_queue import RowQueue
+from tarry.base.bounded_cache import BoundedCache
 from tarry.base.errors import NotFoundError
 from tarry.base.event_loop import answer_future
 from tarry.fronts.kit.groups import ReceiveQueues
@@ -37,6 +38,9 @@ Ts = TypeVarTuple("Ts")
 
 FEW_ROWS = 256
 """Up to so many rows are checked on the loop's thread: handing them over takes longer."""
+
+CALLERS_MAX = 1024
+"""Callers whose desks are kept."""
 
 
 class Desk(AsyncCalls):
@@ -60,14 +64,20 @@ class Desk(AsyncCalls):
         self._queues = ReceiveQueues(loop)
         self.unread = unread or UnreadBytes()
         """Limit on the bytes of answers that clients have not read."""
+        self._seen: BoundedCache[Principal, Self] = BoundedCache(CALLERS_MAX)
         self._on_close: list[Callable[[str], None]] = []
 
     def seen_by(self, principal: Principal) -> Self:
         """Return this desk as a caller sees it. They share queues: messages of several callers travel together."""
         if principal.rights.is_unlimited and principal.credential is None:
             return self
+        seen: Self | None = self._seen.get(principal)
+        return seen or self._seen.keep(principal, self._made_for(principal))
+
+    def _made_for(self, principal: Principal) -> Self:
         seen = object.__new__(type(self))
         seen.__dict__.update(self.__dict__)
+        AsyncCalls.__init__(seen)  # calls that are gathered are those of one caller
         seen.principal, seen.broker = principal, seen_by(self.broker, principal)
         return seen
 

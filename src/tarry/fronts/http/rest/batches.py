@@ -32,6 +32,7 @@ from tarry.fronts.http.rest.message_fields import message_of_json
 from tarry.fronts.http.rest.operations import REF
 from tarry.fronts.http.rest.receipts import AcceptedRows, RefusedRows, RowResults, as_arrow, as_json_lines
 from tarry.fronts.http.rest.request import RestRequest
+from tarry.fronts.http.rest.rights import PRODUCE
 from tarry.fronts.http.rest.routes import Names, Route
 from tarry.fronts.http.rest.sending import OVERHEAD_BYTES, RECEIPT, in_path
 from tarry.fronts.http.rest.table import TOPIC
@@ -330,4 +331,5 @@ def _described(path: str, where: str) -> Description:
     schemas = {**message_fields.schemas(), "Receipt": RECEIPT}
     name = "batch_topic" if "{" in path else "batch"
     parameters = (*in_path(path), RECEIPTS)
-    return Description(name, "messages", TEXT.format(where), parameters, lines, {200: receipts}, schemas)
+    text = TEXT.format(where)
+    return Description(name, "messages", text, parameters, lines, {200: receipts}, schemas, needs=PRODUCE)

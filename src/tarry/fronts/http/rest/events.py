@@ -25,6 +25,7 @@ from tarry.fronts.http.rest.deliveries import with_delivery
 from tarry.fronts.http.rest.description import DescribedBody, Description, Parameter, text_of
 from tarry.fronts.http.rest.operations import ENCODING, fields_of, read_fields, take_encoding
 from tarry.fronts.http.rest.request import RestRequest
+from tarry.fronts.http.rest.rights import CONSUME
 from tarry.fronts.http.rest.routes import Names, Route
 from tarry.fronts.http.rest.rows import json_of
 from tarry.fronts.http.rest.sessions import EventSession, EventSessions
@@ -73,9 +74,8 @@ class Events:
             LAST_EVENT,
         )
         events = DescribedBody("The events.", {SSE: {"type": "string"}})
-        yield Route(
-            "GET", PATH, self.consume, Description("events", "consuming", TEXT, parameters, None, {200: events})
-        )
+        about = Description("events", "consuming", TEXT, parameters, None, {200: events}, needs=CONSUME)
+        yield Route("GET", PATH, self.consume, about)
 
     async def consume(self, request: RestRequest, names: Names) -> Answer:
         """Begin a stream, or go on with one."""
@@ -84,12 +84,12 @@ class Events:
         values, _ = await read_fields(request, names, ())
         subscribe = from_texts(Subscribe, values)
         check_open(subscribe)
+        desk = request.desk
+        name = subscribe.group if subscribe.broadcast is None else f"{subscribe.group}@{subscribe.broadcast}"
+        desk.principal.check(Right.CONSUME, subscribe.topic, name)
         if request.method == "HEAD":
             return Answer(media_type=SSE)
         last = request.header("last-event-id")
-        name = subscribe.group if subscribe.broadcast is None else f"{subscribe.group}@{subscribe.broadcast}"
-        desk = request.desk
-        desk.principal.check(Right.CONSUME, subscribe.topic, name)
         session = self._sessions.resume(last, subscribe.topic, name, desk.principal.name) if last else None
         if session is None:
             self._sessions.check_room()

@@ -27,6 +27,7 @@ from tarry.fronts.http.rest.answer import ARROW, JSON, Answer, chosen, json_answ
 from tarry.fronts.http.rest.deliveries import with_delivery, with_id
 from tarry.fronts.http.rest.description import DescribedBody, Description, Parameter, Schema, text_of
 from tarry.fronts.http.rest.request import RestRequest
+from tarry.fronts.http.rest.rights import needs_text
 from tarry.fronts.http.rest.routes import Names
 from tarry.fronts.http.rest.table import Kind, Resource
 
@@ -234,7 +235,8 @@ def describe(resource: Resource) -> Description:
     if not isinstance(kind.wire, Action):
         parameters.append(ENCODING)
     name = f"{resource.method.lower()}_{kind.__name__}_{len(in_path)}"
-    return Description(name, resource.tag, text, tuple(parameters), body, {200: answer}, schemas | more)
+    needs = needs_text(kind.needs, schema.get("properties", {}))
+    return Description(name, resource.tag, text, tuple(parameters), body, {200: answer}, schemas | more, needs=needs)
 
 
 def fields_of(kind: Any) -> dict[str, Schema]:

@@ -19,6 +19,7 @@ from tarry.fronts.http.rest.description import DescribedBody, Description, Param
 from tarry.fronts.http.rest.message_fields import message_of_json, message_of_request, times_of_json, times_of_query
 from tarry.fronts.http.rest.operations import REF, answer_of, check_json, result_of
 from tarry.fronts.http.rest.request import RestRequest
+from tarry.fronts.http.rest.rights import PRODUCE, needs_text
 from tarry.fronts.http.rest.routes import Names, Route
 from tarry.fronts.http.rest.table import TOPIC
 from tarry.fronts.http.services import HttpServices
@@ -170,6 +171,7 @@ def _scheduling(method: str, path: str) -> Description:
         {201: receipt, 200: receipt},
         {**message_fields.schemas(), "Receipt": RECEIPT},
         (409, 413, 422),
+        PRODUCE,
     )
 
 
@@ -179,4 +181,5 @@ def _described(
     body = DescribedBody("The new time.", {JSON: _ref("Times")}) if method == "PATCH" else None
     schemas = {**schemas, **(message_fields.schemas() if body else {})}
     name = f"{method.lower()}_{'key' if path == KEY else 'handle'}"
-    return Description(name, "messages", plain(text), in_path(path), body, {200: answer}, schemas, (403,))
+    needs = needs_text(GetHistory.needs, ()) if path == HANDLE and method == "GET" else PRODUCE
+    return Description(name, "messages", plain(text), in_path(path), body, {200: answer}, schemas, (403,), needs)
