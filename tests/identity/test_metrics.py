@@ -5,15 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import httpx
+from httpx import Response
 from tests.identity.conftest import Known
 
 from tarry.fronts.metrics.front import MetricsFront
 from tarry.testing import open_broker
 
 
-def status(
-    front: MetricsFront, token: str | None = None, path: str = "/metrics", method: str = "GET"
-) -> httpx.Response:
+def ask(front: MetricsFront, token: str | None = None, path: str = "/metrics", method: str = "GET") -> Response:
     headers = {} if token is None else {"authorization": f"Bearer {token}"}
     return httpx.request(method, f"http://{front.address}{path}", headers=headers, timeout=20)
 

@@ -16,9 +16,9 @@ early.
 
 Names in a path are percent-encoded: a slash in one is `%2F`. Times are UTC milliseconds. A `POST`, `PUT` or `PATCH` of
 JSON may have its fields in the query instead, without a body. Every error is `{"error": code, "message": text}`; codes
-are stable. A token, where one is needed, comes in `Authorization: Bearer TOKEN` or `X-Token`: that of an identity, or an
-access token. Once the broker has identities, each request needs one, and `x-tarry-needs` of an operation is the right
-that it asks for; what is listed is what the caller may see."""
+are stable. A token, where one is needed, comes in `Authorization: Bearer TOKEN` or `X-Token`: that of an identity, or
+an access token. Once the broker has identities, each request needs one, and `x-tarry-needs` of an operation is the
+right that it asks for; what is listed is what the caller may see."""
 
 ERRORS = {
     400: "The request, or a value in it, is not allowed.",
