@@ -78,7 +78,7 @@ class AccessDecision:
 
 
 def new_token() -> str:
-    """Return a new secret: 190 random bits, and a checksum by which a mistyped one is told without a look-up.
+    """Return a new secret: 190 random bits, and a checksum that tells a mistyped one.
 
     Its form is that of GitHub's tokens, which secret scanners know: https://github.blog/2021-04-05-behind-githubs-new-authentication-token-formats/
     """

@@ -15,14 +15,17 @@ MayLook = Callable[[str, str | None], bool]
 
 
 class Right(StrEnum):
-    """What an identity may do: with topics and groups, or (the last four) with the broker itself."""
+    """Rights of an identity: on topics and groups, and (the last four) on the broker itself."""
 
     PRODUCE = "produce"
     """Schedule; cancel and move what is pending in the topic."""
     CONSUME = "consume"
     """Receive and settle, for a group; the group is made if it is new."""
     LOOK = "look"
-    """Names, counts, lag, forecasts, histories: all but bodies, properties and keys. The other four have it in them."""
+    """Names, counts, lag, forecasts and histories: no bodies, properties and keys.
+
+    The other four have it in them.
+    """
     BROWSE = "browse"
     """Messages with their bodies, without consuming them."""
     MANAGE = "manage"
@@ -43,7 +46,7 @@ OF_THE_BROKER = (Right.ADMIN, Right.PIPELINE, Right.BULK, Right.FRONT)
 
 @dataclass(frozen=True, slots=True)
 class OnTopic:
-    """A right on the request's ``topic``, and on its ``group`` where it names one. No topic: on all."""
+    """A right on the request's ``topic``, and on its ``group`` if it names one. No topic: on all."""
 
     right: Right
 
@@ -75,7 +78,7 @@ class OnBroker:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """The right to look at the request's ``topic``; without one, the answer has what the caller may look at."""
+    """The right to look at the request's ``topic``; without one, the answer has what may be seen."""
 
     keep: Callable[[Any, MayLook], Any]
     """Return the part of an answer that a caller may see."""

@@ -112,7 +112,7 @@ class Broker(Calls):
         return result
 
     def call_found(self, operation: Operation[R], check: CheckTopic) -> R:
-        """Carry out an operation on a message that is found first: see :meth:`tarry.api.local.AnyBroker.call_found`."""
+        """Carry out an operation on what is found: see :meth:`tarry.api.local.AnyBroker.call_found`."""
         self._health.check_serving()
         result: R = self._found_handlers[type(operation)](operation, check)
         return result

@@ -32,7 +32,7 @@ from tarry.store.place import Place
 
 KEPT_BYTES_MAX = 1 << 20
 KEPT_PART = 64
-"""The ready log leaves this fraction of ``disk_free_bytes_min``, 1 MiB at most, to acknowledgements and checkpoints."""
+"""The ready log leaves this part of ``disk_free_bytes_min`` to acknowledgements and checkpoints."""
 
 
 @dataclass(frozen=True, slots=True)

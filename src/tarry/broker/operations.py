@@ -105,7 +105,7 @@ def handlers(parts: BrokerComponents) -> Handlers:
 
 
 def found_handlers(parts: BrokerComponents) -> FoundHandlers:
-    """Return the handler of each operation that needs a right on what it finds; a test checks that none is missing.
+    """Return the handlers of operations that need a right on what they find; none is missing.
 
     It is given a check of the topic found, which it calls before it changes or returns anything.
     """

@@ -1,4 +1,4 @@
-"""``tarry identity``: who may be known to a broker, with which rights; ``tarry whoami`` and ``tarry can``."""
+"""``tarry identity``, ``tarry whoami`` and ``tarry can``: known callers, and their rights."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def _create_in(data: Path, name: str, grants: list[str], description: str, expir
 @app.command("set")
 def set_(
     name: Name,
-    grant: Grants = None,
+    grants: Grants = None,
     all_: All = False,
     description: Annotated[str | None, typer.Option("--description", "-d", help="For people.")] = None,
     endpoint: Endpoint = DEFAULT_ENDPOINT,
@@ -119,9 +119,9 @@ def set_(
     \b
     tarry identity set billing -g 'produce orders.*' -g 'deny produce orders.cards'
     """
-    grants = _grants(grant, all_)
+    wanted = _grants(grants, all_)
     with connect(endpoint) as client:
-        found = client.set_identity(name, grants or None, description=description)
+        found = client.set_identity(name, wanted or None, description=description)
     output.result(_plain(found), f"{found.name}: {'; '.join(found.grants) or 'no rights'}", json=json)
 
 
@@ -155,26 +155,26 @@ def delete(name: Name, endpoint: Endpoint = DEFAULT_ENDPOINT) -> None:
 
 @app.command()
 def token(
-    name: Name,
+    identity: Name,
     description: Description = "",
-    expires: Expires = None,
+    expires_ms: Expires = None,
     endpoint: Endpoint = DEFAULT_ENDPOINT,
     json: Json = False,
 ) -> None:
-    """Make one more token for an identity, to take the place of another without a gap. It is printed now alone.
+    """Make one more token for an identity. It is printed now and never again.
 
     \b
     tarry identity token billing --expires 2027-06-01T00:00:00Z
     """
-    expires_ms = None if expires is None else instant_ms(expires, "--expires")
+    until_ms = None if expires_ms is None else instant_ms(expires_ms, "--expires")
     with connect(endpoint) as client:
-        issued = client.add_credential(name, description=description, expires_ms=expires_ms)
+        issued = client.add_credential(identity, description=description, expires_ms=until_ms)
     output.result(asdict(issued), issued.secret, json=json)
 
 
 @app.command()
 def revoke(
-    credential: Annotated[str, typer.Argument(metavar="ID", help="The token's id, as it is listed.")],
+    id: Annotated[str, typer.Argument(metavar="ID", help="The token's id, as it is listed.")],
     endpoint: Endpoint = DEFAULT_ENDPOINT,
 ) -> None:
     """Refuse a token from now on; connections that it opened end.
@@ -183,7 +183,7 @@ def revoke(
     tarry identity revoke 3f29c0d1a4b7
     """
     with connect(endpoint) as client:
-        client.remove_credential(credential)
+        client.remove_credential(id)
 
 
 def whoami(endpoint: Endpoint = DEFAULT_ENDPOINT, json: Json = False) -> None:

@@ -1,4 +1,4 @@
-"""Who may do what: identities, their rights, and the broker as each of them sees it.
+"""Identities, their rights, and a broker as each of them sees it.
 
 ``grants`` is the language of rights · ``rights`` decides · ``principal`` is a caller that is known · ``authenticator``
 finds it by its credential · ``access_tokens`` are credentials, too · ``checks`` asks for what an operation needs ·

@@ -86,7 +86,7 @@ class Authenticator:
         return None if owner is None else owner.principal
 
     def by_user(self, user: int) -> Principal | None:
-        """Return the caller at the other end of a Unix socket, by the number of its user; None: it has to say more."""
+        """Return the caller at the other end of a Unix socket, by its user; None: it has to say more."""
         if not self.asks:
             return LOCAL
         return OWNER if user in (0, os.geteuid()) else None

@@ -9,7 +9,7 @@ FILE = "identities.json"
 
 
 def asks_callers(data: Path) -> bool:
-    """Return whether a broker of this directory will ask who callers are: an identity in it has a credential.
+    """Return whether a broker of this directory will ask callers: an identity has a credential.
 
     A damaged file is for the broker to refuse; here it counts as one with identities.
     """

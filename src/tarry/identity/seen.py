@@ -37,7 +37,7 @@ def seen_by(broker: AnyBroker, principal: Principal) -> AnyBroker:
 
 
 class SeenBroker:
-    """See the module. A :class:`tarry.api.local.AnyBroker`; of a broker of this process, what fronts need of it."""
+    """See the module. A :class:`tarry.api.local.AnyBroker`, with what fronts in its process need."""
 
     def __init__(self, broker: AnyBroker, principal: Principal) -> None:
         self._broker = broker
@@ -90,7 +90,7 @@ class SeenBroker:
         return cast(R, result)
 
     def call_found(self, operation: Operation[R], check: CheckTopic) -> R:
-        """Carry out an operation on a message that is found first: see :meth:`tarry.api.local.AnyBroker.call_found`."""
+        """Carry out an operation on what is found: see :meth:`tarry.api.local.AnyBroker.call_found`."""
         check_request(self.principal, operation)
         right = cast(OnFound, operation.needs).right
 
@@ -107,7 +107,7 @@ class SeenBroker:
         return self._broker.call(asked)
 
     def _check_push(self, operation: Any, right: Right) -> None:
-        """Ask for a right on the topic and the group of a subscription; on all where there is none of that name."""
+        """Ask for a right on a subscription's topic and group; on all where there is none of that name."""
         infos = [] if operation.name is None else self._broker.call(ops.ListPushSubscriptions())
         info = next((each for each in infos if each.name == operation.name), None)
         if info is not None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import logging
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from tarry.api.local import AnyBroker
 from tarry.base.config import Config
 from tarry.base.exposure import check_exposure
 from tarry.base.setting_types import Listeners
 from tarry.fronts.kit.settings import FrontSettings
 from tarry.identity.file import asks_callers
+
+if TYPE_CHECKING:  # settings are loaded before Arrow, whose environment is set first
+    from tarry.api.local import AnyBroker
 
 log = logging.getLogger(__name__)
 
