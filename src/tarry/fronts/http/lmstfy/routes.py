@@ -194,7 +194,7 @@ class Lmstfy:
                 raise RefusalError(401, "token not found")
             owner = self._access.identify(secret)
             if owner is None or owner.token_for(target.namespace) is None:
-                request.principal = self._identity(secret)
+                request.principal = self._identity(secret, owner)
                 _check_rights(request.principal, target)
                 return
             if shown:
@@ -211,15 +211,16 @@ class Lmstfy:
             return None
         return owner
 
-    def _identity(self, secret: str) -> Principal:
-        """Return the identity whose token a secret is.
+    def _identity(self, secret: str, owner: TokenOwner | None) -> Principal:
+        """Return the identity whose token a secret is; ``owner``: it is an access token, of other namespaces.
 
         Raises:
-            RefusalError: there is none.
+            RefusalError: there is no such identity.
         """
-        principal = self._access.owner_of(secret) if self._access.knows_identities else None
-        if isinstance(principal, Principal) and self._access.identify(secret) is None:
-            return principal
+        if owner is None and self._access.knows_identities:
+            admitted = self._access.owner_of(secret)
+            if isinstance(admitted, Principal):
+                return admitted
         if self._pass_on is not None:
             raise _ElsewhereError  # it may have been made just now
         raise RefusalError(401, "invalid token")
