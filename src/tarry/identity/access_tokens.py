@@ -1,4 +1,4 @@
-"""Access tokens as credentials: their owners, by the secret that a client shows, and what these may do."""
+"""Access tokens as credentials: their owners, by the secret that a client shows, and their rights."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class AccessRefusal:
 
 
 class Access:
-    """Follows the broker's identities and access tokens: a change holds for the next request. On the loop's thread."""
+    """Follows the broker's identities and tokens: a change holds at once. On the loop's thread."""
 
     def __init__(self, broker: AnyBroker, mode: str, authenticator: Authenticator | None = None) -> None:
         """``mode``: "open" or "tokens", while there are no identities; see :func:`mode_of`."""
@@ -97,7 +97,7 @@ class Access:
         return refused or self.owner_of(secret)
 
     def owner_of(self, secret: str) -> Principal | AccessRefusal:
-        """Return whose a secret is; where there are no identities, it has to be an access token for everything."""
+        """Return whose a secret is; without identities, it has to be an access token for everything."""
         if self.knows_identities:
             try:
                 return self.authenticator.by_token(secret)
@@ -170,7 +170,7 @@ def _refusal_of_foreigners(scope: Scope) -> AccessRefusal | None:
 
 
 def _refusal_of_foreign_forms(scope: Scope) -> AccessRefusal | None:
-    """Refuse what another site's page has a browser send, with the password that the browser has kept for this one."""
+    """Refuse what another site's page has a browser send with a password that the browser has kept."""
     headers = dict(scope["headers"])
     if scope["method"] in SAFE_METHODS or not headers.get(b"authorization", b"").lower().startswith(b"basic "):
         return None

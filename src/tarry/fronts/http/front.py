@@ -17,7 +17,7 @@ from tarry.fronts.http.access import Access, mode_of
 from tarry.fronts.http.app import App, Apps, Receive, Scope, Send
 from tarry.fronts.http.console.app import console_app
 from tarry.fronts.http.exchange import HttpApplication
-from tarry.fronts.http.health import HEALTHY, READY, Health
+from tarry.fronts.http.health import HEALTHY, READY, HealthAnswers
 from tarry.fronts.http.lmstfy.access_log import AccessLog
 from tarry.fronts.http.lmstfy.admin import Admin
 from tarry.fronts.http.lmstfy.read_your_writes import ELSEWHERE_S
@@ -122,7 +122,7 @@ class HttpFront(LoopFront):
             return asgi(Apps(applications(services, access))), HttpApplication(lmstfy)
         pass_on = PassOn(self._home)
         lmstfy = Lmstfy(services, access, access_log, elsewhere_s=elsewhere_s, pass_on=asgi(pass_on).handler)
-        worker = WorkerApps(rest_app(services, access, pass_on), Health(services), pass_on)
+        worker = WorkerApps(rest_app(services, access, pass_on), HealthAnswers(services), pass_on)
         return asgi(worker), HttpApplication(lmstfy)
 
     async def _serve_admin(
@@ -189,7 +189,7 @@ def applications(services: HttpServices, access: Access) -> dict[str, App]:
     lmstfy's API is not among them.
     """
     rest = rest_app(services, access)
-    console, health = console_app(services, access), Health(services)
+    console, health = console_app(services, access), HealthAnswers(services)
     return {"/v1/": rest, "/openapi.json": rest, "/docs": rest, HEALTHY: health, READY: health, "/": console}
 
 

@@ -15,7 +15,7 @@ READY_S = 5.0
 _TEXT = ((b"content-type", b"text/plain; charset=utf-8"), (b"cache-control", b"no-store"))
 
 
-class Health:
+class HealthAnswers:
     """An ASGI application. Healthy: this process answers. Ready: the broker answers, too."""
 
     def __init__(self, services: HttpServices) -> None:

@@ -13,7 +13,7 @@ from tarry.fronts.kit.desk import Desk
 
 
 class HttpServices(Desk):
-    """A desk that also bounds the bodies of requests, and knows whose they are. On the event loop's thread."""
+    """A desk that also bounds requests' bodies, and knows whose they are. On the event loop's thread."""
 
     def __init__(
         self, broker: AnyBroker, loop: asyncio.AbstractEventLoop, pool: Executor, unread: UnreadBytes | None = None

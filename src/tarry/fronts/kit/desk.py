@@ -68,7 +68,7 @@ class Desk(AsyncCalls):
         self._on_close: list[Callable[[str], None]] = []
 
     def seen_by(self, principal: Principal) -> Self:
-        """Return this desk as a caller sees it. They share queues: messages of several callers travel together."""
+        """Return this desk as a caller sees it. Both have the same queues, of messages of all callers."""
         if principal.rights.is_unlimited and principal.credential is None:
             return self
         seen: Self | None = self._seen.get(principal)

@@ -1,4 +1,4 @@
-"""Who may see the figures: everybody, until the broker has identities."""
+"""Callers who may see the figures: everybody, until the broker has identities."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ NOT_TOLD: Mapping[str, None] = {"accepted": None, "fired": None, "cancelled": No
 
 
 async def listing(console: Console) -> Mapping[str, Any]:
-    """Return ``topics`` and ``groups`` as the broker's figures have them, without those that the viewer may not see."""
+    """Return ``topics`` and ``groups`` of the broker's figures, but those that the viewer may not see."""
     overview = await console.figures.overview()
     if console.may(Right.LOOK):
         return overview

@@ -19,7 +19,7 @@ ROWS_MAX = 6
 
 
 async def show(console: Console, request: Request) -> Response:
-    """Return the overview; or, for a viewer who may not look at everything, the topics and groups that it may see."""
+    """Return the overview, or lead a viewer who may not look at everything to its topics and groups."""
     if not console.may(Right.LOOK):
         return RedirectResponse(TOPICS, 303)
     return console.render(request, "overview.html.j2", **await _live(console), unit=UNIT, units=list(UNITS_MS))

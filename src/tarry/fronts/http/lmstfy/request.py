@@ -19,7 +19,7 @@ class LmstfyRoute(NamedTuple):
 
     carry: Carry
     rights: tuple[Right, ...]
-    """What an identity needs on the queue's topic; but for producing, with lmstfy's group."""
+    """Rights that an identity needs on the queue's topic; but for producing, with lmstfy's group."""
     reads: bool | None = None
     """True if it counts as one of a token's reads, False: as a write; None: as neither."""
     public: bool = False

@@ -50,7 +50,7 @@ class Description:
     errors: tuple[int, ...] = ()
     """Statuses of errors besides those of every route."""
     needs: str = ""
-    """What right it needs, once there are identities; empty: none."""
+    """The right that it needs, once there are identities; empty: none."""
 
     @property
     def summary(self) -> str:

@@ -155,7 +155,7 @@ class RestRequest:
             self._watch.cancel()
 
     def watch(self) -> asyncio.Task[None]:
-        """Return a task that is done when nothing more is to be done: the client has gone, or is known no longer.
+        """Return a task that ends when nothing more is to be done: the client has gone or is not known.
 
         Call it after the body was read, and cancel the task when it is no longer needed.
         """
