@@ -19,6 +19,8 @@ from tests.waiting import wait_until
 from tarry.fronts.http.access import Access
 from tarry.fronts.http.front import HttpFront
 from tarry.fronts.http.lmstfy.names import topic_of
+from tarry.fronts.http.rest.app import rest_app
+from tarry.fronts.http.services import HttpServices
 from tarry.fronts.kit import callers as callers_module
 from tarry.fronts.kit.callers import Callers
 from tarry.testing import open_broker
@@ -218,6 +220,38 @@ async def test_a_broker_that_tells_nothing_is_looked_at(known: Known, monkeypatc
     forget(known.broker, "billing")
     await asyncio.wait_for(refused.wait(), 10)
     callers.close()
+
+
+@pytest.mark.asyncio
+async def test_a_worker_passes_on_what_it_cannot_decide(known: Known) -> None:
+    """A worker knows no message's topic, so it cannot tell whether an identity may cancel it."""
+    loop, passed = asyncio.get_running_loop(), []
+
+    async def pass_on(scope: Any, receive: Any, send: Any) -> None:
+        passed.append(f"{scope['method']} {scope['path']}")
+        await send({"type": "http.response.start", "status": 299, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    receipt = known.broker.schedule("orders.a", b"x", delay=3600)
+    with ThreadPoolExecutor(2) as pool:
+        services = HttpServices(known.broker, loop, pool)
+        app = rest_app(services, Access(known.broker, "open", services.callers.authenticator), pass_on)
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as http:
+            for token, method, path, status in (
+                (known.billing, "DELETE", f"/v1/messages/{receipt.handle}", 299),
+                (known.billing, "POST", "/v1/messages/cancel", 299),
+                (known.billing, "GET", f"/v1/history?what={receipt.handle}", 299),
+                (known.billing, "POST", "/v1/operations/message", 299),
+                ("x" * 30, "GET", "/v1/ping", 299),
+                (known.billing, "GET", "/v1/topics/orders.a", 200),
+                (known.billing, "GET", "/v1/topics/secret", 403),
+                (known.billing, "GET", "/v1/none", 404),
+                (known.admin, "DELETE", f"/v1/messages/{receipt.handle}", 200),
+            ):
+                answer = await http.request(method, path, headers={"authorization": f"Bearer {token}"})
+                assert answer.status_code == status, path
+        services.close()
+    assert len(passed) == 5
 
 
 class Distant:

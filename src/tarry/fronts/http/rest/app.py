@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tarry.base.errors import InvalidArgumentError
 from tarry.fronts.http.access import Access, AccessRefusal
 from tarry.fronts.http.app import App, Receive, Scope, Send
 from tarry.fronts.http.errors import HttpError
@@ -17,7 +18,7 @@ from tarry.identity.principal import NOBODY
 def rest_app(services: HttpServices, access: Access, pass_on: App | None = None) -> App:
     """Return the application of ``/v1/…``, ``/openapi.json`` and ``/docs``; ``access`` lets clients in.
 
-    ``pass_on`` gets the requests that it would refuse.
+    ``pass_on`` gets the requests that it would refuse, or cannot decide on.
     """
     return RestApp(routes(services), access, services, pass_on)
 
@@ -34,12 +35,12 @@ class RestApp:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         admitted = self._access.admit(scope)
         refusal, principal = (admitted, NOBODY) if isinstance(admitted, AccessRefusal) else (None, admitted)
-        if refusal is not None and self._pass_on is not None:
-            await self._pass_on(scope, receive, send)
-            return
         services = self._services
         room = Room(services.unread, (scope["client"] or ("",))[0])
         request = RestRequest(scope, receive, services.bodies, room, services.seen_by(principal))
+        if self._pass_on is not None and (refusal is not None or self._is_elsewhere(request)):
+            await self._pass_on(scope, receive, send)
+            return
         if refusal is None:
             services.callers.add(request, principal, request.refuse)
         try:
@@ -48,6 +49,15 @@ class RestApp:
         finally:
             services.callers.remove(request)
             request.room.release()
+
+    def _is_elsewhere(self, request: RestRequest) -> bool:
+        """Return whether only the broker's process can ask for the right that a request needs."""
+        if request.desk.principal.rights.is_unlimited:
+            return False
+        try:
+            return self._router.find(request)[0].finds
+        except (HttpError, InvalidArgumentError):
+            return False  # it is refused here
 
     async def _answered(self, request: RestRequest, refusal: AccessRefusal | None) -> Answer | None:
         """None: nobody is there to be answered."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tarry.api.needs import OnFound
 from tarry.api.operations import Ack, Extend, GetTopic, ListJobs, Nack, Receive
 from tarry.fronts.http.rest.batches import Batches
 from tarry.fronts.http.rest.events import Events
@@ -35,4 +36,5 @@ def _route(resource: Resource) -> Route:
         return Route(method, path, TopicEndpoint(resource), describe(resource))
     if resource.kind is ListJobs and "{job}" in path:
         return Route(method, path, JobEndpoint(resource), describe(resource))
-    return Route(method, path, OperationEndpoint(resource), describe(resource))
+    finds = isinstance(resource.kind.needs, OnFound)
+    return Route(method, path, OperationEndpoint(resource), describe(resource), finds)

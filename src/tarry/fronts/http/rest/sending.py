@@ -56,7 +56,8 @@ class Messages:
             ("PATCH", KEY, self.reschedule, RESCHEDULE.format("what is pending under a key"), rescheduled, schemas),
         )
         for method, path, endpoint, text, answer, named in endpoints:
-            yield Route(method, path, endpoint, _described(method, path, endpoint, text, answer, named))
+            about = _described(method, path, endpoint, text, answer, named)
+            yield Route(method, path, endpoint, about, finds=path == HANDLE)
 
     async def schedule(self, request: RestRequest, names: Names) -> Answer:
         """Schedule one message; 201 when it is durable, 200 if an earlier one stands for it."""
