@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,8 @@ from typing import Any
 import pytest
 
 from tarry.broker import Broker
-from tarry.fronts.http.access import Access, mode_of
+from tarry.fronts.http.access import Access, AccessRefusal, mode_of, secret_of
+from tarry.identity.principal import LOCAL, Principal
 from tarry.testing import open_broker
 
 
@@ -31,10 +33,11 @@ def test_where_a_secret_may_be(broker: Broker) -> None:
         request(x_token=made.secret),
         request(authorization=f"Bearer {made.secret}"),
         request(authorization=f"bearer  {made.secret} "),
-        request(query="ttl=1&token=a%2Bb%3Dc%26d%255Fe%2Ff.ghijklmnop"),
     ]
     for scope in shown:
-        identity = access.check(scope)
+        secret = secret_of(scope["headers"])
+        assert secret is not None
+        identity = access.identify(secret)
         assert identity is not None
         assert identity.token_for("orders") is not None
         assert identity.token_for("other") is None
@@ -48,7 +51,40 @@ def test_where_a_secret_may_be(broker: Broker) -> None:
         request(x_token=broker.access_tokens[0].digest),
         request(x_token=made.id),
     ):
-        assert access.check(scope) is None
+        secret = secret_of(scope["headers"])
+        assert secret is None or access.identify(secret) is None
+        assert isinstance(access.admit(scope), AccessRefusal)
+
+
+def test_a_secret_in_the_query_is_for_event_streams(broker: Broker) -> None:
+    access = Access(broker, "tokens")
+    broker.create_token("*", secret="a+b=c&d%5Fe/f.ghijklmnop")
+    query = "ttl=1&token=a%2Bb%3Dc%26d%255Fe%2Ff.ghijklmnop"
+    assert isinstance(access.admit(request(query=query, accept="text/event-stream")), Principal)
+    for scope in (
+        request(query=query),
+        request(query=query, accept="application/json"),
+        request("POST", query=query, accept="text/event-stream"),
+    ):
+        refused = access.admit(scope)
+        assert isinstance(refused, AccessRefusal)
+        assert (refused.status, refused.code) == (401, "unauthorized")
+        assert "the token is in the query" in refused.text
+        assert "ghijklmnop" not in refused.text
+
+
+def test_another_sites_form_is_refused_with_a_password_that_the_browser_has_kept(broker: Broker) -> None:
+    access, made = Access(broker, "tokens"), broker.create_token()
+    basic = "Basic " + base64.b64encode(f"x:{made.secret}".encode()).decode()
+    for headers, allowed in (
+        ({}, True),
+        ({"host": "a.example", "origin": "https://a.example"}, True),
+        ({"host": "a.example", "origin": "https://evil.example"}, False),
+        ({"sec_fetch_site": "cross-site"}, False),
+    ):
+        for authorization, is_allowed in ((basic, allowed), (f"Bearer {made.secret}", True)):
+            admitted = access.admit(request("POST", authorization=authorization, **headers))
+            assert isinstance(admitted, Principal) == is_allowed
 
 
 def test_a_change_holds_for_the_next_request(broker: Broker) -> None:
@@ -75,10 +111,12 @@ def test_a_change_holds_for_the_next_request(broker: Broker) -> None:
 def test_tokens_are_needed(broker: Broker) -> None:
     access = Access(broker, "tokens")
     one, everything = broker.create_token("a"), broker.create_token()
-    assert access.refusal(request(x_token=everything.secret)) is None
-    none, narrow = access.refusal(request()), access.refusal(request(x_token=one.secret))
-    assert none is not None
-    assert narrow is not None
+    admitted = access.admit(request(x_token=everything.secret))
+    assert isinstance(admitted, Principal)
+    assert admitted.rights.is_unlimited
+    none, narrow = access.admit(request()), access.admit(request(x_token=one.secret))
+    assert isinstance(none, AccessRefusal)
+    assert isinstance(narrow, AccessRefusal)
     assert (none.status, narrow.status) == (401, 403)
     assert one.secret not in narrow.text
 
@@ -105,10 +143,10 @@ def test_tokens_are_needed(broker: Broker) -> None:
     ],
 )
 def test_an_open_front(method: str, headers: dict[str, str], allowed: bool, broker: Broker) -> None:
-    refusal = Access(broker, "open").refusal(request(method, **headers))
-    assert (refusal is None) is allowed
-    if refusal is not None:
-        assert refusal.status == 403
+    admitted = Access(broker, "open").admit(request(method, **headers))
+    assert (admitted is LOCAL) is allowed
+    if isinstance(admitted, AccessRefusal):
+        assert admitted.status == 403
 
 
 @pytest.mark.parametrize(
@@ -116,14 +154,14 @@ def test_an_open_front(method: str, headers: dict[str, str], allowed: bool, brok
 )
 def test_an_open_front_lets_no_proxy_in(header: str, broker: Broker) -> None:
     given = request(host="127.0.0.1:7777", **{header: "203.0.113.7"})
-    refusal = Access(broker, "open").refusal(given)
-    assert refusal is not None
+    refusal = Access(broker, "open").admit(given)
+    assert isinstance(refusal, AccessRefusal)
     assert refusal.status == 403
     assert header.replace("_", "-") in refusal.text
     assert "http_access=tokens" in refusal.text
     token = broker.create_token()
     given = request(host="127.0.0.1:7777", x_token=token.secret, **{header: "203.0.113.7"})
-    assert Access(broker, "tokens").refusal(given) is None
+    assert isinstance(Access(broker, "tokens").admit(given), Principal)
 
 
 def test_the_mode() -> None:

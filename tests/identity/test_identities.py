@@ -11,12 +11,13 @@ from tests.identity.conftest import Known
 from tarry.api import operations as ops
 from tarry.api.access import digest_of
 from tarry.api.identities import is_token, new_token
-from tarry.api.needs import Right
+from tarry.api.needs import OF_THE_BROKER, Right
 from tarry.base.config import Config
 from tarry.base.errors import CorruptError, InvalidArgumentError, NotFoundError, UnauthenticatedError
 from tarry.broker import Broker
 from tarry.identity.authenticator import Authenticator
 from tarry.identity.file import asks_callers
+from tarry.identity.principal import LOCAL
 from tarry.testing import TestClock, open_broker
 
 
@@ -176,3 +177,37 @@ def test_the_pipeline_is_known_by_a_token_of_each_start(tmp_path: Path) -> None:
         assert again not in (tmp_path / "identities.json").read_text()
         with pytest.raises(InvalidArgumentError, match="the broker's own"):
             broker.set_identity("local-pipeline", ["admin"])
+
+
+def test_access_tokens_are_credentials_while_callers_are_asked(known: Known) -> None:
+    authenticator = Authenticator(known.broker)
+    whole, narrow = known.broker.create_token("*"), known.broker.create_token("shop", secret="chosen-by-somebody-else")
+    everything, shop = authenticator.by_token(whole.secret), authenticator.by_token(narrow.secret)
+    assert everything.rights.is_unlimited
+    assert shop.name == f"token:{narrow.id}"
+    for right in (Right.PRODUCE, Right.CONSUME, Right.LOOK, Right.BROWSE, Right.MANAGE):
+        allowed = right in (Right.PRODUCE, Right.CONSUME, Right.LOOK)
+        assert shop.rights.allow(right, "shop/q", "any") == allowed
+        assert not any(shop.rights.allow(right, topic) for topic in ("shop", "shopq", "shop2/q", "other/q", None))
+    assert not any(shop.rights.allow(right) for right in OF_THE_BROKER)
+    known.broker.create_token("other")
+    assert authenticator.is_known(shop)
+    assert authenticator.by_token(narrow.secret) is shop, "what has not changed is the same caller"
+    known.broker.create_token("more", secret="chosen-by-somebody-else")
+    assert not authenticator.is_known(shop), "it has more rights now"
+    known.broker.delete_token(whole.id)
+    assert not authenticator.is_known(everything)
+    with pytest.raises(UnauthenticatedError):
+        authenticator.by_token(whole.secret)
+
+
+def test_without_identities_access_tokens_are_known_to_who_asks_for_them(tmp_path: Path) -> None:
+    with open_broker(tmp_path) as broker:
+        authenticator, made = Authenticator(broker), broker.create_token("*")
+        assert authenticator.by_token(made.secret) is LOCAL, "nobody is asked"
+        owner = authenticator.by_secret(made.secret)
+        assert owner is not None
+        assert authenticator.is_known(owner)
+        assert authenticator.by_secret("x" * 24) is None
+        broker.delete_token(made.id)
+        assert not authenticator.is_known(owner)

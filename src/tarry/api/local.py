@@ -175,6 +175,10 @@ class LocalBroker(AnyBroker, Protocol):
     @property
     def push(self) -> PushSubscriptions: ...
 
+    def listen_to_tokens(self, on_change: Callable[[], None]) -> Callable[[], None]:
+        """Call ``on_change`` after each change of the access tokens, from any thread; return what ends this."""
+        ...
+
     def front_state(self, name: str) -> FrontState:
         """Return the file ``classic-NAME.json`` of a front's own state."""
         ...

@@ -21,7 +21,7 @@ from copy import copy
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-from tarry.base.errors import ClosedError, InvalidArgumentError, InvalidMessageError, TarryError
+from tarry.base.errors import ClosedError, ForbiddenError, InvalidArgumentError, InvalidMessageError, TarryError
 
 log = logging.getLogger(__name__)
 
@@ -178,7 +178,7 @@ class Coalescer(Generic[E]):
             elif rest:
                 self._again.append(Batch(rest, True))
             self.on_failed(Batch([entries[row]]), error.of_row(None))
-        elif isinstance(error, InvalidArgumentError) and len(entries) > 1:
+        elif isinstance(error, InvalidArgumentError | ForbiddenError) and len(entries) > 1:
             # It does not say which one is to blame.
             self._again.extend(Batch([entry], True) for entry in entries)
             self._end()

@@ -6,10 +6,11 @@ import hmac
 import os
 from typing import Protocol
 
-from tarry.api.access import digest_of
+from tarry.api.access import AccessToken, digest_of
 from tarry.api.identities import Credential, Identity, is_token
 from tarry.base.clock import Clock
 from tarry.base.errors import UnauthenticatedError
+from tarry.identity.access_tokens import KnownTokens
 from tarry.identity.grants import Grant
 from tarry.identity.principal import LOCAL, Principal
 from tarry.identity.rights import EVERYTHING, Rights
@@ -25,14 +26,21 @@ class KnowsIdentities(Protocol):
     @property
     def identities(self) -> tuple[Identity, ...]: ...
     @property
+    def access_tokens(self) -> tuple[AccessToken, ...]: ...
+    @property
     def clock(self) -> Clock: ...
 
 
 class Authenticator:
-    """Follows a broker's identities: a change holds for the next call. On one thread."""
+    """Follows a broker's identities and access tokens: a change holds for the next call. On one thread.
+
+    An access token is a credential, too, of a caller that has no name but the token's.
+    """
 
     def __init__(self, broker: KnowsIdentities) -> None:
         self._broker = broker
+        self.tokens = KnownTokens(broker)
+        """The owners of access tokens, who are known also where nobody is asked."""
         self._seen: tuple[Identity, ...] = ()
         self._by_digest: dict[str, tuple[Principal, Credential]] = {}
         self._by_id: dict[str, tuple[Principal, Credential]] = {}
@@ -52,16 +60,30 @@ class Authenticator:
             if self.asks:
                 raise UnauthenticatedError(f"this broker asks who calls, and no token was shown; allowed: {_WAYS}")
             return LOCAL
-        self._look()
-        if not self._seen:
+        if not self.asks:
             return LOCAL  # nobody is asked, so it does not matter what a client has kept
-        found = self._by_digest.get(digest_of(token))
-        # The time of a look-up by hash reveals hashes at most, and nobody can choose those.
-        if found is None or not hmac.compare_digest(found[1].digest, digest_of(token)):
+        principal = self.by_secret(token)
+        if principal is None:
             reason = "is not known" if is_token(token) else "is no token: some of it is missing or mistyped"
             raise UnauthenticatedError(f"the token that was shown {reason}; allowed: one that was not removed")
-        self._check_expiry(found[1])
-        return found[0]
+        return principal
+
+    def by_secret(self, secret: str) -> Principal | None:
+        """Return whose credential or access token a secret is, even where nobody is asked; None: nobody's.
+
+        Raises:
+            UnauthenticatedError: it has expired.
+        """
+        self._look()
+        if self._by_digest:
+            digest = digest_of(secret)
+            # The time of a look-up by hash reveals hashes at most, and nobody can choose those.
+            found = self._by_digest.get(digest)
+            if found is not None and hmac.compare_digest(found[1].digest, digest):
+                self._check_expiry(found[1])
+                return found[0]
+        owner = self.tokens.identify(secret)
+        return None if owner is None else owner.principal
 
     def by_user(self, user: int) -> Principal | None:
         """Return the caller at the other end of a Unix socket, by its user; None: it has to say more."""
@@ -79,13 +101,15 @@ class Authenticator:
 
     def is_known(self, principal: Principal) -> bool:
         """Return whether a caller that was known is known still, with the rights that it had."""
-        if not self.asks:
-            return principal.credential is None
         if principal is OWNER:
             return True
+        if principal.credential is None:
+            return not self.asks
         self._look()
-        found = self._by_id.get(principal.credential or "")
-        return found is not None and found[0] is principal and not self._is_over(found[1])
+        found = self._by_id.get(principal.credential)
+        if found is None:
+            return self.tokens.has(principal)
+        return found[0] is principal and not self._is_over(found[1])
 
     def _check_expiry(self, credential: Credential) -> None:
         if self._is_over(credential):

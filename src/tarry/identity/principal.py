@@ -33,6 +33,9 @@ class Principal:
 LOCAL = Principal("local", EVERYTHING)
 """Whoever is on this machine, while a broker has no identities; and the broker's own parts."""
 
+NOBODY = Principal("nobody", Rights(()))
+"""Whoever is not known, and may do nothing."""
+
 
 def _shown(right: Right, topic: str | None, group: str | None) -> str:
     if right in OF_THE_BROKER:

@@ -1,11 +1,13 @@
-"""Access tokens, and the requests that an open front trusts.
+"""Finds out whose a request is: the one place of this front that reads credentials.
 
-A secret comes in ``Authorization: Bearer …``, in ``X-Token``, as the password of Basic authentication, or (lmstfy's
-way) as the query's ``token``. In the mode "open", requests checked by :meth:`Access.refusal` need no token. There, two
-things are dangerous. A browser: any page that somebody looks at may make it send requests to this machine. A proxy:
-everybody would seem to come from this machine. So a request that a proxy says it forwards is refused, the ``Host`` must
-be a name of this machine (else the page's name server could point to it), and a request that changes something may only
-come from a page of this front.
+A token comes in ``Authorization: Bearer …``, in ``X-Token``, or as the password of Basic authentication; in the query's
+``token`` only where a client cannot send headers: event streams of browsers, and lmstfy's clients. Once the broker has
+identities, each request shows one, on every address. Without identities there are two modes. In the mode "tokens",
+requests show an access token for everything. In the mode "open", they need none, and two things are dangerous. A
+browser: any page that somebody looks at may make it send requests to this machine. A proxy: everybody would seem to
+come from this machine. So a request that a proxy says it forwards is refused, the ``Host`` must be a name of this
+machine (else the page's name server could point to it), and a request that changes something may only come from a page
+of this front.
 """
 
 from __future__ import annotations
@@ -17,9 +19,12 @@ from urllib.parse import parse_qsl, urlsplit
 
 from tarry.api.local import AnyBroker
 from tarry.base.endpoint import parse_address
+from tarry.base.errors import UnauthenticatedError
 from tarry.base.exposure import is_loopback
 from tarry.fronts.http.app import Scope
-from tarry.fronts.kit.tokens import Identity, KnownTokens
+from tarry.fronts.http.exchange import Headers
+from tarry.identity.authenticator import Authenticator
+from tarry.identity.principal import LOCAL, Principal
 
 _FORWARDED = b"x-forwarded-"
 _FORWARDING = frozenset(
@@ -32,46 +37,82 @@ _FORWARDING = frozenset(
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 
 
+EVENTS = b"text/event-stream"
+_NO_SECRET = "no token was shown; allowed: Authorization: Bearer TOKEN, of an identity or an access token"
+_NEEDS_TOKEN = "an access token is needed: Authorization: Bearer SECRET; see tarry token create"
+_IN_QUERY = (
+    "the token is in the query, which ends up in logs; allowed: Authorization: Bearer TOKEN; in the query only of "
+    "a GET with Accept: text/event-stream, and of lmstfy's API"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class AccessRefusal:
-    """The reason why a request is refused: an HTTP status and a text for people."""
+    """The reason why a request is refused: an HTTP status, a stable code, and a text for people."""
 
     status: int
     text: str
+    code: str
 
 
 class Access:
-    """Follows the broker's tokens: a change holds for the next request. On the event loop's thread."""
+    """Follows the broker's identities and tokens: a change holds at once. On the loop's thread."""
 
-    def __init__(self, broker: AnyBroker, mode: str) -> None:
-        """``mode``: "open" or "tokens"; see :func:`mode_of`."""
-        self.mode = mode
+    def __init__(self, broker: AnyBroker, mode: str, authenticator: Authenticator | None = None) -> None:
+        """``mode``: "open" or "tokens", while there are no identities; see :func:`mode_of`."""
+        self._mode = mode
         self._broker = broker
-        self.identify = KnownTokens(broker).identify
-        """Returns the identity behind a secret; None: no token has it."""
+        self.authenticator = authenticator or Authenticator(broker)
+        self.identify = self.authenticator.tokens.identify
+        """Returns the owner of an access token; None: no token has this secret."""
 
     @property
     def tokens(self) -> object:
-        """All tokens: another object after each change."""
+        """All access tokens: another object after each change."""
         return self._broker.access_tokens
 
-    def check(self, scope: Scope) -> Identity | None:
-        """Return the sender of a request; None: it shows no secret, or an unknown one."""
-        secret = secret_of(scope)
-        return None if not secret else self.identify(secret)
+    @property
+    def asks(self) -> bool:
+        """True if each request has to show a token."""
+        return self._mode == "tokens" or self.knows_identities
 
-    def refusal(self, scope: Scope) -> AccessRefusal | None:
-        """Return the reason why a request may not do everything; None: it may."""
-        if self.mode == "open":
-            return _refusal_of_foreigners(scope)
-        identity = self.check(scope)
-        if identity is None:
-            return AccessRefusal(401, "an access token is needed: Authorization: Bearer SECRET; see tarry token create")
-        if not identity.for_everything:
-            return AccessRefusal(
-                403, f"the access token is for {', '.join(sorted(identity.tokens))}; allowed: one for *"
-            )
-        return None
+    @property
+    def knows_identities(self) -> bool:
+        """True if the broker has identities: then each caller has rights of its own."""
+        return self.authenticator.asks
+
+    def admit(self, scope: Scope) -> Principal | AccessRefusal:
+        """Return whose a request is, or why it is refused."""
+        if not self.asks:
+            return _refusal_of_foreigners(scope) or LOCAL
+        headers = scope["headers"]
+        secret = secret_of(headers)
+        if not secret and (in_query := secret_in(scope["query_string"])):
+            if not _is_event_stream(scope):
+                return self._unknown(_IN_QUERY)
+            secret = in_query
+        if not secret:
+            return self._unknown(_NO_SECRET if self.knows_identities else _NEEDS_TOKEN)
+        refused = _refusal_of_foreign_forms(scope)
+        return refused or self.owner_of(secret)
+
+    def owner_of(self, secret: str) -> Principal | AccessRefusal:
+        """Return whose a secret is; without identities, it has to be an access token for everything."""
+        if self.knows_identities:
+            try:
+                return self.authenticator.by_token(secret)
+            except UnauthenticatedError as error:
+                return self._unknown(str(error))
+        owner = self.identify(secret)
+        if owner is None:
+            return self._unknown(_NEEDS_TOKEN)
+        if not owner.for_everything:
+            namespaces = ", ".join(sorted(owner.tokens))
+            return AccessRefusal(403, f"the access token is for {namespaces}; allowed: one for *", "forbidden")
+        return owner.principal
+
+    def _unknown(self, text: str) -> AccessRefusal:
+        return AccessRefusal(401, text, "unauthenticated" if self.knows_identities else "unauthorized")
 
 
 def mode_of(setting: str, address: str) -> str:
@@ -82,17 +123,23 @@ def mode_of(setting: str, address: str) -> str:
     return setting if setting != "auto" else ("open" if is_loopback(parse_address(address)[0]) else "tokens")
 
 
-def secret_of(scope: Scope) -> str | None:
-    """Return the secret that a request shows; None: it shows none."""
-    headers = dict(scope["headers"])
-    shown: bytes = headers.get(b"x-token", b"")
+def secret_of(headers: Headers) -> str | None:
+    """Return the secret that a request's headers show; None: they show none."""
+    given = dict(headers)
+    shown: bytes = given.get(b"x-token", b"")
     if not shown:
-        kind, _, bearer = headers.get(b"authorization", b"").partition(b" ")
+        kind, _, bearer = given.get(b"authorization", b"").partition(b" ")
         shown = bearer.strip() if kind.lower() == b"bearer" else _password(bearer) if kind.lower() == b"basic" else b""
-    if shown:
-        return shown.decode("latin-1")
-    query = scope["query_string"]
+    return shown.decode("latin-1") if shown else None
+
+
+def secret_in(query: bytes) -> str | None:
+    """Return the secret in a query; None: there is none."""
     return dict(parse_qsl(query.decode("latin-1"))).get("token") if b"token=" in query else None
+
+
+def _is_event_stream(scope: Scope) -> bool:
+    return scope["method"] == "GET" and EVENTS in dict(scope["headers"]).get(b"accept", b"").lower()
 
 
 def _password(basic: bytes) -> bytes:
@@ -109,16 +156,26 @@ def _refusal_of_foreigners(scope: Scope) -> AccessRefusal | None:
             403,
             f"the request was forwarded ({forwarding}), so whoever reaches the proxy would be taken for this machine; "
             "allowed: requests without it, or the setting http_access=tokens, and an access token",
+            "forbidden",
         )
     headers = dict(scope["headers"])
     host = headers.get(b"host", b"").decode("latin-1")
     if not is_loopback(_name_of(host)):
         return AccessRefusal(
-            403, f"Host is {host!r:.80}; allowed without access tokens: a name or address of this machine"
+            403, f"Host is {host!r:.80}; allowed without access tokens: a name or address of this machine", "forbidden"
         )
     if scope["method"] in SAFE_METHODS or (foreign := foreign_page(headers)) is None:
         return None
-    return AccessRefusal(403, f"{foreign}; allowed without access tokens: pages of this front")
+    return AccessRefusal(403, f"{foreign}; allowed without access tokens: pages of this front", "forbidden")
+
+
+def _refusal_of_foreign_forms(scope: Scope) -> AccessRefusal | None:
+    """Refuse what another site's page has a browser send with a password that the browser has kept."""
+    headers = dict(scope["headers"])
+    if scope["method"] in SAFE_METHODS or not headers.get(b"authorization", b"").lower().startswith(b"basic "):
+        return None
+    foreign = foreign_page(headers)
+    return None if foreign is None else AccessRefusal(403, f"{foreign}; allowed: pages of this front", "forbidden")
 
 
 def foreign_page(headers: Mapping[bytes, bytes]) -> str | None:

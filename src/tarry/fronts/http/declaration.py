@@ -14,5 +14,6 @@ HTTP = Front(
     extra="http",
     worker_needs="tarry.fronts.http.front",
     knows_tokens=True,
+    asks_callers=True,
     home="tarry.fronts.http.front:start_home",
 )

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from tarry.api.wire import encode_json
-from tarry.base.errors import InvalidMessageError, TarryError
+from tarry.base.errors import InvalidMessageError, TarryError, UnauthenticatedError
 from tarry.fronts.kit.known_errors import known
 
 STATUS: Mapping[str, int] = MappingProxyType(
@@ -22,6 +22,8 @@ STATUS: Mapping[str, int] = MappingProxyType(
         "delay_too_long": 422,
         "message_too_large": 413,
         "key_exists": 409,
+        "unauthenticated": 401,
+        "forbidden": 403,
         "forged_handle": 403,
         "not_found": 404,
         "stale_lease": 409,
@@ -85,6 +87,8 @@ def error_headers(error: BaseException) -> dict[str, str]:
     """Return the headers of an error, besides those of every answer."""
     if isinstance(error, HttpError):
         return error.headers
+    if isinstance(error, UnauthenticatedError):
+        return {"www-authenticate": "Bearer"}
     is_retryable = isinstance(error, TarryError) and error.retryable
     return {"retry-after": str(RETRY_AFTER_S)} if is_retryable else {}
 

@@ -73,7 +73,11 @@ class HttpRequest(Protocol):
         ...
 
     def on_disconnect(self, call: Callable[[], None]) -> None:
-        """Have ``call`` called once if the client leaves before it is answered."""
+        """Have ``call`` called once if the client leaves before it is answered, or shall not wait any longer."""
+        ...
+
+    def stop_waiting(self) -> None:
+        """Call what :meth:`on_disconnect` was given, as if the client had left: who waits is answered now."""
         ...
 
     def answer(self, response: HttpResponse, lines: bytes = b"") -> None:

@@ -17,6 +17,7 @@ from tarry.fronts.http.access import Access, mode_of
 from tarry.fronts.http.app import App, Apps, Receive, Scope, Send
 from tarry.fronts.http.console.app import console_app
 from tarry.fronts.http.exchange import HttpApplication
+from tarry.fronts.http.health import HEALTHY, READY, HealthAnswers
 from tarry.fronts.http.lmstfy.access_log import AccessLog
 from tarry.fronts.http.lmstfy.admin import Admin
 from tarry.fronts.http.lmstfy.read_your_writes import ELSEWHERE_S
@@ -47,6 +48,7 @@ class HttpFront(LoopFront):
     NAME = "http"
     THREAD = "tarry-http"
     _server: HttpServer
+    _services: HttpServices
 
     def __init__(
         self,
@@ -85,9 +87,10 @@ class HttpFront(LoopFront):
         if self._shared is not None:
             await self._shared.connect()
         loop = asyncio.get_running_loop()
-        services = HttpServices(self._broker, loop, pool, self._unread)
+        services = self._services = HttpServices(self._broker, loop, pool, self._unread)
         setting = HttpSettings.of(self._broker.config).http_access
-        access = Access(self._broker, mode_of(setting, f"{self._host}:0"))
+        authenticator = services.callers.authenticator
+        access = Access(self._broker, mode_of(setting, f"{self._host}:0"), authenticator)
         access_log = AccessLog(self._broker, loop)
         if self._shared is not None:
             access_log.ask()
@@ -119,7 +122,8 @@ class HttpFront(LoopFront):
             return asgi(Apps(applications(services, access))), HttpApplication(lmstfy)
         pass_on = PassOn(self._home)
         lmstfy = Lmstfy(services, access, access_log, elsewhere_s=elsewhere_s, pass_on=asgi(pass_on).handler)
-        return asgi(WorkerApps(rest_app(services, access, pass_on), pass_on)), HttpApplication(lmstfy)
+        worker = WorkerApps(rest_app(services, access, pass_on), HealthAnswers(services), pass_on)
+        return asgi(worker), HttpApplication(lmstfy)
 
     async def _serve_admin(
         self,
@@ -130,7 +134,7 @@ class HttpFront(LoopFront):
         host: str,
         port: int,
     ) -> HttpServer:
-        access = Access(self._broker, mode_of(setting, f"{host}:0"))
+        access = Access(self._broker, mode_of(setting, f"{host}:0"), services.callers.authenticator)
         admin = HttpApplication(Admin(services, access, access_log), whole=False)
         tls = port_tls(self._broker.config)
         server = HttpServer(loop, self._broker.clock, admin, {}, self._connections, self._unread, self._limits, tls)
@@ -185,17 +189,17 @@ def applications(services: HttpServices, access: Access) -> dict[str, App]:
     lmstfy's API is not among them.
     """
     rest = rest_app(services, access)
-    console = console_app(services, access)
-    return {"/v1/": rest, "/openapi.json": rest, "/docs": rest, "/": console}
+    console, health = console_app(services, access), HealthAnswers(services)
+    return {"/v1/": rest, "/openapi.json": rest, "/docs": rest, HEALTHY: health, READY: health, "/": console}
 
 
 class WorkerApps:
     """An ASGI application: REST in a worker, and the home's for event streams and the console."""
 
-    def __init__(self, rest: App, pass_on: App) -> None:
-        self._rest, self._pass_on = rest, pass_on
+    def __init__(self, rest: App, health: App, pass_on: App) -> None:
+        self._rest, self._health, self._pass_on = rest, health, pass_on
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path: str = scope["path"]
         app = self._rest if path.startswith("/v1/") and not path.endswith(EVENTS) else self._pass_on
-        await app(scope, receive, send)
+        await (self._health if path in (HEALTHY, READY) else app)(scope, receive, send)

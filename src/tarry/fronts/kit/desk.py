@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
 from functools import partial
-from typing import TypeVar, TypeVarTuple
+from typing import Self, TypeVar, TypeVarTuple
 
 import pyarrow as pa
 
@@ -18,13 +18,17 @@ from loopgrpc import UnreadBytes
 from tarry.api.calls import AsyncCalls
 from tarry.api.internal_topics import check_open
 from tarry.api.local import AnyBroker
+from tarry.api.needs import Right
 from tarry.api.operation import Operation
 from tarry.api.operations import DeleteGroup
 from tarry.api.row_queue import RowQueue
+from tarry.base.bounded_cache import BoundedCache
 from tarry.base.errors import NotFoundError
 from tarry.base.event_loop import answer_future
 from tarry.fronts.kit.groups import ReceiveQueues
 from tarry.fronts.kit.receiving import ReceiveQueue
+from tarry.identity.principal import LOCAL, Principal
+from tarry.identity.seen import seen_by
 from tarry.message.receipt import Accepted, Receipt
 from tarry.message.rows import Row, to_batch
 
@@ -35,13 +39,19 @@ Ts = TypeVarTuple("Ts")
 FEW_ROWS = 256
 """Up to so many rows are checked on the loop's thread: handing them over takes longer."""
 
+CALLERS_MAX = 1024
+"""Callers whose desks are kept."""
+
 
 class Desk(AsyncCalls):
     """The operations, awaited.
 
     Operations that may wait for the disk run in a thread of ``pool``. Messages that are scheduled in one turn of the
-    event loop travel together.
+    event loop travel together. :meth:`seen_by` is the same desk for one caller.
     """
+
+    principal: Principal = LOCAL
+    """The caller that it is for; what this one has no right to is refused."""
 
     def __init__(
         self, broker: AnyBroker, loop: asyncio.AbstractEventLoop, pool: Executor, unread: UnreadBytes | None = None
@@ -52,11 +62,24 @@ class Desk(AsyncCalls):
         self._pool = pool
         self._rows = RowQueue(broker, loop)
         self._queues = ReceiveQueues(loop)
-        self.known_queue = self._queues.find
-        """:meth:`receive_queue`, where it was asked for before; else None."""
         self.unread = unread or UnreadBytes()
         """Limit on the bytes of answers that clients have not read."""
+        self._seen: BoundedCache[Principal, Self] = BoundedCache(CALLERS_MAX)
         self._on_close: list[Callable[[str], None]] = []
+
+    def seen_by(self, principal: Principal) -> Self:
+        """Return this desk as a caller sees it. Both have the same queues, of messages of all callers."""
+        if principal.rights.is_unlimited and principal.credential is None:
+            return self
+        seen: Self | None = self._seen.get(principal)
+        return seen or self._seen.keep(principal, self._made_for(principal))
+
+    def _made_for(self, principal: Principal) -> Self:
+        seen = object.__new__(type(self))
+        seen.__dict__.update(self.__dict__)
+        AsyncCalls.__init__(seen)  # calls that are gathered are those of one caller
+        seen.principal, seen.broker = principal, seen_by(self.broker, principal)
+        return seen
 
     async def call(self, operation: Operation[R]) -> R:
         """Carry an operation out in a thread, and wait for its result.
@@ -77,6 +100,9 @@ class Desk(AsyncCalls):
         """Return the queue in which consumers of a group wait without a thread.
 
         The group is made, durably, when it is new; see :meth:`AnyBroker.group`.
+
+        Raises:
+            ForbiddenError: the caller may not consume for this group.
         """
         queue = None if broadcast is not None else self.known_queue(topic, group)
         if queue is None:
@@ -84,8 +110,15 @@ class Desk(AsyncCalls):
             queue = self._queues.of(await self.loop.run_in_executor(self._pool, find))
         return queue
 
+    def known_queue(self, topic: str, group: str) -> ReceiveQueue | None:
+        """:meth:`receive_queue`, where it was asked for before; else None."""
+        # Another caller may have asked for it.
+        self.principal.check(Right.CONSUME, topic, group)
+        return self._queues.find(topic, group)
+
     async def forget_queue(self, topic: str, group: str) -> None:
         """Delete a group, and end its waiting receives. Nothing where there is no such group."""
+        self.principal.check(Right.MANAGE, topic, group)
         self._queues.forget(topic, group)
         with suppress(NotFoundError):
             await self.call(DeleteGroup(topic, group))
@@ -129,5 +162,16 @@ class Desk(AsyncCalls):
             await self.run(self.broker.submit, batch, on_result)
         return await future
 
+    def check_row(self, row: Row) -> None:
+        """Refuse a row for a topic to which the caller may not produce.
+
+        Raises:
+            ForbiddenError: it may not.
+        """
+        topic = row[0]
+        if not self.principal.rights.is_unlimited and isinstance(topic, str):  # another is refused as invalid
+            self.principal.check(Right.PRODUCE, topic)
+
     def _schedule(self, row: Row) -> asyncio.Future[Receipt]:
+        self.check_row(row)
         return self._rows.add(row)

@@ -12,4 +12,5 @@ METRICS = Front(
     start="tarry.fronts.metrics.front:start",
     check="tarry.fronts.kit.tls_settings:check",
     takes_descriptors=False,
+    asks_callers=True,
 )

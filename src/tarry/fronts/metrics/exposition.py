@@ -19,6 +19,8 @@ NOT_ALLOWED = HttpResponse(405, b"allowed: GET, HEAD\n", ((b"allow", b"GET, HEAD
 NOT_FOUND = HttpResponse(404, b"there is only /metrics\n", TEXT)
 FAILED = HttpResponse(500, b"see the broker's log\n", TEXT)
 
+Refuse: TypeAlias = Callable[[HttpRequest], HttpResponse | None]
+"""Returns the answer to a request whose sender may not see the figures; None: it may."""
 InThread: TypeAlias = Callable[[Callable[[], HttpResponse]], Awaitable[HttpResponse]]
 """Runs a function in a thread."""
 
@@ -26,14 +28,17 @@ InThread: TypeAlias = Callable[[Callable[[], HttpResponse]], Awaitable[HttpRespo
 class Exposition:
     """The handler of all requests: one a connection, as each connection has one of few places."""
 
-    def __init__(self, registry: CollectorRegistry, in_thread: InThread) -> None:
+    def __init__(self, registry: CollectorRegistry, in_thread: InThread, refuse: Refuse) -> None:
         self._registry = registry
         self._in_thread = in_thread
+        self._refuse = refuse
 
     def __call__(self, request: HttpRequest) -> Work | None:
         """Answer at once what needs no figures; else read them in a thread, as the broker is asked for them."""
         request.keep_alive = False
-        if request.method not in ("GET", "HEAD"):
+        if (refused := self._refuse(request)) is not None:
+            request.answer(refused)
+        elif request.method not in ("GET", "HEAD"):
             request.answer(NOT_ALLOWED)
         elif request.path != PATH:
             request.answer(NOT_FOUND)

@@ -19,6 +19,8 @@ from tarry.fronts.kit.loop_front import LoopFront, OnListening
 from tarry.fronts.kit.tls_settings import port_tls
 from tarry.fronts.metrics.collector import BrokerCollector
 from tarry.fronts.metrics.exposition import Exposition
+from tarry.fronts.metrics.viewers import Viewers
+from tarry.identity.authenticator import Authenticator
 
 CONNECTIONS_MAX = 8
 """Connections at a time.
@@ -39,7 +41,9 @@ class MetricsFront(LoopFront):
         registry = CollectorRegistry(auto_describe=False)
         registry.register(BrokerCollector(self._broker))
         ProcessCollector(registry=registry)
-        application = HttpApplication(Exposition(registry, partial(loop.run_in_executor, pool)), whole=False)
+        viewers = Viewers(Authenticator(self._broker))
+        exposition = Exposition(registry, partial(loop.run_in_executor, pool), viewers.refusal)
+        application = HttpApplication(exposition, whole=False)
         few = ConnectionLimits(
             min(CONNECTIONS_MAX, self._connections.in_all), min(CONNECTIONS_MAX, self._connections.per_peer)
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from functools import partial
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -68,18 +67,25 @@ def console_app(services: HttpServices, access: Access) -> App:
     console = Console(services, access, sessions, Guesses(), ConsoleFigures(services), make_templates())
 
     async def on_error(request: Request, error: Exception) -> Response:
-        return console.refuse(request, error)
+        return console.seen_by(request.state.principal).refuse(request, error)
 
     async def on_http_error(request: Request, error: Exception) -> Response:
         status = error.status_code if isinstance(error, HTTPException) else 500
         if not hasattr(request.state, "session"):  # a file that is not there: the guard lets those pass
             return Response(status_code=status)
         text = "There is no such page." if status == 404 else "This is not possible here."
-        return console.render(request, "error.html.j2", status, title=f"{status}", text=text)
+        seen = console.seen_by(request.state.principal)
+        return seen.render(request, "error.html.j2", status, title=f"{status}", text=text)
+
+    def as_seen(page: Page) -> Callable[[Request], Awaitable[Response]]:
+        async def show(request: Request) -> Response:
+            return await page(console.seen_by(request.state.principal), request)
+
+        return show
 
     routes = [
-        *(Route(path, partial(page, console), methods=["GET"]) for path, page in SHOWN.items()),
-        *(Route(path, partial(page, console), methods=["POST"]) for path, page in CHANGES.items()),
+        *(Route(path, as_seen(page), methods=["GET"]) for path, page in SHOWN.items()),
+        *(Route(path, as_seen(page), methods=["POST"]) for path, page in CHANGES.items()),
         Mount("/static", StaticFiles(directory=HERE / "static")),
     ]
     # What is handled as Exception is raised again afterwards, for the server's log: bugs, and nothing else.

@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tarry.base.errors import InvalidArgumentError, TarryError
+from tarry.fronts.http.console.listing import listing
 from tarry.fronts.http.console.messages import MESSAGE, OUTCOMES, instant_ms
 from tarry.fronts.http.console.page import Console, done, field, plural
 from tarry.message.options import OPTIONS, MessageOptions, Option, OptionKind
@@ -59,8 +60,8 @@ async def schedule(console: Console, request: Request) -> Response:
 
 
 async def _form(console: Console, request: Request, given: dict[str, str], error: str | None) -> Response:
-    overview = await console.figures.overview()
-    topics = sorted(topic["topic"] for topic in overview["topics"]["listed"])[:TOPICS_MAX]
+    listed = (await listing(console))["topics"]["listed"]
+    topics = sorted(each["topic"] for each in listed if console.may("produce", each["topic"]))[:TOPICS_MAX]
     filled = [option.name for option in SHOWN if given[option.name] not in ("", option.default)]
     values = {"given": given, "error": error, "topics": topics, "options": SHOWN, "filled": filled}
     return console.render(request, "schedule.html.j2", 400 if error else 200, **values)

@@ -11,6 +11,8 @@ from starlette.responses import Response
 from tarry.api.operations import SetGroup, SetTopic
 from tarry.api.settings import GroupFields, TopicFields
 from tarry.base.errors import FilterPausedError, InvalidArgumentError, TarryError
+from tarry.fronts.http.console.figures import LISTED_MAX
+from tarry.fronts.http.console.listing import listing
 from tarry.fronts.http.console.messages import instant_ms
 from tarry.fronts.http.console.page import Console, done, field, plural
 
@@ -22,12 +24,17 @@ PREFIX = "set_"
 
 async def show_all(console: Console, request: Request) -> Response:
     """All topics and groups, those with most to do first."""
-    overview = await console.figures.overview()
-    topics = sorted(overview["topics"]["listed"], key=lambda t: (-t["pending"] - t["ready"], t["topic"]))
+    overview = await listing(console)
+    topics = sorted(overview["topics"]["listed"], key=lambda t: (-t["pending"] - t["ready"], t["topic"]))[:LISTED_MAX]
     groups = sorted(overview["groups"]["listed"], key=lambda g: (-g["lag"], -g["dead"], g["topic"], g["group"]))
     template = "topics_live.html.j2" if "hx-request" in request.headers else "topics.html.j2"
     return console.render(
-        request, template, o=overview, topics=topics, groups=groups, next_due=await console.figures.next_due()
+        request,
+        template,
+        o=overview,
+        topics=topics,
+        groups=groups[:LISTED_MAX],
+        next_due=await console.figures.next_due(),
     )
 
 
@@ -36,7 +43,7 @@ async def show_topic(console: Console, request: Request) -> Response:
     name = request.query_params.get("topic", "")
     info = await console.services.topic_info(name)
     groups = await console.services.groups(name)
-    ready = await console.services.peek(name, limit=PEEKED_MAX)
+    ready = (await console.services.peek(name, limit=PEEKED_MAX)).to_pylist() if console.may("browse", name) else []
     overview = await console.figures.overview()
     counts = next((t for t in overview["topics"]["listed"] if t["topic"] == name), None)
     pending = (await console.figures.next_due()).get(name)
@@ -48,7 +55,7 @@ async def show_topic(console: Console, request: Request) -> Response:
         groups=groups,
         counts=counts,
         pending=pending,
-        ready=ready.to_pylist(),
+        ready=ready,
         settings=_settings(TopicFields, info, skipped=("declared",)),
     )
 
@@ -57,10 +64,12 @@ async def show_group(console: Console, request: Request) -> Response:
     """One group: where its messages are, its settings, what waits for it."""
     topic, group = request.query_params.get("topic", ""), request.query_params.get("group", "")
     info = await console.services.group_info(topic, group)
+    ready = []
     try:
-        ready = (await console.services.peek(topic, group=group, limit=PEEKED_MAX)).to_pylist()
+        if console.may("browse", topic, group):
+            ready = (await console.services.peek(topic, group=group, limit=PEEKED_MAX)).to_pylist()
     except FilterPausedError:
-        ready, info = [], await console.services.group_info(topic, group)  # which says why
+        info = await console.services.group_info(topic, group)  # which says why
     return console.render(
         request,
         "group.html.j2",

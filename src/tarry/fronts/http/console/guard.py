@@ -1,8 +1,8 @@
 """Checks before every page: security headers, access, and the origin and token of forms.
 
-In the mode "open", the console trusts this machine (:meth:`Access.refusal`); in the mode "tokens", a browser logs in
-with a token for everything. A request that changes something needs, in both, an origin that is this front's own and
-the token of its session.
+Where no token is asked for, the console trusts this machine (:meth:`Access.admit`). Else a browser logs in, by the
+token of an identity; without identities, by an access token for everything. A request that changes something needs, in
+all cases, an origin that is this front's own and the token of its session.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
 from tarry.base.clock import Clock
-from tarry.fronts.http.access import SAFE_METHODS, Access, foreign_page
+from tarry.fronts.http.access import SAFE_METHODS, Access, AccessRefusal, foreign_page
 from tarry.fronts.http.app import App, Receive, Scope, Send
 from tarry.fronts.http.console.sessions import VisitorSession, VisitorSessions
+from tarry.identity.principal import NOBODY, Principal
 
 COOKIE = "tarry_console"
 FORM_TOKEN = "form_token"
@@ -54,7 +55,7 @@ HEADERS: tuple[tuple[bytes, bytes], ...] = (
 class Guard:
     """An ASGI application in front of another.
 
-    ``scope["state"]`` gets the ``session`` and, of a POST, its ``form``.
+    ``scope["state"]`` gets the ``session``, the ``principal`` and, of a POST, its ``form``.
     """
 
     def __init__(self, app: App, access: Access, sessions: VisitorSessions, clock: Clock) -> None:
@@ -79,14 +80,15 @@ class Guard:
     async def _check(self, request: Request, new: list[VisitorSession]) -> Response | None:
         """Return an answer instead of the page; None: the request may pass."""
         now_ms = self._clock.now_ms()
-        if self._access.mode == "open" and (refused := self._access.refusal(request.scope)) is not None:
-            return PlainTextResponse(refused.text, refused.status)
+        admitted = None if self._access.asks else self._access.admit(request.scope)
+        if isinstance(admitted, AccessRefusal):
+            return PlainTextResponse(admitted.text, admitted.status)
         session = self._sessions.find(request.cookies.get(COOKIE), now_ms)
-        if self._access.mode == "open":
+        if admitted is not None:
             if session is None:
                 session = self._sessions.begin(now_ms)
                 new.append(session)
-        elif session is None or not self._is_let_in(session):
+        elif session is None or (admitted := self._let_in(session)) is None:
             if session is not None:
                 self._sessions.end(session)
             if request.url.path != LOGIN:
@@ -94,14 +96,14 @@ class Guard:
             session = self._sessions.visit(request.cookies.get(COOKIE), now_ms)
             if session.id != request.cookies.get(COOKIE):
                 new.append(session)
+        request.state.principal = admitted or NOBODY
         request.state.session = session
         return None if request.method in SAFE_METHODS else await self._check_form(request, session)
 
-    def _is_let_in(self, session: VisitorSession) -> bool:
-        if session.secret is None:
-            return False
-        identity = self._access.identify(session.secret)
-        return identity is not None and identity.for_everything
+    def _let_in(self, session: VisitorSession) -> Principal | None:
+        """Return who has logged in; None: nobody, or the token is not taken any more."""
+        admitted = None if session.secret is None else self._access.owner_of(session.secret)
+        return None if isinstance(admitted, AccessRefusal) else admitted
 
     async def _check_form(self, request: Request, session: VisitorSession) -> Response | None:
         if foreign_page(dict(request.scope["headers"])) is not None:

@@ -40,7 +40,7 @@ class Guesses:
         self._failed.move_to_end(peer)
         while len(self._failed) > PEERS_MAX:
             self._failed.popitem(last=False)
-        log.warning("a login to the console was refused to %s: no token for everything", peer)
+        log.warning("a login to the console was refused to %s: its token is not taken", peer)
         if self.wait_ms(peer, now_ms):
             log.warning("%s has to wait before it may log in to the console: %d tokens were wrong", peer, GUESSES_MAX)
 

@@ -1,10 +1,11 @@
-"""Logging in with a token for everything, and out again."""
+"""Logging in with a token, and out again."""
 
 from __future__ import annotations
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from tarry.fronts.http.access import AccessRefusal
 from tarry.fronts.http.console.guard import COOKIE, LOGIN
 from tarry.fronts.http.console.guesses import peer_of
 from tarry.fronts.http.console.page import Console, field
@@ -12,11 +13,9 @@ from tarry.fronts.http.console.page import Console, field
 
 async def show(console: Console, request: Request) -> Response:
     """Return the login form, or a redirect if the visitor is let in already."""
-    if console.access.mode == "open" or request.state.session.secret is not None:
+    if not console.access.asks or request.state.session.secret is not None:
         return RedirectResponse("/", 303)
-    return console.render(
-        request, "login.html.j2", title="Log in", next=request.query_params.get("next", "/"), error=None
-    )
+    return _form(console, request, 200, request.query_params.get("next", "/"), None)
 
 
 async def log_in(console: Console, request: Request) -> Response:
@@ -26,14 +25,15 @@ async def log_in(console: Console, request: Request) -> Response:
     if (wait_ms := console.guesses.wait_ms(peer, now_ms)) > 0:
         wait_s = -(-wait_ms // 1000)
         text = f"Too many tokens were wrong. Try again in {wait_s} seconds."
-        answer = console.render(request, "login.html.j2", 429, title="Log in", next=after, error=text)
+        answer = _form(console, request, 429, after, text)
         answer.headers["retry-after"] = str(wait_s)
         return answer
-    identity = console.access.identify(secret) if secret else None
-    if identity is None or not identity.for_everything:
+    admitted = console.access.owner_of(secret)
+    if isinstance(admitted, AccessRefusal):
         console.guesses.note(peer, now_ms)
-        text = "No such token." if identity is None else "This token is for one namespace; the console needs one for *."
-        return console.render(request, "login.html.j2", 403, title="Log in", next=after, error=text)
+        is_narrow = admitted.status == 403
+        text = "This token is for one namespace; the console needs one for *." if is_narrow else "No such token."
+        return _form(console, request, 403, after, text)
     console.sessions.end(request.state.session)
     session = console.sessions.begin(now_ms, secret)
     # A path of this console only: never another site.
@@ -48,3 +48,8 @@ async def log_out(console: Console, request: Request) -> Response:
     """End the session."""
     console.sessions.end(request.state.session)
     return RedirectResponse(LOGIN, 303)
+
+
+def _form(console: Console, request: Request, status: int, after: str, error: str | None) -> Response:
+    values = {"next": after, "error": error, "of_identity": console.access.knows_identities}
+    return console.render(request, "login.html.j2", status, title="Log in", **values)

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tarry.base.delay import parse_duration_ms
-from tarry.base.errors import InvalidArgumentError, NotFoundError, TarryError
+from tarry.base.errors import ForbiddenError, InvalidArgumentError, NotFoundError, TarryError
 from tarry.fronts.http.console.formatting import Body
 from tarry.fronts.http.console.page import Console, done, field, link, plural
 from tarry.message.receipt import id_of
@@ -21,6 +21,7 @@ LOOKS_MAX = 3
 """Looks for a page, each up to half a second; then the page says that there is more to look through."""
 ASKED = ("topic", "id", "key", "tag")
 SPANS = (("1m", "minute"), ("1h", "hour"), ("1d", "day"), ("30d", "30 days"))
+ONE_TOPIC = "Name a topic: you may not look into all of them."
 OUTCOMES = {
     "done": "Done: no consumer will ever get it at its former time.",
     "delivered": "Too late: it was due already.",
@@ -33,18 +34,20 @@ async def show_pending(console: Console, request: Request) -> Response:
     """Return a page of pending messages."""
     query = request.query_params
     asked: dict[str, Any] = {name: query[name].strip() for name in ASKED if query.get(name, "").strip()}
-    error = None
+    error, status = None, 200
     rows: list[dict[str, Any]] = []
     cursor: str | None = None
     try:
         rows, cursor = await find(console, {**asked, **_times(query, console.now_ms)}, query.get("cursor") or None)
+    except ForbiddenError as refused:
+        error, status = (str(refused), 403) if "topic" in asked else (ONE_TOPIC, 200)
     except TarryError as refused:
-        error = str(refused)
+        error, status = str(refused), 400
     values = {name: query.get(name, "") for name in (*ASKED, "from", "until", "within")}
     return console.render(
         request,
         "pending.html.j2",
-        400 if error else 200,
+        status,
         rows=rows,
         error=error,
         asked=values,
@@ -59,7 +62,11 @@ async def show_pending(console: Console, request: Request) -> Response:
 async def find(
     console: Console, asked: Mapping[str, Any], cursor: str | None, *, looks_max: int = LOOKS_MAX
 ) -> tuple[list[dict[str, Any]], str | None]:
-    """Find the next pending messages, and the cursor to continue with; None: there are no more."""
+    """Find the next pending messages, and the cursor to continue with; None: there are no more.
+
+    Raises:
+        ForbiddenError: the viewer may not see these, or has to name a topic. Other TarryErrors: as of ListPending.
+    """
     for _ in range(looks_max):
         page = await console.services.list_pending(**asked, limit=PAGE_ROWS, cursor=cursor)
         cursor = page.cursor

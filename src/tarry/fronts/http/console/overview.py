@@ -6,29 +6,34 @@ from collections.abc import Mapping
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, RedirectResponse, Response
 
+from tarry.api.needs import Right
 from tarry.api.views import UNITS_MS
 from tarry.fronts.http.console import charts
 from tarry.fronts.http.console.page import Console
 
-UNIT = "hour"
+UNIT, TOPICS = "hour", "/console/topics"
 ROWS_MAX = 6
 """Topics and groups on the first page."""
 
 
 async def show(console: Console, request: Request) -> Response:
-    """Return the overview."""
+    """Return the overview, or lead a viewer who may not look at everything to its topics and groups."""
+    if not console.may(Right.LOOK):
+        return RedirectResponse(TOPICS, 303)
     return console.render(request, "overview.html.j2", **await _live(console), unit=UNIT, units=list(UNITS_MS))
 
 
 async def live(console: Console, request: Request) -> Response:
     """Return the part of the overview that the page asks for again and again."""
+    console.check(Right.LOOK)
     return console.render(request, "live.html.j2", **await _live(console))
 
 
 async def forecast_data(console: Console, request: Request) -> Response:
     """Return the load to come, for its chart."""
+    console.check(Right.LOOK)
     unit = request.query_params.get("unit", UNIT)
     forecast = await console.figures.forecast(unit if unit in UNITS_MS else UNIT)
     return JSONResponse(charts.forecast_json(forecast))
@@ -36,12 +41,14 @@ async def forecast_data(console: Console, request: Request) -> Response:
 
 async def live_data(console: Console, request: Request) -> Response:
     """Rates and lateness, for their charts."""
+    console.check(Right.LOOK)
     await console.figures.overview()
     return JSONResponse(charts.live_json(console.figures.points))
 
 
 async def system(console: Console, request: Request) -> Response:
     """Return the page of the state and health of the broker's parts."""
+    console.check(Right.LOOK)
     overview = await console.figures.overview()
     return console.render(request, "system.html.j2", o=overview, health=health(overview))
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -13,6 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
+from tarry.api.needs import Right
 from tarry.base.errors import TarryError
 from tarry.fronts.http.access import Access
 from tarry.fronts.http.console import formatting as shown
@@ -22,19 +23,32 @@ from tarry.fronts.http.console.sessions import VisitorSession, VisitorSessions
 from tarry.fronts.http.errors import status_of
 from tarry.fronts.http.services import HttpServices
 from tarry.fronts.kit.known_errors import INTERNAL
+from tarry.identity.principal import Principal
+from tarry.identity.rights import Rights
 
 HERE = Path(__file__).parent
-NAV = (
-    ("/", "Overview"),
-    ("/console/topics", "Topics & groups"),
-    ("/console/pending", "Pending"),
-    ("/console/series", "Series"),
-    ("/console/dead", "Dead letters"),
-    ("/console/push", "Push"),
-    ("/console/jobs", "Bulk jobs"),
-    ("/console/schedule", "Schedule"),
-    ("/console/system", "System"),
+
+
+def _sees_all(rights: Rights) -> bool:
+    return rights.allow(Right.LOOK)
+
+
+def _sees_bodies(rights: Rights) -> bool:
+    return rights.allow_some(Right.BROWSE)
+
+
+NAV: tuple[tuple[str, str, Callable[[Rights], bool]], ...] = (
+    ("/", "Overview", _sees_all),
+    ("/console/topics", "Topics & groups", lambda rights: True),
+    ("/console/pending", "Pending", _sees_bodies),
+    ("/console/series", "Series", _sees_bodies),
+    ("/console/dead", "Dead letters", _sees_bodies),
+    ("/console/push", "Push", lambda rights: True),
+    ("/console/jobs", "Bulk jobs", lambda rights: rights.allow(Right.BULK)),
+    ("/console/schedule", "Schedule", lambda rights: rights.allow_some(Right.PRODUCE)),
+    ("/console/system", "System", _sees_all),
 )
+"""Addresses and titles of pages, and whether somebody with these rights finds anything there."""
 SECTIONS = {
     "/console/topic": "/console/topics",
     "/console/group": "/console/topics",
@@ -55,6 +69,22 @@ class Console:
     figures: ConsoleFigures
     templates: Environment
 
+    def seen_by(self, principal: Principal) -> Console:
+        """Return the same for one viewer, who gets no more than its rights allow."""
+        return replace(self, services=self.services.seen_by(principal))
+
+    def may(self, right: str, topic: str | None = None, group: str | None = None) -> bool:
+        """Return whether the viewer has a right; without a topic, on all topics."""
+        return self.services.principal.rights.allow(Right(right), topic, group)
+
+    def check(self, right: Right) -> None:
+        """Check that the viewer has a right on all topics.
+
+        Raises:
+            ForbiddenError: it has not.
+        """
+        self.services.principal.check(right)
+
     @property
     def now_ms(self) -> int:
         """The time by the broker's clock, as everywhere."""
@@ -63,9 +93,12 @@ class Console:
     def render(self, request: Request, template: str, status: int = 200, **values: Any) -> HTMLResponse:
         """Render a page, or a part of one."""
         session: VisitorSession = request.state.session
+        principal = self.services.principal
         common = {
             "section": SECTIONS.get(request.url.path, request.url.path),
-            "nav": NAV,
+            "nav": [(path, title) for path, title, is_of_use in NAV if is_of_use(principal.rights)],
+            "may": self.may,
+            "viewer": principal.name if session.secret is not None else None,
             "form_token": session.form_token,
             "may_log_out": session.secret is not None,
             "notices": session.take_notices() if template != "live.html.j2" else [],

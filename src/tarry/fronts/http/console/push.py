@@ -25,7 +25,8 @@ async def show(console: Console, request: Request) -> Response:
     subscriptions = await console.services.call(ListPushSubscriptions())
     one = next((each for each in subscriptions if each.name == name), None)
     asked = ListPushAttempts(one.name if one else None, failed=failed, limit=ATTEMPTS_MAX)
-    attempts = await console.services.call(asked) if one or not name else []
+    is_told = console.may("manage", one.topic, one.group) if one else not name and console.may("manage")
+    attempts = await console.services.call(asked) if is_told else []
     return console.render(
         request,
         "push.html.j2",
@@ -35,6 +36,7 @@ async def show(console: Console, request: Request) -> Response:
         name=name,
         failed=failed,
         one=one,
+        is_told=is_told,
         took=Histogram.from_json(one.duration_us) if one and one.duration_us else None,
         dead=await _dead(console, one) if one else 0,
     )

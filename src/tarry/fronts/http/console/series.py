@@ -7,9 +7,9 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tarry.base.errors import TarryError
+from tarry.base.errors import ForbiddenError, TarryError
 from tarry.fronts.http.console import formatting as shown
-from tarry.fronts.http.console.messages import find
+from tarry.fronts.http.console.messages import ONE_TOPIC, find
 from tarry.fronts.http.console.page import Console, link
 from tarry.repeat import Repeat, following, read_state
 
@@ -22,11 +22,19 @@ async def show(console: Console, request: Request) -> Response:
     topic = request.query_params.get("topic", "").strip()
     cursor = request.query_params.get("cursor") or None
     asked: dict[str, Any] = {"repeating": True, **({"topic": topic} if topic else {})}
-    rows, after = await find(console, asked, cursor)
+    error = None
+    rows: list[dict[str, Any]] = []
+    after = None
+    try:
+        rows, after = await find(console, asked, cursor)
+    except ForbiddenError as refused:
+        error = str(refused) if topic else ONE_TOPIC
     return console.render(
         request,
         "series.html.j2",
+        403 if error and topic else 200,
         topic=topic,
+        error=error,
         rows=[{**row, **_rule(row["repeat"], row["due_ms"])} for row in rows],
         more=link(SERIES, topic=topic, cursor=after) if after else None,
         is_first=cursor is None,

@@ -15,10 +15,11 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from tarry.api.access import SECRET_CHARS_MIN, AccessToken, token_id
+from tarry.api.needs import Right
 from tarry.api.operations import CreateToken, DeleteToken, LimitToken, ListGroups, ListTokens
 from tarry.base.errors import InvalidArgumentError
 from tarry.base.version import VERSION
-from tarry.fronts.http.access import Access
+from tarry.fronts.http.access import Access, AccessRefusal
 from tarry.fronts.http.exchange import BodyTooLargeError, HttpRequest, HttpResponse, Work
 from tarry.fronts.http.lmstfy.access_log import AccessLog
 from tarry.fronts.http.lmstfy.answering import Answering
@@ -71,14 +72,23 @@ class Admin:
         return LmstfyRequest(request, self._answering).wait_for(self._answer(request))
 
     async def _answer(self, request: HttpRequest) -> HttpResponse:
-        scope = {"method": request.method, "headers": request.headers, "query_string": request.query}
-        if refusal := self._access.refusal(scope):
-            headers = ((b"www-authenticate", b'Basic realm="tarry"'),) if refusal.status == 401 else ()
-            return HttpResponse(refusal.status, answer(refusal.status, {"error": refusal.text}).body, headers)
+        if (refused := self._refusal_of(request)) is not None:
+            return refused
         parts = request.path.strip("/").split("/")
         shape = (parts[0], *("*" for _ in parts[1:3]), *parts[3:])
         carry = self._routes.get((request.method, shape))
         return NOT_FOUND if carry is None else await carry(request, *parts[1:3])
+
+    def _refusal_of(self, request: HttpRequest) -> HttpResponse | None:
+        """Return the answer to whoever may not do everything; None: it may."""
+        # Without the query, whose "token" is one that is made.
+        admitted = self._access.admit({"method": request.method, "headers": request.headers, "query_string": b""})
+        if isinstance(admitted, AccessRefusal):
+            headers = ((b"www-authenticate", b'Basic realm="tarry"'),) if admitted.status == 401 else ()
+            return HttpResponse(admitted.status, answer(admitted.status, {"error": admitted.text}).body, headers)
+        if not admitted.rights.allow(Right.ADMIN):
+            return answer(403, {"error": f"{admitted.name} has not the right admin; see tarry whoami"})
+        return None
 
     # -- what there is -----------------------------------------------------------------------------------------------
 

@@ -10,7 +10,13 @@ import re
 from typing import Any
 from urllib.parse import parse_qsl
 
-from tarry.base.errors import DelayTooLongError, InvalidArgumentError, MessageTooLargeError, TarryError
+from tarry.base.errors import (
+    DelayTooLongError,
+    ForbiddenError,
+    InvalidArgumentError,
+    MessageTooLargeError,
+    TarryError,
+)
 from tarry.fronts.http.exchange import HttpResponse
 
 TYPE = (b"content-type", b"application/json; charset=utf-8")
@@ -65,6 +71,8 @@ def refusal_of(error: TarryError) -> HttpResponse:
         return answer(400, {"error": "invalid delay"})
     if isinstance(error, MessageTooLargeError):
         return answer(413, {"error": "body too large"})
+    if isinstance(error, ForbiddenError):
+        return answer(403, {"error": str(error)})
     if isinstance(error, InvalidArgumentError):
         return answer(400, {"error": str(error)})
     return answer(503 if error.retryable else 500, {"error": str(error) if error.retryable else "internal error"})

@@ -88,9 +88,15 @@ class JobReceiver:
             # A client that does not want to wait also gets jobs that are being put into the queue just now.
             wait_s = max(receive.timeout_s, self._landing.left_s(receive.queue.group.topic_name))
             if wait_s:
-                self._waiting.add(request.http, receive, wait_s, partial(_answer, request, receive.count))
+                # Before it waits: it may be answered while it is added.
+                self._services.callers.add(request, request.principal, lambda _: request.http.stop_waiting())
+                self._waiting.add(request.http, receive, wait_s, partial(self._on_waited, request, receive.count))
                 return
         _answer(request, receive.count, jobs)
+
+    def _on_waited(self, request: LmstfyRequest, count: int, jobs: list[LmstfyJob] | TarryError) -> None:
+        self._services.callers.remove(request)
+        _answer(request, count, jobs)
 
     async def _consume(self, request: LmstfyRequest) -> HttpResponse:
         """:meth:`consume` of several queues, or of one whose group may be new."""
@@ -104,6 +110,8 @@ class JobReceiver:
             queue = await self._services.receive_queue(topic_of(namespace, name), GROUP)
             receives[queue] = JobReceive(queue, (namespace, name), count, lease_ms, timeout_s)
         room = Room(self._services.unread, http.host)
+        # Whoever is not known any more waits no longer: it is answered that there is no job.
+        self._services.callers.add(request, request.principal, lambda _: http.stop_waiting())
         try:
             jobs = await self._now(list(receives.values()), http)
             if not jobs:
@@ -112,6 +120,7 @@ class JobReceiver:
                 jobs = [] if found is None else self._jobs(receives[found[0]], found[1])
             return answer_of(jobs, count)
         finally:
+            self._services.callers.remove(request)
             room.release()  # it is written at once, and counted by its connection
 
     # -- now ---------------------------------------------------------------------------------------------------------

@@ -8,18 +8,22 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
+from tarry.api.needs import Right
 from tarry.fronts.http.exchange import DisconnectedError, HttpRequest, HttpResponse
 from tarry.fronts.http.lmstfy.answering import Answering
+from tarry.identity.principal import NOBODY
 
 
 class LmstfyRoute(NamedTuple):
     """The meaning of a method and the parts of a path behind the queue."""
 
     carry: Carry
+    rights: tuple[Right, ...]
+    """Rights that an identity needs on the queue's topic; but for producing, with lmstfy's group."""
     reads: bool | None = None
     """True if it counts as one of a token's reads, False: as a write; None: as neither."""
     public: bool = False
-    """True if no token is needed."""
+    """True if no token is needed, while there are no identities."""
     several: bool = False
     """True if the path may name several queues, with commas between."""
 
@@ -40,11 +44,13 @@ class Target:
 class LmstfyRequest:
     """On the event loop's thread."""
 
-    __slots__ = ("_answering", "_begun_s", "http", "on_end", "target")
+    __slots__ = ("_answering", "_begun_s", "http", "on_end", "principal", "target")
 
     def __init__(self, http: HttpRequest, answering: Answering) -> None:
         self.http = http
         self.target: Target
+        self.principal = NOBODY
+        """The caller, once it is known."""
         self.on_end: Callable[[int], None] | None = None
         """Called with the status of the answer; 0: there is none."""
         self._answering = answering

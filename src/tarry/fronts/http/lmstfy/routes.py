@@ -10,6 +10,7 @@ from html import escape
 from urllib.parse import quote
 
 from tarry.api.access import AccessToken
+from tarry.api.needs import OF_TOPICS
 from tarry.base.bounded_cache import BoundedCache
 from tarry.base.errors import TarryError
 from tarry.fronts.http.access import Access
@@ -18,7 +19,7 @@ from tarry.fronts.http.lmstfy.access_log import AccessLog
 from tarry.fronts.http.lmstfy.answering import Answering
 from tarry.fronts.http.lmstfy.answers import NO_CONTENT, QueryValues, RefusalError, answer
 from tarry.fronts.http.lmstfy.limits import TokenLimits
-from tarry.fronts.http.lmstfy.names import NAME, NAME_CHARS_MAX, topic_of
+from tarry.fronts.http.lmstfy.names import GROUP, NAME, NAME_CHARS_MAX, topic_of
 from tarry.fronts.http.lmstfy.queues import JobQueues
 from tarry.fronts.http.lmstfy.read_your_writes import Landing
 from tarry.fronts.http.lmstfy.receiving import JobReceiver
@@ -26,7 +27,10 @@ from tarry.fronts.http.lmstfy.request import LmstfyRequest, LmstfyRoute, Target
 from tarry.fronts.http.lmstfy.sending import Publishing
 from tarry.fronts.http.lmstfy.settling import Acknowledging
 from tarry.fronts.http.services import HttpServices
+from tarry.identity.access_tokens import TokenOwner
+from tarry.identity.principal import Principal
 
+PRODUCE, CONSUME, LOOK, BROWSE, MANAGE = OF_TOPICS
 PREFIX = "/api/"
 POOL = "default"
 TARGETS_MAX = 4096
@@ -64,8 +68,8 @@ class Lmstfy:
         self._access = access
         self._pass_on = pass_on
         self._limits = TokenLimits(services.loop)
-        self._last_found: tuple[object, bytes, str, AccessToken | None] = (None, b"", "", None)
-        """The broker's tokens, and the last secret, namespace and token: the next request often has them."""
+        self._last_found: tuple[object, bytes, str, TokenOwner | None] = (None, b"", "", None)
+        """The broker's tokens, and the last secret, namespace and owner: the next request often has them."""
         self._targets: BoundedCache[tuple[str, bytes], Target] = BoundedCache(TARGETS_MAX)
         self._answering = Answering(access_log)
         self._acknowledging = Acknowledging(services)
@@ -74,19 +78,19 @@ class Lmstfy:
         consuming = JobReceiver(services, self._acknowledging, landing)
         queues = JobQueues(services, landing)
         self._routes: dict[tuple[str, tuple[str, ...]], LmstfyRoute] = {
-            ("PUT", ()): LmstfyRoute(publishing.publish, reads=False),
-            ("PUT", ("bulk",)): LmstfyRoute(partial(publishing.publish, several=True), reads=False),
-            ("PUT", ("job", ":id")): LmstfyRoute(publishing.republish),
-            ("GET", ()): LmstfyRoute(consuming.consume, reads=True, several=True),
-            ("GET", ("peek",)): LmstfyRoute(queues.peek),
-            ("GET", ("job", ":id")): LmstfyRoute(queues.peek_job),
-            ("GET", ("size",)): LmstfyRoute(queues.size, public=True),
-            ("DELETE", ()): LmstfyRoute(queues.destroy),
-            ("DELETE", ("job", ":id")): LmstfyRoute(self._delete),
-            ("GET", ("deadletter",)): LmstfyRoute(queues.dead_letter),
-            ("GET", ("deadletter", "size")): LmstfyRoute(queues.dead_letter_size, public=True),
-            ("PUT", ("deadletter",)): LmstfyRoute(queues.respawn),
-            ("DELETE", ("deadletter",)): LmstfyRoute(queues.delete_dead_letters),
+            ("PUT", ()): LmstfyRoute(publishing.publish, (PRODUCE,), reads=False),
+            ("PUT", ("bulk",)): LmstfyRoute(partial(publishing.publish, several=True), (PRODUCE,), reads=False),
+            ("PUT", ("job", ":id")): LmstfyRoute(publishing.republish, (PRODUCE, CONSUME)),
+            ("GET", ()): LmstfyRoute(consuming.consume, (CONSUME,), reads=True, several=True),
+            ("GET", ("peek",)): LmstfyRoute(queues.peek, (BROWSE,)),
+            ("GET", ("job", ":id")): LmstfyRoute(queues.peek_job, (CONSUME,)),
+            ("GET", ("size",)): LmstfyRoute(queues.size, (LOOK,), public=True),
+            ("DELETE", ()): LmstfyRoute(queues.destroy, (MANAGE,)),
+            ("DELETE", ("job", ":id")): LmstfyRoute(self._delete, (CONSUME,)),
+            ("GET", ("deadletter",)): LmstfyRoute(queues.dead_letter, (BROWSE,)),
+            ("GET", ("deadletter", "size")): LmstfyRoute(queues.dead_letter_size, (LOOK,), public=True),
+            ("PUT", ("deadletter",)): LmstfyRoute(queues.respawn, (MANAGE,)),
+            ("DELETE", ("deadletter",)): LmstfyRoute(queues.delete_dead_letters, (MANAGE,)),
         }
 
     def __call__(self, http: HttpRequest) -> Work | None:
@@ -109,12 +113,10 @@ class Lmstfy:
             request.answer(self._without_slash(http))
             return None
         request.target, route = target, target.route
-        if route.public:
+        if route.public and not self._access.knows_identities:
             self._secret(_shown(http.headers), http)
         else:
-            token = self._token(http, target.namespace)
-            if route.reads is not None and (token.reads_max or token.writes_max):
-                self._count(request, token, reads=route.reads)
+            self._admit(request)
         work = route.carry(request)
         if remembered is None and target.known is not None and b"token=" not in http.query:
             self._targets.keep((http.method, http.target), target)
@@ -177,24 +179,51 @@ class Lmstfy:
 
         request.on_end = on_end
 
-    def _token(self, http: HttpRequest, namespace: str) -> AccessToken:
-        """Return the token that lets a request into a namespace."""
+    def _admit(self, request: LmstfyRequest) -> None:
+        """Let a request in, by the token of its namespace or by the rights of an identity.
+
+        Raises:
+            RefusalError, ForbiddenError: it is kept out.
+        """
+        http, target = request.http, request.target
         shown = _shown(http.headers)
-        tokens, known, of, token = self._last_found
-        if tokens is self._access.tokens and of == namespace and token and hmac.compare_digest(known, shown):
-            return token
-        secret = self._secret(shown, http)
-        if not secret:
-            raise RefusalError(401, "token not found")
-        identity = self._access.identify(secret)
-        token = None if identity is None else identity.token_for(namespace)
-        if token is None:
-            if self._pass_on is not None:
-                raise _ElsewhereError  # it may have been made just now
-            raise RefusalError(401, "invalid token")
-        if shown:
-            self._last_found = self._access.tokens, shown, namespace, token
-        return token
+        owner = self._found_before(shown, target.namespace)
+        if owner is None:
+            secret = self._secret(shown, http)
+            if not secret:
+                raise RefusalError(401, "token not found")
+            owner = self._access.identify(secret)
+            if owner is None or owner.token_for(target.namespace) is None:
+                request.principal = self._identity(secret, owner)
+                _check_rights(request.principal, target)
+                return
+            if shown:
+                self._last_found = self._access.tokens, shown, target.namespace, owner
+        token, reads = owner.token_for(target.namespace), target.route.reads
+        assert token is not None  # what was found last had one for this namespace
+        request.principal = owner.principal
+        if reads is not None and (token.reads_max or token.writes_max):
+            self._count(request, token, reads=reads)
+
+    def _found_before(self, shown: bytes, namespace: str) -> TokenOwner | None:
+        tokens, known, of, owner = self._last_found
+        if tokens is not self._access.tokens or of != namespace or not hmac.compare_digest(known, shown):
+            return None
+        return owner
+
+    def _identity(self, secret: str, owner: TokenOwner | None) -> Principal:
+        """Return the identity whose token a secret is; ``owner``: it is an access token, of other namespaces.
+
+        Raises:
+            RefusalError: there is no such identity.
+        """
+        if owner is None and self._access.knows_identities:
+            admitted = self._access.owner_of(secret)
+            if isinstance(admitted, Principal):
+                return admitted
+        if self._pass_on is not None:
+            raise _ElsewhereError  # it may have been made just now
+        raise RefusalError(401, "invalid token")
 
     def _secret(self, shown: bytes, http: HttpRequest) -> str:
         """Return the token that a request shows, without its pool; empty: none."""
@@ -227,6 +256,18 @@ class Lmstfy:
     async def _discard(self, target: Target) -> HttpResponse:
         await self._acknowledging.discard(target.topic, target.job)
         return NO_CONTENT
+
+
+def _check_rights(principal: Principal, target: Target) -> None:
+    """Ask an identity for what a route needs. A queue's jobs are those of its one group.
+
+    Raises:
+        ForbiddenError: it has not got it.
+    """
+    queues = target.queue.split(",") if target.route.several else [target.queue]
+    for topic in [topic_of(target.namespace, queue) for queue in queues if queue]:
+        for right in target.route.rights:
+            principal.check(right, topic, None if right is PRODUCE else GROUP)
 
 
 def _shown(headers: Headers) -> bytes:

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tarry.base.errors import (
+    ForbiddenError,
     InvalidArgumentError,
     InvalidMessageError,
     MessageTooLargeError,
@@ -31,6 +32,7 @@ from tarry.fronts.http.rest.message_fields import message_of_json
 from tarry.fronts.http.rest.operations import REF
 from tarry.fronts.http.rest.receipts import AcceptedRows, RefusedRows, RowResults, as_arrow, as_json_lines
 from tarry.fronts.http.rest.request import RestRequest
+from tarry.fronts.http.rest.rights import PRODUCE
 from tarry.fronts.http.rest.routes import Names, Route
 from tarry.fronts.http.rest.sending import OVERHEAD_BYTES, RECEIPT, in_path
 from tarry.fronts.http.rest.table import TOPIC
@@ -89,7 +91,6 @@ class Batches:
     """The endpoints."""
 
     def __init__(self, services: HttpServices) -> None:
-        self._services = services
         self._line_bytes_max = 2 * services.broker.config.body_bytes_max + OVERHEAD_BYTES
 
     def routes(self) -> Iterator[Route]:
@@ -132,8 +133,10 @@ class Batches:
         size = 0
         async for line in self._lines(request):
             try:
-                waiting.append((progress.rows, message_of_json(line, topic)))
-            except InvalidArgumentError as error:
+                row = message_of_json(line, topic)
+                request.desk.check_row(row)
+                waiting.append((progress.rows, row))
+            except (InvalidArgumentError, ForbiddenError) as error:
                 waiting.append((progress.rows, error))
             progress.rows += 1
             size += len(line)
@@ -178,11 +181,11 @@ class Batches:
         tries = 0
         while entries:
             try:
-                accepted = await self._submit(to_batch([row for _, row in entries]))
+                accepted = await _submit(request, to_batch([row for _, row in entries]))
             except InvalidMessageError as error:
                 tries += 1
                 if error.row is None or tries > TRIES_MAX:
-                    await self._schedule_each(entries, chunk, progress)
+                    await self._schedule_each(request, entries, chunk, progress)
                     break
                 progress.add_refusal(chunk, [entries.pop(error.row)[0]], error.of_row(None))
                 continue
@@ -193,10 +196,12 @@ class Batches:
         self._keep(request, progress, chunk, len(given))
         return chunk
 
-    async def _schedule_each(self, entries: list[tuple[int, Row]], chunk: RowResults, progress: _Progress) -> None:
+    async def _schedule_each(
+        self, request: RestRequest, entries: list[tuple[int, Row]], chunk: RowResults, progress: _Progress
+    ) -> None:
         for number, row in entries:
             try:
-                accepted = await self._submit(to_batch([row]))
+                accepted = await _submit(request, to_batch([row]))
             except InvalidMessageError as error:
                 progress.add_refusal(chunk, [number], error.of_row(None))
             else:
@@ -226,14 +231,14 @@ class Batches:
         self, request: RestRequest, messages: list[bytes], topic: str | None, progress: _Progress
     ) -> RowResults:
         chunk, first = RowResults(), progress.rows
-        batch = await self._services.run(read, messages)
+        batch = await request.desk.run(read, messages)
         rows = range(first, first + batch.num_rows)
         progress.rows += batch.num_rows
         if not batch.num_rows:
             return chunk
         try:
-            accepted = await self._submit(_in_topic(batch, topic))
-        except InvalidArgumentError as error:
+            accepted = await _submit(request, _in_topic(batch, topic))
+        except (InvalidArgumentError, ForbiddenError) as error:
             if isinstance(error, InvalidMessageError) and error.row is not None:
                 error = error.of_row(first + error.row)
             progress.add_refusal(chunk, rows, error)
@@ -246,27 +251,29 @@ class Batches:
 
     # -- both ----------------------------------------------------------------------------------------------------------
 
-    async def _submit(self, batch: pa.RecordBatch) -> Accepted:
-        """Schedule a batch, waiting for a broker that is overloaded.
-
-        Raises:
-            TarryError: it was refused.
-        """
-        until_s = self._services.loop.time() + PATIENCE_S
-        while True:
-            try:
-                return await self._services.submit(batch)
-            except OverloadedError:
-                if self._services.loop.time() >= until_s:
-                    raise
-            await asyncio.sleep(AGAIN_S)
-
     def _keep(self, request: RestRequest, progress: _Progress, chunk: RowResults, rows: int) -> None:
         """Receipts stay until the whole request was read."""
         if progress.wants_all:
             request.take(rows * RECEIPT_BYTES)
         else:
             chunk.parts[:] = [part for part in chunk.parts if isinstance(part, RefusedRows)]
+
+
+async def _submit(request: RestRequest, batch: pa.RecordBatch) -> Accepted:
+    """Schedule a batch, waiting for a broker that is overloaded.
+
+    Raises:
+        TarryError: it was refused.
+    """
+    until_s = request.desk.loop.time() + PATIENCE_S
+    while True:
+        request.check_sender()
+        try:
+            return await request.desk.submit(batch)
+        except OverloadedError:
+            if request.desk.loop.time() >= until_s:
+                raise
+        await asyncio.sleep(AGAIN_S)
 
 
 def _wants_all(request: RestRequest) -> bool:
@@ -324,4 +331,5 @@ def _described(path: str, where: str) -> Description:
     schemas = {**message_fields.schemas(), "Receipt": RECEIPT}
     name = "batch_topic" if "{" in path else "batch"
     parameters = (*in_path(path), RECEIPTS)
-    return Description(name, "messages", TEXT.format(where), parameters, lines, {200: receipts}, schemas)
+    text = TEXT.format(where)
+    return Description(name, "messages", text, parameters, lines, {200: receipts}, schemas, needs=PRODUCE)

@@ -49,6 +49,8 @@ class Description:
     schemas: Mapping[str, Schema] = field(default_factory=dict)
     errors: tuple[int, ...] = ()
     """Statuses of errors besides those of every route."""
+    needs: str = ""
+    """The right that it needs, once there are identities; empty: none."""
 
     @property
     def summary(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tarry.api.needs import OnFound
 from tarry.api.operations import Ack, Extend, GetTopic, ListJobs, Nack, Receive
 from tarry.fronts.http.rest.batches import Batches
 from tarry.fronts.http.rest.events import Events
@@ -18,21 +19,22 @@ def routes(services: HttpServices) -> list[Route]:
     """Return all routes, with their descriptions."""
     found = [
         *Messages(services).routes(),
-        *(_route(services, resource) for resource in resources()),
+        *map(_route, resources()),
         *Batches(services).routes(),
         *Events(services).routes(),
     ]
     return [*found, *pages(found)]
 
 
-def _route(services: HttpServices, resource: Resource) -> Route:
+def _route(resource: Resource) -> Route:
     method, path = resource.method, resource.path
     if resource.kind is Receive:
-        return Route(method, path, ReceiveEndpoint(services, resource), describe_receive(resource))
+        return Route(method, path, ReceiveEndpoint(resource), describe_receive(resource))
     if resource.kind in (Ack, Nack, Extend):
-        return Route(method, path, SettleEndpoint(services, resource), describe_settle(resource))
+        return Route(method, path, SettleEndpoint(resource), describe_settle(resource))
     if resource.kind is GetTopic:
-        return Route(method, path, TopicEndpoint(services, resource), describe(resource))
+        return Route(method, path, TopicEndpoint(resource), describe(resource))
     if resource.kind is ListJobs and "{job}" in path:
-        return Route(method, path, JobEndpoint(services, resource), describe(resource))
-    return Route(method, path, OperationEndpoint(services, resource), describe(resource))
+        return Route(method, path, JobEndpoint(resource), describe(resource))
+    finds = isinstance(resource.kind.needs, OnFound)
+    return Route(method, path, OperationEndpoint(resource), describe(resource), finds)

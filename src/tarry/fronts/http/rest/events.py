@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from tarry.api.internal_topics import check_open
+from tarry.api.needs import Right
 from tarry.api.operations.delivery import Subscribe
 from tarry.api.parsing import from_texts
 from tarry.api.wire import encode_json
@@ -24,6 +25,7 @@ from tarry.fronts.http.rest.deliveries import with_delivery
 from tarry.fronts.http.rest.description import DescribedBody, Description, Parameter, text_of
 from tarry.fronts.http.rest.operations import ENCODING, fields_of, read_fields, take_encoding
 from tarry.fronts.http.rest.request import RestRequest
+from tarry.fronts.http.rest.rights import CONSUME
 from tarry.fronts.http.rest.routes import Names, Route
 from tarry.fronts.http.rest.rows import json_of
 from tarry.fronts.http.rest.sessions import EventSession, EventSessions
@@ -60,7 +62,6 @@ class Events:
     """The endpoint."""
 
     def __init__(self, services: HttpServices) -> None:
-        self._services = services
         self._sessions = EventSessions(services.loop)
 
     def routes(self) -> Iterator[Route]:
@@ -73,9 +74,8 @@ class Events:
             LAST_EVENT,
         )
         events = DescribedBody("The events.", {SSE: {"type": "string"}})
-        yield Route(
-            "GET", PATH, self.consume, Description("events", "consuming", TEXT, parameters, None, {200: events})
-        )
+        about = Description("events", "consuming", TEXT, parameters, None, {200: events}, needs=CONSUME)
+        yield Route("GET", PATH, self.consume, about)
 
     async def consume(self, request: RestRequest, names: Names) -> Answer:
         """Begin a stream, or go on with one."""
@@ -84,25 +84,18 @@ class Events:
         values, _ = await read_fields(request, names, ())
         subscribe = from_texts(Subscribe, values)
         check_open(subscribe)
+        desk = request.desk
+        name = subscribe.group if subscribe.broadcast is None else f"{subscribe.group}@{subscribe.broadcast}"
+        desk.principal.check(Right.CONSUME, subscribe.topic, name)
         if request.method == "HEAD":
             return Answer(media_type=SSE)
         last = request.header("last-event-id")
-        name = subscribe.group if subscribe.broadcast is None else f"{subscribe.group}@{subscribe.broadcast}"
-        session = self._sessions.resume(last, subscribe.topic, name) if last else None
+        session = self._sessions.resume(last, subscribe.topic, name, desk.principal.name) if last else None
         if session is None:
             self._sessions.check_room()
-            session = await self._open(subscribe)
+            session = await _open(subscribe, desk)
             self._sessions.add(session)
         return Answer(body=self._events(session, request, is_base64), media_type=SSE)
-
-    async def _open(self, subscribe: Subscribe) -> EventSession:
-        services = self._services
-        queue = await services.receive_queue(
-            subscribe.topic, subscribe.group, start=subscribe.start, broadcast=subscribe.broadcast
-        )
-        lease_ms = lease_ms_of(queue.group, services.broker, subscribe.lease_ms)
-        subscription = queue.group.subscribe(prefetch=subscribe.prefetch, lease_ms=lease_ms)
-        return EventSession(queue, subscription, subscribe.prefetch, lease_ms)
 
     async def _events(self, session: EventSession, request: RestRequest, is_base64: bool) -> AsyncIterator[bytes]:
         left = request.watch()
@@ -111,13 +104,15 @@ class Events:
         try:
             yield b"retry: 1000\n: the stream begins\n\n"
             while not (left.done() or replaced.is_set()):
-                batch = await _next(self._services.loop, session, (left, replacing), request.room)
+                batch = await _next(request.desk.loop, session, (left, replacing), request.room)
                 if batch is None:
                     yield b": still here\n\n"
                     continue
                 for part in _written(session, batch, is_base64):
                     yield part
                 request.room.release()
+            if request.refused is not None:
+                raise request.refused
         except TarryError as error:
             yield b"event: error\ndata: " + encode_json(error_json(error)) + b"\n\n"
         finally:
@@ -125,6 +120,15 @@ class Events:
             replacing.cancel()
             if not replaced.is_set():
                 self._sessions.rest(session)
+
+
+async def _open(subscribe: Subscribe, desk: HttpServices) -> EventSession:
+    queue = await desk.receive_queue(
+        subscribe.topic, subscribe.group, start=subscribe.start, broadcast=subscribe.broadcast
+    )
+    lease_ms = lease_ms_of(queue.group, desk.broker, subscribe.lease_ms)
+    subscription = queue.group.subscribe(prefetch=subscribe.prefetch, lease_ms=lease_ms)
+    return EventSession(queue, subscription, subscribe.prefetch, lease_ms, desk.principal.name)
 
 
 def _written(session: EventSession, batch: pa.RecordBatch, is_base64: bool) -> Iterator[bytes]:

@@ -16,12 +16,14 @@ early.
 
 Names in a path are percent-encoded: a slash in one is `%2F`. Times are UTC milliseconds. A `POST`, `PUT` or `PATCH` of
 JSON may have its fields in the query instead, without a body. Every error is `{"error": code, "message": text}`; codes
-are stable. An access token, where one is needed, comes in `Authorization: Bearer SECRET` or `X-Token`."""
+are stable. A token, where one is needed, comes in `Authorization: Bearer TOKEN` or `X-Token`: that of an identity, or
+an access token. Once the broker has identities, each request needs one, and `x-tarry-needs` of an operation is the
+right that it asks for; what is listed is what the caller may see."""
 
 ERRORS = {
     400: "The request, or a value in it, is not allowed.",
-    401: "An access token is needed.",
-    403: "It is not for this client: its access token, or a handle that another broker made.",
+    401: "A token is needed, or the one that was shown is not known.",
+    403: "The caller has not the right to this, or a handle is another broker's.",
     404: "There is no such thing.",
     405: "The method is not allowed here.",
     406: "None of the media types that the client accepts is offered.",
@@ -103,6 +105,8 @@ def _operation(about: Description) -> dict[str, Any]:
         "parameters": [_parameter(parameter) for parameter in about.parameters],
         "responses": {**answers, **{str(e): {"$ref": f"#/components/responses/{e}"} for e in errors}},
     }
+    if about.needs:
+        operation["x-tarry-needs"] = about.needs
     if about.body is not None:
         operation["requestBody"] = {**_content(about.body), "required": about.body.is_required}
     return operation

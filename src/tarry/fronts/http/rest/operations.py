@@ -27,9 +27,9 @@ from tarry.fronts.http.rest.answer import ARROW, JSON, Answer, chosen, json_answ
 from tarry.fronts.http.rest.deliveries import with_delivery, with_id
 from tarry.fronts.http.rest.description import DescribedBody, Description, Parameter, Schema, text_of
 from tarry.fronts.http.rest.request import RestRequest
+from tarry.fronts.http.rest.rights import needs_text
 from tarry.fronts.http.rest.routes import Names
 from tarry.fronts.http.rest.table import Kind, Resource
-from tarry.fronts.http.services import HttpServices
 
 REF = "#/components/schemas/{model}"
 ENCODING = Parameter(
@@ -43,8 +43,7 @@ class OperationEndpoint:
 
     LISTS: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(self, services: HttpServices, resource: Resource) -> None:
-        self._services = services
+    def __init__(self, resource: Resource) -> None:
         self._kind = resource.kind
         self._offered = (JSON,) if isinstance(self._kind.wire, Action) else (JSON, ARROW)
 
@@ -68,19 +67,19 @@ class OperationEndpoint:
     async def carry_out(self, operation: Operation[Any], request: RestRequest) -> Any:
         """Carry out an operation, and return its result."""
         if isinstance(self._kind.wire, Action):
-            return await self._services.call(operation)
+            return await request.desk.call(operation)
         room = request.room
 
         def call() -> Any:
             # Again, and counted here: others of this client, whose answers it does not read, may have come before it.
             room.check()
-            result = self._services.broker.call(operation)
+            result = request.desk.broker.call(operation)
             rows = result.rows if isinstance(result, Page) else result
             if isinstance(rows, pa.RecordBatch):
                 room.hold(rows.nbytes)
             return result
 
-        return await self._services.run(call)
+        return await request.desk.run(call)
 
 
 class TopicEndpoint(OperationEndpoint):
@@ -93,7 +92,7 @@ class TopicEndpoint(OperationEndpoint):
             NotFoundError: nobody has named the topic.
         """
         topic = cast(GetTopic, operation).topic
-        if not await self._services.call(HasTopic(topic)):
+        if not await request.desk.call(HasTopic(topic)):
             # Protocols ask for the settings of topics that are yet to come; a person who looks has misspelt the name.
             raise NotFoundError(f"there is no topic {topic!r:.300}; GET /v1/topics shows those with messages")
         return await super().carry_out(operation, request)
@@ -236,7 +235,8 @@ def describe(resource: Resource) -> Description:
     if not isinstance(kind.wire, Action):
         parameters.append(ENCODING)
     name = f"{resource.method.lower()}_{kind.__name__}_{len(in_path)}"
-    return Description(name, resource.tag, text, tuple(parameters), body, {200: answer}, schemas | more)
+    needs = needs_text(kind.needs, schema.get("properties", {}))
+    return Description(name, resource.tag, text, tuple(parameters), body, {200: answer}, schemas | more, needs=needs)
 
 
 def fields_of(kind: Any) -> dict[str, Schema]:

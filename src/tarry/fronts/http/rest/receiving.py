@@ -13,7 +13,7 @@ from tarry.api.operation import Operation
 from tarry.api.operations import Ack, Extend, Nack, Receive
 from tarry.api.operations.messages import HANDLES_MAX
 from tarry.api.views import DELIVERY
-from tarry.base.errors import InvalidArgumentError
+from tarry.base.errors import InvalidArgumentError, TarryError
 from tarry.base.event_loop import answer_future
 from tarry.fronts.http.rest import deliveries
 from tarry.fronts.http.rest.answer import JSON
@@ -33,7 +33,7 @@ class ReceiveEndpoint(OperationEndpoint):
 
     async def carry_out(self, operation: Operation[Any], request: RestRequest) -> Any:
         assert isinstance(operation, Receive)
-        services = self._services
+        services = request.desk
         queue = await services.receive_queue(
             operation.topic, operation.group, start=operation.start, broadcast=operation.broadcast
         )
@@ -49,9 +49,11 @@ class ReceiveEndpoint(OperationEndpoint):
         try:
             wait_s = min(operation.wait_ms / 1000, WAIT_S_MAX)
             batch = await receive_within(queue, subscription, operation.max_messages, wait_s, room, left)
-            if left.done():
+            try:
+                request.check_sender()
+            except (TarryError, ClientLeftError):
                 give_back(queue.group, batch)
-                raise ClientLeftError
+                raise
             return _some(batch)
         finally:
             left.cancel()
@@ -83,13 +85,13 @@ class SettleEndpoint(OperationEndpoint):
 
     async def carry_out(self, operation: Operation[Any], request: RestRequest) -> Any:
         assert isinstance(operation, Ack | Nack | Extend)
-        group = self._services.broker.find_group(operation.topic, operation.group)
+        group = request.desk.broker.find_group(operation.topic, operation.group)
         if isinstance(operation, Extend):
             if group.gathers:
-                return await self._services.call(operation)  # elsewhere, how many are still held is only asked
+                return await request.desk.call(operation)  # elsewhere, how many are still held is only asked
             return group.extend(operation.leases, operation.offsets, operation.lease_ms)
         done: asyncio.Future[None]
-        done, on_result = answer_future(self._services.loop)
+        done, on_result = answer_future(request.desk.loop)
         if isinstance(operation, Ack):
             settled = group.ack(operation.leases, operation.offsets, on_result)
         else:

@@ -9,10 +9,11 @@ import asyncio
 from collections.abc import AsyncIterator
 from urllib.parse import parse_qsl, unquote_to_bytes
 
-from tarry.base.errors import InvalidArgumentError
+from tarry.base.errors import InvalidArgumentError, TarryError
 from tarry.fronts.http.app import Receive, Scope
 from tarry.fronts.http.body_budget import BodyBudget
 from tarry.fronts.http.errors import HttpError
+from tarry.fronts.http.services import HttpServices
 from tarry.fronts.kit.unread import Room
 
 QUERY_FIELDS_MAX = 1000
@@ -26,12 +27,18 @@ class RestRequest:
     """One request. :meth:`close` when it was answered."""
 
     __slots__ = (
-        "_budget", "_held", "_is_read", "_query", "_receive", "headers", "method", "room", "scope",
+        "_budget", "_held", "_is_read", "_query", "_receive", "_watch", "desk", "headers", "method", "refused", "room",
+        "scope",
     )  # fmt: skip
 
-    def __init__(self, scope: Scope, receive: Receive, budget: BodyBudget, room: Room) -> None:
+    def __init__(self, scope: Scope, receive: Receive, budget: BodyBudget, room: Room, desk: HttpServices) -> None:
         self.room = room
         """Room for its answer, until that was sent."""
+        self.desk = desk
+        """The broker, as the sender of the request sees it."""
+        self.refused: TarryError | None = None
+        """The sender is not known any more: nothing more is done for it."""
+        self._watch: asyncio.Task[None] | None = None
         self.scope = scope
         self.method: str = scope["method"]
         self.headers = {name.decode("latin-1"): value for name, value in scope["headers"]}
@@ -58,7 +65,7 @@ class RestRequest:
 
     @property
     def query(self) -> list[tuple[str, str]]:
-        """Names and values of the query, in order; without a ``token``, which is an access token's secret.
+        """Names and values of the query, in order; without a ``token``, which is the caller's secret.
 
         Raises:
             InvalidArgumentError: it is not UTF-8, or too much.
@@ -141,17 +148,37 @@ class RestRequest:
         if length.isdigit() and (len(length) > 18 or int(length) > bytes_max):
             raise _too_long(int(length[:18]), bytes_max)
 
-    def watch(self) -> asyncio.Task[None]:
-        """Return a task that is done when the client has gone. Call it after the body was read.
+    def refuse(self, error: TarryError) -> None:
+        """Do nothing more for it, and end its waiting: its sender is not known any more."""
+        self.refused = error
+        if self._watch is not None:
+            self._watch.cancel()
 
-        Cancel the task when it is no longer needed.
+    def watch(self) -> asyncio.Task[None]:
+        """Return a task that ends when nothing more is to be done: the client has gone or is not known.
+
+        Call it after the body was read, and cancel the task when it is no longer needed.
         """
 
         async def wait() -> None:
             while (await self._receive())["type"] != "http.disconnect":
                 pass
 
-        return asyncio.ensure_future(wait())
+        self._watch = asyncio.ensure_future(wait())
+        if self.refused is not None:
+            self._watch.cancel()
+        return self._watch
+
+    def check_sender(self) -> None:
+        """Check that its sender is still there, and known.
+
+        Raises:
+            UnavailableError: it is not known any more. ClientLeftError: it has gone.
+        """
+        if self.refused is not None:
+            raise self.refused
+        if self._watch is not None and self._watch.done():
+            raise ClientLeftError
 
     def close(self) -> None:
         """Free the room that its body held."""

@@ -24,6 +24,8 @@ class Route:
     path: str
     endpoint: Endpoint
     about: Description
+    finds: bool = False
+    """True if the right is asked for on a message that is found first: only the broker's process can."""
 
     @property
     def segments(self) -> list[str]:

@@ -19,6 +19,7 @@ from tarry.fronts.http.rest.description import DescribedBody, Description, Param
 from tarry.fronts.http.rest.message_fields import message_of_json, message_of_request, times_of_json, times_of_query
 from tarry.fronts.http.rest.operations import REF, answer_of, check_json, result_of
 from tarry.fronts.http.rest.request import RestRequest
+from tarry.fronts.http.rest.rights import PRODUCE, needs_text
 from tarry.fronts.http.rest.routes import Names, Route
 from tarry.fronts.http.rest.table import TOPIC
 from tarry.fronts.http.services import HttpServices
@@ -37,7 +38,6 @@ class Messages:
     """The endpoints."""
 
     def __init__(self, services: HttpServices) -> None:
-        self._services = services
         self._body_bytes_max = services.broker.config.body_bytes_max
 
     def routes(self) -> Iterator[Route]:
@@ -56,7 +56,8 @@ class Messages:
             ("PATCH", KEY, self.reschedule, RESCHEDULE.format("what is pending under a key"), rescheduled, schemas),
         )
         for method, path, endpoint, text, answer, named in endpoints:
-            yield Route(method, path, endpoint, _described(method, path, endpoint, text, answer, named))
+            about = _described(method, path, endpoint, text, answer, named)
+            yield Route(method, path, endpoint, about, finds=path == HANDLE)
 
     async def schedule(self, request: RestRequest, names: Names) -> Answer:
         """Schedule one message; 201 when it is durable, 200 if an earlier one stands for it."""
@@ -68,30 +69,30 @@ class Messages:
             row = message_of_json(body, **names)
         else:
             row = message_of_request(request, await request.body(self._body_bytes_max), **names)
-        receipt = await self._services.schedule_row(row)
+        receipt = await request.desk.schedule_row(row)
         location = {"location": f"/v1/messages/{quote(receipt.handle, safe='')}"}
         return json_answer(receipt_to_json(receipt), 201 if receipt.outcome in PRESENT else 200, location)
 
     async def history(self, request: RestRequest, names: Names) -> Answer:
         _check_no_query(request)
         operation = GetHistory(names["handle"])
-        return answer_of(GetHistory, await self._services.call(operation), chosen(request, JSON))
+        return answer_of(GetHistory, await request.desk.call(operation), chosen(request, JSON))
 
     async def cancel(self, request: RestRequest, names: Names) -> Answer:
         chosen(request, JSON)
         _check_no_query(request)
-        return _outcome(await self._services.cancel(names["handle"]))
+        return _outcome(await request.desk.cancel(names["handle"]))
 
     async def cancel_key(self, request: RestRequest, names: Names) -> Answer:
         chosen(request, JSON)
         _check_no_query(request)
-        [outcome] = await self._services.call(CancelKeys(names["topic"], [names["key"]]))
+        [outcome] = await request.desk.call(CancelKeys(names["topic"], [names["key"]]))
         return _outcome(outcome)
 
     async def find_key(self, request: RestRequest, names: Names) -> Answer:
         chosen(request, JSON)
         _check_no_query(request)
-        receipt = await self._services.call(FindKey(names["topic"], names["key"]))
+        receipt = await request.desk.call(FindKey(names["topic"], names["key"]))
         if receipt is None:
             raise NotFoundError(f"nothing is pending under the key {names['key']!r:.80} in {names['topic']}")
         return json_answer(receipt_to_json(receipt))
@@ -109,7 +110,7 @@ class Messages:
             if "handle" in names
             else Reschedule.of_key(names["topic"], names["key"], **time)
         )
-        return answer_of(Reschedule, await self._services.call(operation), media_type)
+        return answer_of(Reschedule, await request.desk.call(operation), media_type)
 
 
 _Endpoint = Callable[[RestRequest, Names], Awaitable[Answer]]
@@ -171,6 +172,7 @@ def _scheduling(method: str, path: str) -> Description:
         {201: receipt, 200: receipt},
         {**message_fields.schemas(), "Receipt": RECEIPT},
         (409, 413, 422),
+        PRODUCE,
     )
 
 
@@ -180,4 +182,5 @@ def _described(
     body = DescribedBody("The new time.", {JSON: _ref("Times")}) if method == "PATCH" else None
     schemas = {**schemas, **(message_fields.schemas() if body else {})}
     name = f"{method.lower()}_{'key' if path == KEY else 'handle'}"
-    return Description(name, "messages", plain(text), in_path(path), body, {200: answer}, schemas, (403,))
+    needs = needs_text(GetHistory.needs, ()) if path == HANDLE and method == "GET" else PRODUCE
+    return Description(name, "messages", plain(text), in_path(path), body, {200: answer}, schemas, (403,), needs)

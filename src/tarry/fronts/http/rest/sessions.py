@@ -25,8 +25,12 @@ SESSIONS_MAX = 10_000
 class EventSession:
     """One consumer. What it was sent and has not settled is among the last ``prefetch`` messages."""
 
-    def __init__(self, queue: ReceiveQueue, subscription: Subscription, prefetch: int, lease_ms: int) -> None:
+    def __init__(
+        self, queue: ReceiveQueue, subscription: Subscription, prefetch: int, lease_ms: int, owner: str
+    ) -> None:
         self.id = secrets.token_hex(8)
+        self.owner = owner
+        """Name of the caller that has begun it: nobody else goes on with it."""
         self.queue = queue
         self.subscription = subscription
         self.prefetch = prefetch
@@ -87,14 +91,18 @@ class EventSessions:
     def add(self, session: EventSession) -> None:
         self._by_id[session.id] = session
 
-    def resume(self, event_id: str, topic: str, group: str) -> EventSession | None:
-        """Return the session of a client that got this event last; None: there is none any more.
+    def resume(self, event_id: str, topic: str, group: str, owner: str) -> EventSession | None:
+        """Return the session of a client that got this event last; None: it has none any more.
 
         Its former connection, if the broker believes it to be alive, is told to end.
         """
         id, _, number = event_id.partition(".")
         session = self._by_id.get(id)
-        if session is None or not (number.isascii() and number.isdigit() and len(number) < 19):
+        if (
+            session is None
+            or session.owner != owner
+            or not (number.isascii() and number.isdigit() and len(number) < 19)
+        ):
             return None
         if session.subscription.closed or (session.group.topic_name, session.group.name) != (topic, group):
             return None

@@ -140,6 +140,10 @@ class HttpExchange:
         """Handle the loss of the connection."""
         self.gone = True
         self._wake()
+        self.stop_waiting()
+
+    def stop_waiting(self) -> None:
+        """See :class:`tarry.fronts.http.exchange.HttpRequest`."""
         call, self._disconnect = self._disconnect, None
         if call is not None and not self.answered:
             call()
