@@ -58,6 +58,10 @@ class SeenBroker:
         """All identities: see :attr:`tarry.api.local.AnyBroker.identities`."""
         return self._broker.identities
 
+    def access_secret(self, credential: str) -> bytes | None:
+        """Return None: a caller gets no secrets, its own neither."""
+        return None
+
     @property
     def access_tokens(self) -> tuple[AccessToken, ...]:
         """All access tokens: see :attr:`tarry.api.local.AnyBroker.access_tokens`."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Protocol, runtime_checkable
 
-from tarry.api.local import LocalBroker
+from tarry.api.local import AnyBroker
 from tarry.base.errors import TarryError, UnavailableError
 from tarry.base.event_loop import post
 from tarry.identity.authenticator import Authenticator
@@ -13,30 +14,46 @@ from tarry.identity.principal import Principal
 
 GRACE_S = 0.5
 """Seconds until a change is looked at: whoever made it gets the answer first."""
+LOOK_S = 1.0
+"""Seconds between two looks at a broker that does not tell of changes, while there are connections."""
+EXPIRY_S_MAX = 3600.0
+"""A clock that is set may make an expiry early or late: within this time it is looked at again."""
 _GONE = UnavailableError(
     "the credential of this connection was removed or has expired, or its rights have changed; connect again"
 )
 """Whoever connects again is told what is the matter, or goes on with the new rights."""
 
 
+@runtime_checkable
+class TellsOfChanges(Protocol):
+    """A broker in this process; one behind a link is looked at now and then instead."""
+
+    def listen_to_identities(self, on_change: Callable[[], None]) -> Callable[[], None]: ...
+
+
 class Callers:
-    """Callers by connection. On the loop's thread; made on it.
+    """Callers by connection, or by request where each shows who it is of. On the loop's thread; made on it.
 
     A change of the identities is looked at soon after it was made, and an expiry when it comes.
     """
 
-    def __init__(self, broker: LocalBroker, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, broker: AnyBroker, loop: asyncio.AbstractEventLoop) -> None:
         self._broker, self._loop = broker, loop
         self.authenticator = Authenticator(broker)
         """Tells who a caller is."""
         self._known: dict[object, tuple[Principal, Callable[[TarryError], None]]] = {}
         self._timer: asyncio.TimerHandle | None = None
-        self._stop = broker.listen_to_identities(lambda: post(loop, self._look_soon))
-        self._look()
+        self._stops: list[Callable[[], None]] = []
+        self._is_told = isinstance(broker, TellsOfChanges)
+        if isinstance(broker, TellsOfChanges):
+            self._stops.append(broker.listen_to_identities(lambda: post(loop, self._look_soon)))
+            self._look()
 
     def add(self, connection: object, principal: Principal, refuse: Callable[[TarryError], None]) -> None:
         """Note whose a connection is; ``refuse`` tells the other side and cuts it off."""
         self._known[connection] = principal, refuse
+        if not self._is_told and self._timer is None:
+            self._timer = self._loop.call_later(LOOK_S, self._look)
 
     def remove(self, connection: object) -> None:
         """Forget a connection that has ended."""
@@ -44,7 +61,8 @@ class Callers:
 
     def close(self) -> None:
         """Look no more."""
-        self._stop()
+        for stop in self._stops:
+            stop()
         if self._timer is not None:
             self._timer.cancel()
 
@@ -58,8 +76,15 @@ class Callers:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        expiry_ms = self.authenticator.next_expiry_ms
-        if expiry_ms is not None:
-            # A clock that is set may make it early or late: within an hour it is looked at again.
-            wait_s = min(3600.0, max(0.0, self._broker.clock.seconds_until(expiry_ms)) + 0.001)
+        wait_s = self._wait_s()
+        if wait_s is not None:
             self._timer = self._loop.call_later(wait_s, self._look)
+
+    def _wait_s(self) -> float | None:
+        """Return the seconds until the next look; None: something will be told before."""
+        if not self._is_told:
+            return LOOK_S if self._known else None
+        expiry_ms = self.authenticator.next_expiry_ms
+        if expiry_ms is None:
+            return None
+        return min(EXPIRY_S_MAX, max(0.0, self._broker.clock.seconds_until(expiry_ms)) + 0.001)
