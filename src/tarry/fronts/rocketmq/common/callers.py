@@ -54,6 +54,11 @@ class SigningCallers:
         return bool(self._of_file or self._broker.identities)
 
     @property
+    def has_identities(self) -> bool:
+        """True if there are identities beside the file's keys."""
+        return bool(self._broker.identities)
+
+    @property
     def version(self) -> object:
         """Another object after each change of who is known."""
         return self._broker.identities
