@@ -118,8 +118,8 @@ class Identities:
         if request.expires_ms is not None and request.expires_ms <= now_ms:
             raise InvalidArgumentError(f"expires_ms is {request.expires_ms}; allowed: later than now, {now_ms}")
         id, is_token = secrets.token_hex(_ID_BYTES), request.kind == "token"
-        secret = new_token() if is_token else request.secret or new_secret()
-        access_key = None if is_token else request.access_key or new_access_key()
+        secret = new_token() if is_token else new_secret() if request.secret is None else request.secret
+        access_key = new_access_key() if request.access_key is None and not is_token else request.access_key
         if access_key is not None:
             check_access_key(access_key, secret)
         digest = digest_of(secret) if is_token else ""

@@ -53,6 +53,10 @@ def _produce(request: OpenRequest) -> None:
         check_produce(request.principal, topic)
 
 
+def _recall(request: OpenRequest) -> None:
+    check_produce(request.principal, request.fields.text("topic"))
+
+
 def _consume(request: OpenRequest) -> None:
     topic, group = request.fields.text("topic"), request.fields.text("consumerGroup")
     if is_delay_topic(topic):
@@ -129,7 +133,7 @@ _BY_CODE: dict[int, Need] = {
     RequestCode.SEND_BATCH_MESSAGE: _produce,
     RequestCode.SEND_REPLY_MESSAGE: _produce,
     RequestCode.SEND_REPLY_MESSAGE_V2: _produce,
-    RequestCode.RECALL_MESSAGE: _produce,
+    RequestCode.RECALL_MESSAGE: _recall,
     RequestCode.END_TRANSACTION: inside,
     RequestCode.PULL_MESSAGE: _consume,
     RequestCode.LITE_PULL_MESSAGE: _consume,
