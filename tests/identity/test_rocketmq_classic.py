@@ -73,13 +73,13 @@ def shop(tmp_path: Path) -> Iterator[Shop]:
 
 def codes_of(front: RemotingFront) -> frozenset[int]:
     """The requests that the front answers."""
-    requests: frozenset[int] = front._components.requests
+    requests: frozenset[int] = front._components.requests  # noqa: SLF001  what only the front itself knows
     return requests
 
 
 def test_each_request_has_a_right(shop: Shop) -> None:
     """Made from the front's own table: a request that is added without a right makes this fail."""
-    assert isinstance(shop.front._components, Components)
+    assert isinstance(shop.front._components, Components)  # noqa: SLF001  what only the front itself knows
     codes = codes_of(shop.front)
     assert RequestCode.PULL_MESSAGE in codes
     assert codes - NEEDS.keys() == set()
@@ -268,7 +268,7 @@ def test_a_transaction_is_decided_by_who_may_produce_its_message(shop: Shop) -> 
 def test_a_stranger_under_a_producers_group_is_not_asked_about_its_transactions(shop: Shop) -> None:
     mine, thief = shop.as_("shop"), shop.as_("other")
     beat = json.dumps({"clientID": "c", "producerDataSet": [{"groupName": "producers"}]}).encode()
-    clients = shop.front._components._clients
+    clients = shop.front._components._clients  # noqa: SLF001  what only the front itself knows
     assert thief.ask(RequestCode.HEART_BEAT, body=beat).code == OK
     assert clients.producer("producers", "orders.new") is None
     assert mine.ask(RequestCode.HEART_BEAT, body=beat).code == OK

@@ -172,7 +172,7 @@ def test_who_publishes_only_by_its_settings_is_not_asked_about_transactions(shop
 
 
 def clients_of(shop: Shop) -> list[Any]:
-    return list(shop.front._components._clients._clients.values())
+    return list(shop.front._components._clients._clients.values())  # noqa: SLF001  what only the front itself knows
 
 
 def test_dead_letters_are_for_their_groups_readers(shop: Shop) -> None:

@@ -1,7 +1,7 @@
-"""Secrets of access keys, which a broker needs to check signatures: in memory, and sealed in ``identities.json``.
+"""Secrets of access keys: in memory, and sealed in ``identities.json``.
 
-They are sealed with AES-256-GCM, by a key that is derived from ``secret.key``. So the file alone tells nothing of them;
-whoever has both files has the secrets.
+A broker needs them to check signatures. They are sealed with AES-256-GCM, by a key that is derived from ``secret.key``.
+So the file alone tells nothing of them; whoever has both files has the secrets.
 """
 
 from __future__ import annotations
@@ -97,5 +97,8 @@ class AccessSecrets:
 
 
 def _bound(id: str, access_key: str) -> bytes:
-    """Return the part that a sealed secret is bound to: one that is moved to another credential cannot be opened."""
+    """Return the text that a sealed secret is bound to.
+
+    One that is moved to another credential cannot be opened.
+    """
     return f"{id}\0{access_key}".encode()

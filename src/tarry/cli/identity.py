@@ -186,7 +186,9 @@ def access_key(
     endpoint: Endpoint = DEFAULT_ENDPOINT,
     json: Json = False,
 ) -> None:
-    """Make an access key for an identity: RocketMQ's clients sign with it. Its secret is printed now and never again.
+    """Make an access key for an identity, with which RocketMQ's clients sign.
+
+    Its secret is printed now and never again.
 
     \b
     tarry identity access-key billing

@@ -32,7 +32,7 @@ class TellsOfChanges(Protocol):
 
 
 class Callers:
-    """Callers by connection, or by request where each shows who it is of. On the loop's thread; made on it.
+    """Callers by connection, or by request. On the loop's thread; made on it.
 
     A change of the identities is looked at soon after it was made, and an expiry when it comes.
     """

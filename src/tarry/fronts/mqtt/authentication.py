@@ -24,7 +24,7 @@ from tarry.identity.principal import LOCAL, Principal
 
 
 class Authentication:
-    """Tells who connects, by the broker's identities and tokens as they are then. On the event loop's thread."""
+    """Tells who connects, by identities and tokens as they are then. On the event loop's thread."""
 
     def __init__(self, broker: AnyBroker, address: str, loop: asyncio.AbstractEventLoop) -> None:
         setting = MqttSettings.of(broker.config).mqtt_access

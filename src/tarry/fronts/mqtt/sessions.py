@@ -142,7 +142,7 @@ class Sessions:
 
 
 def _check_owner(session: Session, client_id: str, principal: Principal) -> None:
-    """Refuse the session of another caller: its messages and its will are not for this one, and not to be deleted.
+    """Refuse the session of another caller, whose messages and will are not for this one.
 
     One of a former run, or of the time before there were identities, is for whoever may consume what is in it.
     """

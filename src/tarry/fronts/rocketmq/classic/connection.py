@@ -64,7 +64,7 @@ class OpenRequest:
         self.connection = connection
         self.bytes = bytes
         self.principal = LOCAL
-        """Whose it is: set once its signature was found good."""
+        """The caller, set once the signature was found good."""
         self.on_answered: Callable[[], None] | None = None
         """Called when the request is answered, also if the connection is gone."""
         self._is_open = True

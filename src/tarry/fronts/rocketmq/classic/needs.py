@@ -1,4 +1,6 @@
-"""Rights that requests need, by their code. One that is not listed is answered to callers with all rights alone.
+"""Rights that requests need, by their code.
+
+A code that is not listed is answered to callers with all rights alone.
 
 ``inside``: the handler asks, since the topic is in the body, or of a message that has to be found first, or since the
 answer is a list of which a caller gets what it may see.
@@ -126,7 +128,7 @@ _READING = (
     RequestCode.GET_MAX_OFFSET, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, RequestCode.GET_EARLIEST_MSG_STORETIME,
 )  # fmt: skip
 READING = frozenset(form for code in _READING for form in (int(code), code & 0xFFFF))
-"""Requests about one queue, which may stand for another topic (:mod:`tarry.fronts.rocketmq.classic.dead_queues`)."""
+"""Requests about one queue, which may stand for a topic of dead letters."""
 _BY_CODE: dict[int, Need] = {
     RequestCode.SEND_MESSAGE: _produce,
     RequestCode.SEND_MESSAGE_V2: _produce,
@@ -194,4 +196,4 @@ _BY_CODE: dict[int, Need] = {
     RequestCode.CONSUME_MESSAGE_DIRECTLY: _manage_consumer,
 }
 NEEDS: Mapping[int, Need] = {code & 0xFFFF: need for code, need in _BY_CODE.items()} | _BY_CODE
-"""What requests need; the codes of pop arrive as their lower halves, too."""
+"""Rights by code; the codes of pop arrive as their lower halves, too."""

@@ -1,4 +1,4 @@
-"""Callers of the RocketMQ fronts: identities by their access keys, and the keys of the file ``rocketmq_keys``.
+"""Callers of the RocketMQ fronts: identities by access keys, and the keys of ``rocketmq_keys``.
 
 Without identities, the file's keys are asked for if there is one, and whoever has one may do everything. Beside
 identities, each of them is a caller with all rights on topics, named as its key.
@@ -24,7 +24,7 @@ _OF_FILE = "rocketmq_keys"
 
 
 class SigningKey(NamedTuple):
-    """What a signature is checked by. There is one for each name, so that unknown names cost the same."""
+    """A key that a signature is checked by. Unknown names have one, too, so that they cost the same."""
 
     principal: Principal | None
     """None: there is no key of that name."""
@@ -105,7 +105,10 @@ class SigningCallers:
             raise UnauthenticatedError("the access key was removed or has expired, or its rights have changed")
 
     def add(self, connection: object, principal: Principal, refuse: Callable[[TarryError], None]) -> None:
-        """Have ``refuse`` called when a connection's caller is known no longer; the file's keys are known always."""
+        """Have ``refuse`` called when a connection's caller is known no longer.
+
+        The file's keys are known always.
+        """
         if not _is_of_file(principal):
             self._callers.add(connection, principal, refuse)
 

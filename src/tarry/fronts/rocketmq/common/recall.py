@@ -1,4 +1,4 @@
-"""Recalling by a handle, which is no right: the topic of the message that is found has to be the caller's, too."""
+"""Recalling by a handle, which is no right by itself."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def check_look(principal: Principal, topic: str) -> None:
 
 
 def check_produce(principal: Principal, topic: str) -> None:
-    """Refuse a message for a topic. To its own retries and dead letters, a group sends without a further right.
+    """Refuse a message for a topic; a group may send to its own retries and dead letters.
 
     Raises:
         ForbiddenError: it is not granted.

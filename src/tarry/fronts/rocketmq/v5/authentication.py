@@ -40,7 +40,10 @@ class CallingClient:
     """A client, as named in the headers of its calls, and the caller that it proved to be."""
 
     id: str
-    """The client's own id; beside identities with its caller's name before it, so that no other's is the same."""
+    """The client's own id; beside identities with its caller's name before it.
+
+    So no other caller's client is the same.
+    """
     namespace: str
     """Empty if there is none."""
     principal: Principal = LOCAL
