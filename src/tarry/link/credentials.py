@@ -16,7 +16,6 @@ from __future__ import annotations
 import json
 import os
 import tomllib
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -25,15 +24,9 @@ from tarry.base.endpoint import parse_address, socket_path
 from tarry.base.errors import InvalidArgumentError
 from tarry.base.exposure import is_loopback
 
-TokenSource = Callable[[], str | None]
 ADMIN_TOKEN_FILE = "admin.token"
 """In a broker's data directory: the token of whoever may read that directory."""
 DATA_DEFAULT = "tarry-data"
-
-
-def token_source(address: str, token: str | None = None) -> TokenSource:
-    """Return what finds the token for a broker; ``token`` is the one that a program gives."""
-    return (lambda: token) if token is not None else (lambda: find_token(address))
 
 
 def find_token(address: str) -> str | None:
@@ -48,7 +41,7 @@ def find_token(address: str) -> str | None:
     name = os.environ.get("TARRY_TOKEN_FILE")
     if name:
         return _read(Path(name))
-    entry = _entries(credentials_path()).get(address)
+    entry = _entries(credentials_path()).get(_key(address))
     if isinstance(entry, dict):
         if isinstance(entry.get("token"), str):
             return str(entry["token"])
@@ -71,7 +64,7 @@ def keep_token(address: str, token: str) -> Path:
     """Write a token into the user's ``credentials.toml``; return the file's path."""
     path = credentials_path()
     entries = _entries(path)
-    entries[address] = {"token": token}
+    entries[_key(address)] = {"token": token}
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     temporary = path.with_name(path.name + ".new")
     lines = [
@@ -101,5 +94,11 @@ def _read(path: Path) -> str:
         raise InvalidArgumentError(f"the token's file {path} cannot be read: {error}") from error
 
 
+def _key(address: str) -> str:
+    """Return the address without what says that it is in TLS."""
+    return address.removeprefix("tls://").partition("?")[0]
+
+
 def _is_here(address: str) -> bool:
-    return socket_path(address) is not None or is_loopback(parse_address(address)[0])
+    place = _key(address)
+    return socket_path(place) is not None or is_loopback(parse_address(place)[0])
