@@ -209,8 +209,9 @@ def consumer(group: str, *topics: str, kind: int = d.ClientType.PUSH_CONSUMER) -
     return settings
 
 
-def signed(key: str, secret: str, moment: str = "20260101T000000Z") -> dict[str, str]:
-    """The headers of a client with these credentials."""
+def signed(key: str, secret: str, moment: str = "") -> dict[str, str]:
+    """The headers of a client with these credentials; ``moment``: empty is now."""
+    moment = moment or time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     signature = hmac.new(secret.encode(), moment.encode(), sha1).hexdigest().upper()
     return {
         "x-mq-date-time": moment,

@@ -223,7 +223,11 @@ def test_signatures(serve: Callable[..., Place], tmp_path: Any) -> None:
         signed("nobody", "s3cret"),
         signed("nobody", ""),
         signed("shop", "s3cret") | {"x-mq-date-time": "20270101T000000Z"},
+        signed("shop", "s3cret", "19990101T000000Z"),
+        signed("shop", "s3cret", "20990101T000000Z"),
+        signed("shop", "s3cret", "now"),
         {"authorization": "Basic c2hvcDpzM2NyZXQ="},
+        {"authorization": "Bearer s3cret"},
     ):
         rpc = place.client(headers=headers)
         assert rpc.send("orders").status.code == Code.UNAUTHORIZED

@@ -1,6 +1,7 @@
 """Identities: who may be known to a broker, by which credentials, with which rights.
 
-A broker keeps the SHA-256 of a token, never the token.
+A broker keeps the SHA-256 of a token, never the token. The secret of an access key it needs itself, to check
+signatures: that is kept sealed (:mod:`tarry.broker.access_secrets`), and is in nothing that is listed.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ from typing import Literal
 
 from tarry.base.errors import InvalidArgumentError
 
-CredentialKind = Literal["token"]
+CredentialKind = Literal["token", "access_key"]
 
 NAME = re.compile(r"[A-Za-z0-9][-_.A-Za-z0-9]{0,99}")
 TOKEN_PREFIX = "tarry_"
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _RANDOM_CHARS, _SUM_CHARS = 32, 6
+ACCESS_KEY = re.compile(r"[A-Za-z0-9][-_.:@A-Za-z0-9]{0,99}")
+_SECRET = re.compile(r"[!-~]{8,256}")
 _TOKEN = re.compile(rf"{TOKEN_PREFIX}[0-9A-Za-z]{{{_RANDOM_CHARS + _SUM_CHARS}}}")
 
 
@@ -33,8 +36,10 @@ class Credential:
     created_ms: int
     expires_ms: int | None
     """It is refused from then on; None: never."""
-    digest: str
-    """SHA-256 of the token, in hexadecimal; empty in answers to clients."""
+    digest: str = ""
+    """SHA-256 of the token, in hexadecimal; empty for an access key, and in answers to clients."""
+    access_key: str | None = None
+    """Name of an access key, which only one credential of a broker has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +62,8 @@ class IssuedCredential:
     identity: str
     secret: str
     expires_ms: int | None
+    access_key: str | None = None
+    """Name of the access key that the secret belongs to; None: the secret is a token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +96,32 @@ def new_token() -> str:
     """
     drawn = "".join(secrets.choice(_DIGITS) for _ in range(_RANDOM_CHARS))
     return TOKEN_PREFIX + drawn + _sum_of(drawn)
+
+
+def new_access_key() -> str:
+    """Return a name for an access key that nobody has."""
+    return "AK" + "".join(secrets.choice(_DIGITS) for _ in range(18))
+
+
+def new_secret() -> str:
+    """Return a new secret of an access key: 238 random bits."""
+    return "".join(secrets.choice(_DIGITS) for _ in range(40))
+
+
+def check_access_key(name: str, secret: str) -> None:
+    """Check the name and the secret of an access key; the secret is not repeated.
+
+    Raises:
+        InvalidArgumentError: they are none.
+    """
+    if not ACCESS_KEY.fullmatch(name):
+        raise InvalidArgumentError(
+            f"access key {name!r:.300}; allowed: 1 to 100 of letters, digits, and - _ . : @ after the first"
+        )
+    if not _SECRET.fullmatch(secret):
+        raise InvalidArgumentError(
+            f"the access key's secret has {len(secret)} characters; allowed: 8 to 256 of ASCII without blanks"
+        )
 
 
 def is_token(text: str) -> bool:

@@ -78,6 +78,13 @@ class AnyBroker(Protocol):
         """Call ``on_change`` after each change of the identities, from any thread; return what ends this."""
         ...
 
+    def access_secret(self, credential: str) -> bytes | None:
+        """Return the secret of an access key, by its credential's id; None: it is not known here.
+
+        It is for authenticators in the broker's process. No operation has it, and no wire carries it.
+        """
+        ...
+
     @property
     def access_tokens(self) -> tuple[AccessToken, ...]:
         """All access tokens, as they are now: a new object after each change."""

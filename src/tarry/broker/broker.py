@@ -96,6 +96,10 @@ class Broker(Calls):
         """All identities: see :attr:`tarry.api.local.AnyBroker.identities`."""
         return self.components.identities.snapshot
 
+    def access_secret(self, credential: str) -> bytes | None:
+        """Return the secret of an access key: see :attr:`tarry.api.local.AnyBroker.access_secret`."""
+        return self.components.identities.access_secret(credential)
+
     def listen_to_identities(self, on_change: Callable[[], None]) -> Callable[[], None]:
         """Call ``on_change`` after each change of the identities: see :meth:`Identities.listen`."""
         return self.components.identities.listen(on_change)

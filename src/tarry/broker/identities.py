@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -22,13 +22,17 @@ from tarry.api.identities import (
     Identity,
     IssuedCredential,
     WhoIs,
+    check_access_key,
     check_name,
+    new_access_key,
+    new_secret,
     new_token,
     shown,
 )
 from tarry.api.needs import Right
 from tarry.base.clock import Clock
 from tarry.base.errors import CorruptError, InvalidArgumentError, NotFoundError
+from tarry.broker.access_secrets import AccessSecrets
 from tarry.identity.file import FILE
 from tarry.identity.grants import Grant
 from tarry.identity.principal import LOCAL
@@ -73,6 +77,7 @@ class Identities:
         self._pipeline_token: str | None = None
         self.unguarded: list[str] = []
         """Ports that are open and cannot ask who their callers are: with one, there may be no credential."""
+        self._secrets = AccessSecrets(files, directory)
         self._kept: tuple[Identity, ...] = self._read(is_needed)
         self.snapshot: tuple[Identity, ...] = ()
         """Identities with a credential, and the broker's own; none: nobody is asked.
@@ -112,21 +117,35 @@ class Identities:
             self._change([each for each in self._kept if each is not found])
 
     def add_credential(self, request: ops.AddCredential) -> IssuedCredential:
-        """Make a token: see :class:`tarry.api.operations.AddCredential`."""
+        """Make a token or an access key: see :class:`tarry.api.operations.AddCredential`."""
         check_description(request.description)
         now_ms = self._clock.now_ms()
         if request.expires_ms is not None and request.expires_ms <= now_ms:
             raise InvalidArgumentError(f"expires_ms is {request.expires_ms}; allowed: later than now, {now_ms}")
-        token, id = new_token(), secrets.token_hex(_ID_BYTES)
-        made = Credential(id, "token", request.description, now_ms, request.expires_ms, digest_of(token))
+        id, is_token = secrets.token_hex(_ID_BYTES), request.kind == "token"
+        secret = new_token() if is_token else new_secret() if request.secret is None else request.secret
+        access_key = new_access_key() if request.access_key is None and not is_token else request.access_key
+        if access_key is not None:
+            check_access_key(access_key, secret)
+        digest = digest_of(secret) if is_token else ""
+        made = Credential(id, request.kind, request.description, now_ms, request.expires_ms, digest, access_key)
         with self._lock:
             found = self._find(request.identity)
             if len(found.credentials) >= CREDENTIALS_MAX:
                 raise InvalidArgumentError(
                     f"{found.name} has {len(found.credentials)} credentials; allowed: {CREDENTIALS_MAX}"
                 )
-            self._replace(found, [*found.credentials, made])
-        return IssuedCredential(id, request.identity, token, request.expires_ms)
+            if access_key is None:
+                self._replace(found, [*found.credentials, made])
+            else:
+                self._check_free(access_key)
+                with self._secrets.adding(id, access_key, secret):
+                    self._replace(found, [*found.credentials, made])
+        return IssuedCredential(id, request.identity, secret, request.expires_ms, access_key)
+
+    def access_secret(self, credential: str) -> bytes | None:
+        """Return the secret of an access key: see :meth:`tarry.api.local.AnyBroker.access_secret`."""
+        return self._secrets.find(credential)
 
     def remove_credential(self, request: ops.RemoveCredential) -> None:
         """Refuse a credential from now on: see :class:`tarry.api.operations.RemoveCredential`."""
@@ -181,6 +200,13 @@ class Identities:
         if self._token is not None:
             self._files.remove(self._directory / ADMIN_TOKEN_FILE)
 
+    def _check_free(self, access_key: str) -> None:
+        for identity in self._kept:
+            if any(each.access_key == access_key for each in identity.credentials):
+                raise InvalidArgumentError(
+                    f"{identity.name} has the access key {access_key!r} already; allowed: another"
+                )
+
     def _find(self, name: str) -> Identity:
         for identity in self._kept:
             if identity.name == name:
@@ -204,8 +230,10 @@ class Identities:
                 "allowed: a broker without these ports"
             )
         ordered = tuple(sorted(identities, key=lambda each: each.name))
-        fields = {"identities": [asdict(identity) for identity in ordered]}
+        ids = {credential.id for identity in ordered for credential in identity.credentials}
+        fields = {"identities": [asdict(identity) for identity in ordered], "sealed": self._secrets.sealed(ids)}
         change_json(self._files, self._path, VERSION, fields, mode=0o600)
+        self._secrets.keep(ids)
         self._kept = ordered
         self._publish()
         for on_change in self._listeners:
@@ -250,7 +278,11 @@ class Identities:
             )
             for identity in identities:
                 rights_of(identity)
-        except (KeyError, TypeError, InvalidArgumentError) as error:
+            sealed: Mapping[str, str] = fields.get("sealed", {})
+            for credential in (each for identity in identities for each in identity.credentials):
+                if credential.access_key is not None:
+                    self._secrets.unseal(credential.id, credential.access_key, sealed[credential.id])
+        except (KeyError, TypeError, ValueError, InvalidArgumentError) as error:
             raise CorruptError(f"{self._path} is damaged: {error}") from error
         return identities
 

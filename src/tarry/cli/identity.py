@@ -172,6 +172,44 @@ def token(
     output.result(asdict(issued), issued.secret, json=json)
 
 
+@app.command("access-key")
+def access_key(
+    identity: Name,
+    access_key: Annotated[
+        str | None, typer.Option("--access-key", metavar="KEY", help="Its name; without it, one is made.")
+    ] = None,
+    secret: Annotated[
+        str | None, typer.Option("--secret", metavar="-", help="'-': its secret is read from standard input.")
+    ] = None,
+    description: Description = "",
+    expires_ms: Expires = None,
+    endpoint: Endpoint = DEFAULT_ENDPOINT,
+    json: Json = False,
+) -> None:
+    """Make an access key for an identity, with which RocketMQ's clients sign.
+
+    Its secret is printed now and never again.
+
+    \b
+    tarry identity access-key billing
+    tarry identity access-key billing --access-key OLD_KEY --secret - < secret.txt
+    """
+    if secret not in (None, "-"):
+        raise InvalidArgumentError("--secret is no '-'; allowed: '-', since others can read what is in a command line")
+    own = None if secret is None else typer.get_text_stream("stdin").read().strip()
+    until_ms = None if expires_ms is None else instant_ms(expires_ms, "--expires")
+    with connect(endpoint) as client:
+        issued = client.add_credential(
+            identity,
+            description=description,
+            expires_ms=until_ms,
+            kind="access_key",
+            access_key=access_key,
+            secret=own,
+        )
+    output.result(asdict(issued), f"{issued.access_key} {issued.secret}", json=json)
+
+
 @app.command()
 def revoke(
     id: Annotated[str, typer.Argument(metavar="ID", help="The token's id, as it is listed.")],
@@ -223,7 +261,8 @@ def can(
 
 def _tokens(identity: Identity) -> str:
     return ", ".join(
-        each.id + ("" if each.expires_ms is None else f" until {output.instant(each.expires_ms)}")
+        (each.id if each.access_key is None else f"{each.id} ({each.access_key})")
+        + ("" if each.expires_ms is None else f" until {output.instant(each.expires_ms)}")
         for each in identity.credentials
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import os
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from tarry.api.access import AccessToken, digest_of
@@ -20,6 +21,16 @@ OWNER = Principal("local-admin", EVERYTHING, "user")
 """The user that the broker runs as, by a Unix socket: it may read the data directory anyway."""
 
 
+@dataclass(frozen=True, slots=True)
+class AccessKey:
+    """An access key that is known: whose it is, and what signatures are checked by."""
+
+    principal: Principal
+    secret: bytes = field(repr=False)
+    expires_ms: int | None
+    """It is refused from then on; None: never."""
+
+
 class KnowsIdentities(Protocol):
     """A broker, as far as it is needed here."""
 
@@ -29,6 +40,7 @@ class KnowsIdentities(Protocol):
     def access_tokens(self) -> tuple[AccessToken, ...]: ...
     @property
     def clock(self) -> Clock: ...
+    def access_secret(self, credential: str) -> bytes | None: ...
 
 
 class Authenticator:
@@ -44,6 +56,7 @@ class Authenticator:
         self._seen: tuple[Identity, ...] = ()
         self._by_digest: dict[str, tuple[Principal, Credential]] = {}
         self._by_id: dict[str, tuple[Principal, Credential]] = {}
+        self._by_access_key: dict[str, tuple[Principal, Credential]] = {}
 
     @property
     def asks(self) -> bool:
@@ -85,6 +98,25 @@ class Authenticator:
         owner = self.tokens.identify(secret)
         return None if owner is None else owner.principal
 
+    def by_access_key(self, name: str) -> AccessKey | None:
+        """Return an access key by its name, for a check of what was signed with it; None: no identity has it.
+
+        Raises:
+            UnauthenticatedError: it has expired, or its secret is not known in this process.
+        """
+        self._look()
+        found = self._by_access_key.get(name)
+        if found is None:
+            return None
+        self._check_expiry(found[1])
+        secret = self._broker.access_secret(found[1].id)
+        if secret is None:
+            raise UnauthenticatedError(
+                f"the secret of access key {name!r:.80} is not known to this worker; "
+                "allowed: a token, or the port of a broker without --workers"
+            )
+        return AccessKey(found[0], secret, found[1].expires_ms)
+
     def by_user(self, user: int) -> Principal | None:
         """Return the caller at the other end of a Unix socket, by its user; None: it has to say more."""
         if not self.asks:
@@ -123,7 +155,7 @@ class Authenticator:
         if identities is self._seen:
             return
         former = self._by_id
-        self._seen, self._by_digest, self._by_id = identities, {}, {}
+        self._seen, self._by_digest, self._by_id, self._by_access_key = identities, {}, {}, {}
         for identity in identities:
             rights = Rights(map(Grant.parse, identity.grants))
             for credential in identity.credentials:
@@ -134,4 +166,8 @@ class Authenticator:
                 principal = (
                     known[0] if known is not None and is_same else Principal(identity.name, rights, credential.id)
                 )
-                self._by_digest[credential.digest] = self._by_id[credential.id] = principal, credential
+                self._by_id[credential.id] = principal, credential
+                if credential.access_key is not None:
+                    self._by_access_key[credential.access_key] = principal, credential
+                else:
+                    self._by_digest[credential.digest] = principal, credential

@@ -63,6 +63,10 @@ class SeenBroker:
         """Call ``on_change`` after each change: see :meth:`tarry.api.local.AnyBroker.listen_to_identities`."""
         return self._broker.listen_to_identities(on_change)
 
+    def access_secret(self, credential: str) -> bytes | None:
+        """Return None: a caller gets no secrets, its own neither."""
+        return None
+
     @property
     def access_tokens(self) -> tuple[AccessToken, ...]:
         """All access tokens: see :attr:`tarry.api.local.AnyBroker.access_tokens`."""

@@ -5,10 +5,10 @@ Changes are durable on return.
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, asdict, dataclass
+from dataclasses import KW_ONLY, asdict, dataclass, field
 from typing import Any
 
-from tarry.api.identities import AccessDecision, Credential, Identity, IssuedCredential, WhoIs
+from tarry.api.identities import AccessDecision, Credential, CredentialKind, Identity, IssuedCredential, WhoIs
 from tarry.api.needs import OF_THE_BROKER, Nothing, OnBroker, Right
 from tarry.api.operation import NOTHING, Action, Codec, Natural, Operation, data, known, many
 from tarry.base.errors import InvalidArgumentError
@@ -65,24 +65,38 @@ class DeleteIdentity(Operation[None]):
 
 @dataclass(frozen=True, slots=True)
 class AddCredential(Operation[IssuedCredential]):
-    """Make a token for an identity. It is in the result, and nowhere else.
+    """Make a token or an access key for an identity. Its secret is in the result, and in no other answer.
 
     An identity may have several, so that one can be replaced by another without a gap.
 
     Args:
         expires_ms: it is refused from this instant on; None: never.
+        kind: "token"; or "access_key", with which clients of RocketMQ sign.
+        access_key: the name of the access key; None: one is made.
+        secret: the access key's own, from elsewhere; None: one is made.
 
     Raises:
         NotFoundError: there is no such identity. InvalidArgumentError: a value is not allowed.
         DiskFullError: nothing was made.
     """
 
-    wire = Action("add-credential", "a token for an identity", data(IssuedCredential))
+    wire = Action("add-credential", "a token or an access key for an identity", data(IssuedCredential))
     needs = OnBroker(Right.ADMIN)
     identity: str
     _: KW_ONLY
     description: str = ""
     expires_ms: Natural | None = None
+    kind: CredentialKind = "token"
+    access_key: str | None = None
+    secret: str | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("token", "access_key"):
+            raise InvalidArgumentError(f"kind is {self.kind!r:.80}; allowed: token, access_key")
+        if self.kind == "token" and (self.access_key is not None or self.secret is not None):
+            raise InvalidArgumentError(
+                "access_key and secret are for the kind access_key; allowed for a token: neither"
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,36 +1,84 @@
-"""Access of MQTT clients: open, or by an access token for everything, as the password."""
+"""Access of MQTT clients: open, by an access token for everything, or as an identity.
+
+Without identities the setting ``mqtt_access`` says if a client needs an access token as its password. Beside identities
+every client is asked: the password is a token of an identity, or user name and password are an access key and its
+secret.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import hmac
+import secrets
+
+from tarry.api.identities import is_token
 from tarry.api.local import AnyBroker
+from tarry.base.errors import UnauthenticatedError
 from tarry.base.exposure import is_exposed
+from tarry.fronts.kit.callers import Callers
 from tarry.fronts.kit.tokens import KnownTokens
-from tarry.fronts.mqtt.packets import ConnectPacket
+from tarry.fronts.mqtt.packets import V5, ConnectPacket
 from tarry.fronts.mqtt.reasons import MqttError, Reason
 from tarry.fronts.mqtt.settings import MqttSettings
+from tarry.identity.principal import LOCAL, Principal
 
 
 class Authentication:
-    """Checks who connects, by the broker's tokens as they are then. On the event loop's thread."""
+    """Tells who connects, by identities and tokens as they are then. On the event loop's thread."""
 
-    def __init__(self, broker: AnyBroker, address: str) -> None:
+    def __init__(self, broker: AnyBroker, address: str, loop: asyncio.AbstractEventLoop) -> None:
         setting = MqttSettings.of(broker.config).mqtt_access
         self._tokens = KnownTokens(broker)
         self._needs_token = is_exposed(address) if setting == "auto" else setting == "tokens"
+        self.callers = Callers(broker, loop)
+        """The clients that are connected."""
+        self._nobody = secrets.token_bytes(32)
 
-    def check(self, connect: ConnectPacket) -> None:
-        """Refuse a client that shows no token, whatever its user name.
+    def identify(self, connect: ConnectPacket) -> Principal:
+        """Return who connects.
 
         Raises:
-            MqttError: BAD_LOGIN; NOT_AUTHORIZED: the token is for a namespace alone.
+            MqttError: BAD_LOGIN: the client shows nothing, or it is not taken. NOT_AUTHORIZED: it may not come in.
         """
         if "authentication_method" in connect.properties:
             raise MqttError(Reason.BAD_AUTHENTICATION_METHOD, "an authentication method; allowed: a password")
-        if not self._needs_token:
-            return
-        identity = self._tokens.identify((connect.password or b"").decode(errors="replace"))
-        if identity is None:
+        if self.callers.authenticator.asks:
+            return self._identity(connect)
+        if self._needs_token:
+            self._check_token(connect)
+        return LOCAL
+
+    def _identity(self, connect: ConnectPacket) -> Principal:
+        try:
+            return self._known(connect.user or "", connect.password or b"")
+        except UnauthenticatedError as error:
+            # 3.1.1 has a code for a login that cannot be read, and one for a client that may not come in.
+            reason = Reason.BAD_LOGIN if connect.version == V5 else Reason.NOT_AUTHORIZED
+            raise MqttError(reason, str(error)) from error
+
+    def _known(self, username: str, password: bytes) -> Principal:
+        authenticator, text = self.callers.authenticator, password.decode(errors="replace")
+        if is_token(text):
+            principal = authenticator.by_token(text)
+            if username not in ("", principal.name):
+                raise UnauthenticatedError(
+                    f"the user name is {username!r:.80}, and the password another identity's token; "
+                    "allowed: the identity's name, or none"
+                )
+            return principal
+        key = authenticator.by_access_key(username)
+        # Compare for an unknown key, too, so that the time taken does not reveal which keys exist.
+        same = hmac.compare_digest(password, self._nobody if key is None else key.secret)
+        if key is None or not same:
+            raise UnauthenticatedError(
+                "the client shows no identity; needed: a token as the password, or an access key and its secret"
+            )
+        return key.principal
+
+    def _check_token(self, connect: ConnectPacket) -> None:
+        owner = self._tokens.identify((connect.password or b"").decode(errors="replace"))
+        if owner is None:
             raise MqttError(Reason.BAD_LOGIN, "the password is no access token; see tarry token create")
-        if not identity.for_everything:
-            namespaces = ", ".join(sorted(identity.tokens))
+        if not owner.for_everything:
+            namespaces = ", ".join(sorted(owner.tokens))
             raise MqttError(Reason.NOT_AUTHORIZED, f"the token is for {namespaces}; allowed: one for *")

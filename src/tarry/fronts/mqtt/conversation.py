@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from dataclasses import dataclass
 
+from tarry.api.needs import Right
 from tarry.api.settings import LATEST
 from tarry.base.errors import TarryError
 from tarry.fronts.kit.desk import Desk
@@ -25,12 +26,13 @@ from tarry.fronts.mqtt.packets import (
 )
 from tarry.fronts.mqtt.reasons import MqttError, Reason, reason_of
 from tarry.fronts.mqtt.receiving import MqttReceiver
-from tarry.fronts.mqtt.sending import Sender
+from tarry.fronts.mqtt.sending import Sender, check_publish
 from tarry.fronts.mqtt.sessions import Session, Sessions
 from tarry.fronts.mqtt.settings import MqttSettings
 from tarry.fronts.mqtt.settling import Settling
 from tarry.fronts.mqtt.topics import source_of
 from tarry.fronts.mqtt.wire import VARINT_MAX, Properties
+from tarry.identity.principal import LOCAL
 from tarry.message.rows import Row
 
 SUBSCRIPTIONS_MAX = 1_000
@@ -68,6 +70,8 @@ class MqttConversation:
         self._will: tuple[Row, int] | None = None
         """The will, and its delay in seconds."""
         self._is_draining = self._tells = False
+        self._principal = LOCAL
+        """The client, once it has shown who it is."""
 
     # -- called by the connection --------------------------------------------------------------------------------------
 
@@ -124,6 +128,7 @@ class MqttConversation:
 
     def on_lost(self) -> None:
         """Leave the session."""
+        self._services.authentication.callers.remove(self)
         self._leave()
 
     def end(self, reason: Reason, text: str) -> None:
@@ -131,20 +136,29 @@ class MqttConversation:
         self._leave()
         self._connection.close(text, packets.disconnect(reason, text) if self.version == V5 else b"")
 
+    def _on_gone(self, error: TarryError) -> None:
+        """End the connection of a client that is known no longer, without the will that it may not publish."""
+        self._will = None
+        self.end(Reason.NOT_AUTHORIZED, str(error))
+
     # -- connect and disconnect ----------------------------------------------------------------------------------------
 
     async def _connect(self, connect: ConnectPacket) -> None:
         services, version = self._services, connect.version
         try:
-            services.authentication.check(connect)
+            self._principal = services.authentication.identify(connect)
+            services.authentication.callers.add(self, self._principal, self._on_gone)
             if connect.will is not None:
+                check_publish(self._principal, connect.will)
                 self._will = self._will_of(connect.will, version)
             client_id = connect.client_id or secrets.token_hex(12)
             if not connect.client_id and version != V5 and not connect.clean:
                 raise MqttError(Reason.CLIENT_ID_INVALID, "no client id of a session that is to be kept")
             forever_s = 0 if version == V5 or connect.clean else float("inf")
             expiry_s = connect.properties.get("session_expiry_s", forever_s)
-            session, present = await services.sessions.open(client_id, self, expiry_s, clean=connect.clean)
+            session, present = await services.sessions.open(
+                client_id, self, self._principal, expiry_s, clean=connect.clean
+            )
         except (MqttError, TarryError) as error:
             self._will = None
             answer = packets.connack(version, reason_of(error), {"reason": str(error)[:1000]})
@@ -171,7 +185,13 @@ class MqttConversation:
             packet_bytes_max > TEXTS_FROM_BYTES and connect.properties.get("request_problem_information", 1) > 0
         )
         self._sender = Sender(
-            services.desk, version, connection.write, connection.settled, self.on_fault, tells=self._tells
+            services.desk,
+            self._principal,
+            version,
+            connection.write,
+            connection.settled,
+            self.on_fault,
+            tells=self._tells,
         )
         self._receiver = MqttReceiver(
             services.desk,
@@ -251,10 +271,11 @@ class MqttConversation:
                 raise MqttError(Reason.NOT_ACCEPTED, f"filter {filter!r:.80} with No Local; allowed: without it")
             if len(session.subscriptions) >= SUBSCRIPTIONS_MAX and filter not in session.subscriptions:
                 raise MqttError(Reason.QUOTA_EXCEEDED, f"more subscriptions than {SUBSCRIPTIONS_MAX}")
+            group = source.group or session.group
+            self._principal.check(Right.CONSUME, source.topic, group)
             if source.group is None:
                 session.topics.add(source.topic)
             # What was published before is not for a new subscription.
-            group = source.group or session.group
             queue = await self._services.desk.receive_queue(source.topic, group, start=LATEST)
         except (MqttError, TarryError) as error:
             session.subscriptions.pop(filter, None)

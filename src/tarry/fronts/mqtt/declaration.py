@@ -12,4 +12,5 @@ MQTT = Front(
     start="tarry.fronts.mqtt.front:start",
     check="tarry.fronts.kit.tls_settings:check",
     extra="mqtt",
+    asks_callers=True,
 )

@@ -40,7 +40,7 @@ class MqttFront(LoopFront):
         desk = Desk(self._broker, loop, pool, self._unread)
         settling, sessions = Settling(loop), Sessions(desk, settings.mqtt_session_ms_max / 1000)
         packet_bytes_max = config.body_bytes_max + PACKET_BYTES_SPARE
-        authentication = Authentication(self._broker, f"{self._host}:{self._asked_port}")
+        authentication = Authentication(self._broker, f"{self._host}:{self._asked_port}", loop)
         services = MqttServices(desk, settling, sessions, authentication, settings, packet_bytes_max)
         budget = ByteBudget("incomplete MQTT packets", HALF_BYTES_MAX)
 
@@ -55,6 +55,7 @@ class MqttFront(LoopFront):
             grace_s = await on_listening(port)
         finally:
             door.close()
+            authentication.callers.close()
             settling.flush()
             desk.close()
         await door.drain(grace_s)

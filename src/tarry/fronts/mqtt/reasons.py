@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from tarry.base.errors import DiskFullError, InvalidArgumentError, OverloadedError, TarryError
+from tarry.base.errors import (
+    DiskFullError,
+    ForbiddenError,
+    InvalidArgumentError,
+    OverloadedError,
+    TarryError,
+    UnauthenticatedError,
+)
 
 
 class Reason(IntEnum):
@@ -62,4 +69,6 @@ def reason_of(error: TarryError | MqttError) -> Reason:
         return error.reason
     if isinstance(error, OverloadedError | DiskFullError):
         return Reason.QUOTA_EXCEEDED
+    if isinstance(error, UnauthenticatedError | ForbiddenError):
+        return Reason.NOT_AUTHORIZED
     return Reason.NOT_ACCEPTED if isinstance(error, InvalidArgumentError) else Reason.UNSPECIFIED

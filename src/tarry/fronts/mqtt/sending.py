@@ -11,12 +11,15 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 
+from tarry.api.needs import Right
 from tarry.base.errors import TarryError
 from tarry.base.log_limiter import LogLimiter
 from tarry.fronts.kit.desk import Desk
 from tarry.fronts.mqtt.messages import row_of_publish
 from tarry.fronts.mqtt.packets import V5, PublishPacket, puback
 from tarry.fronts.mqtt.reasons import MqttError, Reason, reason_of
+from tarry.fronts.mqtt.topics import target_of
+from tarry.identity.principal import Principal
 from tarry.message.receipt import Receipt
 
 _refused = LogLimiter(logging.getLogger(__name__), logging.WARNING)
@@ -28,6 +31,7 @@ class Sender:
     def __init__(
         self,
         desk: Desk,
+        principal: Principal,
         version: int,
         write: Callable[[bytes], None],
         on_settled: Callable[[int], None],
@@ -37,6 +41,7 @@ class Sender:
     ) -> None:
         """``tells``: the client wants texts of what is refused."""
         self._desk = desk
+        self._principal = principal
         self._version = version
         self._write = write
         self._on_settled = on_settled
@@ -59,6 +64,7 @@ class Sender:
             raise MqttError(Reason.TOPIC_ALIAS_INVALID, "a topic alias; allowed: a topic")
         future: asyncio.Future[Receipt]
         try:
+            check_publish(self._principal, message)
             future = self._desk.schedule_row(row_of_publish(message))
         except (TarryError, MqttError) as error:
             future = self._desk.loop.create_future()
@@ -85,3 +91,13 @@ class Sender:
             self._on_fault(MqttError(reason, str(error)))
         else:
             self._write(puback(self._version, packet_id, reason, str(error) if self._tells else ""))
+
+
+def check_publish(principal: Principal, message: PublishPacket) -> None:
+    """Refuse a message for a topic to which a client may not produce.
+
+    Raises:
+        ForbiddenError: it may not. MqttError: the topic is none.
+    """
+    if not principal.rights.is_unlimited:
+        principal.check(Right.PRODUCE, target_of(message.topic).topic)

@@ -11,12 +11,14 @@ import logging
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from tarry.api.needs import Right
 from tarry.api.operations import ListGroups
 from tarry.base.errors import TarryError
 from tarry.fronts.kit.desk import Desk
 from tarry.fronts.mqtt.packets import RequestedFilter
 from tarry.fronts.mqtt.reasons import MqttError, Reason
 from tarry.fronts.mqtt.topics import GROUP, group_of
+from tarry.identity.principal import LOCAL, Principal
 from tarry.message.receipt import Receipt
 
 log = logging.getLogger(__name__)
@@ -46,6 +48,8 @@ class Session:
     """By filter, each with its subscription identifier."""
     topics: set[str] = field(default_factory=set)
     """Topics in which it has its group."""
+    owner: str | None = None
+    """Name of the caller that it is of; None: it was found at the start, and nobody has come back to it."""
     will: asyncio.Future[Receipt] | None = None
     """The delayed will of the last connection."""
     is_found: bool = False
@@ -71,17 +75,20 @@ class Sessions:
         for session in list(self._by_group.values()):
             self._plan(session)
 
-    async def open(self, client_id: str, client: Connected, expiry_s: float, *, clean: bool) -> tuple[Session, bool]:
+    async def open(
+        self, client_id: str, client: Connected, principal: Principal, expiry_s: float, *, clean: bool
+    ) -> tuple[Session, bool]:
         """Return the session of a client, and whether it is an earlier one. A former connection is ended.
 
         Args:
             clean: what an earlier session has is forgotten.
 
         Raises:
-            MqttError: CLIENT_ID_INVALID, QUOTA_EXCEEDED.
+            MqttError: CLIENT_ID_INVALID, QUOTA_EXCEEDED. NOT_AUTHORIZED: the session is another caller's.
         """
         group, present = group_of(client_id), False
         while (session := self._by_group.get(group)) is not None:
+            _check_owner(session, client_id, principal)
             if session.client is not None:
                 session.client.end(Reason.TAKEN_OVER, "another connection has the same client id")
             if not clean and session.ended is None:
@@ -95,6 +102,7 @@ class Sessions:
         if session.timer is not None:
             session.timer.cancel()
             session.timer = None
+        session.owner = principal.name
         session.client, session.expiry_s = client, min(expiry_s, self._expiry_s_max)
         return session, present
 
@@ -131,3 +139,16 @@ class Sessions:
         except TarryError as error:
             log.warning("groups of an MQTT session could not be deleted: %s", error)
         del self._by_group[session.group]
+
+
+def _check_owner(session: Session, client_id: str, principal: Principal) -> None:
+    """Refuse the session of another caller, whose messages and will are not for this one.
+
+    One of a former run, or of the time before there were identities, is for whoever may consume what is in it.
+    """
+    if session.owner in (None, LOCAL.name):
+        is_own = all(principal.rights.allow(Right.CONSUME, topic, session.group) for topic in session.topics)
+    else:
+        is_own = principal is LOCAL or session.owner == principal.name
+    if not is_own:
+        raise MqttError(Reason.NOT_AUTHORIZED, f"client id {client_id!r:.80} is another client's; allowed: one's own")

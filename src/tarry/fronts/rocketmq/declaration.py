@@ -16,6 +16,7 @@ ROCKETMQ = Front(
         *("rocketmq_keys", "rocketmq_tls", "rocketmq_tls_certificate", "rocketmq_tls_key"),
         *("tls_certificate", "tls_key", "tls_client_ca"),
     ),
+    asks_callers=True,
     worker_needs="tarry.fronts.rocketmq.common.stubs",
 )
 REMOTING = Front(
@@ -25,6 +26,7 @@ REMOTING = Front(
     start="tarry.fronts.rocketmq.classic.front:start",
     check="tarry.fronts.rocketmq.common.certificate:check",
     extra="rocketmq",
+    asks_callers=True,
     worker_needs="tarry.fronts.rocketmq.classic.front",
     home="tarry.fronts.rocketmq.classic.front:start_home",
 )

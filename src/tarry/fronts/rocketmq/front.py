@@ -13,7 +13,6 @@ from tarry.fronts.kit.listening import port_of
 from tarry.fronts.kit.loop_front import LoopFront, OnListening
 from tarry.fronts.rocketmq.common.certificate import rocketmq_tls
 from tarry.fronts.rocketmq.common.threads import RunInThread
-from tarry.fronts.rocketmq.settings import RocketMQSettings
 from tarry.fronts.rocketmq.v5.components import Components
 from tarry.fronts.rocketmq.v5.routes import ListeningAddress
 
@@ -48,7 +47,6 @@ class RocketMQFront(LoopFront):
             await self._shared.connect()
         loop, config = asyncio.get_running_loop(), self._broker.config
         run_in_thread = RunInThread(loop, pool)
-        settings = RocketMQSettings.of(config)
         tls = rocketmq_tls(config, self._broker.clock.now_ms())
         address = ListeningAddress(self._host, self._asked_port)
         self._components = components = Components(self._broker, loop, run_in_thread, address, self._unread)
@@ -56,7 +54,7 @@ class RocketMQFront(LoopFront):
         connections = Connections(
             components.service.handlers(),
             limits,
-            trusts=components.service.authenticator.trusts if settings.rocketmq_keys else None,
+            trusts=components.service.authenticator.trusts,
             unread=self._unread,
         )
         # Twice: a client that does not end its preface is told by GOAWAY first.

@@ -200,6 +200,10 @@ class RemoteBroker:
         """The tokens that the broker has told of: a change is known here a moment later."""
         return self._tokens
 
+    def access_secret(self, credential: str) -> bytes | None:
+        """Return None: secrets of access keys do not leave the broker's process."""
+        return None
+
     @property
     def identities(self) -> tuple[Identity, ...]:
         """The identities that the broker has told of: a change is known here a moment later.

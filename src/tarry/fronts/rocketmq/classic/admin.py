@@ -22,8 +22,10 @@ from tarry.fronts.rocketmq.common.broker_names import BrokerNames
 from tarry.fronts.rocketmq.common.dead_letters import is_alias
 from tarry.fronts.rocketmq.common.delay_topics import LEVELS_TOPIC, WHEEL_TOPIC, delay_queues
 from tarry.fronts.rocketmq.common.names import topic_name
+from tarry.fronts.rocketmq.common.rights import may_look
 from tarry.fronts.rocketmq.common.threads import RunInThread
 from tarry.fronts.rocketmq.settings import RocketMQSettings
+from tarry.identity.principal import Principal
 
 _INTERNAL = "tarry."
 
@@ -104,12 +106,16 @@ class TopicAdmin:
         levels = len(parse_levels(self._broker.config.delay_levels))
         return Reply(body=to_json({"table": runtime_table(overview, self._started_ms, levels)}))
 
-    async def topics(self, _: OpenRequest) -> Reply:
+    async def topics(self, request: OpenRequest) -> Reply:
         """Answer GET_ALL_TOPIC_LIST_FROM_NAMESERVER and GET_TOPICS_BY_CLUSTER."""
-        return Reply(body=to_json({"topicList": await self._run_in_thread(self._all_topics)}))
+        topics = await self._run_in_thread(lambda: self._all_topics(request.principal))
+        return Reply(body=to_json({"topicList": topics}))
 
-    def _all_topics(self) -> list[str]:
-        """List the topics that were made, have groups, or have messages, ready or pending. In a thread."""
+    def _all_topics(self, principal: Principal) -> list[str]:
+        """List the topics that were made, have groups, or have messages, ready or pending. In a thread.
+
+        Those are left out that the caller may not look at.
+        """
         call = self._broker.call
         queues = call(GetQueues())
         names = {topic.topic for topic in call(GetPending(next_due=False)) if topic.pending}
@@ -117,7 +123,7 @@ class TopicAdmin:
         names |= {topic for topic, (first, end) in queues.items() if first < end}
         # The broker still knows a deleted topic.
         names |= {topic for topic in queues.keys() - names if call(GetTopic(topic)).declared}
-        return sorted(name for name in names if not name.startswith(_INTERNAL))
+        return sorted(name for name in names if not name.startswith(_INTERNAL) and may_look(principal.rights, name))
 
     def system_topics(self, _: OpenRequest) -> Reply:
         """Answer GET_SYSTEM_TOPIC_LIST_FROM_NS: topics that are no user's."""
@@ -133,7 +139,8 @@ class TopicAdmin:
         topic = topic_name(request.fields.text("topic"), "")
         names = [topic] * self._queues.count(topic)
         if is_alias(topic):
-            names = await self._run_in_thread(lambda: self._dead_queues.look(topic))
+            found = await self._run_in_thread(lambda: self._dead_queues.look(topic))
+            names = [name for name in found if may_look(request.principal.rights, name)]
         ends = await self._run_in_thread(lambda: self._broker.call(GetQueues(list(set(names)))))
         return Reply(
             body=queue_table(
@@ -233,9 +240,9 @@ class TopicAdmin:
         count = delay_queues(name, self._broker.config)
         return Reply(body=to_json(self._config(name if count is not None else topic_name(name, ""), count)))
 
-    async def topic_configs(self, _: OpenRequest) -> Reply:
+    async def topic_configs(self, request: OpenRequest) -> Reply:
         """Answer GET_ALL_TOPIC_CONFIG: all topics in one answer."""
-        topics = await self._run_in_thread(self._all_topics)
+        topics = await self._run_in_thread(lambda: self._all_topics(request.principal))
         table = {"topicConfigTable": {topic: self._config(topic) for topic in topics}, "dataVersion": DATA_VERSION}
         return Reply(body=to_json(table))
 

@@ -119,7 +119,7 @@ class ClientAdmin:
             raise RequestRefused(
                 ResponseCode.INVALID_PARAMETER, f"msgId is {asked['msgId']!r:.80}; allowed: a message's offset id"
             )
-        body = await self._lookup.find(asked["topic"], place, request.connection.local)
+        body = await self._lookup.find(asked["topic"], place, request)
         return await self._ask(request, asked | {"brokerName": self._broker_name}, body)
 
     async def _ask(self, request: OpenRequest, asked: dict[str, str], body: bytes) -> Reply:

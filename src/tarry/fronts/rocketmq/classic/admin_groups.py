@@ -7,6 +7,7 @@ from typing import Any
 
 from tarry.api.groups import GroupInfo
 from tarry.api.local import AnyBroker
+from tarry.api.needs import Right
 from tarry.api.operations import DeleteGroup, FindOffset, FollowQueue, GetGroup, GetQueues, ListGroups, SetGroup
 from tarry.base.errors import NotFoundError
 from tarry.fronts.rocketmq.classic.admin_tables import DATA_VERSION, queue_table
@@ -25,7 +26,10 @@ from tarry.fronts.rocketmq.classic.service import Handler
 from tarry.fronts.rocketmq.common.dead_letters import is_alias
 from tarry.fronts.rocketmq.common.groups import RETRY
 from tarry.fronts.rocketmq.common.names import RETRY_PREFIX, group_name, topic_name
+from tarry.fronts.rocketmq.common.rights import check_group
 from tarry.fronts.rocketmq.common.threads import RunInThread
+from tarry.identity.principal import Principal
+from tarry.identity.seen import seen_by
 
 _LATEST = -1
 """The time that stands for the end of a queue."""
@@ -61,10 +65,12 @@ class GroupAdmin:
     async def groups_of(self, request: OpenRequest) -> Reply:
         """Answer QUERY_TOPIC_CONSUME_BY_WHO: the groups of a topic."""
         topic = topic_name(request.fields.text("topic"), "")
+        rights = request.principal.rights
 
         def look_up() -> list[str]:
             infos = [info for name in self._dead_queues.topics(topic) for info in self._broker.call(ListGroups(name))]
-            return [group for group in dict.fromkeys(info.group for info in infos) if not only_looks(group)]
+            seen = (info.group for info in infos if rights.allow(Right.LOOK, info.topic, info.group))
+            return [group for group in dict.fromkeys(seen) if not only_looks(group)]
 
         return Reply(body=to_json({"groupList": await self._run_in_thread(look_up)}))
 
@@ -74,15 +80,17 @@ class GroupAdmin:
         It holds in all topics that the group reads, and in those that it will read. A group that nobody has used is
         made. There are no other settings.
         """
-        return await self._set([_asked(json_object(request.command.body))])
+        return await self._set([_asked(json_object(request.command.body))], request.principal)
 
     async def set_groups(self, request: OpenRequest) -> Reply:
         """Answer UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: set several groups, or none if one is not allowed."""
         configs = json_list(json_object(request.command.body).get("groupConfigList"), "groupConfigList")
-        return await self._set([_asked(config) for config in configs])
+        return await self._set([_asked(config) for config in configs], request.principal)
 
-    async def _set(self, asked: list[tuple[str, int]]) -> Reply:
+    async def _set(self, asked: list[tuple[str, int]], principal: Principal) -> Reply:
         def change() -> None:
+            for group, _ in asked:
+                _check_manage(principal, [*self._topics_of(group), RETRY_PREFIX + group], group)
             for group, retries in asked:
                 # A group belongs to a topic. The group on its retry topic, which each group has, keeps the settings for
                 # topics to come.
@@ -100,7 +108,9 @@ class GroupAdmin:
         group = group_name(request.fields.text("groupName"), "")
 
         def delete() -> None:
-            for topic in self._topics_of(group):
+            topics = self._topics_of(group)
+            _check_manage(request.principal, topics, group)
+            for topic in topics:
                 self.forget(topic, group)
 
         await self._run_in_thread(delete)
@@ -117,7 +127,7 @@ class GroupAdmin:
     async def topics_of(self, request: OpenRequest) -> Reply:
         """Answer QUERY_TOPICS_BY_CONSUMER: the topics that a group reads."""
         group = request.fields.text("group")
-        topics = await self._run_in_thread(lambda: self._topics_of(group))
+        topics = await self._run_in_thread(lambda: self._seen_topics_of(group, request.principal))
         return Reply(body=to_json({"topicList": list(dict.fromkeys(map(self._shown, topics)))}))
 
     async def group_config(self, request: OpenRequest) -> Reply:
@@ -125,16 +135,16 @@ class GroupAdmin:
         group = request.fields.text("group")
 
         def look_up() -> dict[str, Any]:
-            topics = self._topics_of(group)
+            topics = self._seen_topics_of(group, request.principal)
             return _config(group, self._broker.call(GetGroup(topics[0], group)) if topics else None)
 
         return Reply(body=to_json(await self._run_in_thread(look_up)))
 
-    async def group_configs(self, _: OpenRequest) -> Reply:
+    async def group_configs(self, request: OpenRequest) -> Reply:
         """Answer GET_ALL_SUBSCRIPTIONGROUP_CONFIG: all groups in one answer."""
 
         def look_up() -> dict[str, Any]:
-            infos = self._broker.call(ListGroups())
+            infos = seen_by(self._broker, request.principal).call(ListGroups())
             return {
                 i.group: _config(i.group, i)
                 for i in infos
@@ -153,6 +163,7 @@ class GroupAdmin:
         topic, group = topic_name(fields.text("topic"), ""), group_name(fields.text("group"), "")
         at_ms, force = fields.whole("timestamp"), fields.truth("isForce")
 
+        _check_manage(request.principal, self._dead_queues.topics(topic), group)
         stands = [await self._reset(name, group, at_ms, force=force) for name in self._dead_queues.topics(topic)]
         body = queue_table(
             self._broker_name, {topic: stands if is_alias(topic) else stands * self._queues.count(topic)}
@@ -180,10 +191,25 @@ class GroupAdmin:
         """List the topics that a group reads, including its retry topic. In a thread."""
         return topics_of(self._broker, group)
 
+    def _seen_topics_of(self, group: str, principal: Principal) -> list[str]:
+        """List those of them that the caller may look at. In a thread."""
+        return [topic for topic in self._topics_of(group) if principal.rights.allow(Right.LOOK, topic, group)]
+
     def _shown(self, topic: str) -> str:
         """Return the name by which clients know a topic."""
         place = self._dead_queues.place(topic)
         return topic if place is None else place[0]
+
+
+def _check_manage(principal: Principal, topics: list[str], group: str) -> None:
+    """Refuse a change of a group in these topics; its retry topic goes by the group's name."""
+    if principal.rights.is_unlimited:
+        return
+    for topic in topics:
+        if topic == RETRY_PREFIX + group:
+            check_group(principal, Right.MANAGE, group)
+        else:
+            principal.check(Right.MANAGE, topic, group)
 
 
 def _asked(config: dict[str, Any]) -> tuple[str, int]:

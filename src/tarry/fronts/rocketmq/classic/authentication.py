@@ -3,26 +3,27 @@
 The signature is the HMAC-SHA1, in base64, of the values of all fields but itself, in the order of their names, and of
 the body. Source: ``AclUtils.combineRequestContent`` of apache/rocketmq.
 
-Requests to a name server are answered without a signature, here too: a client that will be refused has to find the
-broker first, so that it gets the broker's own text; and ONS clients sign a route's request with a constant that they do
-not send.
+Without identities, requests to a name server are answered without a signature, here too: a client that will be refused
+has to find the broker first, so that it gets the broker's own text; and ONS clients sign a route's request with a
+constant that they do not send.
 """
 
 from __future__ import annotations
 
 import base64
 import hmac
-from collections.abc import Callable, Mapping
 from hashlib import sha1
 
 from tarry.fronts.rocketmq.classic.codes import RequestCode, RequestRefused, ResponseCode
 from tarry.fronts.rocketmq.classic.frames import RemotingCommand
+from tarry.fronts.rocketmq.common.callers import SigningCallers
+from tarry.identity.principal import LOCAL, Principal
 
 ACCESS_KEY, SIGNATURE = "AccessKey", "Signature"
 UNSIGNED = frozenset(
     {RequestCode.GET_ROUTEINFO_BY_TOPIC, RequestCode.GET_BROKER_CLUSTER_INFO, RequestCode.GET_KV_CONFIG}
 )
-"""Requests that need no signature.
+"""Requests that need no signature while there are no identities.
 
 Their answers tell where the broker is, and nothing of its content.
 """
@@ -34,35 +35,38 @@ Source: ``DefaultAuthenticationContextBuilder``.
 
 
 class Authenticator:
-    """Checks the signatures of requests. ``keys``: secret by access key; without any, all are let in."""
+    """Tells who signed a request. On the loop's thread."""
 
-    def __init__(self, keys: Mapping[str, str]) -> None:
-        self._keys = {key: secret.encode() for key, secret in keys.items()}
+    def __init__(self, callers: SigningCallers) -> None:
+        self._callers = callers
 
-    @property
-    def names_key(self) -> Callable[[RemotingCommand], bool] | None:
-        """A check whether a command, maybe without its body, names a known key; None if no key is needed."""
-        return (lambda command: command.fields.get(ACCESS_KEY, "") in self._keys) if self._keys else None
+    def names_key(self, command: RemotingCommand) -> bool:
+        """Return whether a command, maybe without its body, names a known key, or needs none."""
+        return not self._callers.asks or self._callers.names(command.fields.get(ACCESS_KEY, ""))
 
-    def check(self, command: RemotingCommand) -> None:
-        """Check a command's signature.
+    def identify(self, command: RemotingCommand) -> Principal | None:
+        """Return whose a command is, by its signature; None: a stranger's, which is answered nevertheless.
 
         Raises:
-            RequestRefused: NO_PERMISSION.
+            RequestRefused: NO_PERMISSION. UnauthenticatedError: the key has expired, or is not known here.
         """
-        if not self._keys or command.code in UNSIGNED:
-            return
-        key = command.fields.get(ACCESS_KEY, "")
+        callers = self._callers
+        if not callers.asks:
+            return LOCAL
+        if command.code in UNSIGNED and not callers.has_identities:
+            return None
+        name = command.fields.get(ACCESS_KEY, "")
         # Compare for an unknown key, too, so that the time taken does not reveal which keys exist.
-        secret, given = self._keys.get(key, b""), command.fields.get(SIGNATURE, "")
-        good = _same(given, signature_of(command, secret))
+        key, given = callers.find(name), command.fields.get(SIGNATURE, "")
+        good = _same(given, signature_of(command, key.secret))
         if not good and (late := _SET_AFTER_SIGNING.get(command.code)) in command.fields:
-            good = _same(given, signature_of(command, secret, late))
-        if not good or key not in self._keys:
+            good = _same(given, signature_of(command, key.secret, late))
+        if not good or key.principal is None:
             raise RequestRefused(
                 ResponseCode.NO_PERMISSION,
-                f"the signature of access key {key!r:.80} is missing or wrong, or there is no such key",
+                f"the signature of access key {name!r:.80} is missing or wrong, or there is no such key",
             )
+        return key.principal
 
 
 def _same(given: str, expected: str) -> bool:

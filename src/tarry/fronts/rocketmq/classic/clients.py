@@ -12,12 +12,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from tarry.api.needs import Right
+from tarry.base.errors import ForbiddenError
 from tarry.fronts.rocketmq.classic.codes import RequestRefused, ResponseCode, ToClient
 from tarry.fronts.rocketmq.classic.connection import OpenRequest, RemotingConnection, Reply
 from tarry.fronts.rocketmq.classic.fields import json_list, json_object, json_text, to_json
 from tarry.fronts.rocketmq.classic.frames import oneway
 from tarry.fronts.rocketmq.common.groups import ClientGroups
 from tarry.fronts.rocketmq.common.names import group_name
+from tarry.fronts.rocketmq.common.rights import check_group, may_consume
 
 SILENT_S = 120.0
 SWEEP_S = 10.0
@@ -89,19 +92,31 @@ class ClientRegistry:
             _check_room(name, [n for n, members in self.producers.items() if request.connection in members])
             members = self.producers.setdefault(name, {})
             members[request.connection] = GroupMember(client_id, command.language, command.version, now_s)
+        forbidden: ForbiddenError | None = None
         for consumer in json_list(data.get("consumerDataSet"), "consumerDataSet"):
             member = GroupMember(client_id, command.language, command.version, now_s)
-            self._on_consumer(consumer, request.connection, member)
+            try:
+                self._on_consumer(consumer, request, member)
+            except ForbiddenError as error:
+                forbidden = error  # the client's other groups count all the same
+        if forbidden is not None:
+            raise forbidden
         return Reply()
 
-    def _on_consumer(self, consumer: dict[str, Any], connection: RemotingConnection, member: GroupMember) -> None:
+    def _on_consumer(self, consumer: dict[str, Any], request: OpenRequest, member: GroupMember) -> None:
+        connection, rights = request.connection, request.principal.rights
         name = group_name(json_text(consumer, "groupName"), "")
         _check_room(name, [n for n, group in self.consumers.items() if connection in group.members])
         subscriptions = {}
         for item in json_list(consumer.get("subscriptionDataSet"), "subscriptionDataSet"):
             subscription = _subscription(item)
-            subscriptions[subscription.topic] = subscription
+            # What a group's consumers want of a topic counts for all of them, so only those may say who may consume it.
+            if may_consume(rights, subscription.topic, name):
+                subscriptions[subscription.topic] = subscription
+        if not subscriptions:
+            check_group(request.principal, Right.CONSUME, name)
         group = self.consumers.setdefault(name, ConsumerMembers())
+        connection.groups.add(name)
         changed = connection not in group.members or subscriptions.keys() != group.subscriptions.keys()
         group.members[connection] = member
         # As in RocketMQ, the last consumer's subscriptions count for all.
@@ -168,9 +183,13 @@ class ClientRegistry:
         """Have the consumers of a group look anew which queues they are to read."""
         self._notify(group)
 
-    def producer(self, group: str) -> RemotingConnection | None:
-        """Return any one of a group's producers."""
-        return next((connection for connection in self.producers.get(group, {}) if not connection.closed), None)
+    def producer(self, group: str, topic: str) -> RemotingConnection | None:
+        """Return any one of a group's producers that may produce to a topic.
+
+        Clients name their groups as they like, and who is asked about a transaction sees its message.
+        """
+        members = (connection for connection in self.producers.get(group, {}) if not connection.closed)
+        return next((connection for connection in members if _may_produce(connection, topic)), None)
 
     def consumer(self, group: str, client_id: str) -> RemotingConnection | None:
         """Return the connection of a group's consumer, by the client's own id."""
@@ -204,6 +223,7 @@ class ClientRegistry:
 
     def _remove_consumer(self, name: str, connection: RemotingConnection) -> None:
         group = self.consumers.get(name)
+        connection.groups.discard(name)
         if group is None or group.members.pop(connection, None) is None:
             return
         if group.members:
@@ -236,6 +256,10 @@ class ClientRegistry:
             yield from members.items()
         for group in self.consumers.values():
             yield from group.members.items()
+
+
+def _may_produce(connection: RemotingConnection, topic: str) -> bool:
+    return any(principal.rights.allow(Right.PRODUCE, topic) for principal in connection.principals)
 
 
 def _check_room(name: str, names: list[str]) -> None:

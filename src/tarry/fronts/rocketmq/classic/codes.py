@@ -131,6 +131,8 @@ _OF_SHARED: dict[int, ResponseCode] = {
     Code.ILLEGAL_TOPIC: ResponseCode.INVALID_PARAMETER,
     Code.ILLEGAL_CONSUMER_GROUP: ResponseCode.INVALID_PARAMETER,
     Code.ILLEGAL_FILTER_EXPRESSION: ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+    Code.UNAUTHORIZED: ResponseCode.NO_PERMISSION,
+    Code.FORBIDDEN: ResponseCode.NO_PERMISSION,
     Code.NOT_FOUND: ResponseCode.ILLEGAL_OPERATION,
     Code.BAD_REQUEST: ResponseCode.INVALID_PARAMETER,
     # After these two, clients send again, to another broker if there is one.

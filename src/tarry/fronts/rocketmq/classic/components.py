@@ -14,7 +14,6 @@ from tarry.fronts.rocketmq.classic.admin import TopicAdmin
 from tarry.fronts.rocketmq.classic.admin_clients import ClientAdmin
 from tarry.fronts.rocketmq.classic.admin_groups import GroupAdmin
 from tarry.fronts.rocketmq.classic.assigning import Assigner, RequestModes
-from tarry.fronts.rocketmq.classic.authentication import Authenticator
 from tarry.fronts.rocketmq.classic.clients import ClientRegistry
 from tarry.fronts.rocketmq.classic.codes import RequestCode
 from tarry.fronts.rocketmq.classic.connection import Passage, RemotingConnection
@@ -42,6 +41,7 @@ from tarry.fronts.rocketmq.classic.settling import PopSettler
 from tarry.fronts.rocketmq.classic.transactions import Transactions, check_transactions
 from tarry.fronts.rocketmq.common.access_keys import read_keys
 from tarry.fronts.rocketmq.common.broker_names import BrokerNames
+from tarry.fronts.rocketmq.common.callers import SigningCallers
 from tarry.fronts.rocketmq.common.draft import DraftRules
 from tarry.fronts.rocketmq.common.groups import ClientGroups
 from tarry.fronts.rocketmq.common.half_messages import HalfMessages
@@ -72,8 +72,13 @@ def connections_of(
     """
     frame_bytes_max = max(FRAME_BYTES_MIN, config.body_bytes_max + FRAME_BYTES_SPARE)
     received = ByteBudget("requests that are not whole", RECEIVED_BYTES_MAX)
+
+    def forget(connection: RemotingConnection) -> None:
+        service.forget(connection)
+        on_closed(connection)
+
     return lambda admission: RemotingConnection(
-        admission, frame_bytes_max, service.serve, on_closed, received, unread, service.names_key, new_passage
+        admission, frame_bytes_max, service.serve, forget, received, unread, service.names_key, new_passage
     )
 
 
@@ -89,6 +94,7 @@ class Components:
     ) -> None:
         config, names = broker.config, BrokerNames.of(broker.config)
         self._groups = ClientGroups(broker, loop, run_in_thread)
+        self._callers = SigningCallers(broker, loop, read_keys(RocketMQSettings.of(config).rocketmq_keys))
         self._clients = clients = ClientRegistry(loop, self._groups)
         settings = RocketMQSettings.of(config)
         topics = TopicRegistry(broker, run_in_thread, create=settings.rocketmq_create_topics == "on")
@@ -121,7 +127,7 @@ class Components:
         reading = dead_queues.reading
         routes = Routes(config, names, topics, queues, dead_queues, run_in_thread)
         service = Service(
-            Authenticator(read_keys(settings.rocketmq_keys)),
+            self._callers,
             {
                 RequestCode.SEND_MESSAGE: sender.send,
                 RequestCode.SEND_MESSAGE_V2: sender.send,
@@ -160,12 +166,16 @@ class Components:
                 **stats.handlers(),
                 **ClientAdmin(names.broker, broker, clients, lookup).handlers(),
             },
+            dead_queues.translate,
         )
+        self.requests = frozenset(service.handlers)
+        """Codes of the requests that are answered."""
         self.new_connection = connections_of(config, service, unread, clients.on_closed)
         """Returns a connection for a client that has connected."""
 
     def close(self) -> None:
         """End everything that waits."""
+        self._callers.close()
         self._lost_answers.close()
         self._checks.close()
         self._clients.close()

@@ -20,6 +20,7 @@ from tarry.fronts.kit.writing import ConnectionWriter
 from tarry.fronts.rocketmq.classic.codes import ResponseCode
 from tarry.fronts.rocketmq.classic.fields import Fields
 from tarry.fronts.rocketmq.classic.frames import BadFrame, RemotingCommand, decode, decode_header, encode, frame_length
+from tarry.identity.principal import LOCAL, Principal
 
 log = logging.getLogger(__name__)
 _closed = LogLimiter(log, logging.INFO)
@@ -54,7 +55,7 @@ class Reply(NamedTuple):
 class OpenRequest:
     """A request that has not been answered yet."""
 
-    __slots__ = ("_is_open", "bytes", "code", "command", "connection", "fields", "on_answered")
+    __slots__ = ("_is_open", "bytes", "code", "command", "connection", "fields", "on_answered", "principal")
 
     def __init__(self, command: RemotingCommand, connection: RemotingConnection, bytes: int) -> None:
         self.command = command
@@ -62,6 +63,8 @@ class OpenRequest:
         self.fields = Fields(command.fields)
         self.connection = connection
         self.bytes = bytes
+        self.principal = LOCAL
+        """The caller, set once the signature was found good."""
         self.on_answered: Callable[[], None] | None = None
         """Called when the request is answered, also if the connection is gone."""
         self._is_open = True
@@ -99,7 +102,7 @@ class RemotingConnection(asyncio.Protocol):
 
     ``on_request`` gets each request, unless the passage that ``new_passage`` makes takes it. ``on_closed`` is called
     once, unless the connection was refused. ``budget`` counts the bytes of incomplete requests, of all connections.
-    ``names_key`` returns whether a request's header names an existing key; None: nobody needs one.
+    ``names_key`` returns whether a request's header names an existing key, or needs none.
     """
 
     def __init__(
@@ -110,7 +113,7 @@ class RemotingConnection(asyncio.Protocol):
         on_closed: Callable[[RemotingConnection], None],
         budget: ByteBudget,
         unread: UnreadBytes,
-        names_key: Callable[[RemotingCommand], bool] | None = None,
+        names_key: Callable[[RemotingCommand], bool],
         new_passage: Callable[[RemotingConnection], Passage] | None = None,
     ) -> None:
         self._frame_bytes_max = frame_bytes_max
@@ -121,7 +124,7 @@ class RemotingConnection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._received = bytearray()
         self._budget = budget
-        self._names_key = names_key
+        self._names_key: Callable[[RemotingCommand], bool] | None = names_key
         self._passage = None if new_passage is None else new_passage(self)
         self._crowded = False
         """True while the passage takes no more."""
@@ -148,6 +151,10 @@ class RemotingConnection(asyncio.Protocol):
         self._questions: dict[int, asyncio.Future[RemotingCommand]] = {}
         """Questions that the client has not answered, by number."""
         self._last_question = 0
+        self.principals: set[Principal] = set()
+        """Callers that have signed requests of this connection."""
+        self.groups: set[str] = set()
+        """Groups of consumers that it is in, by its heartbeats."""
         self.local, self.peer = "", ""
         """Both ends as ``HOST:PORT``."""
 

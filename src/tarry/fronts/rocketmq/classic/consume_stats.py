@@ -11,6 +11,7 @@ import json
 from dataclasses import dataclass
 
 from tarry.api.local import AnyBroker
+from tarry.api.needs import Right
 from tarry.api.operations import GetQueues, ListGroups
 from tarry.fronts.rocketmq.classic.admin_tables import queue_table
 from tarry.fronts.rocketmq.classic.codes import RequestCode, RequestRefused, ResponseCode
@@ -23,6 +24,7 @@ from tarry.fronts.rocketmq.classic.queues import TopicQueues
 from tarry.fronts.rocketmq.classic.service import Handler
 from tarry.fronts.rocketmq.common.dead_letters import is_alias
 from tarry.fronts.rocketmq.common.threads import RunInThread
+from tarry.identity.seen import seen_by
 
 Progress = dict[str, list[dict[str, int]]]
 """Progress in each queue, by topic as clients know it."""
@@ -58,7 +60,9 @@ class ConsumeStats:
         group, topic = request.fields.text("consumerGroup"), request.fields.text("topic", " ").strip()
 
         def look_up() -> Progress:
+            rights = request.principal.rights
             topics = [] if only_looks(group) else topics_of(self._broker, group)
+            topics = [name for name in topics if rights.allow(Right.LOOK, name, group)]
             return self._progress(group, [name for name in topics if topic in ("", self._shown(name))])
 
         progress = await self._run_in_thread(look_up)
@@ -71,7 +75,7 @@ class ConsumeStats:
 
         def look_up() -> tuple[list[bytes], int]:
             topics: dict[str, list[str]] = {}
-            for info in self._broker.call(ListGroups()):
+            for info in seen_by(self._broker, request.principal).call(ListGroups()):
                 if not (only_looks(info.group) or info.group.startswith(_INTERNAL) or info.topic.startswith(_INTERNAL)):
                     topics.setdefault(info.group, []).append(info.topic)
             parts, diff = [], 0

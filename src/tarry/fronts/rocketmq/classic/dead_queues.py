@@ -71,16 +71,20 @@ class DeadQueues:
         """Wrap a handler of requests that read a queue: it gets the topic that the queue stands for."""
 
         def serve(request: OpenRequest) -> object:
-            fields = request.command.fields
-            topic = fields.get("topic", "")
-            if topic.startswith(DEAD_PREFIX) and is_alias(topic):
-                number, topics = request.fields.whole("queueId", 0), self.topics(topic)
-                # An invalid number is refused as for any topic.
-                if 0 < number < len(topics):
-                    request.fields = Fields({**fields, "topic": topics[number], "queueId": "0"})
+            self.translate(request)
             return handler(request)
 
         return serve  # type: ignore[return-value]
+
+    def translate(self, request: OpenRequest) -> None:
+        """Put the topic that a queue stands for into a request. Done twice, it is as done once."""
+        fields = request.command.fields
+        topic = fields.get("topic", "")
+        if topic.startswith(DEAD_PREFIX) and is_alias(topic):
+            number, topics = Fields(fields).whole("queueId", 0), self.topics(topic)
+            # An invalid number is refused as for any topic.
+            if 0 < number < len(topics):
+                request.fields = Fields({**fields, "topic": topics[number], "queueId": "0"})
 
 
 def _load(file: FrontState) -> dict[str, list[str]]:

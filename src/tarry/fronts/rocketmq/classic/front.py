@@ -41,6 +41,7 @@ class RemotingFront(LoopFront):
     THREAD = "tarry-remoting"
     vip_port: int | None = None
     """The lower port; None if it is not listened on."""
+    _components: Components
     _door: Door
 
     @property
@@ -68,7 +69,7 @@ class RemotingFront(LoopFront):
         """Serve all requests: of clients, or those that workers pass on."""
         loop = asyncio.get_running_loop()
         broker = cast(LocalBroker, self._broker)  # all but a worker is in the broker's process
-        components = Components(broker, loop, RunInThread(loop, pool), self._unread)
+        components = self._components = Components(broker, loop, RunInThread(loop, pool), self._unread)
         door = self._door = self._open_door(components.new_connection)
         at_home = None if self._home is None else Door(passed(components.new_connection), self._connections)
         doors = [door] if at_home is None else [door, at_home]

@@ -11,6 +11,7 @@ from typing import Any
 
 from tarry.fronts.rocketmq.classic.connection import OpenRequest, Reply
 from tarry.fronts.rocketmq.classic.fields import json_list, json_object, json_text, to_json
+from tarry.fronts.rocketmq.common.rights import may_consume
 
 HELD_S = 60.0
 LOCKS_MAX = 100_000
@@ -30,7 +31,13 @@ class QueueLocks:
         """Answer LOCK_BATCH_MQ with those of the queues that the client holds now."""
         data = json_object(request.command.body)
         group, client_id = json_text(data, "consumerGroup"), json_text(data, "clientId")
-        locked = [queue for queue in json_list(data.get("mqSet"), "mqSet") if self._lock(_key(group, queue), client_id)]
+        rights = request.principal.rights
+        queues = [_key(group, queue) for queue in json_list(data.get("mqSet"), "mqSet")]
+        locked = [
+            queue
+            for queue, key in zip(json_list(data.get("mqSet"), "mqSet"), queues, strict=True)
+            if may_consume(rights, key[1], group) and self._lock(key, client_id)
+        ]
         return Reply(body=to_json({"lockOKMQSet": locked}))
 
     def unlock(self, request: OpenRequest) -> Reply:
@@ -39,6 +46,8 @@ class QueueLocks:
         group, client_id = json_text(data, "consumerGroup"), json_text(data, "clientId")
         for queue in json_list(data.get("mqSet"), "mqSet"):
             key = _key(group, queue)
+            if not may_consume(request.principal.rights, key[1], group):
+                continue
             if self._holders.get(key, ("", 0.0))[0] == client_id:
                 del self._holders[key]
         return Reply()

@@ -29,6 +29,7 @@ from tarry.fronts.rocketmq.classic.queues import TopicQueues
 from tarry.fronts.rocketmq.classic.sending import NUMBER_BASE
 from tarry.fronts.rocketmq.common.names import topic_name
 from tarry.fronts.rocketmq.common.properties import KEYS, MESSAGE_ID, split_keys
+from tarry.fronts.rocketmq.common.rights import check_browse, may_browse
 from tarry.fronts.rocketmq.common.threads import RunInThread
 
 LOOK_S = 3.0
@@ -60,6 +61,9 @@ class Lookup:
         topic, key = topic_name(fields.text("topic"), ""), fields.text("key")
         most = max(1, min(fields.whole("maxNum", 32), MESSAGES_MAX))
         begin_ms, end_ms = fields.whole("beginTimestamp", 0), fields.whole("endTimestamp", (1 << 62))
+        names = [name for name in self._dead_queues.topics(topic) if may_browse(request.principal.rights, name)]
+        if not names:
+            check_browse(request.principal, topic)
         matches = _with_id(key) if fields.truth(_BY_ID) else _with_key(key)
         host = address_bytes(request.connection.local)
 
@@ -70,7 +74,7 @@ class Lookup:
             return (encode_message(m, host) for m in self._some(rows, name, most))
 
         def look() -> bytes:
-            found = (part for name in self._dead_queues.topics(topic) for part in look_in(name))
+            found = (part for name in names for part in look_in(name))
             return b"".join(islice(found, most))
 
         body = await self._run_in_thread(look)
@@ -87,21 +91,25 @@ class Lookup:
             RequestRefused: SYSTEM_ERROR: there is no such message, or it is not due yet.
         """
         topic, place = request.fields.text("topic", " ").strip(), request.fields.whole("offset")
-        return Reply(body=await self.find(topic, place, request.connection.local))
+        return Reply(body=await self.find(topic, place, request))
 
-    async def find(self, topic: str, place: int, local: str) -> bytes:
-        """Return the message at a place, as :meth:`view` does.
+    async def find(self, topic: str, place: int, request: OpenRequest) -> bytes:
+        """Return the message at a place, as :meth:`view` does, of a topic that the caller may browse.
 
-        ``topic``: empty if it may be any; ``local``: the broker's address.
+        ``topic``: empty if it may be any.
 
         Raises:
             RequestRefused: SYSTEM_ERROR.
         """
-        host = address_bytes(local)
+        host, rights = address_bytes(request.connection.local), request.principal.rights
+        if topic and not any(may_browse(rights, name) for name in self._dead_queues.topics(topic)):
+            check_browse(request.principal, topic)
 
         def look() -> bytes:
             queues = self._broker.call(GetQueues(self._dead_queues.topics(topic) if topic else None))
             for name, ends in queues.items():
+                if not may_browse(rights, name):
+                    continue
                 if place < 0:
                     rows = self._look(name, *ends, _with_seq(place - NUMBER_BASE))
                 elif (offset := queue_offset(name, place, ends)) is not None:

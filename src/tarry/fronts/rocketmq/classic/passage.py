@@ -8,6 +8,7 @@ one process, which knows its clients' connections, and when they end.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from tarry.base.errors import UnavailableError
 from tarry.fronts.kit.passing import Origin, pass_on
@@ -25,11 +26,12 @@ FRAME_BYTES_MAX = 1 << 30
 class HomePassage(asyncio.Protocol):
     """The passage of one connection, which connects with the first frame that it takes.
 
-    On the event loop's thread.
+    On the event loop's thread. ``takes_sends`` returns whether sends go on, too.
     """
 
-    def __init__(self, path: str, connection: RemotingConnection) -> None:
+    def __init__(self, path: str, takes_sends: Callable[[], bool], connection: RemotingConnection) -> None:
         self._path = path
+        self._takes_sends = takes_sends
         self._connection = connection
         self._transport: asyncio.Transport | None = None
         self._connecting: asyncio.Task[None] | None = None
@@ -41,7 +43,8 @@ class HomePassage(asyncio.Protocol):
 
     def takes(self, command: RemotingCommand, frame: bytes) -> bool:
         """Pass a frame on; see :class:`tarry.fronts.rocketmq.classic.connection.Passage`."""
-        if not command.is_response and command.code & 0xFFFF in SENDS and _is_plain(command):
+        is_send = not command.is_response and command.code & 0xFFFF in SENDS and _is_plain(command)
+        if is_send and not self._takes_sends():
             return False
         if self._transport is not None:
             self._transport.write(frame)

@@ -10,10 +10,10 @@ import base64
 import binascii
 
 from tarry.api.local import AnyBroker
-from tarry.api.operations import Cancel
 from tarry.api.outcome import Outcome
 from tarry.fronts.rocketmq.classic.codes import RequestRefused, ResponseCode
 from tarry.fronts.rocketmq.classic.connection import OpenRequest, Reply
+from tarry.fronts.rocketmq.common.recall import cancel_in
 from tarry.fronts.rocketmq.common.threads import RunInThread
 
 _VERSION = "v1"
@@ -35,7 +35,7 @@ class Recaller:
         """
         topic = request.fields.text("topic")
         handle, id = read_recall_handle(request.fields.text("recallHandle"), topic)
-        [outcome] = await self._run_in_thread(lambda: self._broker.call(Cancel([handle])))
+        [outcome] = await self._run_in_thread(lambda: cancel_in(self._broker, request.principal, topic, handle))
         if outcome is not Outcome.DONE:
             raise RequestRefused(
                 ResponseCode.ILLEGAL_OPERATION,

@@ -34,6 +34,7 @@ from tarry.fronts.rocketmq.common.properties import (
     START_DELIVER,
 )
 from tarry.fronts.rocketmq.common.refusal import Refusal
+from tarry.fronts.rocketmq.common.rights import check_consume, may_consume
 from tarry.fronts.rocketmq.common.send_queue import SendQueue
 from tarry.fronts.rocketmq.common.threads import RunInThread
 from tarry.message.options import ORDER_KEY
@@ -70,7 +71,11 @@ class Retrier:
         retry_topic = topic_name(RETRY_PREFIX + group, "")
         # For a retry, too, consumers name the first topic.
         origin = fields.text("originTopic", " ").strip()
-        topics = [retry_topic, *(self._dead_queues.topics(origin) if is_alias(origin) else [origin])]
+        named = [retry_topic, *(self._dead_queues.topics(origin) if is_alias(origin) else [origin])]
+        rights = request.principal.rights
+        topics = [topic for topic in named if may_consume(rights, topic, group)]
+        if not topics:
+            check_consume(request.principal, origin, group)
         physical, level = fields.whole("offset"), fields.whole("delayLevel", 0)
         topic, row = await self._run_in_thread(lambda: self._find(topics, physical))
         stored, tried = dict(row["properties"] or ()), _tried(row)
@@ -78,7 +83,8 @@ class Retrier:
         is_dead = times >= (RETRIES if retries < 0 else retries) or level < 0
         draft = self._draft(row, topic, group, level, is_dead)
         if is_dead:
-            came_from = [stored.get(RETRY_TOPIC, ""), topic]
+            # The first one is a property, which the message's producer may have made up.
+            came_from = [each for each in (stored.get(RETRY_TOPIC, ""), topic) if may_consume(rights, each, group)]
             home = await self._run_in_thread(lambda: self._dead_letters.home(group, came_from))
             if home is not None:
                 await self._dead_letters.write(draft, home, group, tried, times + 1)

@@ -18,8 +18,10 @@ from tarry.fronts.rocketmq.common.broker_names import BrokerNames
 from tarry.fronts.rocketmq.common.dead_letters import is_alias
 from tarry.fronts.rocketmq.common.delay_topics import delay_queues
 from tarry.fronts.rocketmq.common.names import topic_name
+from tarry.fronts.rocketmq.common.rights import check_look, may_look
 from tarry.fronts.rocketmq.common.threads import RunInThread
 from tarry.fronts.rocketmq.common.topics import TopicRegistry
+from tarry.identity.principal import Principal
 
 READ, READ_WRITE = 4, 6
 
@@ -41,10 +43,17 @@ class Routes:
         if (count := delay_queues(topic, self._config)) is not None:
             return self._answer(request, count, READ)
         if topic not in self._names.own_topics:
+            self._check(topic, request.principal)
             self._topics.check(topic_name(topic, ""))
         if is_alias(topic):
             return self._route_of_dead_letters(topic, request)
         return self._answer(request, self._queues.count(topic))
+
+    def _check(self, topic: str, principal: Principal) -> None:
+        """Refuse a topic of which the caller may not know; dead letters are those of any topic of their group."""
+        names = self._dead_queues.topics(topic) if is_alias(topic) else ()
+        if not any(may_look(principal.rights, name) for name in names):
+            check_look(principal, topic)
 
     async def _route_of_dead_letters(self, topic: str, request: OpenRequest) -> Reply:
         """Answer for dead letters. Clients ask every 30 s, and so find topics with a first dead letter."""

@@ -24,6 +24,7 @@ from tarry.fronts.rocketmq.common.half_messages import HalfMessages
 from tarry.fronts.rocketmq.common.names import DEAD_PREFIX, RETRY_PREFIX, topic_name
 from tarry.fronts.rocketmq.common.properties import MESSAGE_ID, NUMBER, RECONSUME_TIMES, RETRY_TOPIC
 from tarry.fronts.rocketmq.common.refusal import Refusal
+from tarry.fronts.rocketmq.common.rights import check_consume
 from tarry.fronts.rocketmq.common.send_queue import SendQueue
 from tarry.fronts.rocketmq.common.threads import RunInThread
 from tarry.fronts.rocketmq.common.topics import TopicRegistry
@@ -139,7 +140,8 @@ class Sender:
     def _send(
         self, drafts: Sequence[Draft], request: OpenRequest, queue: int | None, topic: str, fields: Fields
     ) -> None:
-        flags = f"{fields.whole('flag', 0)} {fields.whole('sysFlag', 0)}"
+        # Another caller's send of the same content is another message.
+        flags = f"{fields.whole('flag', 0)} {fields.whole('sysFlag', 0)} {request.principal.name}"
         content = SendContent(topic, fields.text("properties", " "), flags, request.command.body)
         if (answer := self._lost_answers.begin(content, request)) is not None:
             self._send_queue.add(drafts, _Answers(self._names.broker, request, queue, len(drafts), answer))
@@ -166,6 +168,8 @@ class Sender:
         """Make a message that a consumer sends itself, and that was tried often enough, a dead letter."""
         properties = dict(draft.properties)
         came_from = properties.get(RETRY_TOPIC, "")
+        if came_from:
+            check_consume(request.principal, came_from, group)
         home = await self._run_in_thread(lambda: dead_letters.home(group, [came_from]))
         if home is None:
             return await self._sent([draft], request, None)

@@ -9,9 +9,11 @@ from typing import TypeAlias
 from tarry.base.errors import TarryError
 from tarry.fronts.rocketmq.classic.authentication import Authenticator
 from tarry.fronts.rocketmq.classic.codes import RequestRefused, ResponseCode, code_of
-from tarry.fronts.rocketmq.classic.connection import OpenRequest, Reply
-from tarry.fronts.rocketmq.classic.frames import RemotingCommand
+from tarry.fronts.rocketmq.classic.connection import OpenRequest, RemotingConnection, Reply
+from tarry.fronts.rocketmq.classic.needs import READING, check_needs
+from tarry.fronts.rocketmq.common.callers import SigningCallers
 from tarry.fronts.rocketmq.common.refusal import Refusal
+from tarry.identity.principal import LOCAL
 
 log = logging.getLogger(__name__)
 
@@ -20,29 +22,39 @@ Handler: TypeAlias = Callable[[OpenRequest], Reply | Awaitable[Reply | None] | N
 
 
 class Service:
-    """Dispatches requests. On the event loop's thread."""
+    """Dispatches requests. On the event loop's thread.
 
-    def __init__(self, authenticator: Authenticator, handlers: Mapping[int, Handler]) -> None:
-        self._authenticator = authenticator
+    ``translate`` puts the topic that a queue stands for into a request of :data:`READING`, before rights are asked for.
+    """
+
+    def __init__(
+        self,
+        callers: SigningCallers,
+        handlers: Mapping[int, Handler],
+        translate: Callable[[OpenRequest], None] | None = None,
+    ) -> None:
+        self._callers = callers
+        self._authenticator = Authenticator(callers)
+        self._translate = translate
+        self.names_key = self._authenticator.names_key
+        """See :meth:`Authenticator.names_key`."""
         # A ROCKETMQ header only has room for the lower half of a code: the codes of pop arrive in that form.
-        self._handlers = {code & 0xFFFF: handler for code, handler in handlers.items()} | dict(handlers)
-
-    @property
-    def names_key(self) -> Callable[[RemotingCommand], bool] | None:
-        """See :attr:`Authenticator.names_key`."""
-        return self._authenticator.names_key
+        self.handlers = {code & 0xFFFF: handler for code, handler in handlers.items()} | dict(handlers)
 
     def serve(self, request: OpenRequest) -> None:
         """Have a request answered, now or later."""
         try:
-            self._authenticator.check(request.command)
-            request.connection.on_trusted()
-            handler = self._handlers.get(request.code)
+            self._identify(request)
+            handler = self.handlers.get(request.code)
             if handler is None:
                 raise RequestRefused(
                     ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
                     f"request code {request.code} is not supported; docs/rocketmq-classic.md lists which are",
                 )
+            if not request.principal.rights.is_unlimited:
+                if self._translate is not None and request.code in READING:
+                    self._translate(request)
+                check_needs(request)
             answer = handler(request)
         except Exception as error:  # noqa: BLE001  the client is answered whatever fails
             request.answer(answer_of(error, request))
@@ -52,6 +64,23 @@ class Service:
         elif answer is not None:
             # A oneway request is carried out though its client has left: consumers commit, and leave.
             request.connection.run(self._finish(request, answer), outlives=request.command.is_oneway)
+
+    def forget(self, connection: RemotingConnection) -> None:
+        """Look no more at the callers of a connection that has ended."""
+        for principal in connection.principals:
+            self._callers.remove((connection, principal))
+
+    def _identify(self, request: OpenRequest) -> None:
+        """Note whose a request is, and have its connection end when that caller is known no longer."""
+        connection, principal = request.connection, self._authenticator.identify(request.command)
+        if principal is None:
+            principal = LOCAL
+        else:
+            connection.on_trusted()
+        request.principal = principal
+        if principal not in connection.principals:
+            connection.principals.add(principal)
+            self._callers.add((connection, principal), principal, lambda error: connection.abort(str(error)))
 
     async def _finish(self, request: OpenRequest, answer: Awaitable[Reply | None]) -> None:
         try:

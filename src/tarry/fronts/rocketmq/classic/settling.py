@@ -29,7 +29,9 @@ from tarry.fronts.rocketmq.classic.handles import PopHandle, join_lease, read_po
 from tarry.fronts.rocketmq.classic.receiving import check_invisible
 from tarry.fronts.rocketmq.common.names import group_name, topic_name
 from tarry.fronts.rocketmq.common.refusal import Refusal
+from tarry.fronts.rocketmq.common.rights import check_consume
 from tarry.fronts.rocketmq.common.threads import durably
+from tarry.identity.principal import Principal
 
 ACKS_MAX = 4_096
 """Most acknowledgements of one request."""
@@ -70,7 +72,7 @@ class PopSettler:
             RequestRefused: NO_MESSAGE: some were not held, or none is given.
         """
         acks = json_list(json_object(request.command.body).get("acks"), "acks")
-        named = [named for ack in acks for named in self._read_batch_ack(ack)]
+        named = [named for ack in acks for named in self._read_batch_ack(ack, request.principal)]
         if not 1 <= len(named) <= ACKS_MAX:
             raise RequestRefused(
                 ResponseCode.NO_MESSAGE, f"{len(named)} acknowledgements; allowed: 1 to {ACKS_MAX} in one request"
@@ -128,9 +130,10 @@ class PopSettler:
 
         await durably(self._loop, begin)
 
-    def _read_batch_ack(self, ack: dict[str, Any]) -> list[tuple[ConsumerGroup, PopHandle]]:
+    def _read_batch_ack(self, ack: dict[str, Any], principal: Principal) -> list[tuple[ConsumerGroup, PopHandle]]:
         names = [json_text({"topic": ack.get("t", ack.get("topic"))}, "topic")]
         names.append(json_text({"consumerGroup": ack.get("c", ack.get("consumerGroup"))}, "consumerGroup"))
+        check_consume(principal, *names)
         group = self._find(*names)
         upper, lower, start = (
             _whole(ack, short, long)

@@ -56,7 +56,7 @@ class Transactions:
             )
         if word != UNKNOWN:
             decide = self._half_messages.commit if word == COMMIT else self._half_messages.rollback
-            await self._run_in_thread(lambda: decide(id, message_id))
+            await self._run_in_thread(lambda: decide(id, message_id, request.principal))
         return Reply()
 
 
@@ -66,7 +66,8 @@ def check_transactions(
     """Ask a producer of the group that sent a half message, from now until it is closed."""
 
     def ask(half: dict[str, Any], row: pa.RecordBatch) -> bool:
-        connection = clients.producer(half["properties"][PRODUCER_GROUP])
+        properties = half["properties"]
+        connection = clients.producer(properties[PRODUCER_GROUP], properties[REAL_TOPIC])
         if connection is not None:
             connection.send(_question(half, row, connection.local))
         return connection is not None

@@ -8,7 +8,6 @@ from functools import partial
 from loopgrpc import UnreadBytes
 from tarry.api.local import AnyBroker
 from tarry.api.operations import GetTopic
-from tarry.fronts.rocketmq.classic.authentication import Authenticator
 from tarry.fronts.rocketmq.classic.components import connections_of
 from tarry.fronts.rocketmq.classic.lost_answers import LostAnswers
 from tarry.fronts.rocketmq.classic.message_bytes import PROPERTIES_BYTES_MAX
@@ -18,6 +17,7 @@ from tarry.fronts.rocketmq.classic.sending import Sender
 from tarry.fronts.rocketmq.classic.service import Service
 from tarry.fronts.rocketmq.common.access_keys import read_keys
 from tarry.fronts.rocketmq.common.broker_names import BrokerNames
+from tarry.fronts.rocketmq.common.callers import SigningCallers
 from tarry.fronts.rocketmq.common.draft import DraftRules
 from tarry.fronts.rocketmq.common.half_messages import HalfMessages
 from tarry.fronts.rocketmq.common.send_queue import SendQueue
@@ -44,10 +44,14 @@ class WorkerComponents:
         self._lost_answers = LostAnswers(broker, loop, config.dedupe_ms / 1000)
         names = BrokerNames.of(config)
         sender = Sender(broker, names, rules, topics, queues, send_queue, self._lost_answers, None, run_in_thread)
-        service = Service(Authenticator(read_keys(settings.rocketmq_keys)), dict.fromkeys(SENDS, sender.send))
-        self.new_connection = connections_of(config, service, unread, lambda _: None, partial(HomePassage, home))
+        self._callers = callers = SigningCallers(broker, loop, read_keys(settings.rocketmq_keys))
+        service = Service(callers, dict.fromkeys(SENDS, sender.send))
+        # The home has the secrets of access keys, which do not leave the broker's process.
+        new_passage = partial(HomePassage, home, lambda: callers.has_identities)
+        self.new_connection = connections_of(config, service, unread, lambda _: None, new_passage)
         """Returns a connection for a client that has connected."""
 
     def close(self) -> None:
         """Tell the other processes nothing any more."""
+        self._callers.close()
         self._lost_answers.close()

@@ -23,13 +23,18 @@ def delay_queues(topic: str, config: Config) -> int | None:
     return 1 if topic == WHEEL_TOPIC else None
 
 
+def is_delay_topic(topic: str) -> bool:
+    """Return whether it is one of these topics."""
+    return topic in (LEVELS_TOPIC, WHEEL_TOPIC)
+
+
 def refuse_delay_topic(topic: str) -> None:
     """Refuse to send to one of these topics.
 
     Raises:
         Refusal: ILLEGAL_TOPIC.
     """
-    if topic in (LEVELS_TOPIC, WHEEL_TOPIC):
+    if is_delay_topic(topic):
         raise Refusal(
             Code.ILLEGAL_TOPIC,
             f"topic {topic!r} can be looked at only; allowed: any other, with DELAY or TIMER_DELIVER_MS for its delay",

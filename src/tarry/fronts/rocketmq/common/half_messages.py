@@ -25,7 +25,9 @@ from tarry.fronts.rocketmq.common.draft import Draft
 from tarry.fronts.rocketmq.common.names import HALF_MESSAGES
 from tarry.fronts.rocketmq.common.properties import DELIVER_MS, MESSAGE_ID, REAL_TOPIC, SHARDING_KEY, TAGS, map_of
 from tarry.fronts.rocketmq.common.refusal import Code, Refusal
+from tarry.fronts.rocketmq.common.rights import check_produce
 from tarry.fronts.rocketmq.settings import RocketMQSettings
+from tarry.identity.principal import LOCAL, Principal
 from tarry.message.options import ORDER_KEY
 from tarry.message.properties import with_property
 from tarry.message.schema import PROPERTIES, UNNUMBERED
@@ -81,18 +83,29 @@ class HalfMessages:
         arrays["properties"] = map_of([d.properties + kept_properties(d) for d in drafts])
         return pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
 
-    def commit(self, transaction_id: str, message_id: str) -> None:
+    def commit(self, transaction_id: str, message_id: str, principal: Principal = LOCAL) -> None:
         """Have the message delivered, durably when this returns. It may wait for the disk.
 
         Raises:
             Refusal: NOT_FOUND: it was decided before, the other way or by itself.
+            ForbiddenError: the principal may not produce to the message's own topic.
         """
+        self._check(transaction_id, principal)
         _refuse_unless_done(self._commit(transaction_id), transaction_id, message_id)
 
-    def rollback(self, transaction_id: str, message_id: str) -> None:
+    def rollback(self, transaction_id: str, message_id: str, principal: Principal = LOCAL) -> None:
         """Have the message discarded; otherwise as :meth:`commit`."""
+        self._check(transaction_id, principal)
         [outcome] = self._broker.call(CancelKeys(HALF_MESSAGES, [transaction_id]))
         _refuse_unless_done(outcome, transaction_id, message_id)
+
+    def _check(self, transaction_id: str, principal: Principal) -> None:
+        """Ask for the right on a half message's topic. Its id is made of the topic, so the answer holds."""
+        if principal.rights.is_unlimited:
+            return
+        half = self._broker.find_keyed(HALF_MESSAGES, transaction_id)
+        if not isinstance(half, Outcome):
+            check_produce(principal, dict(half.column("properties")[0].as_py() or ()).get(REAL_TOPIC, ""))
 
     def _commit(self, transaction_id: str) -> Outcome:
         while True:

@@ -11,6 +11,7 @@ from tarry.base.errors import (
     DelayTooLongError,
     DiskFullError,
     FilterPausedError,
+    ForbiddenError,
     InvalidArgumentError,
     InvalidMessageError,
     MessageTooLargeError,
@@ -18,6 +19,7 @@ from tarry.base.errors import (
     OverloadedError,
     StaleLeaseError,
     TarryError,
+    UnauthenticatedError,
     UnavailableError,
 )
 from tarry.fronts.rocketmq.common.stubs import definition
@@ -31,6 +33,8 @@ _CODES: tuple[tuple[type[TarryError], int], ...] = (
     (InvalidArgumentError, Code.BAD_REQUEST),
     (StaleLeaseError, Code.INVALID_RECEIPT_HANDLE),
     (NotFoundError, Code.NOT_FOUND),
+    (UnauthenticatedError, Code.UNAUTHORIZED),
+    (ForbiddenError, Code.FORBIDDEN),
     # Clients wait a little before they send again; after any other code they do so at once.
     (OverloadedError, Code.TOO_MANY_REQUESTS),
     (FilterPausedError, Code.TOO_MANY_REQUESTS),

@@ -19,10 +19,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from tarry.api.consuming import ConsumerGroup, Subscription
+from tarry.api.needs import Right
 from tarry.base.errors import TarryError
 from tarry.base.types import Int64s
 from tarry.fronts.rocketmq.v5.peers import Colleagues
 from tarry.fronts.rocketmq.v5.resources import topic_of
+from tarry.identity.principal import LOCAL
 
 log = logging.getLogger(__name__)
 
@@ -76,13 +78,15 @@ class ConnectedClient:
     """One client. On the event loop's thread."""
 
     __slots__ = (
-        "_subscriptions", "_was_streaming", "attempts", "id", "is_posted", "last_call_s", "namespace", "settings",
-        "streams", "waiting_receives",
+        "_subscriptions", "_was_streaming", "attempts", "id", "is_posted", "last_call_s", "namespace", "principal",
+        "settings", "streams", "waiting_receives",
     )  # fmt: skip
 
     def __init__(self, id: str, namespace: str, now_s: float) -> None:
         self.id = id
         self.namespace = namespace
+        self.principal = LOCAL
+        """The caller that its settings came from: all clients of one id are one caller's."""
         self.settings: Any = None
         """The client's ``Settings`` as they were answered; None if it has sent none."""
         self.streams: list[Stream] = []
@@ -139,10 +143,14 @@ class ConnectedClient:
         self._subscriptions.clear()
 
     def published_topics(self) -> Iterable[str]:
-        """Return the topics that the client publishes to, by its settings."""
+        """Return the topics that the client publishes to, by its settings, and may produce to.
+
+        It is asked about transactions of these, and so sees their messages.
+        """
         if self.settings is None or not self.settings.HasField("publishing"):
             return ()
-        return {topic_of(topic, self.namespace) for topic in self.settings.publishing.topics}
+        topics = {topic_of(topic, self.namespace) for topic in self.settings.publishing.topics}
+        return {topic for topic in topics if self.principal.rights.allow(Right.PRODUCE, topic)}
 
 
 class ClientRegistry:

@@ -7,6 +7,7 @@ import asyncio
 from loopgrpc import UnreadBytes
 from tarry.api.local import AnyBroker
 from tarry.fronts.rocketmq.common.access_keys import read_keys
+from tarry.fronts.rocketmq.common.callers import SigningCallers
 from tarry.fronts.rocketmq.common.draft import DraftRules
 from tarry.fronts.rocketmq.common.groups import ClientGroups
 from tarry.fronts.rocketmq.common.half_messages import HalfMessages
@@ -47,21 +48,22 @@ class Components:
         config, clock, host = broker.config, broker.clock, address.host
         self._colleagues = Colleagues(broker, loop)
         self._clients = ClientRegistry(loop, self._colleagues)
+        self._callers = callers = SigningCallers(broker, loop, read_keys(RocketMQSettings.of(config).rocketmq_keys))
         self.groups = ClientGroups(broker, loop, run_in_thread)
         settings = RocketMQSettings.of(config)
         topics = TopicRegistry(broker, run_in_thread, create=settings.rocketmq_create_topics == "on")
         half_messages = HalfMessages(broker)
         self._transaction_checks = check_transactions(broker, loop, self._clients, self._colleagues, host)
-        telemetry = Telemetry(self._clients, self.groups, body_bytes_max=config.body_bytes_max)
+        telemetry = Telemetry(self._clients, self.groups, callers, body_bytes_max=config.body_bytes_max)
         routes = Routes(settings.rocketmq_broker, broker, topics, run_in_thread, address)
         send_queue = SendQueue(broker, loop, half_messages)
         unpacking = Unpacking(config.body_bytes_max, run_in_thread)
         sender = Sender(clock, loop, DraftRules.of(config), topics, send_queue, unpacking)
-        receiver = Receiver(clock, loop, self.groups, topics, self._clients, host, unread)
+        receiver = Receiver(clock, loop, self.groups, topics, self._clients, callers, host, unread)
         settler = Settler(broker, loop)
-        offsets = Offsets(broker, loop, self.groups, topics, run_in_thread, host)
+        offsets = Offsets(broker, loop, self.groups, topics, callers, run_in_thread, host)
         self.service = Service(
-            Authenticator(read_keys(settings.rocketmq_keys)),
+            Authenticator(callers, clock),
             message_methods={
                 "QueryRoute": routes.route,
                 "QueryAssignment": routes.assignment,
@@ -94,4 +96,5 @@ class Components:
         self._transaction_checks.close()
         self.groups.close()
         self._clients.close()
+        self._callers.close()
         self._colleagues.close()

@@ -15,8 +15,10 @@ from tarry.api.local import AnyBroker
 from tarry.api.operations import AdvanceGroup, FindOffset, FollowQueue, GetQueues, ReadQueue
 from tarry.base.errors import InvalidArgumentError, NotFoundError
 from tarry.fronts.kit.receiving import wait_for_rows
+from tarry.fronts.rocketmq.common.callers import SigningCallers
 from tarry.fronts.rocketmq.common.groups import ClientGroups
 from tarry.fronts.rocketmq.common.refusal import Code, Refusal
+from tarry.fronts.rocketmq.common.rights import check_consume, check_look
 from tarry.fronts.rocketmq.common.stubs import definition, service
 from tarry.fronts.rocketmq.common.threads import RunInThread
 from tarry.fronts.rocketmq.common.topics import TopicRegistry
@@ -41,6 +43,7 @@ class Offsets:
     _loop: asyncio.AbstractEventLoop
     _groups: ClientGroups
     _topics: TopicRegistry
+    _callers: SigningCallers
     _run_in_thread: RunInThread
     _host: str
 
@@ -55,6 +58,7 @@ class Offsets:
         filter = filter_of(self._groups, request.filter_expression)
         group = (await self._groups.prepare_queue(topic, name, filter)).group
         await wait_for_rows(self._loop, group, start, poll_s(request, call, self._loop.time()))
+        self._callers.check_known(caller.principal)  # it may have waited for a minute
         first, end = group.queue_ends
         messages: list[bytes] = []
         if 0 <= start < end:
@@ -121,6 +125,7 @@ class Offsets:
     async def query(self, caller: CallingClient, request: Any) -> Any:
         """Answer QueryOffset: the first kept offset, the next one, or the first one due at a time or later."""
         topic = topic_of(request.message_queue.topic, caller.namespace)
+        check_look(caller.principal, topic)
         self._topics.check(topic)
         policy = request.query_offset_policy
 
@@ -134,6 +139,10 @@ class Offsets:
         return service.QueryOffsetResponse(status=OK, offset=await self._run_in_thread(look_up))
 
     def _names(self, caller: CallingClient, request: Any) -> tuple[str, str]:
-        topic = topic_of(request.message_queue.topic, caller.namespace)
+        topic, group = (
+            topic_of(request.message_queue.topic, caller.namespace),
+            group_of(request.group, caller.namespace),
+        )
+        check_consume(caller.principal, topic, group)
         self._topics.check(topic)
-        return topic, group_of(request.group, caller.namespace)
+        return topic, group

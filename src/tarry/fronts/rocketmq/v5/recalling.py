@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from tarry.api.local import AnyBroker
-from tarry.api.operations import Cancel
 from tarry.api.outcome import Outcome
+from tarry.fronts.rocketmq.common.recall import cancel_in
 from tarry.fronts.rocketmq.common.refusal import Code, Refusal
+from tarry.fronts.rocketmq.common.rights import check_produce
 from tarry.fronts.rocketmq.common.stubs import service
 from tarry.fronts.rocketmq.common.threads import RunInThread
 from tarry.fronts.rocketmq.v5.authentication import CallingClient
@@ -37,7 +38,8 @@ class Recaller:
         """
         topic = topic_of(request.topic, caller.namespace)
         handle, id = read_recall(request.recall_handle, topic)
-        [outcome] = await self._run_in_thread(lambda: self._broker.call(Cancel([handle])))
+        check_produce(caller.principal, topic)
+        [outcome] = await self._run_in_thread(lambda: cancel_in(self._broker, caller.principal, topic, handle))
         if outcome is not Outcome.DONE:
             raise Refusal(Code.NOT_FOUND, f"message {id!r:.300} of topic {topic!r} is not recalled: {outcome}")
         return service.RecallMessageResponse(status=OK, message_id=id)

@@ -15,12 +15,14 @@ import pyarrow as pa
 
 from loopgrpc import Call, Promise, Responses, UnreadBytes, framed
 from tarry.base.clock import Clock
-from tarry.base.errors import TarryError
+from tarry.base.errors import TarryError, UnauthenticatedError
 from tarry.fronts.kit.receiving import Received, ReceiveQueue, Waiter, give_back, leases_of
 from tarry.fronts.kit.unread import Room
+from tarry.fronts.rocketmq.common.callers import SigningCallers
 from tarry.fronts.rocketmq.common.dead_letters import actual_topic
 from tarry.fronts.rocketmq.common.groups import ClientGroups
 from tarry.fronts.rocketmq.common.refusal import Code, Refusal
+from tarry.fronts.rocketmq.common.rights import check_consume
 from tarry.fronts.rocketmq.common.stubs import definition, service
 from tarry.fronts.rocketmq.common.topics import TopicRegistry
 from tarry.fronts.rocketmq.v5.authentication import CallingClient
@@ -30,6 +32,7 @@ from tarry.fronts.rocketmq.v5.message_bytes import answers_of
 from tarry.fronts.rocketmq.v5.resources import filter_of, group_of, topic_of
 from tarry.fronts.rocketmq.v5.routes import QUEUES
 from tarry.fronts.rocketmq.v5.statuses import OK, refused
+from tarry.identity.principal import Principal
 
 BATCH_MAX = 1024
 CHUNK_ROWS, PIECE_BYTES_MAX = 32, 1 << 18
@@ -58,6 +61,7 @@ class Receiver:
     _groups: ClientGroups
     _topics: TopicRegistry
     _clients: ClientRegistry
+    _callers: SigningCallers
     _host: str
     _unread: UnreadBytes
     _preparations: set[asyncio.Task[ReceiveQueue]] = field(default_factory=set, init=False)
@@ -71,8 +75,10 @@ class Receiver:
         """
         asked_topic = topic_of(request.message_queue.topic, caller.namespace)
         group = group_of(request.group, caller.namespace)
-        self._topics.check(asked_topic)
         topic = actual_topic(asked_topic, request.message_queue.broker.name)
+        if not caller.principal.rights.is_unlimited:
+            check_consume(caller.principal, topic, group)
+        self._topics.check(asked_topic)
         lease_ms = 0 if request.auto_renew else _invisible_ms(request)
         filter = filter_of(self._groups, request.filter_expression)
         queue = self._groups.find_queue(topic, group, filter)
@@ -82,6 +88,8 @@ class Receiver:
             self._loop,
             self._host,
             self._clients,
+            self._callers,
+            caller.principal,
             client,
             request,
             asked_topic,
@@ -108,8 +116,8 @@ class ReceiveCall:
     """
 
     __slots__ = (
-        "_asked_topic", "_batch", "_client", "_clients", "_clock", "_host", "_lease_ms", "_loop", "_queue", "_request",
-        "_room", "_sent_rows", "_timer", "_until_s", "_waiter", "answer",
+        "_asked_topic", "_batch", "_callers", "_client", "_clients", "_clock", "_host", "_lease_ms", "_loop",
+        "_principal", "_queue", "_request", "_room", "_sent_rows", "_timer", "_until_s", "_waiter", "answer",
     )  # fmt: skip
 
     def __init__(
@@ -118,6 +126,8 @@ class ReceiveCall:
         loop: asyncio.AbstractEventLoop,
         host: str,
         clients: ClientRegistry,
+        callers: SigningCallers,
+        principal: Principal,
         client: ConnectedClient,
         request: Any,
         asked_topic: str,
@@ -131,6 +141,8 @@ class ReceiveCall:
         self._loop = loop
         self._host = host
         self._clients = clients
+        self._callers = callers
+        self._principal = principal
         self._client = client
         self._asked_topic = asked_topic
         self._lease_ms = lease_ms
@@ -157,6 +169,11 @@ class ReceiveCall:
         elif error is not None:
             self._refuse(error)
         else:
+            try:
+                self._callers.check_known(self._principal)  # it may have taken long
+            except TarryError as gone:
+                self._refuse(gone)
+                return
             self.wait(preparation.result())
 
     def wait(self, queue: ReceiveQueue) -> None:
@@ -178,6 +195,7 @@ class ReceiveCall:
         queue.add(self._waiter)
         if not self.answer.done():
             self._timer = self._loop.call_at(self._until_s, self._on_timeout)
+            self._callers.add(self, self._principal, self._on_gone)
 
     def _attempt_key(self, queue: ReceiveQueue) -> AttemptKey:
         """Return the key of the client's last attempt; the client asks for each of its queues separately."""
@@ -235,6 +253,12 @@ class ReceiveCall:
             self._sent_rows += len(part)
         yield _moment(self._clock.now_ms())
 
+    def _on_gone(self, error: TarryError) -> None:
+        """End the wait of a caller that is known no longer: it would be handed messages."""
+        if not self.answer.done():
+            self._leave_queue()
+            self._refuse(UnauthenticatedError(str(error)))
+
     def _on_timeout(self) -> None:
         self._leave_queue()
         self._end(_nothing(self._clock.now_ms()))
@@ -259,6 +283,7 @@ class ReceiveCall:
     def _end(self, answer: Responses) -> None:
         if self._timer is not None:
             self._timer.cancel()
+            self._callers.remove(self)
         # Waiter and timer refer to this object, too. Only the garbage collector frees a cycle: cycles would pile up
         # until a collection stops the process for long.
         self._timer = self._waiter = None

@@ -15,6 +15,7 @@ from tarry.base.clock import Clock
 from tarry.fronts.rocketmq.common.draft import Draft, DraftRules
 from tarry.fronts.rocketmq.common.half_messages import HalfMessages
 from tarry.fronts.rocketmq.common.refusal import Code, Refusal
+from tarry.fronts.rocketmq.common.rights import check_produce
 from tarry.fronts.rocketmq.common.send_queue import SendQueue
 from tarry.fronts.rocketmq.common.stubs import service
 from tarry.fronts.rocketmq.common.topics import TopicRegistry
@@ -93,6 +94,9 @@ class Sender:
                 Code.MESSAGE_CORRUPTED, f"the request has {len(messages)} messages; allowed: 1 to {MESSAGES_MAX}"
             )
         rules, space = self._rules, caller.namespace
+        if not caller.principal.rights.is_unlimited:
+            for topic in {topic_of(message.topic, space) for message in messages}:
+                check_produce(caller.principal, topic)
 
         def make(unpacker: Unpacker) -> list[Draft]:
             return [draft_of(m, topic_of(m.topic, space), self._clock, rules, peer, unpacker) for m in messages]

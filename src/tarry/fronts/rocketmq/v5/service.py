@@ -13,6 +13,7 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from loopgrpc import Bidi, Call, GrpcError, Handler, Promise, ServerStream, StatusCode, Unary
+from tarry.base.errors import TarryError
 from tarry.fronts.rocketmq.common.refusal import Code, Refusal
 from tarry.fronts.rocketmq.common.stubs import service
 from tarry.fronts.rocketmq.v5.authentication import Authenticator, CallingClient
@@ -113,7 +114,8 @@ class Service:
     async def _handle_telemetry(self, commands: AsyncIterator[bytes], call: Call) -> AsyncIterator[bytes]:
         try:
             caller = self.authenticator.authenticate(call)
-        except Refusal as refusal:
+        except (Refusal, TarryError) as error:
+            refusal = error if isinstance(error, Refusal) else Refusal.of(error)
             yield service.TelemetryCommand(status=status_of(refusal)).SerializeToString()
             kind = StatusCode.UNAUTHENTICATED if refusal.code == Code.UNAUTHORIZED else StatusCode.INVALID_ARGUMENT
             raise GrpcError(kind, refusal.text) from refusal

@@ -16,6 +16,7 @@ from tarry.base.errors import NotFoundError, TarryError
 from tarry.base.event_loop import answer_future
 from tarry.fronts.kit.settling import AckGatherer, AckOutcome, Entries, HandOver, lease_columns
 from tarry.fronts.rocketmq.common.refusal import Code, Refusal
+from tarry.fronts.rocketmq.common.rights import check_consume
 from tarry.fronts.rocketmq.common.stubs import service
 from tarry.fronts.rocketmq.common.threads import durably
 from tarry.fronts.rocketmq.v5.answer_bytes import ack_answer
@@ -97,7 +98,7 @@ class Settler:
         for place, entry in enumerate(entries):
             try:
                 receipt = read_receipt(entry.receipt_handle)
-                group = self._find_group(receipt.topic or topic, name)
+                group = self._find_group(caller, receipt.topic or topic, name)
             except Refusal as refusal:
                 call.set_status(place, status_of(refusal))
                 continue
@@ -163,10 +164,12 @@ class Settler:
                 Code.ILLEGAL_INVISIBLE_TIME, f"invisible_duration is {wait_ms} ms; allowed: 0 to {INVISIBLE_MS[1]}"
             )
         receipt = read_receipt(request.receipt_handle)
-        return self._find_group(receipt.topic or topic, name), receipt
+        return self._find_group(caller, receipt.topic or topic, name), receipt
 
-    def _find_group(self, topic: str, name: str) -> ConsumerGroup:
+    def _find_group(self, caller: CallingClient, topic: str, name: str) -> ConsumerGroup:
         try:
+            if not caller.principal.rights.is_unlimited:
+                check_consume(caller.principal, topic, name)
             return self._broker.find_group(topic, name)
         except NotFoundError:
             raise self._stale from None

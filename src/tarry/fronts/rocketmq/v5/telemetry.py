@@ -15,11 +15,13 @@ from google.protobuf.message import DecodeError
 
 from loopgrpc import GrpcError, StatusCode
 from tarry.api.retry import parse_retry
+from tarry.fronts.rocketmq.common.callers import SigningCallers
 from tarry.fronts.rocketmq.common.groups import ClientGroups
 from tarry.fronts.rocketmq.common.refusal import Code, Refusal
+from tarry.fronts.rocketmq.common.rights import may_consume
 from tarry.fronts.rocketmq.common.stubs import definition, service
 from tarry.fronts.rocketmq.v5.authentication import CallingClient
-from tarry.fronts.rocketmq.v5.clients import REQUEST_TIMEOUT_S, ClientRegistry, ConnectedClient, Stream, end_stream
+from tarry.fronts.rocketmq.v5.clients import REQUEST_TIMEOUT_S, ClientRegistry, Stream, end_stream
 from tarry.fronts.rocketmq.v5.resources import group_of, topic_of
 from tarry.fronts.rocketmq.v5.statuses import OK
 
@@ -35,16 +37,24 @@ RETRY_STEPS_MAX = 64
 class Telemetry:
     """Keeps the telemetry streams of clients. On the loop's thread."""
 
-    def __init__(self, clients: ClientRegistry, groups: ClientGroups, *, body_bytes_max: int) -> None:
+    def __init__(
+        self, clients: ClientRegistry, groups: ClientGroups, callers: SigningCallers, *, body_bytes_max: int
+    ) -> None:
         self._clients = clients
         self._groups = groups
+        self._callers = callers
         self._body_bytes_max = body_bytes_max
 
     async def stream(self, caller: CallingClient, commands: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         """Answer a client's commands, and send it those for it, until either side ends the stream."""
         client = self._clients.get_or_create(caller.id, caller.namespace)
         stream = client.add_stream()
-        reader = asyncio.get_running_loop().create_task(self._read(client, commands, stream))
+        reader = asyncio.get_running_loop().create_task(self._read(caller, commands, stream))
+        self._callers.add(
+            stream,
+            caller.principal,
+            lambda error: end_stream(stream, GrpcError(StatusCode.UNAUTHENTICATED, str(error))),
+        )
         try:
             while (command := await stream.get()) is not None:
                 if isinstance(command, GrpcError):
@@ -52,13 +62,14 @@ class Telemetry:
                 yield command.SerializeToString()
         finally:
             reader.cancel()
+            self._callers.remove(stream)
             self._clients.remove_stream(client, stream)
 
-    async def _read(self, client: ConnectedClient, commands: AsyncIterator[bytes], stream: Stream) -> None:
+    async def _read(self, caller: CallingClient, commands: AsyncIterator[bytes], stream: Stream) -> None:
         end: GrpcError | None = None
         try:
             async for data in commands:
-                answer = await self._answer(client, service.TelemetryCommand.FromString(data))
+                answer = await self._answer(caller, service.TelemetryCommand.FromString(data))
                 if answer is not None:
                     await stream.put(answer)  # a client that does not read its answers is not read from
         except DecodeError as error:
@@ -66,20 +77,21 @@ class Telemetry:
         except Refusal as refusal:
             end = GrpcError(StatusCode.INVALID_ARGUMENT, f"{refusal.code}: {refusal.text}")
         except Exception:
-            log.exception("a telemetry stream of client %r failed", client.id)
+            log.exception("a telemetry stream of client %r failed", caller.id)
             end = GrpcError(StatusCode.INTERNAL, "the stream failed: see the server's log")
         finally:
             end_stream(stream, end)
 
-    async def _answer(self, client: ConnectedClient, command: Any) -> Any:
-        client = self._clients.get_or_create(client.id, client.namespace)
+    async def _answer(self, caller: CallingClient, command: Any) -> Any:
+        client = self._clients.get_or_create(caller.id, caller.namespace)
         if command.WhichOneof("command") != "settings":
             return None  # reports, whether we asked for them or not
-        settings = await self._settings(client, command.settings)
+        settings = await self._settings(caller, command.settings)
+        client.principal = caller.principal
         self._clients.set_settings(client, settings)
         return service.TelemetryCommand(status=OK, settings=settings)
 
-    async def _settings(self, client: ConnectedClient, given: Any) -> Any:
+    async def _settings(self, caller: CallingClient, given: Any) -> Any:
         """Return the settings that a client shall use: its own, and those that the server decides.
 
         The answer is complete for any group, also one that does not exist: some clients wait for ever otherwise.
@@ -97,10 +109,10 @@ class Telemetry:
         settings.request_timeout.seconds = settings.request_timeout.seconds or REQUEST_TIMEOUT_S
         if kind == "publishing":
             for topic in given.publishing.topics:
-                topic_of(topic, client.namespace)
+                topic_of(topic, caller.namespace)
             self._publishing(settings)
         else:
-            await self._subscription(client, settings)
+            await self._subscription(caller, settings)
         return settings
 
     def _publishing(self, settings: Any) -> None:
@@ -113,10 +125,11 @@ class Telemetry:
         policy.exponential_backoff.max.FromSeconds(1)
         policy.exponential_backoff.multiplier = 2
 
-    async def _subscription(self, client: ConnectedClient, settings: Any) -> None:
+    async def _subscription(self, caller: CallingClient, settings: Any) -> None:
         subscription = settings.subscription
-        group = group_of(subscription.group, client.namespace)
-        topics = [topic_of(entry.topic, client.namespace) for entry in subscription.subscriptions]
+        group = group_of(subscription.group, caller.namespace)
+        named = [topic_of(entry.topic, caller.namespace) for entry in subscription.subscriptions]
+        topics = [topic for topic in named if may_consume(caller.principal.rights, topic, group)]
         retry, tries, ordered = await self._groups.describe(topics, group)
         settings.backoff_policy.CopyFrom(retry_policy(retry, tries))
         subscription.fifo = ordered

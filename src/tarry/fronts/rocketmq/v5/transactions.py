@@ -33,5 +33,5 @@ class Transactions:
         check_transaction_id(request.transaction_id)
         decide = self._decisions.get(request.resolution)
         if decide is not None:
-            await self._run_in_thread(lambda: decide(request.transaction_id, request.message_id))
+            await self._run_in_thread(lambda: decide(request.transaction_id, request.message_id, caller.principal))
         return service.EndTransactionResponse(status=OK)

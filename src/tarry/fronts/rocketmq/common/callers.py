@@ -1,0 +1,125 @@
+"""Callers of the RocketMQ fronts: identities by access keys, and the keys of ``rocketmq_keys``.
+
+Without identities, the file's keys are asked for if there is one, and whoever has one may do everything. Beside
+identities, each of them is a caller with all rights on topics, named as its key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from tarry.api.local import AnyBroker
+from tarry.api.needs import OF_TOPICS
+from tarry.base.errors import TarryError, UnauthenticatedError
+from tarry.fronts.kit.callers import Callers
+from tarry.identity.grants import Grant
+from tarry.identity.principal import LOCAL, Principal
+from tarry.identity.rights import Rights
+
+_OF_FILE = "rocketmq_keys"
+"""Beginning of the credentials of the file's keys: no identity's credential has such an id."""
+
+
+class SigningKey(NamedTuple):
+    """A key that a signature is checked by. Unknown names have one, too, so that they cost the same."""
+
+    principal: Principal | None
+    """None: there is no key of that name."""
+    secret: bytes
+    expires_ms: int | None = None
+
+
+class SigningCallers:
+    """Tells who signs, and whose connections there are. On the loop's thread; made on it.
+
+    ``keys``: secrets by access key, of the file.
+    """
+
+    def __init__(self, broker: AnyBroker, loop: asyncio.AbstractEventLoop, keys: Mapping[str, str]) -> None:
+        self._broker = broker
+        self._callers = Callers(broker, loop)
+        self._authenticator = self._callers.authenticator
+        rights = Rights(Grant(right, "*") for right in OF_TOPICS)
+        self._of_file = {
+            key: (Principal(key, rights, f"{_OF_FILE}:{key}"), secret.encode()) for key, secret in keys.items()
+        }
+        self._nobody = SigningKey(None, secrets.token_bytes(32))
+
+    @property
+    def asks(self) -> bool:
+        """True if callers have to sign."""
+        return bool(self._of_file or self._broker.identities)
+
+    @property
+    def has_identities(self) -> bool:
+        """True if there are identities beside the file's keys."""
+        return bool(self._broker.identities)
+
+    @property
+    def version(self) -> object:
+        """Another object after each change of who is known."""
+        return self._broker.identities
+
+    def find(self, name: str) -> SigningKey:
+        """Return the key of that name; an identity's counts before the file's.
+
+        Raises:
+            UnauthenticatedError: it has expired, or its secret is not known here.
+        """
+        if self._broker.identities:
+            key = self._authenticator.by_access_key(name)
+            if key is not None:
+                return SigningKey(key.principal, key.secret, key.expires_ms)
+        of_file = self._of_file.get(name)
+        if of_file is None:
+            return self._nobody
+        return SigningKey(of_file[0] if self._broker.identities else LOCAL, of_file[1])
+
+    def names(self, name: str) -> bool:
+        """Return whether there is a key of that name."""
+        try:
+            return self.find(name).principal is not None
+        except UnauthenticatedError:
+            return True  # it is not taken here, which is told when the request is whole
+
+    def by_token(self, token: str) -> Principal:
+        """Return the caller that shows a token.
+
+        Raises:
+            UnauthenticatedError: it is not taken.
+        """
+        if not self._broker.identities:
+            raise UnauthenticatedError("a token was shown, and there are no identities; allowed: a signature")
+        return self._authenticator.by_token(token)
+
+    def check_known(self, principal: Principal) -> None:
+        """Refuse a caller that has waited and is known no longer.
+
+        Raises:
+            UnauthenticatedError: it has to show again who it is.
+        """
+        if not _is_of_file(principal) and not self._authenticator.is_known(principal):
+            raise UnauthenticatedError("the access key was removed or has expired, or its rights have changed")
+
+    def add(self, connection: object, principal: Principal, refuse: Callable[[TarryError], None]) -> None:
+        """Have ``refuse`` called when a connection's caller is known no longer.
+
+        The file's keys are known always.
+        """
+        if not _is_of_file(principal):
+            self._callers.add(connection, principal, refuse)
+
+    def remove(self, connection: object) -> None:
+        """Forget a connection that has ended."""
+        self._callers.remove(connection)
+
+    def close(self) -> None:
+        """Look at callers no more."""
+        self._callers.close()
+
+
+def _is_of_file(principal: Principal) -> bool:
+    return principal.credential is not None and principal.credential.startswith(_OF_FILE)
