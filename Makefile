@@ -12,7 +12,7 @@ PYTEST := $(BIN)/pytest -n 2 --dist loadgroup --no-loadscope-reorder --max-worke
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 
-.PHONY: help setup demo test test-core test-rest test-all lint types unit spark-cluster spark-matrix bench dist soak simulate fuzz kills month kafka kafka-jars relay-campaign h2spec compat browser clean
+.PHONY: help setup demo test test-core test-rest test-all lint types unit spark-cluster spark-matrix bench dist soak simulate fuzz kills month kafka kafka-jars relay-campaign h2spec compat browser stubs clean
 
 help:
 	@echo 'make demo               a year of flight departures through a broker that is killed on the way'
@@ -35,6 +35,7 @@ help:
 	@echo 'make h2spec             HTTP/2 conformance of the gRPC server, strict, in the clear and over TLS (needs Go)'
 	@echo 'make compat [ARGS=...]  official clients: RocketMQ in Python, Java, Node, Go and Rust; lmstfy: ARGS="--language go", "--language lmstfy-php", "--language e2e" (what is installed of them)'
 	@echo 'make browser            the console in headless Chromium (Debian: apt-get install chromium)'
+	@echo "make stubs              compile RocketMQ's .proto files, after a change of them"
 	@echo 'make dist               a wheel of each distribution: tarry, and what is in packages/'
 	@echo 'make clean              remove what was made, the virtual environment too'
 	@echo
@@ -80,6 +81,9 @@ spark-cluster: $(STAMP)
 
 spark-matrix: $(STAMP)
 	$(BIN)/python -m tests.spark.matrix $(ARGS)
+
+stubs: $(STAMP)
+	$(BIN)/python -m tests.rocketmq.stubs
 
 dist: $(STAMP)
 	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist . $(addprefix ./,$(wildcard packages/*))
