@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tarry.base.errors import TarryError
     from tarry.broker.embedded import AsyncBroker, open
     from tarry.client import AsyncClient, Client
+    from tarry.link.tls import ClientTls
     from tarry.message.schema import Message
     from tarry.repeat import Repeat
 
@@ -31,6 +32,7 @@ __all__ = [
     "AsyncBroker",
     "AsyncClient",
     "Client",
+    "ClientTls",
     "DelayLevel",
     "Message",
     "Outcome",
@@ -44,6 +46,7 @@ _HOMES = {
     "AsyncBroker": "tarry.broker.embedded",
     "AsyncClient": "tarry.client",
     "Client": "tarry.client",
+    "ClientTls": "tarry.link.tls",
     "DelayLevel": "tarry.base.delay",
     "Message": "tarry.message.schema",
     "Outcome": "tarry.api.outcome",

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.flight as fl
 import pytest
+from tests.link.raw_client import RawClient
 
 from tarry.api.views import DELIVERY
 from tarry.api.wire import decode_error
@@ -18,6 +19,7 @@ from tarry.base.errors import InvalidArgumentError, UnavailableError
 from tarry.client import Client
 from tarry.fronts.flight.front import FlightFront
 from tarry.fronts.kit.exposure import ExposureSettings
+from tarry.link.frames import FrameKind, SettleOp
 from tarry.message.schema import SCHEMA
 
 
@@ -205,3 +207,32 @@ def test_a_long_poll_does_not_hold_up_the_stop(served: Any, calls: Calls) -> Non
     calls.action("ping")
     served.front.stop(grace_s=30)
     assert ended.wait(30)
+
+
+def holding(address: str) -> tuple[RawClient, int, pa.RecordBatch]:
+    """A client of the link that has a message, its group and the message."""
+    client = RawClient(address)
+    group = client.group("t", "g")
+    client.schedule(topic=["t"], body=[b"x"], delay_ms=[0])
+    client.poll(1, group)
+    return client, group, client.batch(1)
+
+
+def test_a_stopping_front_lets_clients_of_the_link_settle(served: Any) -> None:
+    client, group, batch = holding(served.address)
+    stopping = threading.Thread(target=served.front.stop, args=(60,))
+    stopping.start()
+    assert json.loads(client.read(FrameKind.REFUSED, 0))["code"] == "unavailable"
+    assert client.settle(SettleOp.ACK, group, batch) == b""
+    assert client.ended() is None
+    client.close()
+    stopping.join(60)
+    assert not stopping.is_alive()
+
+
+def test_stopping_cuts_a_client_of_the_link_that_does_not_react(served: Any) -> None:
+    client, _, _ = holding(served.address)
+    served.front.stop(grace_s=0.1)
+    assert json.loads(client.read(FrameKind.REFUSED, 0))["code"] == "unavailable"
+    assert client.ended() is None
+    client.close()

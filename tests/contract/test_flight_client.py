@@ -571,6 +571,34 @@ def test_closed(served: Any) -> None:
             call()
 
 
+KILLED = """
+import sys
+from tarry.client import Client
+for message in Client(sys.argv[1]).consume("t", group="g", lease="1h"):
+    print(message.body.decode(), flush=True)
+"""
+
+
+def test_a_killed_consumers_messages_come_again_at_once(served: Any, client: Client) -> None:
+    client.schedule_many({"topic": "t", "body": b"%d" % i} for i in range(3))
+    killed = subprocess.Popen([sys.executable, "-c", KILLED, served.address], stdout=subprocess.PIPE, text=True)
+    assert killed.stdout is not None
+    seen = [killed.stdout.readline().strip() for _ in range(3)]
+    assert sorted(seen) == ["0", "1", "2"]
+    assert client.receive("t", group="g") == []
+    killed.kill()
+    killed.wait()
+    # The lease is an hour; what comes, comes because the connection broke.
+    with client.consume("t", group="g", timeout=30) as consumer:
+        got = []
+        for message in consumer:
+            got.append(message)
+            if len(got) == 3:
+                break
+    assert sorted(m.body.decode() for m in got) == seen
+    assert {m.attempt for m in got} == {2}
+
+
 UNCLOSED = """
 import sys
 from tarry.client import Client

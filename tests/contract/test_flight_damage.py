@@ -10,9 +10,12 @@ from pathlib import Path
 
 import pytest
 from tests.contract.conftest import Served
+from tests.waiting import wait_until
 
 from tarry.base.errors import CorruptError
 from tarry.client import AsyncClient, Client
+from tarry.log.frame import HEADER_BYTES
+from tarry.log.segment import segment_path
 
 BODY = b"body-1"
 
@@ -61,3 +64,35 @@ def test_an_asyncio_consumer_ends_with_the_reason(served: Served, segment: Path)
                     pass
 
     asyncio.run(main())
+
+
+def test_a_damaged_frame_ends_consuming_with_its_place_when_what_lies_before_is_settled(tmp_path: Path) -> None:
+    served = Served(tmp_path / "data", ready_cache_bytes_max=0, segment_bytes_max=4096)
+    try:
+        with Client(served.address) as client:
+            for number in range(12):
+                client.schedule("t", b"%d" % number * 500)
+                wait_until(lambda number=number: served.broker.components.ready.topic("t").written == number + 1)
+            ready = served.broker.components.ready
+            entry = ready.frames_in(0)[1]
+            path = segment_path(served.config.data / "ready", 0)
+            with path.open("r+b") as file:
+                file.seek(entry.position + HEADER_BYTES)
+                file.write(b"\xff" * 8)
+            received = []
+            with (
+                client.consume("t", group="g", timeout=60) as consumer,
+                pytest.raises(CorruptError, match=f"{path} at offset {entry.position}"),
+            ):
+                for message in consumer:
+                    received.append(message.body)
+                    message.ack()
+            assert received == [b"%d" % number * 500 for number in range(entry.offset)]
+            assert client.group_info("t", "g").lag == 12 - len(received), "and those are settled"
+            with pytest.raises(CorruptError, match=str(path)):
+                client.receive("t", group="g")
+            client.schedule("u", b"other")
+            [other] = client.receive("u", group="g", wait=60)
+            assert other.body == b"other"
+    finally:
+        served.stop()

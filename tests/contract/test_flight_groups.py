@@ -56,6 +56,7 @@ class Registrar:
     """Keeps what it is told; is its one group."""
 
     config = Config()
+    identities = ()
     clock = SystemClock()
     settings = GroupSettings()
     ordered = waits_for_acks = deleted = closed = gathers = False
@@ -64,6 +65,9 @@ class Registrar:
         self.holders: list[Holder] = []
         self.errors: Iterator[TarryError] = iter(())
         self.asked: list[tuple[str, str, str | None, str | None]] = []
+
+    def listen_to_identities(self, on_change: Callable[[], None]) -> Callable[[], None]:
+        return lambda: None
 
     def group(self, topic: str, name: str, *, start: str | None, broadcast: str | None) -> Registrar:
         self.asked.append((topic, name, start, broadcast))

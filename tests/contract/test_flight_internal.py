@@ -8,7 +8,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.contract.conftest import Served
-from tests.contract.test_flight_consume import Exchange
 
 from tarry.api.operation import Operation
 from tarry.api.operations import (
@@ -49,12 +48,6 @@ REFUSED: list[Callable[[], Operation[Any]]] = [
 def test_clients_only_look(make: Callable[[], Operation[Any]], client: Client) -> None:
     with pytest.raises(InvalidArgumentError, match=r"tarry\.halves.*Tarry's own"):
         client.call(make())
-
-
-def test_nobody_consumes_by_a_stream(served: Served) -> None:
-    exchange = Exchange(served.address, topic=HALVES, group="spy")
-    with pytest.raises(pa.ArrowException, match="Tarry's own"):
-        exchange.notice()
 
 
 @pytest.mark.parametrize("column", [["orders", HALVES], [HALVES]])

@@ -44,18 +44,12 @@ def test_json_that_is_too_much_is_never_read(served: Served, body: bytes) -> Non
     assert "allowed: " in refused(lambda: list(flight.do_action(fl.Action("cancel", body))))
     assert "allowed: " in refused(lambda: flight.do_get(fl.Ticket(body)).read_all())
 
-    def exchange() -> None:
-        writer, reader = flight.do_exchange(descriptor)
-        writer.done_writing()
-        reader.read_all()
-
     def put() -> None:
         writer, reader = flight.do_put(descriptor, pa.schema([]))
         writer.done_writing()
         reader.read()
         writer.close()
 
-    assert "allowed: " in refused(exchange)
     assert "allowed: " in refused(put)
 
 

@@ -16,7 +16,6 @@ import pyarrow as pa
 import pyarrow.flight as fl
 import pytest
 from tests.contract.conftest import Served
-from tests.contract.test_flight_consume import Exchange
 from tests.loopgrpc.wire import call as call_of
 from tests.waiting import wait_until
 
@@ -54,13 +53,18 @@ class Raw:
         self._end = threading.Event()
 
     def open_silent(self) -> Any:
-        """A DoExchange that sends nothing until :meth:`close`."""
+        """A DoPut that sends nothing until :meth:`close`."""
 
         def nothing() -> Iterator[bytes]:
             self._end.wait()
             yield from ()
 
-        return self.channel.stream_stream(SERVICE + "DoExchange")(nothing())
+        return self.channel.stream_stream(SERVICE + "DoPut")(nothing())
+
+    def receive(self, **options: Any) -> Any:
+        """A long poll, whose answer is not read."""
+        asked = {"op": "receive", "topic": "t", "group": "g", **options}
+        return self.channel.unary_stream(SERVICE + "DoGet")(fl.Ticket(json.dumps(asked).encode()).serialize())
 
     def refusal(self, call: Any) -> grpc.RpcError:
         with pytest.raises(grpc.RpcError) as caught:
@@ -77,15 +81,17 @@ def test_calls_are_bounded_for_a_peer_and_in_all_and_come_back(
 ) -> None:
     allow(monkeypatch, 8)
     with FlightFront.start(broker, "127.0.0.1:0") as front, ExitStack() as stack:
-        consumers = [Exchange(front.address, topic=f"t{n}", group="g") for n in range(4)]
+        raw = Raw(front)
+        stack.callback(raw.close)
+        receives = [raw.receive(topic=f"t{n}", wait_ms=600_000) for n in range(4)]
         wait_until(lambda: all(broker.groups(f"t{n}") for n in range(4)))
         flight = stack.enter_context(fl.connect(f"grpc://{front.address}"))
         with pytest.raises(fl.FlightServerError, match=r"open calls of 127\.0\.0\.1 would take 5"):
             list(flight.do_action(fl.Action("ping", b"")))
         with Client(front.address) as client:
             assert client.status()["state"] == "serving", "a client of the link makes no call"
-        for consumer in consumers:
-            consumer.end()
+        for receive in receives:
+            receive.cancel()
         wait_until(lambda: is_answered(flight))
 
 
@@ -227,8 +233,9 @@ def one_answer(name: str) -> Callable[[grpc.Channel], Any]:
         one_answer("GetSchema"),
         one_answer("PollFlightInfo"),
         lambda channel: channel.unary_stream(SERVICE + "ListFlights")(b""),
+        lambda channel: channel.stream_stream(SERVICE + "DoExchange")(iter([b"", b"no message of Flight"])),
     ],
-    ids=["GetFlightInfo", "GetSchema", "PollFlightInfo", "ListFlights"],
+    ids=["GetFlightInfo", "GetSchema", "PollFlightInfo", "ListFlights", "DoExchange"],
 )
 def test_calls_that_there_are_not_are_unimplemented_without_a_traceback(
     broker: TestBroker, begin: Callable[[grpc.Channel], Any]
@@ -237,18 +244,25 @@ def test_calls_that_there_are_not_are_unimplemented_without_a_traceback(
         raw = Raw(front)
         error = raw.refusal(begin(raw.channel))
         assert error.code() is grpc.StatusCode.UNIMPLEMENTED
+        assert "allowed: DoPut, DoGet (op 'receive' for messages), DoAction, ListActions" in str(error.details())
         assert "Traceback" not in str(error.details())
         assert "Traceback" not in str(error.trailing_metadata())
         raw.close()
 
 
-def test_the_client_of_pyarrow_is_told_the_same(broker: TestBroker) -> None:
-    with (
-        FlightFront.start(broker, "127.0.0.1:0") as front,
-        fl.connect(f"grpc://{front.address}") as client,
-        pytest.raises(NotImplementedError, match="Tarry has no flights; allowed: DoPut"),
-    ):
-        list(client.list_flights())
+def consume(client: fl.FlightClient) -> None:
+    writer, reader = client.do_exchange(fl.FlightDescriptor.for_command(b'{"topic": "t", "group": "g"}'))
+    with writer:
+        reader.read_chunk()
+
+
+@pytest.mark.parametrize("call", [consume, lambda client: list(client.list_flights())], ids=["exchange", "flights"])
+def test_the_client_of_pyarrow_is_told_the_same(broker: TestBroker, call: Callable[[fl.FlightClient], None]) -> None:
+    with FlightFront.start(broker, "127.0.0.1:0") as front, fl.connect(f"grpc://{front.address}") as client:
+        with pytest.raises(NotImplementedError, match="Tarry has neither flights nor DoExchange; allowed: DoPut"):
+            call(client)
+        assert broker.groups("t") == []
+        assert len(list(client.do_action("ping"))) == 1
 
 
 def test_streams_that_do_not_read_share_a_bound() -> None:
@@ -265,30 +279,9 @@ def test_streams_that_do_not_read_share_a_bound() -> None:
     assert not unread.take("b", 1, 0)
 
 
-def test_who_reads_is_served_beside_streams_that_do_not(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(served.front._unread, "_bytes_max", 64 << 20)  # noqa: SLF001 - a small bound
-    with Client(served.address) as client:
-        for _ in range(4):
-            rows = {"topic": ["t"] * 100, "body": [bytes(100_000)] * 100, "delay_ms": [0] * 100}
-            client.schedule_batch(pa.table(rows))
-        group = served.broker.subscribe("t", "probe").group
-        wait_until(
-            lambda: group.queue_ends[1] == 400
-        )  # who waits before there is anything gets the first of it unasked
-        silent = [Exchange(served.address, group=f"g{number}") for number in range(6)]
-        held = served.front._unread  # noqa: SLF001
-        groups = [f"g{number}" for number in range(6)]
-        wait_until(lambda: all(served.broker.group_info("t", group).leased for group in groups))
-        assert held._held <= 40 << 20, "those that came later have a message each"  # noqa: SLF001
-        for exchange in silent:
-            assert exchange.batch().num_rows
-
-
 def test_receives_that_nobody_reads_are_refused_then_cut(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     unread = served.front._unread  # noqa: SLF001 - a small bound
     monkeypatch.setattr(unread, "_bytes_max", 64 << 20)
-    receive = {"op": "receive", "topic": "t", "group": "g", "max_messages": 100, "wait_ms": 10_000, "lease_ms": 600_000}
-    ticket = fl.Ticket(json.dumps(receive).encode()).serialize()
     rows = {"topic": ["t"] * 100, "body": [bytes(100_000)] * 100, "delay_ms": [0] * 100}
     with Client(served.address) as client, ExitStack() as stack:
         client.set_group("t", "g", tries=3)
@@ -299,7 +292,7 @@ def test_receives_that_nobody_reads_are_refused_then_cut(served: Served, monkeyp
             raw = Raw(served.front)
             stack.callback(raw.close)
             # Of an answer that nobody asks for, its client takes no more than a window.
-            return raw.channel.unary_stream(SERVICE + "DoGet")(ticket)
+            return raw.receive(max_messages=100, wait_ms=10_000, lease_ms=600_000)
 
         silent = []
         for count in (100, 200):

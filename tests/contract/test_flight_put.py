@@ -14,6 +14,7 @@ import pyarrow.flight as fl
 import pytest
 
 from tarry.api.wire import AcceptedAnswer, Goodbye, decode_answer, decode_error
+from tarry.base.clock import SystemClock
 from tarry.base.config import Config
 from tarry.base.errors import (
     DelayTooLongError,
@@ -167,12 +168,17 @@ class SlowCore:
     """A broker that answers when the test says so."""
 
     config = Config()
+    identities = ()
+    clock = SystemClock()
 
     def __init__(self) -> None:
         self.submitted: list[tuple[pa.RecordBatch, Callable[[Any], None]]] = []
         self.came = threading.Condition()
 
-    def submit(self, data: pa.RecordBatch, done: Callable[[Any], None], *, lead: bool = False) -> None:
+    def listen_to_identities(self, on_change: Callable[[], None]) -> Callable[[], None]:
+        return lambda: None
+
+    def submit(self, data: pa.RecordBatch, done: Callable[[Any], None], *, lead: bool = False, **_: bool) -> None:
         if data.num_rows == 3:
             raise OverloadedError("full")
         if data.num_rows == 4:

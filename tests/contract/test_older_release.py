@@ -8,23 +8,16 @@ from __future__ import annotations
 
 import json
 from copy import deepcopy
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
-import numpy as np
 import pytest
 from tests.contract.conftest import Served
 from tests.contract.older import record
-from tests.waiting import wait_until
 
-from tarry.api.operation import Action, Request, decoded
+from tarry.api.operation import Action, decoded
 from tarry.api.operations import OPERATIONS
-from tarry.api.operations.delivery import Subscribe
 from tarry.api.parsing import from_json
-from tarry.api.wire import StreamOp, decode_settle
-from tarry.base.errors import InvalidArgumentError
-from tarry.client import Client
 
 RELEASES = sorted(Path(__file__).with_name("releases").glob("*.json"))
 ACTIONS = {o.wire.name: o for o in OPERATIONS if isinstance(o.wire, Action)}
@@ -89,65 +82,3 @@ def lacking(older: Any, newer: Any, place: str = "") -> list[str]:
 def test_a_group_of_which_little_is_said_is_decoded() -> None:
     info = ACTIONS["group-info"].wire.codec.decode({"topic": "t", "group": "g", "tries": 3})
     assert (info.topic, info.tries, info.lost, info.oldest_due_ms) == ("t", 3, 0, None)
-
-
-@pytest.mark.parametrize("op", [StreamOp.ACK, StreamOp.NACK, StreamOp.EXTEND, StreamOp.CLOSE])
-def test_todays_broker_reads_how_an_older_client_settles(op: StreamOp) -> None:
-    found = decode_settle(bytes([op]) + (5).to_bytes(8, "little") + np.array([1, 2, 3, 4], "<i8").tobytes())
-    assert (found.op, found.argument) == (op, 5)
-    assert (found.leases.tolist(), found.offsets.tolist()) == ([1, 3], [2, 4])
-
-
-@dataclass(frozen=True, slots=True)
-class OlderSubscribe(Request):
-    """The command of a stream as 0.1.0 has it."""
-
-    topic: str
-    group: str
-    prefetch: int = 1000
-    lease_ms: int | None = None
-    start: str | None = None
-    broadcast: str | None = None
-    window: ClassVar[None] = None
-
-
-def older_settle(raw: bytes) -> Any:
-    """What 0.1.0 reads of a consumer."""
-    if raw[0] not in (StreamOp.ACK, StreamOp.NACK, StreamOp.EXTEND, StreamOp.CLOSE):
-        raise InvalidArgumentError(f"not a settling message: {raw!r}")
-    return decode_settle(raw)
-
-
-@pytest.mark.parametrize("lease", [None, "400ms"])
-def test_todays_consumer_of_an_older_broker_keeps_its_leases(
-    lease: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    assert set(OlderSubscribe.wire_fields() or ()) < set(Subscribe.wire_fields() or ())
-    monkeypatch.setattr("tarry.fronts.flight.requests.Subscribe", OlderSubscribe)
-    monkeypatch.setattr("tarry.fronts.flight.receiving.LEASE_MS", b"unknown")
-    monkeypatch.setattr("tarry.fronts.flight.receiving.decode_settle", older_settle)
-    served = Served(tmp_path / "data", lease_ms=400, retry_ms=600_000)
-    try:
-        with Client(served.address) as client:
-            client.schedule_many({"topic": "t", "body": b"%d" % number} for number in range(5))
-            attempts, deadlines = [], set()
-            with client.consume("t", group="g", lease=lease, timeout=0.5) as consumer:
-                for message in consumer:
-                    attempts.append(message.attempt)
-                    while len(deadlines) < 4:  # extended so often, and so were those behind it
-                        deadlines.add(held_until(client, message.seq))
-                    if len(attempts) < 5:
-                        message.ack()
-                    else:
-                        message.nack(reason="of which it does not hear")
-            assert attempts == [1] * 5
-            wait_until(lambda: client.group_info("t", "g").waiting == 1)
-    finally:
-        served.stop()
-    assert [r.getMessage() for r in caplog.records if r.levelname == "WARNING"] == []
-
-
-def held_until(client: Client, seq: int) -> int | None:
-    """When the lease of a message ends, as its history has it."""
-    events = client.history(f"{seq:016x}", topic="t").events
-    return next(e.details.get("until_ms") for e in events if e.event == "group")

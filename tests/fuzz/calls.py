@@ -12,13 +12,12 @@ from collections.abc import Callable
 from typing import Any
 
 import grpc
-import numpy as np
 import pyarrow as pa
 import pyarrow.flight as fl
 
 from tarry.api.operation import Action, Rows
 from tarry.api.operations import OPERATIONS
-from tarry.api.wire import StreamOp, decode_error, encode_settle
+from tarry.api.wire import decode_error
 from tarry.fronts.rocketmq.common.stubs import service as s
 from tarry.fronts.rocketmq.v5.service import NAME
 from tests.fuzz.mutation import ODD_NUMBERS, ODD_VALUES, mutated, mutated_fields, protobuf
@@ -115,34 +114,6 @@ class FlightCalls:
 
         return f"put {descriptor} {batch.schema.names}: " + self._code(put)
 
-    def exchange(self, rng: random.Random) -> str:
-        """Consuming with mutated settlements, or batches where none are expected."""
-        command = {"op": "consume", "topic": "t", "group": "g", "prefetch": 10}
-        raw = json.dumps(command if rng.random() < 0.6 else mutated_fields(command, rng)).encode()
-        descriptor = rng.choice([fl.FlightDescriptor.for_command(raw), fl.FlightDescriptor.for_path("consume")])
-        settle = encode_settle(rng.choice(list(StreamOp)), rng.choice([0, 1, 1000]), np.array([1]), np.array([0]))
-
-        def exchange() -> None:
-            writer, reader = self._client.do_exchange(descriptor, self._options)
-            try:
-                if descriptor.path:
-                    writer.write_metadata(pa.py_buffer(raw))
-                for _ in range(rng.randint(1, 3)):
-                    writer.write_metadata(pa.py_buffer(mutated(settle, rng)))
-                if rng.random() < 0.3:
-                    batch = random_batch(rng)
-                    writer.begin(batch.schema)
-                    writer.write_batch(batch)
-                writer.done_writing()
-                while True:
-                    reader.read_chunk()
-            except StopIteration:
-                pass
-            finally:
-                writer.close()
-
-        return f"exchange {raw!r}: " + self._code(exchange)
-
     def _body(self, kind: Any, rng: random.Random, **more: Any) -> bytes:
         fields = {name: GOOD_FIELDS.get(name, 1) for name in kind.wire_fields() or {} if rng.random() < 0.8} | more
         text = json.dumps(mutated_fields(fields, rng)).encode()
@@ -195,20 +166,14 @@ class RawFlight:
         )
         path = protobuf({1: 1, 3: b"schedule"})
         self._put = [protobuf({1: path, 2: _header(schema.serialize())}), _data(batch)]
-        self._consume = [
-            protobuf({1: protobuf({1: 2, 2: b'{"op": "consume", "topic": "t", "group": "g"}'})}),
-            protobuf({3: encode_settle(StreamOp.ACK, 0, np.array([1]), np.array([0]))}),
-        ]
 
     def close(self) -> None:
         self._channel.close()
 
     def stream(self, rng: random.Random) -> str:
-        """A stream of messages, of which some are mutated, doubled or missing."""
-        method, frames = rng.choice([("DoPut", self._put), ("DoExchange", self._consume), ("DoExchange", self._put)])
-        sent = [
-            mutated(f, rng) if rng.random() < 0.6 else f for f in frames * rng.choice([1, 1, 2]) if rng.random() < 0.95
-        ]
+        """A stream of messages, of which some are mutated, doubled or missing; Tarry does not have each method."""
+        method, frames = rng.choice(["DoPut", "DoPut", "DoExchange"]), self._put * rng.choice([1, 1, 2])
+        sent = [mutated(f, rng) if rng.random() < 0.6 else f for f in frames if rng.random() < 0.95]
         call = self._channel.stream_stream(f"/{FLIGHT}/{method}", _same, _same)
         return f"{method} {[frame.hex() for frame in sent]}: " + _status(lambda: list(call(iter(sent), timeout=CALL_S)))
 

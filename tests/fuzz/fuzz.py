@@ -42,7 +42,7 @@ def fuzz(seed: int, directory: Path, *, calls: int | None = None, seconds: float
         http, mqtt = Http(target.http, target.http_admin, target.secret), MqttBytes(target.mqtt)
         link = LinkBytes(target.link)
         kinds: list[Callable[[random.Random], str]] = [
-            *(flight.action, flight.action, flight.ticket, flight.put, flight.exchange),
+            *(flight.action, flight.action, flight.ticket, flight.put),
             *(raw.stream, raw.stream, raw.unary, rocketmq.call, rocketmq.call, http2.frames),
             *(classic.command, classic.command, classic.conversation, http.request, http.request, mqtt.conversation),
             *(link.conversation, link.conversation),

@@ -88,23 +88,19 @@ def test_batches_of_any_schema(flight: fl.FlightClient) -> None:
     each()
 
 
-@pytest.mark.parametrize("call", ["do_put", "do_exchange"])
-def test_descriptors_of_any_kind(flight: fl.FlightClient, call: str) -> None:
+def test_descriptors_of_any_kind(flight: fl.FlightClient) -> None:
     commands = st.binary(max_size=12) | st.dictionaries(
-        st.sampled_from(["op", "topic", "group", "number", "prefetch"]),
-        st.none() | st.integers() | st.sampled_from(["consume", "bulk-stage", "t", ""]),
+        st.sampled_from(["op", "topic", "number"]),
+        st.none() | st.integers() | st.sampled_from(["schedule", "bulk-stage", "t", ""]),
     ).map(lambda fields: json.dumps(fields).encode())
-    paths = st.lists(st.sampled_from(["schedule", "consume", "x", ""]), min_size=1, max_size=2)
+    paths = st.lists(st.sampled_from(["schedule", "x", ""]), min_size=1, max_size=2)
     descriptors = commands.map(fl.FlightDescriptor.for_command) | paths.map(lambda p: fl.FlightDescriptor.for_path(*p))
 
     @many
     @given(descriptors, st.binary(max_size=12))
     def each(descriptor: fl.FlightDescriptor, metadata: bytes) -> None:
         def stream() -> None:
-            if call == "do_put":
-                writer, _ = flight.do_put(descriptor, pa.schema([("topic", pa.string())]))
-            else:
-                writer, _ = flight.do_exchange(descriptor, fl.FlightCallOptions(timeout=10))
+            writer, _ = flight.do_put(descriptor, pa.schema([("topic", pa.string())]))
             with writer:
                 writer.write_metadata(metadata)
                 writer.done_writing()

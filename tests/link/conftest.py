@@ -25,8 +25,13 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
 
 
 @pytest.fixture
-def front(broker: Broker) -> Iterator[LinkFront]:
-    front = LinkFront.start(broker, "127.0.0.1:0", unread=UnreadBytes(UNREAD_BYTES))
+def unread() -> UnreadBytes:
+    return UnreadBytes(UNREAD_BYTES)
+
+
+@pytest.fixture
+def front(broker: Broker, unread: UnreadBytes) -> Iterator[LinkFront]:
+    front = LinkFront.start(broker, "127.0.0.1:0", unread=unread)
     yield front
     front.stop(0.2)
 

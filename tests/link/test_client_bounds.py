@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from loopgrpc import UnreadBytes
 from tarry.api.operations import Peek, Ping
 from tarry.base.memory import resident_bytes
 from tarry.broker import Broker
@@ -79,6 +80,25 @@ def refused(client: RawClient) -> bool:
         assert error.code == "overloaded"
         return True
     return False
+
+
+def test_clients_that_do_not_read_share_what_their_address_may_have(connect: Connect, unread: UnreadBytes) -> None:
+    client = connect()
+    for _ in range(4):
+        client.schedule(topic=["a"] * 100, delay_ms=[0] * 100, body=[bytes(100_000)] * 100)
+    silent = [connect() for _ in range(12)]
+    for number, other in enumerate(silent):
+        other.poll(1, other.group("a", f"g{number}"), rows_max=100)
+    wait_until(lambda: unread.held > 8 << 20)  # the kernel takes some megabytes of each
+    assert client.call("ping"), "who reads is served beside them"
+    assert unread.held <= 40 << 20, "half is for one address, and one answer more"
+    got: list[int] = []
+    reading = [threading.Thread(target=lambda other=other: got.append(other.batch(1).num_rows)) for other in silent]
+    for thread in reading:
+        thread.start()
+    for thread in reading:
+        thread.join(60)
+    assert got == [100] * len(silent), "each has its turn as the others read"
 
 
 def test_a_frame_has_so_many_leases(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -113,6 +113,31 @@ def test_a_message_given_back_comes_again(connect: Connect) -> None:
     assert client.settle(SettleOp.ACK_EACH, group, both) == b"\0\1"
 
 
+def test_a_stale_ack_is_an_error_and_the_rest_is_settled(connect: Connect) -> None:
+    client = connect()
+    group = client.group("a", "g")
+    send_now(client, b"1", b"2")
+    client.poll(1, group)
+    batch = client.batch(1)
+    leases, offsets = (batch.column(name).to_numpy() for name in ("lease", "offset"))
+    settled = SettleFrame(SettleOp.ACK, group, 0, np.append(leases, 1 << 60), np.append(offsets, -1))
+    with pytest.raises(RefusedError, match="stale_lease"):
+        client.ask(FrameKind.SETTLE, FrameKind.SETTLED, settled.encode())
+    assert client.call("group-info", topic="a", group="g")["lag"] == 0
+
+
+def test_a_settlement_that_cannot_be_read_is_refused_and_the_consumer_goes_on(connect: Connect) -> None:
+    client = connect()
+    group = client.group("a", "g")
+    client.poll(1, group)
+    whole = SettleFrame(SettleOp.ACK, group, 0, np.array([1]), np.array([0])).encode()
+    for garbage in (b"", b"garbage", whole[:-1], b"\x63" + whole[1:]):
+        with pytest.raises(RefusedError, match="invalid_argument"):
+            client.ask(FrameKind.SETTLE, FrameKind.SETTLED, garbage)
+    send_now(client, b"1")
+    assert client.settle(SettleOp.ACK, group, client.batch(1)) == b""
+
+
 def test_leases_are_renewed_extended_and_changed(connect: Connect) -> None:
     client = connect()
     group = client.group("a", "g")
@@ -149,6 +174,19 @@ def test_what_a_client_held_is_for_others_at_once(how: str, connect: Connect) ->
         client.close()
     other.poll(1, other.group("a", "g"))
     assert other.batch(1).num_rows == 10
+
+
+def test_what_was_acked_right_before_the_end_does_not_come_again(connect: Connect) -> None:
+    client, other = connect(), connect()
+    group = client.group("a", "g")
+    send_now(client, b"1", b"2")
+    client.poll(1, group)
+    batch = client.batch(1)
+    leases, offsets = (batch.column(name).to_numpy()[:1] for name in ("lease", "offset"))
+    client.send(FrameKind.SETTLE, 7, SettleFrame(SettleOp.ACK, group, 0, leases, offsets).encode())
+    client.close()  # without waiting for the answer
+    other.poll(1, other.group("a", "g"))
+    assert other.batch(1)["body"].to_pylist() == [b"2"]
 
 
 def test_a_poll_that_is_withdrawn_gets_nothing(connect: Connect) -> None:

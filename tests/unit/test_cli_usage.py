@@ -19,7 +19,7 @@ COMMANDS = (
     *("serve", "gateway", "send", "receive", "cancel", "reschedule", "find-key", "jobs"),
     *("pending", "list", "peek", "forecast", "status", "top", "dump", "verify"),
     *("compact", "expire"),
-    *("audit", "history"),
+    *("audit", "history", "whoami", "can"),
 )
 OF_OTHERS = ("demo", "relay")
 ROOT = Path(__file__).parents[2]
@@ -157,6 +157,7 @@ def test_every_error_has_an_exit_code() -> None:
         "key_exists": 8, "forged_handle": 2,
         "not_found": 1, "stale_lease": 1, "stale_commit": 1, "overloaded": 6, "disk_full": 6, "filter_paused": 6,
         "unavailable": 5, "closed": 5, "locked": 3, "corrupt": 4, "fatal": 7, "illegal_transition": 1,
+        "unauthenticated": 9, "forbidden": 9,
     }  # fmt: skip
 
 

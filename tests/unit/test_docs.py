@@ -25,12 +25,16 @@ import pytest
 import typer.main
 from tests.contract.conftest import Served
 from tests.http.rest import Rest, serving
+from tests.loopgrpc.certificates import make_certificate
 from tests.mqtt.place import serving as mqtt_serving
 from tests.snippets import NOT_RUN_MAX, PAGES, ROOT, Snippet, snippets
 
 from tarry.base.extras import missing_extra
+from tarry.broker import Broker
 from tarry.cli.main import app, run
 from tarry.client import AsyncClient, Client
+from tarry.fronts.link.front import LinkFront
+from tarry.fronts.registry import ServerConfig
 
 PYTHON = [each for each in snippets("python") if not each.takes_spark]
 COMMANDS = [(each.name, words) for each in snippets("sh") for words in each.commands("tarry")]
@@ -81,7 +85,7 @@ def with_a_stored_message(served: Served) -> None:
 
 
 PRELUDES: dict[str, Callable[[Served], None]] = {"cancel_job": with_a_job, "table.history": with_a_stored_message}
-APART = ("rocketmq import", "HTTPServer", "def test_", "paho.mqtt")
+APART = ("rocketmq import", "HTTPServer", "def test_", "paho.mqtt", "ClientTls")
 """Those with a test of their own below: they take another port, or serve one, or a fixture."""
 
 
@@ -177,6 +181,24 @@ def test_the_programs_with_paho_run(tmp_path: Path) -> None:
             assert "done" not in names or names["done"].is_set()
             names["client"].loop_stop()
         assert place.broker.find_key("orders/eu", "order-17") is not None
+
+
+def test_the_program_in_tls_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    certificate = make_certificate(tmp_path)
+    certificate.certificate.rename("tarry.pem")
+    config = ServerConfig(
+        data=tmp_path / "data", pipeline="off", tls_certificate="tarry.pem", tls_key=str(certificate.key)
+    )
+    with Broker.open(config) as broker:
+        front = LinkFront.start(broker, "127.0.0.1:0")
+        port = front.address.rpartition(":")[2]
+        snippet = named("ClientTls")
+        code = snippet.code.replace("7610", port)
+        run_snippet(Snippet(snippet.page, snippet.line, snippet.language, code, None))
+        [line] = [words for _, words in COMMANDS if "tls://localhost:7610" in words]
+        assert run([word.replace("7610", port) for word in line]) == 0
+        front.stop()
 
 
 @pytest.mark.parametrize(("where", "words"), [pytest.param(*each, id=" ".join(each[1])[:60]) for each in COMMANDS])

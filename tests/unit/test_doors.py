@@ -32,7 +32,7 @@ from tarry.fronts.http.server.server import HttpServer
 from tarry.fronts.kit.admission import Admission, Admissions
 from tarry.fronts.kit.front import FrontServices
 from tarry.fronts.kit.listening import port_of
-from tarry.fronts.kit.principal import Principal
+from tarry.fronts.kit.peer_proof import PeerProof
 from tarry.fronts.kit.tls import TlsFiles
 from tarry.fronts.kit.tls_settings import PortTls
 from tarry.fronts.link.front import LinkFront
@@ -205,7 +205,7 @@ def test_a_clients_certificate_is_its_principal_at_every_port(
         context.wrap_socket(connection, server_hostname="localhost"),
     ):
         wait_until(lambda: [place.principal for place in admitted] != [None])
-        assert [place.principal for place in admitted] == [Principal("certificate", "commonName=localhost", LOCALHOST)]
+        assert [place.principal for place in admitted] == [PeerProof("certificate", "commonName=localhost", LOCALHOST)]
 
 
 def test_a_request_of_http_carries_its_principal(certificate: Certificate, client: Certificate) -> None:
@@ -238,7 +238,7 @@ def test_a_request_of_http_carries_its_principal(certificate: Certificate, clien
         await server.stop(0)
 
     uvloop.run(ask())
-    assert seen == [Principal("certificate", "commonName=localhost", LOCALHOST)] * 2
+    assert seen == [PeerProof("certificate", "commonName=localhost", LOCALHOST)] * 2
 
 
 def test_a_client_of_pyarrow_comes_over_tls_with_its_certificate(
@@ -249,7 +249,7 @@ def test_a_client_of_pyarrow_comes_over_tls_with_its_certificate(
         location = f"grpc+tls://localhost:{address.rpartition(':')[2]}"
         with fl.FlightClient(location, tls_root_certs=certificate.certificate.read_bytes(), **shown) as known:
             assert known.list_actions()
-    assert admitted[-1].principal == Principal("certificate", "commonName=localhost", LOCALHOST)
+    assert admitted[-1].principal == PeerProof("certificate", "commonName=localhost", LOCALHOST)
 
 
 def test_the_user_of_a_unix_socket_is_the_principal(tmp_path: Path, admitted: list[Admission]) -> None:
@@ -260,7 +260,7 @@ def test_the_user_of_a_unix_socket_is_the_principal(tmp_path: Path, admitted: li
             connection.connect(f"{tmp_path}/gateway")
             wait_until(lambda: [place.principal for place in admitted] != [None] and bool(admitted))
         front.stop()
-    assert [place.principal for place in admitted] == [Principal("user", str(os.getuid()))]
+    assert [place.principal for place in admitted] == [PeerProof("user", str(os.getuid()))]
 
 
 def test_both_takes_clients_with_tls_and_without(serving: Serving, certificate: Certificate) -> None:

@@ -31,6 +31,8 @@ def test_the_codes_are_those_that_programs_rely_on() -> None:
         "key_exists": False,
         "forged_handle": False,
         "not_found": False,
+        "unauthenticated": False,
+        "forbidden": False,
         "stale_lease": False,
         "stale_commit": False,
         "overloaded": True,

@@ -70,6 +70,13 @@ COMMANDS: dict[Any, str] = {
     ops.ListTokens: "token list",
     ops.LimitToken: "token limit",
     ops.DeleteToken: "token delete",
+    ops.SetIdentity: "identity set",
+    ops.ListIdentities: "identity list",
+    ops.DeleteIdentity: "identity delete",
+    ops.AddCredential: "identity token",
+    ops.RemoveCredential: "identity revoke",
+    ops.WhoAmI: "whoami",
+    ops.CheckAccess: "can",
 }
 NO_COMMAND = {
     *PIPELINE,

@@ -14,11 +14,11 @@ from tarry.base.errors import UnavailableError
 from tarry.fronts.kit.admission import Admission
 from tarry.fronts.kit.door import Door
 from tarry.fronts.kit.passing import Origin, pass_on, passed
-from tarry.fronts.kit.principal import Principal
+from tarry.fronts.kit.peer_proof import PeerProof
 
 PEER, LOCAL = ("10.1.2.3", 4711), ("::1", 9876)
 ORIGIN = Origin(PEER, LOCAL)
-ALICE = Principal("certificate", "commonName=älice", ("DNS:alice.example",))
+ALICE = PeerProof("certificate", "commonName=älice", ("DNS:alice.example",))
 
 
 class Echo(asyncio.Protocol):

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tarry.api import wire
 from tarry.api.operations.delivery import Ack, Subscribe
 from tarry.api.parsing import parse
-from tarry.api.wire import AnswerKind, StreamOp
-from tarry.base.errors import InvalidArgumentError, InvalidMessageError, StaleLeaseError, TarryError, UnavailableError
+from tarry.api.wire import AnswerKind
+from tarry.base.errors import InvalidArgumentError, InvalidMessageError, TarryError, UnavailableError
 from tarry.message import handle
 from tarry.message.receipt import OUTCOMES, PLACED, Accepted
 
@@ -101,56 +101,13 @@ def test_refused_and_goodbye() -> None:
     assert isinstance(goodbye.error, UnavailableError)
 
 
-@given(
-    st.sampled_from([op for op in StreamOp if op is not StreamOp.ALIVE]),
-    st.integers(1, (1 << 63) - 1),
-    st.lists(st.tuples(int64s, int64s)),
-    st.text(max_size=wire.REASON_CHARS_MAX),
-)
-def test_settle(op: StreamOp, argument: int, pairs: list[tuple[int, int]], reason: str) -> None:
-    leases, offsets = (np.array([pair[i] for pair in pairs], np.int64) for i in (0, 1))
-    found = wire.decode_settle(wire.encode_settle(op, argument, leases, offsets, reason))
-    assert (found.op, found.argument, found.reason) == (op, argument, reason if op is StreamOp.FAIL else None)
-    np.testing.assert_array_equal(found.leases, leases)
-    np.testing.assert_array_equal(found.offsets, offsets)
-
-
-@pytest.mark.parametrize(
-    ("raw", "problem"),
-    [
-        (b"", "0 bytes"),
-        (b"\x01", "1 bytes"),
-        (b"\x00" + bytes(8), "op 1"),
-        (b"\x09" + bytes(8), "op 1"),
-        (b"\x01" + bytes(8 + 15), "pairs"),
-        (b"\x02" + (-2).to_bytes(8, "little", signed=True), "-1 or more"),
-        (b"\x03" + bytes(8), "1 or more"),
-        (b"\x06" + (-1).to_bytes(8, "little", signed=True), "0 or more"),
-        (b"\x07" + bytes(8), "of fail a reason"),
-        (b"\x07" + bytes(8) + (100).to_bytes(4, "little"), "not a settling message"),
-        (b"garbage" * 1000, "not a settling message"),
-    ],
-)
-def test_bad_settling_messages(raw: bytes, problem: str) -> None:
-    with pytest.raises(InvalidArgumentError, match=problem):
-        wire.decode_settle(raw)
-
-
 @given(st.binary(max_size=64))
 def test_any_bytes_are_decoded_or_refused(raw: bytes) -> None:
-    for decode in (wire.decode_settle, wire.decode_answer, wire.decode_notice):
-        try:
-            decode(raw)
-        except InvalidArgumentError:
-            pass
+    try:
+        wire.decode_answer(raw)
+    except InvalidArgumentError:
+        pass
     assert isinstance(wire.decode_error(raw), TarryError)
-
-
-def test_notices() -> None:
-    assert wire.decode_notice(wire.encode_notice(StreamOp.ALIVE, 5)) == wire.Notice(StreamOp.ALIVE, 5, None)
-    settled = wire.decode_notice(wire.encode_notice(wire.SETTLED, 9, StaleLeaseError("1 of 2")))
-    assert settled.number == 9
-    assert isinstance(settled.error, StaleLeaseError)
 
 
 @pytest.mark.parametrize(

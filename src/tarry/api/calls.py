@@ -139,6 +139,14 @@ class _Methods:
     limit_token = method(ops.LimitToken)
     delete_token = method(ops.DeleteToken)
 
+    set_identity = method(ops.SetIdentity)
+    list_identities = method(ops.ListIdentities)
+    delete_identity = method(ops.DeleteIdentity)
+    add_credential = method(ops.AddCredential)
+    remove_credential = method(ops.RemoveCredential)
+    whoami = method(ops.WhoAmI)
+    check_access = method(ops.CheckAccess)
+
     queue_state = method(ops.GetQueues)
     read_queue = method(ops.ReadQueue)
     offset_at = method(ops.FindOffset)

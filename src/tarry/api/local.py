@@ -11,6 +11,7 @@ import pyarrow as pa
 from tarry.api.access import AccessToken
 from tarry.api.board import Member, OnMessage
 from tarry.api.consuming import ConsumerGroup, Subscription
+from tarry.api.identities import Identity
 from tarry.api.jobs import StagedFile
 from tarry.api.operation import Operation
 from tarry.api.operations.delivery import Subscribe
@@ -28,6 +29,10 @@ OnAccepted = Callable[[Accepted | TarryError], None]
 
 Called once, from the thread that made the batch durable; be quick, never raise.
 """
+
+
+CheckTopic = Callable[[str | None], None]
+"""Refuse a caller that has no right on a topic; None: the topic cannot be told."""
 
 
 class FrontState(Protocol):
@@ -65,6 +70,11 @@ class AnyBroker(Protocol):
         ...
 
     @property
+    def identities(self) -> tuple[Identity, ...]:
+        """All identities, as they are now: a new object after each change. Without any, nobody is asked."""
+        ...
+
+    @property
     def access_tokens(self) -> tuple[AccessToken, ...]:
         """All access tokens, as they are now: a new object after each change."""
         ...
@@ -74,6 +84,14 @@ class AnyBroker(Protocol):
 
         Raises:
             TarryError: it was refused.
+        """
+        ...
+
+    def call_found(self, operation: Operation[R], check: CheckTopic) -> R:
+        """Carry out an operation on a message that has to be found first; one that needs ``OnFound``.
+
+        ``check`` gets the topic of what was found, before anything is changed or returned, and raises what is to be
+        answered instead.
         """
         ...
 
@@ -143,6 +161,10 @@ class LocalBroker(AnyBroker, Protocol):
 
     @property
     def push(self) -> PushSubscriptions: ...
+
+    def listen_to_identities(self, on_change: Callable[[], None]) -> Callable[[], None]:
+        """Call ``on_change`` after each change of the identities, from any thread; return what ends this."""
+        ...
 
     def front_state(self, name: str) -> FrontState:
         """Return the file ``classic-NAME.json`` of a front's own state."""

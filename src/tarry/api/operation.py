@@ -1,11 +1,12 @@
 """Base of all operations: a request as typed, frozen data, and its and its result's form on the wire.
 
 A request is a dataclass; its fields are the arguments, with their defaults. ``wire`` is the operation's name on the
-wire, and the form of its result:
+wire, and the form of its result; ``needs`` is the right that a caller needs:
 
     @dataclass(frozen=True, slots=True)
     class Seek(Operation[int]):
         wire = Action("seek", "have a group go on from a time", named("ahead"))
+        needs = OnTopic(Right.MANAGE)
         topic: str
         group: str
         to: Int64 | str
@@ -27,6 +28,7 @@ import numpy as np
 import pyarrow as pa
 from annotated_types import Ge, Lt
 
+from tarry.api.needs import Needs
 from tarry.base.delay import INT64_MAX
 from tarry.base.errors import InvalidArgumentError, TarryError
 from tarry.base.types import Int64s
@@ -177,9 +179,10 @@ def one_batch(schema: pa.Schema) -> tuple[Callable[[pa.RecordBatch], Any], Calla
 
 
 class Request:
-    """Base of requests, which are dataclasses: their form as JSON."""
+    """Base of requests, which are dataclasses: their form as JSON, and the right that a caller needs."""
 
     __slots__ = ()
+    needs: ClassVar[Needs]
 
     def to_wire(self) -> dict[str, Any]:
         """Return the request as JSON: its fields but those at their defaults."""

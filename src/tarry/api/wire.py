@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import struct
 from dataclasses import dataclass
-from enum import IntEnum
+from enum import Enum, IntEnum, auto
 from typing import Any
 
 import numpy as np
@@ -22,17 +22,28 @@ from tarry.base.types import Int64s
 from tarry.message.receipt import OUTCOMES, PLACED
 
 SCHEDULE_PATH = [b"schedule"]
-CONSUME_PATH = [b"consume"]
-CONSUME, STAGE = "consume", "bulk-stage"
-"""The ``op`` of the commands that begin the two other streams."""
+STAGE = "bulk-stage"
+"""The ``op`` of the command that begins the other stream of DoPut."""
 PAIRS_MAX = 65_536
 """Most (lease, offset) pairs that our client puts into one settling message."""
 JSON_BYTES_MAX = 8 << 20
 """Largest request in JSON: 65,536 handles take half of it."""
 JSON_VALUES_MAX = 1_000_000
 """Most values of a request in JSON: a value of two bytes takes some sixty as an object."""
-ALIVE_S = 10.0
-"""Seconds without another message after which the broker tells a consumer that it is alive."""
+
+
+class StreamOp(Enum):
+    """Orders of our client's consumers; the link and the actions have names of their own."""
+
+    ACK = auto()
+    NACK = auto()
+    EXTEND = auto()
+    RETURN = auto()
+    """Nobody has looked at these."""
+    WINDOW = auto()
+    """Hold up to so many messages from now on."""
+    FAIL = auto()
+    """As NACK, with a reason."""
 
 
 # -- answers of DoPut ------------------------------------------------------------------------------------------------
@@ -132,119 +143,6 @@ def _is_placed(placed: npt.NDArray[np.void]) -> bool:
     row = placed["seq"] - placed["first_seq"]  # wraps where the numbers are nonsense, and is negative then or too great
     inside = (placed["seq"] >= placed["first_seq"]) & (row >= 0) & (row < placed["rows"])
     return bool(inside.all() and (placed["outcome"] < len(OUTCOMES)).all())
-
-
-# -- messages of DoExchange ------------------------------------------------------------------------------------------
-
-
-class StreamOp(IntEnum):
-    """Kinds of messages without rows: byte 0."""
-
-    ALIVE = 0
-    ACK = 1
-    NACK = 2
-    EXTEND = 3
-    CLOSE = 4
-    RETURN = 5
-    WINDOW = 6
-    FAIL = 7
-
-
-SETTLED = StreamOp.ACK
-GOODBYE = StreamOp.CLOSE
-"""The meaning of two of the bytes when the broker sends them."""
-
-_OP = struct.Struct("<Bq")
-_REASON = struct.Struct("<I")
-REASON_CHARS_MAX = 1000
-"""Longest part of a reason that is sent; a broker may keep less."""
-LEASE_MS = b"tarry.lease_ms"
-"""Key in the metadata of a consumer's schema: milliseconds for which a batch is the consumer's."""
-_SETTLING = frozenset(StreamOp) - {StreamOp.ALIVE}
-_LEAST = {StreamOp.NACK: -1, StreamOp.FAIL: -1, StreamOp.EXTEND: 1, StreamOp.WINDOW: 0}
-"""The least argument of an op that has one."""
-
-
-@dataclass(frozen=True, slots=True)
-class Settle:
-    """A consumer's order to settle some of its messages.
-
-    ``argument``: see the table in the format's description.
-    """
-
-    op: StreamOp
-    argument: int
-    leases: Int64s
-    offsets: Int64s
-    reason: str | None = None
-    """The reason why a try failed; of :attr:`StreamOp.FAIL`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Notice:
-    """A message of the broker without rows."""
-
-    op: StreamOp
-    number: int
-    error: TarryError | None
-
-
-def encode_settle(op: StreamOp, argument: int, leases: Int64s, offsets: Int64s, reason: str = "") -> bytes:
-    """Encode a settling message; the arrays have one length. ``reason``: only of :attr:`StreamOp.FAIL`."""
-    pairs = np.empty((len(leases), 2), "<i8")
-    pairs[:, 0], pairs[:, 1] = leases, offsets
-    said = b""
-    if op is StreamOp.FAIL:
-        text = reason[:REASON_CHARS_MAX].encode(errors="replace")
-        said = _REASON.pack(len(text)) + text
-    return _OP.pack(op, argument) + said + pairs.tobytes()
-
-
-def decode_settle(raw: bytes) -> Settle:
-    """Decode a consumer's settling message.
-
-    Raises:
-        InvalidArgumentError: an unknown op, a length that is no whole number of pairs, an argument out of range.
-    """
-    begin, reason = _OP.size, None
-    if len(raw) >= begin + _REASON.size and raw[0] == StreamOp.FAIL:
-        end = begin + _REASON.size + _REASON.unpack_from(raw, begin)[0]
-        reason = raw[begin + _REASON.size : end].decode(errors="replace")
-        begin = end
-    if (
-        len(raw) < begin
-        or (len(raw) - begin) % 16
-        or raw[0] not in _SETTLING
-        or (raw[0] == StreamOp.FAIL and reason is None)
-    ):
-        raise InvalidArgumentError(
-            f"not a settling message: {_shown(raw)}; allowed: op 1 (ack), 2 (nack), 3 (extend), 4 (close), 5 (return), "
-            "6 (window) or 7 (fail), an int64, of fail a reason, and pairs of int64"
-        )
-    code, argument = _OP.unpack_from(raw)
-    op = StreamOp(code)
-    least = _LEAST.get(op)
-    if least is not None and argument < least:
-        raise InvalidArgumentError(f"argument of {op.name.lower()} is {argument}; allowed: {least} or more")
-    pairs = np.frombuffer(raw, "<i8", offset=begin).reshape(-1, 2)
-    return Settle(op, argument, pairs[:, 0].astype(np.int64), pairs[:, 1].astype(np.int64), reason)
-
-
-def encode_notice(op: StreamOp, number: int, error: TarryError | None = None) -> bytes:
-    """Encode a message of the broker without rows."""
-    return _OP.pack(op, number) + (b"" if error is None else encode_error(error))
-
-
-def decode_notice(raw: bytes) -> Notice:
-    """Decode a message of the broker without rows.
-
-    Raises:
-        InvalidArgumentError: it is none.
-    """
-    if len(raw) < _OP.size or raw[0] not in (StreamOp.ALIVE, SETTLED, GOODBYE):
-        raise InvalidArgumentError(f"not a notice of a broker: {_shown(raw)}; allowed: op 0, 1 or 4, and an int64")
-    code, number = _OP.unpack_from(raw)
-    return Notice(StreamOp(code), number, decode_error(raw[_OP.size :]) if len(raw) > _OP.size else None)
 
 
 # -- JSON ------------------------------------------------------------------------------------------------------------

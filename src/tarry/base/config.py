@@ -41,8 +41,10 @@ from tarry.base.setting_types import (
 from tarry.base.spark_conf import without_secrets
 
 ENV_PREFIX = "TARRY_"
-NOT_SETTINGS = frozenset({"TARRY_CONFIG", "TARRY_ENDPOINT"})
-"""Variables with our prefix that are no settings: the file of settings, and the clients' broker."""
+NOT_SETTINGS = frozenset(
+    f"TARRY_{name}" for name in ("CONFIG", "ENDPOINT", "CA", "CERTIFICATE", "KEY", "TOKEN", "TOKEN_FILE")
+)
+"""Variables with our prefix that are no settings: the file of settings, and those of clients."""
 
 # A Kubernetes service called "tarry" or "tarry-NAME" puts these into the environment of every pod beside it.
 _SERVICE_LINK = re.compile(r"TARRY_(.*_)?(PORT|PORT_[0-9].*|SERVICE_HOST|SERVICE_PORT.*)")

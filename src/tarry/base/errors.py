@@ -77,6 +77,18 @@ class NotFoundError(TarryError):
     code = "not_found"
 
 
+class UnauthenticatedError(TarryError):
+    """The broker asks who a caller is, and no credential was shown, or one that it does not take."""
+
+    code = "unauthenticated"
+
+
+class ForbiddenError(TarryError):
+    """The caller is known, and may not do this. Nothing was done."""
+
+    code = "forbidden"
+
+
 class StaleLeaseError(TarryError):
     """The lease has expired, was settled already, or belongs to another delivery: nothing was changed."""
 

@@ -78,7 +78,8 @@ def check_exposure(listener: str, address: str, insecure: str) -> bool:
         raise InvalidArgumentError(
             f"{listener} is {address!r}, which other machines reach, and this port asks nobody who they are: whoever "
             "connects may read, change and delete everything; allowed: an address of this machine alone, as "
-            f"127.0.0.1:{port}; or, where all that reach it are trusted, the setting insecure_open={listener}"
+            f"127.0.0.1:{port}; or an identity, so that it asks (tarry identity create admin --all --data DIR); or, "
+            f"where all that reach it are trusted, the setting insecure_open={listener}"
         )
     return True
 

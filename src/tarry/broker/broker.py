@@ -15,8 +15,9 @@ from tarry.api import operations as ops
 from tarry.api.access import AccessToken
 from tarry.api.board import Board, Member, OnMessage
 from tarry.api.calls import Calls, method
+from tarry.api.identities import Identity
 from tarry.api.jobs import StagedFile
-from tarry.api.local import OnAccepted
+from tarry.api.local import CheckTopic, OnAccepted
 from tarry.api.operation import Operation
 from tarry.api.operations.delivery import Subscribe
 from tarry.api.outcome import Outcome
@@ -28,7 +29,7 @@ from tarry.broker.components import BrokerComponents
 from tarry.broker.construction import open_components
 from tarry.broker.front_state import FrontStateFile
 from tarry.broker.health import Health
-from tarry.broker.operations import handlers
+from tarry.broker.operations import found_handlers, handlers
 from tarry.broker.push import Push
 from tarry.groups import Group, GroupSubscription
 from tarry.log.files import Files, OsFiles
@@ -56,7 +57,7 @@ class Broker(Calls):
         )
         """The parts of the broker, for tests and extensions."""
         parts = self.components
-        self._handlers = handlers(parts)
+        self._handlers, self._found_handlers = handlers(parts), found_handlers(parts)
         self._health.listen(parts.groups.stop)
         if threads:
             parts.loops.start()
@@ -90,6 +91,15 @@ class Broker(Calls):
         """All access tokens: see :attr:`tarry.api.local.AnyBroker.access_tokens`."""
         return self.components.access_tokens.snapshot
 
+    @property
+    def identities(self) -> tuple[Identity, ...]:
+        """All identities: see :attr:`tarry.api.local.AnyBroker.identities`."""
+        return self.components.identities.snapshot
+
+    def listen_to_identities(self, on_change: Callable[[], None]) -> Callable[[], None]:
+        """Call ``on_change`` after each change of the identities: see :meth:`Identities.listen`."""
+        return self.components.identities.listen(on_change)
+
     def listen_to_tokens(self, on_change: Callable[[], None]) -> Callable[[], None]:
         """Call ``on_change`` after each change of the access tokens: see :meth:`AccessTokens.listen`."""
         return self.components.access_tokens.listen(on_change)
@@ -99,6 +109,12 @@ class Broker(Calls):
         if not isinstance(operation, _ALWAYS):
             self._health.check_serving()
         result: R = self._handlers[type(operation)](operation)
+        return result
+
+    def call_found(self, operation: Operation[R], check: CheckTopic) -> R:
+        """Carry out an operation on what is found: see :meth:`tarry.api.local.AnyBroker.call_found`."""
+        self._health.check_serving()
+        result: R = self._found_handlers[type(operation)](operation, check)
         return result
 
     # -- scheduling ----------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from tarry.api import operations as ops
 from tarry.api.bounds import KEY
+from tarry.api.local import CheckTopic
 from tarry.api.outcome import Outcome, Rescheduled
 from tarry.base.clock import Clock
 from tarry.base.errors import ForgedHandleError, InvalidArgumentError, StaleCommitError
@@ -36,6 +37,10 @@ TARGETS_MAX = 4096
 """Messages cancelled in one write: producers wait while it is decided."""
 
 
+def _any_topic(topic: str | None) -> None:
+    """Refuse no topic."""
+
+
 @dataclass(eq=False)
 class Changes:
     """Cancels, reschedules and replaces messages. Any thread."""
@@ -47,8 +52,10 @@ class Changes:
     _clock: Clock
     _secret: bytes
 
-    def cancel(self, request: ops.Cancel) -> list[Outcome]:
+    def cancel(self, request: ops.Cancel, check: CheckTopic = _any_topic) -> list[Outcome]:
         """Cancel messages by handle; return an outcome for each, durable.
+
+        ``check`` may refuse the topics of the messages, before any is cancelled.
 
         Raises:
             InvalidArgumentError, ForgedHandleError: names the first bad handle; nothing was cancelled.
@@ -62,6 +69,9 @@ class Changes:
         targets = []
         for entry, current in zip(entries, series, strict=True):
             topic = column(rows, (current or entry).seq, "topic")
+            if topic is not None:
+                check(str(topic))
+            # Without a topic there is nothing that could be cancelled: the outcome alone is told.
             targets.append(CancelTarget(entry.seq, entry.due_ms, None if topic is None else str(topic)))
         return self._cancelled(targets)
 
@@ -95,21 +105,22 @@ class Changes:
             outcomes += self._carry_out(partial(CancelCommand, targets[start : start + TARGETS_MAX]))
         return outcomes
 
-    def reschedule(self, request: ops.Reschedule) -> Rescheduled:
-        """Move a message to another due time."""
+    def reschedule(self, request: ops.Reschedule, check: CheckTopic = _any_topic) -> Rescheduled:
+        """Move a message to another due time. ``check`` may refuse its topic before that."""
         due_ms = self._scheduling.due_ms(request.time.get("delay"), request.time.get("due"))
         if request.handle is not None:
-            return self._reschedule(request.handle, due_ms)
+            return self._reschedule(request.handle, due_ms, check)
         assert request.topic is not None and request.key is not None
+        check(request.topic)
         return self._reschedule_key(request.topic, request.key, due_ms)
 
-    def _reschedule(self, text: str, due_ms: int) -> Rescheduled:
+    def _reschedule(self, text: str, due_ms: int, check: CheckTopic) -> Rescheduled:
         entry = self._entry(text, None)
         while True:
             series = name_of_series(entry.seq)
             [current] = self._registry.get([series])
             # Also if there is no series yet: its first occurrence may fall due during the search.
-            moved = self._move(current or entry, series, due_ms)
+            moved = self._move(current or entry, series, due_ms, check)
             if moved is not None:
                 return moved
 
@@ -154,12 +165,14 @@ class Changes:
         id = column(rows, entry.seq, "id") or id_of(entry.seq)
         return Receipt(str(id), entry.seq, entry.due_ms, entry.seq, 1, handle.sign(self._secret, entry.seq, 1))
 
-    def _move(self, entry: NameEntry, name: bytes, due_ms: int) -> Rescheduled | None:
+    def _move(self, entry: NameEntry, name: bytes, due_ms: int, check: CheckTopic = _any_topic) -> Rescheduled | None:
         """Move what is under a name to another due time; None: another message is there by now."""
         found = self._find(entry, name)
         if found is None or isinstance(found, Outcome):
             return None if found is None else Rescheduled(found)
-        target = CancelTarget(entry.seq, entry.due_ms, str(found.column("topic")[0].as_py()), name)
+        topic = str(found.column("topic")[0].as_py())
+        check(topic)
+        target = CancelTarget(entry.seq, entry.due_ms, topic, name)
         return self._replace(target, _at(found, due_ms, self._clock.now_ms()))
 
     def _find(self, entry: NameEntry, name: bytes) -> pa.RecordBatch | Outcome | None:

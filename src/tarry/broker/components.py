@@ -15,6 +15,7 @@ from tarry.broker.directory import DirectoryLock
 from tarry.broker.dispatcher import Dispatcher
 from tarry.broker.hand_out_bound import HandOutBound
 from tarry.broker.health import Health
+from tarry.broker.identities import Identities
 from tarry.broker.jobs import Jobs
 from tarry.broker.key_backfill import KeyBackfill
 from tarry.broker.loops import Loops
@@ -52,6 +53,7 @@ class BrokerComponents:
     writer: IntakeWriter
     commits: GroupCommit[Submission]
     access_tokens: AccessTokens
+    identities: Identities
     registry: Registry
     ready: ReadyLog
     bound: HandOutBound
@@ -82,6 +84,7 @@ class BrokerComponents:
 
     def close(self) -> None:
         """Close the files, and release the directory."""
+        self.identities.close()
         self.bound.close(is_durable=False)
         self.intake.close()
         self.registry.close()

@@ -251,6 +251,7 @@ def _assemble(around: Opened, opened: OpenedFiles, path: MessagePath) -> BrokerC
         writer=accepting.writer,
         commits=accepting.commits,
         access_tokens=opened.access_tokens,
+        identities=opened.identities,
         registry=opened.registry,
         ready=opened.ready,
         bound=opened.bound,

@@ -26,10 +26,7 @@ class Consumers:
             request.topic, request.group, start=request.start, broadcast=request.broadcast
         )
         lease_ms = request.lease_ms or group.settings.lease_ms or self._lease_ms
-        subscription = group.subscribe(prefetch=request.prefetch, lease_ms=lease_ms)
-        if request.window is not None:
-            subscription.resize(request.window)
-        return subscription
+        return group.subscribe(prefetch=request.prefetch, lease_ms=lease_ms)
 
     def receive(self, request: Receive) -> pa.RecordBatch:
         """Lease ready messages, waiting for the first."""

@@ -20,7 +20,10 @@ from tarry.wheel.wheel import Wheel
 ROWS_MAX = 16_384
 """Most rows handed over at once, so that a herd's first consumers need not wait for all of it."""
 SHORT_BYTES = 4 << 20
-"""With less room than this for the ready log, a herd is handed over slowly: consumers and checkpoints make room."""
+"""With less room than this for the ready log, a herd is handed over slowly.
+
+Meanwhile, consumers and checkpoints make room.
+"""
 SLOW_BYTES = 256 << 10
 """As much of it every ``WAIT_S_MAX``."""
 IDLE_CUT_MS = 60_000

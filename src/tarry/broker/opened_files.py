@@ -15,12 +15,14 @@ from tarry.broker.directory import Checkpoint, DirectoryLock, keep_id, owner_of,
 from tarry.broker.disk_reserve import DiskReserve
 from tarry.broker.hand_out_bound import AHEAD_MS, HandOutBound
 from tarry.broker.health import Health
+from tarry.broker.identities import Identities
 from tarry.broker.jobs import Jobs
 from tarry.broker.queries.lateness import Lateness
 from tarry.broker.recovery import check_store
 from tarry.broker.small_files import SmallFiles
 from tarry.broker.store_view import View
 from tarry.broker.topic_counts import TopicCounts
+from tarry.identity.file import FILE as IDENTITIES_FILE
 from tarry.intake import Intake, Segments
 from tarry.log.files import Files
 from tarry.names import Registry
@@ -30,7 +32,7 @@ from tarry.store.place import Place
 
 KEPT_BYTES_MAX = 1 << 20
 KEPT_PART = 64
-"""The ready log leaves this fraction of ``disk_free_bytes_min``, 1 MiB at most, to acknowledgements and checkpoints."""
+"""The ready log leaves this part of ``disk_free_bytes_min`` to acknowledgements and checkpoints."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,7 @@ class OpenedFiles:
     view: View
     secret: bytes
     access_tokens: AccessTokens
+    identities: Identities
     jobs: Jobs
     registry: Registry
     segments: Segments
@@ -94,6 +97,9 @@ def open_files(around: Opened) -> OpenedFiles:
     view = View(store.snapshot())
     secret = read_secret(around.files, config.data)
     access_tokens = AccessTokens(around.files, around.clock, config.data)
+    had_identities = IDENTITIES_FILE in checkpoint.small_files
+    identities = Identities(around.files, around.clock, config.data, is_needed=had_identities)
+    undo.callback(identities.close)
     jobs = Jobs(config.data, checkpoint.jobs_changes)
     registry = Registry(
         around.files,
@@ -136,6 +142,7 @@ def open_files(around: Opened) -> OpenedFiles:
         view,
         secret,
         access_tokens,
+        identities,
         jobs,
         registry,
         segments,

@@ -7,14 +7,19 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
+import pyarrow as pa
+
 from tarry.api import operations as ops
 from tarry.api.jobs import Job
+from tarry.api.local import CheckTopic
 from tarry.api.operation import Operation
+from tarry.api.views import History
 from tarry.base.waiting import wait_for
 from tarry.broker.components import BrokerComponents
 from tarry.groups import ConsumerGroups
 
 Handlers = dict[type[Operation[Any]], Callable[[Any], Any]]
+FoundHandlers = dict[type[Operation[Any]], Callable[[Any, CheckTopic], Any]]
 
 
 def handlers(parts: BrokerComponents) -> Handlers:
@@ -85,11 +90,47 @@ def handlers(parts: BrokerComponents) -> Handlers:
         ops.ListTokens: parts.access_tokens.list,
         ops.LimitToken: parts.access_tokens.limit,
         ops.DeleteToken: parts.access_tokens.delete,
+        ops.SetIdentity: parts.identities.set,
+        ops.ListIdentities: parts.identities.all,
+        ops.DeleteIdentity: parts.identities.delete,
+        ops.AddCredential: parts.identities.add_credential,
+        ops.RemoveCredential: parts.identities.remove_credential,
+        ops.WhoAmI: parts.identities.who_am_i,
+        ops.CheckAccess: parts.identities.check_access,
         ops.GetIntakeState: pipeline.intake_state,
         ops.ReadIntake: pipeline.read_intake,
         ops.AnnounceStore: pipeline.announce_store,
         ops.SetPipelineStatus: pipeline.set_status,
     }
+
+
+def found_handlers(parts: BrokerComponents) -> FoundHandlers:
+    """Return the handlers of operations that need a right on what they find; none is missing.
+
+    It is given a check of the topic found, which it calls before it changes or returns anything.
+    """
+    changes, queries = parts.changes, parts.queries
+    return {
+        ops.Cancel: changes.cancel,
+        ops.Reschedule: changes.reschedule,
+        ops.GetMessage: lambda r, check: _checked_message(queries.message(r), check),
+        ops.GetHistory: lambda r, check: _checked_history(queries.history(r), check),
+    }
+
+
+def _checked_message(found: pa.RecordBatch, check: CheckTopic) -> pa.RecordBatch:
+    for topic in found.column("topic").to_pylist():
+        check(topic)
+    return found
+
+
+def _checked_history(found: History, check: CheckTopic) -> History:
+    topics = {event.details["topic"] for event in found.events if "topic" in event.details}
+    if found.events and not topics:
+        check(None)
+    for topic in topics:
+        check(topic)
+    return found
 
 
 def _pause(groups: ConsumerGroups, request: ops.PauseGroup | ops.ResumeGroup, *, paused: bool) -> None:

@@ -19,6 +19,7 @@ from pathlib import Path, PurePath
 from tarry.broker import access_tokens, front_state, hand_out_bound, push_file
 from tarry.broker.directory import SECRET_FILE
 from tarry.groups import settings_file
+from tarry.identity.file import FILE as IDENTITIES_FILE
 from tarry.log.files import sync_directory
 from tarry.verify import Check, Finding
 from tarry.verify.check import RESTORE, Pace, Results
@@ -54,6 +55,11 @@ _KINDS = (
         access_tokens.FILE,
         "A broker that starts without it knows no access tokens of the HTTP front: whoever shows one is refused.",
         "make them again (tarry token create)",
+    ),
+    _Kind(
+        IDENTITIES_FILE,
+        "A broker that starts without it asks nobody who they are, and every token is gone.",
+        "make the identities and their tokens again before other machines reach a port (tarry identity create)",
     ),
     _Kind(
         f"{front_state.DIRECTORY}/{front_state.PATTERN}",

@@ -10,11 +10,13 @@ from tarry.base.errors import (
     DiskFullError,
     FatalError,
     FilterPausedError,
+    ForbiddenError,
     InvalidArgumentError,
     KeyExistsError,
     LockedError,
     OverloadedError,
     TarryError,
+    UnauthenticatedError,
     UnavailableError,
 )
 from tarry.base.printable import printable
@@ -32,6 +34,7 @@ class ExitCode(IntEnum):
     REFUSED = 6
     FATAL = 7
     NOT_DONE = 8
+    FORBIDDEN = 9
     INTERRUPTED = 130
 
 
@@ -47,12 +50,16 @@ MEANINGS = {
     "or is mounted read-only",
     ExitCode.NOT_DONE: "not done: what to cancel, move or find was delivered, cancelled or not known; "
     "or a key was taken",
+    ExitCode.FORBIDDEN: "not allowed: the broker asks who calls, and no token was shown, or it is not taken, or its "
+    "identity has not the right",
     ExitCode.INTERRUPTED: "interrupted from the keyboard",
 }
 
 _BY_ERROR: list[tuple[type[TarryError], ExitCode]] = [
     (KeyExistsError, ExitCode.NOT_DONE),  # before the class that it belongs to
     (InvalidArgumentError, ExitCode.USAGE),
+    (UnauthenticatedError, ExitCode.FORBIDDEN),
+    (ForbiddenError, ExitCode.FORBIDDEN),
     (LockedError, ExitCode.LOCKED),
     (CorruptError, ExitCode.CORRUPT),
     (UnavailableError, ExitCode.UNAVAILABLE),

@@ -18,6 +18,7 @@ from tarry.cli import (
     gateway,
     group,
     history,
+    identity,
     listing,
     look,
     push,
@@ -38,7 +39,7 @@ app = typer.Typer(
     cls=CommandGroup,
     help="Delayed messages: hand one over now, and have it delivered on time.",
     epilog="Exit codes: 0 ok, 1 failed, 2 wrong usage, 3 locked, 4 damaged data, 5 broker out of reach, "
-    "6 refused for now, 7 disk failure, 8 not done, 130 interrupted.",
+    "6 refused for now, 7 disk failure, 8 not done, 9 not allowed, 130 interrupted.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -66,9 +67,10 @@ for command in (
     ),
     *(upkeep.compact, upkeep.expire),
     *(audit.audit, history.history),
+    *(identity.whoami, identity.can),
 ):
     app.command(command.__name__.strip("_").replace("_", "-"))(command)
-for part in (group.app, topic.app, dead.app, push.app, token.app):
+for part in (group.app, topic.app, dead.app, push.app, token.app, identity.app):
     app.add_typer(part)
 # As the client calls it.
 app.command("schedule", hidden=True)(send.send)

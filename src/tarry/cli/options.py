@@ -19,7 +19,9 @@ DEFAULT_ENDPOINT = "127.0.0.1:7611"
 
 Endpoint = Annotated[
     str,
-    typer.Option("--endpoint", "-e", metavar="HOST:PORT", envvar="TARRY_ENDPOINT", help="The broker's Flight front."),
+    typer.Option(
+        "--endpoint", "-e", metavar="HOST:PORT", envvar="TARRY_ENDPOINT", help="The broker; tls://HOST:PORT in TLS."
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print data as JSON, one object a line.")]
 

@@ -15,6 +15,7 @@ import typer.core
 import typer.main
 
 from tarry.base.errors import NotFoundError
+from tarry.cli.tls_options import add_tls_options
 
 GROUP = "tarry.commands"
 OURS = {"demo": "tarry-demo", "relay": "tarry-relay"}
@@ -23,6 +24,11 @@ OURS = {"demo": "tarry-demo", "relay": "tarry-relay"}
 
 class CommandGroup(typer.core.TyperGroup):
     """The commands that are registered, and then those of other distributions."""
+
+    def __init__(self, **how: Any) -> None:
+        """Give all commands that connect to a broker the options of TLS."""
+        super().__init__(**how)
+        add_tls_options(self)
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the names of all commands, in the order of the help."""

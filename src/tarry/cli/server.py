@@ -115,6 +115,7 @@ def _start_fronts(
     running: dict[str, RunningFront] = {}
     services = FrontServices(broker, "", placement, connections, UnreadBytes(), local=broker)
     for front in fronts:
+        _check_guarded(front, broker)
         own = replace(services, address=front.address(config))
         if workers and front.in_worker:
             from tarry.fronts.gateway.front import GatewayPorts
@@ -127,6 +128,22 @@ def _start_fronts(
         running[front.name] = started
         stack.callback(started.stop)
     return running
+
+
+def _check_guarded(front: Front, broker: Broker) -> None:
+    """Refuse a front that cannot ask who its callers are, where they have to be asked; else note it.
+
+    Raises:
+        InvalidArgumentError: it cannot, and there are identities.
+    """
+    if front.asks_callers:
+        return
+    if broker.identities:
+        raise InvalidArgumentError(
+            f"{front.name} is set, this broker has identities, and {front.title} cannot ask who its callers are yet; "
+            f"allowed: without {front.name}, or without identities"
+        )
+    broker.components.identities.unguarded.append(front.name)
 
 
 def _start_pipeline(broker: Broker, config: Config, address: str | None, stack: ExitStack) -> PipelineSupervisor | None:

@@ -11,6 +11,7 @@ from tarry.client.aio_consumer import AsyncConsumer
 from tarry.client.consumer import Consumer
 from tarry.client.delivery import Delivery, DeliveryBatch
 from tarry.client.sync import Client
+from tarry.link.tls import ClientTls
 from tarry.message.receipt import Accepted, Receipt, TopicPending
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "AsyncClient",
     "AsyncConsumer",
     "Client",
+    "ClientTls",
     "Consumer",
     "Delivery",
     "DeliveryBatch",

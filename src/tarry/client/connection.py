@@ -12,14 +12,15 @@ from contextlib import suppress
 from typing import Any
 
 from tarry.api.wire import encode_json
-from tarry.base.endpoint import parse_address, socket_path
 from tarry.base.errors import ClosedError, InvalidArgumentError, MessageTooLargeError, TarryError, UnavailableError
 from tarry.base.event_loop import post
 from tarry.client.background import background_loop
 from tarry.client.forks import Birthplace
 from tarry.client.questions import OnAsked, Question, ReceiveQuestion
-from tarry.link.frames import ASKED_BYTES_MAX, CLIENT, FrameKind, keep_alive
+from tarry.link.address import BrokerAddress
+from tarry.link.frames import ASKED_BYTES_MAX, FrameKind, keep_alive
 from tarry.link.peer import LinkPeer, OnAnswer, OnFrame
+from tarry.link.tls_errors import said
 
 CONNECT_S = 5.0
 """Seconds that a try to connect may take."""
@@ -31,7 +32,7 @@ class BrokerConnection:
 
     def __init__(
         self,
-        address: str,
+        address: str | BrokerAddress,
         loop: asyncio.AbstractEventLoop | None = None,
         handlers: dict[int, OnFrame] | None = None,
         on_refused: Callable[[TarryError], None] | None = None,
@@ -40,7 +41,7 @@ class BrokerConnection:
         """Make a connection, which connects when first used.
 
         Args:
-            address: HOST:PORT, or unix:PATH.
+            address: HOST:PORT, unix:PATH or tls://HOST:PORT.
             loop: the loop that carries it; None: the one that all clients of this process share.
             handlers: by kind, of frames that are no answers; called on the loop.
             on_refused: called on the loop with what the broker says of the connection: it is stopping.
@@ -49,8 +50,8 @@ class BrokerConnection:
         Raises:
             InvalidArgumentError: ``address`` is none.
         """
-        self._path = socket_path(address)
-        self.address = address
+        self._where = BrokerAddress.of(address)
+        self.address = self._where.text
         self.loop = loop or background_loop()
         self._handlers = handlers or {}
         self._on_refused, self._on_lost = on_refused, on_lost
@@ -149,7 +150,7 @@ class BrokerConnection:
     async def _open(self) -> LinkPeer:
         peer = LinkPeer(
             self.loop,
-            {"as": CLIENT},
+            self._where.greeting(),
             self._handlers,
             on_refused=lambda error: self._leave(peer, error),
             on_lost=lambda: self._lost(peer),
@@ -162,9 +163,10 @@ class BrokerConnection:
             self._abort(peer)
             raise self._unreachable(f"no greeting within {CONNECT_S:g} s") from None
         except OSError as error:
-            raise self._unreachable(error.strerror or str(error)) from None
+            raise self._unreachable(said(error, self._where)) from None
         except UnavailableError as error:
-            raise self._unreachable(str(error)) from None
+            in_tls = self._where.tls is not None and peer.ended_by is not None
+            raise self._unreachable(said(peer.ended_by, self._where) if in_tls else str(error)) from None
         except BaseException:
             self._abort(peer)
             raise
@@ -172,11 +174,15 @@ class BrokerConnection:
         return peer
 
     async def _open_transport(self, peer: LinkPeer) -> None:
-        if self._path is not None:
-            await self.loop.create_unix_connection(lambda: peer, self._path)
+        where = self._where
+        if where.path is not None:
+            await self.loop.create_unix_connection(lambda: peer, where.path)
             return
-        host, port = parse_address(self.address)
-        transport, _ = await self.loop.create_connection(lambda: peer, host.strip("[]"), port)
+        tls = where.context()
+        name = where.server_name if tls is not None else None
+        transport, _ = await self.loop.create_connection(
+            lambda: peer, where.host, where.port, ssl=tls, server_hostname=name
+        )
         keep_alive(transport.get_extra_info("socket"))
 
     def _leave(self, peer: LinkPeer, error: TarryError) -> None:

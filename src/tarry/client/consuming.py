@@ -23,6 +23,7 @@ from tarry.client.background import background_loop
 from tarry.client.connection import BrokerConnection, encoded
 from tarry.client.settling import Settler, Source
 from tarry.client.unanswered import OnSettled, Unanswered
+from tarry.link.address import BrokerAddress
 from tarry.link.frames import FrameKind, Pairs, Poll, SettleFrame, SettleOp, split_number
 from tarry.link.peer import LOST, LinkPeer, OnAnswer
 
@@ -42,15 +43,16 @@ OnBatch = Callable[[pa.RecordBatch, "ConsumerStream"], None]
 class ConsumingConnections:
     """The connections of one client's consumers, as many as they need. On the loop's thread."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str | BrokerAddress) -> None:
         """Connect when the first consumer does. Any thread.
 
         Raises:
             InvalidArgumentError: ``address`` is none.
         """
-        self.address = address
+        self._where = BrokerAddress.of(address)
+        self.address = self._where.text
         self.loop = background_loop()
-        self._all = [ConsumingConnection(address)]
+        self._all = [ConsumingConnection(self._where)]
 
     def take(self) -> ConsumingConnection:
         """Return a connection for one consumer more."""
@@ -58,7 +60,7 @@ class ConsumingConnections:
             if shared.feeds < FEEDS_MAX:
                 break
         else:
-            shared = ConsumingConnection(self.address)
+            shared = ConsumingConnection(self._where)
             self._all.append(shared)
         shared.feeds += 1
         return shared
@@ -73,7 +75,7 @@ class ConsumingConnections:
 class ConsumingConnection:
     """A connection that consumers share."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: BrokerAddress) -> None:
         self.connection = BrokerConnection(
             address,
             handlers={FrameKind.BATCH: self._on_batch, FrameKind.POLLED: self._on_polled},

@@ -23,7 +23,15 @@ from typing import Any
 import pyarrow as pa
 
 from tarry.base.back_off import BackOff
-from tarry.base.errors import CorruptError, InvalidArgumentError, NotFoundError, TarryError, UnavailableError
+from tarry.base.errors import (
+    CorruptError,
+    ForbiddenError,
+    InvalidArgumentError,
+    NotFoundError,
+    TarryError,
+    UnauthenticatedError,
+    UnavailableError,
+)
 from tarry.base.event_loop import post
 from tarry.client.consuming import ConsumerStream, ConsumingConnections
 from tarry.client.delivery import DeliveryBatch
@@ -46,7 +54,7 @@ ANSWER_S = 5.0
 CLOSE_S = 5.0
 """Seconds that closing waits for the broker to confirm the last acks."""
 
-HOPELESS = (InvalidArgumentError, NotFoundError, CorruptError)
+HOPELESS = (InvalidArgumentError, NotFoundError, CorruptError, UnauthenticatedError, ForbiddenError)
 """Errors that connecting again does not help."""
 
 _running: weakref.WeakSet[Feed] = weakref.WeakSet()

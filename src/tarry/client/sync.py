@@ -32,6 +32,8 @@ from tarry.client.holding import WORK_S
 from tarry.client.producing import IN_DOUBT, Producer
 from tarry.client.questions import no_answer
 from tarry.client.received import ClientReceiver
+from tarry.link.address import BrokerAddress
+from tarry.link.tls import ClientTls
 from tarry.message.receipt import Accepted, Receipt
 from tarry.message.rows import Row
 from tarry.message.schema import Message
@@ -44,22 +46,38 @@ _open_clients: weakref.WeakSet[Client] = weakref.WeakSet()
 class Client(Calls):
     """A connection to a broker; thread-safe, connects when first used, and again when it must."""
 
-    def __init__(self, address: str = "localhost:7611", *, timeout: float = 30.0) -> None:
-        """``address`` is HOST:PORT; ``timeout`` is how many seconds a call waits for its answer.
+    def __init__(
+        self,
+        address: str = "localhost:7611",
+        *,
+        timeout: float = 30.0,
+        tls: ClientTls | None = None,
+        token: str | None = None,
+    ) -> None:
+        """Make a client; it connects when first used.
+
+        Args:
+            address: HOST:PORT, unix:PATH, or tls://HOST:PORT.
+            timeout: how many seconds a call waits for its answer.
+            tls: whom to trust, and what to show; None: by ``address``, with the files that the environment names.
+            token: shows a broker that asks who the client is; None: what :mod:`tarry.link.credentials` finds.
 
         Raises:
-            InvalidArgumentError: ``address`` is none.
+            InvalidArgumentError: ``address`` is none, or a file is not what it should be.
         """
         if timeout is None:
             raise InvalidArgumentError("timeout is None; allowed: a number of seconds")
         check_seconds("timeout", timeout)
         self._timeout_s = timeout
-        self.address = address
+        self.where = BrokerAddress.of(address, tls, token)
+        """The broker's place, and the way to reach it."""
+        self.where.check()
+        self.address = self.where.text
         # Each has one of its own: a client is not read while it has too much under way, and calls may take long.
-        self._connection = BrokerConnection(address)
-        self._calls = BrokerConnection(address)
-        self._receiving = BrokerConnection(address)
-        self._consuming = ConsumingConnections(address)
+        self._connection = BrokerConnection(self.where)
+        self._calls = BrokerConnection(self.where)
+        self._receiving = BrokerConnection(self.where)
+        self._consuming = ConsumingConnections(self.where)
         self.carrier = Carrier(self._calls, timeout)
         """Carries operations to the broker."""
         self._producer: Producer[Future[Receipt]] = Producer(self._connection.submit, _resolve)

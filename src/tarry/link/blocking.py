@@ -14,23 +14,30 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 from tarry.api.wire import decode_error, decode_json
-from tarry.base.endpoint import parse_address, socket_path
+from tarry.base.endpoint import parse_address
 from tarry.base.errors import ClosedError, TarryError, UnavailableError
+from tarry.link.address import BrokerAddress
 from tarry.link.frames import (
     CLIENT,
     GREETING_BYTES_MAX,
     HEAD,
+    TLS_ALERT,
     FrameKind,
     frame,
     hello_frame,
     keep_alive,
     no_broker,
 )
+from tarry.link.tls_errors import said
 
 CONNECT_S = 5.0
 ANSWER_S = 30.0
 _NUMBER = 1
 """Number of the one question of a connection."""
+
+
+class NoBrokerError(OSError):
+    """Another program answers, or a broker that cannot be understood."""
 
 
 class LinkTrust(Protocol):
@@ -46,29 +53,28 @@ class LinkTrust(Protocol):
         ...
 
 
-def connect(address: str, timeout_s: float = CONNECT_S) -> socket.socket:
-    """Connect to a broker at HOST:PORT or unix:PATH.
+def connect(address: str | BrokerAddress, timeout_s: float = CONNECT_S) -> socket.socket:
+    """Connect to a broker, without TLS so far.
 
     Raises:
         UnavailableError: there is none.
     """
-    path = socket_path(address)
+    where = BrokerAddress.of(address)
     try:
-        if path is None:
-            host, port = parse_address(address)
-            connection = socket.create_connection((host.strip("[]"), port), timeout_s)
+        if where.path is None:
+            connection = socket.create_connection((where.host, where.port), timeout_s)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             keep_alive(connection)
             return connection
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             connection.settimeout(timeout_s)
-            connection.connect(path)
+            connection.connect(where.path)
         except OSError:
             connection.close()
             raise
     except OSError as error:
-        raise UnavailableError(f"the broker at {address} cannot be reached: {error.strerror or error}") from error
+        raise UnavailableError(f"the broker at {where.text} cannot be reached: {error.strerror or error}") from error
     return connection
 
 
@@ -80,13 +86,16 @@ def host_of(address: str) -> str:
 class BlockingLink:
     """Connections to one broker. Any thread; of one process."""
 
-    def __init__(self, address: str, said: Mapping[str, Any], trust: LinkTrust | None = None) -> None:
+    def __init__(
+        self, address: str | BrokerAddress, greeting: Mapping[str, Any], trust: LinkTrust | None = None
+    ) -> None:
         """Make the link, which connects when it is first asked.
 
-        ``said``: fields of the greeting beside the version.
+        ``greeting``: its fields beside the version.
         """
-        self.address = address
-        self._said, self._trust = said, trust
+        self._where = BrokerAddress.of(address)
+        self.address = self._where.text
+        self._greeting, self._trust = greeting, trust
         self._lock = threading.Lock()
         self._free: list[socket.socket] = []
         self._closed = False
@@ -154,16 +163,14 @@ class BlockingLink:
 
     def _open(self) -> tuple[socket.socket, dict[str, Any]]:
         """Open a connection; return it with the broker's description of itself."""
-        connection, trust = connect(self.address), self._trust
+        tls, trust = self._context(), self._trust
+        connection = connect(self._where)
         try:
-            if trust is not None and trust.tls is not None:
-                connection = trust.tls.wrap_socket(connection, server_hostname=host_of(self.address))
+            if tls is not None:
+                connection = tls.wrap_socket(connection, server_hostname=self._where.server_name)
             connection.settimeout(ANSWER_S)
-            connection.sendall(b"".join(hello_frame(self._said)))
-            beginning = _exactly(connection, HEAD.size)
-            length, kind, _ = HEAD.unpack(beginning)
-            if length > GREETING_BYTES_MAX:
-                raise ConnectionError(no_broker(bytes(beginning), self._said.get("as") == CLIENT))
+            connection.sendall(b"".join(hello_frame(self._greeting)))
+            length, kind = self._beginning(connection)
             answer = _exactly(connection, length)
             if kind == FrameKind.CHALLENGE and trust is not None:
                 connection.sendall(b"".join(frame(FrameKind.PROOF, 0, trust.proof(bytes(answer)))))
@@ -177,12 +184,33 @@ class BlockingLink:
             welcome: dict[str, Any] = decode_json(bytes(answer))
         except OSError as error:
             connection.close()
-            raise UnavailableError(f"the broker at {self.address} cannot be reached: {error}") from error
+            why = error if self._where.tls is None else said(error, self._where)
+            raise UnavailableError(f"the broker at {self.address} cannot be reached: {why}") from error
         except BaseException:
             with suppress(OSError):
                 connection.close()
             raise
         return connection, welcome
+
+    def _context(self) -> ssl.SSLContext | None:
+        """Return the TLS of a new connection: the gateway's own, or that of the address."""
+        return self._trust.tls if self._trust is not None else self._where.context()
+
+    def _beginning(self, connection: socket.socket) -> tuple[int, int]:
+        """Return the length and the kind of the first frame.
+
+        Raises:
+            OSError: what answers is no broker of this release, or the connection has ended.
+        """
+        is_client = self._greeting.get("as") == CLIENT
+        beginning = _exactly(connection, len(TLS_ALERT))  # an alert is shorter than a frame's head
+        if beginning == TLS_ALERT:
+            raise NoBrokerError(no_broker(TLS_ALERT, is_client))
+        head = bytes(beginning) + bytes(_exactly(connection, HEAD.size - len(TLS_ALERT)))
+        length, kind, _ = HEAD.unpack(head)
+        if length > GREETING_BYTES_MAX:
+            raise NoBrokerError(no_broker(head, is_client))
+        return length, kind
 
 
 def _send_parts(connection: socket.socket, parts: Iterable[Any]) -> None:

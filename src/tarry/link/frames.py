@@ -34,6 +34,8 @@ LEASES_MAX = 1 << 16
 """Most leases in a SETTLE or RETURN of a client."""
 HELLO_BYTES_MAX = 64 << 10
 """Maximum size of the first frame: other clients than gateways send something else."""
+TLS_ALERT = b"\x15\x03"
+"""First bytes of what a port in TLS says to who does not speak it (RFC 8446, section 5.1: alert)."""
 CLIENT, LINK, CONTROL = "client", "link", "control"
 """Kinds of connections: a client's; a worker's, for columns; and a worker's, for questions of threads."""
 
@@ -340,6 +342,9 @@ def decode_foreign_rows(raw: memoryview) -> pa.Table:
 
 def no_broker(beginning: bytes, is_client: bool) -> str:
     """Say what answers in a broker's place, by its first bytes, to a client or to a gateway's worker."""
+    if beginning.startswith(TLS_ALERT):
+        way = "the address as tls://HOST:PORT" if is_client else "gateway_tls_ca=FILE"
+        return f"the port speaks TLS; allowed: {way}, or a port without TLS"
     is_http = beginning.startswith(b"HTTP")
     no_tarry = f"is no Tarry broker of this release: it begins with {beginning!r}"
     port = "native port (setting `flight`, 7611 by default)" if is_client else "port of the setting `gateway`"

@@ -18,6 +18,7 @@ from tarry.link.frames import (
     FRAME_BYTES_MAX,
     GREETING_BYTES_MAX,
     HEAD,
+    TLS_ALERT,
     FrameKind,
     LinkFrameReader,
     frame,
@@ -74,6 +75,8 @@ class LinkPeer(asyncio.Protocol):
         self.welcome: asyncio.Future[Mapping[str, Any]] = loop.create_future()
         """The broker's description of itself; its error where it does not take this side."""
         self.lost = False
+        self.ended_by: Exception | None = None
+        """The transport's reason of an end before the greeting, which nobody has explained."""
 
     # -- sending -------------------------------------------------------------------------------------------------------
 
@@ -141,11 +144,18 @@ class LinkPeer(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         self.lost = True
         if not self.welcome.done():
-            self.welcome.set_exception(UnavailableError("the broker closed the connection before its greeting"))
+            self.welcome.set_exception(self._ungreeted(error))
         waiting, self._waiting = self._waiting, {}
         for on_answer in waiting.values():
             on_answer(UnavailableError(LOST))
         self._on_lost()
+
+    def _ungreeted(self, error: Exception | None) -> UnavailableError:
+        """Return the error that the connection ended before the greeting."""
+        if self._beginning.startswith(TLS_ALERT):  # it is shorter than a frame's head
+            return UnavailableError(no_broker(self._beginning, self._greeting.get("as") == CLIENT))
+        self.ended_by = error or EOFError()
+        return UnavailableError("the broker closed the connection before its greeting")
 
     def _on_frame(self, kind: int, number: int, payload: memoryview) -> None:
         if kind in _ANSWERS:

@@ -16,8 +16,8 @@ from tarry.api.jobs import Job, JobState, StagedFile
 from tarry.api.operation import known
 from tarry.api.operations.queues import CANCELLED_RANGE_MAX
 from tarry.api.wire import decode_json, encode_json
-from tarry.base.endpoint import socket_path
 from tarry.base.errors import CorruptError
+from tarry.link.address import BrokerAddress
 from tarry.link.blocking import BlockingLink
 from tarry.link.frames import CLIENT, FrameKind
 from tarry.link.ranges import read_range
@@ -99,9 +99,10 @@ class _LinkCalls:
     """Calls of one broker by the link. Any thread."""
 
     def __init__(self, address: str) -> None:
-        socket_path(address)  # refuses what is no address
-        self.address = address
-        self._link = BlockingLink(address, {"as": CLIENT})
+        where = BrokerAddress.of(address)
+        where.check()
+        self._link = BlockingLink(where, {"as": CLIENT})
+        self.address = where.text
         self.close = self._link.close
 
     def answer(self, name: str, body: dict[str, Any], timeout_s: float = CALL_TIMEOUT_S) -> Any:
@@ -141,7 +142,9 @@ def _parts(batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
 
 
 class BrokerClient:
-    """Connections to a broker at ``HOST:PORT`` or ``unix:PATH``, made with the first call.
+    """Connections to one broker, made with the first call.
+
+    ``address``: ``HOST:PORT``, ``unix:PATH`` or ``tls://HOST:PORT``.
 
     Any thread, of the process that made it.
 

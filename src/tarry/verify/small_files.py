@@ -20,6 +20,7 @@ _CHECKPOINT = "Progress since the last start is not known: a broker would not kn
 _POLICIES = "The settings of groups and topics are lost."
 _PUSH = "Whom messages are pushed to, and with what secrets, is lost."
 _TOKENS = "The access tokens of the HTTP front are lost: whoever shows one is refused."
+_IDENTITIES = "A broker does not start without it: it would ask nobody who they are."
 _FRONT_STATE = "What classic RocketMQ clients have done in single queues, or how they read, is lost: some comes again."
 _ID = "Which broker this is, as its store knows it, is not known."
 _ID_ADVICE = f"{RESTORE}; without one, remove it: the next start is refused, and names the id to write into it"
@@ -62,6 +63,7 @@ def small_checks(
         "policies.json": _POLICIES,
         "push.json": _PUSH,
         "tokens.json": _TOKENS,
+        "identities.json": _IDENTITIES,
     }
     for name, readable in versions.items():
         meaning = meanings.get(name, _CHECKPOINT)

@@ -2,9 +2,8 @@
 
 ``messages`` cancels and moves · ``placed`` is about one message, wherever it is · ``delivery`` receives and settles ·
 ``groups`` · ``dead_letters`` · ``queries`` change nothing · ``push`` is about push subscriptions · ``jobs`` are bulk
-jobs · ``queues`` are read by offsets · ``access`` has the tokens of the HTTP front · ``pipeline`` is for Spark. To
-schedule is a stream of batches:
-:mod:`tarry.message.rows`.
+jobs · ``queues`` are read by offsets · ``access`` has the tokens of the HTTP front ·
+``identities`` · ``pipeline`` is for Spark. To schedule is a stream of batches: :mod:`tarry.message.rows`.
 """
 
 # All of them are names of this package.
@@ -29,6 +28,15 @@ from tarry.api.operations.groups import (
     Seek,
     SetGroup,
     SetTopic,
+)
+from tarry.api.operations.identities import (
+    AddCredential,
+    CheckAccess,
+    DeleteIdentity,
+    ListIdentities,
+    RemoveCredential,
+    SetIdentity,
+    WhoAmI,
 )
 from tarry.api.operations.jobs import AbortJob, BeginJob, CancelJob, CommitJob, ListJobs, ReserveSeqs
 from tarry.api.operations.messages import Cancel, CancelKeys, FindKey, Reschedule
@@ -70,6 +78,7 @@ OPERATIONS: tuple[type[Operation[Any]], ...] = (
     *(ListJobs, CancelJob, BeginJob, ReserveSeqs, CommitJob, AbortJob),
     *(GetQueues, ReadQueue, ReadCancellations, FindOffset, FollowQueue, AdvanceGroup),
     *(CreateToken, ListTokens, LimitToken, DeleteToken),
+    *(SetIdentity, ListIdentities, DeleteIdentity, AddCredential, RemoveCredential, WhoAmI, CheckAccess),
     *(GetIntakeState, ReadIntake, AnnounceStore, SetPipelineStatus),
 )
 """All operations that are on the wire."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tarry.api.access import EVERYTHING, AccessToken, CreatedToken
+from tarry.api.needs import OnBroker, Right
 from tarry.api.operation import NOTHING, Action, Int64, Operation, data, many
 
 
@@ -20,6 +21,7 @@ class CreateToken(Operation[CreatedToken]):
     """
 
     wire = Action("create-token", "an access token of the HTTP front", data(CreatedToken))
+    needs = OnBroker(Right.ADMIN)
     namespace: str = EVERYTHING
     description: str = ""
     secret: str | None = None
@@ -30,6 +32,7 @@ class ListTokens(Operation[list[AccessToken]]):
     """List all tokens, or those of one namespace, oldest first; never with their secrets."""
 
     wire = Action("tokens", "the access tokens", many(data(AccessToken)))
+    needs = OnBroker(Right.ADMIN)
     namespace: str | None = None
 
 
@@ -45,6 +48,7 @@ class LimitToken(Operation[AccessToken]):
     """
 
     wire = Action("limit-token", "how often an access token may be used", data(AccessToken))
+    needs = OnBroker(Right.ADMIN)
     token: str
     """The token's ``id``."""
     reads_max: Int64 = 0
@@ -61,4 +65,5 @@ class DeleteToken(Operation[None]):
     """
 
     wire = Action("delete-token", "refuse an access token from now on", NOTHING)
+    needs = OnBroker(Right.ADMIN)
     token: str

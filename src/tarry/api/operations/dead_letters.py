@@ -11,6 +11,7 @@ from typing import Annotated
 
 from annotated_types import Ge, Le, MaxLen
 
+from tarry.api.needs import OnTopic, Right
 from tarry.api.operation import Action, Int64, Natural, Operation, Rows, int64s, named, one_batch
 from tarry.api.operations.messages import HANDLES_MAX
 from tarry.api.views import DEAD_LETTER
@@ -35,6 +36,7 @@ class ListDeadLetters(Operation[RecordBatch]):
     """
 
     wire = Rows("dead-letters", *one_batch(DEAD_LETTER), DEAD_LETTER)
+    needs = OnTopic(Right.BROWSE)
     topic: str
     group: str
     _: KW_ONLY
@@ -53,6 +55,7 @@ class Respawn(Operation[int]):
     """
 
     wire = Action("respawn", "schedule dead letters again, for their group", named("respawned"))
+    needs = OnTopic(Right.MANAGE)
     topic: str
     group: str
     _: KW_ONLY
@@ -68,6 +71,7 @@ class Purge(Operation[int]):
     """Delete dead letters, durably: those at ``offsets``, or all. Its result is how many they were."""
 
     wire = Action("purge", "let go of dead letters", named("purged"))
+    needs = OnTopic(Right.MANAGE)
     topic: str
     group: str
     _: KW_ONLY

@@ -8,6 +8,7 @@ from typing import Annotated
 import numpy as np
 
 from tarry.api.bounds import LEASE_MS, PREFETCH
+from tarry.api.needs import OnTopic, Right
 from tarry.api.operation import Action, Int64, Natural, Operation, Request, Rows, int64_array, int64s, named, one_batch
 from tarry.api.settings import Start
 from tarry.api.views import DELIVERY
@@ -20,21 +21,20 @@ Column = Annotated[Int64s, int64s(list[Int64])]
 
 @dataclass(frozen=True, slots=True)
 class Subscribe(Request):
-    """A consumer of a group, with up to ``prefetch`` unsettled messages; a stream's command on the wire.
+    """A consumer of a group, with up to ``prefetch`` unsettled messages.
 
     Args:
         lease_ms: milliseconds for which a message is this consumer's; None: as the group's settings say.
-        window: number of messages that it may hold to begin with, until it says otherwise; None: ``prefetch``.
         start: "earliest" or "latest", for a group that is new; "earliest" without it.
         broadcast: this consumer's own name: it gets all messages, as a group of its own, ``group@broadcast``, which
             begins at the latest.
     """
 
+    needs = OnTopic(Right.CONSUME)
     topic: str
     group: str
     _: KW_ONLY
     prefetch: Natural = 1000
-    window: Natural | None = None
     lease_ms: Natural | None = None
     start: Start | None = None
     broadcast: str | None = None
@@ -54,6 +54,7 @@ class Receive(Operation[RecordBatch]):
     """
 
     wire = Rows("receive", *one_batch(DELIVERY), DELIVERY)
+    needs = OnTopic(Right.CONSUME)
     topic: str
     group: str
     _: KW_ONLY
@@ -111,6 +112,7 @@ class Ack(Operation[int]):
     """
 
     wire = Action("ack", "settle messages for good", named("settled"))
+    needs = OnTopic(Right.CONSUME)
     topic: str
     group: str
     leases: Column
@@ -131,6 +133,7 @@ class Nack(Operation[int]):
     """
 
     wire = Action("nack", "give messages back, to come again", named("settled"))
+    needs = OnTopic(Right.CONSUME)
     topic: str
     group: str
     leases: Column
@@ -152,6 +155,7 @@ class Extend(Operation[int]):
     """
 
     wire = Action("extend", "hold messages for longer", named("settled"))
+    needs = OnTopic(Right.CONSUME)
     topic: str
     group: str
     leases: Column

@@ -14,6 +14,7 @@ from typing import get_type_hints as hints_of
 from pydantic import Field
 
 from tarry.api.groups import GroupInfo, TopicInfo
+from tarry.api.needs import Listed, OnTopic, Right
 from tarry.api.operation import NOTHING, Action, Int64, Operation, data, many, named
 from tarry.api.settings import GroupOptions, Start, TopicOptions
 from tarry.base.delay import datetime_ms
@@ -32,6 +33,7 @@ class SetGroup(Operation[GroupInfo]):
     """A group's settings that are to be changed, by name; see :meth:`of`."""
 
     wire = Action("set-group", "settings of a group, which is made if it is new", data(GroupInfo))
+    needs = OnTopic(Right.MANAGE)
     topic: str
     group: str
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -68,6 +70,7 @@ class SetTopic(Operation[TopicInfo]):
     """A topic's settings that are to be changed, by name; see :meth:`of`."""
 
     wire = Action("set-topic", "a topic's settings", data(TopicInfo))
+    needs = OnTopic(Right.MANAGE)
     topic: str
     settings: Mapping[str, Any] = field(default_factory=dict)
 
@@ -105,6 +108,7 @@ class GetGroup(Operation[GroupInfo]):
     """A group's settings, and where its messages are."""
 
     wire = Action("group-info", "a group's settings, and where its messages are", data(GroupInfo))
+    needs = OnTopic(Right.LOOK)
     topic: str
     group: str
 
@@ -114,6 +118,7 @@ class ListGroups(Operation[list[GroupInfo]]):
     """List all groups, of one topic or of every one, by name."""
 
     wire = Action("groups", "all groups, or those of a topic", many(data(GroupInfo)))
+    needs = Listed(lambda groups, may: [each for each in groups if may(each.topic, each.group)])
     topic: str | None = None
 
 
@@ -122,6 +127,7 @@ class DeleteGroup(Operation[None]):
     """Forget a group; its consumers get nothing more, and it holds up no deletion. Its dead letters stay."""
 
     wire = Action("delete-group", "forget a group; its dead letters stay", NOTHING)
+    needs = OnTopic(Right.MANAGE)
     topic: str
     group: str
 
@@ -131,6 +137,7 @@ class PauseGroup(Operation[None]):
     """Hand out nothing to a group, until it is resumed. What consumers hold can be settled."""
 
     wire = Action("pause", "have a group hand out nothing", NOTHING)
+    needs = OnTopic(Right.MANAGE)
     topic: str
     group: str
 
@@ -140,6 +147,7 @@ class ResumeGroup(Operation[None]):
     """Hand out messages to a group again, after :class:`PauseGroup`."""
 
     wire = Action("resume", "have a group hand out again", NOTHING)
+    needs = OnTopic(Right.MANAGE)
     topic: str
     group: str
 
@@ -159,6 +167,7 @@ class Seek(Operation[int]):
     """
 
     wire = Action("seek", "have a group go on from a time", named("ahead"))
+    needs = OnTopic(Right.MANAGE)
     topic: str
     group: str
     to: datetime | int | str
@@ -177,6 +186,7 @@ class GetTopic(Operation[TopicInfo]):
     """A topic's settings: what becomes of its late messages, and order."""
 
     wire = Action("topic-info", "what becomes of a topic's late messages", data(TopicInfo))
+    needs = OnTopic(Right.LOOK)
     topic: str
 
 
@@ -185,4 +195,5 @@ class HasTopic(Operation[bool]):
     """Return whether a topic exists: it was declared, or has messages, groups or settings."""
 
     wire = Action("has-topic", "whether there is such a topic", named("exists"))
+    needs = OnTopic(Right.LOOK)
     topic: str

@@ -15,6 +15,7 @@ from annotated_types import Ge, Le
 from typing_extensions import TypedDict  # pydantic wants this one before Python 3.12
 
 from tarry.api.jobs import Job, JobCancelled, JobState, StagedFile
+from tarry.api.needs import OnBroker, Right
 from tarry.api.operation import (
     NOTHING,
     PLAIN,
@@ -52,6 +53,7 @@ class ListJobs(Operation[list[Job]]):
             "jobs",
         ),
     )
+    needs = OnBroker(Right.BULK)
     job: str | None = None
     limit: Annotated[int, Ge(1), Le(10_000)] = 100
 
@@ -76,6 +78,7 @@ class CancelJob(Operation[JobCancelled]):
             lambda answer: JobCancelled(Outcome(answer["outcome"]), int(answer["cancelled"]), int(answer["rows"])),
         ),
     )
+    needs = OnBroker(Right.BULK)
     job: str
 
 
@@ -88,6 +91,7 @@ class BeginJob(Operation[dict[str, Any]]):
     """
 
     wire = Action("bulk-begin", "begin an attempt of a bulk job", PLAIN)
+    needs = OnBroker(Right.BULK)
     job: str
     attempt: str | None = None
 
@@ -97,6 +101,7 @@ class ReserveSeqs(Operation[int]):
     """The first of ``rows`` seqs for messages of attempt ``number``, which nobody else gets."""
 
     wire = Action("bulk-reserve", "seqs for messages of an attempt", named("first_seq"))
+    needs = OnBroker(Right.BULK)
     number: Natural
     rows: Natural
 
@@ -136,6 +141,7 @@ class CommitJob(Operation[dict[str, Any]]):
     """
 
     wire = Action("bulk-commit", "publish all of an attempt at once", PLAIN)
+    needs = OnBroker(Right.BULK)
     number: Natural
     files: Files
     topics: Annotated[Mapping[str, int], Form(dict[str, Natural], dict, dict)]
@@ -147,6 +153,7 @@ class AbortJob(Operation[None]):
     """Refuse the commit of attempt ``number`` from now on, and remove its files."""
 
     wire = Action("bulk-abort", "give an attempt up", NOTHING)
+    needs = OnBroker(Right.BULK)
     number: Natural
 
 
@@ -154,6 +161,7 @@ class AbortJob(Operation[None]):
 class StageJob(Request):
     """Files of an attempt from a stream of messages, for its commit: a stream's command on the wire."""
 
+    needs = OnBroker(Right.BULK)
     number: Natural
 
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from annotated_types import MaxLen
 from typing_extensions import TypedDict  # pydantic wants this one before Python 3.12
 
+from tarry.api.needs import OnFound, OnTopic, Right
 from tarry.api.operation import Action, Codec, Form, Int64, Natural, Operation
 from tarry.api.outcome import Outcome, Rescheduled
 from tarry.base.delay import Delay, DelayLevel
@@ -100,6 +101,7 @@ class Cancel(Operation[list[Outcome]]):
     """
 
     wire = Action("cancel", "cancel messages by handle", OUTCOMES)
+    needs = OnFound(Right.PRODUCE)
     handles: Texts
 
     def __post_init__(self) -> None:
@@ -114,6 +116,7 @@ class CancelKeys(Operation[list[Outcome]]):
     """
 
     wire = Action("cancel-keys", "cancel what is pending under keys of a topic", OUTCOMES)
+    needs = OnTopic(Right.PRODUCE)
     topic: str
     keys: Texts
 
@@ -138,6 +141,7 @@ class Reschedule(Operation[Rescheduled]):
             shape=RescheduledJson,
         ),
     )
+    needs = OnFound(Right.PRODUCE)
     handle: str | None = None
     topic: str | None = None
     key: str | None = None
@@ -211,5 +215,6 @@ class FindKey(Operation[Receipt | None]):
             shape=FoundJson,
         ),
     )
+    needs = OnTopic(Right.PRODUCE)
     topic: str
     key: str

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from tarry.api.needs import OnBroker, Right
 from tarry.api.operation import NOTHING, PLAIN, Action, Natural, Operation, Rows
 from tarry.api.operations.queues import batches, check_range
 from tarry.message.schema import SCHEMA
@@ -18,6 +19,7 @@ class GetIntakeState(Operation[dict[str, Any]]):
     """Return the data that the schedule query plans with; ``docs/formats-flight.md`` describes the fields."""
 
     wire = Action("intake-state", "what the schedule query plans with", PLAIN)
+    needs = OnBroker(Right.PIPELINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,7 @@ class ReadIntake(Operation[Iterator[pa.RecordBatch]]):
     """
 
     wire = Rows("intake", *batches(SCHEMA), SCHEMA, goes_on_by="seq")
+    needs = OnBroker(Right.PIPELINE)
     start: Natural
     end: Natural
 
@@ -40,6 +43,7 @@ class AnnounceStore(Operation[None]):
     """The store has a new version: the broker takes it up soon."""
 
     wire = Action("store-committed", "the store has a new version", NOTHING)
+    needs = OnBroker(Right.PIPELINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,7 @@ class SetPipelineStatus(Operation[None]):
     """Report the status of the pipeline, or of its supervisor; merged into ``status()["pipeline"]``."""
 
     wire = Action("pipeline-status", "what the pipeline says of itself", NOTHING)
+    needs = OnBroker(Right.PIPELINE)
     status: Mapping[str, Any]
 
     def to_wire(self) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tarry.api.needs import OnTopic, Right
 from tarry.api.operation import Action, Int64, Operation, Rows, named, one_batch
 from tarry.api.views import PLACED_MESSAGE
 from tarry.base.record_batch import RecordBatch
@@ -24,6 +25,7 @@ class FindMessage(Operation[RecordBatch]):
     """
 
     wire = Rows("find-message", *one_batch(PLACED_MESSAGE), PLACED_MESSAGE)
+    needs = OnTopic(Right.CONSUME)
     topic: str
     group: str
     seq: Int64
@@ -42,6 +44,7 @@ class DiscardMessage(Operation[bool]):
     """
 
     wire = Action("discard-message", "settle, cancel or purge a message, wherever it is", named("discarded"))
+    needs = OnTopic(Right.CONSUME)
     topic: str
     group: str
     seq: Int64

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass, field
 
 from tarry.api.bounds import PAGE
+from tarry.api.needs import Listed, OnPushSubscription, Right
 from tarry.api.operation import NOTHING, Action, Int64, Natural, Operation, data, many
 from tarry.api.push import PushAttempt, PushInfo
 from tarry.api.settings import Start
@@ -39,6 +40,7 @@ class SetPushSubscription(Operation[PushInfo]):
     """
 
     wire = Action("set-push", "a push subscription, which is made if it is new", data(PushInfo))
+    needs = OnPushSubscription(Right.MANAGE)
     name: str
     _: KW_ONLY
     topic: str | None = None
@@ -62,6 +64,7 @@ class GetPushSubscription(Operation[PushInfo]):
     """A subscription, and how it does. Secrets are never shown."""
 
     wire = Action("push-info", "a push subscription, and how it does", data(PushInfo))
+    needs = OnPushSubscription(Right.LOOK)
     name: str
 
 
@@ -70,6 +73,7 @@ class ListPushSubscriptions(Operation[list[PushInfo]]):
     """List all subscriptions, or those of a topic, by name."""
 
     wire = Action("pushes", "all push subscriptions, or those of a topic", many(data(PushInfo)))
+    needs = Listed(lambda infos, may: [each for each in infos if may(each.topic, each.group)])
     topic: str | None = None
 
 
@@ -81,6 +85,7 @@ class DeletePushSubscription(Operation[None]):
     """
 
     wire = Action("delete-push", "forget a push subscription; its dead letters stay", NOTHING)
+    needs = OnPushSubscription(Right.MANAGE)
     name: str
     keep_group: bool = False
 
@@ -90,6 +95,7 @@ class PausePushSubscription(Operation[None]):
     """Push nothing, until it is resumed; messages wait in its group. ``reason``: for people."""
 
     wire = Action("pause-push", "push nothing for now", NOTHING)
+    needs = OnPushSubscription(Right.MANAGE)
     name: str
     reason: str = ""
 
@@ -99,6 +105,7 @@ class ResumePushSubscription(Operation[None]):
     """Push again, also where the circuit breaker is open."""
 
     wire = Action("resume-push", "push again", NOTHING)
+    needs = OnPushSubscription(Right.MANAGE)
     name: str
 
 
@@ -111,6 +118,7 @@ class ListPushAttempts(Operation[list[PushAttempt]]):
     """
 
     wire = Action("push-attempts", "the last requests, and what came of them", many(data(PushAttempt)))
+    needs = OnPushSubscription(Right.MANAGE)
     name: str | None = None
     _: KW_ONLY
     id: str | None = None
@@ -134,4 +142,5 @@ class TestPushSubscription(Operation[PushAttempt]):
 
     __test__ = False  # no test case, whatever pytest makes of the name
     wire = Action("test-push", "send one request to try a push subscription", data(PushAttempt))
+    needs = OnPushSubscription(Right.MANAGE)
     name: str

@@ -10,6 +10,7 @@ import pyarrow as pa
 from annotated_types import MaxLen
 from typing_extensions import TypedDict  # pydantic wants this one before Python 3.12
 
+from tarry.api.needs import Listed, Nothing, OnFound, OnTopic, Right
 from tarry.api.operation import (
     PLAIN,
     Action,
@@ -47,6 +48,7 @@ class GetPending(Operation[list[TopicPending]]):
     """
 
     wire = Action("pending", "what is pending, by topic", many(data(TopicPending)))
+    needs = Listed(lambda counts, may: [each for each in counts if may(each.topic, None)])
     _: KW_ONLY
     next_due: bool = True
 
@@ -83,6 +85,7 @@ class ListPending(Operation[Page]):
     """
 
     wire = Rows("list-pending", _page_rows, _page, SCHEMA)
+    needs = OnTopic(Right.BROWSE)
     _: KW_ONLY
     topic: str | None = None
     after_ms: Int64 | None = None
@@ -105,6 +108,7 @@ class GetMessage(Operation[RecordBatch]):
     """
 
     wire = Rows("message", *one_batch(FOUND), FOUND)
+    needs = OnFound(Right.BROWSE)
     seq: Int64
     due_ms: Int64
 
@@ -121,6 +125,7 @@ class GetHandles(Operation[list[str]]):
     """
 
     wire = Action("handles", "handles of messages that were listed", named("handles"))
+    needs = Nothing()
     seqs: _Numbers
     due_ms: _Numbers
 
@@ -146,6 +151,7 @@ class Peek(Operation[RecordBatch]):
     """
 
     wire = Rows("peek", *one_batch(PEEKED), PEEKED)
+    needs = OnTopic(Right.BROWSE)
     topic: str
     _: KW_ONLY
     group: str | None = None
@@ -192,6 +198,7 @@ class GetForecast(Operation[Forecast]):
     wire = Action(
         "forecast", "how many messages fall due when", Codec(_forecast_to_json, _forecast, shape=ForecastJson)
     )
+    needs = OnTopic(Right.LOOK)
     _: KW_ONLY
     topic: str | None = None
     unit: str = "hour"
@@ -217,6 +224,7 @@ class GetHistory(Operation[History]):
     """
 
     wire = Action("history", "what happened to a message", Codec(asdict, _history))
+    needs = OnFound(Right.LOOK)
     what: str
     _: KW_ONLY
     topic: str | None = None
@@ -227,6 +235,7 @@ class GetStatus(Operation[dict[str, Any]]):
     """Health and counters, as plain data."""
 
     wire = Action("status", "health and counters", PLAIN)
+    needs = OnTopic(Right.LOOK)
 
 
 def _lists(pairs: Sequence[tuple[str, str]]) -> list[list[str]]:
@@ -251,6 +260,7 @@ class GetOverview(Operation[dict[str, Any]]):
     """
 
     wire = Action("overview", "all figures at one moment", PLAIN)
+    needs = OnTopic(Right.LOOK)
     _: KW_ONLY
     most: Natural = 100
     next_due: bool = False
@@ -263,3 +273,4 @@ class Ping(Operation[dict[str, Any]]):
     """The broker's clock (``now_ms``) and ``version``."""
 
     wire = Action("ping", "is the broker there?", PLAIN)
+    needs = Nothing()

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
+from tarry.api.needs import Listed, OnBroker, OnTopic, Right
 from tarry.api.operation import Action, Codec, Form, Int64, Natural, Operation, Rows, named
 from tarry.api.settings import Start
 from tarry.api.views import CANCELLED, QUEUED
@@ -71,6 +72,7 @@ class GetQueues(Operation[Ends]):
             lambda ends: {"topics": {name: {"first": first, "end": end} for name, (first, end) in ends.items()}}, _ends
         ),
     )
+    needs = Listed(lambda ends, may: {topic: each for topic, each in ends.items() if may(topic, None)})
     topics: Annotated[Sequence[str] | None, Form(list[str] | None, lambda t: t and list(t), lambda t: t)] = None
 
 
@@ -85,6 +87,7 @@ class ReadQueue(Operation[Iterator[pa.RecordBatch]]):
     """
 
     wire = Rows("queue", *batches(QUEUED), QUEUED, goes_on_by="offset")
+    needs = OnTopic(Right.BROWSE)
     topic: str
     start: Natural
     end: Natural
@@ -102,6 +105,7 @@ class ReadCancellations(Operation[Iterator[pa.RecordBatch]]):
     """
 
     wire = Rows("cancelled", *batches(CANCELLED), CANCELLED, range_max=CANCELLED_RANGE_MAX)
+    needs = OnBroker(Right.PIPELINE)
     start: Natural
     end: Natural
 
@@ -117,6 +121,7 @@ class FindOffset(Operation[int]):
     """
 
     wire = Action("queue-offset", "the first offset due at a moment or later", named("offset"))
+    needs = OnTopic(Right.LOOK)
     topic: str
     due_ms: Int64
 
@@ -130,6 +135,7 @@ class FollowQueue(Operation[int]):
     """
 
     wire = Action("queue-follow", "where a group stands, which is made if it is new", named("offset"))
+    needs = OnTopic(Right.CONSUME)
     topic: str
     group: str
     start: Start | None = None
@@ -146,6 +152,7 @@ class AdvanceGroup(Operation[int]):
     """
 
     wire = Action("queue-advance", "settle for a group all below an offset", named("offset"))
+    needs = OnTopic(Right.CONSUME)
     topic: str
     group: str
     offset: Natural

@@ -11,4 +11,5 @@ FLIGHT = Front(
     title="Arrow Flight",
     start="tarry.fronts.flight.front:start",
     check="tarry.fronts.flight.front:check",
+    asks_callers=True,
 )

@@ -1,7 +1,7 @@
 """Starting and stopping the native port: it takes clients of the link, and of Arrow Flight.
 
-Stopping goes in steps: new calls are refused and the streams say goodbye, which a Tarry client answers by settling what
-it has done and hanging up; after the grace period, the connections that remain are cut.
+Stopping goes in steps: new calls are refused, and streams and links are told, so that clients settle what they have
+done and hang up; after the grace period, the connections that remain are cut.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class FlightFront(LoopFront):
             port = port_of(await door.listen(address))
             grpc.start()
             if is_exposed(address):
-                warn_exposed(FLIGHT, f"{self._host}:{port}")
+                warn_exposed(FLIGHT, f"{self._host}:{port}", self._broker)
             grace_s = await on_listening(port)
         finally:
             door.close()

@@ -13,12 +13,20 @@ import pyarrow as pa
 from loopgrpc import Framed, GrpcError, StatusCode, assembled
 from tarry.api.wire import encode_error
 from tarry.base.arrow_messages import PREFIX
-from tarry.base.errors import InvalidArgumentError, MessageTooLargeError, OverloadedError, UnavailableError
+from tarry.base.errors import (
+    ForbiddenError,
+    InvalidArgumentError,
+    MessageTooLargeError,
+    OverloadedError,
+    TarryError,
+    UnauthenticatedError,
+    UnavailableError,
+)
 from tarry.base.protobuf import head, read_fields
 from tarry.fronts.kit.known_errors import known
 
-DESCRIPTOR, HEADER, METADATA, BODY = 1, 2, 3, 1000
-"""Fields of FlightData."""
+DESCRIPTOR, HEADER, BODY = 1, 2, 1000
+"""Fields of FlightData that are read; app metadata (3) says nothing here."""
 RESULT = 1
 """The one field of a Result, and of a PutResult."""
 PATH = 1
@@ -30,12 +38,11 @@ _OWN = {StatusCode.RESOURCE_EXHAUSTED: MessageTooLargeError, StatusCode.UNAVAILA
 
 @dataclass(frozen=True, slots=True)
 class FlightData:
-    """One message of a stream: an Arrow message, app metadata, or both; the first with a descriptor."""
+    """One message of a stream: an Arrow message, or none; the first with a descriptor."""
 
     path: list[bytes] | None
     command: bytes
     header: memoryview
-    metadata: bytes
     body: memoryview
 
     @property
@@ -56,8 +63,16 @@ def read_data(raw: bytes) -> FlightData:
         command = bytes(parts.get(2, none)[-1])
         if _fields(descriptor, int).get(1) == [PATH]:
             path = [bytes(part) for part in parts.get(3, [])]
-    header, metadata, body = (memoryview(found.get(number, none)[-1]) for number in (HEADER, METADATA, BODY))
-    return FlightData(path, command, header, bytes(metadata), body)
+    header, body = (memoryview(found.get(number, none)[-1]) for number in (HEADER, BODY))
+    return FlightData(path, command, header, body)
+
+
+_ENDS: dict[type[TarryError], tuple[str, StatusCode]] = {
+    UnavailableError: ("Unavailable", StatusCode.UNAVAILABLE),
+    UnauthenticatedError: ("Unauthenticated", StatusCode.UNAUTHENTICATED),
+    ForbiddenError: ("Unauthorized", StatusCode.PERMISSION_DENIED),
+}
+"""Flight's own kinds of errors, which clients raise as classes of their own."""
 
 
 def read_pair(raw: bytes) -> tuple[bytes, memoryview]:
@@ -86,8 +101,7 @@ def translate(error: Exception) -> GrpcError:
     if isinstance(error, GrpcError):
         return error
     error = known(error)
-    is_unavailable = isinstance(error, UnavailableError)
-    kind, status = ("Unavailable", StatusCode.UNAVAILABLE) if is_unavailable else ("Failed", StatusCode.UNKNOWN)
+    kind, status = next((ends for of, ends in _ENDS.items() if isinstance(error, of)), ("Failed", StatusCode.UNKNOWN))
     trailing: dict[str, str | bytes] = {
         "grpc-status-details-bin": encode_error(error),
         "x-arrow-status": IO_ERROR,

@@ -7,9 +7,8 @@ from typing import Any, TypeVar
 from tarry.api.internal_topics import check_open
 from tarry.api.operation import Action, Operation, Request, Rows
 from tarry.api.operations import OPERATIONS
-from tarry.api.operations.delivery import Subscribe
 from tarry.api.parsing import from_json
-from tarry.api.wire import CONSUME, decode_request
+from tarry.api.wire import decode_request
 from tarry.base.errors import InvalidArgumentError, MessageTooLargeError
 
 Q = TypeVar("Q", bound=Request)
@@ -45,14 +44,6 @@ def ticket_request(raw: bytes) -> Operation[Any]:
     if not isinstance(op, str) or op not in TICKETS:
         raise InvalidArgumentError(f"op of a ticket is {op!r}; allowed: {', '.join(TICKETS)}")
     return _opened(from_json(TICKETS[op], values))
-
-
-def subscribe_request(raw: bytes) -> Subscribe:
-    """Return the consumer of a DoExchange."""
-    command = decode_request(raw)
-    if isinstance(command, dict) and command.get("op", CONSUME) == CONSUME:
-        command.pop("op", None)
-    return _opened(from_json(Subscribe, command))
 
 
 def _opened(request: Q) -> Q:

@@ -14,7 +14,7 @@ from loopgrpc import framed
 from tarry.api.local import AnyBroker
 from tarry.api.wire import AnswerKind, encode_accepted, encode_placed, encode_refused
 from tarry.base.arrow_feed import BatchReader
-from tarry.base.errors import InvalidArgumentError, TarryError, UnavailableError
+from tarry.base.errors import InvalidArgumentError, TarryError
 from tarry.fronts.flight.messages import RESULT, FlightData, field, read_data
 from tarry.fronts.kit.in_order import InOrder
 from tarry.fronts.kit.known_errors import known
@@ -34,7 +34,7 @@ class PutStream:
         self._changed = asyncio.Event()
         self._batch_answers: InOrder[bool, Any] = InOrder(self._changed.set, UNANSWERED_MAX)
         """Accepted, TarryError, or bytes to send as they are; and whether the due times are part of it."""
-        self._stopping: UnavailableError | None = None
+        self._stopping: TarryError | None = None
 
     async def answers(self, first: FlightData, messages: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         """Yield the answers until the client ends the stream."""
@@ -50,7 +50,7 @@ class PutStream:
         finally:
             reading.cancel()
 
-    def stop(self, error: UnavailableError) -> None:
+    def stop(self, error: TarryError) -> None:
         """Refuse further batches and ask the client to end the stream."""
         self._stopping = error
         self._batch_answers.add(False)(encode_refused(error, AnswerKind.GOODBYE))

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Executor
 from itertools import chain
-from typing import Any, TypeVar
+from typing import Any
 
 import pyarrow as pa
 
@@ -20,25 +20,27 @@ from tarry.api.operations import Receive
 from tarry.api.operations.jobs import StageJob, check_staged_columns, staged_json
 from tarry.api.parsing import from_json
 from tarry.api.views import DELIVERY
-from tarry.api.wire import CONSUME_PATH, SCHEDULE_PATH, STAGE, encode_json
+from tarry.api.wire import SCHEDULE_PATH, STAGE, encode_json
 from tarry.base.arrow_feed import BatchReader
 from tarry.base.errors import InvalidArgumentError, NotFoundError, UnavailableError
 from tarry.base.event_loop import iterate
 from tarry.fronts.flight.messages import RESULT, FlightData, arrow_data, field, read_data, read_pair
-from tarry.fronts.flight.receiving import LOOK_S, ConsumeStream
-from tarry.fronts.flight.requests import ACTIONS, action_request, put_command, subscribe_request, ticket_request
+from tarry.fronts.flight.requests import ACTIONS, action_request, put_command, ticket_request
 from tarry.fronts.flight.sending import PutStream
+from tarry.fronts.kit.callers import Callers
 from tarry.fronts.kit.groups import ReceiveQueues
-from tarry.fronts.kit.receiving import FILTERING_S, poll_now, receive_within
+from tarry.fronts.kit.receiving import CROWDED_S, FILTERING_S, poll_now, receive_within
 from tarry.fronts.kit.unread import Room, check_room
+from tarry.identity.seen import SeenBroker
 
 NAME = "arrow.flight.protocol.FlightService"
 FIRST_S = 10.0
 """Seconds that a stream may be open without a message: its client says at once what it wants."""
-_NO_FLIGHTS = "Tarry has no flights; allowed: DoPut, DoExchange, DoGet, DoAction, ListActions"
+_NOT_HERE = (
+    "Tarry has neither flights nor DoExchange; allowed: DoPut, DoGet (op 'receive' for messages), DoAction, ListActions"
+)
 
 Messages = AsyncIterator[bytes]
-S = TypeVar("S", PutStream, ConsumeStream)
 
 
 class Service:
@@ -47,25 +49,27 @@ class Service:
     def __init__(self, broker: LocalBroker, pool: Executor, staging: Executor, unread: UnreadBytes) -> None:
         self._broker, self._pool, self._staging, self._unread = broker, pool, staging, unread
         self._loop = asyncio.get_running_loop()
+        self._callers = Callers(broker, self._loop)
         self._queues = ReceiveQueues(self._loop)
-        self._streams: set[PutStream | ConsumeStream] = set()
+        self._streams: set[PutStream] = set()
         self._stopping: UnavailableError | None = None
 
     def handlers(self) -> dict[str, Handler]:
         """Return the methods by their paths."""
         methods: dict[str, Handler] = {
             "DoPut": Bidi(self._put),
-            "DoExchange": Bidi(self._exchange),
             "DoGet": ServerStream(self._get),
             "DoAction": ServerStream(self._act),
             "ListActions": ServerStream(self._list_actions),
             **dict.fromkeys(("ListFlights", "GetFlightInfo", "GetSchema", "PollFlightInfo"), ServerStream(_refuse)),
+            "DoExchange": Bidi(_refuse),
         }
         return {f"/{NAME}/{name}": method for name, method in methods.items()}
 
     def stop(self) -> None:
         """Refuse new calls, say goodbye on the streams, and end receives that wait."""
         self._stopping = UnavailableError("the broker is stopping; try again later")
+        self._callers.close()
         self._queues.close()
         for stream in self._streams:
             stream.stop(self._stopping)
@@ -77,20 +81,31 @@ class Service:
         if self._stopping is not None:
             raise self._stopping
 
-    # -- streams -------------------------------------------------------------------------------------------------------
+    def _seen(self, call: Call) -> SeenBroker:
+        """Return the broker as the caller sees it, before anything else of the call is read.
+
+        Raises:
+            UnauthenticatedError: the caller has to say who it is, and does not.
+        """
+        kind, _, token = call.metadata.get("authorization", "").partition(" ")
+        principal = self._callers.authenticator.by_token(token.strip() if kind.lower() == "bearer" else None)
+        return SeenBroker(self._broker, principal)
+
+    # -- writing -------------------------------------------------------------------------------------------------------
 
     async def _put(self, messages: Messages, call: Call) -> bytes | Messages:
         """Schedule batches, or stage them for a bulk job."""
-        first = await _next_of(messages)
+        broker = self._seen(call)
+        first = await _first_of(messages)
         if first.path == SCHEDULE_PATH:
-            return self._opened(PutStream(self._broker, self._run), call).answers(first, messages)
+            return self._open_stream(broker, call).answers(first, messages)
         command = put_command(first.command) if first.path is None else None
         if not isinstance(command, dict) or command.pop("op", None) != STAGE:
             raise NotFoundError(f"DoPut of {first.asked}; allowed: the path ['schedule'], or the op {STAGE!r}")
         self._check_serving()
         job = from_json(StageJob, command)
         batches = self._staged(first, iterate(self._loop, messages), call)
-        files, topics = await self._loop.run_in_executor(self._staging, self._broker.stage_job, job.number, batches)
+        files, topics = await self._loop.run_in_executor(self._staging, broker.stage_job, job.number, batches)
         return field(RESULT, encode_json(staged_json(files, topics)))
 
     def _staged(self, first: FlightData, messages: Iterator[bytes], call: Call) -> Iterator[pa.RecordBatch]:
@@ -104,44 +119,40 @@ class Service:
         if call.cancelled:
             raise InvalidArgumentError("the stream could not be read: its client has left")
 
-    async def _exchange(self, messages: Messages, call: Call) -> Messages:
-        """Consume."""
-        first = await _next_of(messages)
-        command = first.command
-        if first.path is not None:
-            if first.path != CONSUME_PATH:
-                raise NotFoundError(f"DoExchange of {first.asked}; allowed: the path ['consume'], or a command")
-            command = first.metadata or (await _next_of(messages)).metadata
-        request = subscribe_request(command)
-        self._check_serving()
-        subscription = await self._run(self._broker.open_subscription, request)
-        return self._opened(ConsumeStream(subscription, self._unread, call.host), call).answers(messages)
-
-    def _opened(self, stream: S, call: Call) -> S:
+    def _open_stream(self, broker: SeenBroker, call: Call) -> PutStream:
+        stream = PutStream(broker, self._run)
         self._streams.add(stream)
-        call.on_done(lambda _: self._streams.discard(stream))
+        self._callers.add(stream, broker.principal, stream.stop)
+        call.on_done(lambda _: self._forget(stream))
         if self._stopping is not None:
             stream.stop(self._stopping)
         return stream
+
+    def _forget(self, stream: PutStream) -> None:
+        self._streams.discard(stream)
+        self._callers.remove(stream)
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
     async def _get(self, asked: bytes, call: Call) -> Messages:
         """Carry out an operation that is answered by rows."""
+        broker = self._seen(call)
         request = ticket_request(read_pair(asked)[0])
         self._check_serving()
         check_room(self._unread, call.host)
         if isinstance(request, Receive):
-            return self._receive(request, call.host)
-        schema, batches = await self._run(self._begin, request, call.host)
+            return self._receive(broker, request, call.host)
+        schema, batches = await self._run(self._begin, broker, request, call.host)
         return self._rows(schema, batches, call.host)
 
-    def _begin(self, request: Operation[Any], host: str) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    def _begin(
+        self, broker: SeenBroker, request: Operation[Any], host: str
+    ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
         """Carry out an operation. In a thread."""
         check_room(self._unread, host)  # other answers may have come between
         rows = request.wire
         assert isinstance(rows, Rows)
-        schema, batches = rows.encode(self._broker.call(request))
+        schema, batches = rows.encode(broker.call(request))
         return schema, iter(batches)
 
     async def _rows(self, schema: pa.Schema, batches: Iterator[pa.RecordBatch], host: str) -> Messages:
@@ -150,11 +161,11 @@ class Service:
         while (message := await self._run(_next_data, batches)) is not None:
             yield message
             while self._unread.refusal(host) is not None:
-                await asyncio.sleep(LOOK_S)
+                await asyncio.sleep(CROWDED_S)
 
-    async def _receive(self, request: Receive, host: str) -> Messages:
+    async def _receive(self, broker: SeenBroker, request: Receive, host: str) -> Messages:
         """Answer a long poll; dropped before its batch was taken, the messages go back at once."""
-        subscription = await self._run(self._broker.open_subscription, request.subscription)
+        subscription = await self._run(broker.open_subscription, request.subscription)
         room, wait_s, is_taken = Room(self._unread, host), request.wait_ms / 1000, False
         try:
             yield arrow_data(DELIVERY.serialize(), has_body=False)
@@ -176,6 +187,7 @@ class Service:
 
     async def _act(self, asked: bytes, call: Call) -> bytes:
         """Carry out one of :meth:`_list_actions`; the result is one JSON value."""
+        broker = self._seen(call)
         name, body = read_pair(asked)
         kind = ACTIONS.get(name.decode(errors="replace"))
         if kind is None:
@@ -183,21 +195,22 @@ class Service:
         self._check_serving()
         wire = kind.wire
         assert isinstance(wire, Action)
-        result = await self._run(lambda: wire.codec.encode(self._broker.call(action_request(kind, body))))
+        result = await self._run(lambda: wire.codec.encode(broker.call(action_request(kind, body))))
         return field(RESULT, encode_json(result))
 
     async def _list_actions(self, asked: bytes, call: Call) -> bytes:
         """Return the actions and their purposes."""
+        self._seen(call)
         wires = {name: kind.wire for name, kind in ACTIONS.items() if isinstance(kind.wire, Action)}
         return framed(field(1, name.encode()) + field(2, wire.about.encode()) for name, wire in wires.items())
 
 
-async def _refuse(asked: bytes, call: Call) -> bytes:
-    raise GrpcError(StatusCode.UNIMPLEMENTED, _NO_FLIGHTS)
+async def _refuse(asked: bytes | Messages, call: Call) -> bytes:
+    raise GrpcError(StatusCode.UNIMPLEMENTED, _NOT_HERE)
 
 
-async def _next_of(messages: Messages) -> FlightData:
-    """Return one of a stream's first messages, which has to come soon."""
+async def _first_of(messages: Messages) -> FlightData:
+    """Return a stream's first message, which has to come soon."""
     try:
         async with asyncio.timeout(FIRST_S):
             return read_data(await anext(messages))

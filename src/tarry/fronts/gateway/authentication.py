@@ -17,8 +17,9 @@ from typing import Any
 from tarry.base.config import Config
 from tarry.base.errors import InvalidArgumentError
 from tarry.fronts.gateway.settings import GatewaySettings
-from tarry.fronts.kit.tls import TlsFiles, load_certificate
+from tarry.fronts.kit.tls import TlsFiles
 from tarry.fronts.kit.tls_settings import PortTls, both_or_neither, port_tls, shared_files
+from tarry.link.tls import client_context
 
 SECRET_BYTES_MIN = 16
 _PURPOSE = b"tarry gateway 1\0"
@@ -58,7 +59,10 @@ class Trust:
         """
         authorities = settings.get("gateway_tls_ca")
         own = both_or_neither("tls", settings.get("tls_certificate"), settings.get("tls_key"))
-        tls = None if authorities is None else _client(authorities, own)
+        # A broker that asks for a certificate is shown the gateway's own.
+        certificate, key = own or (None, None)
+        named = "gateway_tls_ca"
+        tls = None if authorities is None else client_context(authorities, certificate, key, named)
         return cls(read_secret(settings.get("gateway_secret")), tls)
 
     def proof(self, nonce: bytes) -> bytes:
@@ -114,16 +118,3 @@ def read_secret(name: str | None) -> bytes | None:
             "such as openssl rand -hex 32 makes"
         )
     return secret
-
-
-def _client(authorities: str, own: tuple[str, str] | None) -> ssl.SSLContext:
-    """Return the TLS of a gateway, which shows its ``own`` certificate to a broker that asks."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    try:
-        context.load_verify_locations(authorities)
-    except (OSError, ssl.SSLError) as error:
-        raise InvalidArgumentError(f"gateway_tls_ca {authorities!r} has no certificates, in PEM: {error}") from error
-    if own is not None:
-        load_certificate(context, *own)
-    return context

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from tarry.fronts.kit.principal import Principal
+from tarry.fronts.kit.peer_proof import PeerProof
 
 Headers: TypeAlias = list[tuple[bytes, bytes]]
 """Names in lower case."""
@@ -56,7 +56,7 @@ class HttpRequest(Protocol):
         ...
 
     @property
-    def principal(self) -> Principal | None:
+    def principal(self) -> PeerProof | None:
         """The identity that the client's connection has proved; None if it has proved none."""
         ...
 

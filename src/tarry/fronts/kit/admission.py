@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from tarry.base.descriptors import ConnectionLimits
-from tarry.fronts.kit.principal import Principal
+from tarry.fronts.kit.peer_proof import PeerProof
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ class Admission:
         self._owner = owner
         self.peer_host = peer_host
         """The client's address without its port, an IPv6 one without brackets; empty for a Unix socket."""
-        self.principal: Principal | None = None
+        self.principal: PeerProof | None = None
         """The identity that the connection has proved; None if it has proved none."""
         self.refusal: str | None = None
         """The reason for a refusal, which the protocol tells the client; None if admitted."""

@@ -1,9 +1,9 @@
 """A front's door: it listens, decides on TLS, and admits connections up to its limits.
 
 asyncio decides on TLS before a connection has its protocol, and cannot give back bytes that it has read. So a door with
-TLS accepts connections itself, and each has its place from the accept on. Where clients may come with TLS or without
-it, the door looks at the first byte without consuming it: 0x16 in TLS (RFC 8446, section 5.1: handshake), another one
-in each protocol that is served here.
+TLS accepts connections itself, and each has its place from the accept on. It looks at the first byte without consuming
+it: 0x16 in TLS (RFC 8446, section 5.1: handshake), another one in each protocol that is served here. Who comes without
+TLS where that is not allowed is told so by an alert: asyncio closes such a connection without a word.
 """
 
 from __future__ import annotations
@@ -22,13 +22,16 @@ from tarry.base.descriptors import ConnectionLimits
 from tarry.base.endpoint import parse_address, socket_path
 from tarry.fronts.kit.admission import BEGIN_S, Admission, Admissions
 from tarry.fronts.kit.listening import listen_at, listen_on
-from tarry.fronts.kit.principal import principal_of
+from tarry.fronts.kit.peer_proof import proof_of
 from tarry.fronts.kit.tls import ReloadedTls
 
 log = logging.getLogger(__name__)
 
 BACKLOG = 1024
 TLS_HANDSHAKE = b"\x16"
+TLS_NEEDED = b"\x15\x03\x03\x00\x02\x02\x46"
+"""An alert of TLS: fatal, protocol_version (RFC 8446, section 6)."""
+READ_BYTES = 64 << 10
 ACCEPT_AGAIN_S = 1.0
 """Seconds to wait after an accept that failed, for lack of file descriptors, for example."""
 
@@ -152,10 +155,13 @@ class Door:
             connection.setblocking(False)
             if _is_tcp(connection):
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            first = await _first_byte(self._loop, connection) if self._plain else TLS_HANDSHAKE
+            first = await _first_byte(self._loop, connection)
             if not first:
                 return False
             with_tls = first == TLS_HANDSHAKE
+            if not with_tls and not self._plain:
+                _tell_tls_is_needed(connection)
+                return False
             await self._loop.connect_accepted_socket(
                 lambda: _Entrance(self._enter, admission),
                 connection,
@@ -176,7 +182,7 @@ class Door:
             transport.abort()
             return
         admission.cut = transport.abort
-        admission.principal = principal_of(transport)
+        admission.principal = proof_of(transport)
         if admission.refusal is not None and not self._admissions.has_room_to_refuse():
             admission.released()
             transport.abort()
@@ -218,6 +224,13 @@ async def _first_byte(loop: asyncio.AbstractEventLoop, connection: socket.socket
             await ready
         finally:
             loop.remove_reader(connection.fileno())
+
+
+def _tell_tls_is_needed(connection: socket.socket) -> None:
+    """Answer who speaks without TLS."""
+    connection.recv(READ_BYTES)  # to close with bytes unread would reset the connection, and the alert could be lost
+    connection.send(TLS_NEEDED)
+    connection.shutdown(socket.SHUT_WR)
 
 
 def _wake(ready: asyncio.Future[None]) -> None:

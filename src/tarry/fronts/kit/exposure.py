@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 
@@ -10,6 +11,10 @@ from tarry.base.config import Config
 from tarry.base.exposure import check_exposure
 from tarry.base.setting_types import Listeners
 from tarry.fronts.kit.settings import FrontSettings
+from tarry.identity.file import asks_callers
+
+if TYPE_CHECKING:  # settings are loaded before Arrow, whose environment is set first
+    from tarry.api.local import AnyBroker
 
 log = logging.getLogger(__name__)
 
@@ -23,16 +28,22 @@ class ExposureSettings(FrontSettings):
 
 
 def check_exposed(listener: str, address: str, config: Config) -> None:
-    """Raise an error if other machines reach a port, and the setting does not name it.
+    """Raise an error if other machines reach a port that asks nobody, and the setting does not name it.
+
+    It asks once the broker has an identity.
 
     Raises:
         InvalidArgumentError: they do.
     """
+    if asks_callers(config.data):
+        return
     check_exposure(listener, address, ExposureSettings.of(config).insecure_open)
 
 
-def warn_exposed(listener: str, address: str) -> None:
-    """Log that a port is open to other machines."""
+def warn_exposed(listener: str, address: str, broker: AnyBroker) -> None:
+    """Log that a port is open to other machines, if it asks nobody."""
+    if broker.identities:
+        return
     log.warning(
         "insecure_open: %s is open at %s to whoever reaches it, and asks nobody who they are", listener, address
     )

@@ -114,6 +114,8 @@ class Front:
     """Settings that a worker takes from the gateway and not from the broker: files, for example."""
     knows_tokens: bool = False
     """True if a worker checks access tokens, and is told of them."""
+    asks_callers: bool = False
+    """True if it asks who its callers are once the broker has identities."""
     home: str | None = None
     """``MODULE:FUNCTION`` of the :data:`StartFront` of the part in the broker's process, beside workers."""
 

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias, cast
 
 from tarry.base.errors import UnavailableError
 from tarry.fronts.kit.admission import Admission
-from tarry.fronts.kit.principal import Principal
+from tarry.fronts.kit.peer_proof import PeerProof
 
 Address: TypeAlias = tuple[str, int]
 NewProtocol: TypeAlias = Callable[[Admission], asyncio.Protocol]
@@ -33,11 +33,11 @@ class Origin:
     """The client's address."""
     local: Address
     """The address that it connected to."""
-    principal: Principal | None = None
+    principal: PeerProof | None = None
     by_tls: bool = False
 
     @classmethod
-    def of(cls, transport: asyncio.BaseTransport, principal: Principal | None) -> Origin:
+    def of(cls, transport: asyncio.BaseTransport, principal: PeerProof | None) -> Origin:
         """Return that of a worker's connection."""
         peer, local = ((transport.get_extra_info(end) or ("", 0))[:2] for end in ("peername", "sockname"))
         return cls(peer, local, principal, transport.get_extra_info("sslcontext") is not None)
@@ -53,7 +53,7 @@ class Origin:
         principal = None
         if shown is not None:
             kind, name, alternatives = shown
-            principal = Principal(kind, str(name), tuple(map(str, alternatives)))
+            principal = PeerProof(kind, str(name), tuple(map(str, alternatives)))
         return cls((str(peer_host), int(peer_port)), (str(host), int(port)), principal, bool(by_tls))
 
     def line(self) -> bytes:

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
 from tarry.api.bounds import LEASE_MS, MESSAGES, PREFETCH
+from tarry.api.consuming import ConsumerGroup
 from tarry.api.internal_topics import check_open
 from tarry.api.local import LocalBroker
+from tarry.api.needs import Right
 from tarry.api.operation import Operation
 from tarry.api.operations import Receive
 from tarry.base.errors import InvalidArgumentError, TarryError, UnavailableError
 from tarry.fronts.kit.admission import Admission
+from tarry.fronts.kit.callers import Callers
 from tarry.fronts.kit.receiving import lease_ms_of
 from tarry.fronts.link.flow import Flow
 from tarry.fronts.link.group_calls import ClientGroupCalls
-from tarry.fronts.link.link_session import Handlers, NewLinkSession
+from tarry.fronts.link.link_session import Handlers, NewLinkSession, Refuse
 from tarry.fronts.link.outgoing import Outgoing
 from tarry.fronts.link.questions import Questions
 from tarry.fronts.link.receives import Receives
@@ -25,6 +29,9 @@ from tarry.fronts.link.sending import ClientSubmissions
 from tarry.fronts.link.settling import Settlements, check_leases
 from tarry.fronts.link.shared import Shared
 from tarry.fronts.link.staging import Staging
+from tarry.identity.authenticator import Authenticator
+from tarry.identity.principal import Principal
+from tarry.identity.seen import seen_by
 from tarry.link.frames import CLIENT, FrameKind, Pairs, Poll, error_frame
 
 ROWS_MAX = 8192
@@ -41,14 +48,26 @@ class ClientSession:
     All that its consumers hold goes to others when it ends.
     """
 
-    def __init__(self, shared: Shared, said: Mapping[str, Any], out: Outgoing, admission: Admission) -> None:
-        self._shared, self._out = shared, out
-        self.welcome: Mapping[str, Any] = {}
+    def __init__(
+        self,
+        shared: Shared,
+        callers: Callers,
+        said: Mapping[str, Any],
+        out: Outgoing,
+        admission: Admission,
+        refuse: Refuse,
+    ) -> None:
+        self._principal = _identified(callers.authenticator, said, admission)
+        self._callers, self._out = callers, out
+        # Whatever this connection does, it does by the broker as its caller sees it.
+        broker = cast(LocalBroker, seen_by(shared.broker, self._principal))  # clients are in the broker's process
+        self._shared = shared = replace(shared, broker=broker)
+        callers.add(self, self._principal, refuse)
+        self.welcome: Mapping[str, Any] = {"identity": self._principal.name}
         self.flow = Flow(out)
         self._submissions = ClientSubmissions(shared, out, self.flow)
         self._consumers = LinkConsumers(shared.groups, out, room=out, consumers_max=CONSUMERS_MAX, of_client=True)
-        self._receives = Receives(shared, out, CONSUMERS_MAX)
-        broker = cast(LocalBroker, shared.broker)  # clients are served in the broker's process
+        self._receives = Receives(shared, out, CONSUMERS_MAX, self._principal)
         self._staging = Staging(broker, shared.loop, shared.threads.staging, out, self.flow)
         self._stopping: UnavailableError | None = None
         self.handlers: Handlers = {
@@ -61,8 +80,8 @@ class ClientSession:
             FrameKind.RENEW: self._consumers.renew,
             FrameKind.CLOSE: self._consumers.close,
             FrameKind.RETURN: self._return,
-            FrameKind.SETTLE: Settlements(shared.groups, out, self.flow).settle,
-            FrameKind.GROUP: ClientGroupCalls(shared, out, self.flow).answer,
+            FrameKind.SETTLE: Settlements(shared.groups, out, self.flow, self._check_group).settle,
+            FrameKind.GROUP: ClientGroupCalls(shared, out, self.flow, self._principal).answer,
             **Questions(shared, out, (FrameKind.CALL,), _check, self.flow).handlers,
         }
 
@@ -80,6 +99,7 @@ class ClientSession:
 
     def end(self) -> None:
         """Give back what the client's consumers hold: the connection is lost."""
+        self._callers.remove(self)
         self._receives.end()
         self._staging.end()
         self._consumers.close_all()
@@ -118,6 +138,7 @@ class ClientSession:
 
     def _checked(self, asked: Poll) -> Poll:
         self._check_serving()
+        self._check_group(self._shared.groups.find(asked.group).group)
         PREFETCH.check("prefetch", asked.prefetch)
         MESSAGES.check("rows_max", asked.rows_max)
         lease_ms = asked.lease_ms or self._lease_ms(asked.group)
@@ -127,6 +148,10 @@ class ClientSession:
     def _check_serving(self) -> None:
         if self._stopping is not None:
             raise self._stopping
+
+    def _check_group(self, group: ConsumerGroup) -> None:
+        """Ask for the right to consume: numbers of groups are those of the whole port."""
+        self._principal.check(Right.CONSUME, group.topic_name, group.name)
 
     def _lease_ms(self, group: int) -> int:
         return lease_ms_of(self._shared.groups.find(group).group, self._shared.broker)
@@ -141,7 +166,25 @@ class ClientSession:
 
 def client_sessions(shared: Shared) -> dict[str, NewLinkSession]:
     """Return the sessions of a port for clients: see :class:`tarry.fronts.link.port.LinkPort`."""
-    return {CLIENT: partial(ClientSession, shared)}
+    callers = Callers(cast(LocalBroker, shared.broker), shared.loop)
+    shared.on_close.append(callers.close)
+    return {CLIENT: partial(ClientSession, shared, callers)}
+
+
+def _identified(authenticator: Authenticator, said: Mapping[str, Any], admission: Admission) -> Principal:
+    """Return the caller that a greeting is of.
+
+    Raises:
+        UnauthenticatedError: it has to say who it is, and does not.
+    """
+    token, proof = said.get("token"), admission.principal
+    if not isinstance(token, str | None):
+        raise InvalidArgumentError(f"token is a {type(token).__name__}; allowed: a text")
+    if token is None and proof is not None and proof.kind == "user":
+        owner = authenticator.by_user(int(proof.name))
+        if owner is not None:
+            return owner
+    return authenticator.by_token(token)
 
 
 def _check(operation: Operation[Any]) -> None:

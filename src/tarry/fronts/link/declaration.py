@@ -12,4 +12,5 @@ LINK = Front(
     start="tarry.fronts.link.front:start",
     check="tarry.fronts.link.front:check",
     extra="http",
+    asks_callers=True,
 )

@@ -90,5 +90,5 @@ def start(services: FrontServices) -> LinkFront:
         services.broker, services.address, services.placement, services.connections, services.unread
     )
     if is_exposed(front.address):
-        warn_exposed(NAME, front.address)
+        warn_exposed(NAME, front.address, services.broker)
     return front

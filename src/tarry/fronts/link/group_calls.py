@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 from tarry.api.consuming import ConsumerGroup
-from tarry.api.internal_topics import check_open
 from tarry.api.operations.delivery import Subscribe
 from tarry.api.parsing import from_json
 from tarry.api.wire import decode_json, decode_request, encode_json
@@ -18,6 +17,8 @@ from tarry.fronts.link.flow import Flow
 from tarry.fronts.link.groups import Listener, ServedGroup
 from tarry.fronts.link.outgoing import Outgoing
 from tarry.fronts.link.shared import Shared
+from tarry.identity.checks import check_request
+from tarry.identity.principal import Principal
 from tarry.link.frames import FrameKind, error_frame, frame
 
 
@@ -74,13 +75,13 @@ class GroupCalls:
 class ClientGroupCalls:
     """Group calls of a client, which is not told of changes. On the loop's thread."""
 
-    def __init__(self, shared: Shared, out: Outgoing, flow: Flow) -> None:
-        self._shared, self._out, self._flow = shared, out, flow
+    def __init__(self, shared: Shared, out: Outgoing, flow: Flow, principal: Principal) -> None:
+        self._shared, self._out, self._flow, self._principal = shared, out, flow, principal
 
     def answer(self, number: int, payload: memoryview) -> None:
         """Carry out a GROUP frame: the group is made if it is new."""
         request = from_json(Subscribe, decode_request(payload))
-        check_open(request)
+        check_request(self._principal, request)
         broker = self._shared.broker
         make_group(
             self._shared,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeAlias
 
+from tarry.base.errors import TarryError
 from tarry.fronts.kit.admission import Admission
 from tarry.fronts.link.flow import Flow
 from tarry.fronts.link.outgoing import Outgoing
@@ -44,5 +45,7 @@ class LinkSession(Protocol):
         ...
 
 
-NewLinkSession: TypeAlias = Callable[[Mapping[str, Any], Outgoing, Admission], LinkSession]
+Refuse: TypeAlias = Callable[[TarryError], None]
+"""Tell the other side the reason, and cut the connection off."""
+NewLinkSession: TypeAlias = Callable[[Mapping[str, Any], Outgoing, Admission, Refuse], LinkSession]
 """Make the session of a greeting."""

@@ -64,12 +64,15 @@ class LinkConnections:
         self._groups = GroupTable(loop, gather_s)
         run_in_thread = partial(loop.run_in_executor, pool)
         shared = Shared(broker, loop, self._groups, run_in_thread, unread, threads, secret)
+        self._on_close = shared.on_close
         self.new_protocol: NewProtocol = partial(LinkConnection, shared, new_sessions(shared))
         """Make the protocol of a connection, for a door."""
 
     def close(self) -> None:
         """End all waiting polls, after the connections."""
         self._groups.close()
+        for call in self._on_close:
+            call()
 
 
 class LinkPort:

@@ -10,7 +10,6 @@ import asyncio
 import pyarrow as pa
 
 from tarry.api.consuming import Subscription
-from tarry.api.internal_topics import check_open
 from tarry.api.operations import Receive
 from tarry.api.parsing import from_json
 from tarry.api.views import DELIVERY
@@ -21,6 +20,8 @@ from tarry.fronts.kit.receiving import FILTERING_S, WAIT_S_MAX, lease_ms_of, pol
 from tarry.fronts.link.groups import ServedGroup
 from tarry.fronts.link.outgoing import Outgoing
 from tarry.fronts.link.shared import Shared
+from tarry.identity.checks import check_request
+from tarry.identity.principal import Principal
 from tarry.link.frames import FrameKind, error_frame, frame
 from tarry.message.columns import stream_bytes
 
@@ -28,8 +29,9 @@ from tarry.message.columns import stream_bytes
 class Receives:
     """The receives of one connection, up to ``receives_max`` at a time. On the loop's thread."""
 
-    def __init__(self, shared: Shared, out: Outgoing, receives_max: int) -> None:
+    def __init__(self, shared: Shared, out: Outgoing, receives_max: int, principal: Principal) -> None:
         self._shared, self._out, self._receives_max = shared, out, receives_max
+        self._principal = principal
         self._answered: dict[int, Subscription] = {}
         """Of the last receives with messages, by number, what gives them back."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -42,7 +44,7 @@ class Receives:
     def receive(self, number: int, payload: memoryview) -> None:
         """Carry out a RECEIVE: its answer is ROWS."""
         operation = from_json(Receive, decode_request(payload))
-        check_open(operation)
+        check_request(self._principal, operation)
         if len(self._tasks) >= self._receives_max:
             raise OverloadedError(f"one receive more; allowed on a connection at a time: {self._receives_max}")
         withdrawn = self._withdrawn[number] = self._shared.loop.create_future()

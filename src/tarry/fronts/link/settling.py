@@ -21,9 +21,18 @@ _BOUNDS = {SettleOp.NACK: Range(-1), SettleOp.EXTEND: LEASE_MS, SettleOp.CHANGE:
 class Settlements:
     """Handles SETTLE frames. On the loop's thread."""
 
-    def __init__(self, groups: GroupTable, out: Outgoing, flow: Flow | None = None) -> None:
-        """Settle for one connection; ``flow`` counts what is under way, None: the other side is trusted."""
-        self._groups, self._out, self._flow = groups, out, flow
+    def __init__(
+        self,
+        groups: GroupTable,
+        out: Outgoing,
+        flow: Flow | None = None,
+        check: Callable[[ConsumerGroup], None] | None = None,
+    ) -> None:
+        """Settle for one connection.
+
+        ``flow`` counts what is under way, and ``check`` refuses groups; None of them: the other side is trusted.
+        """
+        self._groups, self._out, self._flow, self._check = groups, out, flow, check
 
     def settle(self, number: int, payload: memoryview) -> None:
         """Handle a SETTLE frame."""
@@ -31,6 +40,8 @@ class Settlements:
         if self._flow is not None:
             check_leases(settle.leases)
         group = self._groups.find(settle.group).group
+        if self._check is not None:
+            self._check(group)
         if settle.op in _BOUNDS:
             _BOUNDS[settle.op].check(f"argument of {settle.op.name.lower()}", settle.argument)
         if settle.op is SettleOp.CHANGE and len(settle.leases) != 1:

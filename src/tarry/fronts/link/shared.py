@@ -47,3 +47,5 @@ class Shared:
     secret: Secret | None = None
     """None: nobody is asked for one."""
     half_frames: HalfFrames[Refusable] = field(default_factory=HalfFrames)
+    on_close: list[Callable[[], None]] = field(default_factory=list)
+    """Called when the port has closed."""

@@ -5,4 +5,11 @@ from __future__ import annotations
 from tarry.fronts.kit.front import Front
 from tarry.fronts.push.settings import PushSettings
 
-PUSH = Front(name="push", settings=PushSettings, title="push", start="tarry.fronts.push.front:start", extra="push")
+PUSH = Front(
+    name="push",
+    settings=PushSettings,
+    title="push",
+    start="tarry.fronts.push.front:start",
+    extra="push",
+    asks_callers=True,
+)

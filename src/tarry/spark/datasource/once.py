@@ -43,7 +43,7 @@ def write_once(df: DataFrame, job: str, *, endpoint: str, **options: Any) -> Wri
     are many partitions with little in them, by Spark's statistics, one task writes several.
 
     Args:
-        endpoint: HOST:PORT of the broker, which this process asks, and the tasks.
+        endpoint: HOST:PORT or tls://HOST:PORT of the broker, which this process asks, and the tasks.
         options: those of ``format("tarry")``, such as ``topic`` or ``mode``.
 
     Raises:
@@ -56,7 +56,7 @@ def write_once(df: DataFrame, job: str, *, endpoint: str, **options: Any) -> Wri
     given = {"endpoint": endpoint, "job": job, **options}
     checked = WriteOptions.of({name: _text(value) for name, value in given.items()})
     check_columns(df.schema, checked.defaults)
-    with BrokerClient(endpoint) as client:
+    with BrokerClient(checked.endpoint) as client:
         known = client.job(job)
         if known is not None and known.state is JobState.CANCELLED:
             raise InvalidArgumentError(f"job {job!r} was cancelled; allowed: another job id, to load it after all")

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tarry.base.errors import InvalidArgumentError, InvalidMessageError
+from tarry.link.address import FILES, TLS, is_tls, with_files
 from tarry.message.schema import check_topic
 
 WAYS = ("auto", "bulk", "flight")
@@ -30,6 +31,7 @@ _OF_TABLES = (
 """
 _ADDRESS = re.compile(r"^(\[[0-9A-Fa-f:.]+\]|[^:/\s]+):(\d{1,5})$")
 
+TLS_FILES = tuple(f"tls_{name}" for name in FILES)
 WRITE = (
     "endpoint",
     "mode",
@@ -43,10 +45,23 @@ WRITE = (
     "expire_ms",
     "tries",
     "tag",
+    *TLS_FILES,
 )
 STREAM_WRITE = tuple(name for name in WRITE if name not in ("job", "ifCommitted"))
-READ = ("endpoint", "what", "topic", "group", "after_ms", "until_ms", "start", "end", "columns", "pushFilters")
-STREAM_READ = ("endpoint", "topic", "group", "startingOffsets", "failOnDataLoss", "maxRowsPerTrigger")
+READ = (
+    "endpoint",
+    "what",
+    "topic",
+    "group",
+    "after_ms",
+    "until_ms",
+    "start",
+    "end",
+    "columns",
+    "pushFilters",
+    *TLS_FILES,
+)
+STREAM_READ = ("endpoint", "topic", "group", "startingOffsets", "failOnDataLoss", "maxRowsPerTrigger", *TLS_FILES)
 STREAM_ONLY = ("group", "startingOffsets", "failOnDataLoss", "maxRowsPerTrigger")
 """Options that tell a stream from a batch of pending messages."""
 
@@ -169,6 +184,7 @@ def _checked(given: Mapping[str, str], allowed: tuple[str, ...]) -> dict[str, st
 
 
 def _endpoint(options: Mapping[str, str]) -> str:
+    """Return the broker's address, which names the files of TLS as well: tasks have another environment."""
     endpoint = options.get("endpoint")
     if not endpoint:
         raise InvalidArgumentError(
@@ -176,10 +192,12 @@ def _endpoint(options: Mapping[str, str]) -> str:
             'as in .option("endpoint", "127.0.0.1:7611"); of a table in SQL, whose own options Spark does not pass on, '
             "WITH ('endpoint' = '127.0.0.1:7611') behind its name"
         )
-    address = _ADDRESS.match(endpoint)
+    place = endpoint.removeprefix(TLS).partition("?")[0] if is_tls(endpoint) else endpoint
+    address = _ADDRESS.match(place)
     if address is None or not 0 < int(address[2]) < 1 << 16:
-        raise InvalidArgumentError(f"option 'endpoint' is {endpoint!r}; allowed: HOST:PORT")
-    return endpoint
+        raise InvalidArgumentError(f"option 'endpoint' is {endpoint!r}; allowed: HOST:PORT or tls://HOST:PORT")
+    given = {name: options[f"tls_{name}"] for name in FILES if f"tls_{name}" in options}
+    return with_files(endpoint, given, "option tls_{}")
 
 
 def _choice(options: Mapping[str, str], name: str, allowed: tuple[str, ...], default: str) -> str:

@@ -17,8 +17,9 @@ import pyarrow as pa
 
 from tarry.api.access import AccessToken
 from tarry.api.board import Member, OnMessage
+from tarry.api.identities import Identity
 from tarry.api.internal_topics import check_rows
-from tarry.api.local import OnAccepted
+from tarry.api.local import CheckTopic, OnAccepted
 from tarry.api.operation import Operation, Rows
 from tarry.api.operations import DeleteGroup, HasTopic, Ping, SetGroup, SetTopic
 from tarry.api.outcome import Outcome
@@ -119,6 +120,7 @@ class RemoteBroker:
         self._groups = RemoteGroups(self._control, self._clock)
         self._topics: set[str] = set()
         self._tokens: tuple[AccessToken, ...] = ()
+        self._identities: tuple[Identity, ...] = ()
         self._link: Link | None = None
         settings = self._control.greet()["config"]
         if not self._is_near:
@@ -189,6 +191,11 @@ class RemoteBroker:
         """The tokens that the broker has told of: a change is known here a moment later."""
         return self._tokens
 
+    @property
+    def identities(self) -> tuple[Identity, ...]:
+        """The identities that the broker has told of: a change is known here a moment later."""
+        return self._identities
+
     def _on_tokens(self, tokens: Sequence[Mapping[str, Any]]) -> None:
         self._tokens = tuple(AccessToken(**token) for token in tokens)
 
@@ -203,6 +210,11 @@ class RemoteBroker:
             result = decode_result(operation, answer)
         self._on_called(operation, result)
         return cast(R, result)
+
+    def call_found(self, operation: Operation[R], check: CheckTopic) -> R:
+        # Only the broker could tell the topic before anything is changed.
+        check(getattr(operation, "topic", None))
+        return self.call(operation)
 
     def _answer(self, operation: Operation[Any]) -> memoryview:
         return self._control.ask(FrameKind.CALL, encode_json({"op": operation.wire.name, **operation.to_wire()}))[1]

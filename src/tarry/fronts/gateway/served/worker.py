@@ -18,7 +18,7 @@ from tarry.fronts.kit.front import Front
 from tarry.fronts.kit.tls_settings import TlsSettings
 from tarry.fronts.link.group_calls import GroupCalls
 from tarry.fronts.link.groups import Listener
-from tarry.fronts.link.link_session import Handlers, NewLinkSession
+from tarry.fronts.link.link_session import Handlers, NewLinkSession, Refuse
 from tarry.fronts.link.outgoing import Outgoing
 from tarry.fronts.link.questions import Questions
 from tarry.fronts.link.sending import Submissions
@@ -59,10 +59,12 @@ class WorkerSessions:
         """Links that are told about groups, by the names that workers gave themselves."""
         self.by_kind: dict[str, NewLinkSession] = {LINK: self._new_link, CONTROL: self._new_control}
 
-    def _new_link(self, said: Mapping[str, Any], out: Outgoing, admission: Admission) -> WorkerLink:
+    def _new_link(self, said: Mapping[str, Any], out: Outgoing, admission: Admission, refuse: Refuse) -> WorkerLink:
         return WorkerLink(self._shared, self._broker, said, out, self._links)
 
-    def _new_control(self, said: Mapping[str, Any], out: Outgoing, admission: Admission) -> WorkerControl:
+    def _new_control(
+        self, said: Mapping[str, Any], out: Outgoing, admission: Admission, refuse: Refuse
+    ) -> WorkerControl:
         return WorkerControl(self._shared, said, out, self._links)
 
 

@@ -17,7 +17,7 @@ from tarry.fronts.http.server.known_heads import Head, KnownHeads
 from tarry.fronts.http.server.limits import HttpLimits
 from tarry.fronts.http.server.message import HttpExchange
 from tarry.fronts.kit.admission import Admission
-from tarry.fronts.kit.principal import Principal
+from tarry.fronts.kit.peer_proof import PeerProof
 
 log = logging.getLogger(__name__)
 
@@ -375,7 +375,7 @@ class HttpConnection(asyncio.Protocol):
     # -- for messages --------------------------------------------------------------------------------------------------
 
     @property
-    def principal(self) -> Principal | None:
+    def principal(self) -> PeerProof | None:
         """The identity that the connection has proved."""
         return self._admission.principal
 

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 from tarry.fronts.http.app import Scope
 from tarry.fronts.http.exchange import BodyTooLargeError, DisconnectedError, Headers, HttpResponse, Work
-from tarry.fronts.kit.principal import Principal
+from tarry.fronts.kit.peer_proof import PeerProof
 
 LINES = {status.value: b"HTTP/1.1 %d %s\r\n" % (status, status.phrase.encode()) for status in HTTPStatus}
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -27,7 +27,7 @@ class Wire(Protocol):
     scheme: str
 
     @property
-    def principal(self) -> Principal | None: ...
+    def principal(self) -> PeerProof | None: ...
     @property
     def loop(self) -> asyncio.AbstractEventLoop: ...
     @property
@@ -108,7 +108,7 @@ class HttpExchange:
         return self._wire.peer[0]
 
     @property
-    def principal(self) -> Principal | None:
+    def principal(self) -> PeerProof | None:
         """See :class:`tarry.fronts.http.exchange.HttpRequest`."""
         return self._wire.principal
 

@@ -14,8 +14,8 @@ _CREDENTIALS = struct.Struct("3i")
 
 
 @dataclass(frozen=True, slots=True)
-class Principal:
-    """The owner of a connection. Two of other kinds are never the same, whatever their names."""
+class PeerProof:
+    """The identity that a connection proved. Two of other kinds are never the same."""
 
     kind: Literal["certificate", "user"]
     """The proof: a client's certificate, which an authority of ours has signed; or a Unix socket."""
@@ -28,7 +28,7 @@ class Principal:
         return f"{self.kind} {self.name}"
 
 
-def principal_of(transport: asyncio.BaseTransport) -> Principal | None:
+def proof_of(transport: asyncio.BaseTransport) -> PeerProof | None:
     """Return the identity that a connection has proved; None if it has proved none."""
     certificate = transport.get_extra_info("peercert")
     if certificate:
@@ -37,17 +37,17 @@ def principal_of(transport: asyncio.BaseTransport) -> Principal | None:
     return None if connection is None else of_socket(connection)
 
 
-def of_certificate(certificate: Mapping[str, Any]) -> Principal:
+def of_certificate(certificate: Mapping[str, Any]) -> PeerProof:
     """Return the owner of a certificate that was verified, as ``ssl`` gives it."""
     subject = [f"{name}={value}" for part in certificate.get("subject", ()) for name, value in part]
     others = tuple(f"{kind}:{value}" for kind, value in certificate.get("subjectAltName", ()))
-    return Principal("certificate", ",".join(subject), others)
+    return PeerProof("certificate", ",".join(subject), others)
 
 
-def of_socket(connection: socket.socket) -> Principal | None:
+def of_socket(connection: socket.socket) -> PeerProof | None:
     """Return the user at the other end of a Unix socket; None for TCP, and where the system does not say."""
     option = getattr(socket, "SO_PEERCRED", None)
     if option is None or connection.family != socket.AF_UNIX:
         return None
     _, user, _ = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, option, _CREDENTIALS.size))
-    return Principal("user", str(user))
+    return PeerProof("user", str(user))

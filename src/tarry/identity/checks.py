@@ -1,0 +1,60 @@
+"""Asks a principal for the right that a request needs, as far as the request itself says on what."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tarry.api.internal_topics import check_open
+from tarry.api.needs import Listed, OnBroker, OnFound, OnTopic, Right
+from tarry.api.operation import Request
+from tarry.identity.principal import Principal
+
+
+def check_request(principal: Principal, request: Request) -> None:
+    """Refuse a request for which a caller has no right, or that no caller may make.
+
+    What is on a message or a push subscription that has to be found first is asked for when it is found: see
+    :class:`tarry.identity.seen.SeenBroker`.
+
+    Raises:
+        ForbiddenError: the right is missing. InvalidArgumentError: the topic is one of Tarry's own.
+    """
+    check_open(request)
+    if principal.rights.is_unlimited:
+        return
+    needs, topic = request.needs, getattr(request, "topic", None)
+    match needs:
+        case OnTopic(right):
+            principal.check(right, topic, getattr(request, "group", None))
+        case OnFound(right) if topic is not None:
+            principal.check(right, topic)
+        case OnBroker(right):
+            principal.check(right)
+        case Listed() if topic is not None:
+            principal.check(Right.LOOK, topic)
+        case _:
+            pass
+
+
+def visible(principal: Principal, request: Request, result: Any) -> Any:
+    """Return the part of a listing that a caller may see."""
+    needs = request.needs
+    if not isinstance(needs, Listed) or principal.rights.is_unlimited:
+        return result
+    return needs.keep(result, lambda topic, group: principal.rights.allow(Right.LOOK, topic, group))
+
+
+def check_rows(principal: Principal, rows: pa.RecordBatch | pa.Table) -> None:
+    """Refuse rows for topics to which a caller may not produce.
+
+    Raises:
+        ForbiddenError: names the first of these topics.
+    """
+    if principal.rights.is_unlimited or "topic" not in rows.schema.names:
+        return
+    for topic in pc.unique(rows.column("topic")).to_pylist():
+        if isinstance(topic, str):  # what is none is refused when the rows are admitted
+            principal.check(Right.PRODUCE, topic)

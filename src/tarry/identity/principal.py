@@ -1,0 +1,41 @@
+"""A caller that is known: the name of an identity, and its rights as they were when it was looked up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tarry.api.needs import OF_THE_BROKER, Right
+from tarry.base.errors import ForbiddenError
+from tarry.identity.rights import EVERYTHING, Rights
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Principal:
+    """A caller."""
+
+    name: str
+    rights: Rights
+    credential: str | None = None
+    """Id of the credential that was shown; None: none was asked for."""
+
+    def check(self, right: Right, topic: str | None = None, group: str | None = None) -> None:
+        """Refuse what the caller has no right to.
+
+        ``topic`` is None for a right on the broker itself; for another right, None is every topic there may be.
+
+        Raises:
+            ForbiddenError: it is not granted.
+        """
+        if not self.rights.allow(right, topic, group):
+            raise ForbiddenError(f"{self.name} has not the right {_shown(right, topic, group)}; see tarry whoami")
+
+
+LOCAL = Principal("local", EVERYTHING)
+"""Whoever is on this machine, while a broker has no identities; and the broker's own parts."""
+
+
+def _shown(right: Right, topic: str | None, group: str | None) -> str:
+    if right in OF_THE_BROKER:
+        return right.value
+    where = "all topics" if topic is None else f"topic {topic!r:.300}"
+    return f"{right.value} on {where}" + ("" if group is None else f" with group {group!r:.300}")

@@ -1,0 +1,187 @@
+"""A broker as one principal sees it: it asks for rights before anything is done.
+
+It stands wherever a front uses a broker. What needs no right passes through. A principal that may do everything gets
+the broker itself (:func:`seen_by`), so nothing is asked twice on one machine without identities.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar, cast
+
+import pyarrow as pa
+
+from tarry.api import operations as ops
+from tarry.api.access import AccessToken
+from tarry.api.board import Member, OnMessage
+from tarry.api.consuming import ConsumerGroup, Subscription
+from tarry.api.identities import AccessDecision, Identity, WhoIs
+from tarry.api.jobs import StagedFile
+from tarry.api.local import AnyBroker, CheckTopic, LocalBroker, OnAccepted
+from tarry.api.needs import OnFound, OnPushSubscription, Right
+from tarry.api.operation import Operation
+from tarry.api.operations.delivery import Subscribe
+from tarry.api.outcome import Outcome
+from tarry.base.clock import Clock
+from tarry.base.config import Config
+from tarry.identity.checks import check_request, check_rows, visible
+from tarry.identity.principal import Principal
+
+R = TypeVar("R")
+
+
+def seen_by(broker: AnyBroker, principal: Principal) -> AnyBroker:
+    """Return a broker as a principal sees it."""
+    return broker if principal.rights.is_unlimited and principal.credential is None else SeenBroker(broker, principal)
+
+
+class SeenBroker:
+    """See the module. A :class:`tarry.api.local.AnyBroker`, with what fronts in its process need."""
+
+    def __init__(self, broker: AnyBroker, principal: Principal) -> None:
+        self._broker = broker
+        self.principal = principal
+
+    @property
+    def config(self) -> Config:
+        """The broker's settings."""
+        return self._broker.config
+
+    @property
+    def clock(self) -> Clock:
+        """The broker's clock."""
+        return self._broker.clock
+
+    @property
+    def identities(self) -> tuple[Identity, ...]:
+        """All identities: see :attr:`tarry.api.local.AnyBroker.identities`."""
+        return self._broker.identities
+
+    @property
+    def access_tokens(self) -> tuple[AccessToken, ...]:
+        """All access tokens: see :attr:`tarry.api.local.AnyBroker.access_tokens`."""
+        return self._broker.access_tokens
+
+    def join(self, front: str, on_message: OnMessage) -> Member:
+        """Join the processes of a front: see :meth:`tarry.api.local.AnyBroker.join`."""
+        return self._broker.join(front, on_message)
+
+    def call(self, operation: Operation[R]) -> R:
+        """Carry an operation out, if the principal may have that done.
+
+        Raises:
+            ForbiddenError: it may not.
+        """
+        principal = self.principal
+        check_request(principal, operation)
+        result: Any
+        if isinstance(operation, ops.WhoAmI):
+            result = WhoIs(principal.name, [str(grant) for grant in principal.rights.grants], principal.credential)
+        elif isinstance(operation, ops.CheckAccess):
+            result = self._check_access(operation)
+        elif isinstance(operation.needs, OnPushSubscription):
+            self._check_push(operation, operation.needs.right)
+            result = self._broker.call(operation)
+        elif isinstance(operation.needs, OnFound) and not principal.rights.is_unlimited:
+            result = self.call_found(operation, _any_topic)
+        else:
+            result = visible(principal, operation, self._broker.call(operation))
+        return cast(R, result)
+
+    def call_found(self, operation: Operation[R], check: CheckTopic) -> R:
+        """Carry out an operation on what is found: see :meth:`tarry.api.local.AnyBroker.call_found`."""
+        check_request(self.principal, operation)
+        right = cast(OnFound, operation.needs).right
+
+        def check_both(topic: str | None) -> None:
+            self.principal.check(right, topic)
+            check(topic)
+
+        return self._broker.call_found(operation, check_both)
+
+    def _check_access(self, asked: ops.CheckAccess) -> AccessDecision:
+        if asked.identity in (None, self.principal.name):
+            return decide(self.principal, asked)
+        self.principal.check(Right.ADMIN)
+        return self._broker.call(asked)
+
+    def _check_push(self, operation: Any, right: Right) -> None:
+        """Ask for a right on a subscription's topic and group; on all where there is none of that name."""
+        infos = [] if operation.name is None else self._broker.call(ops.ListPushSubscriptions())
+        info = next((each for each in infos if each.name == operation.name), None)
+        if info is not None:
+            self.principal.check(right, info.topic, info.group)
+        elif isinstance(operation, ops.SetPushSubscription) and operation.topic is not None:
+            group = operation.group or f"push-{operation.name}"
+            self.principal.check(right, operation.topic, group)
+        else:
+            self.principal.check(right)
+
+    # -- scheduling ----------------------------------------------------------------------------------------------------
+
+    def submit(
+        self, data: pa.RecordBatch | pa.Table, on_result: OnAccepted, *, lead: bool = False, internal: bool = False
+    ) -> None:
+        """Schedule a batch: see :meth:`tarry.api.local.AnyBroker.submit`."""
+        check_rows(self.principal, data)
+        self._broker.submit(data, on_result, lead=lead, internal=internal)
+
+    def submit_checked(self, batch: pa.RecordBatch, on_result: OnAccepted) -> None:
+        """Schedule a checked batch: see :meth:`tarry.api.local.AnyBroker.submit_checked`."""
+        check_rows(self.principal, batch)
+        self._broker.submit_checked(batch, on_result)
+
+    def find_keyed(self, topic: str, key: str) -> pa.RecordBatch | Outcome:
+        """Return the message under a key: see :meth:`tarry.api.local.AnyBroker.find_keyed`."""
+        self.principal.check(Right.PRODUCE, topic)
+        return self._broker.find_keyed(topic, key)
+
+    def replace_keyed(self, topic: str, key: str, seq: int, successor: pa.RecordBatch) -> Outcome:
+        """Replace the message under a key: see :meth:`tarry.api.local.AnyBroker.replace_keyed`."""
+        self.principal.check(Right.PRODUCE, topic)
+        check_rows(self.principal, successor)
+        return self._broker.replace_keyed(topic, key, seq, successor)
+
+    def stage_job(self, number: int, batches: Iterable[pa.RecordBatch]) -> tuple[list[StagedFile], Counter[str]]:
+        """Stage files of a bulk job: see :meth:`tarry.api.local.LocalBroker.stage_job`."""
+        self.principal.check(Right.BULK)
+        return self._local.stage_job(number, batches)
+
+    def submit_dead(
+        self, batch: pa.RecordBatch, on_result: OnAccepted, *, topic: str, group: str, attempts: Sequence[int]
+    ) -> None:
+        """Schedule dead letters: see :meth:`tarry.api.local.LocalBroker.submit_dead`."""
+        self.principal.check(Right.CONSUME, topic, group)
+        self._local.submit_dead(batch, on_result, topic=topic, group=group, attempts=attempts)
+
+    # -- consuming -----------------------------------------------------------------------------------------------------
+
+    def group(self, topic: str, name: str, *, start: str | None = None, broadcast: str | None = None) -> ConsumerGroup:
+        """Return the group of that name: see :meth:`tarry.api.local.AnyBroker.group`."""
+        self.principal.check(Right.CONSUME, topic, name)
+        return self._broker.group(topic, name, start=start, broadcast=broadcast)
+
+    def find_group(self, topic: str, name: str) -> ConsumerGroup:
+        """Look up a group that exists: see :meth:`tarry.api.local.AnyBroker.find_group`."""
+        self.principal.check(Right.CONSUME, topic, name)
+        return self._broker.find_group(topic, name)
+
+    def open_subscription(self, request: Subscribe) -> Subscription:
+        """Add a consumer to a group: see :meth:`tarry.api.local.LocalBroker.open_subscription`."""
+        check_request(self.principal, request)
+        return self._local.open_subscription(request)
+
+    @property
+    def _local(self) -> LocalBroker:
+        return cast(LocalBroker, self._broker)
+
+
+def _any_topic(topic: str | None) -> None:
+    """Refuse no topic."""
+
+
+def decide(principal: Principal, asked: ops.CheckAccess) -> AccessDecision:
+    """Return whether a principal has the right that is asked about."""
+    allowed = principal.rights.allow(Right(asked.right), asked.topic, asked.group)
+    return AccessDecision(principal.name, allowed)

@@ -1,0 +1,32 @@
+"""A broker with identities: an administrator, and one who may use ``orders.*`` as the group ``billing``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tarry.base.config import Config
+from tarry.broker import Broker
+
+BILLING = ["produce orders.*", "consume orders.* group:billing", "deny produce orders.cards"]
+
+
+@dataclass
+class Known:
+    """A broker, and the tokens of its identities."""
+
+    broker: Broker
+    admin: str
+    billing: str
+
+
+@pytest.fixture
+def known(tmp_path: Path) -> Iterator[Known]:
+    with Broker.open(Config(data=tmp_path / "data", pipeline="off", lease_ms=20_000)) as broker:
+        broker.set_identity("admin", ["admin"])
+        admin = broker.add_credential("admin").secret
+        broker.set_identity("billing", BILLING)
+        yield Known(broker, admin, broker.add_credential("billing").secret)

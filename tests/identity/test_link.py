@@ -1,0 +1,238 @@
+"""The native wire asks who its clients are: by a token in the greeting, or by the user of a Unix socket."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.identity.conftest import BILLING, Known
+from tests.link.raw_client import RawClient, RefusedError
+from tests.waiting import wait_until
+
+from tarry.base.errors import ForbiddenError, TarryError, UnauthenticatedError
+from tarry.client import AsyncClient, Client
+from tarry.errors import InvalidArgumentError
+from tarry.fronts.link.front import LinkFront
+from tarry.link.credentials import find_token, keep_token
+from tarry.link.frames import CLIENT, VERSION, FrameKind, Poll, SettleFrame, SettleOp
+
+
+@pytest.fixture(autouse=True)
+def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where a client looks for tokens: nobody's real files."""
+    for name in ("TARRY_TOKEN", "TARRY_TOKEN_FILE", "TARRY_DATA"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def front(known: Known) -> Iterator[LinkFront]:
+    front = LinkFront.start(known.broker, "127.0.0.1:0")
+    yield front
+    front.stop(0.2)
+
+
+def test_without_a_token_or_with_a_wrong_one_nothing_is_done(known: Known, front: LinkFront) -> None:
+    for token in (None, "", "tarry_wrong", known.billing[:-1]):
+        with Client(front.address, token=token, timeout=5) as client:
+            for call in (client.ping, client.pending, lambda c=client: c.schedule("orders.a", b"x", delay=1)):
+                with pytest.raises(UnauthenticatedError, match="token"):
+                    call()
+            with pytest.raises(UnauthenticatedError):
+                client.receive("orders.a", group="billing")
+            with pytest.raises(UnauthenticatedError):
+                next(iter(client.consume("orders.a", group="billing")))
+    assert known.broker.pending() == []
+
+
+def test_a_client_does_what_its_identity_may(known: Known, front: LinkFront) -> None:
+    with Client(front.address, token=known.billing) as client:
+        assert client.whoami().identity == "billing"
+        client.schedule("orders.a", b"x", delay=0.05)
+        [message] = client.receive("orders.a", group="billing", wait=10)
+        message.ack()
+        receipt = known.broker.schedule("secret", b"s", delay=60)
+        refused: list[Any] = [
+            lambda: client.schedule("orders.cards", b"x", delay=1),
+            lambda: client.schedule_many([{"topic": "orders.a", "body": b"", "delay": 1}, {"topic": "b", "body": b""}]),
+            lambda: client.cancel(receipt.handle),
+            lambda: client.receive("orders.a", group="other"),
+            lambda: client.receive("secret", group="billing"),
+            lambda: next(iter(client.consume("secret", group="billing"))),
+            lambda: client.peek("orders.a"),
+            lambda: client.set_group("orders.a", "billing", tries=3),
+            lambda: client.create_token(),
+            lambda: client.set_identity("billing", ["admin"]),
+            lambda: client.add_credential("admin"),
+            lambda: client.read_queue("orders.a", 0, 10),
+            client.status,
+        ]
+        for call in refused:
+            with pytest.raises(ForbiddenError, match="billing has not the right"):
+                call()
+        assert [each.topic for each in client.groups()] == ["orders.a"]
+    assert [each.topic for each in known.broker.pending() if each.pending] == ["secret"]
+
+
+def test_the_asyncio_client(known: Known, front: LinkFront) -> None:
+    async def run() -> None:
+        async with AsyncClient(front.address, token=known.billing) as client:
+            await client.schedule("orders.a", b"x", delay=0.01)
+            with pytest.raises(ForbiddenError):
+                await client.schedule("secret", b"x", delay=1)
+            [message] = await client.receive("orders.a", group="billing", wait=10)
+            message.ack()
+            found = await asyncio.gather(*(client.whoami() for _ in range(20)))
+            assert {each.identity for each in found} == {"billing"}
+        async with AsyncClient(front.address) as client:
+            with pytest.raises(UnauthenticatedError):
+                await client.schedule("orders.a", b"x", delay=1)
+
+    asyncio.run(run())
+
+
+def raw(front: LinkFront, token: Any) -> RawClient:
+    return RawClient(front.address, hello=json.dumps({"version": VERSION, "as": CLIENT, "token": token}).encode())
+
+
+def test_a_group_of_another_is_not_reached_by_its_number(known: Known, front: LinkFront) -> None:
+    """Numbers of groups are those of the port: one client learns nothing by guessing another's."""
+    admin, billing = raw(front, known.admin), raw(front, known.billing)
+    assert (admin.welcome["identity"], billing.welcome["identity"]) == ("admin", "billing")
+    known.broker.schedule("secret", b"s", delay=0)
+    number = admin.group("secret", "g")
+    billing.send(FrameKind.POLL, 1, Poll(number, 10, 0, 10).encode())
+    assert "consume on topic 'secret'" in billing.read(FrameKind.POLLED, 1).decode()
+    batch = known.broker.receive("secret", "g", wait_ms=10_000)
+    leases, offsets = batch["lease"].to_numpy(), batch["offset"].to_numpy()
+    with pytest.raises(RefusedError, match="consume on topic 'secret'"):
+        billing.ask(FrameKind.SETTLE, FrameKind.SETTLED, SettleFrame(SettleOp.ACK, number, 0, leases, offsets).encode())
+    assert known.broker.ack("secret", "g", leases, offsets) == 1
+    admin.close()
+    billing.close()
+
+
+def test_a_token_that_is_no_text(front: LinkFront) -> None:
+    with pytest.raises(RefusedError, match="token is a list"):
+        raw(front, ["a"])
+
+
+def test_a_removed_credential_ends_its_connections(known: Known, front: LinkFront) -> None:
+    [credential] = next(each for each in known.broker.list_identities() if each.name == "billing").credentials
+    errors: list[TarryError] = []
+    got = threading.Event()
+
+    def consume() -> None:
+        try:
+            for message in client.consume("orders.a", group="billing"):
+                message.ack()
+                got.set()
+        except TarryError as error:
+            errors.append(error)
+
+    with Client(front.address, token=known.billing, timeout=5) as client:
+        client.schedule("orders.a", b"x", delay=0)
+        thread = threading.Thread(target=consume)
+        thread.start()
+        assert got.wait(20)
+        known.broker.remove_credential(credential.id)
+        wait_until(lambda: errors)
+        thread.join(10)
+        assert isinstance(errors[0], UnauthenticatedError)
+        with pytest.raises(UnauthenticatedError):
+            client.ping()
+
+
+def test_changed_rights_hold_for_connections_that_stand(known: Known, front: LinkFront) -> None:
+    with Client(front.address, token=known.billing) as client:
+        client.schedule("orders.a", b"x", delay=60)
+        known.broker.set_identity("billing", ["produce other"])
+
+        def is_refused() -> bool:
+            try:
+                client.schedule("orders.a", b"x", delay=60)
+            except ForbiddenError:
+                return True
+            except TarryError:  # the connection that stood has just been ended
+                pass
+            return False
+
+        wait_until(is_refused)
+        known.broker.set_identity("billing", BILLING)
+
+
+def test_clients_that_were_not_asked_are_asked_from_the_first_credential_on(tmp_path: Path) -> None:
+    from tarry.testing import open_broker
+
+    with open_broker(tmp_path / "data") as broker:
+        front = LinkFront.start(broker, "127.0.0.1:0")
+        try:
+            with Client(front.address) as client:
+                assert client.whoami().identity == "local"
+                client.set_identity("admin", ["admin"])
+                issued = client.add_credential("admin")
+
+                def is_asked() -> bool:
+                    try:
+                        client.ping()
+                    except UnauthenticatedError:
+                        return True
+                    except TarryError:
+                        pass
+                    return False
+
+                wait_until(is_asked)
+            with Client(front.address, token=issued.secret) as client:
+                assert client.whoami().identity == "admin"
+        finally:
+            front.stop(0.2)
+
+
+def test_a_unix_socket_of_the_own_user_needs_no_token(known: Known, tmp_path: Path) -> None:
+    front = LinkFront.start(known.broker, f"unix:{tmp_path / 's'}")
+    try:
+        with Client(front.address) as client:
+            assert client.whoami().identity == "local-admin"
+        with Client(front.address, token=known.billing) as client:
+            assert client.whoami().identity == "billing"
+    finally:
+        front.stop(0.2)
+
+
+def test_where_a_client_finds_its_token(
+    known: Known, front: LinkFront, own_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def who() -> str:
+        with Client(front.address) as client:
+            return client.whoami().identity
+
+    monkeypatch.setenv("TARRY_DATA", str(known.broker.config.data))
+    assert who() == "local-admin", "the token in the data directory"
+    path = keep_token(front.address, known.billing)
+    keep_token("elsewhere:7611", "tarry_other")
+    assert (path.stat().st_mode & 0o777, path.parent) == (0o600, own_home / "tarry")
+    assert who() == "billing", "the entry of the address"
+    assert find_token("elsewhere:7611") == "tarry_other"
+    assert find_token("unknown.example:7611") is None
+    path.write_text(f'["{front.address}"]\ntoken_file = "{known.broker.config.data / "admin.token"}"\n')
+    assert who() == "local-admin"
+    (own_home / "billing").write_text(known.billing + "\n")
+    monkeypatch.setenv("TARRY_TOKEN_FILE", str(own_home / "billing"))
+    assert who() == "billing"
+    monkeypatch.setenv("TARRY_TOKEN", known.admin)
+    assert who() == "admin"
+    monkeypatch.delenv("TARRY_TOKEN")
+    monkeypatch.setenv("TARRY_TOKEN_FILE", str(own_home / "missing"))
+    with pytest.raises(InvalidArgumentError, match="missing cannot be read"):
+        who()
+    monkeypatch.delenv("TARRY_TOKEN_FILE")
+    path.write_text("no toml")
+    with pytest.raises(InvalidArgumentError, match=r"credentials\.toml cannot be read"):
+        who()

@@ -1,0 +1,144 @@
+"""Every operation says what right it needs, and a broker that is seen by somebody asks for it."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, get_args
+
+import pyarrow as pa
+import pytest
+from tests.identity.conftest import Known
+
+from tarry.api import operations as ops
+from tarry.api.needs import Listed, Needs, Nothing, OnBroker, OnFound, OnPushSubscription, OnTopic, Right
+from tarry.api.operation import Operation
+from tarry.api.operations import OPERATIONS
+from tarry.api.operations.delivery import Subscribe
+from tarry.api.operations.jobs import StageJob
+from tarry.api.outcome import Outcome
+from tarry.base.errors import ForbiddenError, UnauthenticatedError
+from tarry.broker.operations import found_handlers
+from tarry.identity.authenticator import Authenticator
+from tarry.identity.seen import SeenBroker
+
+FREE = {ops.Ping, ops.WhoAmI, ops.CheckAccess, ops.GetHandles}
+"""They tell nothing of a topic: a handle is looked at where it is used."""
+VALUES: dict[str, Any] = {
+    "topic": "secret", "group": "g", "name": "p", "handle": None, "key": "k", "keys": ["k"], "identity": "billing",
+    "leases": [1], "offsets": [0], "seqs": [1], "due_ms": [1], "to": "latest", "status": {}, "files": [],
+    "job": "j", "token": "t", "id": "i", "unit": "hour", "topics": {},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", [*OPERATIONS, Subscribe, StageJob], ids=lambda kind: kind.__name__)
+def test_each_operation_needs_something(kind: type[Operation[Any]]) -> None:
+    assert isinstance(kind.needs, get_args(Needs))
+    assert isinstance(kind.needs, Nothing) == (kind in FREE)
+    fields = kind.wire_fields() or {}
+    if isinstance(kind.needs, OnTopic | Listed) and kind not in (ops.GetStatus, ops.GetOverview, ops.GetPending):
+        assert "topic" in fields or "topics" in fields
+    if isinstance(kind.needs, OnPushSubscription):
+        assert "name" in fields
+    if isinstance(kind.needs, OnBroker):
+        assert kind.needs.right not in (Right.PRODUCE, Right.CONSUME, Right.LOOK, Right.BROWSE, Right.MANAGE)
+
+
+def test_what_is_found_has_a_handler_that_asks(known: Known) -> None:
+    assert set(found_handlers(known.broker.components)) == {k for k in OPERATIONS if isinstance(k.needs, OnFound)}
+
+
+def billing(known: Known) -> SeenBroker:
+    return SeenBroker(known.broker, Authenticator(known.broker).by_token(known.billing))
+
+
+def requests() -> list[Operation[Any]]:
+    """One of each operation that is about a topic, a subscription or the broker, for what billing may not do."""
+    made: list[Operation[Any]] = []
+    for kind in OPERATIONS:
+        if isinstance(kind.needs, Nothing | OnFound | Listed):
+            continue
+        if kind in BY_HAND:
+            made.append(BY_HAND[kind])
+            continue
+        fields = kind.wire_fields() or {}
+        needed = {name for name, (_, default) in fields.items() if default is ... or name == "topic"}
+        made.append(kind(**{name: VALUES.get(name, 1) for name in needed}))
+    return made
+
+
+BY_HAND: dict[Any, Operation[Any]] = {
+    ops.SetGroup: ops.SetGroup.of("secret", "g", tries=3),
+    ops.SetTopic: ops.SetTopic.of("secret", late="drop"),
+    ops.SetPipelineStatus: ops.SetPipelineStatus({}),
+}
+
+
+@pytest.mark.parametrize("request_", requests(), ids=lambda made: type(made).__name__)
+def test_what_is_not_granted_is_refused_before_anything_is_done(known: Known, request_: Operation[Any]) -> None:
+    with pytest.raises(ForbiddenError, match="billing has not the right"):
+        billing(known).call(request_)
+
+
+def test_what_a_producer_and_a_consumer_may(known: Known) -> None:
+    seen = billing(known)
+    receipt = known.broker.schedule("orders.a", b"x", delay=60)
+    other = known.broker.schedule("secret", b"x", delay=60)
+    with pytest.raises(ForbiddenError, match="produce on topic 'secret'"):
+        seen.call(ops.Cancel([receipt.handle, other.handle]))
+    with pytest.raises(ForbiddenError, match="produce on topic 'secret'"):
+        seen.call(ops.Reschedule.of(other.handle, delay=1))
+    with pytest.raises(ForbiddenError, match="browse on topic"):
+        seen.call(ops.GetMessage(other.seq, other.due_ms))
+    with pytest.raises(ForbiddenError, match="look on topic 'secret'"):
+        seen.call(ops.GetHistory(other.handle))
+    assert seen.call(ops.GetHistory(receipt.handle)).events
+    assert {each.topic for each in known.broker.pending() if each.pending} == {"orders.a", "secret"}
+    assert [each.topic for each in seen.call(ops.GetPending())] == ["orders.a"]
+    assert seen.call(ops.GetQueues()) == {}
+    assert seen.call(ops.Cancel([receipt.handle])) == [Outcome.DONE]
+
+
+def rows(*topics: str) -> pa.RecordBatch:
+    return pa.record_batch({"topic": list(topics), "body": [b""] * len(topics), "delay_ms": [60_000] * len(topics)})
+
+
+def test_a_batch_is_refused_for_one_topic(known: Known) -> None:
+    seen, done = billing(known), threading.Event()
+    for topics in (("orders.a", "secret"), ("orders.cards",), ("orders",)):
+        with pytest.raises(ForbiddenError, match="produce on topic"):
+            seen.submit(rows(*topics), lambda _: None)
+    seen.submit(rows("orders.a", "orders.b"), lambda _: done.set())
+    assert done.wait(10)
+    with pytest.raises(ForbiddenError, match="with group 'other'"):
+        seen.group("orders.a", "other")
+    assert seen.group("orders.a", "billing").name == "billing"
+    assert [each.group for each in seen.call(ops.ListGroups())] == ["billing"]
+
+
+def test_who_somebody_is(known: Known) -> None:
+    seen = billing(known)
+    who = seen.call(ops.WhoAmI())
+    assert (who.identity, who.grants[0]) == ("billing", "produce orders.*")
+    assert seen.call(ops.CheckAccess("produce", "orders.a")).allowed
+    assert not seen.call(ops.CheckAccess("produce", "orders.cards")).allowed
+    assert not seen.call(ops.CheckAccess("produce")).allowed
+    with pytest.raises(ForbiddenError, match="right admin"):
+        seen.call(ops.CheckAccess("produce", "a", identity="admin"))
+    assert known.broker.whoami().identity == "local"
+    assert not known.broker.check_access("produce", "b", identity="billing").allowed
+
+
+def test_tokens_that_are_none(known: Known) -> None:
+    authenticator = Authenticator(known.broker)
+    for token, reason in (
+        (None, "no token was shown"),
+        ("", "mistyped"),
+        (known.admin[:-1], "mistyped"),
+        ("tarry_" + "0" * 38, "mistyped"),
+        ("é" * 44, "mistyped"),
+    ):
+        with pytest.raises(UnauthenticatedError, match=reason):
+            authenticator.by_token(token)
+    known.broker.delete_identity("billing")
+    with pytest.raises(UnauthenticatedError, match="is not known"):
+        authenticator.by_token(known.billing)
