@@ -4,15 +4,21 @@
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-# All distributions of this repository in one command, so that none is looked up on an index.
-INSTALL := --editable '.[dev]' $(addprefix --editable ./,$(wildcard packages/*))
+# All distributions of this repository; what they need of others is in the lock.
+DISTRIBUTIONS := $(shell sed -n 's/^name = "\(.*\)"$$/\1/p' pyproject.toml packages/*/pyproject.toml)
+PLACES := . $(addprefix ./,$(wildcard packages/*))
+LOCKED := requirements/build.lock requirements/dev.lock
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# Tools of `make lock`, `make audit` and `make sbom`, apart: what they need must not bear upon the tests.
+TOOLS := $(VENV)/tools
+TOOLS_STAMP := $(TOOLS)/.installed
 PYTEST := $(BIN)/pytest -n 2 --dist loadgroup --no-loadscope-reorder --max-worker-restart 0
 
 # The newest Python we know, or the one that is given: make PYTHON=/path/to/python3.12 test
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 
-.PHONY: help setup demo test test-core test-rest test-all lint types unit spark-cluster spark-matrix bench dist soak simulate fuzz kills month kafka kafka-jars relay-campaign h2spec compat browser clean
+.PHONY: help setup demo test test-core test-rest test-all lint types unit spark-cluster spark-matrix bench dist soak simulate fuzz kills month kafka kafka-jars relay-campaign h2spec compat browser stubs lock audit sbom clean
 
 help:
 	@echo 'make demo               a year of flight departures through a broker that is killed on the way'
@@ -35,21 +41,51 @@ help:
 	@echo 'make h2spec             HTTP/2 conformance of the gRPC server, strict, in the clear and over TLS (needs Go)'
 	@echo 'make compat [ARGS=...]  official clients: RocketMQ in Python, Java, Node, Go and Rust; lmstfy: ARGS="--language go", "--language lmstfy-php", "--language e2e" (what is installed of them)'
 	@echo 'make browser            the console in headless Chromium (Debian: apt-get install chromium)'
+	@echo "make stubs              compile RocketMQ's .proto files, after a change of them"
 	@echo 'make dist               a wheel of each distribution: tarry, and what is in packages/'
+	@echo 'make lock               fit requirements/*.lock to what is declared, after a change of that: ARGS=--upgrade renews all'
+	@echo 'make audit              known holes of what is locked (needs a database of them: exit code 2 where none is reached)'
+	@echo 'make sbom               what is locked as CycloneDX, dist/tarry.cdx.json'
 	@echo 'make clean              remove what was made, the virtual environment too'
 	@echo
 	@echo 'The virtual environment is made with $(or $(PYTHON),no Python that is new enough); another: make PYTHON=python3.12 test'
 
 setup: $(STAMP)
 
-$(STAMP): pyproject.toml $(wildcard packages/*/pyproject.toml)
+$(STAMP): pyproject.toml $(wildcard packages/*/pyproject.toml) $(LOCKED)
 	@test -n '$(PYTHON)' || { echo 'Tarry needs Python 3.11 or newer. Found: '"$$(python3 --version 2>&1)"'. Name another: make PYTHON=/path/to/python3.12 test' >&2; exit 1; }
 	@'$(PYTHON)' -c 'import sys; v = sys.version.split()[0]; sys.exit("Tarry needs Python 3.11 or newer; $(PYTHON) is " + v if sys.version_info < (3, 11) else 0)'
 	@echo "Making $(VENV) with $$('$(PYTHON)' --version) and installing Tarry with all it needs (some minutes, once)"
 	@'$(PYTHON)' -m venv $(VENV) || '$(PYTHON)' -m virtualenv $(VENV) || { rm -rf $(VENV); \
 		echo "$(PYTHON) cannot make virtual environments: install its venv module, or name another Python with PYTHON=" >&2; exit 1; }
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(INSTALL)
+	@$(PIP) --require-hashes -r requirements/build.lock
+	@# Builds are not isolated: an isolated one would fetch what it needs itself, unlocked.
+	@$(PIP) --require-hashes --no-build-isolation -r requirements/dev.lock
+	@$(PIP) --no-index --no-deps --no-build-isolation $(addprefix --editable ,$(PLACES))
 	@touch $(STAMP)
+
+$(TOOLS_STAMP): requirements/tools.lock
+	@test -n '$(PYTHON)' || { echo 'Python 3.11 or newer is needed: make PYTHON=/path/to/python3.12 lock' >&2; exit 1; }
+	@'$(PYTHON)' -m venv $(TOOLS) || '$(PYTHON)' -m virtualenv $(TOOLS)
+	@$(TOOLS)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/tools.lock
+	@touch $(TOOLS_STAMP)
+
+# What is locked stays while it fits: ARGS=--upgrade takes the newest of all.
+lock: COMPILE = $(TOOLS)/bin/uv pip compile --quiet --no-config --universal --python-version 3.11 --generate-hashes \
+	--no-emit-index-url --no-annotate --custom-compile-command 'make lock' $(ARGS)
+lock: $(TOOLS_STAMP)
+	printf '%s\n' '-r requirements/build.in' '-e .[dev]' $(addprefix '-e ./,$(addsuffix ',$(wildcard packages/*))) \
+		| $(COMPILE) $(patsubst %,--no-emit-package %,$(DISTRIBUTIONS)) --output-file requirements/dev.lock -
+	$(COMPILE) --constraints requirements/dev.lock --output-file requirements/build.lock requirements/build.in
+	$(COMPILE) --output-file requirements/tools.lock requirements/tools.in
+
+audit: $(TOOLS_STAMP)
+	@$(TOOLS)/bin/python -m tests.audit $(ARGS)
+
+sbom: $(TOOLS_STAMP)
+	@mkdir -p dist
+	$(TOOLS)/bin/python -m cyclonedx_py requirements --pyproject pyproject.toml --mc-type application --output-reproducible \
+		--output-file dist/tarry.cdx.json requirements/dev.lock
 
 demo: $(STAMP)
 	$(BIN)/tarry demo $(ARGS)
@@ -81,8 +117,11 @@ spark-cluster: $(STAMP)
 spark-matrix: $(STAMP)
 	$(BIN)/python -m tests.spark.matrix $(ARGS)
 
+stubs: $(STAMP)
+	$(BIN)/python -m tests.rocketmq.stubs
+
 dist: $(STAMP)
-	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist . $(addprefix ./,$(wildcard packages/*))
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-index --no-deps --no-build-isolation --wheel-dir dist $(PLACES)
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks $(if $(ONLY),--only $(ONLY))

