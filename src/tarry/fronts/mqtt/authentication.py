@@ -16,10 +16,10 @@ from tarry.api.local import AnyBroker
 from tarry.base.errors import UnauthenticatedError
 from tarry.base.exposure import is_exposed
 from tarry.fronts.kit.callers import Callers
-from tarry.fronts.kit.tokens import KnownTokens
 from tarry.fronts.mqtt.packets import V5, ConnectPacket
 from tarry.fronts.mqtt.reasons import MqttError, Reason
 from tarry.fronts.mqtt.settings import MqttSettings
+from tarry.identity.access_tokens import KnownTokens
 from tarry.identity.principal import LOCAL, Principal
 
 
