@@ -35,6 +35,8 @@ class Desk:
 
     config = Config()
     clock = SystemClock()
+    identities = ()
+    access_tokens = ()
 
     def __init__(self) -> None:
         self.state: dict[int, Outcome] = {}

@@ -27,6 +27,8 @@ class FakeBroker:
 
     config = Config()
     clock = SystemClock()
+    identities = ()
+    access_tokens = ()
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -34,7 +36,7 @@ class FakeBroker:
         self.next_seq = 0
         self.batches: list[pa.RecordBatch] = []
 
-    def submit(self, data: pa.RecordBatch, done: Callable[[Any], None], *, lead: bool = False) -> None:
+    def submit(self, data: pa.RecordBatch, done: Callable[[Any], None], *, lead: bool = False, **_: bool) -> None:
         with self.lock:
             done(self.judge(data))
 

@@ -165,7 +165,7 @@ def test_a_table_of_sql(spark: SparkSession, bulk: FakeBulk) -> None:
         assert [(row["topic"], row["body"]) for row in bulk.rows()] == [("orders", b"x")] * 2
         with pytest.raises(Exception, match=r"WITH \('endpoint' = '127\.0\.0\.1:7611'\) behind its name"):
             spark.sql(f"INSERT INTO sql_orders {row}")
-        with pytest.raises(Exception, match="unknown option 'team'; allowed here: endpoint, what"):
+        with pytest.raises(Exception, match="unknown option 'team'; allowed here: endpoint, token"):
             spark.sql(f"CREATE TABLE t USING tarry OPTIONS (endpoint '{bulk.address}') TBLPROPERTIES ('team' = 'b')")
     finally:
         spark.sql("DROP TABLE sql_table")
