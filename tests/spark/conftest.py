@@ -115,7 +115,7 @@ class FakeIntake(FakeLink):
         self.reads.append((start, end))
         if start < self.first_seq:
             raise CorruptError(f"[{start}, {end}) is not all here")
-        return RowsAnswer(SCHEMA, islice(first_part(self._read(start, end)), self.frames_max))
+        return RowsAnswer(SCHEMA, first_part(islice(self._read(start, end), self.frames_max)))
 
     def _read(self, start: int, end: int) -> Iterator[pa.RecordBatch]:
         for number, frame in enumerate(self.frames):
