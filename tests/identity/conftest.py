@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,3 +30,12 @@ def known(tmp_path: Path) -> Iterator[Known]:
         admin = broker.add_credential("admin").secret
         broker.set_identity("billing", BILLING)
         yield Known(broker, admin, broker.add_credential("billing").secret)
+
+
+def add_access_keys(broker: Broker, grants: Mapping[str, list[str]], secrets: Mapping[str, str]) -> dict[str, str]:
+    """Make an administrator, "root", and these identities, each with an access key of its name; the keys' ids."""
+    ids = {}
+    for name, lines in {"root": ["admin"], **grants}.items():
+        broker.set_identity(name, lines)
+        ids[name] = broker.add_credential(name, kind="access_key", access_key=name, secret=secrets[name]).id
+    return ids

@@ -94,6 +94,23 @@ def test_who_is_not_known_does_not_come_in(known: Known, version: int) -> None:
             assert raw.connect(version, **login)[1] == 0
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+def test_an_access_token_is_a_credential_beside_identities(known: Known, version: int) -> None:
+    token, narrow = known.broker.create_token("*"), known.broker.create_token("stock")
+    for user in ("", "whoever"):
+        with known.mqtt.raw() as raw:
+            assert raw.connect(version, client_id="whole", **shown(user, token.secret))[1] == 0
+    with known.mqtt.raw() as raw:
+        assert raw.connect(V5, client_id="narrow", **shown("", narrow.secret))[1] == 0
+        for number, (topic, reason) in enumerate(
+            (("stock/new", Reason.SUCCESS), ("orders/new", Reason.NOT_AUTHORIZED)), start=1
+        ):
+            raw.send(publish(topic, packet_id=number))
+            answer = raw.expect(PUBACK)
+            assert (answer[2] if len(answer) > 2 else 0) == reason, topic
+    assert ends(known, "orders/new") == (0, 0)
+
+
 def test_messages_need_produce_on_the_topic_behind_the_delay(known: Known) -> None:
     with known.raw("shop") as raw:
         for number, (topic, reason) in enumerate(

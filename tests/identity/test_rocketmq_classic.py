@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.identity.conftest import add_access_keys
 from tests.rocketmq_classic.remoting import Remoting, messages_of, send_back
 from tests.rocketmq_place import Place, serving
 from tests.waiting import wait_until
@@ -28,6 +29,7 @@ GRANTS = {
     "manager": ["manage orders.*"],
     "nothing": [],
 }
+SECRETS = {name: f"s3cret-{name}" for name in (*GRANTS, "root")}
 LATE_S = 10.0
 
 
@@ -53,14 +55,10 @@ class Shop(Place[RemotingFront, Signing]):
         super().__init__(RemotingFront, Signing, directory, **settings)
 
     def make_identities(self) -> None:
-        self.ids = {}
-        for name, grants in {"root": ["admin"], **GRANTS}.items():
-            self.broker.set_identity(name, grants)
-            issued = self.broker.add_credential(name, kind="access_key", access_key=name, secret=f"s3cret-{name}")
-            self.ids[name] = issued.id
+        self.ids = add_access_keys(self.broker, GRANTS, SECRETS)
 
     def as_(self, name: str) -> Signing:
-        return self.client(name, f"s3cret-{name}")
+        return self.client(name, SECRETS[name])
 
 
 @pytest.fixture

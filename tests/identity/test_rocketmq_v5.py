@@ -12,6 +12,7 @@ from typing import Any
 
 import grpc
 import pytest
+from tests.identity.conftest import add_access_keys
 from tests.rocketmq.rpc import Code, RefusedError, Rpc, consumer, d, now_ms, producer, receive_request, res, s, signed
 from tests.rocketmq_place import Place, serving
 
@@ -35,11 +36,7 @@ class Shop(Place[RocketMQFront, Rpc]):
         super().__init__(RocketMQFront, Rpc, directory, **settings)
 
     def make_identities(self) -> None:
-        self.ids = {}
-        for name, grants in {"root": ["admin"], **GRANTS}.items():
-            self.broker.set_identity(name, grants)
-            issued = self.broker.add_credential(name, kind="access_key", access_key=name, secret=SECRETS[name])
-            self.ids[name] = issued.id
+        self.ids = add_access_keys(self.broker, GRANTS, SECRETS)
 
     def as_(self, name: str, client_id: str | None = None, **more: Any) -> Rpc:
         return self.client(client_id, headers=signed(name, SECRETS[name]), **more)

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 
 from tarry.api.views import DELIVERY
-from tarry.api.wire import StreamOp
 from tarry.base.types import Int64s
 from tarry.client.delivery import DeliveryBatch
 from tarry.client.holding import Hand, Holding
 from tarry.client.settling import Settler, Source
+from tarry.client.stream_op import StreamOp
 
 
 def a_batch(settler: Settler) -> DeliveryBatch:

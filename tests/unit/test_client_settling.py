@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarry.api.wire import PAIRS_MAX, StreamOp
 from tarry.base.errors import UnavailableError
 from tarry.client.background import background_loop
 from tarry.client.delivery import DeliveryBatch
 from tarry.client.settling import Settler
+from tarry.client.stream_op import StreamOp
+from tarry.link.frames import LEASES_MAX
 
 
 class Sent:
@@ -82,11 +83,11 @@ def test_the_whole_batch(settler: Settler, sent: Sent) -> None:
 
 
 def test_sources_are_kept_apart_and_large_settlements_cut(settler: Settler, sent: Sent) -> None:
-    batch_of(settler, PAIRS_MAX + 1, topic="a").ack()
+    batch_of(settler, LEASES_MAX + 1, topic="a").ack()
     batch_of(settler, 1, topic="b").ack()
     settler.push()
     assert [(source, len(leases)) for _, _, source, leases, _ in sent.calls] == [
-        (("a", "g"), PAIRS_MAX), (("a", "g"), 1), (("b", "g"), 1),
+        (("a", "g"), LEASES_MAX), (("a", "g"), 1), (("b", "g"), 1),
     ]  # fmt: skip
 
 

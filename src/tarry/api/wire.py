@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import struct
 from dataclasses import dataclass
-from enum import Enum, IntEnum, auto
+from enum import IntEnum
 from typing import Any
 
 import numpy as np
@@ -24,26 +24,10 @@ from tarry.message.receipt import OUTCOMES, PLACED
 SCHEDULE_PATH = [b"schedule"]
 STAGE = "bulk-stage"
 """The ``op`` of the command that begins the other stream of DoPut."""
-PAIRS_MAX = 65_536
-"""Most (lease, offset) pairs that our client puts into one settling message."""
 JSON_BYTES_MAX = 8 << 20
 """Largest request in JSON: 65,536 handles take half of it."""
 JSON_VALUES_MAX = 1_000_000
 """Most values of a request in JSON: a value of two bytes takes some sixty as an object."""
-
-
-class StreamOp(Enum):
-    """Orders of our client's consumers; the link and the actions have names of their own."""
-
-    ACK = auto()
-    NACK = auto()
-    EXTEND = auto()
-    RETURN = auto()
-    """Nobody has looked at these."""
-    WINDOW = auto()
-    """Hold up to so many messages from now on."""
-    FAIL = auto()
-    """As NACK, with a reason."""
 
 
 # -- answers of DoPut ------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import time
 from tarry.base.config import Config
 from tarry.base.errors import DiskFullError, OverloadedError
 from tarry.broker.health import Health
-from tarry.log.files import Files
+from tarry.log.files import FREE_CHECK_S, Files
 from tarry.wheel import Wheel
 
 CANCEL_PART = 64
@@ -16,8 +16,6 @@ CANCEL_PART = 64
 It writes little, and makes room in the end. It does not go on down to the last byte, which the registry of names could
 not stand (:mod:`tarry.names`).
 """
-FREE_CHECK_S = 0.2
-"""Maximum age of the known free disk: asking the system takes longer than the rest of a small batch."""
 
 
 class Acceptance:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from tarry.api.access import (
 from tarry.api.operations import CreateToken, DeleteToken, LimitToken, ListTokens
 from tarry.base.clock import Clock
 from tarry.base.errors import CorruptError, InvalidArgumentError, NotFoundError
+from tarry.base.listeners import Listeners
 from tarry.log.files import Files
 from tarry.log.json_file import change_json, read_json
 
@@ -51,7 +51,9 @@ class AccessTokens:
         self._clock = clock
         self._path = directory / FILE
         self._lock = threading.Lock()
-        self._listeners: tuple[Callable[[], None], ...] = ()
+        self._listeners = Listeners()
+        self.listen = self._listeners.add
+        """Have a function called after each change, in the thread that made it: see :meth:`Listeners.add`."""
         self.snapshot: tuple[AccessToken, ...] = self._read()
         """All tokens, oldest first.
 
@@ -110,20 +112,6 @@ class AccessTokens:
             found = self._find(request.token)
             self._change(tuple(token for token in self.snapshot if token is not found))
 
-    def listen(self, on_change: Callable[[], None]) -> Callable[[], None]:
-        """Call ``on_change`` after each change, in the thread that made it; return a function that ends this.
-
-        It must be quick, and not raise.
-        """
-
-        def stop() -> None:
-            with self._lock:
-                self._listeners = tuple(each for each in self._listeners if each is not on_change)
-
-        with self._lock:
-            self._listeners = (*self._listeners, on_change)
-        return stop
-
     def _find(self, id: str) -> AccessToken:
         for token in self.snapshot:
             if token.id == id:
@@ -133,8 +121,7 @@ class AccessTokens:
     def _change(self, tokens: tuple[AccessToken, ...]) -> None:
         change_json(self._files, self._path, VERSION, {"tokens": [asdict(token) for token in tokens]}, mode=0o600)
         self.snapshot = tokens
-        for on_change in self._listeners:
-            on_change()
+        self._listeners.tell()
 
     def _read(self) -> tuple[AccessToken, ...]:
         fields = read_json(self._path, [VERSION])

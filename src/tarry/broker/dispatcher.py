@@ -97,8 +97,9 @@ class Dispatcher:
 
     def _fire(self, until_ms: int | None = None) -> Callable[[], None] | None:
         # No more at once than there is room for. When nothing fits, what is in memory is handed out all the same.
-        is_short = self._is_short
-        bytes_max = SLOW_BYTES if is_short else self._ready.room_bytes() // 2
+        room_bytes = self._ready.room_bytes()
+        is_short = room_bytes < SHORT_BYTES
+        bytes_max = SLOW_BYTES if is_short else room_bytes // 2
         with self._wheel.lock:
             # Read the bound under the lock: moving it back reads the handed-out place under the same lock.
             now_ms = min(self._clock.now_ms(), self._bound.until_ms)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -32,10 +32,11 @@ from tarry.api.identities import (
 from tarry.api.needs import Right
 from tarry.base.clock import Clock
 from tarry.base.errors import CorruptError, InvalidArgumentError, NotFoundError
+from tarry.base.listeners import Listeners
 from tarry.broker.access_secrets import AccessSecrets
 from tarry.identity.file import FILE
 from tarry.identity.grants import Grant
-from tarry.identity.principal import LOCAL
+from tarry.identity.principal import LOCAL, Principal
 from tarry.identity.rights import Rights
 from tarry.link.credentials import ADMIN_TOKEN_FILE
 from tarry.log.files import Files
@@ -72,7 +73,9 @@ class Identities:
         self._directory = directory
         self._path = directory / FILE
         self._lock = threading.Lock()
-        self._listeners: tuple[Callable[[], None], ...] = ()
+        self._listeners = Listeners()
+        self.listen = self._listeners.add
+        """Have a function called after each change, in the thread that made it: see :meth:`Listeners.add`."""
         self._token: str | None = None
         self._pipeline_token: str | None = None
         self.unguarded: list[str] = []
@@ -159,15 +162,15 @@ class Identities:
 
     def who_am_i(self, request: ops.WhoAmI) -> WhoIs:
         """Answer a caller who was not asked for a credential: see :class:`tarry.api.operations.WhoAmI`."""
-        return WhoIs(LOCAL.name, [str(grant) for grant in LOCAL.rights.grants], None)
+        return LOCAL.who()
 
     def check_access(self, request: ops.CheckAccess) -> AccessDecision:
         """Return whether an identity has a right: see :class:`tarry.api.operations.CheckAccess`."""
         if request.identity in (None, LOCAL.name, ADMIN):
             return AccessDecision(request.identity or LOCAL.name, allowed=True)
         assert request.identity is not None
-        rights = rights_of(self._find(request.identity))
-        return AccessDecision(request.identity, rights.allow(Right(request.right), request.topic, request.group))
+        rights = Rights.of(self._find(request.identity).grants)
+        return Principal(request.identity, rights).decide(request)
 
     def pipeline_token(self) -> str:
         """Make the token by which the pipeline of this process is known from now on, and return it.
@@ -177,23 +180,8 @@ class Identities:
         with self._lock:
             self._pipeline_token = new_token()
             self._publish()
-            for on_change in self._listeners:
-                on_change()
+            self._listeners.tell()
             return self._pipeline_token
-
-    def listen(self, on_change: Callable[[], None]) -> Callable[[], None]:
-        """Call ``on_change`` after each change, in the thread that made it; return a function that ends this.
-
-        It must be quick, and not raise.
-        """
-
-        def stop() -> None:
-            with self._lock:
-                self._listeners = tuple(each for each in self._listeners if each is not on_change)
-
-        with self._lock:
-            self._listeners = (*self._listeners, on_change)
-        return stop
 
     def close(self) -> None:
         """Remove the token of this start."""
@@ -219,7 +207,7 @@ class Identities:
 
     def _change(self, identities: list[Identity]) -> None:
         known = [each for each in identities if each.credentials]
-        if known and not any(rights_of(each).is_admin for each in known):
+        if known and not any(Rights.of(each.grants).is_admin for each in known):
             raise InvalidArgumentError(
                 "nobody who has a credential would have the right admin, so nobody could change identities; "
                 'allowed: first an identity with the grant "admin" and a credential'
@@ -236,8 +224,7 @@ class Identities:
         self._secrets.keep(ids)
         self._kept = ordered
         self._publish()
-        for on_change in self._listeners:
-            on_change()
+        self._listeners.tell()
 
     def _publish(self) -> None:
         known = tuple(each for each in self._kept if each.credentials)
@@ -277,7 +264,7 @@ class Identities:
                 for each in fields["identities"]
             )
             for identity in identities:
-                rights_of(identity)
+                Rights.of(identity.grants)
             sealed: Mapping[str, str] = fields.get("sealed", {})
             for credential in (each for identity in identities for each in identity.credentials):
                 if credential.access_key is not None:
@@ -285,11 +272,6 @@ class Identities:
         except (KeyError, TypeError, ValueError, InvalidArgumentError) as error:
             raise CorruptError(f"{self._path} is damaged: {error}") from error
         return identities
-
-
-def rights_of(identity: Identity) -> Rights:
-    """Return the rights that an identity's grants give it."""
-    return Rights(map(Grant.parse, identity.grants))
 
 
 def _checked(grants: list[str]) -> list[str]:

@@ -15,13 +15,14 @@ from typing import Any
 import pyarrow as pa
 
 from tarry.api.views import DELIVERY
-from tarry.api.wire import StreamOp, decode_error, decode_json
+from tarry.api.wire import decode_error, decode_json
 from tarry.base.errors import ClosedError, NotFoundError, TarryError, UnavailableError
 from tarry.base.event_loop import answer_future, post
 from tarry.base.types import Int64s
 from tarry.client.background import background_loop
 from tarry.client.connection import BrokerConnection, encoded
 from tarry.client.settling import Settler, Source
+from tarry.client.stream_op import StreamOp
 from tarry.client.unanswered import OnSettled, Unanswered
 from tarry.link.address import BrokerAddress
 from tarry.link.frames import FrameKind, Pairs, Poll, SettleFrame, SettleOp, split_number

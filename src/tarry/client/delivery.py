@@ -22,10 +22,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tarry.api.wire import StreamOp
 from tarry.base.delay import Delay, due_from_delay
 from tarry.base.errors import InvalidArgumentError
 from tarry.base.types import Int64s
+from tarry.client.stream_op import StreamOp
 from tarry.message.options import ORDER_KEY
 from tarry.message.receipt import id_of, ids_of
 

@@ -16,10 +16,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-from tarry.api.wire import StreamOp
 from tarry.base.errors import StaleLeaseError
 from tarry.client.delivery import Delivery, DeliveryBatch
 from tarry.client.settling import Settler
+from tarry.client.stream_op import StreamOp
 
 log = logging.getLogger(__name__)
 

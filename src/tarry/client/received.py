@@ -7,7 +7,6 @@ from contextlib import suppress
 from typing import Any, Unpack
 
 from tarry.api.settings import Start
-from tarry.api.wire import StreamOp
 from tarry.base.delay import Delay
 from tarry.base.errors import TarryError
 from tarry.base.types import Int64s
@@ -16,6 +15,7 @@ from tarry.client.consumer import ReceiveOptions, check_count, check_seconds, he
 from tarry.client.delivery import Delivery, DeliveryBatch
 from tarry.client.questions import Question
 from tarry.client.settling import Settler, Source
+from tarry.client.stream_op import StreamOp
 from tarry.client.unanswered import Unanswered
 from tarry.link.frames import FrameKind, decode_rows
 

@@ -16,11 +16,12 @@ from typing import Protocol
 
 import numpy as np
 
-from tarry.api.wire import PAIRS_MAX, StreamOp
 from tarry.base.errors import TarryError
 from tarry.base.event_loop import post
 from tarry.base.types import Int64s
 from tarry.client.delivery import DeliveryBatch
+from tarry.client.stream_op import StreamOp
+from tarry.link.frames import LEASES_MAX
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +29,8 @@ GATHER_S = 0.02
 """Seconds that an ack may wait for others."""
 
 Source = tuple[str, str]
+
+
 _What = tuple[StreamOp, int, Source, str]
 """An op, its argument, what it is about, and its reason."""
 _NONE: Int64s = np.empty(0, np.int64)
@@ -195,6 +198,6 @@ class Settler:
             joined.setdefault(what, []).append(pairs)
         for what, parts in joined.items():
             leases, offsets = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-            for start in range(0, len(leases), PAIRS_MAX):
-                end = start + PAIRS_MAX
+            for start in range(0, len(leases), LEASES_MAX):
+                end = start + LEASES_MAX
                 yield what, leases[start:end], offsets[start:end]

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 
 from tarry.base.clock import Clock
+from tarry.base.listeners import Listeners
 
 
 class Wakeups:
@@ -20,27 +21,18 @@ class Wakeups:
         """Number of wake-ups: read it before looking for messages, and give it to :meth:`wait`."""
         self._clock = clock
         self._changed = threading.Condition()
-        self._listeners: tuple[Callable[[], None], ...] = ()
+        self._listeners = Listeners()
 
     def notify(self) -> None:
         """Wake those who wait: there may be something for them."""
         with self._changed:
             self.count += 1
             self._changed.notify_all()
-            listeners = self._listeners
-        for listener in listeners:
-            listener()
+        self._listeners.tell()
 
     def listen(self, on_news: Callable[[], None]) -> Callable[[], None]:
         """See :meth:`tarry.api.consuming.ConsumerGroup.listen`."""
-
-        def unsubscribe() -> None:
-            with self._changed:
-                self._listeners = tuple(listener for listener in self._listeners if listener is not on_news)
-
-        with self._changed:
-            self._listeners = (*self._listeners, on_news)
-        return unsubscribe
+        return self._listeners.add(on_news)
 
     def wait(self, seen: int, timeout_s: float | None) -> None:
         """Wait until :attr:`count` is not ``seen``, or for a time."""

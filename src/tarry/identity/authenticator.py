@@ -12,7 +12,6 @@ from tarry.api.identities import Credential, Identity, is_token
 from tarry.base.clock import Clock
 from tarry.base.errors import UnauthenticatedError
 from tarry.identity.access_tokens import KnownTokens
-from tarry.identity.grants import Grant
 from tarry.identity.principal import LOCAL, Principal
 from tarry.identity.rights import EVERYTHING, Rights
 
@@ -157,7 +156,7 @@ class Authenticator:
         former = self._by_id
         self._seen, self._by_digest, self._by_id, self._by_access_key = identities, {}, {}, {}
         for identity in identities:
-            rights = Rights(map(Grant.parse, identity.grants))
+            rights = Rights.of(identity.grants)
             for credential in identity.credentials:
                 known = former.get(credential.id)
                 is_same = (

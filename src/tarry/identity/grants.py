@@ -65,14 +65,14 @@ class Grant:
         """
         if not matches(self.topics, topic):
             return False
-        # "billing@web-1" is the group that one consumer of the broadcast group "billing" has for itself.
         if group is None:
             return self.groups == ANY or (any_group and not self.is_denied)
-        return any(matches(self.groups, each) for each in (group, _base(group)))
+        return self.is_for(group)
 
-
-def _base(group: str) -> str:
-    return group.partition("@")[0]
+    def is_for(self, group: str) -> bool:
+        """Return whether a group is one of those that it is about."""
+        # "billing@web-1" is the group that one consumer of the broadcast group "billing" has for itself.
+        return any(matches(self.groups, each) for each in (group, group.partition("@")[0]))
 
 
 def matches(pattern: str, name: str) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from tarry.api.identities import Identity
 from tarry.base.errors import UnauthenticatedError
 from tarry.identity.authenticator import KnowsIdentities
-from tarry.identity.grants import Grant
 from tarry.identity.principal import Principal
 from tarry.identity.rights import Rights
 
@@ -32,5 +31,5 @@ class NamedPrincipals:
             identity = next((each for each in identities if each.name == name), None)
             if identity is None:
                 raise UnauthenticatedError(f"there is no identity {name!r:.300}; allowed: one that has a credential")
-            principal = found[1][name] = Principal(name, Rights(map(Grant.parse, identity.grants)))
+            principal = found[1][name] = Principal(name, Rights.of(identity.grants))
         return principal

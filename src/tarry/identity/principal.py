@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tarry.api.identities import AccessDecision, WhoIs
 from tarry.api.needs import OF_THE_BROKER, Right
+from tarry.api.operations import CheckAccess
 from tarry.base.errors import ForbiddenError
 from tarry.identity.rights import EVERYTHING, Rights
 
@@ -18,6 +20,11 @@ class Principal:
     credential: str | None = None
     """Id of the credential that was shown; None: none was asked for."""
 
+    @property
+    def is_local(self) -> bool:
+        """True if nobody was asked who it is, and it may do everything."""
+        return self.credential is None and self.rights.is_unlimited
+
     def check(self, right: Right, topic: str | None = None, group: str | None = None) -> None:
         """Refuse what the caller has no right to.
 
@@ -28,6 +35,14 @@ class Principal:
         """
         if not self.rights.allow(right, topic, group):
             raise ForbiddenError(f"{self.name} has not the right {_shown(right, topic, group)}; see tarry whoami")
+
+    def who(self) -> WhoIs:
+        """Return what a caller is told of itself."""
+        return WhoIs(self.name, [str(grant) for grant in self.rights.grants], self.credential)
+
+    def decide(self, asked: CheckAccess) -> AccessDecision:
+        """Return whether it has the right that is asked about."""
+        return AccessDecision(self.name, self.rights.allow(Right(asked.right), asked.topic, asked.group))
 
 
 LOCAL = Principal("local", EVERYTHING)

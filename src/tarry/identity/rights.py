@@ -31,6 +31,15 @@ class Rights:
         self._by_right = {right: [g for g in self.grants if g.right is right] for right in Right}
         self._decided: BoundedCache[tuple[Right, str | None, str | None], bool] = BoundedCache(DECISIONS_MAX)
 
+    @classmethod
+    def of(cls, lines: Iterable[str]) -> Rights:
+        """Return the rights of grants as they are written.
+
+        Raises:
+            InvalidArgumentError: a line is none.
+        """
+        return cls(map(Grant.parse, lines))
+
     def allow(self, right: Right, topic: str | None = None, group: str | None = None) -> bool:
         """Return whether a right on a topic, and a group if one is named, is granted.
 
@@ -43,6 +52,10 @@ class Rights:
         if decided is None:
             decided = self._decided.keep(asked, self._decide(right, topic, group))
         return decided
+
+    def deny(self, right: Right, topic: str, group: str | None = None) -> bool:
+        """Return whether a right on a topic, and a group if one is named, is denied by a grant."""
+        return any(grant.is_denied and grant.covers(topic, group) for grant in self._by_right[right])
 
     def allow_some(self, right: Right) -> bool:
         """Return whether there may be a topic on which a right is granted."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar, cast
 
@@ -17,7 +18,7 @@ from tarry.api import operations as ops
 from tarry.api.access import AccessToken
 from tarry.api.board import Member, OnMessage
 from tarry.api.consuming import ConsumerGroup, Subscription
-from tarry.api.identities import AccessDecision, Identity, WhoIs
+from tarry.api.identities import AccessDecision, Identity
 from tarry.api.jobs import StagedFile
 from tarry.api.local import AnyBroker, CheckTopic, LocalBroker, OnAccepted
 from tarry.api.needs import OnFound, OnPushSubscription, Right
@@ -26,6 +27,7 @@ from tarry.api.operations.delivery import Subscribe
 from tarry.api.outcome import Outcome
 from tarry.base.clock import Clock
 from tarry.base.config import Config
+from tarry.base.errors import NotFoundError
 from tarry.identity.checks import check_request, check_rows, visible
 from tarry.identity.principal import Principal
 
@@ -34,7 +36,7 @@ R = TypeVar("R")
 
 def seen_by(broker: AnyBroker, principal: Principal) -> AnyBroker:
     """Return a broker as a principal sees it."""
-    return broker if principal.rights.is_unlimited and principal.credential is None else SeenBroker(broker, principal)
+    return broker if principal.is_local else SeenBroker(broker, principal)
 
 
 class SeenBroker:
@@ -86,10 +88,10 @@ class SeenBroker:
         check_request(principal, operation)
         result: Any
         if isinstance(operation, ops.WhoAmI):
-            result = WhoIs(principal.name, [str(grant) for grant in principal.rights.grants], principal.credential)
+            result = principal.who()
         elif isinstance(operation, ops.CheckAccess):
             result = self._check_access(operation)
-        elif isinstance(operation.needs, OnPushSubscription):
+        elif isinstance(operation.needs, OnPushSubscription) and not principal.rights.is_unlimited:
             self._check_push(operation, operation.needs.right)
             result = self._broker.call(operation)
         elif isinstance(operation.needs, OnFound) and not principal.rights.is_unlimited:
@@ -116,14 +118,16 @@ class SeenBroker:
 
     def _check_access(self, asked: ops.CheckAccess) -> AccessDecision:
         if asked.identity in (None, self.principal.name):
-            return decide(self.principal, asked)
+            return self.principal.decide(asked)
         self.principal.check(Right.ADMIN)
         return self._broker.call(asked)
 
     def _check_push(self, operation: Any, right: Right) -> None:
         """Ask for a right on a subscription's topic and group; on all where there is none of that name."""
-        infos = [] if operation.name is None else self._broker.call(ops.ListPushSubscriptions())
-        info = next((each for each in infos if each.name == operation.name), None)
+        info = None
+        if operation.name is not None:
+            with suppress(NotFoundError):
+                info = self._broker.call(ops.GetPushSubscription(operation.name))
         if info is not None:
             self.principal.check(right, info.topic, info.group)
         elif isinstance(operation, ops.SetPushSubscription) and operation.topic is not None:
@@ -189,9 +193,3 @@ class SeenBroker:
     @property
     def _local(self) -> LocalBroker:
         return cast(LocalBroker, self._broker)
-
-
-def decide(principal: Principal, asked: ops.CheckAccess) -> AccessDecision:
-    """Return whether a principal has the right that is asked about."""
-    allowed = principal.rights.allow(Right(asked.right), asked.topic, asked.group)
-    return AccessDecision(principal.name, allowed)

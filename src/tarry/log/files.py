@@ -20,6 +20,8 @@ Buffer = bytes | bytearray | memoryview
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 TRY_AGAIN = (*DISK_FULL, *NONE_FREE)
 """Errors of a file system that pass: the write is repeated later, and nothing is broken."""
+FREE_CHECK_S = 0.2
+"""Maximum age of a known :meth:`Files.free_bytes`: asking takes longer than the rest of a small batch."""
 _IOV_MAX = 512
 
 

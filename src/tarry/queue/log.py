@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from tarry.base.errors import CorruptError
 from tarry.base.types import Int64s
-from tarry.log.files import Files
+from tarry.log.files import FREE_CHECK_S, Files
 from tarry.message.schema import accepted_ms
 from tarry.queue.frame_table import FrameEntry
 from tarry.queue.reader import FramesReader
@@ -33,8 +33,6 @@ FEW_ROWS = 16
 """Up to this many rows, a Python list of topics is faster than dictionary encoding."""
 UNWRITTEN_BYTES_MAX = 16 << 20
 """The dispatcher itself writes when this much has not been written."""
-FREE_CHECK_S = 0.2
-"""Maximum age of the known free disk; it is asked for earlier when a quarter of it has been used."""
 
 
 class ReadyLog:
@@ -154,7 +152,10 @@ class ReadyLog:
         return self._writer.unwritten_bytes
 
     def room_bytes(self) -> int:
-        """Return about how much may be appended for which there will be room on the disk; may be negative."""
+        """Return about how much may be appended for which there will be room on the disk; may be negative.
+
+        The disk is asked again when a quarter of what was free has been used, too.
+        """
         now_s, added = time.monotonic(), self._writer.added_bytes
         taken = added - self._checked_added
         if now_s - self._checked_s > FREE_CHECK_S or 4 * taken > self._checked_room:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any
 
-from tarry.api.internal_topics import check_open
-from tarry.api.operation import Action, Operation, Request, Rows
+from tarry.api.operation import Action, Operation, Rows
 from tarry.api.operations import OPERATIONS
 from tarry.api.parsing import from_json
 from tarry.api.wire import decode_request
 from tarry.base.errors import InvalidArgumentError, MessageTooLargeError
 
-Q = TypeVar("Q", bound=Request)
 ACTIONS = {o.wire.name: o for o in OPERATIONS if isinstance(o.wire, Action)}
 TICKETS = {o.wire.name: o for o in OPERATIONS if isinstance(o.wire, Rows)}
 
@@ -34,7 +32,7 @@ def action_request(kind: type[Operation[Any]], body: bytes | memoryview) -> Oper
     if kind.wire_fields() == {}:
         return kind()
     values = decode_request(body) if body else None
-    return _opened(from_json(kind, {} if values is None else values))
+    return from_json(kind, {} if values is None else values)
 
 
 def ticket_request(raw: bytes) -> Operation[Any]:
@@ -43,9 +41,4 @@ def ticket_request(raw: bytes) -> Operation[Any]:
     op = values.pop("op", None) if isinstance(values, dict) else None
     if not isinstance(op, str) or op not in TICKETS:
         raise InvalidArgumentError(f"op of a ticket is {op!r}; allowed: {', '.join(TICKETS)}")
-    return _opened(from_json(TICKETS[op], values))
-
-
-def _opened(request: Q) -> Q:
-    check_open(request)
-    return request
+    return from_json(TICKETS[op], values)

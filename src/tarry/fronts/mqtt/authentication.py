@@ -1,8 +1,8 @@
 """Access of MQTT clients: open, by an access token for everything, or as an identity.
 
 Without identities the setting ``mqtt_access`` says if a client needs an access token as its password. Beside identities
-every client is asked: the password is a token of an identity, or user name and password are an access key and its
-secret.
+every client is asked: the password is a token of an identity or an access token, or user name and password are an
+access key and its secret.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from tarry.fronts.kit.callers import Callers
 from tarry.fronts.mqtt.packets import V5, ConnectPacket
 from tarry.fronts.mqtt.reasons import MqttError, Reason
 from tarry.fronts.mqtt.settings import MqttSettings
-from tarry.identity.access_tokens import KnownTokens
 from tarry.identity.principal import LOCAL, Principal
 
 
@@ -28,7 +27,6 @@ class Authentication:
 
     def __init__(self, broker: AnyBroker, address: str, loop: asyncio.AbstractEventLoop) -> None:
         setting = MqttSettings.of(broker.config).mqtt_access
-        self._tokens = KnownTokens(broker)
         self._needs_token = is_exposed(address) if setting == "auto" else setting == "tokens"
         self.callers = Callers(broker, loop)
         """The clients that are connected."""
@@ -66,6 +64,9 @@ class Authentication:
                     "allowed: the identity's name, or none"
                 )
             return principal
+        owner = authenticator.tokens.identify(text)
+        if owner is not None:
+            return owner.principal  # of an access token, beside which the user name says nothing
         key = authenticator.by_access_key(username)
         # Compare for an unknown key, too, so that the time taken does not reveal which keys exist.
         same = hmac.compare_digest(password, self._nobody if key is None else key.secret)
@@ -76,7 +77,7 @@ class Authentication:
         return key.principal
 
     def _check_token(self, connect: ConnectPacket) -> None:
-        owner = self._tokens.identify((connect.password or b"").decode(errors="replace"))
+        owner = self.callers.authenticator.tokens.identify((connect.password or b"").decode(errors="replace"))
         if owner is None:
             raise MqttError(Reason.BAD_LOGIN, "the password is no access token; see tarry token create")
         if not owner.for_everything:

@@ -238,9 +238,8 @@ class RemoteBroker:
 
     def call_as(self, operation: Operation[R], caller: str, credential: str | None, check: CheckTopic) -> R:
         if not self._identities.has(caller, credential):
-            return self.call_found(
-                operation, check
-            )  # a principal of the front's own, of which the broker knows nothing
+            # A principal of the front's own, of which the broker knows nothing.
+            return self.call_found(operation, check)
         result: R = decode_result(operation, self._answer(operation, {"as": caller}))
         return result
 

@@ -22,6 +22,7 @@ from tarry.api.operation import data
 from tarry.api.views import DELIVERY
 from tarry.base.clock import Clock
 from tarry.base.errors import ClosedError, InvalidArgumentError, TarryError
+from tarry.base.listeners import Listeners
 from tarry.base.types import Int64s, Mask
 from tarry.fronts.gateway.remote.link import Link
 from tarry.link.frames import (
@@ -58,7 +59,7 @@ class RemoteGroup:
         self.name: str = state["group"]
         self._link = link
         self._read_ends = read_ends
-        self._listeners: tuple[Callable[[], None], ...] = ()
+        self._listeners = Listeners()
         self._pause = FilterPause(self.name, self.topic_name, clock)
         self._filter = EVERYTHING, parse_filter(EVERYTHING)
         """The filter as text and parsed, for consumers that read by offsets."""
@@ -98,16 +99,11 @@ class RemoteGroup:
         return RemoteSubscription(self, self._link, prefetch, lease_ms)
 
     def listen(self, on_news: Callable[[], None]) -> Callable[[], None]:
-        def unsubscribe() -> None:
-            self._listeners = tuple(listener for listener in self._listeners if listener is not on_news)
-
-        self._listeners = (*self._listeners, on_news)
-        return unsubscribe
+        return self._listeners.add(on_news)
 
     def announce(self) -> None:
         """Wake the listeners: there may be something new."""
-        for listener in self._listeners:
-            listener()
+        self._listeners.tell()
 
     # -- settling ------------------------------------------------------------------------------------------------------
 

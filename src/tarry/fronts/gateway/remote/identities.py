@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tarry.api.identities import Credential, Identity
 from tarry.api.operation import known
 from tarry.base.errors import UnavailableError
+from tarry.base.listeners import Listeners
 
 TOLD_S = 30.0
 """Seconds that a broker may take to tell them for the first time."""
@@ -21,7 +22,9 @@ class RemoteIdentities:
         self._snapshot: tuple[Identity, ...] | None = None
         self._shown: frozenset[tuple[str, str | None]] = frozenset()
         self._first = asyncio.Event()
-        self._listeners: tuple[Callable[[], None], ...] = ()
+        self._listeners = Listeners()
+        self.listen = self._listeners.add
+        """Have a function called after each change, on the loop's thread. Any thread."""
 
     @property
     def snapshot(self) -> tuple[Identity, ...]:
@@ -46,17 +49,7 @@ class RemoteIdentities:
         )
         self._shown = frozenset((each.name, one.id) for each in self._snapshot for one in each.credentials)
         self._first.set()
-        for on_change in self._listeners:
-            on_change()
-
-    def listen(self, on_change: Callable[[], None]) -> Callable[[], None]:
-        """Call ``on_change`` after each change, on the loop's thread; return what ends this. Any thread."""
-        self._listeners = (*self._listeners, on_change)
-
-        def stop() -> None:
-            self._listeners = tuple(each for each in self._listeners if each is not on_change)
-
-        return stop
+        self._listeners.tell()
 
     def on_lost(self) -> None:
         """Wait no longer: the link has ended."""

@@ -5,7 +5,9 @@ Source: ``RequestCode``, ``ResponseCode`` of apache/rocketmq.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import IntEnum
+from typing import TypeVar
 
 from tarry.fronts.rocketmq.common.refusal import Code, Refusal
 
@@ -150,6 +152,17 @@ _OF_SHARED: dict[int, ResponseCode] = {
     Code.ILLEGAL_MESSAGE_GROUP: ResponseCode.MESSAGE_ILLEGAL,
     Code.ILLEGAL_MESSAGE_ID: ResponseCode.MESSAGE_ILLEGAL,
 }
+
+
+V = TypeVar("V")
+
+
+def by_both_forms(by_code: Mapping[int, V]) -> dict[int, V]:
+    """Return a table by code, and by the form in which some codes arrive.
+
+    A ROCKETMQ header only has room for the lower half of a code: those of pop arrive as that.
+    """
+    return {code & 0xFFFF: value for code, value in by_code.items()} | dict(by_code)
 
 
 def code_of(refusal: Refusal) -> ResponseCode:

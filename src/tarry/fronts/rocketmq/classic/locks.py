@@ -32,12 +32,8 @@ class QueueLocks:
         data = json_object(request.command.body)
         group, client_id = json_text(data, "consumerGroup"), json_text(data, "clientId")
         rights = request.principal.rights
-        queues = [_key(group, queue) for queue in json_list(data.get("mqSet"), "mqSet")]
-        locked = [
-            queue
-            for queue, key in zip(json_list(data.get("mqSet"), "mqSet"), queues, strict=True)
-            if may_consume(rights, key[1], group) and self._lock(key, client_id)
-        ]
+        keyed = [(queue, _key(group, queue)) for queue in json_list(data.get("mqSet"), "mqSet")]
+        locked = [queue for queue, key in keyed if may_consume(rights, key[1], group) and self._lock(key, client_id)]
         return Reply(body=to_json({"lockOKMQSet": locked}))
 
     def unlock(self, request: OpenRequest) -> Reply:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tarry.api.needs import Right
-from tarry.fronts.rocketmq.classic.codes import RequestCode, RequestRefused, ResponseCode
+from tarry.fronts.rocketmq.classic.codes import RequestCode, RequestRefused, ResponseCode, by_both_forms
 from tarry.fronts.rocketmq.classic.connection import OpenRequest
 from tarry.fronts.rocketmq.classic.fields import json_list, json_object, json_text
 from tarry.fronts.rocketmq.classic.group_lists import only_looks
@@ -127,7 +127,7 @@ _READING = (
     RequestCode.QUERY_CONSUMER_OFFSET, RequestCode.UPDATE_CONSUMER_OFFSET, RequestCode.GET_MIN_OFFSET,
     RequestCode.GET_MAX_OFFSET, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, RequestCode.GET_EARLIEST_MSG_STORETIME,
 )  # fmt: skip
-READING = frozenset(form for code in _READING for form in (int(code), code & 0xFFFF))
+READING = frozenset(by_both_forms(dict.fromkeys(_READING)))
 """Requests about one queue, which may stand for a topic of dead letters."""
 _BY_CODE: dict[int, Need] = {
     RequestCode.SEND_MESSAGE: _produce,
@@ -195,5 +195,5 @@ _BY_CODE: dict[int, Need] = {
     RequestCode.GET_CONSUMER_RUNNING_INFO: _manage_consumer,
     RequestCode.CONSUME_MESSAGE_DIRECTLY: _manage_consumer,
 }
-NEEDS: Mapping[int, Need] = {code & 0xFFFF: need for code, need in _BY_CODE.items()} | _BY_CODE
-"""Rights by code; the codes of pop arrive as their lower halves, too."""
+NEEDS: Mapping[int, Need] = by_both_forms(_BY_CODE)
+"""Rights by code."""

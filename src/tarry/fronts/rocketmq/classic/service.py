@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from tarry.base.errors import TarryError
 from tarry.fronts.rocketmq.classic.authentication import Authenticator
-from tarry.fronts.rocketmq.classic.codes import RequestRefused, ResponseCode, code_of
+from tarry.fronts.rocketmq.classic.codes import RequestRefused, ResponseCode, by_both_forms, code_of
 from tarry.fronts.rocketmq.classic.connection import OpenRequest, RemotingConnection, Reply
 from tarry.fronts.rocketmq.classic.needs import READING, check_needs
 from tarry.fronts.rocketmq.common.callers import SigningCallers
@@ -38,8 +38,7 @@ class Service:
         self._translate = translate
         self.names_key = self._authenticator.names_key
         """See :meth:`Authenticator.names_key`."""
-        # A ROCKETMQ header only has room for the lower half of a code: the codes of pop arrive in that form.
-        self.handlers = {code & 0xFFFF: handler for code, handler in handlers.items()} | dict(handlers)
+        self.handlers = by_both_forms(handlers)
 
     def serve(self, request: OpenRequest) -> None:
         """Have a request answered, now or later."""

@@ -11,13 +11,12 @@ What is granted or denied on these names themselves counts, too.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import lru_cache
 
 from tarry.api.needs import OF_TOPICS, Right
 from tarry.base.errors import ForbiddenError
 from tarry.fronts.rocketmq.common.names import DEAD_PREFIX, RETRY_PREFIX
-from tarry.identity.grants import ANY, Grant, matches
+from tarry.identity.grants import ANY
 from tarry.identity.principal import Principal
 from tarry.identity.rights import Rights
 
@@ -46,7 +45,7 @@ def may_browse(rights: Rights, topic: str) -> bool:
     """Return whether messages of a topic may be looked at, without consuming them."""
     if rights.allow(Right.BROWSE, topic):
         return True
-    return topic.startswith(DEAD_PREFIX) and not _denied(rights, Right.BROWSE, topic) and _may_read_dead(rights, topic)
+    return topic.startswith(DEAD_PREFIX) and not rights.deny(Right.BROWSE, topic) and _may_read_dead(rights, topic)
 
 
 def check_browse(principal: Principal, topic: str) -> None:
@@ -63,7 +62,7 @@ def may_look(rights: Rights, topic: str) -> bool:
     """Return whether a topic's name, its queues and offsets may be told."""
     if rights.allow(Right.LOOK, topic):
         return True
-    if not topic.startswith(_OF_A_GROUP) or _denied(rights, Right.LOOK, topic):
+    if not topic.startswith(_OF_A_GROUP) or rights.deny(Right.LOOK, topic):
         return False
     group = _group_of(topic)
     return names_group(rights, OF_TOPICS, group) if group is not None else _may_read_dead(rights, topic)
@@ -90,7 +89,7 @@ def check_produce(principal: Principal, topic: str) -> None:
         return
     group = _group_of(topic) if topic.startswith(_OF_A_GROUP) else None
     is_own = group is not None and names_group(rights, (Right.CONSUME,), group)
-    if not is_own or _denied(rights, Right.PRODUCE, topic):
+    if not is_own or rights.deny(Right.PRODUCE, topic):
         principal.check(Right.PRODUCE, topic)
 
 
@@ -108,7 +107,7 @@ def check_group(principal: Principal, right: Right, group: str) -> None:
 @lru_cache(_DECISIONS_MAX)
 def names_group(rights: Rights, among: tuple[Right, ...], group: str) -> bool:
     """Return whether one of these rights is granted for a group: on all topics, or by the group's name."""
-    grants = [grant for grant in rights.grants if grant.right in among and _is_for(grant, group)]
+    grants = [grant for grant in rights.grants if grant.right in among and grant.is_for(group)]
     if any(grant.is_denied and grant.topics == ANY for grant in grants):
         return False
     named = (grant for grant in grants if grant.groups != ANY or grant.topics == ANY)
@@ -117,7 +116,7 @@ def names_group(rights: Rights, among: tuple[Right, ...], group: str) -> bool:
 
 @lru_cache(_DECISIONS_MAX)
 def _may_consume_own(rights: Rights, topic: str, group: str) -> bool:
-    if any(grant.is_denied and grant.covers(topic, group) for grant in _of(rights, Right.CONSUME)):
+    if rights.deny(Right.CONSUME, topic, group):
         return False
     if topic == RETRY_PREFIX + group:
         return names_group(rights, (Right.CONSUME,), group)
@@ -139,15 +138,3 @@ def _group_of(topic: str) -> str | None:
     if topic.startswith(RETRY_PREFIX):
         return topic.removeprefix(RETRY_PREFIX)
     return topic.removeprefix(DEAD_PREFIX) if topic.startswith(DEAD_PREFIX) and "/" not in topic else None
-
-
-def _denied(rights: Rights, right: Right, topic: str) -> bool:
-    return any(grant.is_denied and grant.covers(topic, None) for grant in _of(rights, right))
-
-
-def _of(rights: Rights, right: Right) -> Iterable[Grant]:
-    return (grant for grant in rights.grants if grant.right is right)
-
-
-def _is_for(grant: Grant, group: str) -> bool:
-    return matches(grant.groups, group) or matches(grant.groups, group.partition("@")[0])

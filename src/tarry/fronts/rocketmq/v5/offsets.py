@@ -139,10 +139,8 @@ class Offsets:
         return service.QueryOffsetResponse(status=OK, offset=await self._run_in_thread(look_up))
 
     def _names(self, caller: CallingClient, request: Any) -> tuple[str, str]:
-        topic, group = (
-            topic_of(request.message_queue.topic, caller.namespace),
-            group_of(request.group, caller.namespace),
-        )
+        topic = topic_of(request.message_queue.topic, caller.namespace)
+        group = group_of(request.group, caller.namespace)
         check_consume(caller.principal, topic, group)
         self._topics.check(topic)
         return topic, group
