@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tarry.base.errors import InvalidArgumentError
+from tarry.base.setting_types import parse_size
 from tarry.cli import output
 from tarry.cli.exits import ExitCode
 from tarry.cli.options import DEFAULT_ENDPOINT, Endpoint, Json, connect, instant_ms
 
 if TYPE_CHECKING:
     from tarry.api.identities import Identity, IssuedCredential
+    from tarry.api.operations import SetIdentity
 
 app = typer.Typer(name="identity", help="Who may do what: identities, their rights and tokens.", no_args_is_help=True)
 
@@ -24,6 +26,15 @@ Grants = Annotated[
     typer.Option("--grant", "-g", metavar="GRANT", help="A right, as 'produce orders.*'; repeatable."),
 ]
 All = Annotated[bool, typer.Option("--all", help="Everything: the right admin.")]
+Quotas = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--quota",
+        "-q",
+        metavar="NAME=LIMIT",
+        help="A limit, as 'messages_per_second=2000'; repeatable; see identity.md.",
+    ),
+]
 Description = Annotated[str, typer.Option("--description", "-d", help="For people.")]
 Expires = Annotated[str | None, typer.Option("--expires", help="The token is refused from then on: an instant.")]
 
@@ -33,6 +44,7 @@ def create(
     name: Name,
     grant: Grants = None,
     all_: All = False,
+    quotas: Quotas = None,
     description: Description = "",
     expires: Expires = None,
     data: Annotated[
@@ -49,18 +61,21 @@ def create(
     \b
     tarry identity create admin --all
     tarry identity create billing -g 'produce orders.*' -g 'consume orders.* group:billing'
+    tarry identity create shop -g 'produce shop.*' -q messages_per_second=2000 -q bytes_per_second=8MiB
     """
-    grants = _grants(grant, all_)
+    grants, limits = _grants(grant, all_), _limits(quotas)
     expires_ms = None if expires is None else instant_ms(expires, "--expires")
     if data is not None:
-        issued = _create_in(data, name, grants, description, expires_ms)
+        from tarry.api.operations import SetIdentity
+
+        issued = _create_in(data, SetIdentity(name, grants, description=description, quotas=limits), expires_ms)
     else:
         with connect(endpoint) as client:
             if any(each.name == name for each in client.list_identities()):
                 raise InvalidArgumentError(
                     f"there is an identity {name!r}; allowed: a new name, or tarry identity set, tarry identity token"
                 )
-            client.set_identity(name, grants, description=description)
+            client.set_identity(name, grants, description=description, quotas=limits)
             try:
                 issued = client.add_credential(name, expires_ms=expires_ms)
             except InvalidArgumentError:
@@ -79,13 +94,29 @@ def _grants(grants: list[str] | None, all_: bool) -> list[str]:
     return ["admin"] if all_ else grants or []
 
 
-def _create_in(data: Path, name: str, grants: list[str], description: str, expires_ms: int | None) -> IssuedCredential:
+def _limits(quotas: list[str] | None) -> dict[str, int] | None:
+    """Return limits by name; None: none is given. One of 0 is none, so a single one of these removes all."""
+    if not quotas:
+        return None
+    limits = {}
+    for text in quotas:
+        name, equals, value = text.partition("=")
+        try:
+            limits[name.strip()] = parse_size(value if equals else "")
+        except ValueError:
+            raise InvalidArgumentError(
+                f"--quota is {text!r:.80}; allowed: NAME=LIMIT, a whole number, or as 8MiB"
+            ) from None
+    return {name: limit for name, limit in limits.items() if limit}
+
+
+def _create_in(data: Path, identity: SetIdentity, expires_ms: int | None) -> IssuedCredential:
     """Make an identity in the directory of a broker that is stopped.
 
     Raises:
         LockedError: a broker has it open.
     """
-    from tarry.api.operations import AddCredential, SetIdentity
+    from tarry.api.operations import AddCredential
     from tarry.base.clock import SystemClock
     from tarry.broker.directory import DirectoryLock
     from tarry.broker.identities import Identities
@@ -95,8 +126,8 @@ def _create_in(data: Path, name: str, grants: list[str], description: str, expir
     try:
         identities = Identities(OsFiles(), SystemClock(), data)
         try:
-            identities.set(SetIdentity(name, grants, description=description))
-            return identities.add_credential(AddCredential(name, expires_ms=expires_ms))
+            identities.set(identity)
+            return identities.add_credential(AddCredential(identity.name, expires_ms=expires_ms))
         finally:
             identities.close()
     finally:
@@ -108,20 +139,23 @@ def set_(
     name: Name,
     grants: Grants = None,
     all_: All = False,
+    quotas: Quotas = None,
     description: Annotated[str | None, typer.Option("--description", "-d", help="For people.")] = None,
     endpoint: Endpoint = DEFAULT_ENDPOINT,
     json: Json = False,
 ) -> None:
     """Give an identity these rights in the place of those that it has; it is made if it is new.
 
-    Connections of it that stand end, and come again with the new rights.
+    Connections of it that stand end, and come again with the new rights. The same of quotas, which end none.
 
     \b
     tarry identity set billing -g 'produce orders.*' -g 'deny produce orders.cards'
+    tarry identity set billing -q messages_per_second=2000 -q pending=5000000
+    tarry identity set billing -q messages_per_second=0
     """
-    wanted = _grants(grants, all_)
+    wanted, limits = _grants(grants, all_), _limits(quotas)
     with connect(endpoint) as client:
-        found = client.set_identity(name, wanted or None, description=description)
+        found = client.set_identity(name, wanted or None, description=description, quotas=limits)
     output.result(_plain(found), f"{found.name}: {'; '.join(found.grants) or 'no rights'}", json=json)
 
 
@@ -140,6 +174,40 @@ def list_(endpoint: Endpoint = DEFAULT_ENDPOINT, json: Json = False) -> None:
         return
     rows = [(each.name, "; ".join(each.grants), _tokens(each), each.description) for each in found]
     output.table(("NAME", "RIGHTS", "TOKENS", "DESCRIPTION"), rows)
+
+
+@app.command("quotas")
+def quotas_(
+    identity: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="The identity's name; without it: all that have quotas.")
+    ] = None,
+    endpoint: Endpoint = DEFAULT_ENDPOINT,
+    json: Json = False,
+) -> None:
+    """Show the quotas of identities, with what is used of them, and what was refused.
+
+    \b
+    tarry identity quotas
+    tarry identity quotas billing
+    """
+    with connect(endpoint) as client:
+        found = client.get_quota_use(identity)
+    if json:
+        for each in found:
+            output.json_line(asdict(each))
+        return
+    rows = [
+        (
+            each.identity,
+            name,
+            f"{limit:,}",
+            f"{each.used[name]:,}" if name in each.used else "",
+            each.refused.get(name, 0),
+        )
+        for each in found
+        for name, limit in each.quotas.items()
+    ]
+    output.table(("IDENTITY", "QUOTA", "LIMIT", "USED", "REFUSED"), rows)
 
 
 @app.command()
