@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 from tarry.api.local import AnyBroker
+from tarry.fronts.rocketmq.classic.awaiting import await_reply
 from tarry.fronts.rocketmq.classic.batches import BatchEntry, decode_batch
 from tarry.fronts.rocketmq.classic.codes import RequestCode, RequestRefused, ResponseCode, code_of
 from tarry.fronts.rocketmq.classic.connection import OpenRequest, Reply
@@ -132,6 +133,9 @@ class Sender:
                 return self._give_up(self._dead_letters, drafts[0], group, tried, request)
             if tried.first_due_ms:
                 drafts[0].properties.append((FIRST, f"{tried.first_seq}:{tried.first_due_ms}"))
+        if not request.principal.is_local:
+            for entry in entries:
+                await_reply(request.connection, entry.properties)
         if request.principal.is_bounded:
             return self._send_in_turn(drafts, request, queue, topic, fields)
         return self._send_counted(drafts, request, queue, topic, fields)
