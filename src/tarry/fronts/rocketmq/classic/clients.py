@@ -277,7 +277,7 @@ def _of_others(subscriptions: dict[str, TopicSubscription], rights: Rights, grou
 
 
 def _may_see(rights: Rights, group: str, member: GroupMember) -> bool:
-    """Return whether a caller may know of a member of a group: by a topic that it reads, and that is no group's own."""
+    """Return whether a caller may know of a member: by a topic that it reads, but for retries."""
     if rights.is_unlimited or member.topics is None:
         return True
     topics = (topic for topic in member.topics if not topic.startswith(RETRY_PREFIX))
