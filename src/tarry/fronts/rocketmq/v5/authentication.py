@@ -1,4 +1,4 @@
-"""Authentication of callers: the client named in a request's headers, and its signature or token.
+"""Authentication of callers: the client named in the headers, its signature, token or certificate.
 
 Source: ``Signature`` of apache/rocketmq-clients. The signed time is the client's local time under the name of UTC,
 which is at most 14 hours off. So one that is further from now than :data:`AGE_MS_MAX` is refused: otherwise a header
@@ -100,6 +100,8 @@ class Authenticator:
             and self._clock.now_ms() < verified.until_ms
         ):
             return verified.principal
+        if not headers[0] and (principal := self._known.by_certificate(call.principal)) is not None:
+            return principal
         authorization = headers[0].decode("latin-1")
         if authorization.startswith(_BEARER):
             return self._known.by_token(authorization.removeprefix(_BEARER).strip())
