@@ -16,7 +16,7 @@ from tests.identity.authority import Authority, dns, uri
 from tests.identity.conftest import Known
 from tests.identity.doors import CALLERS, LET_IN, Doors, RefusedError, open_doors
 from tests.mqtt.place import Raw
-from tests.rocketmq.rpc import Code, Rpc, consumer
+from tests.rocketmq.rpc import Code, Rpc, consumer, signed
 from tests.rocketmq_classic.remoting import Remoting
 from tests.waiting import wait_until
 
@@ -317,6 +317,17 @@ def test_the_command(known: Known, capsys: pytest.CaptureFixture[str], monkeypat
         assert run(["identity", "show", "nobody", *place]) != 0
     finally:
         front.stop()
+
+
+@pytest.mark.usefixtures("_known")
+def test_an_empty_access_key_is_none(doors: Doors) -> None:
+    shown = doors.authority.sign(uri(SHOP))
+    files = doors.ca.read_bytes(), shown.key.read_bytes(), shown.certificate.read_bytes()
+    for name, code in (("", Code.OK), ("x", Code.UNAUTHORIZED)):
+        credentials = grpc.ssl_channel_credentials(*files)
+        rpc = Rpc(doors.port("rocketmq"), headers=signed(name, ""), shared=False, credentials=credentials)
+        assert rpc.send("orders.new").status.code == code
+        rpc.close()
 
 
 # -- certificates of those who have one --------------------------------------------------------------------------------

@@ -115,16 +115,10 @@ class Authenticator:
             return LOCAL
         self._look()
         found = dict(self._by_san[name] for name in names if name in self._by_san)
-        shown = ", ".join(f"{name!r:.300}" for name in names[:_NAMED_MAX]) or "nothing"
-        if len({principal.name for principal in found}) > 1:
-            raise UnauthenticatedError(
-                f"the client's certificate names {shown}, which are of several identities; allowed: those of one"
-            )
-        if not found:
-            raise UnauthenticatedError(
-                f"the client's certificate names {shown}, which no identity has; "
-                "allowed: a name of tarry identity add-certificate, or a token"
-            )
+        if len({principal.name for principal in found}) != 1:
+            of_nobody = "which no identity has; allowed: a name of tarry identity add-certificate, or a token"
+            why = "which are of several identities; allowed: those of one" if found else of_nobody
+            raise UnauthenticatedError(f"the client's certificate names {_shown(names)}, {why}")
         principal, credential = next(iter(found.items()))
         self._check_expiry(credential)
         return principal
@@ -204,3 +198,7 @@ class Authenticator:
                     self._by_san[credential.san] = principal, credential
                 else:
                     self._by_digest[credential.digest] = principal, credential
+
+
+def _shown(names: Sequence[str]) -> str:
+    return ", ".join(f"{name!r:.300}" for name in names[:_NAMED_MAX]) or "nothing"
