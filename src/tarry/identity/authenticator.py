@@ -69,7 +69,8 @@ class Authenticator:
     def by_token(self, token: str | None, certificate: Sequence[str] | None = None) -> Principal:
         """Return the caller that shows a token; None: it shows none.
 
-        ``certificate``: the names in its verified certificate. A token counts before a certificate: one that is not taken is refused, whatever the certificate says.
+        ``certificate``: the names in its verified certificate. A token counts before it: one that is not taken is
+        refused, whatever the certificate says.
 
         Raises:
             UnauthenticatedError: it has to show one, or this one is not taken.
