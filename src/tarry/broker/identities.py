@@ -11,11 +11,13 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 
 from tarry.api import operations as ops
 from tarry.api.access import check_description, digest_of
+from tarry.api.certificate_names import checked_name
 from tarry.api.identities import (
     AccessDecision,
     Credential,
@@ -126,31 +128,25 @@ class Identities:
             self._change([each for each in self._kept if each is not found])
 
     def add_credential(self, request: ops.AddCredential) -> IssuedCredential:
-        """Make a token or an access key: see :class:`tarry.api.operations.AddCredential`."""
+        """Make a credential: see :class:`tarry.api.operations.AddCredential`."""
         check_description(request.description)
         now_ms = self._clock.now_ms()
         if request.expires_ms is not None and request.expires_ms <= now_ms:
             raise InvalidArgumentError(f"expires_ms is {request.expires_ms}; allowed: later than now, {now_ms}")
-        id, is_token = secrets.token_hex(_ID_BYTES), request.kind == "token"
-        secret = new_token() if is_token else new_secret() if request.secret is None else request.secret
-        access_key = new_access_key() if request.access_key is None and not is_token else request.access_key
-        if access_key is not None:
-            check_access_key(access_key, secret)
-        digest = digest_of(secret) if is_token else ""
-        made = Credential(id, request.kind, request.description, now_ms, request.expires_ms, digest, access_key)
+        made, secret = _made(request, now_ms)
         with self._lock:
             found = self._find(request.identity)
             if len(found.credentials) >= CREDENTIALS_MAX:
                 raise InvalidArgumentError(
                     f"{found.name} has {len(found.credentials)} credentials; allowed: {CREDENTIALS_MAX}"
                 )
-            if access_key is None:
+            self._check_free(made)
+            keeping: AbstractContextManager[None] = nullcontext()
+            if made.access_key is not None:
+                keeping = self._secrets.adding(made.id, made.access_key, secret)
+            with keeping:
                 self._replace(found, [*found.credentials, made])
-            else:
-                self._check_free(access_key)
-                with self._secrets.adding(id, access_key, secret):
-                    self._replace(found, [*found.credentials, made])
-        return IssuedCredential(id, request.identity, secret, request.expires_ms, access_key)
+        return IssuedCredential(made.id, request.identity, secret, made.expires_ms, made.access_key, made.san)
 
     def access_secret(self, credential: str) -> bytes | None:
         """Return the secret of an access key: see :meth:`tarry.api.local.AnyBroker.access_secret`."""
@@ -199,12 +195,19 @@ class Identities:
         if self._token is not None:
             self._files.remove(self._directory / ADMIN_TOKEN_FILE)
 
-    def _check_free(self, access_key: str) -> None:
+    def _check_free(self, made: Credential) -> None:
+        """Refuse a second credential by which the same caller would be known."""
         for identity in self._kept:
-            if any(each.access_key == access_key for each in identity.credentials):
-                raise InvalidArgumentError(
-                    f"{identity.name} has the access key {access_key!r} already; allowed: another"
-                )
+            for each in identity.credentials:
+                if made.access_key is not None and each.access_key == made.access_key:
+                    raise InvalidArgumentError(
+                        f"{identity.name} has the access key {made.access_key!r} already; allowed: another"
+                    )
+                if made.san is not None and each.san == made.san:
+                    raise InvalidArgumentError(
+                        f"{identity.name} has the certificate's name {made.san!r:.300} already (credential {each.id}); "
+                        "allowed: another"
+                    )
 
     def _find(self, name: str) -> Identity:
         for identity in self._kept:
@@ -285,6 +288,27 @@ class Identities:
         except (KeyError, TypeError, ValueError, InvalidArgumentError) as error:
             raise CorruptError(f"{self._path} is damaged: {error}") from error
         return identities
+
+
+def _made(request: ops.AddCredential, now_ms: int) -> tuple[Credential, str]:
+    """Return a new credential and its secret, which is empty for a certificate.
+
+    Raises:
+        InvalidArgumentError: a value is not allowed.
+    """
+    access_key, san, digest, secret = request.access_key, None, "", ""
+    if request.kind == "token":
+        secret = new_token()
+        digest = digest_of(secret)
+    elif request.kind == "access_key":
+        secret = new_secret() if request.secret is None else request.secret
+        access_key = new_access_key() if access_key is None else access_key
+        check_access_key(access_key, secret)
+    else:
+        san = checked_name(request.san or "")
+    id = secrets.token_hex(_ID_BYTES)
+    made = Credential(id, request.kind, request.description, now_ms, request.expires_ms, digest, access_key, san)
+    return made, secret
 
 
 def _checked(grants: list[str]) -> list[str]:

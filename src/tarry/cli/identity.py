@@ -10,17 +10,19 @@ import typer
 
 from tarry.base.errors import InvalidArgumentError
 from tarry.base.setting_types import parse_size
-from tarry.cli import output
+from tarry.cli import credentials, output
+from tarry.cli.credentials import Description, Expires, Name, plain_identity
 from tarry.cli.exits import ExitCode
 from tarry.cli.options import DEFAULT_ENDPOINT, Endpoint, Json, connect, instant_ms
 
 if TYPE_CHECKING:
-    from tarry.api.identities import Identity, IssuedCredential
+    from tarry.api.identities import IssuedCredential
     from tarry.api.operations import SetIdentity
 
-app = typer.Typer(name="identity", help="Who may do what: identities, their rights and tokens.", no_args_is_help=True)
+app = typer.Typer(
+    name="identity", help="Who may do what: identities, their rights and credentials.", no_args_is_help=True
+)
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The identity's name.")]
 Grants = Annotated[
     list[str] | None,
     typer.Option("--grant", "-g", metavar="GRANT", help="A right, as 'produce orders.*'; repeatable."),
@@ -35,8 +37,8 @@ Quotas = Annotated[
         help="A limit, as 'messages_per_second=2000'; repeatable; see identity.md.",
     ),
 ]
-Description = Annotated[str, typer.Option("--description", "-d", help="For people.")]
-Expires = Annotated[str | None, typer.Option("--expires", help="The token is refused from then on: an instant.")]
+app.command("add-certificate")(credentials.add_certificate)
+app.command("show")(credentials.show)
 
 
 @app.command()
@@ -156,12 +158,12 @@ def set_(
     wanted, limits = _grants(grants, all_), _limits(quotas)
     with connect(endpoint) as client:
         found = client.set_identity(name, wanted or None, description=description, quotas=limits)
-    output.result(_plain(found), f"{found.name}: {'; '.join(found.grants) or 'no rights'}", json=json)
+    output.result(plain_identity(found), f"{found.name}: {'; '.join(found.grants) or 'no rights'}", json=json)
 
 
 @app.command("list")
 def list_(endpoint: Endpoint = DEFAULT_ENDPOINT, json: Json = False) -> None:
-    """List identities with their rights and tokens; the broker does not know the secrets.
+    """List identities with their rights and credentials, and never with secrets.
 
     \b
     tarry identity list
@@ -170,10 +172,13 @@ def list_(endpoint: Endpoint = DEFAULT_ENDPOINT, json: Json = False) -> None:
         found = client.list_identities()
     if json:
         for identity in found:
-            output.json_line(_plain(identity))
+            output.json_line(plain_identity(identity))
         return
-    rows = [(each.name, "; ".join(each.grants), _tokens(each), each.description) for each in found]
-    output.table(("NAME", "RIGHTS", "TOKENS", "DESCRIPTION"), rows)
+    rows = [
+        (each.name, "; ".join(each.grants), ", ".join(map(credentials.in_short, each.credentials)), each.description)
+        for each in found
+    ]
+    output.table(("NAME", "RIGHTS", "CREDENTIALS", "DESCRIPTION"), rows)
 
 
 @app.command("quotas")
@@ -280,10 +285,10 @@ def access_key(
 
 @app.command()
 def revoke(
-    id: Annotated[str, typer.Argument(metavar="ID", help="The token's id, as it is listed.")],
+    id: Annotated[str, typer.Argument(metavar="ID", help="The credential's id, as it is listed.")],
     endpoint: Endpoint = DEFAULT_ENDPOINT,
 ) -> None:
-    """Refuse a token from now on; connections that it opened end.
+    """Refuse a credential from now on; connections that it opened end.
 
     \b
     tarry identity revoke 3f29c0d1a4b7
@@ -325,19 +330,3 @@ def can(
     output.result(asdict(found), f"{found.identity}: {'yes' if found.allowed else 'no'}", json=json)
     if not found.allowed:
         raise typer.Exit(ExitCode.NOT_DONE)
-
-
-def _tokens(identity: Identity) -> str:
-    return ", ".join(
-        (each.id if each.access_key is None else f"{each.id} ({each.access_key})")
-        + ("" if each.expires_ms is None else f" until {output.instant(each.expires_ms)}")
-        for each in identity.credentials
-    )
-
-
-def _plain(identity: Identity) -> dict[str, object]:
-    # The hashes are for the broker; what people write to a terminal or a log need not have them.
-    plain = asdict(identity)
-    for credential in plain["credentials"]:
-        del credential["digest"]
-    return plain

@@ -17,6 +17,7 @@ from tarry.api.operations import Receive
 from tarry.base.errors import InvalidArgumentError, TarryError, UnavailableError
 from tarry.fronts.kit.admission import Admission
 from tarry.fronts.kit.callers import Callers
+from tarry.fronts.kit.peer_proof import certificate_of
 from tarry.fronts.kit.receiving import lease_ms_of
 from tarry.fronts.link.flow import Flow
 from tarry.fronts.link.group_calls import ClientGroupCalls
@@ -184,7 +185,7 @@ def _identified(authenticator: Authenticator, said: Mapping[str, Any], admission
         owner = authenticator.by_user(int(proof.name))
         if owner is not None:
             return owner
-    return authenticator.by_token(token)
+    return authenticator.by_token(token, certificate_of(proof))
 
 
 def _check(operation: Operation[Any]) -> None:

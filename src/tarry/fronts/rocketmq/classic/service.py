@@ -71,7 +71,8 @@ class Service:
 
     def _identify(self, request: OpenRequest) -> None:
         """Note whose a request is, and have its connection end when that caller is known no longer."""
-        connection, principal = request.connection, self._authenticator.identify(request.command)
+        connection = request.connection
+        principal = self._authenticator.identify(request.command, connection.proof)
         if principal is None:
             principal = LOCAL
         else:
