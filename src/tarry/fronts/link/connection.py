@@ -171,6 +171,7 @@ class LinkConnection(asyncio.Protocol):
 
     def _admit(self, said: dict[str, Any]) -> LinkSession:
         self._admission.begun()
+        self._admission.trusted()
         self._reader.bytes_max = ASKED_BYTES_MAX
         session = self._sessions[said["as"]](said, self._out, self._admission, self.refuse)
         if session.flow is not None:
