@@ -124,12 +124,19 @@ class AnyBroker(Protocol):
     # -- scheduling ----------------------------------------------------------------------------------------------------
 
     def submit(
-        self, data: pa.RecordBatch | pa.Table, on_result: OnAccepted, *, lead: bool = False, internal: bool = False
+        self,
+        data: pa.RecordBatch | pa.Table,
+        on_result: OnAccepted,
+        *,
+        lead: bool = False,
+        internal: bool = False,
+        own_handles: bool = False,
     ) -> None:
         """Schedule a batch, all of it or nothing (columns: :func:`tarry.message.admission.admit`).
 
         With ``lead``, the caller's thread may do the write, and this returns when the disk has answered. ``internal``:
-        the rows are a front's own, and may be for topics of Tarry's own.
+        the rows are a front's own, and may be for topics of Tarry's own. ``own_handles``: the rows are of several
+        callers, and the handle of one must not stand for those of the others.
 
         Raises:
             InvalidMessageError, OverloadedError, DiskFullError, ClosedError, FatalError: nothing was accepted, and
@@ -137,10 +144,11 @@ class AnyBroker(Protocol):
         """
         ...
 
-    def submit_checked(self, batch: pa.RecordBatch, on_result: OnAccepted) -> None:
+    def submit_checked(self, batch: pa.RecordBatch, on_result: OnAccepted, *, own_handles: bool = False) -> None:
         """Schedule as :meth:`submit` a batch that the caller has checked row by row.
 
         Its columns are :data:`tarry.message.schema.UNNUMBERED` (:func:`tarry.message.admission.assembled`).
+        ``own_handles``: as there.
         """
         ...
 

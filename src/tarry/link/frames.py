@@ -71,6 +71,8 @@ class FrameKind(IntEnum):
     STAGE = 22
     PART = 23
     USE = 24
+    SUBMIT_OWN = 25
+    SUBMIT_CHECKED_OWN = 26
     # Of the broker.
     WELCOME = 64
     ACCEPTED = 65

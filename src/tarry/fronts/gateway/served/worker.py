@@ -144,6 +144,8 @@ class WorkerLink:
         self.handlers: Handlers = {
             FrameKind.SUBMIT: submissions.submit,
             FrameKind.SUBMIT_CHECKED: submissions.submit_checked,
+            FrameKind.SUBMIT_OWN: partial(submissions.submit, own_handles=True),
+            FrameKind.SUBMIT_CHECKED_OWN: partial(submissions.submit_checked, own_handles=True),
             **self._consumers.handlers,
             FrameKind.SETTLE: Settlements(shared.groups, out).settle,
             FrameKind.USE: self._count_use,
