@@ -87,7 +87,8 @@ class AnyBroker(Protocol):
     def access_secret(self, credential: str) -> bytes | None:
         """Return the secret of an access key, by its credential's id; None: it is not known here.
 
-        It is for authenticators in the broker's process. No operation has it, and no wire carries it.
+        It is for authenticators. No operation has it, and no wire carries it but the Unix socket between a broker and
+        its own workers.
         """
         ...
 
