@@ -7,7 +7,6 @@ from starlette.responses import RedirectResponse, Response
 
 from tarry.fronts.http.access import AccessRefusal
 from tarry.fronts.http.console.guard import COOKIE, LOGIN
-from tarry.fronts.http.console.guesses import peer_of
 from tarry.fronts.http.console.page import Console, field
 
 
@@ -21,7 +20,7 @@ async def show(console: Console, request: Request) -> Response:
 async def log_in(console: Console, request: Request) -> Response:
     """Begin another session for a visitor who shows a token; the former name is worth nothing then."""
     secret, after = field(request, "secret").strip(), field(request, "next")
-    peer, now_ms = peer_of(request), console.now_ms
+    peer, now_ms = console.guesses.peer_of(request), console.now_ms
     if (wait_ms := console.guesses.wait_ms(peer, now_ms)) > 0:
         wait_s = -(-wait_ms // 1000)
         text = f"Too many tokens were wrong. Try again in {wait_s} seconds."
