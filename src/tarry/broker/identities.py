@@ -11,11 +11,13 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 
 from tarry.api import operations as ops
 from tarry.api.access import check_description, digest_of
+from tarry.api.certificate_names import checked_name
 from tarry.api.identities import (
     AccessDecision,
     Credential,
@@ -30,10 +32,12 @@ from tarry.api.identities import (
     shown,
 )
 from tarry.api.needs import Right
+from tarry.api.quotas import Quotas, QuotaUse
 from tarry.base.clock import Clock
 from tarry.base.errors import CorruptError, InvalidArgumentError, NotFoundError
 from tarry.base.listeners import Listeners
 from tarry.broker.access_secrets import AccessSecrets
+from tarry.identity.accounts import AccountBook
 from tarry.identity.file import FILE
 from tarry.identity.grants import Grant
 from tarry.identity.principal import LOCAL, Principal
@@ -88,6 +92,8 @@ class Identities:
 
         Each change makes a new object, so that a reader can tell whether its own is stale.
         """
+        self.accounts = AccountBook(clock)
+        """The use of each identity, held against its quotas."""
         self._publish()
 
     def set(self, request: ops.SetIdentity) -> Identity:
@@ -97,6 +103,7 @@ class Identities:
             raise InvalidArgumentError(f"identity {request.name!r} is the broker's own; allowed: another name")
         check_description(request.description or "")
         grants = None if request.grants is None else _checked(request.grants)
+        quotas = None if request.quotas is None else Quotas.of(request.quotas).limits()
         with self._lock:
             found = next((each for each in self._kept if each.name == request.name), None)
             if found is None and len(self._kept) >= IDENTITIES_MAX:
@@ -106,6 +113,7 @@ class Identities:
                 former,
                 grants=former.grants if grants is None else grants,
                 description=former.description if request.description is None else request.description,
+                quotas=former.quotas if quotas is None else quotas,
             )
             self._change([*(each for each in self._kept if each is not found), changed])
         return shown(changed)
@@ -121,31 +129,25 @@ class Identities:
             self._change([each for each in self._kept if each is not found])
 
     def add_credential(self, request: ops.AddCredential) -> IssuedCredential:
-        """Make a token or an access key: see :class:`tarry.api.operations.AddCredential`."""
+        """Make a credential: see :class:`tarry.api.operations.AddCredential`."""
         check_description(request.description)
         now_ms = self._clock.now_ms()
         if request.expires_ms is not None and request.expires_ms <= now_ms:
             raise InvalidArgumentError(f"expires_ms is {request.expires_ms}; allowed: later than now, {now_ms}")
-        id, is_token = secrets.token_hex(_ID_BYTES), request.kind == "token"
-        secret = new_token() if is_token else new_secret() if request.secret is None else request.secret
-        access_key = new_access_key() if request.access_key is None and not is_token else request.access_key
-        if access_key is not None:
-            check_access_key(access_key, secret)
-        digest = digest_of(secret) if is_token else ""
-        made = Credential(id, request.kind, request.description, now_ms, request.expires_ms, digest, access_key)
+        made, secret = _made(request, now_ms)
         with self._lock:
             found = self._find(request.identity)
             if len(found.credentials) >= CREDENTIALS_MAX:
                 raise InvalidArgumentError(
                     f"{found.name} has {len(found.credentials)} credentials; allowed: {CREDENTIALS_MAX}"
                 )
-            if access_key is None:
+            self._check_free(made)
+            keeping: AbstractContextManager[None] = nullcontext()
+            if made.access_key is not None:
+                keeping = self._secrets.adding(made.id, made.access_key, secret)
+            with keeping:
                 self._replace(found, [*found.credentials, made])
-            else:
-                self._check_free(access_key)
-                with self._secrets.adding(id, access_key, secret):
-                    self._replace(found, [*found.credentials, made])
-        return IssuedCredential(id, request.identity, secret, request.expires_ms, access_key)
+        return IssuedCredential(made.id, request.identity, secret, made.expires_ms, made.access_key, made.san)
 
     def access_secret(self, credential: str) -> bytes | None:
         """Return the secret of an access key: see :meth:`tarry.api.local.AnyBroker.access_secret`."""
@@ -160,6 +162,11 @@ class Identities:
                     self._replace(identity, rest)
                     return
         raise NotFoundError(f"there is no credential {request.id!r:.80}; allowed: the id of one that is listed")
+
+    def quota_use(self, request: ops.GetQuotaUse) -> list[QuotaUse]:
+        """Return what identities use: see :class:`tarry.api.operations.GetQuotaUse`."""
+        names = [each.name for each in self._kept] if request.identity is None else [self._find(request.identity).name]
+        return [self.accounts.of(name).use() for name in names]
 
     def who_am_i(self, request: ops.WhoAmI) -> WhoIs:
         """Answer a caller who was not asked for a credential: see :class:`tarry.api.operations.WhoAmI`."""
@@ -189,12 +196,19 @@ class Identities:
         if self._token is not None:
             self._files.remove(self._directory / ADMIN_TOKEN_FILE)
 
-    def _check_free(self, access_key: str) -> None:
+    def _check_free(self, made: Credential) -> None:
+        """Refuse a second credential by which the same caller would be known."""
         for identity in self._kept:
-            if any(each.access_key == access_key for each in identity.credentials):
-                raise InvalidArgumentError(
-                    f"{identity.name} has the access key {access_key!r} already; allowed: another"
-                )
+            for each in identity.credentials:
+                if made.access_key is not None and each.access_key == made.access_key:
+                    raise InvalidArgumentError(
+                        f"{identity.name} has the access key {made.access_key!r} already; allowed: another"
+                    )
+                if made.san is not None and each.san == made.san:
+                    raise InvalidArgumentError(
+                        f"{identity.name} has the certificate's name {made.san!r:.300} already (credential {each.id}); "
+                        "allowed: another"
+                    )
 
     def _find(self, name: str) -> Identity:
         for identity in self._kept:
@@ -231,6 +245,7 @@ class Identities:
         known = tuple(each for each in self._kept if each.credentials)
         if known:
             known = (*known, *self._own())
+        self.accounts.update(known)
         self.snapshot = known
 
     def _own(self) -> list[Identity]:
@@ -267,6 +282,7 @@ class Identities:
             )
             for identity in identities:
                 Rights.of(identity.grants)
+                Quotas.of(identity.quotas)
             sealed: Mapping[str, str] = fields.get("sealed", {})
             for credential in (each for identity in identities for each in identity.credentials):
                 if credential.access_key is not None:
@@ -274,6 +290,27 @@ class Identities:
         except (KeyError, TypeError, ValueError, InvalidArgumentError) as error:
             raise CorruptError(f"{self._path} is damaged: {error}") from error
         return identities
+
+
+def _made(request: ops.AddCredential, now_ms: int) -> tuple[Credential, str]:
+    """Return a new credential and its secret, which is empty for a certificate.
+
+    Raises:
+        InvalidArgumentError: a value is not allowed.
+    """
+    access_key, san, digest, secret = request.access_key, None, "", ""
+    if request.kind == "token":
+        secret = new_token()
+        digest = digest_of(secret)
+    elif request.kind == "access_key":
+        secret = new_secret() if request.secret is None else request.secret
+        access_key = new_access_key() if access_key is None else access_key
+        check_access_key(access_key, secret)
+    else:
+        san = checked_name(request.san or "")
+    id = secrets.token_hex(_ID_BYTES)
+    made = Credential(id, request.kind, request.description, now_ms, request.expires_ms, digest, access_key, san)
+    return made, secret
 
 
 def _checked(grants: list[str]) -> list[str]:

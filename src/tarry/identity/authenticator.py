@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hmac
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from tarry.api.access import AccessToken, digest_of
+from tarry.api.accounts import QuotaAccounts
 from tarry.api.identities import Credential, Identity, is_token
 from tarry.base.clock import Clock
 from tarry.base.errors import UnauthenticatedError
@@ -16,6 +18,8 @@ from tarry.identity.principal import LOCAL, Principal
 from tarry.identity.rights import EVERYTHING, Rights
 
 _WAYS = "TARRY_TOKEN, or the argument token; see docs/identity.md"
+_NAMED_MAX = 8
+"""Names of a certificate that a refusal repeats."""
 OWNER = Principal("local-admin", EVERYTHING, "user")
 """The user that the broker runs as, by a Unix socket: it may read the data directory anyway."""
 
@@ -39,6 +43,8 @@ class KnowsIdentities(Protocol):
     def access_tokens(self) -> tuple[AccessToken, ...]: ...
     @property
     def clock(self) -> Clock: ...
+    @property
+    def accounts(self) -> QuotaAccounts: ...
     def access_secret(self, credential: str) -> bytes | None: ...
 
 
@@ -56,18 +62,24 @@ class Authenticator:
         self._by_digest: dict[str, tuple[Principal, Credential]] = {}
         self._by_id: dict[str, tuple[Principal, Credential]] = {}
         self._by_access_key: dict[str, tuple[Principal, Credential]] = {}
+        self._by_san: dict[str, tuple[Principal, Credential]] = {}
 
     @property
     def asks(self) -> bool:
         """True if callers have to say who they are."""
         return bool(self._broker.identities)
 
-    def by_token(self, token: str | None) -> Principal:
+    def by_token(self, token: str | None, certificate: Sequence[str] | None = None) -> Principal:
         """Return the caller that shows a token; None: it shows none.
+
+        ``certificate``: the names in its verified certificate. A token counts before it: one that is not taken is
+        refused, whatever the certificate says.
 
         Raises:
             UnauthenticatedError: it has to show one, or this one is not taken.
         """
+        if token is None and certificate is not None:
+            return self.by_certificate(certificate)
         if token is None:
             if self.asks:
                 raise UnauthenticatedError(f"this broker asks who calls, and no token was shown; allowed: {_WAYS}")
@@ -96,6 +108,24 @@ class Authenticator:
                 return found[0]
         owner = self.tokens.identify(secret)
         return None if owner is None else owner.principal
+
+    def by_certificate(self, names: Sequence[str]) -> Principal:
+        """Return the caller whose certificate was verified, by the names in it.
+
+        Raises:
+            UnauthenticatedError: no identity has one of these names, or two have; or the credential has expired.
+        """
+        if not self.asks:
+            return LOCAL
+        self._look()
+        found = dict(self._by_san[name] for name in names if name in self._by_san)
+        if len({principal.name for principal in found}) != 1:
+            of_nobody = "which no identity has; allowed: a name of tarry identity add-certificate, or a token"
+            why = "which are of several identities; allowed: those of one" if found else of_nobody
+            raise UnauthenticatedError(f"the client's certificate names {_shown(names)}, {why}")
+        principal, credential = next(iter(found.items()))
+        self._check_expiry(credential)
+        return principal
 
     def by_access_key(self, name: str) -> AccessKey | None:
         """Return an access key by its name, for a check of what was signed with it; None: no identity has it.
@@ -154,19 +184,30 @@ class Authenticator:
         if identities is self._seen:
             return
         former = self._by_id
-        self._seen, self._by_digest, self._by_id, self._by_access_key = identities, {}, {}, {}
+        self._seen, self._by_digest, self._by_id, self._by_access_key, self._by_san = identities, {}, {}, {}, {}
         for identity in identities:
             rights = Rights.of(identity.grants)
+            account = self._broker.accounts.of(identity.name)
             for credential in identity.credentials:
                 known = former.get(credential.id)
                 is_same = (
-                    known is not None and known[0].name == identity.name and known[0].rights.grants == rights.grants
+                    known is not None
+                    and (known[0].name, known[0].account) == (identity.name, account)
+                    and known[0].rights.grants == rights.grants
                 )
                 principal = (
-                    known[0] if known is not None and is_same else Principal(identity.name, rights, credential.id)
+                    known[0]
+                    if known is not None and is_same
+                    else Principal(identity.name, rights, credential.id, account)
                 )
                 self._by_id[credential.id] = principal, credential
                 if credential.access_key is not None:
                     self._by_access_key[credential.access_key] = principal, credential
+                elif credential.san is not None:
+                    self._by_san[credential.san] = principal, credential
                 else:
                     self._by_digest[credential.digest] = principal, credential
+
+
+def _shown(names: Sequence[str]) -> str:
+    return ", ".join(f"{name!r:.300}" for name in names[:_NAMED_MAX]) or "nothing"

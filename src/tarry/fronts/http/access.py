@@ -1,5 +1,7 @@
 """Finds out whose a request is: the one place of this front that reads credentials.
 
+A request without a token is of whom its connection's certificate names.
+
 A token comes in ``Authorization: Bearer …``, in ``X-Token``, or as the password of Basic authentication; in the query's
 ``token`` only where a client cannot send headers: event streams of browsers, and lmstfy's clients. Once the broker has
 identities, each request shows one, on every address. Without identities there are two modes. In the mode "tokens",
@@ -23,6 +25,7 @@ from tarry.base.errors import UnauthenticatedError
 from tarry.base.exposure import is_loopback
 from tarry.fronts.http.app import Scope
 from tarry.fronts.http.exchange import Headers
+from tarry.fronts.kit.peer_proof import certificate_of
 from tarry.identity.authenticator import Authenticator
 from tarry.identity.principal import LOCAL, Principal
 
@@ -91,6 +94,11 @@ class Access:
             if not _is_event_stream(scope):
                 return self._unknown(_IN_QUERY)
             secret = in_query
+        if not secret and not shows_secret(headers):
+            proof = scope.get("state", {}).get("principal")
+            owner = self.owner_of_certificate(proof, headers)
+            if owner is not None:
+                return owner
         if not secret:
             return self._unknown(_NO_SECRET if self.knows_identities else _NEEDS_TOKEN)
         refused = _refusal_of_foreign_forms(scope)
@@ -110,6 +118,23 @@ class Access:
             namespaces = ", ".join(sorted(owner.tokens))
             return AccessRefusal(403, f"the access token is for {namespaces}; allowed: one for *", "forbidden")
         return owner.principal
+
+    def owner_of_certificate(self, proof: object, headers: Headers) -> Principal | AccessRefusal | None:
+        """Return whose a request without a token is, by its connection's certificate.
+
+        None: there is none, or no identities that could have it.
+        """
+        names = certificate_of(proof)
+        if names is None or not self.knows_identities:
+            return None
+        # A browser shows its certificate with whatever a page has it ask for; a GET may consume.
+        foreign = foreign_page(dict(headers))
+        if foreign is not None:
+            return AccessRefusal(403, f"{foreign}; allowed with a certificate: pages of this front", "forbidden")
+        try:
+            return self.authenticator.by_certificate(names)
+        except UnauthenticatedError as error:
+            return self._unknown(str(error))
 
     def _unknown(self, text: str) -> AccessRefusal:
         return AccessRefusal(401, text, "unauthenticated" if self.knows_identities else "unauthorized")
@@ -131,6 +156,11 @@ def secret_of(headers: Headers) -> str | None:
         kind, _, bearer = given.get(b"authorization", b"").partition(b" ")
         shown = bearer.strip() if kind.lower() == b"bearer" else _password(bearer) if kind.lower() == b"basic" else b""
     return shown.decode("latin-1") if shown else None
+
+
+def shows_secret(headers: Headers) -> bool:
+    """Return whether a request's headers show a credential, of whichever kind."""
+    return any(name in (b"authorization", b"x-token") and value for name, value in headers)
 
 
 def secret_in(query: bytes) -> str | None:

@@ -25,6 +25,8 @@ class TlsFiles:
     key: str
     client_ca: str | None = None
     """Authorities, one of which must have signed each client's certificate; None: clients need none."""
+    is_client_optional: bool = False
+    """True if a client need not show a certificate; one that it shows must be good nevertheless."""
 
     def stamp(self) -> tuple[object, ...]:
         """Return a value that changes when one of the files does.
@@ -94,6 +96,8 @@ class ReloadedTls:
 
     def _read(self) -> ssl.SSLContext:
         context = server_context(self._files.certificate, self._files.key, self._files.client_ca)
+        if self._files.client_ca is not None and self._files.is_client_optional:
+            context.verify_mode = ssl.CERT_OPTIONAL
         if self._alpn:
             context.set_alpn_protocols(list(self._alpn))
         return context

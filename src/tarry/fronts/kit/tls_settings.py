@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from pydantic import Field
@@ -26,6 +26,9 @@ class TlsSettings(FrontSettings):
     tls_key: Optional = Field(None, description="PEM file of the certificate's private key.")
     tls_client_ca: Optional = Field(
         None, description="PEM file of authorities, one of which must have signed each client's certificate (mTLS)."
+    )
+    tls_clients: Literal["required", "optional"] = Field(
+        "required", description="With tls_client_ca, each client shows a certificate, or only those that have one."
     )
 
 
@@ -59,7 +62,14 @@ def shared_files(config: Config) -> TlsFiles | None:
         raise InvalidArgumentError(
             f"tls_client_ca is {settings.tls_client_ca!r} and there is no tls_certificate; allowed: both, or neither"
         )
-    return None if pair is None else TlsFiles(*pair, settings.tls_client_ca)
+    if pair is None:
+        return None
+    return TlsFiles(*pair, settings.tls_client_ca, is_client_optional=settings.tls_clients == "optional")
+
+
+def with_certificate(shared: TlsFiles | None, certificate: str, key: str) -> TlsFiles:
+    """Return a port's own certificate, with what all ports ask of clients."""
+    return TlsFiles(certificate, key) if shared is None else replace(shared, certificate=certificate, key=key)
 
 
 def port_tls(config: Config) -> PortTls:
@@ -79,10 +89,10 @@ def with_mode(name: str, mode: str, files: TlsFiles | None) -> PortTls:
     """
     if files is None or mode == "off":
         return PortTls()
-    if mode == "both" and files.client_ca is not None:
+    if mode == "both" and files.client_ca is not None and not files.is_client_optional:
         raise InvalidArgumentError(
             f"{name} is 'both' and tls_client_ca is {files.client_ca!r}: who came without TLS would need no "
-            "certificate; allowed: on, or no tls_client_ca"
+            "certificate; allowed: on, tls_clients=optional, or no tls_client_ca"
         )
     return PortTls(files, plain=mode == "both")
 

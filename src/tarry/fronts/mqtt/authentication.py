@@ -2,7 +2,7 @@
 
 Without identities the setting ``mqtt_access`` says if a client needs an access token as its password. Beside identities
 every client is asked: the password is a token of an identity or an access token, or user name and password are an
-access key and its secret.
+access key and its secret; one without a password is of whom its certificate names.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from tarry.api.local import AnyBroker
 from tarry.base.errors import UnauthenticatedError
 from tarry.base.exposure import is_exposed
 from tarry.fronts.kit.callers import Callers
+from tarry.fronts.kit.peer_proof import PeerProof, certificate_of
 from tarry.fronts.mqtt.packets import V5, ConnectPacket
 from tarry.fronts.mqtt.reasons import MqttError, Reason
 from tarry.fronts.mqtt.settings import MqttSettings
@@ -32,8 +33,8 @@ class Authentication:
         """The clients that are connected."""
         self._nobody = secrets.token_bytes(32)
 
-    def identify(self, connect: ConnectPacket) -> Principal:
-        """Return who connects.
+    def identify(self, connect: ConnectPacket, proof: PeerProof | None = None) -> Principal:
+        """Return who connects, by a connection that has proved ``proof`` by itself.
 
         Raises:
             MqttError: BAD_LOGIN: the client shows nothing, or it is not taken. NOT_AUTHORIZED: it may not come in.
@@ -41,13 +42,15 @@ class Authentication:
         if "authentication_method" in connect.properties:
             raise MqttError(Reason.BAD_AUTHENTICATION_METHOD, "an authentication method; allowed: a password")
         if self.callers.authenticator.asks:
-            return self._identity(connect)
+            return self._identity(connect, certificate_of(proof))
         if self._needs_token:
             self._check_token(connect)
         return LOCAL
 
-    def _identity(self, connect: ConnectPacket) -> Principal:
+    def _identity(self, connect: ConnectPacket, certificate: tuple[str, ...] | None) -> Principal:
         try:
+            if certificate is not None and connect.password is None:
+                return _of_user(connect.user or "", self.callers.authenticator.by_certificate(certificate))
             return self._known(connect.user or "", connect.password or b"")
         except UnauthenticatedError as error:
             # 3.1.1 has a code for a login that cannot be read, and one for a client that may not come in.
@@ -57,13 +60,7 @@ class Authentication:
     def _known(self, username: str, password: bytes) -> Principal:
         authenticator, text = self.callers.authenticator, password.decode(errors="replace")
         if is_token(text):
-            principal = authenticator.by_token(text)
-            if username not in ("", principal.name):
-                raise UnauthenticatedError(
-                    f"the user name is {username!r:.80}, and the password another identity's token; "
-                    "allowed: the identity's name, or none"
-                )
-            return principal
+            return _of_user(username, authenticator.by_token(text))
         owner = authenticator.tokens.identify(text)
         if owner is not None:
             return owner.principal  # of an access token, beside which the user name says nothing
@@ -83,3 +80,17 @@ class Authentication:
         if not owner.for_everything:
             namespaces = ", ".join(sorted(owner.tokens))
             raise MqttError(Reason.NOT_AUTHORIZED, f"the token is for {namespaces}; allowed: one for *")
+
+
+def _of_user(username: str, principal: Principal) -> Principal:
+    """Return a caller who may have said a user name, too.
+
+    Raises:
+        UnauthenticatedError: it is the name of another.
+    """
+    if username not in ("", principal.name):
+        raise UnauthenticatedError(
+            f"the user name is {username!r:.80}, and the token or certificate another identity's; "
+            "allowed: the identity's name, or none"
+        )
+    return principal

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from starlette.requests import Request
 
 from tarry.base.addresses import Network
+from tarry.base.log_limiter import LogLimiter
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +31,8 @@ class Guesses:
         self._proxies = proxies
         self._failed: OrderedDict[str, list[int]] = OrderedDict()
         """The times of each peer's last guesses, in ms."""
+        # Strangers can cause thousands of lines a second.
+        self._refused, self._waits = LogLimiter(log, logging.WARNING), LogLimiter(log, logging.WARNING)
 
     def wait_ms(self, peer: str, now_ms: int) -> int:
         """Return how long a peer has to wait before it may show a token; 0: not at all."""
@@ -43,9 +46,9 @@ class Guesses:
         self._failed.move_to_end(peer)
         while len(self._failed) > PEERS_MAX:
             self._failed.popitem(last=False)
-        log.warning("a login to the console was refused to %s: its token is not taken", peer)
+        self._refused.say("a login to the console was refused to %s: its token is not taken", peer)
         if self.wait_ms(peer, now_ms):
-            log.warning("%s has to wait before it may log in to the console: %d tokens were wrong", peer, GUESSES_MAX)
+            self._waits.say("%s has shown %d wrong tokens, and has to wait before it may guess on", peer, GUESSES_MAX)
 
     def peer_of(self, request: Request) -> str:
         """Return the address of a request's sender.

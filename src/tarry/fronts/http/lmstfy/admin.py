@@ -82,7 +82,8 @@ class Admin:
     def _refusal_of(self, request: HttpRequest) -> HttpResponse | None:
         """Return the answer to whoever may not do everything; None: it may."""
         # Without the query, whose "token" is one that is made.
-        admitted = self._access.admit({"method": request.method, "headers": request.headers, "query_string": b""})
+        scope = {"method": request.method, "headers": request.headers, "query_string": b""}
+        admitted = self._access.admit({**scope, "state": {"principal": request.principal}})
         if isinstance(admitted, AccessRefusal):
             headers = ((b"www-authenticate", b'Basic realm="tarry"'),) if admitted.status == 401 else ()
             return HttpResponse(admitted.status, answer(admitted.status, {"error": admitted.text}).body, headers)

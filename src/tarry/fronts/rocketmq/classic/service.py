@@ -71,15 +71,19 @@ class Service:
 
     def _identify(self, request: OpenRequest) -> None:
         """Note whose a request is, and have its connection end when that caller is known no longer."""
-        connection, principal = request.connection, self._authenticator.identify(request.command)
+        connection = request.connection
+        principal = self._authenticator.identify(request.command, connection.proof)
         if principal is None:
             principal = LOCAL
         else:
             connection.on_trusted()
         request.principal = principal
         if principal not in connection.principals:
+            # First, so that a connection too many is refused at its next request, too.
+            self._callers.add(
+                (connection, principal), principal, lambda error: connection.abort(str(error)), counts=True
+            )
             connection.principals.add(principal)
-            self._callers.add((connection, principal), principal, lambda error: connection.abort(str(error)))
 
     async def _finish(self, request: OpenRequest, answer: Awaitable[Reply | None]) -> None:
         try:

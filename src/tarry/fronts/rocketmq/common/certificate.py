@@ -22,7 +22,7 @@ from cryptography.x509.oid import NameOID
 
 from tarry.base.config import Config
 from tarry.fronts.kit.tls import TlsFiles
-from tarry.fronts.kit.tls_settings import PortTls, both_or_neither, shared_files, with_mode
+from tarry.fronts.kit.tls_settings import PortTls, both_or_neither, shared_files, with_certificate, with_mode
 from tarry.fronts.rocketmq.settings import RocketMQSettings
 
 log = logging.getLogger(__name__)
@@ -62,7 +62,7 @@ def check(config: Config) -> None:
 def _given_files(config: Config) -> TlsFiles | None:
     settings, shared = RocketMQSettings.of(config), shared_files(config)
     own = both_or_neither("rocketmq_tls", settings.rocketmq_tls_certificate, settings.rocketmq_tls_key)
-    return shared if own is None else TlsFiles(*own, None if shared is None else shared.client_ca)
+    return shared if own is None else with_certificate(shared, *own)
 
 
 def _own_certificate(directory: Path, now_ms: int) -> tuple[str, str]:

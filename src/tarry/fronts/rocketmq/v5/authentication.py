@@ -1,4 +1,4 @@
-"""Authentication of callers: the client named in a request's headers, and its signature or token.
+"""Authentication of callers: the client named in the headers, its signature, token or certificate.
 
 Source: ``Signature`` of apache/rocketmq-clients. The signed time is the client's local time under the name of UTC,
 which is at most 14 hours off. So one that is further from now than :data:`AGE_MS_MAX` is refused: otherwise a header
@@ -25,6 +25,7 @@ from tarry.identity.principal import LOCAL, Principal
 _AUTHORIZATION = re.compile(
     r"MQv2-HMAC-SHA1\s+Credential=([^,/\s]*)[^,]*,\s*SignedHeaders=x-mq-date-time\s*,\s*Signature=([0-9A-Fa-f]+)\s*\Z"
 )
+_NO_KEY = b" Credential=, "
 _BEARER = "Bearer "
 _DATE = "%Y%m%dT%H%M%SZ"
 AGE_MS_MAX = 15 * 3_600_000
@@ -100,6 +101,10 @@ class Authenticator:
             and self._clock.now_ms() < verified.until_ms
         ):
             return verified.principal
+        # A client without an access key may sign with an empty one, which nobody can have.
+        shows_none = not headers[0] or _NO_KEY in headers[0]
+        if shows_none and (principal := self._known.by_certificate(call.principal)) is not None:
+            return principal
         authorization = headers[0].decode("latin-1")
         if authorization.startswith(_BEARER):
             return self._known.by_token(authorization.removeprefix(_BEARER).strip())
