@@ -15,6 +15,7 @@ from tarry.api.identities import is_token
 from tarry.api.local import AnyBroker
 from tarry.base.errors import UnauthenticatedError
 from tarry.base.exposure import is_exposed
+from tarry.base.redaction import without_tokens
 from tarry.fronts.kit.callers import Callers
 from tarry.fronts.mqtt.packets import V5, ConnectPacket
 from tarry.fronts.mqtt.reasons import MqttError, Reason
@@ -60,7 +61,7 @@ class Authentication:
             principal = authenticator.by_token(text)
             if username not in ("", principal.name):
                 raise UnauthenticatedError(
-                    f"the user name is {username!r:.80}, and the password another identity's token; "
+                    f"the user name is {without_tokens(username)!r:.80}, and the password another identity's token; "
                     "allowed: the identity's name, or none"
                 )
             return principal
