@@ -272,6 +272,10 @@ class Distant:
     def clock(self) -> Any:
         return self._broker.clock
 
+    @property
+    def accounts(self) -> Any:
+        return self._broker.accounts
+
 
 def _waits(place: HttpPlace, topic: str, group: str) -> bool:
     return place.front._services._queues.waiting(topic, group) > 0  # noqa: SLF001 - it shows nowhere else

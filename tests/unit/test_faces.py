@@ -75,6 +75,7 @@ COMMANDS: dict[Any, str] = {
     ops.DeleteIdentity: "identity delete",
     ops.AddCredential: "identity access-key",
     ops.RemoveCredential: "identity revoke",
+    ops.GetQuotaUse: "identity quotas",
     ops.WhoAmI: "whoami",
     ops.CheckAccess: "can",
 }

@@ -10,7 +10,7 @@ from __future__ import annotations
 import binascii
 import re
 import secrets
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from tarry.base.errors import InvalidArgumentError
@@ -58,6 +58,8 @@ class Identity:
     description: str
     created_ms: int
     credentials: list[Credential]
+    quotas: dict[str, int] = field(default_factory=dict)
+    """Limits by name; see :mod:`tarry.api.quotas`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +85,8 @@ class WhoIs:
     grants: list[str]
     credential: str | None
     """Id of the credential that was shown; None: nobody is asked."""
+    quotas: dict[str, int] = field(default_factory=dict)
+    """Its limits by name; see :mod:`tarry.api.quotas`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeVar
 import pyarrow as pa
 
 from tarry.api.access import AccessToken
+from tarry.api.accounts import QuotaAccounts
 from tarry.api.board import Member, OnMessage
 from tarry.api.consuming import ConsumerGroup, Subscription
 from tarry.api.identities import Identity
@@ -76,6 +77,11 @@ class AnyBroker(Protocol):
 
     def listen_to_identities(self, on_change: Callable[[], None]) -> Callable[[], None]:
         """Call ``on_change`` after each change of the identities, from any thread; return what ends this."""
+        ...
+
+    @property
+    def accounts(self) -> QuotaAccounts:
+        """The use of identities in this process, held against their quotas."""
         ...
 
     def access_secret(self, credential: str) -> bytes | None:

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from tarry.api import operations as ops
 from tarry.api.access import AccessToken
+from tarry.api.accounts import QuotaAccounts
 from tarry.api.board import Board, Member, OnMessage
 from tarry.api.calls import Calls, method
 from tarry.api.identities import Identity
@@ -95,6 +96,11 @@ class Broker(Calls):
     def identities(self) -> tuple[Identity, ...]:
         """All identities: see :attr:`tarry.api.local.AnyBroker.identities`."""
         return self.components.identities.snapshot
+
+    @property
+    def accounts(self) -> QuotaAccounts:
+        """The use of each identity: see :attr:`tarry.api.local.AnyBroker.accounts`."""
+        return self.components.identities.accounts
 
     def access_secret(self, credential: str) -> bytes | None:
         """Return the secret of an access key: see :attr:`tarry.api.local.AnyBroker.access_secret`."""

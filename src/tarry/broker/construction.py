@@ -13,9 +13,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from tarry.api.board import Board
+from tarry.api.operations import GetPending
 from tarry.base.clock import Clock
 from tarry.base.config import Config
 from tarry.base.placement import Placement
@@ -44,7 +46,10 @@ from tarry.broker.queues import Queues
 from tarry.broker.scrub import Scrub
 from tarry.broker.status import Status
 from tarry.broker.store_view import StoreFollower
+from tarry.groups import ConsumerGroups
+from tarry.identity.accounts import Existing
 from tarry.log.files import Files, start_failure
+from tarry.message.schema import is_internal
 
 
 def open_components(
@@ -232,6 +237,14 @@ def _make_loops(around: Opened, opened: OpenedFiles, path: MessagePath, backgrou
     )
 
 
+def _existing(queries: Queries, groups: ConsumerGroups) -> Existing:
+    counts = queries.pending(GetPending(next_due=False))
+    return Existing(
+        {each.topic: each.pending for each in counts if not is_internal(each.topic)},
+        frozenset((group.topic_name, group.name) for group in groups.all()),
+    )
+
+
 def _assemble(around: Opened, opened: OpenedFiles, path: MessagePath) -> BrokerComponents:
     """Make the parts that only use existing parts, and return all of them together."""
     window, accepting, delivery = path.window, path.accepting, path.delivery
@@ -240,6 +253,7 @@ def _assemble(around: Opened, opened: OpenedFiles, path: MessagePath) -> BrokerC
     push = Push(PushFile(around.files, around.config.data), groups, around.config, around.clock)
     board = Board()
     asking = _make_queries(around, opened, path, background, push, board)
+    opened.identities.accounts.count_existing = partial(_existing, asking.queries, groups)
     return BrokerComponents(
         lock=opened.lock,
         secret=opened.secret,

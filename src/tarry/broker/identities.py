@@ -32,10 +32,12 @@ from tarry.api.identities import (
     shown,
 )
 from tarry.api.needs import Right
+from tarry.api.quotas import Quotas, QuotaUse
 from tarry.base.clock import Clock
 from tarry.base.errors import CorruptError, InvalidArgumentError, NotFoundError
 from tarry.base.listeners import Listeners
 from tarry.broker.access_secrets import AccessSecrets
+from tarry.identity.accounts import AccountBook
 from tarry.identity.file import FILE
 from tarry.identity.grants import Grant
 from tarry.identity.principal import LOCAL, Principal
@@ -89,6 +91,8 @@ class Identities:
 
         Each change makes a new object, so that a reader can tell whether its own is stale.
         """
+        self.accounts = AccountBook(clock)
+        """The use of each identity, held against its quotas."""
         self._publish()
 
     def set(self, request: ops.SetIdentity) -> Identity:
@@ -98,6 +102,7 @@ class Identities:
             raise InvalidArgumentError(f"identity {request.name!r} is the broker's own; allowed: another name")
         check_description(request.description or "")
         grants = None if request.grants is None else _checked(request.grants)
+        quotas = None if request.quotas is None else Quotas.of(request.quotas).limits()
         with self._lock:
             found = next((each for each in self._kept if each.name == request.name), None)
             if found is None and len(self._kept) >= IDENTITIES_MAX:
@@ -107,6 +112,7 @@ class Identities:
                 former,
                 grants=former.grants if grants is None else grants,
                 description=former.description if request.description is None else request.description,
+                quotas=former.quotas if quotas is None else quotas,
             )
             self._change([*(each for each in self._kept if each is not found), changed])
         return shown(changed)
@@ -155,6 +161,11 @@ class Identities:
                     self._replace(identity, rest)
                     return
         raise NotFoundError(f"there is no credential {request.id!r:.80}; allowed: the id of one that is listed")
+
+    def quota_use(self, request: ops.GetQuotaUse) -> list[QuotaUse]:
+        """Return what identities use: see :class:`tarry.api.operations.GetQuotaUse`."""
+        names = [each.name for each in self._kept] if request.identity is None else [self._find(request.identity).name]
+        return [self.accounts.of(name).use() for name in names]
 
     def who_am_i(self, request: ops.WhoAmI) -> WhoIs:
         """Answer a caller who was not asked for a credential: see :class:`tarry.api.operations.WhoAmI`."""
@@ -233,6 +244,7 @@ class Identities:
         known = tuple(each for each in self._kept if each.credentials)
         if known:
             known = (*known, *self._own())
+        self.accounts.update(known)
         self.snapshot = known
 
     def _own(self) -> list[Identity]:
@@ -268,6 +280,7 @@ class Identities:
             )
             for identity in identities:
                 Rights.of(identity.grants)
+                Quotas.of(identity.quotas)
             sealed: Mapping[str, str] = fields.get("sealed", {})
             for credential in (each for identity in identities for each in identity.credentials):
                 if credential.access_key is not None:

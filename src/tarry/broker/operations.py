@@ -95,6 +95,7 @@ def handlers(parts: BrokerComponents) -> Handlers:
         ops.DeleteIdentity: parts.identities.delete,
         ops.AddCredential: parts.identities.add_credential,
         ops.RemoveCredential: parts.identities.remove_credential,
+        ops.GetQuotaUse: parts.identities.quota_use,
         ops.WhoAmI: parts.identities.who_am_i,
         ops.CheckAccess: parts.identities.check_access,
         ops.GetIntakeState: pipeline.intake_state,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tarry.base.errors import InvalidArgumentError
+from tarry.base.setting_types import parse_size
 from tarry.cli import credentials, output
 from tarry.cli.credentials import Description, Expires, Name, plain_identity
 from tarry.cli.exits import ExitCode
@@ -16,6 +17,7 @@ from tarry.cli.options import DEFAULT_ENDPOINT, Endpoint, Json, connect, instant
 
 if TYPE_CHECKING:
     from tarry.api.identities import IssuedCredential
+    from tarry.api.operations import SetIdentity
 
 app = typer.Typer(
     name="identity", help="Who may do what: identities, their rights and credentials.", no_args_is_help=True
@@ -26,8 +28,15 @@ Grants = Annotated[
     typer.Option("--grant", "-g", metavar="GRANT", help="A right, as 'produce orders.*'; repeatable."),
 ]
 All = Annotated[bool, typer.Option("--all", help="Everything: the right admin.")]
-app.command("add-certificate")(credentials.add_certificate)
-app.command("show")(credentials.show)
+Quotas = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--quota",
+        "-q",
+        metavar="NAME=LIMIT",
+        help="A limit, as 'messages_per_second=2000'; repeatable; see identity.md.",
+    ),
+]
 
 
 @app.command()
@@ -35,6 +44,7 @@ def create(
     name: Name,
     grant: Grants = None,
     all_: All = False,
+    quotas: Quotas = None,
     description: Description = "",
     expires: Expires = None,
     data: Annotated[
@@ -51,18 +61,21 @@ def create(
     \b
     tarry identity create admin --all
     tarry identity create billing -g 'produce orders.*' -g 'consume orders.* group:billing'
+    tarry identity create shop -g 'produce shop.*' -q messages_per_second=2000 -q bytes_per_second=8MiB
     """
-    grants = _grants(grant, all_)
+    grants, limits = _grants(grant, all_), _limits(quotas)
     expires_ms = None if expires is None else instant_ms(expires, "--expires")
     if data is not None:
-        issued = _create_in(data, name, grants, description, expires_ms)
+        from tarry.api.operations import SetIdentity
+
+        issued = _create_in(data, SetIdentity(name, grants, description=description, quotas=limits), expires_ms)
     else:
         with connect(endpoint) as client:
             if any(each.name == name for each in client.list_identities()):
                 raise InvalidArgumentError(
                     f"there is an identity {name!r}; allowed: a new name, or tarry identity set, tarry identity token"
                 )
-            client.set_identity(name, grants, description=description)
+            client.set_identity(name, grants, description=description, quotas=limits)
             try:
                 issued = client.add_credential(name, expires_ms=expires_ms)
             except InvalidArgumentError:
@@ -81,13 +94,29 @@ def _grants(grants: list[str] | None, all_: bool) -> list[str]:
     return ["admin"] if all_ else grants or []
 
 
-def _create_in(data: Path, name: str, grants: list[str], description: str, expires_ms: int | None) -> IssuedCredential:
+def _limits(quotas: list[str] | None) -> dict[str, int] | None:
+    """Return limits by name; None: none is given. One of 0 is none, so a single one of these removes all."""
+    if not quotas:
+        return None
+    limits = {}
+    for text in quotas:
+        name, equals, value = text.partition("=")
+        try:
+            limits[name.strip()] = parse_size(value if equals else "")
+        except ValueError:
+            raise InvalidArgumentError(
+                f"--quota is {text!r:.80}; allowed: NAME=LIMIT, a whole number, or as 8MiB"
+            ) from None
+    return {name: limit for name, limit in limits.items() if limit}
+
+
+def _create_in(data: Path, identity: SetIdentity, expires_ms: int | None) -> IssuedCredential:
     """Make an identity in the directory of a broker that is stopped.
 
     Raises:
         LockedError: a broker has it open.
     """
-    from tarry.api.operations import AddCredential, SetIdentity
+    from tarry.api.operations import AddCredential
     from tarry.base.clock import SystemClock
     from tarry.broker.directory import DirectoryLock
     from tarry.broker.identities import Identities
@@ -97,8 +126,8 @@ def _create_in(data: Path, name: str, grants: list[str], description: str, expir
     try:
         identities = Identities(OsFiles(), SystemClock(), data)
         try:
-            identities.set(SetIdentity(name, grants, description=description))
-            return identities.add_credential(AddCredential(name, expires_ms=expires_ms))
+            identities.set(identity)
+            return identities.add_credential(AddCredential(identity.name, expires_ms=expires_ms))
         finally:
             identities.close()
     finally:
@@ -110,20 +139,23 @@ def set_(
     name: Name,
     grants: Grants = None,
     all_: All = False,
+    quotas: Quotas = None,
     description: Annotated[str | None, typer.Option("--description", "-d", help="For people.")] = None,
     endpoint: Endpoint = DEFAULT_ENDPOINT,
     json: Json = False,
 ) -> None:
     """Give an identity these rights in the place of those that it has; it is made if it is new.
 
-    Connections of it that stand end, and come again with the new rights.
+    Connections of it that stand end, and come again with the new rights. The same of quotas, which end none.
 
     \b
     tarry identity set billing -g 'produce orders.*' -g 'deny produce orders.cards'
+    tarry identity set billing -q messages_per_second=2000 -q pending=5000000
+    tarry identity set billing -q messages_per_second=0
     """
-    wanted = _grants(grants, all_)
+    wanted, limits = _grants(grants, all_), _limits(quotas)
     with connect(endpoint) as client:
-        found = client.set_identity(name, wanted or None, description=description)
+        found = client.set_identity(name, wanted or None, description=description, quotas=limits)
     output.result(plain_identity(found), f"{found.name}: {'; '.join(found.grants) or 'no rights'}", json=json)
 
 
@@ -147,6 +179,40 @@ def list_(endpoint: Endpoint = DEFAULT_ENDPOINT, json: Json = False) -> None:
     output.table(("NAME", "RIGHTS", "CREDENTIALS", "DESCRIPTION"), rows)
 
 
+@app.command("quotas")
+def quotas_(
+    identity: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="The identity's name; without it: all that have quotas.")
+    ] = None,
+    endpoint: Endpoint = DEFAULT_ENDPOINT,
+    json: Json = False,
+) -> None:
+    """Show the quotas of identities, with what is used of them, and what was refused.
+
+    \b
+    tarry identity quotas
+    tarry identity quotas billing
+    """
+    with connect(endpoint) as client:
+        found = client.get_quota_use(identity)
+    if json:
+        for each in found:
+            output.json_line(asdict(each))
+        return
+    rows = [
+        (
+            each.identity,
+            name,
+            f"{limit:,}",
+            f"{each.used[name]:,}" if name in each.used else "",
+            each.refused.get(name, 0),
+        )
+        for each in found
+        for name, limit in each.quotas.items()
+    ]
+    output.table(("IDENTITY", "QUOTA", "LIMIT", "USED", "REFUSED"), rows)
+
+
 @app.command()
 def delete(name: Name, endpoint: Endpoint = DEFAULT_ENDPOINT) -> None:
     """Forget an identity: its tokens are refused from now on, and its connections end.
@@ -156,77 +222,6 @@ def delete(name: Name, endpoint: Endpoint = DEFAULT_ENDPOINT) -> None:
     """
     with connect(endpoint) as client:
         client.delete_identity(name)
-
-
-@app.command()
-def token(
-    identity: Name,
-    description: Description = "",
-    expires_ms: Expires = None,
-    endpoint: Endpoint = DEFAULT_ENDPOINT,
-    json: Json = False,
-) -> None:
-    """Make one more token for an identity. It is printed now and never again.
-
-    \b
-    tarry identity token billing --expires 2027-06-01T00:00:00Z
-    """
-    until_ms = None if expires_ms is None else instant_ms(expires_ms, "--expires")
-    with connect(endpoint) as client:
-        issued = client.add_credential(identity, description=description, expires_ms=until_ms)
-    output.result(asdict(issued), issued.secret, json=json)
-
-
-@app.command("access-key")
-def access_key(
-    identity: Name,
-    access_key: Annotated[
-        str | None, typer.Option("--access-key", metavar="KEY", help="Its name; without it, one is made.")
-    ] = None,
-    secret: Annotated[
-        str | None, typer.Option("--secret", metavar="-", help="'-': its secret is read from standard input.")
-    ] = None,
-    description: Description = "",
-    expires_ms: Expires = None,
-    endpoint: Endpoint = DEFAULT_ENDPOINT,
-    json: Json = False,
-) -> None:
-    """Make an access key for an identity, with which RocketMQ's clients sign.
-
-    Its secret is printed now and never again.
-
-    \b
-    tarry identity access-key billing
-    tarry identity access-key billing --access-key OLD_KEY --secret - < secret.txt
-    """
-    if secret not in (None, "-"):
-        raise InvalidArgumentError("--secret is no '-'; allowed: '-', since others can read what is in a command line")
-    own = None if secret is None else typer.get_text_stream("stdin").read().strip()
-    until_ms = None if expires_ms is None else instant_ms(expires_ms, "--expires")
-    with connect(endpoint) as client:
-        issued = client.add_credential(
-            identity,
-            description=description,
-            expires_ms=until_ms,
-            kind="access_key",
-            access_key=access_key,
-            secret=own,
-        )
-    output.result(asdict(issued), f"{issued.access_key} {issued.secret}", json=json)
-
-
-@app.command()
-def revoke(
-    id: Annotated[str, typer.Argument(metavar="ID", help="The credential's id, as it is listed.")],
-    endpoint: Endpoint = DEFAULT_ENDPOINT,
-) -> None:
-    """Refuse a credential from now on; connections that it opened end.
-
-    \b
-    tarry identity revoke 3f29c0d1a4b7
-    """
-    with connect(endpoint) as client:
-        client.remove_credential(id)
 
 
 def whoami(endpoint: Endpoint = DEFAULT_ENDPOINT, json: Json = False) -> None:
@@ -262,3 +257,10 @@ def can(
     output.result(asdict(found), f"{found.identity}: {'yes' if found.allowed else 'no'}", json=json)
     if not found.allowed:
         raise typer.Exit(ExitCode.NOT_DONE)
+
+
+app.command("show")(credentials.show)
+app.command("token")(credentials.token)
+app.command("access-key")(credentials.access_key)
+app.command("add-certificate")(credentials.add_certificate)
+app.command("revoke")(credentials.revoke)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from tarry.api.access import AccessToken, digest_of
+from tarry.api.accounts import QuotaAccounts
 from tarry.api.identities import Credential, Identity, is_token
 from tarry.base.clock import Clock
 from tarry.base.errors import UnauthenticatedError
@@ -42,6 +43,8 @@ class KnowsIdentities(Protocol):
     def access_tokens(self) -> tuple[AccessToken, ...]: ...
     @property
     def clock(self) -> Clock: ...
+    @property
+    def accounts(self) -> QuotaAccounts: ...
     def access_secret(self, credential: str) -> bytes | None: ...
 
 
@@ -184,13 +187,18 @@ class Authenticator:
         self._seen, self._by_digest, self._by_id, self._by_access_key, self._by_san = identities, {}, {}, {}, {}
         for identity in identities:
             rights = Rights.of(identity.grants)
+            account = self._broker.accounts.of(identity.name)
             for credential in identity.credentials:
                 known = former.get(credential.id)
                 is_same = (
-                    known is not None and known[0].name == identity.name and known[0].rights.grants == rights.grants
+                    known is not None
+                    and (known[0].name, known[0].account) == (identity.name, account)
+                    and known[0].rights.grants == rights.grants
                 )
                 principal = (
-                    known[0] if known is not None and is_same else Principal(identity.name, rights, credential.id)
+                    known[0]
+                    if known is not None and is_same
+                    else Principal(identity.name, rights, credential.id, account)
                 )
                 self._by_id[credential.id] = principal, credential
                 if credential.access_key is not None:

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from tarry.api import operations as ops
 from tarry.api.access import AccessToken
+from tarry.api.accounts import QuotaAccounts
 from tarry.api.board import Member, OnMessage
 from tarry.api.consuming import ConsumerGroup, Subscription
 from tarry.api.identities import AccessDecision, Identity
@@ -27,11 +28,15 @@ from tarry.api.operations.delivery import Subscribe
 from tarry.api.outcome import Outcome
 from tarry.base.clock import Clock
 from tarry.base.config import Config
-from tarry.base.errors import NotFoundError
-from tarry.identity.checks import check_request, check_rows, visible
+from tarry.base.errors import NotFoundError, TarryError
+from tarry.identity.checks import body_bytes_of, check_request, check_rows, topics_of, visible
 from tarry.identity.principal import Principal
+from tarry.message.receipt import Accepted
 
 R = TypeVar("R")
+SHARES = 2
+"""One identity may have this part of the bytes on their way to the disk: others find room."""
+_MAKES_GROUP = (ops.SetGroup, ops.Receive)
 
 
 def seen_by(broker: AnyBroker, principal: Principal) -> AnyBroker:
@@ -70,6 +75,11 @@ class SeenBroker:
         return None
 
     @property
+    def accounts(self) -> QuotaAccounts:
+        """The use of identities: see :attr:`tarry.api.local.AnyBroker.accounts`."""
+        return self._broker.accounts
+
+    @property
     def access_tokens(self) -> tuple[AccessToken, ...]:
         """All access tokens: see :attr:`tarry.api.local.AnyBroker.access_tokens`."""
         return self._broker.access_tokens
@@ -86,6 +96,8 @@ class SeenBroker:
         """
         principal = self.principal
         check_request(principal, operation)
+        if isinstance(operation, _MAKES_GROUP):
+            self._count_group(operation.topic, operation.group)
         result: Any
         if isinstance(operation, ops.WhoAmI):
             result = principal.who()
@@ -143,12 +155,12 @@ class SeenBroker:
     ) -> None:
         """Schedule a batch: see :meth:`tarry.api.local.AnyBroker.submit`."""
         check_rows(self.principal, data)
-        self._broker.submit(data, on_result, lead=lead, internal=internal)
+        self._submit(data, on_result, partial(self._broker.submit, data, lead=lead, internal=internal))
 
     def submit_checked(self, batch: pa.RecordBatch, on_result: OnAccepted) -> None:
         """Schedule a checked batch: see :meth:`tarry.api.local.AnyBroker.submit_checked`."""
         check_rows(self.principal, batch)
-        self._broker.submit_checked(batch, on_result)
+        self._submit(batch, on_result, partial(self._broker.submit_checked, batch))
 
     def find_keyed(self, topic: str, key: str) -> pa.RecordBatch | Outcome:
         """Return the message under a key: see :meth:`tarry.api.local.AnyBroker.find_keyed`."""
@@ -159,6 +171,7 @@ class SeenBroker:
         """Replace the message under a key: see :meth:`tarry.api.local.AnyBroker.replace_keyed`."""
         self.principal.check(Right.PRODUCE, topic)
         check_rows(self.principal, successor)
+        self.principal.charge(1, body_bytes_of(successor), (topic,))
         return self._broker.replace_keyed(topic, key, seq, successor)
 
     def stage_job(self, number: int, batches: Iterable[pa.RecordBatch]) -> tuple[list[StagedFile], Counter[str]]:
@@ -178,6 +191,7 @@ class SeenBroker:
     def group(self, topic: str, name: str, *, start: str | None = None, broadcast: str | None = None) -> ConsumerGroup:
         """Return the group of that name: see :meth:`tarry.api.local.AnyBroker.group`."""
         self.principal.check(Right.CONSUME, topic, name)
+        self._count_group(topic, name)
         return self._broker.group(topic, name, start=start, broadcast=broadcast)
 
     def find_group(self, topic: str, name: str) -> ConsumerGroup:
@@ -188,7 +202,41 @@ class SeenBroker:
     def open_subscription(self, request: Subscribe) -> Subscription:
         """Add a consumer to a group: see :meth:`tarry.api.local.LocalBroker.open_subscription`."""
         check_request(self.principal, request)
+        self._count_group(request.topic, request.group)
         return self._local.open_subscription(request)
+
+    # -- quotas --------------------------------------------------------------------------------------------------------
+
+    def _submit(
+        self, data: pa.RecordBatch | pa.Table, on_result: OnAccepted, submit: Callable[[OnAccepted], None]
+    ) -> None:
+        """Submit a batch, which counts until it is answered.
+
+        Raises:
+            QuotaExceededError: it is too much.
+        """
+        account = self.principal.account
+        if account is None:
+            submit(on_result)
+            return
+        size = data.nbytes
+        if account.is_bounded:
+            account.charge(data.num_rows, body_bytes_of(data), topics_of(data))
+        account.begin_batch(size, self.config.inflight_bytes_max // SHARES)
+
+        def on_answered(result: Accepted | TarryError) -> None:
+            account.end_batch(size)
+            on_result(result)
+
+        try:
+            submit(on_answered)
+        except BaseException:
+            account.end_batch(size)  # what is raised is the answer
+            raise
+
+    def _count_group(self, topic: str, name: str | None) -> None:
+        if name is not None and self.principal.account is not None:
+            self.principal.account.check_group(topic, name)
 
     @property
     def _local(self) -> LocalBroker:

@@ -33,6 +33,7 @@ from tarry.api.operations.identities import (
     AddCredential,
     CheckAccess,
     DeleteIdentity,
+    GetQuotaUse,
     ListIdentities,
     RemoveCredential,
     SetIdentity,
@@ -78,7 +79,7 @@ OPERATIONS: tuple[type[Operation[Any]], ...] = (
     *(ListJobs, CancelJob, BeginJob, ReserveSeqs, CommitJob, AbortJob),
     *(GetQueues, ReadQueue, ReadCancellations, FindOffset, FollowQueue, AdvanceGroup),
     *(CreateToken, ListTokens, LimitToken, DeleteToken),
-    *(SetIdentity, ListIdentities, DeleteIdentity, AddCredential, RemoveCredential, WhoAmI, CheckAccess),
+    *(SetIdentity, ListIdentities, DeleteIdentity, AddCredential, RemoveCredential, WhoAmI, CheckAccess, GetQuotaUse),
     *(GetIntakeState, ReadIntake, AnnounceStore, SetPipelineStatus),
 )
 """All operations that are on the wire."""

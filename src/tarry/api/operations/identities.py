@@ -11,6 +11,7 @@ from typing import Any, get_args
 from tarry.api.identities import AccessDecision, Credential, CredentialKind, Identity, IssuedCredential, WhoIs
 from tarry.api.needs import OF_THE_BROKER, Nothing, OnBroker, Right
 from tarry.api.operation import NOTHING, Action, Codec, Natural, Operation, data, known, many
+from tarry.api.quotas import QuotaUse
 from tarry.base.errors import InvalidArgumentError
 
 
@@ -40,6 +41,8 @@ class SetIdentity(Operation[Identity]):
     """Lines of rights, in the place of all that it has; see ``docs/identity.md``."""
     _: KW_ONLY
     description: str | None = None
+    quotas: dict[str, int] | None = None
+    """Limits by name, in the place of all that it has; see :mod:`tarry.api.quotas`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +120,19 @@ class RemoveCredential(Operation[None]):
     wire = Action("remove-credential", "refuse a credential from now on", NOTHING)
     needs = OnBroker(Right.ADMIN)
     id: str
+
+
+@dataclass(frozen=True, slots=True)
+class GetQuotaUse(Operation[list[QuotaUse]]):
+    """Return what identities use of their quotas, one of them or all.
+
+    Raises:
+        NotFoundError: there is none of that name.
+    """
+
+    wire = Action("quota-use", "quotas of identities, and what is used of them", many(data(QuotaUse)))
+    needs = OnBroker(Right.ADMIN)
+    identity: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

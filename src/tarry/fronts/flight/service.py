@@ -129,7 +129,7 @@ class Service:
     def _open_stream(self, broker: SeenBroker, call: Call) -> PutStream:
         stream = PutStream(broker, self._run)
         self._streams.add(stream)
-        self._callers.add(stream, broker.principal, stream.stop)
+        self._callers.add(stream, broker.principal, stream.stop, counts=True)
         call.on_done(lambda _: self._forget(stream))
         if self._stopping is not None:
             stream.stop(self._stopping)

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
+from tarry.api.accounts import QuotaAccount
 from tarry.api.local import AnyBroker
 from tarry.base.errors import TarryError, UnavailableError
 from tarry.base.event_loop import post
@@ -42,7 +43,7 @@ class Callers:
         self._broker, self._loop = broker, loop
         self.authenticator = Authenticator(broker)
         """Tells who a caller is."""
-        self._known: dict[object, tuple[Principal, Callable[[TarryError], None]]] = {}
+        self._known: dict[object, tuple[Principal, Callable[[TarryError], None], QuotaAccount | None]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._stops: list[Callable[[], None]] = []
         self._is_told = isinstance(broker, TellsOfChanges)
@@ -51,15 +52,33 @@ class Callers:
                 self._stops.append(listen(lambda: post(loop, self._look_soon)))
             self._look()
 
-    def add(self, connection: object, principal: Principal, refuse: Callable[[TarryError], None]) -> None:
-        """Note whose a connection is; ``refuse`` tells the other side and cuts it off."""
-        self._known[connection] = principal, refuse
+    def add(
+        self,
+        connection: object,
+        principal: Principal,
+        refuse: Callable[[TarryError], None],
+        *,
+        counts: bool = False,
+    ) -> None:
+        """Note whose a connection is; ``refuse`` tells the other side and cuts it off.
+
+        ``counts``: it counts as one of the connections that its identity may have.
+
+        Raises:
+            QuotaExceededError: these are too many; it was not noted.
+        """
+        account = principal.account if counts else None
+        if account is not None:
+            account.begin_connection()
+        self._known[connection] = principal, refuse, account
         if not self._is_told and self._timer is None:
             self._timer = self._loop.call_later(LOOK_S, self._look)
 
     def remove(self, connection: object) -> None:
         """Forget a connection that has ended."""
-        self._known.pop(connection, None)
+        account = self._known.pop(connection, (None, None, None))[2]
+        if account is not None:
+            account.end_connection()
 
     def close(self) -> None:
         """Look no more."""
@@ -72,7 +91,7 @@ class Callers:
         self._loop.call_later(GRACE_S, self._look)
 
     def _look(self) -> None:
-        for principal, refuse in list(self._known.values()):
+        for principal, refuse, _ in list(self._known.values()):
             if not self.authenticator.is_known(principal):
                 refuse(_GONE)
         if self._timer is not None:

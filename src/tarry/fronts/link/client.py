@@ -63,10 +63,10 @@ class ClientSession:
         # Whatever this connection does, it does by the broker as its caller sees it.
         broker = cast(LocalBroker, seen_by(shared.broker, self._principal))  # clients are in the broker's process
         self._shared = shared = replace(shared, broker=broker)
-        callers.add(self, self._principal, refuse)
+        callers.add(self, self._principal, refuse, counts=True)
         self.welcome: Mapping[str, Any] = {"identity": self._principal.name}
         self.flow = Flow(out)
-        self._submissions = ClientSubmissions(shared, out, self.flow)
+        self._submissions = ClientSubmissions(shared, out, self.flow, self._principal)
         self._consumers = LinkConsumers(shared.groups, out, room=out, consumers_max=CONSUMERS_MAX, of_client=True)
         self._receives = Receives(shared, out, CONSUMERS_MAX, self._principal)
         self._staging = Staging(broker, shared.loop, shared.threads.staging, out, self.flow)

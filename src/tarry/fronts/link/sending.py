@@ -14,6 +14,7 @@ from tarry.fronts.kit.known_errors import known
 from tarry.fronts.link.flow import Flow
 from tarry.fronts.link.outgoing import Outgoing
 from tarry.fronts.link.shared import Shared
+from tarry.identity.principal import Principal
 from tarry.link.frames import FrameKind, decode_batch, decode_foreign_rows, decode_rows, numbered
 from tarry.message.receipt import Accepted
 from tarry.message.schema import UNNUMBERED
@@ -51,11 +52,11 @@ class ClientSubmissions:
     is durable.
     """
 
-    def __init__(self, shared: Shared, out: Outgoing, flow: Flow) -> None:
-        self._shared, self._out, self._flow = shared, out, flow
+    def __init__(self, shared: Shared, out: Outgoing, flow: Flow, principal: Principal) -> None:
+        self._shared, self._out, self._flow, self._principal = shared, out, flow, principal
         self._waiting: deque[tuple[int, memoryview, Callable[[], None]]] = deque()
         self._is_busy = False
-        """True while a large one is in a thread."""
+        """True while a large one is in a thread, or the client has to wait by its quotas."""
 
     def submit(self, number: int, payload: memoryview) -> None:
         """Submit rows; all of them are accepted, or none."""
@@ -64,16 +65,28 @@ class ClientSubmissions:
 
     def _submit_next(self) -> None:
         while self._waiting and not self._is_busy:
-            number, payload, end = self._waiting.popleft()
-            if len(payload) <= QUICK_BYTES:
-                try:
-                    self._submit(number, payload, end)
-                except Exception as error:  # noqa: BLE001  every error goes to the client, and bugs to the log
-                    self._refuse(number, end, error)
-            else:
+            if wait_s := self._principal.wait_s():
                 self._is_busy = True
-                submitted = self._shared.run_in_thread(self._submit, number, payload, end)
-                submitted.add_done_callback(partial(self._on_submitted, number, end))
+                self._shared.loop.call_later(wait_s, self._on_waited)
+                break
+            self._submit_first()
+
+    def _on_waited(self) -> None:
+        self._is_busy = False
+        self._submit_first()
+        self._submit_next()
+
+    def _submit_first(self) -> None:
+        number, payload, end = self._waiting.popleft()
+        if len(payload) <= QUICK_BYTES:
+            try:
+                self._submit(number, payload, end)
+            except Exception as error:  # noqa: BLE001  every error goes to the client, and bugs to the log
+                self._refuse(number, end, error)
+        else:
+            self._is_busy = True
+            submitted = self._shared.run_in_thread(self._submit, number, payload, end)
+            submitted.add_done_callback(partial(self._on_submitted, number, end))
 
     def _submit(self, number: int, payload: memoryview, end: Callable[[], None]) -> None:
         """Read rows, and submit them. Any thread."""

@@ -21,7 +21,7 @@ from tarry.api.identities import Identity
 from tarry.api.internal_topics import check_rows
 from tarry.api.local import CheckTopic, OnAccepted
 from tarry.api.operation import Operation, Rows
-from tarry.api.operations import DeleteGroup, HasTopic, Ping, SetGroup, SetTopic
+from tarry.api.operations import DeleteGroup, GetPending, HasTopic, ListGroups, Ping, SetGroup, SetTopic
 from tarry.api.outcome import Outcome
 from tarry.api.wire import decode_json, encode_json
 from tarry.base.clock import Clock, SystemClock
@@ -29,12 +29,14 @@ from tarry.base.config import Config, load
 from tarry.base.endpoint import socket_path
 from tarry.base.errors import MessageTooLargeError, TarryError
 from tarry.fronts.gateway.authentication import Trust
+from tarry.fronts.gateway.remote.accounts import RemoteAccounts
 from tarry.fronts.gateway.remote.board import RemoteMember
 from tarry.fronts.gateway.remote.group import RemoteGroup
 from tarry.fronts.gateway.remote.groups import RemoteGroups
 from tarry.fronts.gateway.remote.identities import RemoteIdentities
 from tarry.fronts.gateway.remote.link import Link, greeting
 from tarry.fronts.registry import FRONTS, ServerConfig
+from tarry.identity.accounts import AccountBook, Existing
 from tarry.link.blocking import BlockingLink
 from tarry.link.frames import (
     ASKED_BYTES_MAX,
@@ -50,7 +52,7 @@ from tarry.link.frames import (
 from tarry.link.ranges import read_range
 from tarry.link.results import decode_result
 from tarry.message.columns import stream_bytes
-from tarry.message.schema import SCHEMA
+from tarry.message.schema import SCHEMA, is_internal
 
 log = logging.getLogger(__name__)
 
@@ -122,7 +124,8 @@ class RemoteBroker:
         self._groups = RemoteGroups(self._control, self._clock)
         self._topics: set[str] = set()
         self._tokens: tuple[AccessToken, ...] = ()
-        self._identities = RemoteIdentities()
+        self._accounts = RemoteAccounts(self._clock, self._existing)
+        self._identities = RemoteIdentities(self._accounts.book)
         self._link: Link | None = None
         settings = self._control.greet()["config"]
         if not self._is_near:
@@ -147,6 +150,7 @@ class RemoteBroker:
             self._address, said, self._trust, self._groups, self._member, self._on_tokens, told.on_told, lost
         )
         self._groups.link = self._member.link = self._link
+        self._accounts.begin(self._link)
         await told.wait_told()
 
     def close(self) -> None:
@@ -212,6 +216,17 @@ class RemoteBroker:
             UnavailableError: it has told none yet.
         """
         return self._identities.snapshot
+
+    @property
+    def accounts(self) -> AccountBook:
+        return self._accounts.book
+
+    def _existing(self) -> Existing:
+        counts, groups = self.call(GetPending(next_due=False)), self.call(ListGroups())
+        return Existing(
+            {each.topic: each.pending for each in counts if not is_internal(each.topic)},
+            frozenset((group.topic, group.group) for group in groups),
+        )
 
     def listen_to_identities(self, on_change: Callable[[], None]) -> Callable[[], None]:
         return self._identities.listen(on_change)

@@ -10,6 +10,7 @@ from tarry.api.identities import Credential, Identity
 from tarry.api.operation import known
 from tarry.base.errors import UnavailableError
 from tarry.base.listeners import Listeners
+from tarry.identity.accounts import AccountBook
 
 TOLD_S = 30.0
 """Seconds that a broker may take to tell them for the first time."""
@@ -18,7 +19,9 @@ TOLD_S = 30.0
 class RemoteIdentities:
     """The identities, as the broker told them last. On the loop's thread; :attr:`snapshot` on any."""
 
-    def __init__(self) -> None:
+    def __init__(self, accounts: AccountBook) -> None:
+        """``accounts`` are held against the quotas that are told."""
+        self._accounts = accounts
         self._snapshot: tuple[Identity, ...] | None = None
         self._shown: frozenset[tuple[str, str | None]] = frozenset()
         self._first = asyncio.Event()
@@ -44,9 +47,11 @@ class RemoteIdentities:
 
     def on_told(self, told: Sequence[Mapping[str, Any]]) -> None:
         """Take what the broker tells."""
-        self._snapshot = tuple(
+        snapshot = tuple(
             known(Identity, each, credentials=[known(Credential, one) for one in each["credentials"]]) for each in told
         )
+        self._accounts.update(snapshot)
+        self._snapshot = snapshot
         self._shown = frozenset((each.name, one.id) for each in self._snapshot for one in each.credentials)
         self._first.set()
         self._listeners.tell()

@@ -9,6 +9,7 @@ from typing import Any
 
 from tarry.api.local import AnyBroker
 from tarry.api.operation import Operation
+from tarry.api.wire import decode_json, encode_json
 from tarry.base.errors import UnavailableError
 from tarry.fronts.gateway.served.board import BoardSeat
 from tarry.fronts.gateway.served.broker import ServedBroker
@@ -28,7 +29,7 @@ from tarry.fronts.link.shared import Shared
 from tarry.fronts.registry import FRONTS
 from tarry.identity.named import NamedPrincipals
 from tarry.identity.seen import seen_by
-from tarry.link.frames import CONTROL, LINK, FrameKind
+from tarry.link.frames import CONTROL, LINK, FrameKind, frame
 
 log = logging.getLogger(__name__)
 
@@ -145,12 +146,20 @@ class WorkerLink:
             FrameKind.SUBMIT_CHECKED: submissions.submit_checked,
             **self._consumers.handlers,
             FrameKind.SETTLE: Settlements(shared.groups, out).settle,
+            FrameKind.USE: self._count_use,
             FrameKind.POST: self._seat.post,
             FrameKind.SEND: self._seat.send,
             FrameKind.GROUP: self._groups.answer,
             **questions.handlers,
         }
         log.info("gateway %s (%s) has connected", name, self._worker)
+
+    def _count_use(self, number: int, payload: memoryview) -> None:
+        """Count what the worker has let pass of identities with quotas, and tell what is left."""
+        accounts = self._shared.broker.accounts
+        spent = decode_json(bytes(payload))
+        left = {name: accounts.of(name).charge_elsewhere(*map(int, each)) for name, each in spent.items()}
+        self._out.write(frame(FrameKind.RESULT, number, encode_json(left)))
 
     def on_writable(self) -> None:
         """Do nothing: a worker reads what it asks for."""

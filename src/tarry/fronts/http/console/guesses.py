@@ -13,6 +13,7 @@ from collections import OrderedDict
 from starlette.requests import Request
 
 from tarry.base.exposure import is_loopback
+from tarry.base.log_limiter import LogLimiter
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +28,8 @@ class Guesses:
     def __init__(self) -> None:
         self._failed: OrderedDict[str, list[int]] = OrderedDict()
         """The times of each peer's last guesses, in ms."""
+        # Strangers can cause thousands of lines a second.
+        self._refused, self._waits = LogLimiter(log, logging.WARNING), LogLimiter(log, logging.WARNING)
 
     def wait_ms(self, peer: str, now_ms: int) -> int:
         """Return how long a peer has to wait before it may show a token; 0: not at all."""
@@ -40,9 +43,9 @@ class Guesses:
         self._failed.move_to_end(peer)
         while len(self._failed) > PEERS_MAX:
             self._failed.popitem(last=False)
-        log.warning("a login to the console was refused to %s: its token is not taken", peer)
+        self._refused.say("a login to the console was refused to %s: its token is not taken", peer)
         if self.wait_ms(peer, now_ms):
-            log.warning("%s has to wait before it may log in to the console: %d tokens were wrong", peer, GUESSES_MAX)
+            self._waits.say("%s has shown %d wrong tokens, and has to wait before it may guess on", peer, GUESSES_MAX)
 
 
 def peer_of(request: Request) -> str:

@@ -21,19 +21,11 @@ async def show(console: Console, request: Request) -> Response:
 async def log_in(console: Console, request: Request) -> Response:
     """Begin another session for a visitor who shows a token; the former name is worth nothing then."""
     secret, after = field(request, "secret").strip(), field(request, "next")
-    peer, now_ms = peer_of(request), console.now_ms
-    if (wait_ms := console.guesses.wait_ms(peer, now_ms)) > 0:
-        wait_s = -(-wait_ms // 1000)
-        text = f"Too many tokens were wrong. Try again in {wait_s} seconds."
-        answer = _form(console, request, 429, after, text)
-        answer.headers["retry-after"] = str(wait_s)
-        return answer
+    now_ms = console.now_ms
+    # Before guesses are counted: others behind the same address must not be able to keep out who has a token.
     admitted = console.access.owner_of(secret)
     if isinstance(admitted, AccessRefusal):
-        console.guesses.note(peer, now_ms)
-        is_narrow = admitted.status == 403
-        text = "This token is for one namespace; the console needs one for *." if is_narrow else "No such token."
-        return _form(console, request, 403, after, text)
+        return _refused(console, request, after, admitted)
     console.sessions.end(request.state.session)
     session = console.sessions.begin(now_ms, secret)
     # A path of this console only: never another site.
@@ -42,6 +34,19 @@ async def log_in(console: Console, request: Request) -> Response:
     by_tls = request.url.scheme == "https"
     response.set_cookie(COOKIE, session.id, path="/", httponly=True, samesite="strict", secure=by_tls)
     return response
+
+
+def _refused(console: Console, request: Request, after: str, refusal: AccessRefusal) -> Response:
+    peer, now_ms = peer_of(request), console.now_ms
+    if (wait_ms := console.guesses.wait_ms(peer, now_ms)) > 0:
+        wait_s = -(-wait_ms // 1000)
+        answer = _form(console, request, 429, after, f"Too many tokens were wrong. Try again in {wait_s} seconds.")
+        answer.headers["retry-after"] = str(wait_s)
+        return answer
+    console.guesses.note(peer, now_ms)
+    is_narrow = refusal.status == 403
+    text = "This token is for one namespace; the console needs one for *." if is_narrow else "No such token."
+    return _form(console, request, 403, after, text)
 
 
 async def log_out(console: Console, request: Request) -> Response:

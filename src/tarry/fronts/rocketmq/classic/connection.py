@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 from loopgrpc import ByteBudget, UnreadBytes
+from tarry.base.bounded_cache import BoundedCache
 from tarry.base.log_limiter import LogLimiter
 from tarry.fronts.kit.admission import Admission
 from tarry.fronts.kit.passing import Origin
@@ -40,6 +41,8 @@ A request may have more if its header names an existing key: the signature cover
 QUESTIONS_MAX = 1_024
 """Most questions to a client that it has not answered."""
 QUESTION_S = 10.0
+AWAITED_MAX = 1_024
+"""Replies that a connection may wait for."""
 NO_FIELDS: Mapping[str, str] = {}
 H = TypeVar("H")
 
@@ -154,6 +157,8 @@ class RemotingConnection(asyncio.Protocol):
         self._last_question = 0
         self.principals: set[Principal] = set()
         """Callers that have signed requests of this connection."""
+        self.awaited: BoundedCache[tuple[str, str], None] = BoundedCache(AWAITED_MAX)
+        """Replies that the client waits for, as its own id and the request's."""
         self.groups: set[str] = set()
         """Groups of consumers that it is in, by its heartbeats."""
         self.local, self.peer = "", ""

@@ -79,8 +79,11 @@ class Service:
             connection.on_trusted()
         request.principal = principal
         if principal not in connection.principals:
+            # First, so that a connection too many is refused at its next request, too.
+            self._callers.add(
+                (connection, principal), principal, lambda error: connection.abort(str(error)), counts=True
+            )
             connection.principals.add(principal)
-            self._callers.add((connection, principal), principal, lambda error: connection.abort(str(error)))
 
     async def _finish(self, request: OpenRequest, answer: Awaitable[Reply | None]) -> None:
         try:

@@ -118,13 +118,23 @@ class SigningCallers:
         if not _is_of_file(principal) and not self._authenticator.is_known(principal):
             raise UnauthenticatedError("the credential was removed or has expired, or its rights have changed")
 
-    def add(self, connection: object, principal: Principal, refuse: Callable[[TarryError], None]) -> None:
+    def add(
+        self,
+        connection: object,
+        principal: Principal,
+        refuse: Callable[[TarryError], None],
+        *,
+        counts: bool = False,
+    ) -> None:
         """Have ``refuse`` called when a connection's caller is known no longer.
 
-        The file's keys are known always.
+        The file's keys are known always. ``counts``: see :meth:`Callers.add`.
+
+        Raises:
+            QuotaExceededError: its identity has too many connections.
         """
         if not _is_of_file(principal):
-            self._callers.add(connection, principal, refuse)
+            self._callers.add(connection, principal, refuse, counts=counts)
 
     def remove(self, connection: object) -> None:
         """Forget a connection that has ended."""
