@@ -128,7 +128,9 @@ def show(name: Name, endpoint: Endpoint = DEFAULT_ENDPOINT, json: Json = False) 
         output.json_line(plain_identity(found))
         return
     output.note(f"{found.name}: {'; '.join(found.grants) or 'no rights'}")
-    output.table(("ID", "KIND", "NAME", "CREATED", "EXPIRES", "DESCRIPTION"), [_row(c) for c in found.credentials])
+    output.table(
+        ("ID", "KIND", "NAME", "CREATED", "LAST USED", "EXPIRES", "DESCRIPTION"), [_row(c) for c in found.credentials]
+    )
 
 
 def plain_identity(identity: Identity) -> dict[str, Any]:
@@ -142,8 +144,9 @@ def plain_identity(identity: Identity) -> dict[str, Any]:
 def in_short(credential: Credential) -> str:
     """Return what a list says of a credential."""
     name = _name_of(credential)
+    used = f" used {credential.last_used}" if credential.last_used else ""
     until = "" if credential.expires_ms is None else f" until {output.instant(credential.expires_ms)}"
-    return credential.id + (f" ({name})" if name else "") + until
+    return credential.id + (f" ({name})" if name else "") + used + until
 
 
 def _name_of(credential: Credential) -> str:
@@ -157,6 +160,7 @@ def _row(credential: Credential) -> tuple[str | None, ...]:
         credential.kind,
         _name_of(credential),
         output.instant(credential.created_ms),
+        credential.last_used,
         expires,
         credential.description,
     )

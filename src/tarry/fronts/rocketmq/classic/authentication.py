@@ -79,6 +79,7 @@ class Authenticator:
                 ResponseCode.NO_PERMISSION,
                 f"the signature of access key {name!r:.80} is missing or wrong, or there is no such key",
             )
+        callers.note_use(key.principal)
         return key.principal
 
 
