@@ -12,6 +12,7 @@ from tarry.api.access import AccessToken
 from tarry.api.accounts import QuotaAccounts
 from tarry.api.board import Member, OnMessage
 from tarry.api.consuming import ConsumerGroup, Subscription
+from tarry.api.credential_uses import CredentialUses
 from tarry.api.identities import Identity
 from tarry.api.jobs import StagedFile
 from tarry.api.operation import Operation
@@ -82,6 +83,11 @@ class AnyBroker(Protocol):
     @property
     def accounts(self) -> QuotaAccounts:
         """The use of identities in this process, held against their quotas."""
+        ...
+
+    @property
+    def credential_uses(self) -> CredentialUses:
+        """The place where authenticators note which credentials are used."""
         ...
 
     def access_secret(self, credential: str) -> bytes | None:

@@ -16,6 +16,7 @@ from tarry.api.access import AccessToken
 from tarry.api.accounts import QuotaAccounts
 from tarry.api.board import Board, Member, OnMessage
 from tarry.api.calls import Calls, method
+from tarry.api.credential_uses import CredentialUses
 from tarry.api.identities import Identity
 from tarry.api.jobs import StagedFile
 from tarry.api.local import CheckTopic, OnAccepted
@@ -101,6 +102,11 @@ class Broker(Calls):
     def accounts(self) -> QuotaAccounts:
         """The use of each identity: see :attr:`tarry.api.local.AnyBroker.accounts`."""
         return self.components.identities.accounts
+
+    @property
+    def credential_uses(self) -> CredentialUses:
+        """The uses of credentials: see :attr:`tarry.api.local.AnyBroker.credential_uses`."""
+        return self.components.identities.days.uses
 
     def access_secret(self, credential: str) -> bytes | None:
         """Return the secret of an access key: see :attr:`tarry.api.local.AnyBroker.access_secret`."""

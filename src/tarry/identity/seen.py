@@ -19,6 +19,7 @@ from tarry.api.access import AccessToken
 from tarry.api.accounts import QuotaAccounts
 from tarry.api.board import Member, OnMessage
 from tarry.api.consuming import ConsumerGroup, Subscription
+from tarry.api.credential_uses import CredentialUses
 from tarry.api.identities import AccessDecision, Identity
 from tarry.api.jobs import StagedFile
 from tarry.api.local import AnyBroker, CheckTopic, LocalBroker, OnAccepted
@@ -69,6 +70,11 @@ class SeenBroker:
     def listen_to_identities(self, on_change: Callable[[], None]) -> Callable[[], None]:
         """Call ``on_change`` after each change: see :meth:`tarry.api.local.AnyBroker.listen_to_identities`."""
         return self._broker.listen_to_identities(on_change)
+
+    @property
+    def credential_uses(self) -> CredentialUses:
+        """The uses of credentials: see :attr:`tarry.api.local.AnyBroker.credential_uses`."""
+        return self._broker.credential_uses
 
     def access_secret(self, credential: str) -> bytes | None:
         """Return None: a caller gets no secrets, its own neither."""

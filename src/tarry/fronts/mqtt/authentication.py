@@ -72,6 +72,7 @@ class Authentication:
             raise UnauthenticatedError(
                 "the client shows no identity; needed: a token as the password, or an access key and its secret"
             )
+        authenticator.note_use(key.id)
         return key.principal
 
     def _check_token(self, connect: ConnectPacket) -> None:

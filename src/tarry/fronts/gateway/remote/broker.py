@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from tarry.api.access import AccessToken
 from tarry.api.board import Member, OnMessage
+from tarry.api.credential_uses import WORKERS_KEY, CredentialUses
 from tarry.api.identities import Identity
 from tarry.api.internal_topics import check_rows
 from tarry.api.local import CheckTopic, OnAccepted
@@ -65,6 +66,8 @@ OWN_SETTINGS = (
 )
 """Settings about files: those of the gateway's machine, if it is another one than the broker's."""
 NO_MORE: Mapping[str, str] = {}
+TOLD_USES_MAX = 10_000
+"""Credentials that a worker tells the broker of at a time."""
 TOPICS_MAX = 100_000
 """Topics that are remembered as existing."""
 
@@ -126,6 +129,7 @@ class RemoteBroker:
         self._tokens: tuple[AccessToken, ...] = ()
         self._accounts = RemoteAccounts(self._clock, self._existing)
         self._identities = RemoteIdentities(self._accounts.book)
+        self._uses = CredentialUses()
         self._link: Link | None = None
         settings = self._control.greet()["config"]
         if not self._is_near:
@@ -169,6 +173,10 @@ class RemoteBroker:
         rows = {"sent": link.rows_in, "received": link.rows_out, "batches": link.batches_in}
         self._member.post("status", {**status, **rows})
 
+    def say_uses(self) -> None:
+        """Tell the broker which credentials were used since this was called last, for it to keep the day."""
+        self._member.post(WORKERS_KEY, {"credentials": sorted(self._uses.take())[:TOLD_USES_MAX]})
+
     @property
     def is_near(self) -> bool:
         """True if the broker is on this machine.
@@ -203,6 +211,10 @@ class RemoteBroker:
     def access_tokens(self) -> tuple[AccessToken, ...]:
         """The tokens that the broker has told of: a change is known here a moment later."""
         return self._tokens
+
+    @property
+    def credential_uses(self) -> CredentialUses:
+        return self._uses
 
     def access_secret(self, credential: str) -> bytes | None:
         """Return what the broker has told: by a Unix socket all secrets of access keys, by TCP none."""

@@ -78,8 +78,10 @@ class Authenticator:
         if not good or key.principal is None:
             raise RequestRefused(
                 ResponseCode.NO_PERMISSION,
-                f"the signature of access key {without_tokens(name)!r:.80} is missing or wrong, or there is no such key",
+                f"the signature of access key {without_tokens(name)!r:.80} is missing or wrong, or there is no such "
+                "key",
             )
+        callers.note_use(key.principal)
         return key.principal
 
 

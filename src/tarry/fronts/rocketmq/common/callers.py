@@ -121,6 +121,11 @@ class SigningCallers:
             return None
         return self._authenticator.by_certificate(names)
 
+    def note_use(self, principal: Principal) -> None:
+        """Note that a signature with an access key of an identity was good."""
+        if principal.credential is not None:
+            self._authenticator.note_use(principal.credential)
+
     def check_known(self, principal: Principal) -> None:
         """Refuse a caller that has waited and is known no longer.
 

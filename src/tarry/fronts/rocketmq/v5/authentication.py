@@ -101,6 +101,7 @@ class Authenticator:
             and verified.version is self._known.version
             and self._clock.now_ms() < verified.until_ms
         ):
+            self._known.note_use(verified.principal)
             return verified.principal
         # A client without an access key may sign with an empty one, which nobody can have.
         shows_none = not headers[0] or _NO_KEY in headers[0]
@@ -111,6 +112,7 @@ class Authenticator:
             return self._known.by_token(authorization.removeprefix(_BEARER).strip())
         fresh = self._check_signature(authorization, headers[1])
         self._verified.keep(headers, fresh)
+        self._known.note_use(fresh.principal)
         return fresh.principal
 
     def _check_signature(self, authorization: str, date: bytes) -> _Verified:
