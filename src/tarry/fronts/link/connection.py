@@ -195,7 +195,7 @@ class LinkConnection(asyncio.Protocol):
 
 
 def _shown(kind: int, said: object) -> str:
-    """Return what a connection began with, for a log: a greeting has a token, so nothing else of it is shown."""
+    """Return what a connection began with, for a log, without the token that a greeting has."""
     if kind != FrameKind.HELLO:
         return f"a frame of kind {kind}"
     if not isinstance(said, dict):

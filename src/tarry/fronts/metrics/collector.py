@@ -92,6 +92,7 @@ class BrokerCollector(Collector):
         yield from _pipeline(overview["pipeline"], overview["now_ms"])
         yield from _push(self._broker.call(ListPushSubscriptions()))
         yield from _gateways(overview["gateways"])
+        yield from _certificates(overview["certificates"])
         yield from self._by_identity(self._broker.call(GetQuotaUse()))
 
     def _by_identity(self, uses: list[QuotaUse]) -> Iterator[Metric]:
@@ -233,6 +234,16 @@ def _push(subscriptions: list[PushInfo]) -> Iterator[Metric]:
         opened.add_metric(names, info.breaker_opened)
         states.add_metric([*names, info.state], 1)
     yield from (requests, durations, in_flight, opened, states)
+
+
+def _certificates(certificates: list[dict[str, Any]]) -> Iterator[Metric]:
+    ends = GaugeMetricFamily(
+        "tarry_certificate_ends_timestamp_seconds", "When the certificate of a setting ends.", labels=["setting"]
+    )
+    for each in certificates:
+        if each["ends_ms"] is not None:
+            ends.add_metric([each["setting"]], each["ends_ms"] / 1000)
+    yield ends
 
 
 def _gateways(workers: list[dict[str, Any]]) -> Iterator[Metric]:
