@@ -155,6 +155,7 @@ def _signed_ms(date: bytes, now_ms: int) -> int:
     if abs(now_ms - signed_ms) >= AGE_MS_MAX:
         hours = AGE_MS_MAX // 3_600_000
         raise Refusal(
-            Code.UNAUTHORIZED, f"the signed time is {text}; allowed: within {hours} hours of now, by the broker's clock"
+            Code.UNAUTHORIZED,
+            f"the signature is of {text}; allowed: within {hours} hours of now, by the broker's clock",
         )
     return signed_ms
