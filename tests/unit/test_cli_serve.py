@@ -12,6 +12,8 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from tests.crash.tools import World
@@ -21,8 +23,10 @@ from tests.waiting import wait_until
 from tarry.base.clock import SystemClock, TestClock
 from tarry.base.stop_signals import StopSignals
 from tarry.cli.exits import ExitCode
-from tarry.cli.server import pipeline_status, reachable
+from tarry.cli.server import pipeline_status, reachable, run_front
 from tarry.client import Client
+from tarry.errors import UnavailableError
+from tarry.fronts.kit.front import FrontServices, RunningFront
 
 Process = subprocess.Popen[str]
 
@@ -90,6 +94,8 @@ def test_a_signal_stops_it_cleanly(servers: Servers, number: signal.Signals) -> 
 @pytest.mark.rest
 def test_what_was_sent_survives_kill_9(servers: Servers) -> None:
     from tarry.client import Client
+from tarry.errors import UnavailableError
+from tarry.fronts.kit.front import FrontServices, RunningFront
 
     first = servers.start("--data", "data")
     with Client(ready(first)) as client:
@@ -114,6 +120,8 @@ def test_a_variable_that_nobody_knows_is_a_warning(servers: Servers) -> None:
 @pytest.mark.parametrize("umask", [0, 0o077])
 def test_files_are_for_owner_and_group_whatever_the_umask(servers: Servers, tmp_path: Path, umask: int) -> None:
     from tarry.client import Client
+from tarry.errors import UnavailableError
+from tarry.fronts.kit.front import FrontServices, RunningFront
 
     process = servers.start("--data", "data", umask=umask)
     with Client(ready(process)) as client:
@@ -154,6 +162,8 @@ def test_a_second_broker_on_the_directory_is_refused(servers: Servers) -> None:
 @pytest.mark.rest
 def test_damage_is_exit_code_4_and_names_file_and_offset(servers: Servers, tmp_path: Path) -> None:
     from tarry.client import Client
+from tarry.errors import UnavailableError
+from tarry.fronts.kit.front import FrontServices, RunningFront
 
     process = servers.start("--data", "data")
     with Client(ready(process)) as client:
@@ -297,3 +307,21 @@ def test_the_port_for_old_clients_is_said(servers: Servers) -> None:
     socket.create_connection(("127.0.0.1", port - 2), 30).close()
     process.send_signal(signal.SIGTERM)
     assert end(process)[0] == ExitCode.OK
+
+
+def test_a_port_that_another_front_has_is_named(tmp_path: Path) -> None:
+    """The port for old clients is in no setting, so nobody would think of it."""
+
+    class Remoting:
+        addresses = {"remoting": "127.0.0.1:1885", "remoting vip": "127.0.0.1:1883"}  # noqa: RUF012
+
+    def refuse(_: FrontServices) -> RunningFront:
+        raise UnavailableError("cannot listen on 127.0.0.1:1883: Address already in use")
+
+    running: dict[str, Any] = {"remoting": Remoting()}
+    front: Any = SimpleNamespace(name="mqtt", run=refuse)
+    text = "mqtt: cannot listen .*; remoting vip listens on 127.0.0.1:1883 already; allowed: another port or remoting_v"
+    for address, said in (("127.0.0.1:1883", text), ("127.0.0.1:1885", "another port$"), ("127.0.0.1:1", "in use$")):
+        services: Any = SimpleNamespace(address=address)
+        with pytest.raises(UnavailableError, match=said):
+            run_front(front, services, running)
