@@ -94,8 +94,6 @@ def test_a_signal_stops_it_cleanly(servers: Servers, number: signal.Signals) -> 
 @pytest.mark.rest
 def test_what_was_sent_survives_kill_9(servers: Servers) -> None:
     from tarry.client import Client
-from tarry.errors import UnavailableError
-from tarry.fronts.kit.front import FrontServices, RunningFront
 
     first = servers.start("--data", "data")
     with Client(ready(first)) as client:
@@ -120,8 +118,6 @@ def test_a_variable_that_nobody_knows_is_a_warning(servers: Servers) -> None:
 @pytest.mark.parametrize("umask", [0, 0o077])
 def test_files_are_for_owner_and_group_whatever_the_umask(servers: Servers, tmp_path: Path, umask: int) -> None:
     from tarry.client import Client
-from tarry.errors import UnavailableError
-from tarry.fronts.kit.front import FrontServices, RunningFront
 
     process = servers.start("--data", "data", umask=umask)
     with Client(ready(process)) as client:
@@ -162,8 +158,6 @@ def test_a_second_broker_on_the_directory_is_refused(servers: Servers) -> None:
 @pytest.mark.rest
 def test_damage_is_exit_code_4_and_names_file_and_offset(servers: Servers, tmp_path: Path) -> None:
     from tarry.client import Client
-from tarry.errors import UnavailableError
-from tarry.fronts.kit.front import FrontServices, RunningFront
 
     process = servers.start("--data", "data")
     with Client(ready(process)) as client:
@@ -313,7 +307,7 @@ def test_a_port_that_another_front_has_is_named(tmp_path: Path) -> None:
     """The port for old clients is in no setting, so nobody would think of it."""
 
     class Remoting:
-        addresses = {"remoting": "127.0.0.1:1885", "remoting vip": "127.0.0.1:1883"}  # noqa: RUF012
+        addresses = {"remoting": "127.0.0.1:1885", "remoting vip": "127.0.0.1:1883"}
 
     def refuse(_: FrontServices) -> RunningFront:
         raise UnavailableError("cannot listen on 127.0.0.1:1883: Address already in use")

@@ -1,4 +1,4 @@
-"""The free disk that a log may take: asked for now and then while there is plenty, else for each write.
+"""The free disk that a log may take: asked for seldom while there is plenty, else for each write.
 
 To ask takes as long as to write a small frame. Others write to the same disk between two questions, so an old answer
 counts only while it leaves far more than they can take in that time.
@@ -21,7 +21,7 @@ PLENTY_BYTES = 256 << 20
 
 @dataclass(eq=False)
 class Room:
-    """Free disk under a directory beside what is kept for others. One thread at a time, but for :meth:`now`."""
+    """Free disk beside what is kept for others. One thread at a time, but for :meth:`now`."""
 
     _files: Files
     _directory: Path
