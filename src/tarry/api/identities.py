@@ -46,6 +46,8 @@ class Credential:
 
     Only one credential of a broker has it.
     """
+    last_used: str | None = None
+    """Day of its last use, as "2026-11-26" in UTC, in answers to clients; None: none is known."""
 
 
 @dataclass(frozen=True, slots=True)

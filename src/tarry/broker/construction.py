@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 
 from tarry.api.board import Board
+from tarry.api.credential_uses import WORKERS_KEY
 from tarry.api.operations import GetPending
 from tarry.base.clock import Clock
 from tarry.base.config import Config
@@ -234,6 +235,7 @@ def _make_loops(around: Opened, opened: OpenedFiles, path: MessagePath, backgrou
         background.progress,
         background.bulk,
         background.scrub,
+        opened.identities,
     )
 
 
@@ -252,6 +254,7 @@ def _assemble(around: Opened, opened: OpenedFiles, path: MessagePath) -> BrokerC
     background = _make_background(around, opened, path)
     push = Push(PushFile(around.files, around.config.data), groups, around.config, around.clock)
     board = Board()
+    opened.identities.days.elsewhere = partial(board.shown, WORKERS_KEY)
     asking = _make_queries(around, opened, path, background, push, board)
     opened.identities.accounts.count_existing = partial(_existing, asking.queries, groups)
     return BrokerComponents(

@@ -8,6 +8,7 @@ Format: ``docs/formats.md``.
 
 from __future__ import annotations
 
+import logging
 import secrets
 import threading
 from collections.abc import Mapping
@@ -37,6 +38,7 @@ from tarry.base.clock import Clock
 from tarry.base.errors import CorruptError, InvalidArgumentError, NotFoundError
 from tarry.base.listeners import Listeners
 from tarry.broker.access_secrets import AccessSecrets
+from tarry.broker.credential_days import CredentialDays
 from tarry.identity.accounts import AccountBook
 from tarry.identity.file import FILE
 from tarry.identity.grants import Grant
@@ -45,6 +47,8 @@ from tarry.identity.rights import Rights
 from tarry.link.credentials import ADMIN_TOKEN_FILE
 from tarry.log.files import Files
 from tarry.log.json_file import change_json, make_private, read_json
+
+log = logging.getLogger(__name__)
 
 VERSION = 1
 ADMIN = "local-admin"
@@ -94,6 +98,8 @@ class Identities:
         """
         self.accounts = AccountBook(clock)
         """The use of each identity, held against its quotas."""
+        self.days = CredentialDays(files, clock, directory)
+        """The days on which credentials were used last."""
         self._publish()
 
     def set(self, request: ops.SetIdentity) -> Identity:
@@ -120,7 +126,19 @@ class Identities:
 
     def all(self, request: ops.ListIdentities) -> list[Identity]:
         """List the identities: see :class:`tarry.api.operations.ListIdentities`."""
-        return [shown(identity) for identity in self._kept]
+        self.days.take()
+        return [
+            replace(each, credentials=[replace(one, last_used=self.days.of(one)) for one in each.credentials])
+            for each in map(shown, self._kept)
+        ]
+
+    def keep_days(self) -> None:
+        """Write on which days credentials were used, if that is due.
+
+        Raises:
+            OSError: the disk is full, for example; it is tried again.
+        """
+        self.days.look(self._kept)
 
     def delete(self, request: ops.DeleteIdentity) -> None:
         """Forget an identity: see :class:`tarry.api.operations.DeleteIdentity`."""
@@ -192,7 +210,12 @@ class Identities:
             return self._pipeline_token
 
     def close(self) -> None:
-        """Remove the token of this start."""
+        """Remove the token of this start, and write what has been used."""
+        self.days.take()
+        try:
+            self.days.write(self._kept)
+        except OSError as error:
+            log.warning("when credentials were used could not be written: %s", error)
         if self._token is not None:
             self._files.remove(self._directory / ADMIN_TOKEN_FILE)
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tarry.api.board import Board
+from tarry.base.certificates import ending
 from tarry.base.clock import Clock
 from tarry.base.config import Config
 from tarry.base.exposure import LISTENERS, exposed
@@ -87,6 +88,7 @@ class Status:
             "pipeline": self._pipeline.status,
             "push": self._push.states(),
             "insecure_open": self._exposed,
+            "certificates": ending(self._config, self._clock.now_ms()),
             "gateways": self._board.shown("status"),
         }
 

@@ -1,12 +1,13 @@
-"""Commands for credentials that somebody else has made, and what is shown of all."""
+"""Commands of ``tarry identity`` for credentials: made, shown, refused."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tarry.base.errors import NotFoundError
+from tarry.base.errors import InvalidArgumentError, NotFoundError
 from tarry.cli import output
 from tarry.cli.options import DEFAULT_ENDPOINT, Endpoint, Json, connect, instant_ms
 
@@ -16,6 +17,74 @@ if TYPE_CHECKING:
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The identity's name.")]
 Description = Annotated[str, typer.Option("--description", "-d", help="For people.")]
 Expires = Annotated[str | None, typer.Option("--expires", help="It is refused from then on: an instant.")]
+
+
+def token(
+    identity: Name,
+    description: Description = "",
+    expires_ms: Expires = None,
+    endpoint: Endpoint = DEFAULT_ENDPOINT,
+    json: Json = False,
+) -> None:
+    """Make one more token for an identity. It is printed now and never again.
+
+    \b
+    tarry identity token billing --expires 2027-06-01T00:00:00Z
+    """
+    until_ms = None if expires_ms is None else instant_ms(expires_ms, "--expires")
+    with connect(endpoint) as client:
+        issued = client.add_credential(identity, description=description, expires_ms=until_ms)
+    output.result(asdict(issued), issued.secret, json=json)
+
+
+def access_key(
+    identity: Name,
+    access_key: Annotated[
+        str | None, typer.Option("--access-key", metavar="KEY", help="Its name; without it, one is made.")
+    ] = None,
+    secret: Annotated[
+        str | None, typer.Option("--secret", metavar="-", help="'-': its secret is read from standard input.")
+    ] = None,
+    description: Description = "",
+    expires_ms: Expires = None,
+    endpoint: Endpoint = DEFAULT_ENDPOINT,
+    json: Json = False,
+) -> None:
+    """Make an access key for an identity, with which RocketMQ's clients sign.
+
+    Its secret is printed now and never again.
+
+    \b
+    tarry identity access-key billing
+    tarry identity access-key billing --access-key OLD_KEY --secret - < secret.txt
+    """
+    if secret not in (None, "-"):
+        raise InvalidArgumentError("--secret is no '-'; allowed: '-', since others can read what is in a command line")
+    own = None if secret is None else typer.get_text_stream("stdin").read().strip()
+    until_ms = None if expires_ms is None else instant_ms(expires_ms, "--expires")
+    with connect(endpoint) as client:
+        issued = client.add_credential(
+            identity,
+            description=description,
+            expires_ms=until_ms,
+            kind="access_key",
+            access_key=access_key,
+            secret=own,
+        )
+    output.result(asdict(issued), f"{issued.access_key} {issued.secret}", json=json)
+
+
+def revoke(
+    id: Annotated[str, typer.Argument(metavar="ID", help="The credential's id, as it is listed.")],
+    endpoint: Endpoint = DEFAULT_ENDPOINT,
+) -> None:
+    """Refuse a credential from now on; connections that it opened end.
+
+    \b
+    tarry identity revoke 3f29c0d1a4b7
+    """
+    with connect(endpoint) as client:
+        client.remove_credential(id)
 
 
 def add_certificate(
@@ -59,13 +128,13 @@ def show(name: Name, endpoint: Endpoint = DEFAULT_ENDPOINT, json: Json = False) 
         output.json_line(plain_identity(found))
         return
     output.note(f"{found.name}: {'; '.join(found.grants) or 'no rights'}")
-    output.table(("ID", "KIND", "NAME", "CREATED", "EXPIRES", "DESCRIPTION"), [_row(c) for c in found.credentials])
+    output.table(
+        ("ID", "KIND", "NAME", "CREATED", "LAST USED", "EXPIRES", "DESCRIPTION"), [_row(c) for c in found.credentials]
+    )
 
 
 def plain_identity(identity: Identity) -> dict[str, Any]:
     """Return an identity for a terminal or a log, which need not have the digests."""
-    from dataclasses import asdict
-
     plain = asdict(identity)
     for credential in plain["credentials"]:
         del credential["digest"]
@@ -75,8 +144,9 @@ def plain_identity(identity: Identity) -> dict[str, Any]:
 def in_short(credential: Credential) -> str:
     """Return what a list says of a credential."""
     name = _name_of(credential)
+    used = f" used {credential.last_used}" if credential.last_used else ""
     until = "" if credential.expires_ms is None else f" until {output.instant(credential.expires_ms)}"
-    return credential.id + (f" ({name})" if name else "") + until
+    return credential.id + (f" ({name})" if name else "") + used + until
 
 
 def _name_of(credential: Credential) -> str:
@@ -90,6 +160,7 @@ def _row(credential: Credential) -> tuple[str | None, ...]:
         credential.kind,
         _name_of(credential),
         output.instant(credential.created_ms),
+        credential.last_used,
         expires,
         credential.description,
     )

@@ -37,8 +37,6 @@ Quotas = Annotated[
         help="A limit, as 'messages_per_second=2000'; repeatable; see identity.md.",
     ),
 ]
-app.command("add-certificate")(credentials.add_certificate)
-app.command("show")(credentials.show)
 
 
 @app.command()
@@ -226,77 +224,6 @@ def delete(name: Name, endpoint: Endpoint = DEFAULT_ENDPOINT) -> None:
         client.delete_identity(name)
 
 
-@app.command()
-def token(
-    identity: Name,
-    description: Description = "",
-    expires_ms: Expires = None,
-    endpoint: Endpoint = DEFAULT_ENDPOINT,
-    json: Json = False,
-) -> None:
-    """Make one more token for an identity. It is printed now and never again.
-
-    \b
-    tarry identity token billing --expires 2027-06-01T00:00:00Z
-    """
-    until_ms = None if expires_ms is None else instant_ms(expires_ms, "--expires")
-    with connect(endpoint) as client:
-        issued = client.add_credential(identity, description=description, expires_ms=until_ms)
-    output.result(asdict(issued), issued.secret, json=json)
-
-
-@app.command("access-key")
-def access_key(
-    identity: Name,
-    access_key: Annotated[
-        str | None, typer.Option("--access-key", metavar="KEY", help="Its name; without it, one is made.")
-    ] = None,
-    secret: Annotated[
-        str | None, typer.Option("--secret", metavar="-", help="'-': its secret is read from standard input.")
-    ] = None,
-    description: Description = "",
-    expires_ms: Expires = None,
-    endpoint: Endpoint = DEFAULT_ENDPOINT,
-    json: Json = False,
-) -> None:
-    """Make an access key for an identity, with which RocketMQ's clients sign.
-
-    Its secret is printed now and never again.
-
-    \b
-    tarry identity access-key billing
-    tarry identity access-key billing --access-key OLD_KEY --secret - < secret.txt
-    """
-    if secret not in (None, "-"):
-        raise InvalidArgumentError("--secret is no '-'; allowed: '-', since others can read what is in a command line")
-    own = None if secret is None else typer.get_text_stream("stdin").read().strip()
-    until_ms = None if expires_ms is None else instant_ms(expires_ms, "--expires")
-    with connect(endpoint) as client:
-        issued = client.add_credential(
-            identity,
-            description=description,
-            expires_ms=until_ms,
-            kind="access_key",
-            access_key=access_key,
-            secret=own,
-        )
-    output.result(asdict(issued), f"{issued.access_key} {issued.secret}", json=json)
-
-
-@app.command()
-def revoke(
-    id: Annotated[str, typer.Argument(metavar="ID", help="The credential's id, as it is listed.")],
-    endpoint: Endpoint = DEFAULT_ENDPOINT,
-) -> None:
-    """Refuse a credential from now on; connections that it opened end.
-
-    \b
-    tarry identity revoke 3f29c0d1a4b7
-    """
-    with connect(endpoint) as client:
-        client.remove_credential(id)
-
-
 def whoami(endpoint: Endpoint = DEFAULT_ENDPOINT, json: Json = False) -> None:
     """Show who the broker takes this user for, and what that identity may do.
 
@@ -330,3 +257,10 @@ def can(
     output.result(asdict(found), f"{found.identity}: {'yes' if found.allowed else 'no'}", json=json)
     if not found.allowed:
         raise typer.Exit(ExitCode.NOT_DONE)
+
+
+app.command("show")(credentials.show)
+app.command("token")(credentials.token)
+app.command("access-key")(credentials.access_key)
+app.command("add-certificate")(credentials.add_certificate)
+app.command("revoke")(credentials.revoke)

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from tarry.api.access import AccessToken, digest_of
 from tarry.api.accounts import QuotaAccounts
+from tarry.api.credential_uses import CredentialUses
 from tarry.api.identities import Credential, Identity, is_token
 from tarry.base.clock import Clock
 from tarry.base.errors import UnauthenticatedError
@@ -33,6 +34,11 @@ class AccessKey:
     expires_ms: int | None
     """It is refused from then on; None: never."""
 
+    @property
+    def id(self) -> str:
+        """The credential's id."""
+        return self.principal.credential or ""
+
 
 class KnowsIdentities(Protocol):
     """A broker, as far as it is needed here."""
@@ -45,6 +51,8 @@ class KnowsIdentities(Protocol):
     def clock(self) -> Clock: ...
     @property
     def accounts(self) -> QuotaAccounts: ...
+    @property
+    def credential_uses(self) -> CredentialUses: ...
     def access_secret(self, credential: str) -> bytes | None: ...
 
 
@@ -56,6 +64,8 @@ class Authenticator:
 
     def __init__(self, broker: KnowsIdentities) -> None:
         self._broker = broker
+        self.note_use = broker.credential_uses.note
+        """Notes that a credential was used, by its id; whoever checks a signature does it for an access key."""
         self.tokens = KnownTokens(broker)
         """The owners of access tokens, who are known also where nobody is asked."""
         self._seen: tuple[Identity, ...] = ()
@@ -105,6 +115,7 @@ class Authenticator:
             found = self._by_digest.get(digest)
             if found is not None and hmac.compare_digest(found[1].digest, digest):
                 self._check_expiry(found[1])
+                self.note_use(found[1].id)
                 return found[0]
         owner = self.tokens.identify(secret)
         return None if owner is None else owner.principal
@@ -125,6 +136,7 @@ class Authenticator:
             raise UnauthenticatedError(f"the client's certificate names {_shown(names)}, {why}")
         principal, credential = next(iter(found.items()))
         self._check_expiry(credential)
+        self.note_use(credential.id)
         return principal
 
     def by_access_key(self, name: str) -> AccessKey | None:
@@ -141,8 +153,8 @@ class Authenticator:
         secret = self._broker.access_secret(found[1].id)
         if secret is None:
             raise UnauthenticatedError(
-                f"the secret of access key {name!r:.80} is not known to this worker; "
-                "allowed: a token, or the port of a broker without --workers"
+                f"the secret of access key {name!r:.80} is not known to this gateway; "
+                "allowed: a token, a certificate, or a port of the broker's own machine"
             )
         return AccessKey(found[0], secret, found[1].expires_ms)
 

@@ -19,6 +19,7 @@ from tarry.api.access import AccessToken
 from tarry.api.accounts import QuotaAccounts
 from tarry.api.board import Member, OnMessage
 from tarry.api.consuming import ConsumerGroup, Subscription
+from tarry.api.credential_uses import CredentialUses
 from tarry.api.identities import AccessDecision, Identity
 from tarry.api.jobs import StagedFile
 from tarry.api.local import AnyBroker, CheckTopic, LocalBroker, OnAccepted
@@ -69,6 +70,11 @@ class SeenBroker:
     def listen_to_identities(self, on_change: Callable[[], None]) -> Callable[[], None]:
         """Call ``on_change`` after each change: see :meth:`tarry.api.local.AnyBroker.listen_to_identities`."""
         return self._broker.listen_to_identities(on_change)
+
+    @property
+    def credential_uses(self) -> CredentialUses:
+        """The uses of credentials: see :attr:`tarry.api.local.AnyBroker.credential_uses`."""
+        return self._broker.credential_uses
 
     def access_secret(self, credential: str) -> bytes | None:
         """Return None: a caller gets no secrets, its own neither."""
@@ -151,16 +157,23 @@ class SeenBroker:
     # -- scheduling ----------------------------------------------------------------------------------------------------
 
     def submit(
-        self, data: pa.RecordBatch | pa.Table, on_result: OnAccepted, *, lead: bool = False, internal: bool = False
+        self,
+        data: pa.RecordBatch | pa.Table,
+        on_result: OnAccepted,
+        *,
+        lead: bool = False,
+        internal: bool = False,
+        own_handles: bool = False,
     ) -> None:
         """Schedule a batch: see :meth:`tarry.api.local.AnyBroker.submit`."""
         check_rows(self.principal, data)
-        self._submit(data, on_result, partial(self._broker.submit, data, lead=lead, internal=internal))
+        submit = partial(self._broker.submit, data, lead=lead, internal=internal, own_handles=own_handles)
+        self._submit(data, on_result, submit)
 
-    def submit_checked(self, batch: pa.RecordBatch, on_result: OnAccepted) -> None:
+    def submit_checked(self, batch: pa.RecordBatch, on_result: OnAccepted, *, own_handles: bool = False) -> None:
         """Schedule a checked batch: see :meth:`tarry.api.local.AnyBroker.submit_checked`."""
         check_rows(self.principal, batch)
-        self._submit(batch, on_result, partial(self._broker.submit_checked, batch))
+        self._submit(batch, on_result, partial(self._broker.submit_checked, batch, own_handles=own_handles))
 
     def find_keyed(self, topic: str, key: str) -> pa.RecordBatch | Outcome:
         """Return the message under a key: see :meth:`tarry.api.local.AnyBroker.find_keyed`."""

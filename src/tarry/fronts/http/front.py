@@ -138,7 +138,7 @@ class HttpFront(LoopFront):
     ) -> HttpServer:
         access = Access(self._broker, mode_of(setting, f"{host}:0"), services.callers.authenticator)
         admin = HttpApplication(Admin(services, access, access_log), whole=False)
-        tls = port_tls(self._broker.config)
+        tls = port_tls(self._broker.config, "http")
         server = HttpServer(loop, self._broker.clock, admin, {}, self._connections, self._unread, self._limits, tls)
         try:
             listening = await server.listen(f"{host}:{port}")
@@ -157,7 +157,7 @@ class HttpFront(LoopFront):
             self._connections,
             self._unread,
             self._limits,
-            None if from_workers else port_tls(self._broker.config),
+            None if from_workers else port_tls(self._broker.config, "http"),
             from_workers=from_workers,
         )
 

@@ -46,6 +46,7 @@ class Callers:
         self._known: dict[object, tuple[Principal, Callable[[TarryError], None], QuotaAccount | None]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._stops: list[Callable[[], None]] = []
+        self._stops.append(broker.credential_uses.watch(self._open))
         self._is_told = isinstance(broker, TellsOfChanges)
         if isinstance(broker, TellsOfChanges):
             for listen in (broker.listen_to_identities, broker.listen_to_tokens):
@@ -79,6 +80,10 @@ class Callers:
         account = self._known.pop(connection, (None, None, None))[2]
         if account is not None:
             account.end_connection()
+
+    def _open(self) -> list[str]:
+        # Any thread: the list is made in one step.
+        return [principal.credential for principal, _, _ in list(self._known.values()) if principal.credential]
 
     def close(self) -> None:
         """Look no more."""

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from tarry.api.access import AccessToken
 from tarry.api.board import Member, OnMessage
+from tarry.api.credential_uses import WORKERS_KEY, CredentialUses
 from tarry.api.identities import Identity
 from tarry.api.internal_topics import check_rows
 from tarry.api.local import CheckTopic, OnAccepted
@@ -65,6 +66,8 @@ OWN_SETTINGS = (
 )
 """Settings about files: those of the gateway's machine, if it is another one than the broker's."""
 NO_MORE: Mapping[str, str] = {}
+TOLD_USES_MAX = 10_000
+"""Credentials that a worker tells the broker of at a time."""
 TOPICS_MAX = 100_000
 """Topics that are remembered as existing."""
 
@@ -126,6 +129,7 @@ class RemoteBroker:
         self._tokens: tuple[AccessToken, ...] = ()
         self._accounts = RemoteAccounts(self._clock, self._existing)
         self._identities = RemoteIdentities(self._accounts.book)
+        self._uses = CredentialUses()
         self._link: Link | None = None
         settings = self._control.greet()["config"]
         if not self._is_near:
@@ -169,6 +173,10 @@ class RemoteBroker:
         rows = {"sent": link.rows_in, "received": link.rows_out, "batches": link.batches_in}
         self._member.post("status", {**status, **rows})
 
+    def say_uses(self) -> None:
+        """Tell the broker which credentials were used since this was called last, for it to keep the day."""
+        self._member.post(WORKERS_KEY, {"credentials": sorted(self._uses.take())[:TOLD_USES_MAX]})
+
     @property
     def is_near(self) -> bool:
         """True if the broker is on this machine.
@@ -204,9 +212,13 @@ class RemoteBroker:
         """The tokens that the broker has told of: a change is known here a moment later."""
         return self._tokens
 
+    @property
+    def credential_uses(self) -> CredentialUses:
+        return self._uses
+
     def access_secret(self, credential: str) -> bytes | None:
-        """Return None: secrets of access keys do not leave the broker's process."""
-        return None
+        """Return what the broker has told: by a Unix socket all secrets of access keys, by TCP none."""
+        return self._identities.secrets.get(credential)
 
     @property
     def identities(self) -> tuple[Identity, ...]:
@@ -279,15 +291,23 @@ class RemoteBroker:
     # -- scheduling ----------------------------------------------------------------------------------------------------
 
     def submit(
-        self, data: pa.RecordBatch | pa.Table, on_result: OnAccepted, *, lead: bool = False, internal: bool = False
+        self,
+        data: pa.RecordBatch | pa.Table,
+        on_result: OnAccepted,
+        *,
+        lead: bool = False,
+        internal: bool = False,
+        own_handles: bool = False,
     ) -> None:
         if not internal:
             check_rows(data)  # the broker takes rows from the link as the front's own, and does not check them
         batches = data.to_batches() if isinstance(data, pa.Table) else [data]
-        self._submit(FrameKind.SUBMIT, stream_bytes(data.schema, batches), data.num_rows, on_result)
+        kind = FrameKind.SUBMIT_OWN if own_handles else FrameKind.SUBMIT
+        self._submit(kind, stream_bytes(data.schema, batches), data.num_rows, on_result)
 
-    def submit_checked(self, batch: pa.RecordBatch, on_result: OnAccepted) -> None:
-        self._submit(FrameKind.SUBMIT_CHECKED, encode_batch(batch), batch.num_rows, on_result)
+    def submit_checked(self, batch: pa.RecordBatch, on_result: OnAccepted, *, own_handles: bool = False) -> None:
+        kind = FrameKind.SUBMIT_CHECKED_OWN if own_handles else FrameKind.SUBMIT_CHECKED
+        self._submit(kind, encode_batch(batch), batch.num_rows, on_result)
 
     def _submit(self, kind: FrameKind, payload: Any, rows: int, on_result: OnAccepted) -> None:
         def on_answer(answer: memoryview | TarryError) -> None:

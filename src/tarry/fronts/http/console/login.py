@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from tarry.fronts.http.access import AccessRefusal
-from tarry.fronts.http.console.guard import COOKIE, LOGIN
+from tarry.fronts.http.console.guard import LOGIN, cookie_of
 from tarry.fronts.http.console.page import Console, field
 
 
@@ -31,7 +31,9 @@ async def log_in(console: Console, request: Request) -> Response:
     is_ours = after.startswith("/") and not after.startswith("//") and "\\" not in after
     response = RedirectResponse(after if is_ours else "/", 303)
     by_tls = request.url.scheme == "https"
-    response.set_cookie(COOKIE, session.id, path="/", httponly=True, samesite="strict", secure=by_tls)
+    response.set_cookie(
+        cookie_of(request.url.scheme), session.id, path="/", httponly=True, samesite="strict", secure=by_tls
+    )
     return response
 
 
