@@ -8,7 +8,7 @@ import pytest
 
 from tarry.log.files import OsFiles
 from tarry.queue import room
-from tarry.queue.room import ASK_BYTES, PLENTY_BYTES, Room
+from tarry.queue.room import ASK_BYTES, PLENTY_BYTES, DiskRoom
 
 
 class Counted(OsFiles):
@@ -28,7 +28,7 @@ def files(monkeypatch: pytest.MonkeyPatch) -> Counted:
 
 
 def test_while_there_is_plenty_it_is_asked_after_some_mebibytes(files: Counted, tmp_path: Path) -> None:
-    left = Room(files, tmp_path, 100)
+    left = DiskRoom(files, tmp_path, 100)
     assert left.left() == 4 * PLENTY_BYTES - 100
     for _ in range(4):
         left.take(ASK_BYTES // 4)
@@ -37,7 +37,7 @@ def test_while_there_is_plenty_it_is_asked_after_some_mebibytes(files: Counted, 
 
 
 def test_it_is_asked_when_the_answer_is_old(files: Counted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    left = Room(files, tmp_path, 0)
+    left = DiskRoom(files, tmp_path, 0)
     left.left()
     files.free = 5
     monkeypatch.setattr(room, "ASK_S", 0.0)
@@ -46,7 +46,7 @@ def test_it_is_asked_when_the_answer_is_old(files: Counted, tmp_path: Path, monk
 
 def test_with_little_left_it_is_asked_for_each_write(files: Counted, tmp_path: Path) -> None:
     files.free = PLENTY_BYTES
-    left = Room(files, tmp_path, 1)
+    left = DiskRoom(files, tmp_path, 1)
     for n in range(5):
         files.free -= n
         assert left.left() == files.free - 1
@@ -55,7 +55,7 @@ def test_with_little_left_it_is_asked_for_each_write(files: Counted, tmp_path: P
 
 def test_what_was_taken_counts_at_once(files: Counted, tmp_path: Path) -> None:
     files.free = PLENTY_BYTES + 10
-    left = Room(files, tmp_path, 0)
+    left = DiskRoom(files, tmp_path, 0)
     left.left()
     left.take(11)
     files.free = 7
@@ -63,7 +63,7 @@ def test_what_was_taken_counts_at_once(files: Counted, tmp_path: Path) -> None:
 
 
 def test_after_a_write_that_failed_it_is_asked(files: Counted, tmp_path: Path) -> None:
-    left = Room(files, tmp_path, 0)
+    left = DiskRoom(files, tmp_path, 0)
     left.left()
     left.forget()
     files.free = 3

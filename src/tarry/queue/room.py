@@ -20,7 +20,7 @@ PLENTY_BYTES = 256 << 20
 
 
 @dataclass(eq=False)
-class Room:
+class DiskRoom:
     """Free disk beside what is kept for others. One thread at a time, but for :meth:`now`."""
 
     _files: Files

@@ -18,7 +18,7 @@ from tarry.log.frame import LogKind
 from tarry.log.segment import SegmentWriter
 from tarry.message.schema import concat
 from tarry.queue.frame_table import FrameEntry, due_max_ms, store_frames
-from tarry.queue.room import Room
+from tarry.queue.room import DiskRoom
 from tarry.queue.topic import Tail, TailCache, Topic
 
 FRAME_ROWS = 8192
@@ -52,7 +52,7 @@ class SegmentsWriter:
     frames: list[FrameEntry]
     cache: TailCache
     segment_bytes_max: int
-    room: Room
+    room: DiskRoom
     dirty: threading.Event = field(default_factory=threading.Event)
     """Set when rows wait to be written."""
     added_bytes: int = 0
