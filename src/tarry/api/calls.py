@@ -146,6 +146,7 @@ class _Methods:
     remove_credential = method(ops.RemoveCredential)
     whoami = method(ops.WhoAmI)
     check_access = method(ops.CheckAccess)
+    audit_log = method(ops.ReadAuditLog)
 
     queue_state = method(ops.GetQueues)
     read_queue = method(ops.ReadQueue)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -85,19 +86,30 @@ def _create_in(data: Path, name: str, grants: list[str], description: str, expir
     Raises:
         LockedError: a broker has it open.
     """
+    from tarry.api.audit import AskedBy
     from tarry.api.operations import AddCredential, SetIdentity
     from tarry.base.clock import SystemClock
+    from tarry.base.config import Config
+    from tarry.broker.audit import AuditWriter
+    from tarry.broker.damage import Damage
     from tarry.broker.directory import DirectoryLock
+    from tarry.broker.health import Health
     from tarry.broker.identities import Identities
     from tarry.log.files import OsFiles
 
     lock = DirectoryLock(data)
     try:
         identities = Identities(OsFiles(), SystemClock(), data)
+        audit = AuditWriter.open(
+            *(Config(data=data), SystemClock(), OsFiles(), Health(), Damage().report), threaded=False, wanted=True
+        )
+        by, setting = AskedBy("local", front="command"), SetIdentity(name, grants, description=description)
+        adding = AddCredential(name, expires_ms=expires_ms)
         try:
-            identities.set(SetIdentity(name, grants, description=description))
-            return identities.add_credential(AddCredential(name, expires_ms=expires_ms))
+            audit.carry_out(setting, by, partial(identities.set, setting))
+            return audit.carry_out(adding, by, partial(identities.add_credential, adding))
         finally:
+            audit.close()
             identities.close()
     finally:
         lock.release()

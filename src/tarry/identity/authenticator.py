@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from tarry.api.access import AccessToken, digest_of
+from tarry.api.audit import LoginReason, NotesRefusals
 from tarry.api.identities import Credential, Identity, is_token
 from tarry.base.clock import Clock
 from tarry.base.errors import UnauthenticatedError
@@ -39,6 +40,8 @@ class KnowsIdentities(Protocol):
     def access_tokens(self) -> tuple[AccessToken, ...]: ...
     @property
     def clock(self) -> Clock: ...
+    @property
+    def refusals(self) -> NotesRefusals: ...
     def access_secret(self, credential: str) -> bytes | None: ...
 
 
@@ -48,9 +51,12 @@ class Authenticator:
     An access token is a credential, too, of a caller that has no name but the token's.
     """
 
-    def __init__(self, broker: KnowsIdentities) -> None:
-        self._broker = broker
-        self.tokens = KnownTokens(broker)
+    def __init__(self, broker: KnowsIdentities, front: str = "") -> None:
+        """``front``: whose callers they are, for the audit log."""
+        self._broker, self._front = broker, front
+        self.notes = True
+        """False where a refused caller is asked again elsewhere, and is noted there."""
+        self.tokens = KnownTokens(broker, front)
         """The owners of access tokens, who are known also where nobody is asked."""
         self._seen: tuple[Identity, ...] = ()
         self._by_digest: dict[str, tuple[Principal, Credential]] = {}
@@ -62,23 +68,36 @@ class Authenticator:
         """True if callers have to say who they are."""
         return bool(self._broker.identities)
 
-    def by_token(self, token: str | None) -> Principal:
+    def by_token(self, token: str | None, peer: str = "") -> Principal:
         """Return the caller that shows a token; None: it shows none.
+
+        A refusal is noted, of the address ``peer``.
 
         Raises:
             UnauthenticatedError: it has to show one, or this one is not taken.
         """
         if token is None:
             if self.asks:
+                self.note_refusal("none_shown", peer)
                 raise UnauthenticatedError(f"this broker asks who calls, and no token was shown; allowed: {_WAYS}")
             return LOCAL
         if not self.asks:
             return LOCAL  # nobody is asked, so it does not matter what a client has kept
-        principal = self.by_secret(token)
+        try:
+            principal = self.by_secret(token)
+        except UnauthenticatedError:
+            self.note_refusal("expired", peer)
+            raise
         if principal is None:
+            self.note_refusal("not_known", peer)
             reason = "is not known" if is_token(token) else "is no token: some of it is missing or mistyped"
             raise UnauthenticatedError(f"the token that was shown {reason}; allowed: one that was not removed")
         return principal
+
+    def note_refusal(self, reason: LoginReason, peer: str, credential: str | None = None) -> None:
+        """Note a caller at the address ``peer`` whose credential was not taken, or who has shown none."""
+        if self.notes:
+            self._broker.refusals.login(self._front, peer, reason, credential=credential)
 
     def by_secret(self, secret: str) -> Principal | None:
         """Return whose credential or access token a secret is, even where nobody is asked; None: nobody's.
@@ -97,8 +116,10 @@ class Authenticator:
         owner = self.tokens.identify(secret)
         return None if owner is None else owner.principal
 
-    def by_access_key(self, name: str) -> AccessKey | None:
+    def by_access_key(self, name: str, peer: str | None = None) -> AccessKey | None:
         """Return an access key by its name, for a check of what was signed with it; None: no identity has it.
+
+        A refusal is noted, of the address ``peer``; None: the caller does that.
 
         Raises:
             UnauthenticatedError: it has expired, or its secret is not known in this process.
@@ -107,6 +128,8 @@ class Authenticator:
         found = self._by_access_key.get(name)
         if found is None:
             return None
+        if self._is_over(found[1]) and peer is not None:
+            self.note_refusal("expired", peer, found[1].id)
         self._check_expiry(found[1])
         secret = self._broker.access_secret(found[1].id)
         if secret is None:
@@ -163,7 +186,9 @@ class Authenticator:
                     known is not None and known[0].name == identity.name and known[0].rights.grants == rights.grants
                 )
                 principal = (
-                    known[0] if known is not None and is_same else Principal(identity.name, rights, credential.id)
+                    known[0]
+                    if known is not None and is_same
+                    else Principal(identity.name, rights, credential.id, self._broker.refusals, self._front or None)
                 )
                 self._by_id[credential.id] = principal, credential
                 if credential.access_key is not None:

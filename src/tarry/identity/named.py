@@ -31,5 +31,5 @@ class NamedPrincipals:
             identity = next((each for each in identities if each.name == name), None)
             if identity is None:
                 raise UnauthenticatedError(f"there is no identity {name!r:.300}; allowed: one that has a credential")
-            principal = found[1][name] = Principal(name, Rights.of(identity.grants))
+            principal = found[1][name] = Principal(name, Rights.of(identity.grants), refusals=self._broker.refusals)
         return principal

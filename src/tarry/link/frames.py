@@ -70,6 +70,7 @@ class FrameKind(IntEnum):
     RECEIVE = 21
     STAGE = 22
     PART = 23
+    NOTE = 24
     # Of the broker.
     WELCOME = 64
     ACCEPTED = 65

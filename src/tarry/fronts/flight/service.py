@@ -49,7 +49,7 @@ class Service:
     def __init__(self, broker: LocalBroker, pool: Executor, staging: Executor, unread: UnreadBytes) -> None:
         self._broker, self._pool, self._staging, self._unread = broker, pool, staging, unread
         self._loop = asyncio.get_running_loop()
-        self._callers = Callers(broker, self._loop)
+        self._callers = Callers(broker, self._loop, "flight")
         self._queues = ReceiveQueues(self._loop)
         self._streams: set[PutStream] = set()
         self._stopping: UnavailableError | None = None
@@ -88,8 +88,8 @@ class Service:
             UnauthenticatedError: the caller has to say who it is, and does not.
         """
         kind, _, token = call.metadata.get("authorization", "").partition(" ")
-        principal = self._callers.authenticator.by_token(token.strip() if kind.lower() == "bearer" else None)
-        return SeenBroker(self._broker, principal)
+        principal = self._callers.authenticator.by_token(token.strip() if kind.lower() == "bearer" else None, call.host)
+        return SeenBroker(self._broker, principal, principal.asks(call.host))
 
     # -- writing -------------------------------------------------------------------------------------------------------
 

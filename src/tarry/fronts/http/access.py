@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from urllib.parse import parse_qsl, urlsplit
 
+from tarry.api.audit import LoginReason
 from tarry.api.local import AnyBroker
 from tarry.base.endpoint import parse_address
 from tarry.base.errors import UnauthenticatedError
@@ -89,29 +90,34 @@ class Access:
         secret = secret_of(headers)
         if not secret and (in_query := secret_in(scope["query_string"])):
             if not _is_event_stream(scope):
-                return self._unknown(_IN_QUERY)
+                return self._unknown(_IN_QUERY, _peer_of(scope), "other")
             secret = in_query
         if not secret:
-            return self._unknown(_NO_SECRET if self.knows_identities else _NEEDS_TOKEN)
+            text = _NO_SECRET if self.knows_identities else _NEEDS_TOKEN
+            return self._unknown(text, _peer_of(scope), "none_shown")
         refused = _refusal_of_foreign_forms(scope)
-        return refused or self.owner_of(secret)
+        return refused or self.owner_of(secret, _peer_of(scope))
 
-    def owner_of(self, secret: str) -> Principal | AccessRefusal:
-        """Return whose a secret is; without identities, it has to be an access token for everything."""
+    def owner_of(self, secret: str, peer: str) -> Principal | AccessRefusal:
+        """Return whose a secret is; without identities, it has to be an access token for everything.
+
+        A refusal is noted, of the address ``peer``.
+        """
         if self.knows_identities:
             try:
-                return self.authenticator.by_token(secret)
+                return self.authenticator.by_token(secret, peer)
             except UnauthenticatedError as error:
-                return self._unknown(str(error))
+                return AccessRefusal(401, str(error), "unauthenticated")  # which is noted
         owner = self.identify(secret)
         if owner is None:
-            return self._unknown(_NEEDS_TOKEN)
+            return self._unknown(_NEEDS_TOKEN, peer, "not_known")
         if not owner.for_everything:
             namespaces = ", ".join(sorted(owner.tokens))
             return AccessRefusal(403, f"the access token is for {namespaces}; allowed: one for *", "forbidden")
         return owner.principal
 
-    def _unknown(self, text: str) -> AccessRefusal:
+    def _unknown(self, text: str, peer: str, reason: LoginReason) -> AccessRefusal:
+        self.authenticator.note_refusal(reason, peer)
         return AccessRefusal(401, text, "unauthenticated" if self.knows_identities else "unauthorized")
 
 
@@ -136,6 +142,11 @@ def secret_of(headers: Headers) -> str | None:
 def secret_in(query: bytes) -> str | None:
     """Return the secret in a query; None: there is none."""
     return dict(parse_qsl(query.decode("latin-1"))).get("token") if b"token=" in query else None
+
+
+def _peer_of(scope: Scope) -> str:
+    """Return the client's address without its port; empty: it comes by a Unix socket."""
+    return (scope.get("client") or ("",))[0]
 
 
 def _is_event_stream(scope: Scope) -> bool:

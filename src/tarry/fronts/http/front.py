@@ -120,6 +120,7 @@ class HttpFront(LoopFront):
         if self._shared is None or self._home is None:
             lmstfy = Lmstfy(services, access, access_log, elsewhere_s=elsewhere_s)
             return asgi(Apps(applications(services, access))), HttpApplication(lmstfy)
+        services.callers.authenticator.notes = False  # who is refused here is passed on, and noted there
         pass_on = PassOn(self._home)
         lmstfy = Lmstfy(services, access, access_log, elsewhere_s=elsewhere_s, pass_on=asgi(pass_on).handler)
         worker = WorkerApps(rest_app(services, access, pass_on), HealthAnswers(services), pass_on)

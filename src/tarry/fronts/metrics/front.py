@@ -41,7 +41,7 @@ class MetricsFront(LoopFront):
         registry = CollectorRegistry(auto_describe=False)
         registry.register(BrokerCollector(self._broker))
         ProcessCollector(registry=registry)
-        viewers = Viewers(Authenticator(self._broker))
+        viewers = Viewers(Authenticator(self._broker, "metrics"))
         exposition = Exposition(registry, partial(loop.run_in_executor, pool), viewers.refusal)
         application = HttpApplication(exposition, whole=False)
         few = ConnectionLimits(

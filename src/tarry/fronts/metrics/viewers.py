@@ -22,9 +22,10 @@ class Viewers:
             return None
         secret = secret_of(request.headers)
         if secret is None:
+            self._authenticator.note_refusal("none_shown", request.host)
             return _answer(401, "no token was shown; allowed: Authorization: Bearer TOKEN, with the right look on *")
         try:
-            self._authenticator.by_token(secret).check(Right.LOOK)
+            self._authenticator.by_token(secret, request.host).check(Right.LOOK)
         except UnauthenticatedError as error:
             return _answer(401, str(error))
         except ForbiddenError as error:

@@ -146,7 +146,7 @@ class MqttConversation:
     async def _connect(self, connect: ConnectPacket) -> None:
         services, version = self._services, connect.version
         try:
-            self._principal = services.authentication.identify(connect)
+            self._principal = services.authentication.identify(connect, self._connection.host)
             services.authentication.callers.add(self, self._principal, self._on_gone)
             if connect.will is not None:
                 check_publish(self._principal, connect.will)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar, cast
@@ -16,6 +17,7 @@ from typing import Any, TypeVar, cast
 import pyarrow as pa
 
 from tarry.api.access import AccessToken
+from tarry.api.audit import AskedBy
 from tarry.api.board import Member, OnMessage
 from tarry.api.identities import Identity
 from tarry.api.internal_topics import check_rows
@@ -35,6 +37,7 @@ from tarry.fronts.gateway.remote.groups import RemoteGroups
 from tarry.fronts.gateway.remote.identities import RemoteIdentities
 from tarry.fronts.gateway.remote.link import Link, greeting
 from tarry.fronts.registry import FRONTS, ServerConfig
+from tarry.identity.refusals import Line, Refusals
 from tarry.link.blocking import BlockingLink
 from tarry.link.frames import (
     ASKED_BYTES_MAX,
@@ -62,7 +65,7 @@ OWN_SETTINGS = (
     *(name for front in FRONTS for name in front.own_settings),
 )
 """Settings about files: those of the gateway's machine, if it is another one than the broker's."""
-NO_MORE: Mapping[str, str] = {}
+NO_MORE: Mapping[str, Any] = {}
 TOPICS_MAX = 100_000
 """Topics that are remembered as existing."""
 
@@ -123,6 +126,9 @@ class RemoteBroker:
         self._topics: set[str] = set()
         self._tokens: tuple[AccessToken, ...] = ()
         self._identities = RemoteIdentities()
+        self.refusals = Refusals(self._clock.now_ms, self._tell_refusal)
+        """Is told who was refused here; the broker is told within the same bounds."""
+        self._told_refusals: Counter[str] = Counter()
         self._link: Link | None = None
         settings = self._control.greet()["config"]
         if not self._is_near:
@@ -161,9 +167,17 @@ class RemoteBroker:
 
     def say(self, status: Mapping[str, Any]) -> None:
         """Send this worker's status to the broker, which shows it in its status and metrics."""
+        self.refusals.flush()
         link = self.link
         rows = {"sent": link.rows_in, "received": link.rows_out, "batches": link.batches_in}
         self._member.post("status", {**status, **rows})
+
+    def _tell_refusal(self, line: Line) -> None:
+        """Tell the broker of a refusal, and how many there were. Any thread."""
+        counts, link = Counter(self.refusals.counts), self._link
+        if link is not None:
+            more, self._told_refusals = counts - self._told_refusals, counts
+            link.send_from_anywhere(FrameKind.NOTE, 0, encode_json({"lines": [line], "counts": more}))
 
     @property
     def is_near(self) -> bool:
@@ -231,6 +245,11 @@ class RemoteBroker:
         self._on_called(operation, result)
         return cast(R, result)
 
+    def call_by(self, operation: Operation[R], asked: AskedBy) -> R:
+        result: R = decode_result(operation, self._answer(operation, {"by": asked.fields()}))
+        self._on_called(operation, result)
+        return result
+
     def call_found(self, operation: Operation[R], check: CheckTopic) -> R:
         # Only the broker could tell the topic before anything is changed.
         check(getattr(operation, "topic", None))
@@ -243,7 +262,7 @@ class RemoteBroker:
         result: R = decode_result(operation, self._answer(operation, {"as": caller}))
         return result
 
-    def _answer(self, operation: Operation[Any], more: Mapping[str, str] = NO_MORE) -> memoryview:
+    def _answer(self, operation: Operation[Any], more: Mapping[str, Any] = NO_MORE) -> memoryview:
         asked = {"op": operation.wire.name, **operation.to_wire(), **more}
         return self._control.ask(FrameKind.CALL, encode_json(asked))[1]
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from tarry.api.local import AnyBroker
 from tarry.api.operation import Operation
+from tarry.api.wire import decode_json
 from tarry.base.errors import UnavailableError
 from tarry.fronts.gateway.served.board import BoardSeat
 from tarry.fronts.gateway.served.broker import ServedBroker
@@ -147,6 +148,7 @@ class WorkerLink:
             FrameKind.SETTLE: Settlements(shared.groups, out).settle,
             FrameKind.POST: self._seat.post,
             FrameKind.SEND: self._seat.send,
+            FrameKind.NOTE: lambda _, payload: broker.refusals.take(decode_json(bytes(payload))),
             FrameKind.GROUP: self._groups.answer,
             **questions.handlers,
         }

@@ -28,7 +28,7 @@ async def log_in(console: Console, request: Request) -> Response:
         answer = _form(console, request, 429, after, text)
         answer.headers["retry-after"] = str(wait_s)
         return answer
-    admitted = console.access.owner_of(secret)
+    admitted = console.access.owner_of(secret, peer)
     if isinstance(admitted, AccessRefusal):
         console.guesses.note(peer, now_ms)
         is_narrow = admitted.status == 403

@@ -82,11 +82,13 @@ class Admin:
     def _refusal_of(self, request: HttpRequest) -> HttpResponse | None:
         """Return the answer to whoever may not do everything; None: it may."""
         # Without the query, whose "token" is one that is made.
-        admitted = self._access.admit({"method": request.method, "headers": request.headers, "query_string": b""})
+        shown = {"method": request.method, "headers": request.headers, "query_string": b""}
+        admitted = self._access.admit({**shown, "client": (request.host, 0)})
         if isinstance(admitted, AccessRefusal):
             headers = ((b"www-authenticate", b'Basic realm="tarry"'),) if admitted.status == 401 else ()
             return HttpResponse(admitted.status, answer(admitted.status, {"error": admitted.text}).body, headers)
         if not admitted.rights.allow(Right.ADMIN):
+            admitted.note_refusal(Right.ADMIN, None, None)
             return answer(403, {"error": f"{admitted.name} has not the right admin; see tarry whoami"})
         return None
 

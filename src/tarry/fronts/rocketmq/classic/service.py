@@ -13,7 +13,7 @@ from tarry.fronts.rocketmq.classic.connection import OpenRequest, RemotingConnec
 from tarry.fronts.rocketmq.classic.needs import READING, check_needs
 from tarry.fronts.rocketmq.common.callers import SigningCallers
 from tarry.fronts.rocketmq.common.refusal import Refusal
-from tarry.identity.principal import LOCAL
+from tarry.identity.principal import LOCAL, Principal
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ class Service:
 
     def _identify(self, request: OpenRequest) -> None:
         """Note whose a request is, and have its connection end when that caller is known no longer."""
-        connection, principal = request.connection, self._authenticator.identify(request.command)
+        connection, principal = request.connection, self._identified(request)
         if principal is None:
             principal = LOCAL
         else:
@@ -80,6 +80,13 @@ class Service:
         if principal not in connection.principals:
             connection.principals.add(principal)
             self._callers.add((connection, principal), principal, lambda error: connection.abort(str(error)))
+
+    def _identified(self, request: OpenRequest) -> Principal | None:
+        try:
+            return self._authenticator.identify(request.command)
+        except (RequestRefused, TarryError) as error:
+            self._callers.note_refusal(error, request.connection.peer_host)
+            raise
 
     async def _finish(self, request: OpenRequest, answer: Awaitable[Reply | None]) -> None:
         try:
