@@ -261,6 +261,10 @@ class Distant:
         self._broker = broker
 
     @property
+    def refusals(self) -> Any:
+        return self._broker.refusals
+
+    @property
     def identities(self) -> Any:
         return self._broker.identities
 

@@ -117,7 +117,7 @@ class AuditWriter:
 
     @property
     def state(self) -> dict[str, Any]:
-        """What the status shows: lines of this process, and refusals by reason."""
+        """Lines of this process, and refusals by reason, for the status."""
         return {"on": self.is_on, "lines": self.lines, "lost": self.lost, "refused": self.refusals.counts}
 
     def carry_out(self, operation: Operation[R], asked: AskedBy, do: Callable[[], R]) -> R:
@@ -222,9 +222,10 @@ class AuditWriter:
             lost = self._lost_untold
         first = self._log.end.number
         more: list[Line] = [] if not lost else [_lost_line(self._clock.now_ms(), lost)]
+        written: list[bytes] = []
         try:
             if lines or lost:
-                self._log.append([*lines, *more])
+                written = self._log.append([*lines, *more])
             if any(item.written is not None for item in items):
                 self._log.sync()
             if any(item.line is None for item in items):
@@ -242,19 +243,13 @@ class AuditWriter:
         with self._lock:
             self.lines += len(lines) + len(more)
             self._lost_untold -= lost
-        self._show([*lines, *more], first)
+        if self._copy and written:
+            sys.stderr.write("".join(line.decode() + "\n" for line in written))
+            sys.stderr.flush()
         waiting = (item for item in items if item.line is not None)
         for number, item in enumerate(waiting, first):
             if item.written is not None:
                 item.written.set_result(number)
-
-    def _show(self, lines: list[Line], first: int) -> None:
-        if self._copy:
-            text = "".join(
-                json.dumps({"audit": number, **line}, default=str) + "\n" for number, line in enumerate(lines, first)
-            )
-            sys.stderr.write(text)
-            sys.stderr.flush()
 
     def _on_fatal(self, error: BaseException, items: list[_Item]) -> None:
         self._health.fail(error)

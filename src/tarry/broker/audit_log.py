@@ -35,7 +35,7 @@ Line = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class AuditLimits:
-    """How large a file becomes, and what is kept."""
+    """Size of a file, and limits on what is kept."""
 
     file_bytes: int
     bytes_max: int
@@ -45,7 +45,7 @@ class AuditLimits:
 
 @dataclass(frozen=True, slots=True)
 class AuditHead:
-    """What ``head.json`` says."""
+    """Content of ``head.json``."""
 
     first: int
     """Number of the first line that is kept."""
@@ -139,23 +139,27 @@ class AuditLog:
         """True if there are lines that are not known to be durable."""
         return self._synced != self._end
 
-    def append(self, lines: Sequence[Line]) -> None:
-        """Write lines, in the order given. The system has them on return; :meth:`sync` makes them durable.
+    def append(self, lines: Sequence[Line]) -> list[bytes]:
+        """Write lines, in the order given, and return them with their places.
+
+        The system has them on return; :meth:`sync` makes them durable.
 
         Raises:
             OSError: none of them was written.
         """
         if self._writer.size >= self._limits.file_bytes:
             self._rotate()
-        end, buffers = self._end, []
+        end, buffers, contents = self._end, [], []
         for line in lines:
             content = end.line(line)
+            contents.append(content)
             buffers += frame_of(content, end.number, int(line["at_ms"]), self._writer.durable)
             end = end.after(content)
         self._writer.append(buffers)
         self._end = end
         if self._begun_ms is None and lines:
             self._begun_ms = int(lines[0]["at_ms"])
+        return contents
 
     def sync(self) -> None:
         """Make all lines durable.
@@ -314,7 +318,9 @@ class AuditLog:
 
 
 def _check_durable(reader: SegmentReader, frames: Sequence[Located], head: AuditHead | None) -> None:
-    """Refuse a file that has another line where the last durable one was: it was changed while nobody wrote.
+    """Refuse a file that has another line where the last durable one was.
+
+    It was changed while nobody wrote.
 
     Raises:
         CorruptError: it has.
