@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from tarry.api import operations as ops
 from tarry.api.access import AccessToken
-from tarry.api.audit import NOBODY_ASKED, AskedBy, NotesRefusals
+from tarry.api.audit import AskedBy, NotesRefusals
 from tarry.api.audited import AUDITED
 from tarry.api.board import Member, OnMessage
 from tarry.api.consuming import ConsumerGroup, Subscription
@@ -119,8 +119,7 @@ class SeenBroker:
 
     def _call(self, operation: Operation[R], asked: AskedBy) -> R:
         if type(operation) in AUDITED:
-            # Nobody is asked who may do everything; who it was is known, if not by name.
-            return self._broker.call_by(operation, NOBODY_ASKED if self.principal.is_local else asked)
+            return self._broker.call_by(operation, asked)
         return self._broker.call(operation)
 
     def _check_as(self, operation: Operation[Any], asked: AskedBy, right: Right, *of: str | None) -> None:
