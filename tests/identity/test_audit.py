@@ -117,7 +117,7 @@ def test_a_worker_s_callers_and_refusals_reach_the_broker(audited: Known) -> Non
     async def use(remote: RemoteBroker) -> None:
         authenticator = Authenticator(remote, "rocketmq")
         with pytest.raises(UnauthenticatedError):
-            authenticator.by_token("tarry_wrong", "10.0.0.9")
+            authenticator.by_token("tarry_wrong", peer="10.0.0.9")
         billing, admin = (authenticator.by_token(token) for token in (audited.billing, audited.admin))
         with pytest.raises(ForbiddenError):
             seen_by(remote, billing).call(PauseGroup("orders.a", "g"))

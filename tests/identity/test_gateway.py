@@ -17,7 +17,14 @@ from tarry.api import operations as ops
 from tarry.api.operation import Operation
 from tarry.api.outcome import Outcome
 from tarry.base.config import Config
-from tarry.base.errors import ForbiddenError, InvalidArgumentError, TarryError, UnauthenticatedError, UnavailableError
+from tarry.base.errors import (
+    ForbiddenError,
+    InvalidArgumentError,
+    QuotaExceededError,
+    TarryError,
+    UnauthenticatedError,
+    UnavailableError,
+)
 from tarry.broker import Broker
 from tarry.fronts.gateway.front import GatewayFront, socket_of
 from tarry.fronts.gateway.remote import identities as remote_identities
@@ -250,3 +257,28 @@ def test_a_front_that_cannot_ask_is_no_way_around(tmp_path: Path, monkeypatch: p
 
 def test_the_gateways_port_asks() -> None:
     assert front_of("gateway").asks_callers
+
+
+def test_what_a_worker_lets_pass_is_owed_in_the_broker(known: Known) -> None:
+    known.broker.set_identity("billing", quotas={"messages_per_second": 100, "topics": 1})
+    known.broker.schedule("orders.a", b"x", delay=3600)
+
+    async def use(remote: RemoteBroker) -> None:
+        principal = Authenticator(remote).by_token(known.billing)
+        assert principal.is_bounded
+        with pytest.raises(QuotaExceededError, match="topics"):
+            principal.charge(1, 0, ("orders.b",))
+        account = known.broker.accounts.of("billing")
+        account.charge(100, 0, ())
+        principal.charge(100, 0, ())
+        assert principal.wait_s() == 0  # the worker does not know of others' yet
+        deadline_s = asyncio.get_running_loop().time() + WAIT_S
+        while account.wait_s() == 0 or principal.wait_s() == 0:
+            assert asyncio.get_running_loop().time() < deadline_s
+            await asyncio.sleep(0.01)
+        with_quotas = remote.identities
+        known.broker.set_identity("billing", quotas={})
+        await until(remote, lambda: remote.identities is not with_quotas)
+        assert not principal.is_bounded
+
+    with_worker(known.broker, use)

@@ -25,6 +25,7 @@ from tests.mqtt.place import (
 from tests.waiting import wait_until
 
 from tarry.api.operations import GetQueues
+from tarry.fronts.mqtt import sessions
 from tarry.fronts.mqtt.packets import V3, V5
 from tarry.fronts.mqtt.reasons import Reason
 from tarry.fronts.mqtt.wire import text_bytes
@@ -169,7 +170,8 @@ def test_a_will_needs_produce(known: Known) -> None:
 
 
 def test_a_session_is_its_callers_own(known: Known) -> None:
-    """Another identity with the same client id gets nothing of it, does not end it, and does not delete it."""
+    """Another identity's client of the same id has a session of its own: neither gets, ends or deletes the other's."""
+    known.broker.set_identity("other", ["consume stock/*"])
     kept = {"client_id": "c", "clean": False, "properties": {"session_expiry_s": 600}}
     with known.raw("shop", **kept) as raw:
         raw.send(subscribe("orders/new"))
@@ -177,14 +179,31 @@ def test_a_session_is_its_callers_own(known: Known) -> None:
         for clean in (True, False):
             with known.mqtt.raw() as thief:
                 login = shown(None, known.tokens["other"])
-                assert thief.connect(client_id="c", clean=clean, **login)[1] == Reason.NOT_AUTHORIZED
+                assert tuple(thief.connect(client_id="c", clean=clean, **login)[:2]) == (0, 0)
+                thief.send(subscribe("stock/new"))
+                assert thief.expect(SUBACK)[-1] == 1
+                assert ("stock/new", "mqtt@c@other") in {(i.topic, i.group) for i in known.broker.groups()}
         raw.send(publish("orders/new", b"mine"))
         kinds = {packet[0] >> 4 for packet in (raw.packet(), raw.packet()) if packet is not None}
         assert kinds == {PUBACK, PUBLISH}
         raw.send(unsubscribe("orders/new"))
         assert raw.packet() is not None
     with known.mqtt.raw() as thief:  # its client is away
-        assert thief.connect(client_id="c", **shown(None, known.tokens["other"]))[1] == Reason.NOT_AUTHORIZED
+        assert tuple(thief.connect(client_id="c", **shown(None, known.tokens["other"]))[:2]) == (0, 0)
+    with known.mqtt.raw() as raw:
+        assert tuple(raw.connect(**kept, **shown(None, known.tokens["shop"]))[:2]) == (1, 0)
+
+
+def test_one_identity_has_a_part_of_the_kept_sessions(known: Known, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "AWAY_MAX", 8)
+    kept = {"clean": False, "properties": {"session_expiry_s": 600}}
+    answers = []
+    for number in range(3):
+        with known.mqtt.raw() as raw:
+            answers.append(raw.connect(client_id=f"c{number}", **kept, **shown(None, known.tokens["shop"]))[1])
+    assert answers == [0, 0, Reason.QUOTA_EXCEEDED]
+    with known.mqtt.raw() as raw:
+        assert raw.connect(client_id="other", **kept, **shown(None, known.tokens["other"]))[1] == 0
 
 
 def test_a_session_of_a_former_run_is_for_who_may_consume_it(tmp_path: Path) -> None:
@@ -196,7 +215,7 @@ def test_a_session_of_a_former_run_is_for_who_may_consume_it(tmp_path: Path) -> 
         broker = mqtt.broker
         tokens = {name: broker.add_credential(name).secret for name in ("shop", "other")}
         with mqtt.raw() as thief:
-            assert thief.connect(client_id="c", **shown(None, tokens["other"]))[1] == Reason.NOT_AUTHORIZED
+            assert tuple(thief.connect(client_id="c", **shown(None, tokens["other"]))[:2]) == (0, 0)
         assert ("orders/new", "mqtt@c") in {(info.topic, info.group) for info in broker.groups()}
         with mqtt.raw() as owner:
             assert owner.connect(client_id="c", clean=False, **shown(None, tokens["shop"]))[1] == 0

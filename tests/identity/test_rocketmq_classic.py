@@ -10,14 +10,16 @@ from typing import Any
 
 import pytest
 from tests.identity.conftest import add_access_keys
-from tests.rocketmq_classic.remoting import Remoting, messages_of, send_back
+from tests.rocketmq_classic.remoting import Remoting, messages_of, send_back, send_fields
 from tests.rocketmq_place import Place, serving
 from tests.waiting import wait_until
 
+from tarry.api.operations import GetQueues
+from tarry.fronts.rocketmq.classic import locks
 from tarry.fronts.rocketmq.classic.authentication import signature_of
 from tarry.fronts.rocketmq.classic.codes import RequestCode, ResponseCode
 from tarry.fronts.rocketmq.classic.components import Components
-from tarry.fronts.rocketmq.classic.frames import RemotingCommand
+from tarry.fronts.rocketmq.classic.frames import RemotingCommand, encode
 from tarry.fronts.rocketmq.classic.front import RemotingFront
 from tarry.fronts.rocketmq.classic.needs import NEEDS, nothing
 
@@ -310,3 +312,94 @@ def test_keys_of_the_file_may_use_all_topics_beside_identities(tmp_path: Path) -
         assert old.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, {"topic": "made", "readQueueNums": 1}).code == OK
         assert old.ask(RequestCode.GET_BROKER_RUNTIME_INFO).code == OK
         assert shop.as_("shop").send("stock.new").code == FORBIDDEN
+
+
+# -- tenants with names in common --------------------------------------------------------------------------------------
+
+
+def _be_producer(client: Signing, client_id: str) -> None:
+    body = {"clientID": client_id, "producerDataSet": [{"groupName": "producers"}], "consumerDataSet": []}
+    assert client.ask(RequestCode.HEART_BEAT, body=json.dumps(body).encode()).code == OK
+
+
+def _begin_reply(client: Signing, topic: str, to: str, request: str) -> int:
+    fields = send_fields(topic, REPLY_TO_CLIENT=to, CORRELATION_ID=request, MSG_TYPE="reply")
+    return client.begin(RequestCode.SEND_REPLY_MESSAGE_V2, fields, b"answer")
+
+
+def test_a_reply_is_for_the_connection_that_asked(shop: Shop) -> None:
+    thief, asker = shop.as_("nothing"), shop.as_("shop")
+    _be_producer(thief, "asker")
+    _be_producer(asker, "asker")
+    assert asker.send("orders.new", b"?", REPLY_TO_CLIENT="asker", CORRELATION_ID="c-1", TTL="3000").code == OK
+    replier = shop.as_("shop")
+    number = _begin_reply(replier, "orders.new", "asker", "c-1")
+    question = asker.next_question()
+    assert question.body == b"answer"
+    asker.socket.sendall(encode(question.answer(OK)))
+    assert replier.finish(number).code == OK
+    assert thief.asked == []
+    # Nor is one that it did not ask for handed to a client whose id is known.
+    stranger = shop.as_("other")
+    assert stranger.finish(_begin_reply(stranger, "stock.new", "asker", "c-2")).code == ResponseCode.SYSTEM_ERROR
+
+
+def test_retries_of_a_group_are_not_written_by_who_may_not_use_them(shop: Shop) -> None:
+    shop.broker.set_identity("other", ["produce stock.*", "consume stock.*"])
+    other = shop.as_("other")
+    assert other.send("stock.new", b"forged", RETRY_TOPIC="orders.new").code == OK
+    [message] = other.pull_until(1, "stock.new", "billing")
+    assert send_back(other, message, 1, group="billing", originTopic="stock.new") == FORBIDDEN
+    assert ends_of(shop, "%RETRY%billing") == (0, 0)
+
+
+def test_a_retry_names_the_topic_that_it_came_from(shop: Shop) -> None:
+    mine = shop.as_("shop")
+    assert mine.send("orders.new", b"x", RETRY_TOPIC="stock.new").code == OK
+    [message] = mine.pull_until(1, "orders.new", "billing")
+    assert send_back(mine, message, 1, group="billing", originTopic="orders.new") == OK
+    [again] = mine.pull_until(1, "%RETRY%billing", "billing")
+    assert again["properties"]["RETRY_TOPIC"] == "orders.new"
+
+
+def test_groups_of_one_name_in_topics_of_two_tenants_do_not_meet(shop: Shop) -> None:
+    shop.broker.set_identity("other", ["produce stock.*", "consume stock.* group:billing"])
+    mine, other = shop.as_("shop"), shop.as_("other")
+    assert mine.heartbeat("mine", "billing", "orders.new").code == OK
+    assert other.heartbeat("0evil", "billing", "stock.new").code == OK
+    lists = [
+        client.ask(RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": "billing"}) for client in (mine, other)
+    ]
+    assert [json.loads(each.body)["consumerIdList"] for each in lists] == [["mine"], ["0evil"]]
+    mine.send("orders.new")
+    asked = {
+        "topic": "orders.new", "consumerGroup": "billing", "clientId": "mine", "strategyName": "AVG",
+        "messageModel": "CLUSTERING",
+    }  # fmt: skip
+    shares = json.loads(mine.ask(RequestCode.QUERY_ASSIGNMENT, body=json.dumps(asked).encode()).body)
+    assert [each["messageQueue"]["queueId"] for each in shares["messageQueueAssignments"]] == [0]
+    # What the first one wants of its topic still stands: it is not read anew by the other's heartbeat.
+    root = shop.as_("root")
+    told = root.ask(RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, {"group": "billing", "topic": "orders.new"})
+    assert json.loads(told.body)["subscriptionData"] is not None
+    other.socket.close()
+
+
+def test_one_identity_holds_a_part_of_all_locks(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locks, "LOCKS_MAX", 40)
+    mine, root = shop.as_("shop"), shop.as_("root")
+
+    def lock(client: Signing, count: int) -> int:
+        queues = [{"topic": "orders.new", "brokerName": "b", "queueId": number} for number in range(count)]
+        body = {"consumerGroup": "billing", "clientId": client.key, "mqSet": queues}
+        answer = client.ask(RequestCode.LOCK_BATCH_MQ, body=json.dumps(body).encode())
+        return len(json.loads(answer.body)["lockOKMQSet"])
+
+    assert lock(mine, 30) == 10
+    assert lock(mine, 10) == 10
+    assert lock(root, 30) == 10  # of the others
+
+
+def ends_of(shop: Shop, topic: str) -> tuple[int, int]:
+    found: tuple[int, int] = shop.broker.call(GetQueues([topic])).get(topic, (0, 0))
+    return found

@@ -44,8 +44,8 @@ def serving(directory: Path, **settings: Any) -> Iterator[Mqtt]:
 class Raw:
     """A connection. Use it in a ``with`` block."""
 
-    def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=30)
+    def __init__(self, port: int, sock: socket.socket | None = None) -> None:
+        self.socket = sock or socket.create_connection(("127.0.0.1", port), timeout=30)
         self._received = b""
 
     def __enter__(self) -> Raw:

@@ -16,9 +16,9 @@ from standardwebhooks.webhooks import Webhook
 from tarry.api.push import PushSubscription, new_secret
 from tarry.base.addresses import AddressPolicy, parse_networks, parse_ports
 from tarry.base.errors import InvalidArgumentError
+from tarry.base.token_bucket import TokenBucket
 from tarry.fronts.push.breaker import WAIT_S_MAX, WAIT_S_MIN, CircuitBreaker
 from tarry.fronts.push.figures import ATTEMPTS_MAX, AttemptLog
-from tarry.fronts.push.rate import TokenBucket
 from tarry.fronts.push.request import PushMessage, RequestMaker, encoded
 from tarry.fronts.push.verdict import RETRY_AFTER_MS_MAX, PushAnswer, PushOutcome, retry_after_ms, verdict_of
 from tests.push.attempts import attempt

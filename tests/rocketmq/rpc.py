@@ -35,10 +35,14 @@ class Rpc:
         space: str = "",
         headers: dict[str, str] | None = None,
         shared: bool = True,
+        credentials: grpc.ChannelCredentials | None = None,
     ) -> None:
         # Channels of one process share a connection, if they are not told otherwise.
         options = [("grpc.max_receive_message_length", -1), ("grpc.use_local_subchannel_pool", 0 if shared else 1)]
-        self.channel = grpc.insecure_channel(f"127.0.0.1:{port}", options=options)
+        if credentials is None:
+            self.channel = grpc.insecure_channel(f"127.0.0.1:{port}", options=options)
+        else:
+            self.channel = grpc.secure_channel(f"localhost:{port}", credentials, options=options)
         self.id = client_id or uuid.uuid4().hex
         given = {"x-mq-client-id": self.id, "x-mq-language": "PYTHON", "x-mq-namespace": space} | (headers or {})
         self.metadata = tuple(given.items())

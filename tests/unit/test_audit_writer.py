@@ -80,7 +80,7 @@ def test_who_asked_is_there(broker: Broker) -> None:
 
 def test_a_right_that_is_missing_is_there(broker: Broker) -> None:
     refusals = broker.refusals
-    billing = Principal("billing", Rights.of(["produce orders.*"]), "b1", refusals, "link")
+    billing = Principal("billing", Rights.of(["produce orders.*"]), "b1", refusals=refusals, front="link")
     seen = SeenBroker(broker, billing, billing.asks("10.0.0.9"))
     for _ in range(3):
         with pytest.raises(ForbiddenError):

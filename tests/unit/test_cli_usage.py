@@ -155,7 +155,8 @@ def test_every_error_has_an_exit_code() -> None:
     assert codes == {
         "internal": 1, "invalid_argument": 2, "invalid_message": 2, "delay_too_long": 2, "message_too_large": 2,
         "key_exists": 8, "forged_handle": 2,
-        "not_found": 1, "stale_lease": 1, "stale_commit": 1, "overloaded": 6, "disk_full": 6, "filter_paused": 6,
+        "not_found": 1, "stale_lease": 1, "stale_commit": 1, "overloaded": 6, "quota_exceeded": 6,
+        "disk_full": 6, "filter_paused": 6,
         "unavailable": 5, "closed": 5, "locked": 3, "corrupt": 4, "fatal": 7, "illegal_transition": 1,
         "unauthenticated": 9, "forbidden": 9,
     }  # fmt: skip

@@ -59,6 +59,7 @@ PORTS: dict[str, Callable[[Broker, ConnectionLimits], Any]] = {
 }
 Serving = Callable[..., AbstractContextManager[str]]
 LOCALHOST = ("DNS:localhost", "IP Address:127.0.0.1")
+PROOF = PeerProof("certificate", "commonName=localhost", LOCALHOST, ("DNS:localhost",))
 
 
 @pytest.fixture
@@ -205,7 +206,7 @@ def test_a_clients_certificate_is_its_principal_at_every_port(
         context.wrap_socket(connection, server_hostname="localhost"),
     ):
         wait_until(lambda: [place.principal for place in admitted] != [None])
-        assert [place.principal for place in admitted] == [PeerProof("certificate", "commonName=localhost", LOCALHOST)]
+        assert [place.principal for place in admitted] == [PROOF]
 
 
 def test_a_request_of_http_carries_its_principal(certificate: Certificate, client: Certificate) -> None:
@@ -238,7 +239,7 @@ def test_a_request_of_http_carries_its_principal(certificate: Certificate, clien
         await server.stop(0)
 
     uvloop.run(ask())
-    assert seen == [PeerProof("certificate", "commonName=localhost", LOCALHOST)] * 2
+    assert seen == [PROOF] * 2
 
 
 def test_a_client_of_pyarrow_comes_over_tls_with_its_certificate(
@@ -249,7 +250,7 @@ def test_a_client_of_pyarrow_comes_over_tls_with_its_certificate(
         location = f"grpc+tls://localhost:{address.rpartition(':')[2]}"
         with fl.FlightClient(location, tls_root_certs=certificate.certificate.read_bytes(), **shown) as known:
             assert known.list_actions()
-    assert admitted[-1].principal == PeerProof("certificate", "commonName=localhost", LOCALHOST)
+    assert admitted[-1].principal == PROOF
 
 
 def test_the_user_of_a_unix_socket_is_the_principal(tmp_path: Path, admitted: list[Admission]) -> None:

@@ -36,6 +36,7 @@ def test_the_codes_are_those_that_programs_rely_on() -> None:
         "stale_lease": False,
         "stale_commit": False,
         "overloaded": True,
+        "quota_exceeded": True,
         "filter_paused": True,
         "disk_full": True,
         "unavailable": True,

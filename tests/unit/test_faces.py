@@ -76,6 +76,7 @@ COMMANDS: dict[Any, str] = {
     ops.DeleteIdentity: "identity delete",
     ops.AddCredential: "identity access-key",
     ops.RemoveCredential: "identity revoke",
+    ops.GetQuotaUse: "identity quotas",
     ops.WhoAmI: "whoami",
     ops.CheckAccess: "can",
 }
@@ -96,7 +97,7 @@ OPTION_OF = {
 NO_OPTION = {
     ("Cancel", "topic"), ("CancelKeys", "topic"), ("Reschedule", "topic"),  # a key is given with its topic
     ("Receive", "lease_ms"),  # the group's
-    ("AddCredential", "kind"),  # each kind has a command
+    ("AddCredential", "kind"), ("AddCredential", "san"),  # each kind has a command
     ("GetPending", "next_due"), ("GetOverview", "next_due"),  # always shown
     ("GetOverview", "always"), ("GetOverview", "always_groups"),  # for series of metrics
 }  # fmt: skip

@@ -18,7 +18,7 @@ from tarry.fronts.kit.peer_proof import PeerProof
 
 PEER, LOCAL = ("10.1.2.3", 4711), ("::1", 9876)
 ORIGIN = Origin(PEER, LOCAL)
-ALICE = PeerProof("certificate", "commonName=älice", ("DNS:alice.example",))
+ALICE = PeerProof("certificate", "commonName=älice", ("DNS:alice.example",), ("DNS:alice.example",))
 
 
 class Echo(asyncio.Protocol):

@@ -27,14 +27,25 @@ class AuditKind(Enum):
     """A line before it begins, too: it changes who may do what."""
 
 
-_READS = frozenset({ops.ListTokens, ops.ListIdentities, ops.ListPushAttempts, ops.ReadAuditLog})
+_READS = frozenset({ops.ListTokens, ops.ListIdentities, ops.GetQuotaUse, ops.ListPushAttempts, ops.ReadAuditLog})
 _ALSO = frozenset({ops.CancelJob})
 """Operations of other rights that take something away from many."""
 
 TOLD = frozenset(
     (
         *("topic", "group", "name", "identity", "id", "token", "namespace", "job", "to", "settings", "start", "reason"),
-        *("grants", "description", "kind", "access_key", "expires_ms", "reads_max", "writes_max", "interval_ms"),
+        *(
+            "grants",
+            "quotas",
+            "description",
+            "kind",
+            "access_key",
+            "san",
+            "expires_ms",
+            "reads_max",
+            "writes_max",
+            "interval_ms",
+        ),
         *("limit", "per_second", "tries", "ttl_ms", "keep_group", "concurrency", "timeout_ms", "breaker_failures"),
         *("since_ms", "until_ms", "who", "operation", "outcome", "before", "failed", "rotate", "retry", "filter"),
     )

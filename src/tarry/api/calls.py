@@ -145,6 +145,7 @@ class _Methods:
     add_credential = method(ops.AddCredential)
     remove_credential = method(ops.RemoveCredential)
     whoami = method(ops.WhoAmI)
+    get_quota_use = method(ops.GetQuotaUse)
     check_access = method(ops.CheckAccess)
     audit_log = method(ops.ReadAuditLog)
 

@@ -1,7 +1,8 @@
 """Identities: who may be known to a broker, by which credentials, with which rights.
 
-A broker keeps the SHA-256 of a token, never the token. The secret of an access key it needs itself, to check
-signatures: that is kept sealed (:mod:`tarry.broker.access_secrets`), and is in nothing that is listed.
+A broker keeps the SHA-256 of a token, never the token; of a certificate, a name that is in it. The secret of an access
+key it needs itself, to check signatures: that is kept sealed (:mod:`tarry.broker.access_secrets`), and is in nothing
+that is listed.
 """
 
 from __future__ import annotations
@@ -9,12 +10,12 @@ from __future__ import annotations
 import binascii
 import re
 import secrets
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from tarry.base.errors import InvalidArgumentError
 
-CredentialKind = Literal["token", "access_key"]
+CredentialKind = Literal["token", "access_key", "certificate"]
 
 NAME = re.compile(r"[A-Za-z0-9][-_.A-Za-z0-9]{0,99}")
 TOKEN_PREFIX = "tarry_"
@@ -37,9 +38,16 @@ class Credential:
     expires_ms: int | None
     """It is refused from then on; None: never."""
     digest: str = ""
-    """SHA-256 of the token, in hexadecimal; empty for an access key, and in answers to clients."""
+    """SHA-256 of the token, in hexadecimal; empty for other kinds, and in answers to clients."""
     access_key: str | None = None
     """Name of an access key, which only one credential of a broker has."""
+    san: str | None = None
+    """Name in a client's certificate, with its kind: ``URI:…``, ``DNS:…`` or ``CN:…``.
+
+    Only one credential of a broker has it.
+    """
+    last_used: str | None = None
+    """Day of its last use, as "2026-11-26" in UTC, in answers to clients; None: none is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +60,8 @@ class Identity:
     description: str
     created_ms: int
     credentials: list[Credential]
+    quotas: dict[str, int] = field(default_factory=dict)
+    """Limits by name; see :mod:`tarry.api.quotas`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +71,12 @@ class IssuedCredential:
     id: str
     identity: str
     secret: str
+    """Empty for a certificate: its owner has the key."""
     expires_ms: int | None
     access_key: str | None = None
     """Name of the access key that the secret belongs to; None: the secret is a token."""
+    san: str | None = None
+    """Name in the certificate; None: it is another credential."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +87,8 @@ class WhoIs:
     grants: list[str]
     credential: str | None
     """Id of the credential that was shown; None: nobody is asked."""
+    quotas: dict[str, int] = field(default_factory=dict)
+    """Its limits by name; see :mod:`tarry.api.quotas`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ class Right(StrEnum):
     BULK = "bulk"
     """Bulk jobs, whose files go around the checks of single messages."""
     FRONT = "front"
-    """Serve others: a gateway, which shows its secret so far and is not asked for it."""
+    """Serve others: a gateway that is known by its certificate. One with a secret is not asked for it."""
 
 
 OF_TOPICS = (Right.PRODUCE, Right.CONSUME, Right.LOOK, Right.BROWSE, Right.MANAGE)

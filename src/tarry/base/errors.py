@@ -108,6 +108,18 @@ class OverloadedError(TarryError):
     retryable = True
 
 
+class QuotaExceededError(OverloadedError):
+    """An identity asks for more than its quota. Nothing was done; try again, or have the quota raised."""
+
+    code = "quota_exceeded"
+
+    @property
+    def retry_after_s(self) -> float:
+        """The seconds after which it may succeed, as the text says it; 1 where nobody can tell."""
+        said = _RETRY.search(str(self))
+        return float(said[1]) if said else 1.0
+
+
 class FilterPausedError(TarryError):
     """The group's filter took too long: nothing is handed out for a while, or until it is set again."""
 
@@ -177,4 +189,5 @@ def from_wire(code: str, message: str) -> TarryError:
     return error
 
 
+_RETRY = re.compile(r"again in ([0-9]{1,9}\.[0-9]) s")
 _ROW = re.compile(r"^row ([0-9]{1,18}): ")

@@ -14,9 +14,11 @@ import pyarrow as pa
 
 from tarry.api import operations as ops
 from tarry.api.access import AccessToken
+from tarry.api.accounts import QuotaAccounts
 from tarry.api.audit import BY_A_FRONT, NOBODY_ASKED, AskedBy
 from tarry.api.board import Board, Member, OnMessage
 from tarry.api.calls import Calls, method
+from tarry.api.credential_uses import CredentialUses
 from tarry.api.identities import Identity
 from tarry.api.jobs import StagedFile
 from tarry.api.local import CheckTopic, OnAccepted
@@ -110,6 +112,16 @@ class Broker(Calls):
         """All identities: see :attr:`tarry.api.local.AnyBroker.identities`."""
         return self.components.identities.snapshot
 
+    @property
+    def accounts(self) -> QuotaAccounts:
+        """The use of each identity: see :attr:`tarry.api.local.AnyBroker.accounts`."""
+        return self.components.identities.accounts
+
+    @property
+    def credential_uses(self) -> CredentialUses:
+        """The uses of credentials: see :attr:`tarry.api.local.AnyBroker.credential_uses`."""
+        return self.components.identities.days.uses
+
     def access_secret(self, credential: str) -> bytes | None:
         """Return the secret of an access key: see :attr:`tarry.api.local.AnyBroker.access_secret`."""
         return self.components.identities.access_secret(credential)
@@ -170,14 +182,20 @@ class Broker(Calls):
         return self.components.scheduling.schedule_batch(data)
 
     def submit(
-        self, data: pa.RecordBatch | pa.Table, on_result: OnAccepted, *, lead: bool = False, internal: bool = False
+        self,
+        data: pa.RecordBatch | pa.Table,
+        on_result: OnAccepted,
+        *,
+        lead: bool = False,
+        internal: bool = False,
+        own_handles: bool = False,
     ) -> None:
         """Schedule a batch: see :meth:`tarry.api.local.AnyBroker.submit`."""
-        self.components.scheduling.submit(data, on_result, lead=lead, internal=internal)
+        self.components.scheduling.submit(data, on_result, lead=lead, internal=internal, own_handles=own_handles)
 
-    def submit_checked(self, batch: pa.RecordBatch, on_result: OnAccepted) -> None:
+    def submit_checked(self, batch: pa.RecordBatch, on_result: OnAccepted, *, own_handles: bool = False) -> None:
         """Schedule a checked batch: see :meth:`tarry.api.local.AnyBroker.submit_checked`."""
-        self.components.scheduling.submit_checked(batch, on_result)
+        self.components.scheduling.submit_checked(batch, on_result, own_handles=own_handles)
 
     def submit_dead(
         self, batch: pa.RecordBatch, on_result: OnAccepted, *, topic: str, group: str, attempts: Sequence[int]

@@ -13,9 +13,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from tarry.api.board import Board
+from tarry.api.credential_uses import WORKERS_KEY
+from tarry.api.operations import GetPending
 from tarry.base.clock import Clock
 from tarry.base.config import Config
 from tarry.base.placement import Placement
@@ -44,7 +47,10 @@ from tarry.broker.queues import Queues
 from tarry.broker.scrub import Scrub
 from tarry.broker.status import Status
 from tarry.broker.store_view import StoreFollower
+from tarry.groups import ConsumerGroups
+from tarry.identity.accounts import Existing
 from tarry.log.files import Files, start_failure
+from tarry.message.schema import is_internal
 
 
 def open_components(
@@ -240,6 +246,15 @@ def _make_loops(around: Opened, opened: OpenedFiles, path: MessagePath, backgrou
         background.progress,
         background.bulk,
         background.scrub,
+        opened.identities,
+    )
+
+
+def _existing(queries: Queries, groups: ConsumerGroups) -> Existing:
+    counts = queries.pending(GetPending(next_due=False))
+    return Existing(
+        {each.topic: each.pending for each in counts if not is_internal(each.topic)},
+        frozenset((group.topic_name, group.name) for group in groups.all()),
     )
 
 
@@ -250,7 +265,9 @@ def _assemble(around: Opened, opened: OpenedFiles, path: MessagePath) -> BrokerC
     background = _make_background(around, opened, path)
     push = Push(PushFile(around.files, around.config.data), groups, around.config, around.clock)
     board = Board()
+    opened.identities.days.elsewhere = partial(board.shown, WORKERS_KEY)
     asking = _make_queries(around, opened, path, background, push, board)
+    opened.identities.accounts.count_existing = partial(_existing, asking.queries, groups)
     return BrokerComponents(
         lock=opened.lock,
         secret=opened.secret,

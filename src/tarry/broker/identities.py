@@ -8,14 +8,17 @@ Format: ``docs/formats.md``.
 
 from __future__ import annotations
 
+import logging
 import secrets
 import threading
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 
 from tarry.api import operations as ops
 from tarry.api.access import check_description, digest_of
+from tarry.api.certificate_names import checked_name
 from tarry.api.identities import (
     AccessDecision,
     Credential,
@@ -30,10 +33,13 @@ from tarry.api.identities import (
     shown,
 )
 from tarry.api.needs import Right
+from tarry.api.quotas import Quotas, QuotaUse
 from tarry.base.clock import Clock
 from tarry.base.errors import CorruptError, InvalidArgumentError, NotFoundError
 from tarry.base.listeners import Listeners
 from tarry.broker.access_secrets import AccessSecrets
+from tarry.broker.credential_days import CredentialDays
+from tarry.identity.accounts import AccountBook
 from tarry.identity.file import FILE
 from tarry.identity.grants import Grant
 from tarry.identity.principal import LOCAL, Principal
@@ -42,12 +48,15 @@ from tarry.link.credentials import ADMIN_TOKEN_FILE
 from tarry.log.files import Files
 from tarry.log.json_file import change_json, make_private, read_json
 
+log = logging.getLogger(__name__)
+
 VERSION = 1
 ADMIN = "local-admin"
 """Identity of whoever shows the token in that file."""
 PIPELINE = "local-pipeline"
 """Identity of the pipeline that ``tarry serve`` has started."""
-PIPELINE_GRANTS = [Right.PIPELINE.value]
+OWN_GRANTS = {ADMIN: [Right.ADMIN.value], PIPELINE: [Right.PIPELINE.value]}
+"""Rights of the broker's own identities, which are in no file."""
 IDENTITIES_MAX = 10_000
 CREDENTIALS_MAX = 100
 GRANTS_MAX = 1000
@@ -87,15 +96,20 @@ class Identities:
 
         Each change makes a new object, so that a reader can tell whether its own is stale.
         """
+        self.accounts = AccountBook(clock)
+        """The use of each identity, held against its quotas."""
+        self.days = CredentialDays(files, clock, directory)
+        """The days on which credentials were used last."""
         self._publish()
 
     def set(self, request: ops.SetIdentity) -> Identity:
         """Make or change an identity: see :class:`tarry.api.operations.SetIdentity`."""
         check_name(request.name)
-        if request.name in (ADMIN, PIPELINE, LOCAL.name):
+        if request.name in (*OWN_GRANTS, LOCAL.name):
             raise InvalidArgumentError(f"identity {request.name!r} is the broker's own; allowed: another name")
         check_description(request.description or "")
         grants = None if request.grants is None else _checked(request.grants)
+        quotas = None if request.quotas is None else Quotas.of(request.quotas).limits()
         with self._lock:
             found = next((each for each in self._kept if each.name == request.name), None)
             if found is None and len(self._kept) >= IDENTITIES_MAX:
@@ -105,13 +119,26 @@ class Identities:
                 former,
                 grants=former.grants if grants is None else grants,
                 description=former.description if request.description is None else request.description,
+                quotas=former.quotas if quotas is None else quotas,
             )
             self._change([*(each for each in self._kept if each is not found), changed])
         return shown(changed)
 
     def all(self, request: ops.ListIdentities) -> list[Identity]:
         """List the identities: see :class:`tarry.api.operations.ListIdentities`."""
-        return [shown(identity) for identity in self._kept]
+        self.days.take()
+        return [
+            replace(each, credentials=[replace(one, last_used=self.days.of(one)) for one in each.credentials])
+            for each in map(shown, self._kept)
+        ]
+
+    def keep_days(self) -> None:
+        """Write on which days credentials were used, if that is due.
+
+        Raises:
+            OSError: the disk is full, for example; it is tried again.
+        """
+        self.days.look(self._kept)
 
     def delete(self, request: ops.DeleteIdentity) -> None:
         """Forget an identity: see :class:`tarry.api.operations.DeleteIdentity`."""
@@ -120,31 +147,25 @@ class Identities:
             self._change([each for each in self._kept if each is not found])
 
     def add_credential(self, request: ops.AddCredential) -> IssuedCredential:
-        """Make a token or an access key: see :class:`tarry.api.operations.AddCredential`."""
+        """Make a credential: see :class:`tarry.api.operations.AddCredential`."""
         check_description(request.description)
         now_ms = self._clock.now_ms()
         if request.expires_ms is not None and request.expires_ms <= now_ms:
             raise InvalidArgumentError(f"expires_ms is {request.expires_ms}; allowed: later than now, {now_ms}")
-        id, is_token = secrets.token_hex(_ID_BYTES), request.kind == "token"
-        secret = new_token() if is_token else new_secret() if request.secret is None else request.secret
-        access_key = new_access_key() if request.access_key is None and not is_token else request.access_key
-        if access_key is not None:
-            check_access_key(access_key, secret)
-        digest = digest_of(secret) if is_token else ""
-        made = Credential(id, request.kind, request.description, now_ms, request.expires_ms, digest, access_key)
+        made, secret = _made(request, now_ms)
         with self._lock:
             found = self._find(request.identity)
             if len(found.credentials) >= CREDENTIALS_MAX:
                 raise InvalidArgumentError(
                     f"{found.name} has {len(found.credentials)} credentials; allowed: {CREDENTIALS_MAX}"
                 )
-            if access_key is None:
+            self._check_free(made)
+            keeping: AbstractContextManager[None] = nullcontext()
+            if made.access_key is not None:
+                keeping = self._secrets.adding(made.id, made.access_key, secret)
+            with keeping:
                 self._replace(found, [*found.credentials, made])
-            else:
-                self._check_free(access_key)
-                with self._secrets.adding(id, access_key, secret):
-                    self._replace(found, [*found.credentials, made])
-        return IssuedCredential(id, request.identity, secret, request.expires_ms, access_key)
+        return IssuedCredential(made.id, request.identity, secret, made.expires_ms, made.access_key, made.san)
 
     def access_secret(self, credential: str) -> bytes | None:
         """Return the secret of an access key: see :meth:`tarry.api.local.AnyBroker.access_secret`."""
@@ -160,17 +181,22 @@ class Identities:
                     return
         raise NotFoundError(f"there is no credential {request.id!r:.80}; allowed: the id of one that is listed")
 
+    def quota_use(self, request: ops.GetQuotaUse) -> list[QuotaUse]:
+        """Return what identities use: see :class:`tarry.api.operations.GetQuotaUse`."""
+        names = [each.name for each in self._kept] if request.identity is None else [self._find(request.identity).name]
+        return [self.accounts.of(name).use() for name in names]
+
     def who_am_i(self, request: ops.WhoAmI) -> WhoIs:
         """Answer a caller who was not asked for a credential: see :class:`tarry.api.operations.WhoAmI`."""
         return LOCAL.who()
 
     def check_access(self, request: ops.CheckAccess) -> AccessDecision:
         """Return whether an identity has a right: see :class:`tarry.api.operations.CheckAccess`."""
-        if request.identity in (None, LOCAL.name, ADMIN):
-            return AccessDecision(request.identity or LOCAL.name, allowed=True)
-        assert request.identity is not None
-        rights = Rights.of(self._find(request.identity).grants)
-        return Principal(request.identity, rights).decide(request)
+        name = request.identity or LOCAL.name
+        if name == LOCAL.name:
+            return LOCAL.decide(request)
+        grants = OWN_GRANTS[name] if name in OWN_GRANTS else self._find(name).grants
+        return Principal(name, Rights.of(grants)).decide(request)
 
     def pipeline_token(self) -> str:
         """Make the token by which the pipeline of this process is known from now on, and return it.
@@ -184,16 +210,28 @@ class Identities:
             return self._pipeline_token
 
     def close(self) -> None:
-        """Remove the token of this start."""
+        """Remove the token of this start, and write what has been used."""
+        self.days.take()
+        try:
+            self.days.write(self._kept)
+        except OSError as error:
+            log.warning("when credentials were used could not be written: %s", error)
         if self._token is not None:
             self._files.remove(self._directory / ADMIN_TOKEN_FILE)
 
-    def _check_free(self, access_key: str) -> None:
+    def _check_free(self, made: Credential) -> None:
+        """Refuse a second credential by which the same caller would be known."""
         for identity in self._kept:
-            if any(each.access_key == access_key for each in identity.credentials):
-                raise InvalidArgumentError(
-                    f"{identity.name} has the access key {access_key!r} already; allowed: another"
-                )
+            for each in identity.credentials:
+                if made.access_key is not None and each.access_key == made.access_key:
+                    raise InvalidArgumentError(
+                        f"{identity.name} has the access key {made.access_key!r} already; allowed: another"
+                    )
+                if made.san is not None and each.san == made.san:
+                    raise InvalidArgumentError(
+                        f"{identity.name} has the certificate's name {made.san!r:.300} already (credential {each.id}); "
+                        "allowed: another"
+                    )
 
     def _find(self, name: str) -> Identity:
         for identity in self._kept:
@@ -230,6 +268,7 @@ class Identities:
         known = tuple(each for each in self._kept if each.credentials)
         if known:
             known = (*known, *self._own())
+        self.accounts.update(known)
         self.snapshot = known
 
     def _own(self) -> list[Identity]:
@@ -240,14 +279,15 @@ class Identities:
             make_private(path, 0o600)
             self._files.replace(path, token.encode() + b"\n")
             self._token = token
-        own = [self._own_identity(ADMIN, [Right.ADMIN.value], ADMIN_TOKEN_FILE, self._token)]
+        own = [self._own_identity(ADMIN, ADMIN_TOKEN_FILE, self._token)]
         if self._pipeline_token is not None:
-            own.append(self._own_identity(PIPELINE, PIPELINE_GRANTS, PIPELINE, self._pipeline_token))
+            own.append(self._own_identity(PIPELINE, PIPELINE, self._pipeline_token))
         return own
 
-    def _own_identity(self, name: str, grants: list[str], credential: str, token: str) -> Identity:
+    def _own_identity(self, name: str, id: str, token: str) -> Identity:
         now_ms = self._clock.now_ms()
-        return Identity(name, grants, "", now_ms, [Credential(credential, "token", "", now_ms, None, digest_of(token))])
+        credential = Credential(id, "token", "", now_ms, None, digest_of(token))
+        return Identity(name, list(OWN_GRANTS[name]), "", now_ms, [credential])
 
     def _read(self, is_needed: bool) -> tuple[Identity, ...]:
         fields = read_json(self._path, [VERSION])
@@ -265,6 +305,7 @@ class Identities:
             )
             for identity in identities:
                 Rights.of(identity.grants)
+                Quotas.of(identity.quotas)
             sealed: Mapping[str, str] = fields.get("sealed", {})
             for credential in (each for identity in identities for each in identity.credentials):
                 if credential.access_key is not None:
@@ -272,6 +313,27 @@ class Identities:
         except (KeyError, TypeError, ValueError, InvalidArgumentError) as error:
             raise CorruptError(f"{self._path} is damaged: {error}") from error
         return identities
+
+
+def _made(request: ops.AddCredential, now_ms: int) -> tuple[Credential, str]:
+    """Return a new credential and its secret, which is empty for a certificate.
+
+    Raises:
+        InvalidArgumentError: a value is not allowed.
+    """
+    access_key, san, digest, secret = request.access_key, None, "", ""
+    if request.kind == "token":
+        secret = new_token()
+        digest = digest_of(secret)
+    elif request.kind == "access_key":
+        secret = new_secret() if request.secret is None else request.secret
+        access_key = new_access_key() if access_key is None else access_key
+        check_access_key(access_key, secret)
+    else:
+        san = checked_name(request.san or "")
+    id = secrets.token_hex(_ID_BYTES)
+    made = Credential(id, request.kind, request.description, now_ms, request.expires_ms, digest, access_key, san)
+    return made, secret
 
 
 def _checked(grants: list[str]) -> list[str]:

@@ -17,6 +17,7 @@ from tarry.broker.bulk import Bulk
 from tarry.broker.dispatcher import Dispatcher
 from tarry.broker.hand_out_bound import HandOutBound
 from tarry.broker.health import Health
+from tarry.broker.identities import Identities
 from tarry.broker.progress import Checkpointer
 from tarry.broker.scrub import Scrub
 from tarry.broker.series import Series
@@ -61,6 +62,7 @@ class Loops:
     _progress: Checkpointer
     _bulk: Bulk
     _scrub: Scrub
+    _identities: Identities
     _threads: list[threading.Thread] = field(default_factory=list)
     _fired: Key | None = None
     _busy_s: float = 0.0
@@ -128,6 +130,7 @@ class Loops:
                 self.try_disk(self._ready.flush)
             if time.monotonic() >= due_s:
                 self._bulk.announce_again()
+                self.try_disk(self._identities.keep_days)
                 written = self.try_disk(self._progress.checkpoint)
                 # Unreadable messages prevent checkpoints for good: there is no use in trying all the time.
                 soon = not written and not self._loader.unreadable
@@ -173,6 +176,7 @@ class Loops:
             pass
         self._ready.flush()
         self._progress.checkpoint()
+        self._identities.keep_days()
 
     def _take_up_store(self) -> None:
         self._store.take_up()

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tarry.api.board import Board
+from tarry.base.certificates import ending
 from tarry.base.clock import Clock
 from tarry.base.config import Config
 from tarry.base.exposure import LISTENERS, exposed
@@ -90,6 +91,7 @@ class Status:
             "push": self._push.states(),
             "insecure_open": self._exposed,
             "audit": self._audit.state,
+            "certificates": ending(self._config, self._clock.now_ms()),
             "gateways": self._board.shown("status"),
         }
 

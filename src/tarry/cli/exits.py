@@ -45,7 +45,8 @@ MEANINGS = {
     ExitCode.LOCKED: "another broker has the data directory open, or the store is another broker's",
     ExitCode.CORRUPT: "a file of the data directory is damaged: refused unchanged at the start, or met while serving",
     ExitCode.UNAVAILABLE: "no answer: the broker is out of reach, starting or stopping; or an address cannot be used",
-    ExitCode.REFUSED: "refused for now (overloaded, disk full, filter paused): the same command may succeed later",
+    ExitCode.REFUSED: "refused for now (overloaded, a quota used up, disk full, filter paused): the same command may "
+    "succeed later",
     ExitCode.FATAL: "the broker stopped, or did not start, because a disk failed it (a write or fsync did not succeed) "
     "or is mounted read-only",
     ExitCode.NOT_DONE: "not done: what to cancel, move or find was delivered, cancelled or not known; "

@@ -37,6 +37,8 @@ SAY_S = 1.0
 """Seconds between reports to the broker."""
 CLOCK_S = 10.0
 """Seconds between readings of the broker's clock."""
+USES_S = 90.0
+"""Seconds between reports of used credentials, at which the broker looks each minute."""
 GRACE_S, LOST_GRACE_S = 2.0, 0.2
 """For calls under way: when it stops, and when it has lost its broker."""
 
@@ -96,7 +98,7 @@ def _serve(settings: Settings, connections: ConnectionLimits, stop: StopSignals)
     sys.stdout.flush()
     log.info("%s serves %s for the broker at %s", start.name, settings.address, settings.broker)
     trimmer, began_s = Trimmer(), time.monotonic()
-    said_s = measured_s = began_s
+    said_s = measured_s = told_s = began_s
     while not stop.wait(LOOK_S):
         if lost or _is_alone(start.alive):
             break
@@ -114,6 +116,9 @@ def _serve(settings: Settings, connections: ConnectionLimits, stop: StopSignals)
                     **front.figures(),
                 }
             )
+        if now_s - told_s >= USES_S:
+            told_s = now_s
+            broker.say_uses()
         if now_s - measured_s >= CLOCK_S and not broker.is_near:
             measured_s = now_s
             try:

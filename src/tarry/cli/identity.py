@@ -10,23 +10,34 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tarry.base.errors import InvalidArgumentError
-from tarry.cli import output
+from tarry.base.setting_types import parse_size
+from tarry.cli import credentials, output
+from tarry.cli.credentials import Description, Expires, Name, plain_identity
 from tarry.cli.exits import ExitCode
 from tarry.cli.options import DEFAULT_ENDPOINT, Endpoint, Json, connect, instant_ms
 
 if TYPE_CHECKING:
-    from tarry.api.identities import Identity, IssuedCredential
+    from tarry.api.identities import IssuedCredential
+    from tarry.api.operations import SetIdentity
 
-app = typer.Typer(name="identity", help="Who may do what: identities, their rights and tokens.", no_args_is_help=True)
+app = typer.Typer(
+    name="identity", help="Who may do what: identities, their rights and credentials.", no_args_is_help=True
+)
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The identity's name.")]
 Grants = Annotated[
     list[str] | None,
     typer.Option("--grant", "-g", metavar="GRANT", help="A right, as 'produce orders.*'; repeatable."),
 ]
 All = Annotated[bool, typer.Option("--all", help="Everything: the right admin.")]
-Description = Annotated[str, typer.Option("--description", "-d", help="For people.")]
-Expires = Annotated[str | None, typer.Option("--expires", help="The token is refused from then on: an instant.")]
+Quotas = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--quota",
+        "-q",
+        metavar="NAME=LIMIT",
+        help="A limit, as 'messages_per_second=2000'; repeatable; see identity.md.",
+    ),
+]
 
 
 @app.command()
@@ -34,6 +45,7 @@ def create(
     name: Name,
     grant: Grants = None,
     all_: All = False,
+    quotas: Quotas = None,
     description: Description = "",
     expires: Expires = None,
     data: Annotated[
@@ -50,18 +62,21 @@ def create(
     \b
     tarry identity create admin --all
     tarry identity create billing -g 'produce orders.*' -g 'consume orders.* group:billing'
+    tarry identity create shop -g 'produce shop.*' -q messages_per_second=2000 -q bytes_per_second=8MiB
     """
-    grants = _grants(grant, all_)
+    grants, limits = _grants(grant, all_), _limits(quotas)
     expires_ms = None if expires is None else instant_ms(expires, "--expires")
     if data is not None:
-        issued = _create_in(data, name, grants, description, expires_ms)
+        from tarry.api.operations import SetIdentity
+
+        issued = _create_in(data, SetIdentity(name, grants, description=description, quotas=limits), expires_ms)
     else:
         with connect(endpoint) as client:
             if any(each.name == name for each in client.list_identities()):
                 raise InvalidArgumentError(
                     f"there is an identity {name!r}; allowed: a new name, or tarry identity set, tarry identity token"
                 )
-            client.set_identity(name, grants, description=description)
+            client.set_identity(name, grants, description=description, quotas=limits)
             try:
                 issued = client.add_credential(name, expires_ms=expires_ms)
             except InvalidArgumentError:
@@ -80,14 +95,30 @@ def _grants(grants: list[str] | None, all_: bool) -> list[str]:
     return ["admin"] if all_ else grants or []
 
 
-def _create_in(data: Path, name: str, grants: list[str], description: str, expires_ms: int | None) -> IssuedCredential:
+def _limits(quotas: list[str] | None) -> dict[str, int] | None:
+    """Return limits by name; None: none is given. One of 0 is none, so a single one of these removes all."""
+    if not quotas:
+        return None
+    limits = {}
+    for text in quotas:
+        name, equals, value = text.partition("=")
+        try:
+            limits[name.strip()] = parse_size(value if equals else "")
+        except ValueError:
+            raise InvalidArgumentError(
+                f"--quota is {text!r:.80}; allowed: NAME=LIMIT, a whole number, or as 8MiB"
+            ) from None
+    return {name: limit for name, limit in limits.items() if limit}
+
+
+def _create_in(data: Path, identity: SetIdentity, expires_ms: int | None) -> IssuedCredential:
     """Make an identity in the directory of a broker that is stopped.
 
     Raises:
         LockedError: a broker has it open.
     """
     from tarry.api.audit import AskedBy
-    from tarry.api.operations import AddCredential, SetIdentity
+    from tarry.api.operations import AddCredential
     from tarry.base.clock import SystemClock
     from tarry.base.config import Config
     from tarry.broker.audit import AuditWriter
@@ -103,10 +134,9 @@ def _create_in(data: Path, name: str, grants: list[str], description: str, expir
         audit = AuditWriter.open(
             *(Config(data=data), SystemClock(), OsFiles(), Health(), Damage().report), threaded=False, wanted=True
         )
-        by, setting = AskedBy("local", front="command"), SetIdentity(name, grants, description=description)
-        adding = AddCredential(name, expires_ms=expires_ms)
+        by, adding = AskedBy("local", front="command"), AddCredential(identity.name, expires_ms=expires_ms)
         try:
-            audit.carry_out(setting, by, partial(identities.set, setting))
+            audit.carry_out(identity, by, partial(identities.set, identity))
             return audit.carry_out(adding, by, partial(identities.add_credential, adding))
         finally:
             audit.close()
@@ -120,26 +150,29 @@ def set_(
     name: Name,
     grants: Grants = None,
     all_: All = False,
+    quotas: Quotas = None,
     description: Annotated[str | None, typer.Option("--description", "-d", help="For people.")] = None,
     endpoint: Endpoint = DEFAULT_ENDPOINT,
     json: Json = False,
 ) -> None:
     """Give an identity these rights in the place of those that it has; it is made if it is new.
 
-    Connections of it that stand end, and come again with the new rights.
+    Connections of it that stand end, and come again with the new rights. The same of quotas, which end none.
 
     \b
     tarry identity set billing -g 'produce orders.*' -g 'deny produce orders.cards'
+    tarry identity set billing -q messages_per_second=2000 -q pending=5000000
+    tarry identity set billing -q messages_per_second=0
     """
-    wanted = _grants(grants, all_)
+    wanted, limits = _grants(grants, all_), _limits(quotas)
     with connect(endpoint) as client:
-        found = client.set_identity(name, wanted or None, description=description)
-    output.result(_plain(found), f"{found.name}: {'; '.join(found.grants) or 'no rights'}", json=json)
+        found = client.set_identity(name, wanted or None, description=description, quotas=limits)
+    output.result(plain_identity(found), f"{found.name}: {'; '.join(found.grants) or 'no rights'}", json=json)
 
 
 @app.command("list")
 def list_(endpoint: Endpoint = DEFAULT_ENDPOINT, json: Json = False) -> None:
-    """List identities with their rights and tokens; the broker does not know the secrets.
+    """List identities with their rights and credentials, and never with secrets.
 
     \b
     tarry identity list
@@ -148,10 +181,47 @@ def list_(endpoint: Endpoint = DEFAULT_ENDPOINT, json: Json = False) -> None:
         found = client.list_identities()
     if json:
         for identity in found:
-            output.json_line(_plain(identity))
+            output.json_line(plain_identity(identity))
         return
-    rows = [(each.name, "; ".join(each.grants), _tokens(each), each.description) for each in found]
-    output.table(("NAME", "RIGHTS", "TOKENS", "DESCRIPTION"), rows)
+    rows = [
+        (each.name, "; ".join(each.grants), ", ".join(map(credentials.in_short, each.credentials)), each.description)
+        for each in found
+    ]
+    output.table(("NAME", "RIGHTS", "CREDENTIALS", "DESCRIPTION"), rows)
+
+
+@app.command("quotas")
+def quotas_(
+    identity: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="The identity's name; without it: all that have quotas.")
+    ] = None,
+    endpoint: Endpoint = DEFAULT_ENDPOINT,
+    json: Json = False,
+) -> None:
+    """Show the quotas of identities, with what is used of them, and what was refused.
+
+    \b
+    tarry identity quotas
+    tarry identity quotas billing
+    """
+    with connect(endpoint) as client:
+        found = client.get_quota_use(identity)
+    if json:
+        for each in found:
+            output.json_line(asdict(each))
+        return
+    rows = [
+        (
+            each.identity,
+            name,
+            f"{limit:,}",
+            f"{each.used[name]:,}" if name in each.used else "",
+            each.refused.get(name, 0),
+        )
+        for each in found
+        for name, limit in each.quotas.items()
+    ]
+    output.table(("IDENTITY", "QUOTA", "LIMIT", "USED", "REFUSED"), rows)
 
 
 @app.command()
@@ -163,77 +233,6 @@ def delete(name: Name, endpoint: Endpoint = DEFAULT_ENDPOINT) -> None:
     """
     with connect(endpoint) as client:
         client.delete_identity(name)
-
-
-@app.command()
-def token(
-    identity: Name,
-    description: Description = "",
-    expires_ms: Expires = None,
-    endpoint: Endpoint = DEFAULT_ENDPOINT,
-    json: Json = False,
-) -> None:
-    """Make one more token for an identity. It is printed now and never again.
-
-    \b
-    tarry identity token billing --expires 2027-06-01T00:00:00Z
-    """
-    until_ms = None if expires_ms is None else instant_ms(expires_ms, "--expires")
-    with connect(endpoint) as client:
-        issued = client.add_credential(identity, description=description, expires_ms=until_ms)
-    output.result(asdict(issued), issued.secret, json=json)
-
-
-@app.command("access-key")
-def access_key(
-    identity: Name,
-    access_key: Annotated[
-        str | None, typer.Option("--access-key", metavar="KEY", help="Its name; without it, one is made.")
-    ] = None,
-    secret: Annotated[
-        str | None, typer.Option("--secret", metavar="-", help="'-': its secret is read from standard input.")
-    ] = None,
-    description: Description = "",
-    expires_ms: Expires = None,
-    endpoint: Endpoint = DEFAULT_ENDPOINT,
-    json: Json = False,
-) -> None:
-    """Make an access key for an identity, with which RocketMQ's clients sign.
-
-    Its secret is printed now and never again.
-
-    \b
-    tarry identity access-key billing
-    tarry identity access-key billing --access-key OLD_KEY --secret - < secret.txt
-    """
-    if secret not in (None, "-"):
-        raise InvalidArgumentError("--secret is no '-'; allowed: '-', since others can read what is in a command line")
-    own = None if secret is None else typer.get_text_stream("stdin").read().strip()
-    until_ms = None if expires_ms is None else instant_ms(expires_ms, "--expires")
-    with connect(endpoint) as client:
-        issued = client.add_credential(
-            identity,
-            description=description,
-            expires_ms=until_ms,
-            kind="access_key",
-            access_key=access_key,
-            secret=own,
-        )
-    output.result(asdict(issued), f"{issued.access_key} {issued.secret}", json=json)
-
-
-@app.command()
-def revoke(
-    id: Annotated[str, typer.Argument(metavar="ID", help="The token's id, as it is listed.")],
-    endpoint: Endpoint = DEFAULT_ENDPOINT,
-) -> None:
-    """Refuse a token from now on; connections that it opened end.
-
-    \b
-    tarry identity revoke 3f29c0d1a4b7
-    """
-    with connect(endpoint) as client:
-        client.remove_credential(id)
 
 
 def whoami(endpoint: Endpoint = DEFAULT_ENDPOINT, json: Json = False) -> None:
@@ -271,17 +270,8 @@ def can(
         raise typer.Exit(ExitCode.NOT_DONE)
 
 
-def _tokens(identity: Identity) -> str:
-    return ", ".join(
-        (each.id if each.access_key is None else f"{each.id} ({each.access_key})")
-        + ("" if each.expires_ms is None else f" until {output.instant(each.expires_ms)}")
-        for each in identity.credentials
-    )
-
-
-def _plain(identity: Identity) -> dict[str, object]:
-    # The hashes are for the broker; what people write to a terminal or a log need not have them.
-    plain = asdict(identity)
-    for credential in plain["credentials"]:
-        del credential["digest"]
-    return plain
+app.command("show")(credentials.show)
+app.command("token")(credentials.token)
+app.command("access-key")(credentials.access_key)
+app.command("add-certificate")(credentials.add_certificate)
+app.command("revoke")(credentials.revoke)

@@ -88,7 +88,7 @@ class KnownTokens:
         known = former.get(id)
         if known is None or known.rights.grants != grants:
             # No identity has a colon in its name.
-            known = Principal(f"token:{id}", Rights(grants), id, self._broker.refusals, self._front or None)
+            known = Principal(f"token:{id}", Rights(grants), id, None, self._broker.refusals, self._front or None)
         return TokenOwner(tokens, known)
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hmac
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from tarry.api.access import AccessToken, digest_of
+from tarry.api.accounts import QuotaAccounts
 from tarry.api.audit import LoginReason, NotesRefusals
+from tarry.api.credential_uses import CredentialUses
 from tarry.api.identities import Credential, Identity, is_token
 from tarry.base.clock import Clock
 from tarry.base.errors import UnauthenticatedError
@@ -17,6 +20,8 @@ from tarry.identity.principal import LOCAL, Principal
 from tarry.identity.rights import EVERYTHING, Rights
 
 _WAYS = "TARRY_TOKEN, or the argument token; see docs/identity.md"
+_NAMED_MAX = 8
+"""Names of a certificate that a refusal repeats."""
 OWNER = Principal("local-admin", EVERYTHING, "user")
 """The user that the broker runs as, by a Unix socket: it may read the data directory anyway."""
 
@@ -30,6 +35,11 @@ class AccessKey:
     expires_ms: int | None
     """It is refused from then on; None: never."""
 
+    @property
+    def id(self) -> str:
+        """The credential's id."""
+        return self.principal.credential or ""
+
 
 class KnowsIdentities(Protocol):
     """A broker, as far as it is needed here."""
@@ -42,6 +52,10 @@ class KnowsIdentities(Protocol):
     def clock(self) -> Clock: ...
     @property
     def refusals(self) -> NotesRefusals: ...
+    @property
+    def accounts(self) -> QuotaAccounts: ...
+    @property
+    def credential_uses(self) -> CredentialUses: ...
     def access_secret(self, credential: str) -> bytes | None: ...
 
 
@@ -56,26 +70,34 @@ class Authenticator:
         self._broker, self._front = broker, front
         self.notes = True
         """False where a refused caller is asked again elsewhere, and is noted there."""
+        self.note_use = broker.credential_uses.note
+        """Notes that a credential was used, by its id; whoever checks a signature does it for an access key."""
         self.tokens = KnownTokens(broker, front)
         """The owners of access tokens, who are known also where nobody is asked."""
         self._seen: tuple[Identity, ...] = ()
         self._by_digest: dict[str, tuple[Principal, Credential]] = {}
         self._by_id: dict[str, tuple[Principal, Credential]] = {}
         self._by_access_key: dict[str, tuple[Principal, Credential]] = {}
+        self._by_san: dict[str, tuple[Principal, Credential]] = {}
 
     @property
     def asks(self) -> bool:
         """True if callers have to say who they are."""
         return bool(self._broker.identities)
 
-    def by_token(self, token: str | None, peer: str = "") -> Principal:
+    def by_token(
+        self, token: str | None, certificate: Sequence[str] | None = None, *, peer: str | None = ""
+    ) -> Principal:
         """Return the caller that shows a token; None: it shows none.
 
-        A refusal is noted, of the address ``peer``.
+        ``certificate``: the names in its verified certificate. A token counts before it: one that is not taken is
+        refused, whatever the certificate says. A refusal is noted, of the address ``peer``; None: the caller does that.
 
         Raises:
             UnauthenticatedError: it has to show one, or this one is not taken.
         """
+        if token is None and certificate is not None:
+            return self.by_certificate(certificate, peer)
         if token is None:
             if self.asks:
                 self.note_refusal("none_shown", peer)
@@ -94,9 +116,12 @@ class Authenticator:
             raise UnauthenticatedError(f"the token that was shown {reason}; allowed: one that was not removed")
         return principal
 
-    def note_refusal(self, reason: LoginReason, peer: str, credential: str | None = None) -> None:
-        """Note a caller at the address ``peer`` whose credential was not taken, or who has shown none."""
-        if self.notes:
+    def note_refusal(self, reason: LoginReason, peer: str | None, credential: str | None = None) -> None:
+        """Note a caller at the address ``peer`` whose credential was not taken, or who has shown none.
+
+        None: nothing is noted.
+        """
+        if self.notes and peer is not None:
             self._broker.refusals.login(self._front, peer, reason, credential=credential)
 
     def by_secret(self, secret: str) -> Principal | None:
@@ -112,9 +137,34 @@ class Authenticator:
             found = self._by_digest.get(digest)
             if found is not None and hmac.compare_digest(found[1].digest, digest):
                 self._check_expiry(found[1])
+                self.note_use(found[1].id)
                 return found[0]
         owner = self.tokens.identify(secret)
         return None if owner is None else owner.principal
+
+    def by_certificate(self, names: Sequence[str], peer: str | None = None) -> Principal:
+        """Return the caller whose certificate was verified, by the names in it.
+
+        A refusal is noted, of the address ``peer``; None: the caller does that.
+
+        Raises:
+            UnauthenticatedError: no identity has one of these names, or two have; or the credential has expired.
+        """
+        if not self.asks:
+            return LOCAL
+        self._look()
+        found = dict(self._by_san[name] for name in names if name in self._by_san)
+        if len({principal.name for principal in found}) != 1:
+            self.note_refusal("not_known", peer)
+            of_nobody = "which no identity has; allowed: a name of tarry identity add-certificate, or a token"
+            why = "which are of several identities; allowed: those of one" if found else of_nobody
+            raise UnauthenticatedError(f"the client's certificate names {_shown(names)}, {why}")
+        principal, credential = next(iter(found.items()))
+        if self._is_over(credential):
+            self.note_refusal("expired", peer, credential.id)
+        self._check_expiry(credential)
+        self.note_use(credential.id)
+        return principal
 
     def by_access_key(self, name: str, peer: str | None = None) -> AccessKey | None:
         """Return an access key by its name, for a check of what was signed with it; None: no identity has it.
@@ -128,14 +178,14 @@ class Authenticator:
         found = self._by_access_key.get(name)
         if found is None:
             return None
-        if self._is_over(found[1]) and peer is not None:
+        if self._is_over(found[1]):
             self.note_refusal("expired", peer, found[1].id)
         self._check_expiry(found[1])
         secret = self._broker.access_secret(found[1].id)
         if secret is None:
             raise UnauthenticatedError(
-                f"the secret of access key {name!r:.80} is not known to this worker; "
-                "allowed: a token, or the port of a broker without --workers"
+                f"the secret of access key {name!r:.80} is not known to this gateway; "
+                "allowed: a token, a certificate, or a port of the broker's own machine"
             )
         return AccessKey(found[0], secret, found[1].expires_ms)
 
@@ -177,21 +227,32 @@ class Authenticator:
         if identities is self._seen:
             return
         former = self._by_id
-        self._seen, self._by_digest, self._by_id, self._by_access_key = identities, {}, {}, {}
+        self._seen, self._by_digest, self._by_id, self._by_access_key, self._by_san = identities, {}, {}, {}, {}
         for identity in identities:
             rights = Rights.of(identity.grants)
+            account = self._broker.accounts.of(identity.name)
             for credential in identity.credentials:
                 known = former.get(credential.id)
                 is_same = (
-                    known is not None and known[0].name == identity.name and known[0].rights.grants == rights.grants
+                    known is not None
+                    and (known[0].name, known[0].account) == (identity.name, account)
+                    and known[0].rights.grants == rights.grants
                 )
                 principal = (
                     known[0]
                     if known is not None and is_same
-                    else Principal(identity.name, rights, credential.id, self._broker.refusals, self._front or None)
+                    else Principal(
+                        identity.name, rights, credential.id, account, self._broker.refusals, self._front or None
+                    )
                 )
                 self._by_id[credential.id] = principal, credential
                 if credential.access_key is not None:
                     self._by_access_key[credential.access_key] = principal, credential
+                elif credential.san is not None:
+                    self._by_san[credential.san] = principal, credential
                 else:
                     self._by_digest[credential.digest] = principal, credential
+
+
+def _shown(names: Sequence[str]) -> str:
+    return ", ".join(f"{name!r:.300}" for name in names[:_NAMED_MAX]) or "nothing"

@@ -61,8 +61,19 @@ def check_rows(principal: Principal, rows: pa.RecordBatch | pa.Table) -> None:
     Raises:
         ForbiddenError: names the first of these topics.
     """
-    if principal.rights.is_unlimited or "topic" not in rows.schema.names:
+    if principal.rights.is_unlimited:
         return
-    for topic in pc.unique(rows.column("topic")).to_pylist():
-        if isinstance(topic, str):  # what is none is refused when the rows are admitted
-            principal.check(Right.PRODUCE, topic)
+    for topic in topics_of(rows):
+        principal.check(Right.PRODUCE, topic)
+
+
+def topics_of(rows: pa.RecordBatch | pa.Table) -> list[str]:
+    """Return the topics of rows. What is none is refused when the rows are admitted."""
+    if "topic" not in rows.schema.names:
+        return []
+    return [topic for topic in pc.unique(rows.column("topic")).to_pylist() if isinstance(topic, str)]
+
+
+def body_bytes_of(rows: pa.RecordBatch | pa.Table) -> int:
+    """Return the bytes of the bodies of rows."""
+    return rows.column("body").nbytes if "body" in rows.schema.names else 0

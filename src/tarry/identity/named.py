@@ -31,5 +31,9 @@ class NamedPrincipals:
             identity = next((each for each in identities if each.name == name), None)
             if identity is None:
                 raise UnauthenticatedError(f"there is no identity {name!r:.300}; allowed: one that has a credential")
-            principal = found[1][name] = Principal(name, Rights.of(identity.grants), refusals=self._broker.refusals)
+            principal = found[1][name] = self._principal(identity)
         return principal
+
+    def _principal(self, identity: Identity) -> Principal:
+        account = self._broker.accounts.of(identity.name)
+        return Principal(identity.name, Rights.of(identity.grants), None, account, self._broker.refusals)

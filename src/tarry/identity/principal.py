@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from tarry.api.accounts import QuotaAccount
 from tarry.api.audit import AskedBy, NotesRefusals
 from tarry.api.identities import AccessDecision, WhoIs
 from tarry.api.needs import OF_THE_BROKER, Right
@@ -20,6 +22,8 @@ class Principal:
     rights: Rights
     credential: str | None = None
     """Id of the credential that was shown; None: none was asked for."""
+    account: QuotaAccount | None = None
+    """The use of its identity, held against its quotas; None: it has none."""
     refusals: NotesRefusals | None = field(default=None, repr=False)
     """Is told what it had no right to."""
     front: str | None = None
@@ -62,9 +66,28 @@ class Principal:
         """Return it as the caller of an operation."""
         return AskedBy(self.name, self.credential, front or self.front, peer or None, request)
 
+    @property
+    def is_bounded(self) -> bool:
+        """True if its identity has quotas."""
+        return self.account is not None and self.account.is_bounded
+
+    def wait_s(self) -> float:
+        """Return the seconds by which its next message is to be delayed: see :meth:`QuotaAccount.wait_s`."""
+        return 0.0 if self.account is None else self.account.wait_s()
+
+    def charge(self, messages: int, size: int, topics: Iterable[str]) -> None:
+        """Count messages that are to be scheduled: see :meth:`QuotaAccount.charge`.
+
+        Raises:
+            QuotaExceededError: they are too many.
+        """
+        if self.account is not None:
+            self.account.charge(messages, size, topics)
+
     def who(self) -> WhoIs:
         """Return what a caller is told of itself."""
-        return WhoIs(self.name, [str(grant) for grant in self.rights.grants], self.credential)
+        limits = {} if self.account is None else self.account.quotas.limits()
+        return WhoIs(self.name, [str(grant) for grant in self.rights.grants], self.credential, limits)
 
     def decide(self, asked: CheckAccess) -> AccessDecision:
         """Return whether it has the right that is asked about."""

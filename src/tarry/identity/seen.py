@@ -16,10 +16,12 @@ import pyarrow as pa
 
 from tarry.api import operations as ops
 from tarry.api.access import AccessToken
+from tarry.api.accounts import QuotaAccounts
 from tarry.api.audit import AskedBy, NotesRefusals
 from tarry.api.audited import AUDITED
 from tarry.api.board import Member, OnMessage
 from tarry.api.consuming import ConsumerGroup, Subscription
+from tarry.api.credential_uses import CredentialUses
 from tarry.api.identities import AccessDecision, Identity
 from tarry.api.jobs import StagedFile
 from tarry.api.local import AnyBroker, CheckTopic, LocalBroker, OnAccepted
@@ -29,11 +31,15 @@ from tarry.api.operations.delivery import Subscribe
 from tarry.api.outcome import Outcome
 from tarry.base.clock import Clock
 from tarry.base.config import Config
-from tarry.base.errors import NotFoundError
-from tarry.identity.checks import check_request, check_rows, visible
+from tarry.base.errors import NotFoundError, TarryError
+from tarry.identity.checks import body_bytes_of, check_request, check_rows, topics_of, visible
 from tarry.identity.principal import Principal
+from tarry.message.receipt import Accepted
 
 R = TypeVar("R")
+SHARES = 2
+"""One identity may have this part of the bytes on their way to the disk: others find room."""
+_MAKES_GROUP = (ops.SetGroup, ops.Receive)
 
 
 def seen_by(broker: AnyBroker, principal: Principal, asked: AskedBy | None = None) -> AnyBroker:
@@ -68,6 +74,11 @@ class SeenBroker:
         """Call ``on_change`` after each change: see :meth:`tarry.api.local.AnyBroker.listen_to_identities`."""
         return self._broker.listen_to_identities(on_change)
 
+    @property
+    def credential_uses(self) -> CredentialUses:
+        """The uses of credentials: see :attr:`tarry.api.local.AnyBroker.credential_uses`."""
+        return self._broker.credential_uses
+
     def access_secret(self, credential: str) -> bytes | None:
         """Return None: a caller gets no secrets, its own neither."""
         return None
@@ -76,6 +87,11 @@ class SeenBroker:
     def refusals(self) -> NotesRefusals:
         """Is told who was refused: see :attr:`tarry.api.local.AnyBroker.refusals`."""
         return self._broker.refusals
+
+    @property
+    def accounts(self) -> QuotaAccounts:
+        """The use of identities: see :attr:`tarry.api.local.AnyBroker.accounts`."""
+        return self._broker.accounts
 
     @property
     def access_tokens(self) -> tuple[AccessToken, ...]:
@@ -102,6 +118,8 @@ class SeenBroker:
         """
         principal = self.principal
         check_request(principal, operation, asked)
+        if isinstance(operation, _MAKES_GROUP):
+            self._count_group(operation.topic, operation.group)
         result: Any
         if isinstance(operation, ops.WhoAmI):
             result = principal.who()
@@ -163,16 +181,23 @@ class SeenBroker:
     # -- scheduling ----------------------------------------------------------------------------------------------------
 
     def submit(
-        self, data: pa.RecordBatch | pa.Table, on_result: OnAccepted, *, lead: bool = False, internal: bool = False
+        self,
+        data: pa.RecordBatch | pa.Table,
+        on_result: OnAccepted,
+        *,
+        lead: bool = False,
+        internal: bool = False,
+        own_handles: bool = False,
     ) -> None:
         """Schedule a batch: see :meth:`tarry.api.local.AnyBroker.submit`."""
         check_rows(self.principal, data)
-        self._broker.submit(data, on_result, lead=lead, internal=internal)
+        submit = partial(self._broker.submit, data, lead=lead, internal=internal, own_handles=own_handles)
+        self._submit(data, on_result, submit)
 
-    def submit_checked(self, batch: pa.RecordBatch, on_result: OnAccepted) -> None:
+    def submit_checked(self, batch: pa.RecordBatch, on_result: OnAccepted, *, own_handles: bool = False) -> None:
         """Schedule a checked batch: see :meth:`tarry.api.local.AnyBroker.submit_checked`."""
         check_rows(self.principal, batch)
-        self._broker.submit_checked(batch, on_result)
+        self._submit(batch, on_result, partial(self._broker.submit_checked, batch, own_handles=own_handles))
 
     def find_keyed(self, topic: str, key: str) -> pa.RecordBatch | Outcome:
         """Return the message under a key: see :meth:`tarry.api.local.AnyBroker.find_keyed`."""
@@ -183,6 +208,7 @@ class SeenBroker:
         """Replace the message under a key: see :meth:`tarry.api.local.AnyBroker.replace_keyed`."""
         self.principal.check(Right.PRODUCE, topic)
         check_rows(self.principal, successor)
+        self.principal.charge(1, body_bytes_of(successor), (topic,))
         return self._broker.replace_keyed(topic, key, seq, successor)
 
     def stage_job(self, number: int, batches: Iterable[pa.RecordBatch]) -> tuple[list[StagedFile], Counter[str]]:
@@ -202,6 +228,7 @@ class SeenBroker:
     def group(self, topic: str, name: str, *, start: str | None = None, broadcast: str | None = None) -> ConsumerGroup:
         """Return the group of that name: see :meth:`tarry.api.local.AnyBroker.group`."""
         self.principal.check(Right.CONSUME, topic, name)
+        self._count_group(topic, name)
         return self._broker.group(topic, name, start=start, broadcast=broadcast)
 
     def find_group(self, topic: str, name: str) -> ConsumerGroup:
@@ -212,7 +239,41 @@ class SeenBroker:
     def open_subscription(self, request: Subscribe) -> Subscription:
         """Add a consumer to a group: see :meth:`tarry.api.local.LocalBroker.open_subscription`."""
         check_request(self.principal, request)
+        self._count_group(request.topic, request.group)
         return self._local.open_subscription(request)
+
+    # -- quotas --------------------------------------------------------------------------------------------------------
+
+    def _submit(
+        self, data: pa.RecordBatch | pa.Table, on_result: OnAccepted, submit: Callable[[OnAccepted], None]
+    ) -> None:
+        """Submit a batch, which counts until it is answered.
+
+        Raises:
+            QuotaExceededError: it is too much.
+        """
+        account = self.principal.account
+        if account is None:
+            submit(on_result)
+            return
+        size = data.nbytes
+        if account.is_bounded:
+            account.charge(data.num_rows, body_bytes_of(data), topics_of(data))
+        account.begin_batch(size, self.config.inflight_bytes_max // SHARES)
+
+        def on_answered(result: Accepted | TarryError) -> None:
+            account.end_batch(size)
+            on_result(result)
+
+        try:
+            submit(on_answered)
+        except BaseException:
+            account.end_batch(size)  # what is raised is the answer
+            raise
+
+    def _count_group(self, topic: str, name: str | None) -> None:
+        if name is not None and self.principal.account is not None:
+            self.principal.account.check_group(topic, name)
 
     @property
     def _local(self) -> LocalBroker:

@@ -34,6 +34,7 @@ from tarry.api.operations.identities import (
     AddCredential,
     CheckAccess,
     DeleteIdentity,
+    GetQuotaUse,
     ListIdentities,
     RemoveCredential,
     SetIdentity,
@@ -79,7 +80,7 @@ OPERATIONS: tuple[type[Operation[Any]], ...] = (
     *(ListJobs, CancelJob, BeginJob, ReserveSeqs, CommitJob, AbortJob),
     *(GetQueues, ReadQueue, ReadCancellations, FindOffset, FollowQueue, AdvanceGroup),
     *(CreateToken, ListTokens, LimitToken, DeleteToken),
-    *(SetIdentity, ListIdentities, DeleteIdentity, AddCredential, RemoveCredential, WhoAmI, CheckAccess),
+    *(SetIdentity, ListIdentities, DeleteIdentity, AddCredential, RemoveCredential, WhoAmI, CheckAccess, GetQuotaUse),
     ReadAuditLog,
     *(GetIntakeState, ReadIntake, AnnounceStore, SetPipelineStatus),
 )

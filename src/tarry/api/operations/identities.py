@@ -6,11 +6,12 @@ Changes are durable on return.
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, asdict, dataclass, field
-from typing import Any
+from typing import Any, get_args
 
 from tarry.api.identities import AccessDecision, Credential, CredentialKind, Identity, IssuedCredential, WhoIs
 from tarry.api.needs import OF_THE_BROKER, Nothing, OnBroker, Right
 from tarry.api.operation import NOTHING, Action, Codec, Natural, Operation, data, known, many
+from tarry.api.quotas import QuotaUse
 from tarry.base.errors import InvalidArgumentError
 
 
@@ -18,6 +19,7 @@ def _identity(answer: Any) -> Identity:
     return known(Identity, answer, credentials=[known(Credential, each) for each in answer["credentials"]])
 
 
+KINDS: tuple[str, ...] = get_args(CredentialKind)
 IDENTITY: Codec[Identity] = Codec(asdict, _identity, shape=Identity)
 
 
@@ -39,6 +41,8 @@ class SetIdentity(Operation[Identity]):
     """Lines of rights, in the place of all that it has; see ``docs/identity.md``."""
     _: KW_ONLY
     description: str | None = None
+    quotas: dict[str, int] | None = None
+    """Limits by name, in the place of all that it has; see :mod:`tarry.api.quotas`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,22 +69,25 @@ class DeleteIdentity(Operation[None]):
 
 @dataclass(frozen=True, slots=True)
 class AddCredential(Operation[IssuedCredential]):
-    """Make a token or an access key for an identity. Its secret is in the result, and in no other answer.
+    """Make a token or an access key for an identity, or have it known by a name in its certificate.
+
+    A secret is in the result, and in no other answer.
 
     An identity may have several, so that one can be replaced by another without a gap.
 
     Args:
         expires_ms: it is refused from this instant on; None: never.
-        kind: "token"; or "access_key", with which clients of RocketMQ sign.
+        kind: "token"; "access_key", with which clients of RocketMQ sign; or "certificate", of a client by TLS.
         access_key: the name of the access key; None: one is made.
         secret: the access key's own, from elsewhere; None: one is made.
+        san: the name in the certificate: ``spiffe://example/billing``, ``billing.example``, ``CN:billing``.
 
     Raises:
         NotFoundError: there is no such identity. InvalidArgumentError: a value is not allowed.
         DiskFullError: nothing was made.
     """
 
-    wire = Action("add-credential", "a token or an access key for an identity", data(IssuedCredential))
+    wire = Action("add-credential", "a token, an access key or a certificate's name", data(IssuedCredential))
     needs = OnBroker(Right.ADMIN)
     identity: str
     _: KW_ONLY
@@ -89,14 +96,17 @@ class AddCredential(Operation[IssuedCredential]):
     kind: CredentialKind = "token"
     access_key: str | None = None
     secret: str | None = field(default=None, repr=False)
+    san: str | None = None
 
     def __post_init__(self) -> None:
-        if self.kind not in ("token", "access_key"):
-            raise InvalidArgumentError(f"kind is {self.kind!r:.80}; allowed: token, access_key")
-        if self.kind == "token" and (self.access_key is not None or self.secret is not None):
+        if self.kind not in KINDS:
+            raise InvalidArgumentError(f"kind is {self.kind!r:.80}; allowed: {', '.join(KINDS)}")
+        if self.kind != "access_key" and (self.access_key is not None or self.secret is not None):
             raise InvalidArgumentError(
-                "access_key and secret are for the kind access_key; allowed for a token: neither"
+                f"access_key and secret are for the kind access_key; allowed for a {self.kind}: neither"
             )
+        if (self.kind == "certificate") != (self.san is not None):
+            raise InvalidArgumentError("san is for the kind certificate, which needs it; allowed: both, or neither")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +120,19 @@ class RemoveCredential(Operation[None]):
     wire = Action("remove-credential", "refuse a credential from now on", NOTHING)
     needs = OnBroker(Right.ADMIN)
     id: str
+
+
+@dataclass(frozen=True, slots=True)
+class GetQuotaUse(Operation[list[QuotaUse]]):
+    """Return what identities use of their quotas, one of them or all.
+
+    Raises:
+        NotFoundError: there is none of that name.
+    """
+
+    wire = Action("quota-use", "quotas of identities, and what is used of them", many(data(QuotaUse)))
+    needs = OnBroker(Right.ADMIN)
+    identity: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

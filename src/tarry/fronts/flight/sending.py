@@ -11,13 +11,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 from loopgrpc import framed
-from tarry.api.local import AnyBroker
 from tarry.api.wire import AnswerKind, encode_accepted, encode_placed, encode_refused
 from tarry.base.arrow_feed import BatchReader
 from tarry.base.errors import InvalidArgumentError, TarryError
 from tarry.fronts.flight.messages import RESULT, FlightData, field, read_data
 from tarry.fronts.kit.in_order import InOrder
 from tarry.fronts.kit.known_errors import known
+from tarry.identity.seen import SeenBroker
 
 UNANSWERED_MAX = 256
 """Batches of one stream that may wait for their answer (or for a client that does not read it)."""
@@ -28,8 +28,8 @@ _BY_THE_BROKER = frozenset(("delay_ms", "delay_level", "repeat"))
 class PutStream:
     """Made for one call; :meth:`answers` is the call. On the loop's thread."""
 
-    def __init__(self, broker: AnyBroker, run_in_thread: Callable[..., Awaitable[Any]]) -> None:
-        self._broker, self._run_in_thread = broker, run_in_thread
+    def __init__(self, broker: SeenBroker, run_in_thread: Callable[..., Awaitable[Any]]) -> None:
+        self._broker, self._principal, self._run_in_thread = broker, broker.principal, run_in_thread
         self._batches = BatchReader()
         self._changed = asyncio.Event()
         self._batch_answers: InOrder[bool, Any] = InOrder(self._changed.set, UNANSWERED_MAX)
@@ -61,6 +61,8 @@ class PutStream:
         async for raw in messages:
             data = read_data(raw)
             await self._batch_answers.room()
+            if wait_s := self._principal.wait_s():
+                await asyncio.sleep(wait_s)
             if not data.header or self._batches.is_quick(data.header, data.body):
                 self._submit(data)
             else:

@@ -22,13 +22,14 @@ from tarry.api.parsing import from_json
 from tarry.api.views import DELIVERY
 from tarry.api.wire import SCHEDULE_PATH, STAGE, encode_json
 from tarry.base.arrow_feed import BatchReader
-from tarry.base.errors import InvalidArgumentError, NotFoundError, UnavailableError
+from tarry.base.errors import InvalidArgumentError, NotFoundError, TarryError, UnavailableError
 from tarry.base.event_loop import iterate
 from tarry.fronts.flight.messages import RESULT, FlightData, arrow_data, field, read_data, read_pair
 from tarry.fronts.flight.requests import ACTIONS, action_request, put_command, ticket_request
 from tarry.fronts.flight.sending import PutStream
 from tarry.fronts.kit.callers import Callers
 from tarry.fronts.kit.groups import ReceiveQueues
+from tarry.fronts.kit.peer_proof import certificate_of
 from tarry.fronts.kit.receiving import CROWDED_S, FILTERING_S, poll_now, receive_within
 from tarry.fronts.kit.unread import Room, check_room
 from tarry.identity.seen import SeenBroker
@@ -87,9 +88,22 @@ class Service:
         Raises:
             UnauthenticatedError: the caller has to say who it is, and does not.
         """
-        kind, _, token = call.metadata.get("authorization", "").partition(" ")
-        principal = self._callers.authenticator.by_token(token.strip() if kind.lower() == "bearer" else None, call.host)
+        shown = call.metadata.get("authorization")
+        authenticator = self._callers.authenticator
+        if not shown:
+            principal = authenticator.by_token(None, certificate_of(call.principal), peer=call.host)
+        else:
+            kind, _, token = shown.partition(" ")
+            # Another kind is none that is taken here, and no reason to look at the certificate.
+            principal = authenticator.by_token(token.strip() if kind.lower() == "bearer" else "", peer=call.host)
         return SeenBroker(self._broker, principal, principal.asks(call.host))
+
+    def trusts(self, call: Call) -> bool:
+        """Return whether a call shows who it is of, or need not."""
+        try:
+            return self._seen(call) is not None
+        except TarryError:
+            return False
 
     # -- writing -------------------------------------------------------------------------------------------------------
 
@@ -122,7 +136,7 @@ class Service:
     def _open_stream(self, broker: SeenBroker, call: Call) -> PutStream:
         stream = PutStream(broker, self._run)
         self._streams.add(stream)
-        self._callers.add(stream, broker.principal, stream.stop)
+        self._callers.add(stream, broker.principal, stream.stop, counts=True)
         call.on_done(lambda _: self._forget(stream))
         if self._stopping is not None:
             stream.stop(self._stopping)

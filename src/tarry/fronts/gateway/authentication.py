@@ -17,8 +17,7 @@ from typing import Any
 from tarry.base.config import Config
 from tarry.base.errors import InvalidArgumentError
 from tarry.fronts.gateway.settings import GatewaySettings
-from tarry.fronts.kit.tls import TlsFiles
-from tarry.fronts.kit.tls_settings import PortTls, both_or_neither, port_tls, shared_files
+from tarry.fronts.kit.tls_settings import PortTls, both_or_neither, port_tls, shared_files, with_certificate
 from tarry.link.tls import client_context
 
 SECRET_BYTES_MIN = 16
@@ -36,17 +35,20 @@ class Trust:
     tls: ssl.SSLContext | None = None
 
     @classmethod
-    def of_broker(cls, settings: GatewaySettings, address: str) -> Trust:
+    def of_broker(cls, settings: GatewaySettings, address: str, tls: PortTls) -> Trust:
         """Return the broker's credentials for gateways that connect to an address by TCP, from its settings.
+
+        Without a secret, gateways are known by their certificates, for which TLS has to ask.
 
         Raises:
             InvalidArgumentError: there is no secret, or a file is not what it should be.
         """
         secret = read_secret(settings.gateway_secret)
-        if secret is None:
+        if secret is None and (tls.files is None or tls.files.client_ca is None):
             raise InvalidArgumentError(
                 f"gateway is {address!r} and gateway_secret is not given: whoever connected there could do "
-                "everything; allowed: gateway_secret=FILE, with what openssl rand -hex 32 makes, or gateway=unix:PATH"
+                "everything; allowed: gateway_secret=FILE, with what openssl rand -hex 32 makes; tls_client_ca, and "
+                "identities of gateways with certificates; or gateway=unix:PATH"
             )
         return cls(secret)
 
@@ -94,9 +96,8 @@ def gateway_tls(config: Config) -> PortTls:
     settings = GatewaySettings.of(config)
     own = both_or_neither("gateway_tls", settings.gateway_tls_certificate, settings.gateway_tls_key)
     if own is None:
-        return port_tls(config)
-    shared = shared_files(config)
-    return PortTls(TlsFiles(*own, None if shared is None else shared.client_ca))
+        return port_tls(config, "gateway")
+    return PortTls(with_certificate(shared_files(config), *own))
 
 
 def read_secret(name: str | None) -> bytes | None:

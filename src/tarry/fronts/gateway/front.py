@@ -13,11 +13,14 @@ from tarry.base.endpoint import local_socket, socket_path
 from tarry.base.placement import ANY_CORE, Placement
 from tarry.fronts.gateway.authentication import Trust, gateway_tls
 from tarry.fronts.gateway.served.broker import ServedBroker
+from tarry.fronts.gateway.served.certified import certified
 from tarry.fronts.gateway.served.worker import WorkerSessions
 from tarry.fronts.gateway.settings import GatewaySettings
 from tarry.fronts.kit.front import FrontServices
 from tarry.fronts.kit.tls_settings import PortTls
+from tarry.fronts.link.link_session import NewLinkSession
 from tarry.fronts.link.port import LinkGuard, LinkPort
+from tarry.fronts.link.shared import Shared
 
 HELLO_S = 10.0
 """Seconds that a connection may take to say who it is."""
@@ -41,6 +44,7 @@ class GatewayFront:
         connections: ConnectionLimits | None = None,
     ) -> None:
         trust, tls = _authentication(broker.config, address)
+        by_certificate = trust.secret is None and tls.files is not None
         guard = LinkGuard(
             connections=connections or ConnectionLimits(),
             unread=UnreadBytes(),
@@ -50,7 +54,7 @@ class GatewayFront:
             begin_s=HELLO_S,
         )
         self._port = LinkPort(
-            "tarry-gateway", broker, address, placement, guard, lambda shared: WorkerSessions(shared, broker).by_kind
+            "tarry-gateway", broker, address, placement, guard, lambda shared: _sessions(shared, broker, by_certificate)
         )
         self.address = self._port.address
         """The address it listens on, with its actual port."""
@@ -123,6 +127,15 @@ def check(config: Config) -> None:
         _authentication(config, settings.gateway)
 
 
+def _sessions(shared: Shared, broker: ServedBroker, by_certificate: bool) -> Mapping[str, NewLinkSession]:
+    """Return the sessions of a port.
+
+    ``by_certificate``: a gateway is known by its certificate, not by a secret.
+    """
+    sessions = WorkerSessions(shared, broker).by_kind
+    return certified(shared, sessions) if by_certificate else sessions
+
+
 def _authentication(config: Config, address: str) -> tuple[Trust, PortTls]:
     """Return the secret and the TLS of connections to an address.
 
@@ -133,7 +146,7 @@ def _authentication(config: Config, address: str) -> tuple[Trust, PortTls]:
         return Trust(), PortTls()  # a socket of this machine belongs to its user alone
     tls = gateway_tls(config)
     tls.context()  # refuses files that are none, before anything is opened
-    return Trust.of_broker(GatewaySettings.of(config), address), tls
+    return Trust.of_broker(GatewaySettings.of(config), address, tls), tls
 
 
 def start(services: FrontServices) -> GatewayPorts:

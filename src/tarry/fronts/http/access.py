@@ -1,5 +1,7 @@
 """Finds out whose a request is: the one place of this front that reads credentials.
 
+A request without a token is of whom its connection's certificate names.
+
 A token comes in ``Authorization: Bearer …``, in ``X-Token``, or as the password of Basic authentication; in the query's
 ``token`` only where a client cannot send headers: event streams of browsers, and lmstfy's clients. Once the broker has
 identities, each request shows one, on every address. Without identities there are two modes. In the mode "tokens",
@@ -24,6 +26,7 @@ from tarry.base.errors import UnauthenticatedError
 from tarry.base.exposure import is_loopback
 from tarry.fronts.http.app import Scope
 from tarry.fronts.http.exchange import Headers
+from tarry.fronts.kit.peer_proof import certificate_of
 from tarry.identity.authenticator import Authenticator
 from tarry.identity.principal import LOCAL, Principal
 
@@ -84,19 +87,30 @@ class Access:
 
     def admit(self, scope: Scope) -> Principal | AccessRefusal:
         """Return whose a request is, or why it is refused."""
+        admitted = self._admitted(scope)
+        if isinstance(admitted, Principal) and (trusted := scope.get("state", {}).get("trusted")) is not None:
+            trusted()
+        return admitted
+
+    def _admitted(self, scope: Scope) -> Principal | AccessRefusal:
         if not self.asks:
             return _refusal_of_foreigners(scope) or LOCAL
         headers = scope["headers"]
         secret = secret_of(headers)
         if not secret and (in_query := secret_in(scope["query_string"])):
             if not _is_event_stream(scope):
-                return self._unknown(_IN_QUERY, _peer_of(scope), "other")
+                return self._unknown(_IN_QUERY, peer_of(scope), "other")
             secret = in_query
+        if not secret and not shows_secret(headers):
+            proof = scope.get("state", {}).get("principal")
+            owner = self.owner_of_certificate(proof, headers, peer_of(scope))
+            if owner is not None:
+                return owner
         if not secret:
             text = _NO_SECRET if self.knows_identities else _NEEDS_TOKEN
-            return self._unknown(text, _peer_of(scope), "none_shown")
+            return self._unknown(text, peer_of(scope), "none_shown")
         refused = _refusal_of_foreign_forms(scope)
-        return refused or self.owner_of(secret, _peer_of(scope))
+        return refused or self.owner_of(secret, peer_of(scope))
 
     def owner_of(self, secret: str, peer: str) -> Principal | AccessRefusal:
         """Return whose a secret is; without identities, it has to be an access token for everything.
@@ -105,7 +119,7 @@ class Access:
         """
         if self.knows_identities:
             try:
-                return self.authenticator.by_token(secret, peer)
+                return self.authenticator.by_token(secret, peer=peer)
             except UnauthenticatedError as error:
                 return AccessRefusal(401, str(error), "unauthenticated")  # which is noted
         owner = self.identify(secret)
@@ -115,6 +129,23 @@ class Access:
             namespaces = ", ".join(sorted(owner.tokens))
             return AccessRefusal(403, f"the access token is for {namespaces}; allowed: one for *", "forbidden")
         return owner.principal
+
+    def owner_of_certificate(self, proof: object, headers: Headers, peer: str) -> Principal | AccessRefusal | None:
+        """Return whose a request without a token is, by its connection's certificate.
+
+        None: there is none, or no identities that could have it.
+        """
+        names = certificate_of(proof)
+        if names is None or not self.knows_identities:
+            return None
+        # A browser shows its certificate with whatever a page has it ask for; a GET may consume.
+        foreign = foreign_page(dict(headers))
+        if foreign is not None:
+            return AccessRefusal(403, f"{foreign}; allowed with a certificate: pages of this front", "forbidden")
+        try:
+            return self.authenticator.by_certificate(names, peer)
+        except UnauthenticatedError as error:
+            return AccessRefusal(401, str(error), "unauthenticated")  # which is noted
 
     def _unknown(self, text: str, peer: str, reason: LoginReason) -> AccessRefusal:
         self.authenticator.note_refusal(reason, peer)
@@ -139,12 +170,17 @@ def secret_of(headers: Headers) -> str | None:
     return shown.decode("latin-1") if shown else None
 
 
+def shows_secret(headers: Headers) -> bool:
+    """Return whether a request's headers show a credential, of whichever kind."""
+    return any(name in (b"authorization", b"x-token") and value for name, value in headers)
+
+
 def secret_in(query: bytes) -> str | None:
     """Return the secret in a query; None: there is none."""
     return dict(parse_qsl(query.decode("latin-1"))).get("token") if b"token=" in query else None
 
 
-def _peer_of(scope: Scope) -> str:
+def peer_of(scope: Scope) -> str:
     """Return the client's address without its port; empty: it comes by a Unix socket."""
     return (scope.get("client") or ("",))[0]
 

@@ -6,12 +6,13 @@ is an :class:`HttpError`; everything else is the broker's own :class:`~tarry.bas
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
 from tarry.api.wire import encode_json
-from tarry.base.errors import InvalidMessageError, TarryError, UnauthenticatedError
+from tarry.base.errors import InvalidMessageError, QuotaExceededError, TarryError, UnauthenticatedError
 from tarry.fronts.kit.known_errors import known
 
 STATUS: Mapping[str, int] = MappingProxyType(
@@ -30,6 +31,7 @@ STATUS: Mapping[str, int] = MappingProxyType(
         "stale_commit": 409,
         "illegal_transition": 409,
         "overloaded": 503,
+        "quota_exceeded": 429,
         "filter_paused": 503,
         "unavailable": 503,
         "closed": 503,
@@ -41,7 +43,7 @@ STATUS: Mapping[str, int] = MappingProxyType(
 )
 """Status by the code of a :class:`~tarry.base.errors.TarryError`; else that of its base class.
 
-The retryable ones are 503 and 507: the broker's state refuses them, and not how much one client has asked (429).
+The retryable ones are 429, where one identity asks too much, and 503 and 507, where the broker's state refuses.
 """
 RETRY_AFTER_S = 1
 """Value of ``Retry-After`` with an error that a retry may help."""
@@ -89,6 +91,8 @@ def error_headers(error: BaseException) -> dict[str, str]:
         return error.headers
     if isinstance(error, UnauthenticatedError):
         return {"www-authenticate": "Bearer"}
+    if isinstance(error, QuotaExceededError):
+        return {"retry-after": str(math.ceil(error.retry_after_s))}
     is_retryable = isinstance(error, TarryError) and error.retryable
     return {"retry-after": str(RETRY_AFTER_S)} if is_retryable else {}
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
+from tarry.api.accounts import QuotaAccount
 from tarry.api.local import AnyBroker
 from tarry.base.errors import TarryError, UnavailableError
 from tarry.base.event_loop import post
@@ -43,24 +44,47 @@ class Callers:
         self._broker, self._loop = broker, loop
         self.authenticator = Authenticator(broker, front)
         """Tells who a caller is."""
-        self._known: dict[object, tuple[Principal, Callable[[TarryError], None]]] = {}
+        self._known: dict[object, tuple[Principal, Callable[[TarryError], None], QuotaAccount | None]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._stops: list[Callable[[], None]] = []
+        self._stops.append(broker.credential_uses.watch(self._open))
         self._is_told = isinstance(broker, TellsOfChanges)
         if isinstance(broker, TellsOfChanges):
             for listen in (broker.listen_to_identities, broker.listen_to_tokens):
                 self._stops.append(listen(lambda: post(loop, self._look_soon)))
             self._look()
 
-    def add(self, connection: object, principal: Principal, refuse: Callable[[TarryError], None]) -> None:
-        """Note whose a connection is; ``refuse`` tells the other side and cuts it off."""
-        self._known[connection] = principal, refuse
+    def add(
+        self,
+        connection: object,
+        principal: Principal,
+        refuse: Callable[[TarryError], None],
+        *,
+        counts: bool = False,
+    ) -> None:
+        """Note whose a connection is; ``refuse`` tells the other side and cuts it off.
+
+        ``counts``: it counts as one of the connections that its identity may have.
+
+        Raises:
+            QuotaExceededError: these are too many; it was not noted.
+        """
+        account = principal.account if counts else None
+        if account is not None:
+            account.begin_connection()
+        self._known[connection] = principal, refuse, account
         if not self._is_told and self._timer is None:
             self._timer = self._loop.call_later(LOOK_S, self._look)
 
     def remove(self, connection: object) -> None:
         """Forget a connection that has ended."""
-        self._known.pop(connection, None)
+        account = self._known.pop(connection, (None, None, None))[2]
+        if account is not None:
+            account.end_connection()
+
+    def _open(self) -> list[str]:
+        # Any thread: the list is made in one step.
+        return [principal.credential for principal, _, _ in list(self._known.values()) if principal.credential]
 
     def close(self) -> None:
         """Look no more."""
@@ -73,7 +97,7 @@ class Callers:
         self._loop.call_later(GRACE_S, self._look)
 
     def _look(self) -> None:
-        for principal, refuse in list(self._known.values()):
+        for principal, refuse, _ in list(self._known.values()):
             if not self.authenticator.is_known(principal):
                 refuse(_GONE)
         if self._timer is not None:

@@ -31,7 +31,7 @@ from tarry.fronts.kit.receiving import ReceiveQueue
 from tarry.identity.principal import LOCAL, Principal
 from tarry.identity.seen import seen_by
 from tarry.message.receipt import Accepted, Receipt
-from tarry.message.rows import Row, to_batch
+from tarry.message.rows import BODY, Row, to_batch
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -61,7 +61,7 @@ class Desk(AsyncCalls):
         self.broker = broker
         self.loop = loop
         self._pool = pool
-        self._rows = RowQueue(broker, loop)
+        self._rows = RowQueue(broker, loop, own_handles=True)
         self._queues = ReceiveQueues(loop)
         self.unread = unread or UnreadBytes()
         """Limit on the bytes of answers that clients have not read."""
@@ -160,6 +160,7 @@ class Desk(AsyncCalls):
         Raises:
             TarryError: nothing of it was accepted.
         """
+        await self.in_turn()
         future: asyncio.Future[Accepted]
         future, on_result = answer_future(self.loop)
         if batch.num_rows <= FEW_ROWS:
@@ -180,4 +181,17 @@ class Desk(AsyncCalls):
 
     def _schedule(self, row: Row) -> asyncio.Future[Receipt]:
         self.check_row(row)
+        if self.principal.is_bounded:
+            return self.loop.create_task(self._schedule_in_turn(row))
         return self._rows.add(row)
+
+    async def _schedule_in_turn(self, row: Row) -> Receipt:
+        await self.in_turn()
+        self.principal.charge(1, len(row[BODY]), (row[0],))
+        return await self._rows.add(row)
+
+    async def in_turn(self) -> None:
+        """Wait as long as the caller's rates have it wait before it sends more."""
+        wait_s = self.principal.wait_s()
+        if wait_s:
+            await asyncio.sleep(wait_s)

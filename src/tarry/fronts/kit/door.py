@@ -20,6 +20,7 @@ from typing import Any, TypeVar, cast
 
 from tarry.base.descriptors import ConnectionLimits
 from tarry.base.endpoint import parse_address, socket_path
+from tarry.base.log_limiter import LogLimiter
 from tarry.fronts.kit.admission import BEGIN_S, Admission, Admissions
 from tarry.fronts.kit.listening import listen_at, listen_on
 from tarry.fronts.kit.peer_proof import proof_of
@@ -50,6 +51,7 @@ class Door:
         plain: bool = False,
         half_open_max: int | None = None,
         begin_s: float | None = BEGIN_S,
+        asks: bool = False,
     ) -> None:
         """Make a door that does not listen yet.
 
@@ -61,18 +63,21 @@ class Door:
             plain: with ``tls``, clients may connect without it, too.
             half_open_max: limit on connections that have sent nothing; None: a quarter of all.
             begin_s: seconds within which a connection must send something; None: no limit.
+            asks: the protocol calls the admission's ``trusted`` once a request has shown whose it is, or need not.
         """
         self._new_protocol = new_protocol
         self._tls = tls
         self._plain = plain
         self._begin_s = begin_s
         self._loop = asyncio.get_running_loop()
-        self._admissions = Admissions(limits, half_open_max, begin_s)
+        self._admissions = Admissions(limits, half_open_max, begin_s, asks=asks)
         self._listening: list[socket.socket] = []
         self._servers: list[asyncio.Server] = []
         self._tasks: set[asyncio.Task[Any]] = set()
         """Tasks that accept connections, and tasks that give a connection its protocol."""
         self._paths: list[str] = []
+        self._failed = LogLimiter(log, logging.WARNING)
+        """Limited log of handshakes that failed: strangers can cause thousands a second."""
 
     def __len__(self) -> int:
         """Return the number of connections."""
@@ -168,7 +173,10 @@ class Door:
                 ssl=self._tls.context() if with_tls else None,
                 ssl_handshake_timeout=self._begin_s if with_tls else None,
             )
-        except (OSError, TimeoutError, ssl.SSLError) as error:
+        except ssl.SSLError as error:
+            self._failed.say("a client at %s got no TLS: %s", admission.peer_host, error)
+            return False
+        except (OSError, TimeoutError) as error:
             log.debug("a connection did not begin: %s", error)
             return False
         return True

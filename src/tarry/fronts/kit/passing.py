@@ -52,15 +52,16 @@ class Origin:
         peer_host, peer_port, host, port, shown, by_tls = json.loads(line)
         principal = None
         if shown is not None:
-            kind, name, alternatives = shown
-            principal = PeerProof(kind, str(name), tuple(map(str, alternatives)))
+            kind, name, alternatives, names = shown
+            principal = PeerProof(kind, str(name), tuple(map(str, alternatives)), tuple(map(str, names)))
         return cls((str(peer_host), int(peer_port)), (str(host), int(port)), principal, bool(by_tls))
 
     def line(self) -> bytes:
         """Return the line that begins the connection to the home."""
         shown = None
         if self.principal is not None:
-            shown = [self.principal.kind, self.principal.name, self.principal.alternatives]
+            proof = self.principal
+            shown = [proof.kind, proof.name, proof.alternatives, proof.names]
         return json.dumps([*self.peer, *self.local, shown, self.by_tls]).encode() + b"\n"
 
     def ends(self) -> dict[str, Any]:

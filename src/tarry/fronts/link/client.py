@@ -17,6 +17,7 @@ from tarry.api.operations import Receive
 from tarry.base.errors import InvalidArgumentError, TarryError, UnavailableError
 from tarry.fronts.kit.admission import Admission
 from tarry.fronts.kit.callers import Callers
+from tarry.fronts.kit.peer_proof import certificate_of
 from tarry.fronts.kit.receiving import lease_ms_of
 from tarry.fronts.link.flow import Flow
 from tarry.fronts.link.group_calls import ClientGroupCalls
@@ -63,10 +64,10 @@ class ClientSession:
         seen = seen_by(shared.broker, self._principal, self._principal.asks(admission.peer_host))
         broker = cast(LocalBroker, seen)  # clients are in the broker's process
         self._shared = shared = replace(shared, broker=broker)
-        callers.add(self, self._principal, refuse)
+        callers.add(self, self._principal, refuse, counts=True)
         self.welcome: Mapping[str, Any] = {"identity": self._principal.name}
         self.flow = Flow(out)
-        self._submissions = ClientSubmissions(shared, out, self.flow)
+        self._submissions = ClientSubmissions(shared, out, self.flow, self._principal)
         self._consumers = LinkConsumers(shared.groups, out, room=out, consumers_max=CONSUMERS_MAX, of_client=True)
         self._receives = Receives(shared, out, CONSUMERS_MAX, self._principal)
         self._staging = Staging(broker, shared.loop, shared.threads.staging, out, self.flow)
@@ -185,7 +186,7 @@ def _identified(authenticator: Authenticator, said: Mapping[str, Any], admission
         owner = authenticator.by_user(int(proof.name))
         if owner is not None:
             return owner
-    return authenticator.by_token(token, admission.peer_host)
+    return authenticator.by_token(token, certificate_of(proof), peer=admission.peer_host)
 
 
 def _check(operation: Operation[Any]) -> None:

@@ -14,6 +14,7 @@ from tarry.fronts.kit.known_errors import known
 from tarry.fronts.link.flow import Flow
 from tarry.fronts.link.outgoing import Outgoing
 from tarry.fronts.link.shared import Shared
+from tarry.identity.principal import Principal
 from tarry.link.frames import FrameKind, decode_batch, decode_foreign_rows, decode_rows, numbered
 from tarry.message.receipt import Accepted
 from tarry.message.schema import UNNUMBERED
@@ -31,14 +32,15 @@ class Submissions:
     def __init__(self, shared: Shared, out: Outgoing) -> None:
         self._broker, self._out = shared.broker, out
 
-    def submit(self, number: int, payload: memoryview) -> None:
-        """Submit rows as a producer gives them."""
+    def submit(self, number: int, payload: memoryview, *, own_handles: bool = False) -> None:
+        """Submit rows as producers give them; ``own_handles``: they are of several callers."""
         # The front in the other process has checked that the producer may send them.
-        self._broker.submit(decode_rows(payload), self._answer(number), internal=True)
+        self._broker.submit(decode_rows(payload), self._answer(number), internal=True, own_handles=own_handles)
 
-    def submit_checked(self, number: int, payload: memoryview) -> None:
+    def submit_checked(self, number: int, payload: memoryview, *, own_handles: bool = False) -> None:
         """Submit rows that were checked one by one."""
-        self._broker.submit_checked(decode_batch(payload, UNNUMBERED), self._answer(number))
+        batch = decode_batch(payload, UNNUMBERED)
+        self._broker.submit_checked(batch, self._answer(number), own_handles=own_handles)
 
     def _answer(self, number: int) -> OnAccepted:
         return self._out.answer(FrameKind.ACCEPTED, number, _encoded)
@@ -51,11 +53,11 @@ class ClientSubmissions:
     is durable.
     """
 
-    def __init__(self, shared: Shared, out: Outgoing, flow: Flow) -> None:
-        self._shared, self._out, self._flow = shared, out, flow
+    def __init__(self, shared: Shared, out: Outgoing, flow: Flow, principal: Principal) -> None:
+        self._shared, self._out, self._flow, self._principal = shared, out, flow, principal
         self._waiting: deque[tuple[int, memoryview, Callable[[], None]]] = deque()
         self._is_busy = False
-        """True while a large one is in a thread."""
+        """True while a large one is in a thread, or the client has to wait by its quotas."""
 
     def submit(self, number: int, payload: memoryview) -> None:
         """Submit rows; all of them are accepted, or none."""
@@ -64,16 +66,28 @@ class ClientSubmissions:
 
     def _submit_next(self) -> None:
         while self._waiting and not self._is_busy:
-            number, payload, end = self._waiting.popleft()
-            if len(payload) <= QUICK_BYTES:
-                try:
-                    self._submit(number, payload, end)
-                except Exception as error:  # noqa: BLE001  every error goes to the client, and bugs to the log
-                    self._refuse(number, end, error)
-            else:
+            if wait_s := self._principal.wait_s():
                 self._is_busy = True
-                submitted = self._shared.run_in_thread(self._submit, number, payload, end)
-                submitted.add_done_callback(partial(self._on_submitted, number, end))
+                self._shared.loop.call_later(wait_s, self._on_waited)
+                break
+            self._submit_first()
+
+    def _on_waited(self) -> None:
+        self._is_busy = False
+        self._submit_first()
+        self._submit_next()
+
+    def _submit_first(self) -> None:
+        number, payload, end = self._waiting.popleft()
+        if len(payload) <= QUICK_BYTES:
+            try:
+                self._submit(number, payload, end)
+            except Exception as error:  # noqa: BLE001  every error goes to the client, and bugs to the log
+                self._refuse(number, end, error)
+        else:
+            self._is_busy = True
+            submitted = self._shared.run_in_thread(self._submit, number, payload, end)
+            submitted.add_done_callback(partial(self._on_submitted, number, end))
 
     def _submit(self, number: int, payload: memoryview, end: Callable[[], None]) -> None:
         """Read rows, and submit them. Any thread."""

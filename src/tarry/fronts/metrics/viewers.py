@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from tarry.api.needs import Right
 from tarry.base.errors import ForbiddenError, UnauthenticatedError
-from tarry.fronts.http.access import secret_of
+from tarry.fronts.http.access import secret_of, shows_secret
 from tarry.fronts.http.exchange import HttpRequest, HttpResponse
+from tarry.fronts.kit.peer_proof import certificate_of
 from tarry.fronts.metrics.exposition import TEXT
 from tarry.identity.authenticator import Authenticator
 
@@ -19,17 +20,20 @@ class Viewers:
     def refusal(self, request: HttpRequest) -> HttpResponse | None:
         """Return the answer to a request whose sender may not see the figures; None: it may."""
         if not self._authenticator.asks:
+            request.trusted()
             return None
         secret = secret_of(request.headers)
-        if secret is None:
+        certificate = None if shows_secret(request.headers) else certificate_of(request.principal)
+        if secret is None and certificate is None:
             self._authenticator.note_refusal("none_shown", request.host)
             return _answer(401, "no token was shown; allowed: Authorization: Bearer TOKEN, with the right look on *")
         try:
-            self._authenticator.by_token(secret, request.host).check(Right.LOOK)
+            self._authenticator.by_token(secret, certificate, peer=request.host).check(Right.LOOK)
         except UnauthenticatedError as error:
             return _answer(401, str(error))
         except ForbiddenError as error:
             return _answer(403, str(error))
+        request.trusted()
         return None
 
 

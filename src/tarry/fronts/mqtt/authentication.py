@@ -2,7 +2,7 @@
 
 Without identities the setting ``mqtt_access`` says if a client needs an access token as its password. Beside identities
 every client is asked: the password is a token of an identity or an access token, or user name and password are an
-access key and its secret.
+access key and its secret; one without a password is of whom its certificate names.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from tarry.api.identities import is_token
 from tarry.api.local import AnyBroker
 from tarry.base.errors import UnauthenticatedError
 from tarry.base.exposure import is_exposed
+from tarry.base.redaction import without_tokens
 from tarry.fronts.kit.callers import Callers
+from tarry.fronts.kit.peer_proof import PeerProof, certificate_of
 from tarry.fronts.mqtt.packets import V5, ConnectPacket
 from tarry.fronts.mqtt.reasons import MqttError, Reason
 from tarry.fronts.mqtt.settings import MqttSettings
@@ -32,8 +34,8 @@ class Authentication:
         """The clients that are connected."""
         self._nobody = secrets.token_bytes(32)
 
-    def identify(self, connect: ConnectPacket, host: str) -> Principal:
-        """Return who connects, from the address ``host``.
+    def identify(self, connect: ConnectPacket, host: str, proof: PeerProof | None = None) -> Principal:
+        """Return who connects from the address ``host``, by a connection that has proved ``proof`` by itself.
 
         Raises:
             MqttError: BAD_LOGIN: the client shows nothing, or it is not taken. NOT_AUTHORIZED: it may not come in.
@@ -41,13 +43,15 @@ class Authentication:
         if "authentication_method" in connect.properties:
             raise MqttError(Reason.BAD_AUTHENTICATION_METHOD, "an authentication method; allowed: a password")
         if self.callers.authenticator.asks:
-            return self._identity(connect, host)
+            return self._identity(connect, certificate_of(proof), host)
         if self._needs_token:
             self._check_token(connect, host)
         return LOCAL
 
-    def _identity(self, connect: ConnectPacket, host: str) -> Principal:
+    def _identity(self, connect: ConnectPacket, certificate: tuple[str, ...] | None, host: str) -> Principal:
         try:
+            if certificate is not None and connect.password is None:
+                return _of_user(connect.user or "", self.callers.authenticator.by_certificate(certificate, host))
             return self._known(connect.user or "", connect.password or b"", host)
         except UnauthenticatedError as error:
             # 3.1.1 has a code for a login that cannot be read, and one for a client that may not come in.
@@ -57,14 +61,7 @@ class Authentication:
     def _known(self, username: str, password: bytes, host: str) -> Principal:
         authenticator, text = self.callers.authenticator, password.decode(errors="replace")
         if is_token(text):
-            principal = authenticator.by_token(text, host)
-            if username not in ("", principal.name):
-                authenticator.note_refusal("other", host, principal.credential)
-                raise UnauthenticatedError(
-                    f"the user name is {username!r:.80}, and the password another identity's token; "
-                    "allowed: the identity's name, or none"
-                )
-            return principal
+            return _of_user(username, authenticator.by_token(text, peer=host))
         owner = authenticator.tokens.identify(text)
         if owner is not None:
             return owner.principal  # of an access token, beside which the user name says nothing
@@ -76,6 +73,7 @@ class Authentication:
             raise UnauthenticatedError(
                 "the client shows no identity; needed: a token as the password, or an access key and its secret"
             )
+        authenticator.note_use(key.id)
         return key.principal
 
     def _check_token(self, connect: ConnectPacket, host: str) -> None:
@@ -86,3 +84,17 @@ class Authentication:
         if not owner.for_everything:
             namespaces = ", ".join(sorted(owner.tokens))
             raise MqttError(Reason.NOT_AUTHORIZED, f"the token is for {namespaces}; allowed: one for *")
+
+
+def _of_user(username: str, principal: Principal) -> Principal:
+    """Return a caller who may have said a user name, too.
+
+    Raises:
+        UnauthenticatedError: it is the name of another.
+    """
+    if username not in ("", principal.name):
+        raise UnauthenticatedError(
+            f"the user name is {without_tokens(username)!r:.80}, and the token or certificate another identity's; "
+            "allowed: the identity's name, or none"
+        )
+    return principal

@@ -146,8 +146,9 @@ class MqttConversation:
     async def _connect(self, connect: ConnectPacket) -> None:
         services, version = self._services, connect.version
         try:
-            self._principal = services.authentication.identify(connect, self._connection.host)
-            services.authentication.callers.add(self, self._principal, self._on_gone)
+            connection = self._connection
+            self._principal = services.authentication.identify(connect, connection.host, connection.admission.principal)
+            services.authentication.callers.add(self, self._principal, self._on_gone, counts=True)
             if connect.will is not None:
                 check_publish(self._principal, connect.will)
                 self._will = self._will_of(connect.will, version)
@@ -185,8 +186,7 @@ class MqttConversation:
             packet_bytes_max > TEXTS_FROM_BYTES and connect.properties.get("request_problem_information", 1) > 0
         )
         self._sender = Sender(
-            services.desk,
-            self._principal,
+            services.desk.seen_by(self._principal),
             version,
             connection.write,
             connection.settled,

@@ -31,7 +31,6 @@ class Sender:
     def __init__(
         self,
         desk: Desk,
-        principal: Principal,
         version: int,
         write: Callable[[bytes], None],
         on_settled: Callable[[int], None],
@@ -39,9 +38,8 @@ class Sender:
         *,
         tells: bool,
     ) -> None:
-        """``tells``: the client wants texts of what is refused."""
+        """``desk``: as the client sees it. ``tells``: the client wants texts of what is refused."""
         self._desk = desk
-        self._principal = principal
         self._version = version
         self._write = write
         self._on_settled = on_settled
@@ -64,7 +62,6 @@ class Sender:
             raise MqttError(Reason.TOPIC_ALIAS_INVALID, "a topic alias; allowed: a topic")
         future: asyncio.Future[Receipt]
         try:
-            check_publish(self._principal, message)
             future = self._desk.schedule_row(row_of_publish(message))
         except (TarryError, MqttError) as error:
             future = self._desk.loop.create_future()

@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 
 AWAY_MAX = 10_000
 """Sessions that may be kept for clients that are away."""
+SHARES = 4
+"""One identity may have this part of them."""
 
 
 class Connected(Protocol):
@@ -84,11 +86,10 @@ class Sessions:
             clean: what an earlier session has is forgotten.
 
         Raises:
-            MqttError: CLIENT_ID_INVALID, QUOTA_EXCEEDED. NOT_AUTHORIZED: the session is another caller's.
+            MqttError: CLIENT_ID_INVALID, QUOTA_EXCEEDED.
         """
-        group, present = group_of(client_id), False
+        group, present = self._group_of(client_id, principal), False
         while (session := self._by_group.get(group)) is not None:
-            _check_owner(session, client_id, principal)
             if session.client is not None:
                 session.client.end(Reason.TAKEN_OVER, "another connection has the same client id")
             if not clean and session.ended is None:
@@ -96,8 +97,8 @@ class Sessions:
                 break
             await self._end(session)
         if session is None:
-            if len(self._by_group) >= AWAY_MAX and expiry_s:
-                raise MqttError(Reason.QUOTA_EXCEEDED, f"{AWAY_MAX} sessions are kept; allowed: clean ones")
+            if expiry_s:
+                self._check_room(principal)
             session = self._by_group[group] = Session(group)
         if session.timer is not None:
             session.timer.cancel()
@@ -105,6 +106,26 @@ class Sessions:
         session.owner = principal.name
         session.client, session.expiry_s = client, min(expiry_s, self._expiry_s_max)
         return session, present
+
+    def _group_of(self, client_id: str, principal: Principal) -> str:
+        """Return the group of a client, which clients of other identities have none in by the same id."""
+        group = group_of(client_id)
+        session = self._by_group.get(group)
+        if session is None or _is_own(session, principal):
+            return group
+        return group_of(client_id, principal.name)
+
+    def _check_room(self, principal: Principal) -> None:
+        kept = len(self._by_group)
+        if kept >= AWAY_MAX:
+            raise MqttError(Reason.QUOTA_EXCEEDED, f"{AWAY_MAX} sessions are kept; allowed: clean ones")
+        share = AWAY_MAX // SHARES
+        if principal.is_local or kept < share:
+            return
+        own = sum(session.owner == principal.name for session in self._by_group.values())
+        if own >= share:
+            text = f"{own} sessions of {principal.name} are kept; allowed: {share}, and clean ones"
+            raise MqttError(Reason.QUOTA_EXCEEDED, text)
 
     def leave(self, session: Session) -> None:
         """Keep a session whose connection has ended until it expires."""
@@ -141,14 +162,11 @@ class Sessions:
         del self._by_group[session.group]
 
 
-def _check_owner(session: Session, client_id: str, principal: Principal) -> None:
-    """Refuse the session of another caller, whose messages and will are not for this one.
+def _is_own(session: Session, principal: Principal) -> bool:
+    """Return whether a session is a caller's. Messages and will of another's are not for this one.
 
     One of a former run, or of the time before there were identities, is for whoever may consume what is in it.
     """
     if session.owner in (None, LOCAL.name):
-        is_own = all(principal.rights.allow(Right.CONSUME, topic, session.group) for topic in session.topics)
-    else:
-        is_own = principal is LOCAL or session.owner == principal.name
-    if not is_own:
-        raise MqttError(Reason.NOT_AUTHORIZED, f"client id {client_id!r:.80} is another client's; allowed: one's own")
+        return all(principal.rights.allow(Right.CONSUME, topic, session.group) for topic in session.topics)
+    return principal is LOCAL or session.owner == principal.name

@@ -81,13 +81,15 @@ def _topic(name: str, refusal: Reason = Reason.TOPIC_INVALID) -> str:
     return topic
 
 
-def group_of(client_id: str) -> str:
+def group_of(client_id: str, owner: str = "") -> str:
     """Return the group of a client's own subscriptions.
+
+    ``owner``: the identity whose client it is, where a client of another one has the same id.
 
     Raises:
         MqttError: CLIENT_ID_INVALID: it is too long.
     """
-    group = GROUP + client_id.replace("%", "%25").replace("@", "%40")
+    group = GROUP + client_id.replace("%", "%25").replace("@", "%40") + (f"@{owner}" if owner else "")
     if len(group.encode()) > GROUP_BYTES_MAX:
         raise MqttError(Reason.CLIENT_ID_INVALID, f"client id {client_id!r:.80} is too long for a group's name")
     return group

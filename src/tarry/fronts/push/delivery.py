@@ -25,13 +25,13 @@ from tarry.api.push import PushAttempt, PushSubscription
 from tarry.base.clock import Clock
 from tarry.base.errors import StaleLeaseError, TarryError
 from tarry.base.event_loop import post
+from tarry.base.token_bucket import TokenBucket
 from tarry.fronts.kit.receiving import Received, ReceiveQueue, Waiter
 from tarry.fronts.kit.settling import AckGatherer, AckOutcome, Entries, lease_columns
 from tarry.fronts.push.breaker import CircuitBreaker
 from tarry.fronts.push.client import HttpClient
 from tarry.fronts.push.connection import PushTarget
 from tarry.fronts.push.figures import AttemptLog, SubscriptionFigures
-from tarry.fronts.push.rate import TokenBucket
 from tarry.fronts.push.request import PushMessage, RequestMaker, messages_of
 from tarry.fronts.push.verdict import PushAnswer, PushOutcome, Verdict, verdict_of
 

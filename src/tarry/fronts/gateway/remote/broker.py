@@ -19,11 +19,12 @@ import pyarrow as pa
 from tarry.api.access import AccessToken
 from tarry.api.audit import AskedBy
 from tarry.api.board import Member, OnMessage
+from tarry.api.credential_uses import WORKERS_KEY, CredentialUses
 from tarry.api.identities import Identity
 from tarry.api.internal_topics import check_rows
 from tarry.api.local import CheckTopic, OnAccepted
 from tarry.api.operation import Operation, Rows
-from tarry.api.operations import DeleteGroup, HasTopic, Ping, SetGroup, SetTopic
+from tarry.api.operations import DeleteGroup, GetPending, HasTopic, ListGroups, Ping, SetGroup, SetTopic
 from tarry.api.outcome import Outcome
 from tarry.api.wire import decode_json, encode_json
 from tarry.base.clock import Clock, SystemClock
@@ -31,12 +32,14 @@ from tarry.base.config import Config, load
 from tarry.base.endpoint import socket_path
 from tarry.base.errors import MessageTooLargeError, TarryError
 from tarry.fronts.gateway.authentication import Trust
+from tarry.fronts.gateway.remote.accounts import RemoteAccounts
 from tarry.fronts.gateway.remote.board import RemoteMember
 from tarry.fronts.gateway.remote.group import RemoteGroup
 from tarry.fronts.gateway.remote.groups import RemoteGroups
 from tarry.fronts.gateway.remote.identities import RemoteIdentities
 from tarry.fronts.gateway.remote.link import Link, greeting
 from tarry.fronts.registry import FRONTS, ServerConfig
+from tarry.identity.accounts import AccountBook, Existing
 from tarry.identity.refusals import Line, Refusals
 from tarry.link.blocking import BlockingLink
 from tarry.link.frames import (
@@ -53,7 +56,7 @@ from tarry.link.frames import (
 from tarry.link.ranges import read_range
 from tarry.link.results import decode_result
 from tarry.message.columns import stream_bytes
-from tarry.message.schema import SCHEMA
+from tarry.message.schema import SCHEMA, is_internal
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +69,8 @@ OWN_SETTINGS = (
 )
 """Settings about files: those of the gateway's machine, if it is another one than the broker's."""
 NO_MORE: Mapping[str, Any] = {}
+TOLD_USES_MAX = 10_000
+"""Credentials that a worker tells the broker of at a time."""
 TOPICS_MAX = 100_000
 """Topics that are remembered as existing."""
 
@@ -125,7 +130,9 @@ class RemoteBroker:
         self._groups = RemoteGroups(self._control, self._clock)
         self._topics: set[str] = set()
         self._tokens: tuple[AccessToken, ...] = ()
-        self._identities = RemoteIdentities()
+        self._accounts = RemoteAccounts(self._clock, self._existing)
+        self._identities = RemoteIdentities(self._accounts.book)
+        self._uses = CredentialUses()
         self.refusals = Refusals(self._clock.now_ms, self._tell_refusal)
         """Is told who was refused here; the broker is told within the same bounds."""
         self._told_refusals: Counter[str] = Counter()
@@ -153,6 +160,7 @@ class RemoteBroker:
             self._address, said, self._trust, self._groups, self._member, self._on_tokens, told.on_told, lost
         )
         self._groups.link = self._member.link = self._link
+        self._accounts.begin(self._link)
         await told.wait_told()
 
     def close(self) -> None:
@@ -178,6 +186,10 @@ class RemoteBroker:
         if link is not None:
             more, self._told_refusals = counts - self._told_refusals, counts
             link.send_from_anywhere(FrameKind.NOTE, 0, encode_json({"lines": [line], "counts": more}))
+
+    def say_uses(self) -> None:
+        """Tell the broker which credentials were used since this was called last, for it to keep the day."""
+        self._member.post(WORKERS_KEY, {"credentials": sorted(self._uses.take())[:TOLD_USES_MAX]})
 
     @property
     def is_near(self) -> bool:
@@ -214,9 +226,13 @@ class RemoteBroker:
         """The tokens that the broker has told of: a change is known here a moment later."""
         return self._tokens
 
+    @property
+    def credential_uses(self) -> CredentialUses:
+        return self._uses
+
     def access_secret(self, credential: str) -> bytes | None:
-        """Return None: secrets of access keys do not leave the broker's process."""
-        return None
+        """Return what the broker has told: by a Unix socket all secrets of access keys, by TCP none."""
+        return self._identities.secrets.get(credential)
 
     @property
     def identities(self) -> tuple[Identity, ...]:
@@ -226,6 +242,17 @@ class RemoteBroker:
             UnavailableError: it has told none yet.
         """
         return self._identities.snapshot
+
+    @property
+    def accounts(self) -> AccountBook:
+        return self._accounts.book
+
+    def _existing(self) -> Existing:
+        counts, groups = self.call(GetPending(next_due=False)), self.call(ListGroups())
+        return Existing(
+            {each.topic: each.pending for each in counts if not is_internal(each.topic)},
+            frozenset((group.topic, group.group) for group in groups),
+        )
 
     def listen_to_identities(self, on_change: Callable[[], None]) -> Callable[[], None]:
         return self._identities.listen(on_change)
@@ -283,15 +310,23 @@ class RemoteBroker:
     # -- scheduling ----------------------------------------------------------------------------------------------------
 
     def submit(
-        self, data: pa.RecordBatch | pa.Table, on_result: OnAccepted, *, lead: bool = False, internal: bool = False
+        self,
+        data: pa.RecordBatch | pa.Table,
+        on_result: OnAccepted,
+        *,
+        lead: bool = False,
+        internal: bool = False,
+        own_handles: bool = False,
     ) -> None:
         if not internal:
             check_rows(data)  # the broker takes rows from the link as the front's own, and does not check them
         batches = data.to_batches() if isinstance(data, pa.Table) else [data]
-        self._submit(FrameKind.SUBMIT, stream_bytes(data.schema, batches), data.num_rows, on_result)
+        kind = FrameKind.SUBMIT_OWN if own_handles else FrameKind.SUBMIT
+        self._submit(kind, stream_bytes(data.schema, batches), data.num_rows, on_result)
 
-    def submit_checked(self, batch: pa.RecordBatch, on_result: OnAccepted) -> None:
-        self._submit(FrameKind.SUBMIT_CHECKED, encode_batch(batch), batch.num_rows, on_result)
+    def submit_checked(self, batch: pa.RecordBatch, on_result: OnAccepted, *, own_handles: bool = False) -> None:
+        kind = FrameKind.SUBMIT_CHECKED_OWN if own_handles else FrameKind.SUBMIT_CHECKED
+        self._submit(kind, encode_batch(batch), batch.num_rows, on_result)
 
     def _submit(self, kind: FrameKind, payload: Any, rows: int, on_result: OnAccepted) -> None:
         def on_answer(answer: memoryview | TarryError) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ from tarry.api.identities import Credential, Identity
 from tarry.api.operation import known
 from tarry.base.errors import UnavailableError
 from tarry.base.listeners import Listeners
+from tarry.identity.accounts import AccountBook
 
 TOLD_S = 30.0
 """Seconds that a broker may take to tell them for the first time."""
@@ -18,8 +20,12 @@ TOLD_S = 30.0
 class RemoteIdentities:
     """The identities, as the broker told them last. On the loop's thread; :attr:`snapshot` on any."""
 
-    def __init__(self) -> None:
+    def __init__(self, accounts: AccountBook) -> None:
+        """``accounts`` are held against the quotas that are told."""
+        self._accounts = accounts
         self._snapshot: tuple[Identity, ...] | None = None
+        self.secrets: dict[str, bytes] = {}
+        """Secrets of access keys by credential, as far as the broker has told them."""
         self._shown: frozenset[tuple[str, str | None]] = frozenset()
         self._first = asyncio.Event()
         self._listeners = Listeners()
@@ -44,9 +50,18 @@ class RemoteIdentities:
 
     def on_told(self, told: Sequence[Mapping[str, Any]]) -> None:
         """Take what the broker tells."""
-        self._snapshot = tuple(
+        snapshot = tuple(
             known(Identity, each, credentials=[known(Credential, one) for one in each["credentials"]]) for each in told
         )
+        self._accounts.update(snapshot)
+        # First: whoever sees the new identities finds their secrets.
+        self.secrets = {
+            one["id"]: base64.b64decode(one["secret"])
+            for each in told
+            for one in each["credentials"]
+            if "secret" in one
+        }
+        self._snapshot = snapshot
         self._shown = frozenset((each.name, one.id) for each in self._snapshot for one in each.credentials)
         self._first.set()
         self._listeners.tell()

@@ -9,11 +9,11 @@ from typing import Any
 
 from tarry.api.local import AnyBroker
 from tarry.api.operation import Operation
-from tarry.api.wire import decode_json
+from tarry.api.wire import decode_json, encode_json
 from tarry.base.errors import UnavailableError
 from tarry.fronts.gateway.served.board import BoardSeat
 from tarry.fronts.gateway.served.broker import ServedBroker
-from tarry.fronts.gateway.served.news import News, Told, guard
+from tarry.fronts.gateway.served.news import News, Told, guard, with_secrets
 from tarry.fronts.gateway.served.receiving import WorkerConsumers
 from tarry.fronts.kit.admission import Admission
 from tarry.fronts.kit.front import Front
@@ -29,7 +29,7 @@ from tarry.fronts.link.shared import Shared
 from tarry.fronts.registry import FRONTS
 from tarry.identity.named import NamedPrincipals
 from tarry.identity.seen import seen_by
-from tarry.link.frames import CONTROL, LINK, FrameKind
+from tarry.link.frames import CONTROL, LINK, FrameKind, frame
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +62,10 @@ class WorkerSessions:
         self._links: dict[str, Listener] = {}
         """Links that are told about groups, by the names that workers gave themselves."""
         self._tokens = Told(FrameKind.TOKENS, lambda: broker.access_tokens, broker.listen_to_tokens)
-        self._identities = Told(FrameKind.IDENTITIES, lambda: broker.identities, broker.listen_to_identities)
+        self._identities, self._identities_near = (
+            Told(FrameKind.IDENTITIES, lambda: broker.identities, broker.listen_to_identities, *plain)
+            for plain in ((), (partial(with_secrets, broker),))
+        )
         self._principals = NamedPrincipals(broker)
         self.by_kind: dict[str, NewLinkSession] = {LINK: self._new_link, CONTROL: self._new_control}
 
@@ -72,7 +75,9 @@ class WorkerSessions:
         stops = []
         if declared is None or not declared.asks_callers:
             stops.append(guard(self._broker, self._shared.loop, front, refuse))
-        told = [self._identities] if declared is None or not declared.knows_tokens else [self._tokens, self._identities]
+        told = [self._identities if admission.peer_host else self._identities_near]
+        if declared is not None and declared.knows_tokens:
+            told.insert(0, self._tokens)
         stops += [News(each, self._shared.loop, out).stop for each in told]
         return WorkerLink(self._shared, self._broker, said, out, self._links, self._questions(out), stops)
 
@@ -144,8 +149,11 @@ class WorkerLink:
         self.handlers: Handlers = {
             FrameKind.SUBMIT: submissions.submit,
             FrameKind.SUBMIT_CHECKED: submissions.submit_checked,
+            FrameKind.SUBMIT_OWN: partial(submissions.submit, own_handles=True),
+            FrameKind.SUBMIT_CHECKED_OWN: partial(submissions.submit_checked, own_handles=True),
             **self._consumers.handlers,
             FrameKind.SETTLE: Settlements(shared.groups, out).settle,
+            FrameKind.USE: self._count_use,
             FrameKind.POST: self._seat.post,
             FrameKind.SEND: self._seat.send,
             FrameKind.NOTE: lambda _, payload: broker.refusals.take(decode_json(bytes(payload))),
@@ -153,6 +161,13 @@ class WorkerLink:
             **questions.handlers,
         }
         log.info("gateway %s (%s) has connected", name, self._worker)
+
+    def _count_use(self, number: int, payload: memoryview) -> None:
+        """Count what the worker has let pass of identities with quotas, and tell what is left."""
+        accounts = self._shared.broker.accounts
+        spent = decode_json(bytes(payload))
+        left = {name: accounts.of(name).charge_elsewhere(*map(int, each)) for name, each in spent.items()}
+        self._out.write(frame(FrameKind.RESULT, number, encode_json(left)))
 
     def on_writable(self) -> None:
         """Do nothing: a worker reads what it asks for."""

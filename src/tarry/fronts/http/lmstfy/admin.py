@@ -97,8 +97,8 @@ class Admin:
         return None
 
     def _admit(self, request: HttpRequest) -> Principal | AccessRefusal:
-        shown = {"method": request.method, "headers": request.headers, "query_string": b""}
-        return self._access.admit({**shown, "client": (request.host, 0)})
+        scope = {"method": request.method, "headers": request.headers, "query_string": b"", "client": (request.host, 0)}
+        return self._access.admit({**scope, "state": {"principal": request.principal, "trusted": request.trusted}})
 
     async def _call(self, operation: Operation[R], request: HttpRequest) -> R:
         """Carry an operation out for who may do everything; the audit log has its name."""

@@ -15,6 +15,7 @@ from tarry.base.errors import (
     ForbiddenError,
     InvalidArgumentError,
     MessageTooLargeError,
+    QuotaExceededError,
     TarryError,
 )
 from tarry.fronts.http.exchange import HttpResponse
@@ -73,6 +74,8 @@ def refusal_of(error: TarryError) -> HttpResponse:
         return answer(413, {"error": "body too large"})
     if isinstance(error, ForbiddenError):
         return answer(403, {"error": str(error)})
+    if isinstance(error, QuotaExceededError):
+        return answer(429, {"error": str(error)})
     if isinstance(error, InvalidArgumentError):
         return answer(400, {"error": str(error)})
     return answer(503 if error.retryable else 500, {"error": str(error) if error.retryable else "internal error"})

@@ -13,7 +13,7 @@ from tarry.api.access import AccessToken
 from tarry.api.needs import OF_TOPICS
 from tarry.base.bounded_cache import BoundedCache
 from tarry.base.errors import TarryError
-from tarry.fronts.http.access import Access
+from tarry.fronts.http.access import Access, shows_secret
 from tarry.fronts.http.exchange import Handler, Headers, HttpRequest, HttpResponse, Work
 from tarry.fronts.http.lmstfy.access_log import AccessLog
 from tarry.fronts.http.lmstfy.answering import Answering
@@ -117,6 +117,7 @@ class Lmstfy:
             self._secret(_shown(http.headers), http)
         else:
             self._admit(request)
+            http.trusted()
         work = route.carry(request)
         if remembered is None and target.known is not None and b"token=" not in http.query:
             self._targets.keep((http.method, http.target), target)
@@ -191,8 +192,9 @@ class Lmstfy:
         if owner is None:
             secret = self._secret(shown, http)
             if not secret:
-                self._access.authenticator.note_refusal("none_shown", http.host)
-                raise RefusalError(401, "token not found")
+                request.principal = self._of_certificate(http)
+                _check_rights(request.principal, target)
+                return
             owner = self._access.identify(secret)
             if owner is None or owner.token_for(target.namespace) is None:
                 request.principal = self._identity(secret, owner, http.host)
@@ -227,6 +229,23 @@ class Lmstfy:
         if owner is not None or not self._access.knows_identities:  # else it was noted
             self._access.authenticator.note_refusal("not_known", host)
         raise RefusalError(401, "invalid token")
+
+    def _of_certificate(self, http: HttpRequest) -> Principal:
+        """Return the identity of a request without a token.
+
+        Raises:
+            RefusalError: its connection's certificate names none, or there is no certificate.
+        """
+        shown = shows_secret(http.headers)
+        admitted = None if shown else self._access.owner_of_certificate(http.principal, http.headers, http.host)
+        if isinstance(admitted, Principal):
+            return admitted
+        if admitted is None:
+            self._access.authenticator.note_refusal("none_shown", http.host)
+            raise RefusalError(401, "token not found")
+        if self._pass_on is not None:
+            raise _ElsewhereError  # it may have been made just now
+        raise RefusalError(admitted.status, admitted.text)
 
     def _secret(self, shown: bytes, http: HttpRequest) -> str:
         """Return the token that a request shows, without its pool; empty: none."""

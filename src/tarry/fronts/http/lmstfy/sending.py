@@ -6,6 +6,7 @@ task and without a further check. All else, what the broker refuses above all, t
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable
 from dataclasses import dataclass
 from functools import partial
@@ -76,7 +77,8 @@ class Publishing:
         publish, http = request.target.known, request.http
         if publish is None or publish.queue.group.closed:
             publish = self._look(request)
-        if publish.plain is not None and publish.queue is not None and http.complete:
+        is_here = http.complete and not request.principal.is_bounded
+        if publish.plain is not None and publish.queue is not None and is_here:
             bodies = bodies_of(http.whole()) if several else [http.whole()]
             if max(map(len, bodies)) <= self._body_bytes_max and VERSION_WANTED not in dict(http.headers):
                 on_published = _on_published_in_bulk if several else _on_published
@@ -97,6 +99,8 @@ class Publishing:
 
     async def _publish(self, request: LmstfyRequest, options: Options, *, several: bool) -> HttpResponse:
         http, topic, bytes_max = request.http, request.target.topic, BULK_BYTES_MAX if several else BODY_BYTES_MAX
+        if wait_s := request.principal.wait_s():
+            await asyncio.sleep(wait_s)
         with self._services.bodies.holding(http.headers, bytes_max):
             try:
                 body = await http.read(bytes_max)
@@ -104,6 +108,7 @@ class Publishing:
                 raise RefusalError(413, "job too large" if several else "body too large") from None
             bodies = bodies_of(body) if several else [body]
             attributes = attributes_of(http.headers)
+            request.principal.charge(len(bodies), sum(map(len, bodies)), (topic,))
             # The group is there before its first message is due, so that retention keeps that for it.
             await self._services.receive_queue(topic, GROUP)
             rows = [options.row(topic, body, attributes) for body in bodies]

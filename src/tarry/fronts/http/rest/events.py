@@ -92,7 +92,7 @@ class Events:
         last = request.header("last-event-id")
         session = self._sessions.resume(last, subscribe.topic, name, desk.principal.name) if last else None
         if session is None:
-            self._sessions.check_room()
+            self._sessions.check_room(desk.principal)
             session = await _open(subscribe, desk)
             self._sessions.add(session)
         return Answer(body=self._events(session, request, is_base64), media_type=SSE)

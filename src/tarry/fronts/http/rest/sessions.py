@@ -16,10 +16,13 @@ import numpy as np
 import pyarrow as pa
 
 from tarry.api.consuming import ConsumerGroup, Subscription
-from tarry.base.errors import OverloadedError
+from tarry.base.errors import OverloadedError, QuotaExceededError
 from tarry.fronts.kit.receiving import ReceiveQueue, leases_of
+from tarry.identity.principal import Principal
 
 SESSIONS_MAX = 10_000
+SHARES = 4
+"""One identity may have this part of them."""
 
 
 class EventSession:
@@ -79,14 +82,20 @@ class EventSessions:
     def __len__(self) -> int:
         return len(self._by_id)
 
-    def check_room(self) -> None:
-        """Check that one more session may be opened.
+    def check_room(self, principal: Principal) -> None:
+        """Check that a caller may open one more session.
 
         Raises:
-            OverloadedError: there are too many.
+            OverloadedError: there are too many. QuotaExceededError: too many of them are this caller's.
         """
-        if len(self._by_id) >= SESSIONS_MAX:
-            raise OverloadedError(f"{len(self._by_id)} event streams are open; allowed: {SESSIONS_MAX}")
+        count, share = len(self._by_id), SESSIONS_MAX // SHARES
+        if count >= SESSIONS_MAX:
+            raise OverloadedError(f"{count} event streams are open; allowed: {SESSIONS_MAX}")
+        if principal.is_local or count < share:
+            return
+        own = sum(session.owner == principal.name for session in self._by_id.values())
+        if own >= share:
+            raise QuotaExceededError(f"{own} event streams of {principal.name} are open; allowed: {share}")
 
     def add(self, session: EventSession) -> None:
         self._by_id[session.id] = session

@@ -98,7 +98,7 @@ class Assigner:
             # Each queue of dead letters is a topic of its own.
             numbers = list(range(self._queues.count(topic))) if is_alias(topic) else [ANY_QUEUE]
         else:
-            members = self._clients.client_ids(group)
+            members = self._clients.client_ids(group, topic)
             share = _STRATEGIES.get(str(data.get("strategyName")))
             if share is None or not members:
                 return Reply(body=to_json({}))

@@ -1,4 +1,4 @@
-"""Checks that a request is signed with a known access key.
+"""Checks that a request is signed with a known access key, or comes with a known certificate.
 
 The signature is the HMAC-SHA1, in base64, of the values of all fields but itself, in the order of their names, and of
 the body. Source: ``AclUtils.combineRequestContent`` of apache/rocketmq.
@@ -14,6 +14,8 @@ import base64
 import hmac
 from hashlib import sha1
 
+from tarry.base.errors import UnauthenticatedError
+from tarry.base.redaction import without_tokens
 from tarry.fronts.rocketmq.classic.codes import RequestCode, RequestRefused, ResponseCode
 from tarry.fronts.rocketmq.classic.frames import RemotingCommand
 from tarry.fronts.rocketmq.common.callers import SigningCallers
@@ -40,12 +42,22 @@ class Authenticator:
     def __init__(self, callers: SigningCallers) -> None:
         self._callers = callers
 
-    def names_key(self, command: RemotingCommand) -> bool:
-        """Return whether a command, maybe without its body, names a known key, or needs none."""
-        return not self._callers.asks or self._callers.names(command.fields.get(ACCESS_KEY, ""))
+    def names_key(self, command: RemotingCommand, proof: object) -> bool:
+        """Return whether a command, maybe without its body, names a known key, or needs none.
 
-    def identify(self, command: RemotingCommand) -> Principal | None:
+        ``proof``: what its connection has proved.
+        """
+        if not self._callers.asks or self._callers.names(command.fields.get(ACCESS_KEY, "")):
+            return True
+        try:
+            return _is_unsigned(command) and self._callers.by_certificate(proof) is not None
+        except UnauthenticatedError:
+            return False
+
+    def identify(self, command: RemotingCommand, proof: object) -> Principal | None:
         """Return whose a command is, by its signature; None: a stranger's, which is answered nevertheless.
+
+        One that is not signed is of whom the connection's certificate names, by what it has proved.
 
         Raises:
             RequestRefused: NO_PERMISSION. UnauthenticatedError: the key has expired, or is not known here.
@@ -55,6 +67,8 @@ class Authenticator:
             return LOCAL
         if command.code in UNSIGNED and not callers.has_identities:
             return None
+        if _is_unsigned(command) and (principal := callers.by_certificate(proof)) is not None:
+            return principal
         name = command.fields.get(ACCESS_KEY, "")
         # Compare for an unknown key, too, so that the time taken does not reveal which keys exist.
         key, given = callers.find(name), command.fields.get(SIGNATURE, "")
@@ -64,9 +78,15 @@ class Authenticator:
         if not good or key.principal is None:
             raise RequestRefused(
                 ResponseCode.NO_PERMISSION,
-                f"the signature of access key {name!r:.80} is missing or wrong, or there is no such key",
+                f"the signature of access key {without_tokens(name)!r:.80} is missing or wrong, or there is no such "
+                "key",
             )
+        callers.note_use(key.principal)
         return key.principal
+
+
+def _is_unsigned(command: RemotingCommand) -> bool:
+    return ACCESS_KEY not in command.fields and SIGNATURE not in command.fields
 
 
 def _same(given: str, expected: str) -> bool:

@@ -8,7 +8,7 @@ queues anew. Source: ``ConsumerManager``, ``ProducerManager`` of apache/rocketmq
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,8 +19,9 @@ from tarry.fronts.rocketmq.classic.connection import OpenRequest, RemotingConnec
 from tarry.fronts.rocketmq.classic.fields import json_list, json_object, json_text, to_json
 from tarry.fronts.rocketmq.classic.frames import oneway
 from tarry.fronts.rocketmq.common.groups import ClientGroups
-from tarry.fronts.rocketmq.common.names import group_name
+from tarry.fronts.rocketmq.common.names import RETRY_PREFIX, group_name
 from tarry.fronts.rocketmq.common.rights import check_group, may_consume
+from tarry.identity.rights import Rights
 
 SILENT_S = 120.0
 SWEEP_S = 10.0
@@ -41,6 +42,13 @@ class GroupMember:
     language: str
     version: int
     seen_s: float
+    consume_type: str = ""
+    topics: frozenset[str] | None = None
+    """Topics that a consumer reads and may read; None: any."""
+
+    def reads(self, topic: str) -> bool:
+        """Return whether it is one of those that share out a topic's queues."""
+        return self.topics is None or topic in self.topics
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +102,8 @@ class ClientRegistry:
             members[request.connection] = GroupMember(client_id, command.language, command.version, now_s)
         forbidden: ForbiddenError | None = None
         for consumer in json_list(data.get("consumerDataSet"), "consumerDataSet"):
-            member = GroupMember(client_id, command.language, command.version, now_s)
+            kind = str(consumer.get("consumeType", ""))
+            member = GroupMember(client_id, command.language, command.version, now_s, kind)
             try:
                 self._on_consumer(consumer, request, member)
             except ForbiddenError as error:
@@ -119,9 +128,13 @@ class ClientRegistry:
         connection.groups.add(name)
         changed = connection not in group.members or subscriptions.keys() != group.subscriptions.keys()
         group.members[connection] = member
-        # As in RocketMQ, the last consumer's subscriptions count for all.
-        group.subscriptions = subscriptions
-        group.consume_type = str(consumer.get("consumeType", ""))
+        # As in RocketMQ, the last consumer's subscriptions count for all; but not for topics that it may not read,
+        # which consumers of another identity may read for a group of the same name.
+        others = {} if rights.is_unlimited else _of_others(group.subscriptions, rights, name)
+        group.subscriptions = others | subscriptions
+        if not rights.is_unlimited:
+            member.topics = frozenset(subscriptions)
+        group.consume_type = member.consume_type
         group.message_model = str(consumer.get("messageModel", ""))
         group.consume_from = str(consumer.get("consumeFromWhere", ""))
         if changed:
@@ -142,7 +155,8 @@ class ClientRegistry:
         group = self.consumers.get(name := request.fields.text("consumerGroup"))
         if group is None:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"no consumer of group {name!r:.300} is there")
-        ids = sorted({member.client_id for member in group.members.values()})
+        rights = request.principal.rights
+        ids = sorted({member.client_id for member in group.members.values() if _may_see(rights, name, member)})
         return Reply(body=to_json({"consumerIdList": ids}))
 
     def check_filter(self, request: OpenRequest) -> Reply:
@@ -169,15 +183,15 @@ class ClientRegistry:
         members = self.consumers.get(group)
         return None if members is None else members.subscriptions.get(topic)
 
-    def client_ids(self, group: str) -> list[str]:
-        """Return the ids of a group's connected consumers, sorted."""
-        members = self.consumers.get(group)
-        return [] if members is None else sorted({member.client_id for member in members.members.values()})
+    def client_ids(self, group: str, topic: str) -> list[str]:
+        """Return the ids of a group's connected consumers that read a topic, sorted."""
+        members = self.consumers.get(group, ConsumerMembers()).members.values()
+        return sorted({member.client_id for member in members if member.reads(topic)})
 
     def is_push_consumer(self, group: str, connection: RemotingConnection) -> bool:
         """Return whether a client hands a group's messages to a listener, by its heartbeats."""
-        members = self.consumers.get(group)
-        return members is not None and connection in members.members and members.consume_type == PUSH
+        member = self.consumers.get(group, ConsumerMembers()).members.get(connection)
+        return member is not None and member.consume_type == PUSH
 
     def notify(self, group: str) -> None:
         """Have the consumers of a group look anew which queues they are to read."""
@@ -196,14 +210,14 @@ class ClientRegistry:
         members = self.consumers.get(group, ConsumerMembers()).members
         return next((c for c, member in members.items() if member.client_id == client_id and not c.closed), None)
 
-    def client(self, client_id: str) -> RemotingConnection | None:
-        """Return the connection of a producer, by its own id."""
+    def client(self, client_id: str, may: Callable[[RemotingConnection], bool]) -> RemotingConnection | None:
+        """Return the connection of a producer, by its own id, which others may have taken, too."""
         return next(
             (
                 connection
                 for members in self.producers.values()
                 for connection, member in members.items()
-                if member.client_id == client_id and not connection.closed
+                if member.client_id == client_id and not connection.closed and may(connection)
             ),
             None,
         )
@@ -256,6 +270,18 @@ class ClientRegistry:
             yield from members.items()
         for group in self.consumers.values():
             yield from group.members.items()
+
+
+def _of_others(subscriptions: dict[str, TopicSubscription], rights: Rights, group: str) -> dict[str, TopicSubscription]:
+    return {topic: each for topic, each in subscriptions.items() if not may_consume(rights, topic, group)}
+
+
+def _may_see(rights: Rights, group: str, member: GroupMember) -> bool:
+    """Return whether a caller may know of a member: by a topic that it reads, but for retries."""
+    if rights.is_unlimited or member.topics is None:
+        return True
+    topics = (topic for topic in member.topics if not topic.startswith(RETRY_PREFIX))
+    return any(rights.allow(Right.LOOK, topic, group) for topic in topics)
 
 
 def _may_produce(connection: RemotingConnection, topic: str) -> bool:

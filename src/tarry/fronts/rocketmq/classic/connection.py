@@ -14,9 +14,11 @@ from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 from loopgrpc import ByteBudget, UnreadBytes
 from tarry.api.audit import AskedBy
+from tarry.base.bounded_cache import BoundedCache
 from tarry.base.log_limiter import LogLimiter
 from tarry.fronts.kit.admission import Admission
 from tarry.fronts.kit.passing import Origin
+from tarry.fronts.kit.peer_proof import PeerProof
 from tarry.fronts.kit.writing import ConnectionWriter
 from tarry.fronts.rocketmq.classic.codes import ResponseCode
 from tarry.fronts.rocketmq.classic.fields import Fields
@@ -40,6 +42,8 @@ A request may have more if its header names an existing key: the signature cover
 QUESTIONS_MAX = 1_024
 """Most questions to a client that it has not answered."""
 QUESTION_S = 10.0
+AWAITED_MAX = 1_024
+"""Replies that a connection may wait for."""
 NO_FIELDS: Mapping[str, str] = {}
 H = TypeVar("H")
 
@@ -119,7 +123,7 @@ class RemotingConnection(asyncio.Protocol):
         on_closed: Callable[[RemotingConnection], None],
         budget: ByteBudget,
         unread: UnreadBytes,
-        names_key: Callable[[RemotingCommand], bool],
+        names_key: Callable[[RemotingCommand, object], bool],
         new_passage: Callable[[RemotingConnection], Passage] | None = None,
     ) -> None:
         self._frame_bytes_max = frame_bytes_max
@@ -130,7 +134,7 @@ class RemotingConnection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._received = bytearray()
         self._budget = budget
-        self._names_key: Callable[[RemotingCommand], bool] | None = names_key
+        self._names_key: Callable[[RemotingCommand, object], bool] | None = names_key
         self._passage = None if new_passage is None else new_passage(self)
         self._crowded = False
         """True while the passage takes no more."""
@@ -159,6 +163,8 @@ class RemotingConnection(asyncio.Protocol):
         self._last_question = 0
         self.principals: set[Principal] = set()
         """Callers that have signed requests of this connection."""
+        self.awaited: BoundedCache[tuple[str, str], None] = BoundedCache(AWAITED_MAX)
+        """Replies that the client waits for, as its own id and the request's."""
         self.groups: set[str] = set()
         """Groups of consumers that it is in, by its heartbeats."""
         self.local, self.peer = "", ""
@@ -174,6 +180,11 @@ class RemotingConnection(asyncio.Protocol):
         """The client's connection, while it is open, for the home that it is passed on to."""
         assert self._transport is not None
         return Origin.of(self._transport, self._admission.principal)
+
+    @property
+    def proof(self) -> PeerProof | None:
+        """The identity of the client that the connection has proved by itself; None: none."""
+        return self._admission.principal
 
     # -- called by asyncio ---------------------------------------------------------------------------------------------
 
@@ -322,9 +333,11 @@ class RemotingConnection(asyncio.Protocol):
         except BadFrame as error:
             self.abort(str(error))
 
-    def on_trusted(self) -> None:
-        """Note that a signature of this client was verified."""
-        self._names_key = None
+    def on_trusted(self, *, is_known: bool) -> None:
+        """Note that a signature of this client was verified; or (not ``is_known``) that it needs none."""
+        self._admission.trusted()
+        if is_known:
+            self._names_key = None
 
     def _check_half(self) -> None:
         """Check the size of a request that is incomplete; none of its bytes may have come yet.
@@ -335,7 +348,7 @@ class RemotingConnection(asyncio.Protocol):
         if self._names_key is None or len(self._received) <= UNTRUSTED_BYTES_MAX:
             return
         command = decode_header(self._received)
-        if command is None or not self._names_key(command):
+        if command is None or not self._names_key(command, self.proof):
             raise BadFrame(f"more than {UNTRUSTED_BYTES_MAX} bytes of a request, and nothing signed with a key before")
 
     def _count_received(self) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tarry.base.clock import Clock
+from tarry.fronts.rocketmq.classic.awaiting import awaits_reply
 from tarry.fronts.rocketmq.classic.clients import ClientRegistry
 from tarry.fronts.rocketmq.classic.codes import RequestRefused, ResponseCode, ToClient
 from tarry.fronts.rocketmq.classic.connection import OpenRequest, Reply
@@ -41,7 +42,8 @@ class Replier:
         check_body(body, self._rules.body_bytes_max)
         properties = decode_properties(fields.text("properties", " "))
         client_id = properties.get(REPLY_TO, "")
-        producer = self._clients.client(client_id)
+        is_known = request.principal.is_local
+        producer = self._clients.client(client_id, lambda each: is_known or awaits_reply(each, properties))
         if producer is None:
             raise RequestRefused(
                 ResponseCode.SYSTEM_ERROR, f"no producer {client_id!r:.300} ({REPLY_TO}) is there to get the reply"

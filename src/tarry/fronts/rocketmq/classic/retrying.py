@@ -34,7 +34,7 @@ from tarry.fronts.rocketmq.common.properties import (
     START_DELIVER,
 )
 from tarry.fronts.rocketmq.common.refusal import Refusal
-from tarry.fronts.rocketmq.common.rights import check_consume, may_consume
+from tarry.fronts.rocketmq.common.rights import check_consume, check_produce, may_consume
 from tarry.fronts.rocketmq.common.send_queue import SendQueue
 from tarry.fronts.rocketmq.common.threads import RunInThread
 from tarry.message.options import ORDER_KEY
@@ -82,6 +82,8 @@ class Retrier:
         times, retries = _times(stored), fields.whole("maxReconsumeTimes", RETRIES)
         is_dead = times >= (RETRIES if retries < 0 else retries) or level < 0
         draft = self._draft(row, topic, group, level, is_dead)
+        # Other topics of that group may be another identity's, whose consumers read its retries.
+        check_produce(request.principal, draft.topic)
         if is_dead:
             # The first one is a property, which the message's producer may have made up.
             came_from = [each for each in (stored.get(RETRY_TOPIC, ""), topic) if may_consume(rights, each, group)]
@@ -113,6 +115,8 @@ class Retrier:
         if ORDER_KEY in stored:
             properties[SHARDING_KEY] = stored[ORDER_KEY]
         properties |= {MESSAGE_ID: id, RECONSUME_TIMES: str(times + 1)}
+        if not topic.startswith(RETRY_PREFIX):
+            properties[RETRY_TOPIC] = topic  # whatever its producer says: consumers take it for the message's topic
         properties.setdefault(RETRY_TOPIC, topic)
         properties.setdefault(ORIGIN_MESSAGE_ID, id)
         if not is_dead:

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 from tarry.api.local import AnyBroker
+from tarry.fronts.rocketmq.classic.awaiting import await_reply
 from tarry.fronts.rocketmq.classic.batches import BatchEntry, decode_batch
 from tarry.fronts.rocketmq.classic.codes import RequestCode, RequestRefused, ResponseCode, code_of
 from tarry.fronts.rocketmq.classic.connection import OpenRequest, Reply
@@ -23,6 +24,7 @@ from tarry.fronts.rocketmq.common.draft import Draft, DraftRules
 from tarry.fronts.rocketmq.common.half_messages import HalfMessages
 from tarry.fronts.rocketmq.common.names import DEAD_PREFIX, RETRY_PREFIX, topic_name
 from tarry.fronts.rocketmq.common.properties import MESSAGE_ID, NUMBER, RECONSUME_TIMES, RETRY_TOPIC
+from tarry.fronts.rocketmq.common.quotas import in_turn
 from tarry.fronts.rocketmq.common.refusal import Refusal
 from tarry.fronts.rocketmq.common.rights import check_consume
 from tarry.fronts.rocketmq.common.send_queue import SendQueue
@@ -119,7 +121,7 @@ class Sender:
         queue: int | None,
         topic: str,
         entries: Sequence[BatchEntry],
-    ) -> Reply | Awaitable[Reply] | None:
+    ) -> Reply | Awaitable[Reply | None] | None:
         fields = sent_fields(request)
         name = fields.text("topic")
         if name.startswith(RETRY_PREFIX) and (tried := Tried.read(entries[0].properties.get(NUMBER, ""))) is not None:
@@ -131,6 +133,23 @@ class Sender:
                 return self._give_up(self._dead_letters, drafts[0], group, tried, request)
             if tried.first_due_ms:
                 drafts[0].properties.append((FIRST, f"{tried.first_seq}:{tried.first_due_ms}"))
+        if not request.principal.is_local:
+            for entry in entries:
+                await_reply(request.connection, entry.properties)
+        if request.principal.is_bounded:
+            return self._send_in_turn(drafts, request, queue, topic, fields)
+        return self._send_counted(drafts, request, queue, topic, fields)
+
+    async def _send_in_turn(
+        self, drafts: Sequence[Draft], request: OpenRequest, queue: int | None, topic: str, fields: Fields
+    ) -> Reply | None:
+        await in_turn(request.principal, drafts)
+        answer = self._send_counted(drafts, request, queue, topic, fields)
+        return None if answer is None else await answer
+
+    def _send_counted(
+        self, drafts: Sequence[Draft], request: OpenRequest, queue: int | None, topic: str, fields: Fields
+    ) -> Awaitable[Reply] | None:
         preparation = self._topics.prepare(topic, ordered=any(draft.order_key for draft in drafts))
         if preparation is not None:
             return self._send_when(preparation, drafts, request, queue)

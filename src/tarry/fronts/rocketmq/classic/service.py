@@ -71,19 +71,21 @@ class Service:
 
     def _identify(self, request: OpenRequest) -> None:
         """Note whose a request is, and have its connection end when that caller is known no longer."""
-        connection, principal = request.connection, self._identified(request)
-        if principal is None:
-            principal = LOCAL
-        else:
-            connection.on_trusted()
-        request.principal = principal
+        connection = request.connection
+        principal = self._identified(request)
+        is_known = principal is not None
+        request.principal = principal = principal or LOCAL
         if principal not in connection.principals:
+            connection.on_trusted(is_known=is_known)
+            # First, so that a connection too many is refused at its next request, too.
+            self._callers.add(
+                (connection, principal), principal, lambda error: connection.abort(str(error)), counts=True
+            )
             connection.principals.add(principal)
-            self._callers.add((connection, principal), principal, lambda error: connection.abort(str(error)))
 
     def _identified(self, request: OpenRequest) -> Principal | None:
         try:
-            return self._authenticator.identify(request.command)
+            return self._authenticator.identify(request.command, request.connection.proof)
         except (RequestRefused, TarryError) as error:
             self._callers.note_refusal(error, request.connection.peer_host)
             raise

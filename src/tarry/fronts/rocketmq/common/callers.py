@@ -15,6 +15,7 @@ from tarry.api.local import AnyBroker
 from tarry.api.needs import OF_TOPICS
 from tarry.base.errors import TarryError, UnauthenticatedError
 from tarry.fronts.kit.callers import Callers
+from tarry.fronts.kit.peer_proof import certificate_of
 from tarry.identity.grants import Grant
 from tarry.identity.principal import LOCAL, Principal
 from tarry.identity.rights import Rights
@@ -46,6 +47,8 @@ class SigningCallers:
         self._of_file = {
             key: (Principal(key, rights, f"{_OF_FILE}:{key}"), secret.encode()) for key, secret in keys.items()
         }
+        self._looked: object = None
+        self._lacks = False
         self._nobody = SigningKey(None, secrets.token_bytes(32))
 
     @property
@@ -57,6 +60,16 @@ class SigningCallers:
     def has_identities(self) -> bool:
         """True if there are identities beside the file's keys."""
         return bool(self._broker.identities)
+
+    @property
+    def lacks_secrets(self) -> bool:
+        """True if there are access keys by which signatures cannot be checked here."""
+        identities = self._broker.identities
+        if self._looked is not identities:
+            keys = [one.id for each in identities for one in each.credentials if one.access_key is not None]
+            self._looked = identities
+            self._lacks = any(self._broker.access_secret(id) is None for id in keys)
+        return self._lacks
 
     @property
     def version(self) -> object:
@@ -97,7 +110,25 @@ class SigningCallers:
         """
         if not self._broker.identities:
             raise UnauthenticatedError("a token was shown, and there are no identities; allowed: a signature")
-        return self._authenticator.by_token(token)
+        return self._authenticator.by_token(token, peer=None)
+
+    def by_certificate(self, proof: object) -> Principal | None:
+        """Return the identity that a connection's certificate names, by what the connection has proved.
+
+        None: it has proved nothing by a certificate, or there are no identities.
+
+        Raises:
+            UnauthenticatedError: the certificate names no identity.
+        """
+        names = certificate_of(proof)
+        if names is None or not self._broker.identities:
+            return None
+        return self._authenticator.by_certificate(names)
+
+    def note_use(self, principal: Principal) -> None:
+        """Note that a signature with an access key of an identity was good."""
+        if principal.credential is not None:
+            self._authenticator.note_use(principal.credential)
 
     def check_known(self, principal: Principal) -> None:
         """Refuse a caller that has waited and is known no longer.
@@ -106,15 +137,25 @@ class SigningCallers:
             UnauthenticatedError: it has to show again who it is.
         """
         if not _is_of_file(principal) and not self._authenticator.is_known(principal):
-            raise UnauthenticatedError("the access key was removed or has expired, or its rights have changed")
+            raise UnauthenticatedError("the credential was removed or has expired, or its rights have changed")
 
-    def add(self, connection: object, principal: Principal, refuse: Callable[[TarryError], None]) -> None:
+    def add(
+        self,
+        connection: object,
+        principal: Principal,
+        refuse: Callable[[TarryError], None],
+        *,
+        counts: bool = False,
+    ) -> None:
         """Have ``refuse`` called when a connection's caller is known no longer.
 
-        The file's keys are known always.
+        The file's keys are known always. ``counts``: see :meth:`Callers.add`.
+
+        Raises:
+            QuotaExceededError: its identity has too many connections.
         """
         if not _is_of_file(principal):
-            self._callers.add(connection, principal, refuse)
+            self._callers.add(connection, principal, refuse, counts=counts)
 
     def remove(self, connection: object) -> None:
         """Forget a connection that has ended."""

@@ -32,7 +32,7 @@ It is not stored. A consumer that sends a retry itself tells by it which message
 """
 POP_HANDLE = "POP_CK"
 """Handle by which a popped message is settled. It is not stored."""
-REPLY_TO, CLUSTER_NAME = "REPLY_TO_CLIENT", "CLUSTER"
+REPLY_TO, CORRELATION, CLUSTER_NAME = "REPLY_TO_CLIENT", "CORRELATION_ID", "CLUSTER"
 """For a classic producer's request: the client that waits for a reply, and its cluster."""
 PRODUCER_GROUP = "PGROUP"
 """Group of a classic producer, which is asked about its transaction. Others cannot set it."""

@@ -1,4 +1,4 @@
-"""Authentication of callers: the client named in a request's headers, and its signature or token.
+"""Authentication of callers: the client named in the headers, its signature, token or certificate.
 
 Source: ``Signature`` of apache/rocketmq-clients. The signed time is the client's local time under the name of UTC,
 which is at most 14 hours off. So one that is further from now than :data:`AGE_MS_MAX` is refused: otherwise a header
@@ -18,6 +18,7 @@ from loopgrpc import Call
 from tarry.base.bounded_cache import BoundedCache
 from tarry.base.clock import Clock
 from tarry.base.errors import TarryError
+from tarry.base.redaction import without_tokens
 from tarry.fronts.rocketmq.common.callers import SigningCallers
 from tarry.fronts.rocketmq.common.refusal import Code, Refusal
 from tarry.identity.principal import LOCAL, Principal
@@ -25,6 +26,7 @@ from tarry.identity.principal import LOCAL, Principal
 _AUTHORIZATION = re.compile(
     r"MQv2-HMAC-SHA1\s+Credential=([^,/\s]*)[^,]*,\s*SignedHeaders=x-mq-date-time\s*,\s*Signature=([0-9A-Fa-f]+)\s*\Z"
 )
+_NO_KEY = b" Credential=, "
 _BEARER = "Bearer "
 _DATE = "%Y%m%dT%H%M%SZ"
 AGE_MS_MAX = 15 * 3_600_000
@@ -106,12 +108,18 @@ class Authenticator:
             and verified.version is self._known.version
             and self._clock.now_ms() < verified.until_ms
         ):
+            self._known.note_use(verified.principal)
             return verified.principal
+        # A client without an access key may sign with an empty one, which nobody can have.
+        shows_none = not headers[0] or _NO_KEY in headers[0]
+        if shows_none and (principal := self._known.by_certificate(call.principal)) is not None:
+            return principal
         authorization = headers[0].decode("latin-1")
         if authorization.startswith(_BEARER):
             return self._known.by_token(authorization.removeprefix(_BEARER).strip())
         fresh = self._check_signature(authorization, headers[1])
         self._verified.keep(headers, fresh)
+        self._known.note_use(fresh.principal)
         return fresh.principal
 
     def _check_signature(self, authorization: str, date: bytes) -> _Verified:
@@ -128,7 +136,8 @@ class Authenticator:
         expected = hmac.new(key.secret, date, sha1).hexdigest()
         if not hmac.compare_digest(signature.encode(), expected.encode()) or key.principal is None:
             raise Refusal(
-                Code.UNAUTHORIZED, f"the signature of access key {name!r:.80} is wrong, or there is no such key"
+                Code.UNAUTHORIZED,
+                f"the signature of access key {without_tokens(name)!r:.80} is wrong, or there is no such key",
             )
         until_ms = _signed_ms(date, self._clock.now_ms()) + AGE_MS_MAX
         if key.expires_ms is not None:
@@ -147,7 +156,8 @@ def _signed_ms(date: bytes, now_ms: int) -> int:
         signed_ms = int(datetime.strptime(text, _DATE).replace(tzinfo=UTC).timestamp() * 1000)
     except ValueError:
         raise Refusal(
-            Code.UNAUTHORIZED, f"the header x-mq-date-time is {text!r:.80}; allowed: as 20301231T235959Z"
+            Code.UNAUTHORIZED,
+            f"the header x-mq-date-time is {without_tokens(text)!r:.80}; allowed: as 20301231T235959Z",
         ) from None
     if abs(now_ms - signed_ms) >= AGE_MS_MAX:
         hours = AGE_MS_MAX // 3_600_000

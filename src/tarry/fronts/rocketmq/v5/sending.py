@@ -14,6 +14,7 @@ from loopgrpc import Promise
 from tarry.base.clock import Clock
 from tarry.fronts.rocketmq.common.draft import Draft, DraftRules
 from tarry.fronts.rocketmq.common.half_messages import HalfMessages
+from tarry.fronts.rocketmq.common.quotas import in_turn
 from tarry.fronts.rocketmq.common.refusal import Code, Refusal
 from tarry.fronts.rocketmq.common.rights import check_produce
 from tarry.fronts.rocketmq.common.send_queue import SendQueue
@@ -26,6 +27,7 @@ from tarry.fronts.rocketmq.v5.drafting import draft_of
 from tarry.fronts.rocketmq.v5.handles import recall_handle
 from tarry.fronts.rocketmq.v5.resources import topic_of
 from tarry.fronts.rocketmq.v5.statuses import OK, overall, status_of
+from tarry.identity.principal import Principal
 
 MESSAGES_MAX = 1024
 """Messages of one request."""
@@ -102,25 +104,30 @@ class Sender:
             return [draft_of(m, topic_of(m.topic, space), self._clock, rules, peer, unpacker) for m in messages]
 
         drafts = self._unpacking.try_here(make)
-        return self._send_unpacked(make, peer) if drafts is None else self._send_drafts(drafts)
+        if drafts is None:
+            return self._send_unpacked(make, peer, caller.principal)
+        return self._send_drafts(drafts, caller.principal)
 
-    async def _send_unpacked(self, make: Callable[[Unpacker], list[Draft]], peer: str) -> bytes:
+    async def _send_unpacked(self, make: Callable[[Unpacker], list[Draft]], peer: str, principal: Principal) -> bytes:
         drafts, release = await self._unpacking.in_thread(make, peer.rpartition(":")[0])
         try:
             preparation = self._topics.prepare(_topic_of(drafts), ordered=_are_ordered(drafts))
-            return await self._send_after(preparation, drafts)
+            return await self._send_after(preparation, drafts, principal)
         finally:
             release()
 
-    def _send_drafts(self, drafts: list[Draft]) -> Promise | Awaitable[bytes]:
+    def _send_drafts(self, drafts: list[Draft], principal: Principal) -> Promise | Awaitable[bytes]:
         preparation = self._topics.prepare(_topic_of(drafts), ordered=_are_ordered(drafts))
-        if preparation is not None:
-            return self._send_after(preparation, drafts)
+        if preparation is not None or principal.is_bounded:
+            return self._send_after(preparation, drafts, principal)
         answer = Promise()
         self._queue.add(drafts, SendCall(answer, len(drafts)))
         return answer
 
-    async def _send_after(self, preparation: Awaitable[None] | None, drafts: list[Draft]) -> bytes:
+    async def _send_after(
+        self, preparation: Awaitable[None] | None, drafts: list[Draft], principal: Principal
+    ) -> bytes:
+        await in_turn(principal, drafts)
         if preparation is not None:
             await preparation
         answer: asyncio.Future[bytes] = self._loop.create_future()

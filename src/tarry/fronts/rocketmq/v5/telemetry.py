@@ -50,12 +50,13 @@ class Telemetry:
         client = self._clients.get_or_create(caller.id, caller.namespace)
         stream = client.add_stream()
         reader = asyncio.get_running_loop().create_task(self._read(caller, commands, stream))
-        self._callers.add(
-            stream,
-            caller.principal,
-            lambda error: end_stream(stream, GrpcError(StatusCode.UNAUTHENTICATED, str(error))),
-        )
         try:
+            self._callers.add(
+                stream,
+                caller.principal,
+                lambda error: end_stream(stream, GrpcError(StatusCode.UNAUTHENTICATED, str(error))),
+                counts=True,
+            )
             while (command := await stream.get()) is not None:
                 if isinstance(command, GrpcError):
                     raise command
