@@ -71,7 +71,7 @@ def _serve(config: Config, files_max: int, stop: StopSignals, stack: ExitStack) 
 
     fronts = _wanted(config)
     placement = SharedCore() if config.share_core == "on" else ANY_CORE
-    broker = stack.enter_context(Broker.open(config, placement=placement))
+    broker = stack.enter_context(Broker.open(config, placement=placement, audited=True))
     connections = ConnectionLimits.of(files_max, sum(front.takes_descriptors for front in fronts))
     running = _start_fronts(fronts, broker, placement, connections, stack)
     serving = [f"{name} on {address}" for front in running.values() for name, address in front.addresses.items()]
