@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,8 +16,15 @@ from tarry.identity.rights import Rights
 
 PATTERNS = st.sampled_from(["*", "a*", "a", "ab", "ab*", "b", "a.b", "a.*"])
 NAMES = st.sampled_from(["a", "ab", "abc", "b", "a.b", "a.", "*"])
+
+
+def without_groups(grant: Grant) -> Grant:
+    """Producing knows none."""
+    return replace(grant, groups="*") if grant.right is Right.PRODUCE else grant
+
+
 GRANTS = st.one_of(
-    st.builds(Grant, st.sampled_from(OF_TOPICS), PATTERNS, PATTERNS, st.booleans()),
+    st.builds(Grant, st.sampled_from(OF_TOPICS), PATTERNS, PATTERNS, st.booleans()).map(without_groups),
     st.builds(Grant, st.sampled_from(OF_THE_BROKER), is_denied=st.booleans()),
 )
 
@@ -96,3 +105,9 @@ def test_a_consumer_of_a_broadcast_group_has_the_groups_rights() -> None:
     assert not rights.allow(Right.CONSUME, "orders")
     assert rights.allow(Right.LOOK, "orders")
     assert not rights.allow(Right.LOOK, "orders", "other")
+
+
+def test_producing_knows_no_groups() -> None:
+    with pytest.raises(InvalidArgumentError, match="names groups; allowed: produce TOPICS"):
+        Grant.parse("produce orders.* group:billing")
+    assert str(Grant.parse("produce orders.* group:*")) == "produce orders.*"

@@ -236,3 +236,25 @@ def test_where_a_client_finds_its_token(
     path.write_text("no toml")
     with pytest.raises(InvalidArgumentError, match=r"credentials\.toml cannot be read"):
         who()
+
+
+def test_a_kept_token_is_for_each_name_of_this_machine(own_home: Path) -> None:
+    keep_token("127.0.0.1:7611", "one")
+    assert [find_token(f"{host}:7611") for host in ("localhost", "127.0.0.1", "[::1]")] == ["one"] * 3
+    assert [find_token(address) for address in ("localhost:7612", "broker.example:7611")] == [None, None]
+    keep_token("localhost:7611", "two")
+    assert [find_token(f"{host}:7611") for host in ("localhost", "127.0.0.1")] == ["two", "one"]
+
+
+def test_a_token_as_it_is_read_from_a_file(known: Known, front: LinkFront, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Client(front.address, token=f"{known.billing}\n") as client:
+        assert client.whoami().identity == "billing"
+    monkeypatch.setenv("TARRY_TOKEN", f" {known.billing}\n")
+    with Client(front.address) as client:
+        assert client.whoami().identity == "billing"
+    with pytest.raises(InvalidArgumentError, match="token is of type bytes; allowed: a text"):
+        Client(front.address, token=known.billing.encode())  # type: ignore[arg-type]
+
+
+def test_status_says_who_is_asked(known: Known) -> None:
+    assert known.broker.status()["insecure_open"] == {}

@@ -73,7 +73,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["send", "a", "b", "--delay", "-5"], "invalid_argument: --delay -5.0 is negative"),
         (["send", "a", "b", "--delay", "1" * 30], "delay_too_long: --delay is more than 64 bits"),
         (["send", "a", "b", "--due", "tomorrow"], "invalid_argument: --due 'tomorrow' is not an instant; allowed: "),
-        (["send", "a", "b", "--due", "2026-01-01"], "invalid_argument: naive datetime 2026-01-01"),
+        (["send", "a", "b", "--due", "2026-01-01"], "invalid_argument: --due '2026-01-01' is not an instant"),
         (["send", "a", "b", "--due", "5", "--delay", "5"], "invalid_argument: --delay 5 and --due 5 are both given"),
         (["send", "a", "b", "--ttl", "x"], "invalid_argument: --ttl: not a duration: 'x'"),
         (["send", "a", "b", "-p", "x"], "invalid_argument: --property x: no name or no value"),

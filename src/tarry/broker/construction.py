@@ -213,6 +213,7 @@ def _make_queries(
         push,
         board,
         opened.audit,
+        opened.identities,
     )
     history = HistorySources(places, ready, groups, groups.dead_letters, finder, decisions.state_of, opened.secret)
     queries = Queries(

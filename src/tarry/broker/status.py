@@ -14,6 +14,7 @@ from tarry.base.version import VERSION
 from tarry.broker.audit import AuditWriter
 from tarry.broker.damage import Damage
 from tarry.broker.health import Health
+from tarry.broker.identities import Identities
 from tarry.broker.pipeline import Pipeline
 from tarry.broker.progress import Checkpointer
 from tarry.broker.push import Push
@@ -49,6 +50,7 @@ class Status:
     _push: Push
     _board: Board
     _audit: AuditWriter
+    _identities: Identities
     _started_ms: int = field(init=False)
     _exposed: dict[str, str] = field(init=False)
 
@@ -89,7 +91,7 @@ class Status:
             "checkpoint": {"fired_until_ms": last.fired_until_ms, "fired_seq": last.fired_seq},
             "pipeline": self._pipeline.status,
             "push": self._push.states(),
-            "insecure_open": self._exposed,
+            "insecure_open": {} if self._identities.snapshot else self._exposed,
             "audit": self._audit.state,
             "certificates": ending(self._config, self._clock.now_ms()),
             "gateways": self._board.shown("status"),

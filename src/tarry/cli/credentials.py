@@ -9,14 +9,16 @@ import typer
 
 from tarry.base.errors import InvalidArgumentError, NotFoundError
 from tarry.cli import output
-from tarry.cli.options import DEFAULT_ENDPOINT, Endpoint, Json, connect, instant_ms
+from tarry.cli.options import DEFAULT_ENDPOINT, Endpoint, Json, connect, expiry_ms
 
 if TYPE_CHECKING:
     from tarry.api.identities import Credential, Identity
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The identity's name.")]
 Description = Annotated[str, typer.Option("--description", "-d", help="For people.")]
-Expires = Annotated[str | None, typer.Option("--expires", help="It is refused from then on: an instant.")]
+Expires = Annotated[
+    str | None, typer.Option("--expires", help="It is refused from then on: an instant, or a duration, as 30d.")
+]
 
 
 def token(
@@ -31,7 +33,7 @@ def token(
     \b
     tarry identity token billing --expires 2027-06-01T00:00:00Z
     """
-    until_ms = None if expires_ms is None else instant_ms(expires_ms, "--expires")
+    until_ms = None if expires_ms is None else expiry_ms(expires_ms, "--expires")
     with connect(endpoint) as client:
         issued = client.add_credential(identity, description=description, expires_ms=until_ms)
     output.result(asdict(issued), issued.secret, json=json)
@@ -61,7 +63,7 @@ def access_key(
     if secret not in (None, "-"):
         raise InvalidArgumentError("--secret is no '-'; allowed: '-', since others can read what is in a command line")
     own = None if secret is None else typer.get_text_stream("stdin").read().strip()
-    until_ms = None if expires_ms is None else instant_ms(expires_ms, "--expires")
+    until_ms = None if expires_ms is None else expiry_ms(expires_ms, "--expires")
     with connect(endpoint) as client:
         issued = client.add_credential(
             identity,
@@ -105,7 +107,7 @@ def add_certificate(
     tarry identity add-certificate billing --san spiffe://example/billing
     tarry identity add-certificate billing --san billing.example
     """
-    until_ms = None if expires_ms is None else instant_ms(expires_ms, "--expires")
+    until_ms = None if expires_ms is None else expiry_ms(expires_ms, "--expires")
     with connect(endpoint) as client:
         made = client.add_credential(
             identity, kind="certificate", san=san, description=description, expires_ms=until_ms

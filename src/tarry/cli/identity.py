@@ -14,7 +14,7 @@ from tarry.base.setting_types import parse_size
 from tarry.cli import credentials, output
 from tarry.cli.credentials import Description, Expires, Name, plain_identity
 from tarry.cli.exits import ExitCode
-from tarry.cli.options import DEFAULT_ENDPOINT, Endpoint, Json, connect, instant_ms
+from tarry.cli.options import DEFAULT_ENDPOINT, Endpoint, Json, connect, expiry_ms
 
 if TYPE_CHECKING:
     from tarry.api.identities import IssuedCredential
@@ -65,7 +65,7 @@ def create(
     tarry identity create shop -g 'produce shop.*' -q messages_per_second=2000 -q bytes_per_second=8MiB
     """
     grants, limits = _grants(grant, all_), _limits(quotas)
-    expires_ms = None if expires is None else instant_ms(expires, "--expires")
+    expires_ms = None if expires is None else expiry_ms(expires, "--expires")
     if data is not None:
         from tarry.api.operations import SetIdentity
 
@@ -84,9 +84,17 @@ def create(
                 raise
     output.result(asdict(issued), issued.secret, json=json)
     if all_ and keep:
-        from tarry.link.credentials import keep_token
+        _keep(endpoint, issued.secret)
 
-        output.note(f"kept for {endpoint} in {keep_token(endpoint, issued.secret)}")
+
+def _keep(endpoint: str, token: str) -> None:
+    """Keep an administrator's token for this user, if there is none for that broker yet."""
+    from tarry.link.credentials import credentials_path, keep_token, keeps_token
+
+    if keeps_token(endpoint):
+        output.note(f"{credentials_path()} has a token for {endpoint} already, which stays; keep this one yourself")
+    else:
+        output.note(f"kept for {endpoint} in {keep_token(endpoint, token)}")
 
 
 def _grants(grants: list[str] | None, all_: bool) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,7 +21,12 @@ DEFAULT_ENDPOINT = "127.0.0.1:7611"
 Endpoint = Annotated[
     str,
     typer.Option(
-        "--endpoint", "-e", metavar="HOST:PORT", envvar="TARRY_ENDPOINT", help="The broker; tls://HOST:PORT in TLS."
+        "--endpoint",
+        "-e",
+        metavar="HOST:PORT",
+        envvar="TARRY_ENDPOINT",
+        help="The broker; tls://HOST:PORT in TLS. One with identities is shown TARRY_TOKEN, or the token in the file "
+        "TARRY_TOKEN_FILE.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print data as JSON, one object a line.")]
@@ -85,6 +91,17 @@ def when(delay: str | None, due: str | None, level: int | None = None) -> tuple[
     return "delay_ms", 0 if delay is None else duration_ms(delay, "--delay")
 
 
+def expiry_ms(text: str, option: str) -> int:
+    """UTC milliseconds of an instant, or of now and a duration, as in 30d.
+
+    Raises:
+        InvalidArgumentError: for anything else; names the option.
+    """
+    if re.fullmatch(r"\s*([0-9]+\s*(ms|[smhdw])\s*)+", text):
+        return time.time_ns() // 1_000_000 + parse_duration_ms(text)
+    return instant_ms(text, option)
+
+
 def duration_ms(text: str, option: str) -> int:
     """Milliseconds of "1h30m", or of a bare number, which is in seconds.
 
@@ -108,7 +125,10 @@ def instant_ms(text: str, option: str) -> int:
     if re.fullmatch(r"[0-9]{1,18}", text.strip()):
         return int(text)
     try:
-        return datetime_ms(datetime.fromisoformat(text.strip()))
+        moment = datetime.fromisoformat(text.strip())
+        if moment.tzinfo is None:
+            raise ValueError("no time zone")
+        return datetime_ms(moment)
     except ValueError as error:
         allowed = "an instant with a time zone, as in 2026-12-01T06:00:00Z, or UTC milliseconds"
         raise InvalidArgumentError(f"{option} {text!r} is not an instant; allowed: {allowed}") from error

@@ -19,7 +19,10 @@ from tarry.identity.access_tokens import KnownTokens
 from tarry.identity.principal import LOCAL, Principal
 from tarry.identity.rights import EVERYTHING, Rights
 
-_WAYS = "TARRY_TOKEN, or the argument token; see docs/identity.md"
+_WAYS = (
+    "TARRY_TOKEN, TARRY_TOKEN_FILE, an entry of the broker's address in ~/.config/tarry/credentials.toml, the argument "
+    "token of Client, or authorization: Bearer TOKEN of Flight"
+)
 _NAMED_MAX = 8
 """Names of a certificate that a refusal repeats."""
 OWNER = Principal("local-admin", EVERYTHING, "user")

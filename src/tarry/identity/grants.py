@@ -48,6 +48,8 @@ class Grant:
                 return cls(Right(right), is_denied=is_denied)
             case [right, topics] if right in OF_TOPICS and not topics.startswith(_GROUP):
                 return cls(Right(right), _pattern(topics, line), ANY, is_denied)
+            case [Right.PRODUCE, _, groups] if groups.startswith(_GROUP) and groups != _GROUP + ANY:
+                raise InvalidArgumentError(f"grant {line!r:.300} names groups; allowed: produce TOPICS, which has none")
             case [right, topics, groups] if right in OF_TOPICS and groups.startswith(_GROUP):
                 return cls(Right(right), _pattern(topics, line), _pattern(groups[len(_GROUP) :], line), is_denied)
         raise InvalidArgumentError(f"grant {line!r:.300}; allowed: {_ALLOWED}")

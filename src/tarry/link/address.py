@@ -52,7 +52,10 @@ class BrokerAddress:
         """
         if isinstance(address, BrokerAddress):
             return address
-        return replace(cls._parsed(address, tls), token=token)
+        if token is not None and not isinstance(token, str):
+            raise InvalidArgumentError(f"token is of type {type(token).__name__}; allowed: a text")
+        # A file's last line ends with a newline, and no token has white space.
+        return replace(cls._parsed(address, tls), token=None if token is None else token.strip())
 
     @classmethod
     def _parsed(cls, address: str, tls: ClientTls | None) -> BrokerAddress:

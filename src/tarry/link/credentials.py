@@ -36,15 +36,15 @@ def find_token(address: str) -> str | None:
         InvalidArgumentError: a file that was named cannot be read, or is not what it should be.
     """
     token = os.environ.get("TARRY_TOKEN")
-    if token:
-        return token
+    if token and token.strip():
+        return token.strip()
     name = os.environ.get("TARRY_TOKEN_FILE")
     if name:
         return token_in(Path(name))
-    entry = _entries(credentials_path()).get(_key(address))
+    entry = _entry_of(_entries(credentials_path()), address)
     if isinstance(entry, dict):
         if isinstance(entry.get("token"), str):
-            return str(entry["token"])
+            return str(entry["token"]).strip()
         if isinstance(entry.get("token_file"), str):
             return token_in(Path(entry["token_file"]))
     if _is_here(address):
@@ -72,6 +72,11 @@ def credentials_path() -> Path:
     return (Path(home) if home else Path.home() / ".config") / "tarry" / "credentials.toml"
 
 
+def keeps_token(address: str) -> bool:
+    """Return whether the user's ``credentials.toml`` has a token for a broker."""
+    return _entry_of(_entries(credentials_path()), address) is not None
+
+
 def keep_token(address: str, token: str) -> Path:
     """Write a token into the user's ``credentials.toml``; return the file's path."""
     path = credentials_path()
@@ -97,6 +102,24 @@ def _entries(path: Path) -> dict[str, Any]:
         return {}
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise InvalidArgumentError(f"{path} cannot be read: {error}") from error
+
+
+def _entry_of(entries: dict[str, Any], address: str) -> Any:
+    """Return the entry of an address, or of this machine by another name, as localhost and 127.0.0.1."""
+    key = _key(address)
+    if key in entries or not _is_here(address) or socket_path(key) is not None:
+        return entries.get(key)
+    port = parse_address(key)[1]
+    others = (name for name in entries if socket_path(name) is None and _is_loopback_place(name, port))
+    return entries.get(next(others, key))
+
+
+def _is_loopback_place(name: str, port: int) -> bool:
+    try:
+        host, its_port = parse_address(name)
+    except InvalidArgumentError:
+        return False
+    return its_port == port and is_loopback(host)
 
 
 def _key(address: str) -> str:
