@@ -276,6 +276,10 @@ class Distant:
     def accounts(self) -> Any:
         return self._broker.accounts
 
+    @property
+    def credential_uses(self) -> Any:
+        return self._broker.credential_uses
+
 
 def _waits(place: HttpPlace, topic: str, group: str) -> bool:
     return place.front._services._queues.waiting(topic, group) > 0  # noqa: SLF001 - it shows nowhere else
