@@ -31,6 +31,7 @@ MODULES = (
     ),
     *("intake", "memory", "pipeline", "push", "relay", "rocketmq", "rocketmq_classic", "rocketmq_disk"),
     "spark_write_curve",
+    "tenants",
     "wires",
 )
 """To import them is what registers their benchmarks."""

@@ -28,6 +28,8 @@ from tarry.api.operations import (
 from tarry.base.errors import InvalidArgumentError, InvalidMessageError
 from tarry.base.waiting import answer_of
 from tarry.client import Client
+from tarry.message.dead_topics import dead_topic
+from tarry.message.receipt import id_of
 from tarry.repeat import Repeat, to_json
 
 HALVES = "tarry.halves"
@@ -115,6 +117,60 @@ def test_peeking_shows_nothing_that_its_messages_say(served: Served, client: Cli
         client.find_message(HALVES, "g", seq, due_ms),
     ):
         assert [(row["topic"], said(row)) for row in found.to_pylist()] == [(HALVES, (None, None, {}, b""))]
+
+
+@pytest.mark.parametrize("asked", [{"key": "k"}, {"tag": "t"}, {"key": "k", "topic": HALVES}])
+def test_looking_for_what_its_messages_say_finds_none(asked: dict[str, str], served: Served, client: Client) -> None:
+    """Else whoever guesses a key or a tag learns that there is such a message."""
+    put(served, LATER_MS)
+    found = client.list_pending(**asked).rows  # type: ignore[arg-type]
+    assert found.column("topic").to_pylist() == ["orders"] * ("topic" not in asked)
+
+
+def test_a_history_shows_nothing_that_its_messages_say(served: Served, client: Client) -> None:
+    seq, _ = put(served, LATER_MS)
+    accepted = client.history(id_of(seq)).events[0].details
+    assert (accepted["topic"], accepted.get("key"), accepted.get("tag")) == (HALVES, None, None)
+
+
+DEAD = dead_topic(HALVES, "checks")
+
+
+@pytest.fixture
+def dead(served: Served) -> int:
+    """A dead letter of each of the two topics; the offset of the one of Tarry's own."""
+    put(served, NOW_MS)
+    for topic in ("orders", HALVES):
+        served.broker.set_group(topic, "checks", tries=1)
+        [row] = served.broker.receive(topic, "checks", wait_ms=10_000).to_pylist()
+        served.broker.nack(topic, "checks", [row["lease"]], [row["offset"]])
+        wait_until(lambda topic=topic: served.broker.dead_letters(topic, "checks").num_rows)
+    return int(served.broker.dead_letters(HALVES, "checks").column("offset")[0].as_py())
+
+
+def test_its_dead_letters_show_nothing_that_they_say(dead: int, served: Served, client: Client) -> None:
+    assert said(client.dead_letters("orders", "checks").to_pylist()[0])[-1] == b"secret"
+    seq = client.dead_letters(HALVES, "checks").column("seq")[0].as_py()
+    due_ms = client.dead_letters(HALVES, "checks").column("due_ms")[0].as_py()
+    for found in (
+        client.dead_letters(HALVES, "checks"),
+        served.broker.dead_letters(HALVES, "checks"),
+        client.peek(DEAD),
+        client.get_message(seq, due_ms),
+    ):
+        assert [(row["topic"], said(row)) for row in found.to_pylist()] == [(DEAD, (None, None, {}, b""))]
+    for request in (Receive(DEAD, "spy"), ReadQueue(DEAD, 0, 1), FollowQueue(DEAD, "spy")):
+        with pytest.raises(InvalidArgumentError, match="Tarry's own"):
+            client.call(request)
+    with pytest.raises(InvalidMessageError, match="Tarry's own"):
+        client.schedule(DEAD, b"x")
+
+
+def test_its_dead_letters_can_be_respawned_and_purged(dead: int, served: Served, client: Client) -> None:
+    assert client.respawn(HALVES, "checks", offsets=[dead]) == 1
+    [row] = served.broker.receive(HALVES, "checks", wait_ms=10_000).to_pylist()
+    assert row["body"] == b"secret"
+    assert client.purge("orders", "checks") == 1
 
 
 def test_a_front_gets_its_messages_whole(served: Served) -> None:

@@ -17,6 +17,7 @@ from starlette.requests import Request
 from tarry.api.operation import Operation
 from tarry.api.operations import GetOverview
 from tarry.api.push import PushAttempt, PushProgress, PushSubscription
+from tarry.base.addresses import parse_networks
 from tarry.base.errors import InvalidArgumentError
 from tarry.base.histogram import Histogram
 from tarry.fronts.http.access import Access
@@ -24,7 +25,7 @@ from tarry.fronts.http.console import app as app_module
 from tarry.fronts.http.console import formatting as shown
 from tarry.fronts.http.console.app import console_app
 from tarry.fronts.http.console.charts import lateness_bars
-from tarry.fronts.http.console.guesses import peer_of
+from tarry.fronts.http.console.guesses import Guesses
 from tarry.fronts.http.console.messages import instant_ms
 from tarry.fronts.http.services import HttpServices
 from tarry.repeat import Repeat
@@ -84,10 +85,12 @@ class Console:
 
 
 @asynccontextmanager
-async def opened(directory: Path, *, mode: str = "open", host: str = "localhost:7777") -> AsyncIterator[Console]:
+async def opened(
+    directory: Path, *, mode: str = "open", host: str = "localhost:7777", proxies: str = "off"
+) -> AsyncIterator[Console]:
     with open_broker(directory) as broker, ThreadPoolExecutor(2) as pool:
         services = HttpServices(broker, asyncio.get_running_loop(), pool)
-        transport = httpx.ASGITransport(console_app(services, Access(broker, mode)))
+        transport = httpx.ASGITransport(console_app(services, Access(broker, mode), parse_networks(proxies)))
         async with httpx.AsyncClient(transport=transport, base_url=f"http://{host}") as http:
             yield Console(broker, http)
         services.close()
@@ -393,7 +396,7 @@ async def test_the_login_form_is_of_the_visitor(tmp_path: Path) -> None:
 
 @pytest.mark.asyncio
 async def test_guesses_at_the_login_are_few_and_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async with opened(tmp_path, mode="tokens") as console:
+    async with opened(tmp_path, mode="tokens", proxies="127.0.0.1/32") as console:
         console.broker.create_token("*", secret=SECRET)
         token = TOKEN.search(await console.page("/console/login"))
         assert token is not None
@@ -420,15 +423,19 @@ async def test_guesses_at_the_login_are_few_and_logged(tmp_path: Path, caplog: p
 
 
 def test_peers_of_the_login() -> None:
-    def peer(host: str, *forwarded: str) -> str:
+    def peer(host: str, *forwarded: str, proxies: str = "off") -> str:
         headers = [(b"x-forwarded-for", each.encode()) for each in forwarded]
-        return peer_of(Request({"type": "http", "client": (host, 1), "headers": headers}))
+        request = Request({"type": "http", "client": (host, 1), "headers": headers})
+        return Guesses(parse_networks(proxies)).peer_of(request)
 
     assert peer("203.0.113.7", "198.51.100.1") == "203.0.113.7", "whoever comes from elsewhere may write what it likes"
-    assert peer("127.0.0.1") == "127.0.0.1"
-    assert peer("127.0.0.1", "10.1.1.1, 198.51.100.1") == "198.51.100.1"
+    assert peer("127.0.0.1", "198.51.100.1") == "127.0.0.1", "and so may whoever is on this machine"
     assert peer("2001:db8:0:1::5") == peer("2001:db8:0:1::6") == "2001:db8:0:1::/64"
-    assert peer("127.0.0.1", "\x1b[2J") == repr("\x1b[2J")
+    assert peer("127.0.0.1", proxies="127.0.0.1/32") == "127.0.0.1"
+    assert peer("127.0.0.1", "10.1.1.1, 198.51.100.1", proxies="127.0.0.1/32") == "198.51.100.1"
+    assert peer("127.0.0.1", "10.1.1.1", "198.51.100.1,10.2.2.2", proxies="127.0.0.1/32 10.2.0.0/16") == "198.51.100.1"
+    assert peer("203.0.113.7", "198.51.100.1", proxies="127.0.0.1/32") == "203.0.113.7"
+    assert peer("127.0.0.1", "\x1b[2J", proxies="127.0.0.1/32") == repr("\x1b[2J")
 
 
 @pytest.mark.asyncio

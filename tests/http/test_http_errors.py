@@ -24,7 +24,7 @@ def test_every_code_has_a_status() -> None:
 
 def test_what_a_retry_may_help_says_so() -> None:
     retryable = {c.code for c in _all() if c.__module__ == errors.__name__ and c.retryable}
-    assert {STATUS[code] for code in retryable} == {503, 507}
+    assert {STATUS[code] for code in retryable} == {429, 503, 507}
     assert error_headers(OverloadedError("full")) == {"retry-after": "1"}
     assert error_headers(NotFoundError("nothing")) == {}
 

@@ -41,8 +41,8 @@ def place(known: Known) -> Iterator[HttpPlace]:
 def test_where_a_token_may_be(place: HttpPlace, known: Known) -> None:
     basic = base64.b64encode(f"me:{known.billing}".encode()).decode()
     for headers in ({"x-token": known.billing}, {"authorization": f"Basic {basic}"}):
-        assert place.ask("POST", "/v1/operations/whoami", headers=headers).json()["identity"] == "billing"
-    assert place.ask("POST", "/v1/operations/whoami", known.admin).json()["identity"] == "admin"
+        assert place.ask("GET", "/v1/whoami", headers=headers).json()["identity"] == "billing"
+    assert place.ask("GET", "/v1/whoami", known.admin).json()["identity"] == "admin"
     refused = place.ask("GET", "/v1/ping", params={"token": known.billing})
     assert refused.status_code == 401
     assert "the token is in the query" in refused.json()["message"]
@@ -50,6 +50,19 @@ def test_where_a_token_may_be(place: HttpPlace, known: Known) -> None:
     accept = {"accept": "text/event-stream"}
     with place.http.stream("GET", EVENTS, params={"token": known.billing}, headers=accept) as stream:
         assert stream.status_code == 200
+
+
+def test_a_caller_asks_what_it_may_do(place: HttpPlace, known: Known) -> None:
+    def may(token: str, **asked: str) -> tuple[int, object]:
+        answer = place.ask("GET", "/v1/can", token, params=asked)
+        return answer.status_code, answer.json().get("allowed")
+
+    topic = {"right": "produce", "topic": "orders.new"}
+    assert may(known.billing, **topic) == (200, True)
+    assert may(known.billing, right="produce", topic="other") == (200, False)
+    assert may(known.admin, **topic, identity="billing") == (200, True)
+    assert may(known.billing, **topic, identity="admin") == (403, None)
+    assert may(known.admin, right="write") == (400, None)
 
 
 def test_a_forwarded_request_of_somebody_known_is_answered(place: HttpPlace, known: Known) -> None:
@@ -76,7 +89,7 @@ def test_the_first_credential_has_each_request_ask(tmp_path: Any) -> None:
         httpx.Client(base_url=f"http://{front.address}") as http,
     ):
         assert http.get("/v1/ping").status_code == 200
-        assert http.post("/v1/operations/whoami").json()["identity"] == "local"
+        assert http.get("/v1/whoami").json()["identity"] == "local"
         assert http.post("/v1/operations/set-identity", json={"name": "a", "grants": ["admin"]}).status_code == 200
         made = http.post("/v1/operations/add-credential", json={"identity": "a"}).json()
         assert http.get("/v1/ping").status_code == 401
@@ -95,7 +108,7 @@ def test_access_tokens_are_credentials_too(place: HttpPlace, known: Known) -> No
     assert place.status("POST", "/v1/topics/shopq/messages?delay=1h", narrow, content=b"x") == 403
     assert place.status("POST", "/v1/topics/other%2Fq/messages?delay=1h", narrow, content=b"x") == 403
     assert [each["topic"] for each in place.ask("GET", "/v1/topics", narrow).json()] == ["shop/q"]
-    assert place.ask("POST", "/v1/operations/whoami", narrow).json()["grants"] == [
+    assert place.ask("GET", "/v1/whoami", narrow).json()["grants"] == [
         "produce shop/*", "consume shop/*", "look shop/*",
     ]  # fmt: skip
 

@@ -117,6 +117,18 @@ def test_what_is_not_allowed(tmp_path: Path) -> None:
         assert broker.list_identities() == []
 
 
+def test_the_broker_s_own_identities_can_be_asked_about(tmp_path: Path) -> None:
+    with open_broker(tmp_path) as broker:
+        for name, right, topic, allowed in (
+            ("local", "admin", None, True),
+            ("local-admin", "produce", "orders", True),
+            ("local-pipeline", "pipeline", None, True),
+            ("local-pipeline", "produce", "orders", False),
+        ):
+            decision = broker.check_access(right, topic, identity=name)
+            assert (decision.identity, decision.allowed) == (name, allowed)
+
+
 def test_a_credential_ends_at_its_time(tmp_path: Path) -> None:
     clock = TestClock(1_000_000)
     with open_broker(tmp_path, clock=clock) as broker:

@@ -28,7 +28,7 @@ class Broker:
         self.sizes: list[int] = []
         self.answers: list[Callable[[], None]] = []
 
-    def submit_checked(self, batch: pa.RecordBatch, on_result: OnAccepted) -> None:
+    def submit_checked(self, batch: pa.RecordBatch, on_result: OnAccepted, **_: bool) -> None:
         bodies = batch.column("body").to_pylist()
         self.sizes.append(len(bodies))
         if b"bad" in bodies:

@@ -117,6 +117,6 @@ def test_asked_in_vain_it_is_kept_as_a_dead_letter(serve: Callable[..., Place]) 
     sent = rpc.send("orders", b"x", **HALF)
     rpc.receive("orders", "g", wait_s=3)
     dead_letters = place.broker.dead_letters(HALF_MESSAGES, "checks")
-    assert dead_letters.column("body").to_pylist() == [b"x"]
+    assert dead_letters.column("body").to_pylist() == [b""], "of a topic of the broker's own nobody sees more"
     assert rpc.end("orders", sent, COMMIT) == Code.NOT_FOUND
     assert rpc.receive("orders", "g", wait_s=0.2) == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -23,20 +24,24 @@ class HeldSends:
 
     def __init__(self, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
         self._submit: Callable[..., None] = place.broker.submit_checked
-        self.held: list[tuple[asyncio.AbstractEventLoop, Any]] = []
-        monkeypatch.setattr(type(place.broker), "submit_checked", lambda _, *given: self._hold(given))
+        self.held: list[tuple[asyncio.AbstractEventLoop, Callable[[], None]]] = []
+        monkeypatch.setattr(
+            type(place.broker),
+            "submit_checked",
+            lambda _, *given, **more: self._hold(partial(self._submit, *given, **more)),
+        )
         self._monkeypatch = monkeypatch
 
     def release(self) -> None:
         # Else the first might come to be held when nobody releases it any more.
         wait_until(lambda: self.held)
         self._monkeypatch.undo()
-        for loop, given in self.held:
+        for loop, submit in self.held:
             # Where it was held: a broker behind a gateway is for its front's loop alone.
-            loop.call_soon_threadsafe(self._submit, *given)
+            loop.call_soon_threadsafe(submit)
 
-    def _hold(self, given: Any) -> None:
-        self.held.append((asyncio.get_running_loop(), given))
+    def _hold(self, submit: Callable[[], None]) -> None:
+        self.held.append((asyncio.get_running_loop(), submit))
 
 
 def begin(client: Remoting, body: bytes = b"x", flag: int = 0, **properties: str) -> int:

@@ -35,7 +35,7 @@ class Judge:
         self.seq = 0
         self.refusal = refusal
 
-    def submit(self, data: pa.RecordBatch, done: Callable[[Any], None]) -> None:
+    def submit(self, data: pa.RecordBatch, done: Callable[[Any], None], **_: bool) -> None:
         bodies = data.column("body").to_pylist()
         self.sizes.append(len(bodies))
         if b"full" in bodies:
@@ -91,7 +91,7 @@ def test_a_task_that_leaves_while_its_batch_is_under_way_harms_nobody() -> None:
             super().__init__()
             self.answers: list[Callable[[], None]] = []
 
-        def submit(self, data: pa.RecordBatch, done: Callable[[Any], None]) -> None:
+        def submit(self, data: pa.RecordBatch, done: Callable[[Any], None], **_: bool) -> None:
             self.answers.append(lambda: Judge.submit(self, data, done))
 
     async def main() -> None:
@@ -115,7 +115,7 @@ def test_a_task_that_leaves_while_its_batch_is_under_way_harms_nobody() -> None:
 
 def test_what_cannot_become_columns_leaves_nobody_waiting() -> None:
     class Broken(Judge):
-        def submit(self, data: pa.RecordBatch, done: Callable[[Any], None]) -> None:
+        def submit(self, data: pa.RecordBatch, done: Callable[[Any], None], **_: bool) -> None:
             raise ZeroDivisionError("a fault of ours")
 
     async def main() -> list[Any]:

@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tarry.base.errors import InvalidArgumentError, UnavailableError
 from tarry.fronts.http.server.limits import HttpLimits
-from tarry.fronts.metrics import collector, front
+from tarry.fronts.metrics import collector, server
 from tarry.fronts.metrics.front import MetricsFront
 from tarry.testing import TestBroker, open_broker
 
@@ -214,7 +214,7 @@ def test_malformed_requests_do_no_harm(served: Served, request_: bytes) -> None:
 
 
 def test_silent_clients_are_let_go(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(front, "LIMITS", HttpLimits(header_s=0.2, half_open_max=front.CONNECTIONS_MAX))
+    monkeypatch.setattr(server, "LIMITS", HttpLimits(header_s=0.2, half_open_max=server.CONNECTIONS_MAX))
     served.front.stop()
     served.__init__(served.broker)  # type: ignore[misc]
     silent = [socket.create_connection((served.host, served.port), timeout=10) for _ in range(30)]

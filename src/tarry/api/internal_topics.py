@@ -1,8 +1,9 @@
-"""Tarry's own topics, whose names begin with "tarry.": clients may only read their state.
+"""Tarry's own topics, whose names begin with "tarry.", and their dead letters: clients may only read their state.
 
 Fronts keep in them data that no client may read or forge, undecided transactions for example. So operations that look
 at messages show of these where they are and when they are due, and nothing that was said in them (:func:`hidden`).
-Fronts themselves get them whole, as consumers. Dead letters are whole, too: operators have to decide about them.
+That is so for everybody, and for their dead letters, too: operators decide about these by when they were and how often
+they were handed out. Fronts themselves get them whole, as consumers.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ import pyarrow.compute as pc
 from tarry.api import operations as ops
 from tarry.api.operation import Request
 from tarry.base.errors import InvalidArgumentError, InvalidMessageError
-from tarry.message.schema import INTERNAL_TOPIC, RESERVED, is_internal
+from tarry.message.schema import INTERNAL_TOPIC, in_own_topics, is_internal
 
 _LOOKING: frozenset[type[Request]] = frozenset(
     (
         ops.GetGroup, ops.ListGroups, ops.GetTopic, ops.HasTopic, ops.GetQueues, ops.FindOffset, ops.FindMessage,
         ops.GetPending, ops.ListPending, ops.GetMessage, ops.Peek, ops.GetForecast, ops.GetHistory,
         ops.ListPushSubscriptions,
-        # Dead letters are for the broker's operators, who decide by hand what becomes of them.
+        # Dead letters are for the broker's operators, who decide what becomes of them without a look into them.
         ops.ListDeadLetters, ops.Respawn, ops.Purge,
     )
 )  # fmt: skip
@@ -58,7 +59,7 @@ def hidden(rows: pa.RecordBatch) -> pa.RecordBatch:
     Those of Tarry's own topics are without what they say: their key, tag and properties are null,
     and their body is empty.
     """
-    own = pc.starts_with(rows.column("topic"), RESERVED)
+    own = in_own_topics(rows.column("topic"))
     if not pc.any(own).as_py():
         return rows
     # Nulls are taken where an index is null: that works for columns of all types.

@@ -93,7 +93,8 @@ class AnyBroker(Protocol):
     def access_secret(self, credential: str) -> bytes | None:
         """Return the secret of an access key, by its credential's id; None: it is not known here.
 
-        It is for authenticators in the broker's process. No operation has it, and no wire carries it.
+        It is for authenticators. No operation has it, and no wire carries it but the Unix socket between a broker and
+        its own workers.
         """
         ...
 
@@ -130,12 +131,19 @@ class AnyBroker(Protocol):
     # -- scheduling ----------------------------------------------------------------------------------------------------
 
     def submit(
-        self, data: pa.RecordBatch | pa.Table, on_result: OnAccepted, *, lead: bool = False, internal: bool = False
+        self,
+        data: pa.RecordBatch | pa.Table,
+        on_result: OnAccepted,
+        *,
+        lead: bool = False,
+        internal: bool = False,
+        own_handles: bool = False,
     ) -> None:
         """Schedule a batch, all of it or nothing (columns: :func:`tarry.message.admission.admit`).
 
         With ``lead``, the caller's thread may do the write, and this returns when the disk has answered. ``internal``:
-        the rows are a front's own, and may be for topics of Tarry's own.
+        the rows are a front's own, and may be for topics of Tarry's own. ``own_handles``: the rows are of several
+        callers, and the handle of one must not stand for those of the others.
 
         Raises:
             InvalidMessageError, OverloadedError, DiskFullError, ClosedError, FatalError: nothing was accepted, and
@@ -143,10 +151,11 @@ class AnyBroker(Protocol):
         """
         ...
 
-    def submit_checked(self, batch: pa.RecordBatch, on_result: OnAccepted) -> None:
+    def submit_checked(self, batch: pa.RecordBatch, on_result: OnAccepted, *, own_handles: bool = False) -> None:
         """Schedule as :meth:`submit` a batch that the caller has checked row by row.
 
         Its columns are :data:`tarry.message.schema.UNNUMBERED` (:func:`tarry.message.admission.assembled`).
+        ``own_handles``: as there.
         """
         ...
 

@@ -21,6 +21,8 @@ from tarry.base.delay import INT64_MAX
 from tarry.base.errors import InvalidArgumentError
 
 Q = TypeVar("Q", bound=Request)
+_SECRET = frozenset({"secret", "token"})
+"""Names of fields whose values are not repeated in a refusal."""
 
 
 def parse(kind: type[Q], raw: bytes) -> Q:
@@ -35,7 +37,7 @@ def parse(kind: type[Q], raw: bytes) -> Q:
 def from_json(kind: type[Q], values: Any) -> Q:
     """:func:`parse` of what was decoded already."""
     if not isinstance(values, dict):
-        raise InvalidArgumentError(f"a command is {type(values).__name__}: {values!r:.80}; allowed: a JSON object")
+        raise InvalidArgumentError(f"a command is {type(values).__name__}; allowed: a JSON object")
     return _checked(kind, _model(cast(Any, kind)), values)
 
 
@@ -89,7 +91,8 @@ def _text(model: type[BaseModel], error: ValidationError) -> str:
         return f"{field} has {first['ctx']['actual_length']} values; allowed: at most {first['ctx']['max_length']}"
     # One that may be of several types has an error for each.
     allowed = dict.fromkeys(_allowed(model, each) for each in errors if _field(each) == field)
-    return f"{field} is {first['input']!r:.80}; allowed: {' or '.join(allowed)}"
+    shown = f"a {type(first['input']).__name__}" if field in _SECRET else f"{first['input']!r:.80}"
+    return f"{field} is {shown}; allowed: {' or '.join(allowed)}"
 
 
 def _field(error: ErrorDetails) -> str:

@@ -19,8 +19,9 @@ Entry = tuple[Row, "asyncio.Future[Receipt]"]
 class RowQueue:
     """Queue of single messages. On the loop's thread."""
 
-    def __init__(self, broker: AnyBroker, loop: asyncio.AbstractEventLoop) -> None:
-        self._broker = broker
+    def __init__(self, broker: AnyBroker, loop: asyncio.AbstractEventLoop, *, own_handles: bool = False) -> None:
+        """``own_handles``: the messages are of several callers; see :meth:`AnyBroker.submit`."""
+        self._broker, self._own_handles = broker, own_handles
         self._loop = loop
         self._submitter: Submitter[Entry, Accepted] = Submitter(loop, self._submit, _accept, fail_futures)
         self.close = self._submitter.close
@@ -34,7 +35,7 @@ class RowQueue:
         return future
 
     def _submit(self, entries: list[Entry], on_result: OnAccepted) -> None:
-        self._broker.submit(to_batch([row for row, _ in entries]), on_result)
+        self._broker.submit(to_batch([row for row, _ in entries]), on_result, own_handles=self._own_handles)
 
 
 def _accept(entries: list[Entry], result: Accepted) -> None:

@@ -149,7 +149,8 @@ def decode_json(raw: bytes) -> Any:
         if "\\u" in text:
             json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
-        raise InvalidArgumentError(f"not JSON: {_shown(raw)}: {error}") from error
+        # Not the bytes: a greeting and a request for a credential have secrets in them, and errors come into logs.
+        raise InvalidArgumentError(f"not JSON: {error} ({len(raw)} bytes)") from error
     return value
 
 

@@ -77,7 +77,7 @@ def parse_networks(text: str) -> tuple[Network, ...]:
         return tuple(ipaddress.ip_network(word) for word in words)
     except ValueError as error:
         raise InvalidArgumentError(
-            f'private addresses {text!r}: {error}; allowed: "on", "off", or networks such as 10.0.0.0/8 fd00::/8'
+            f'networks {text!r}: {error}; allowed: "on", "off", or networks such as 10.0.0.0/8 fd00::/8'
         ) from None
 
 

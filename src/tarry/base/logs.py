@@ -6,6 +6,7 @@ import logging
 import sys
 
 from tarry.base.printable import printable
+from tarry.base.redaction import without_tokens
 
 
 def log_to_stderr(*, verbose: bool = False, process: str | None = None) -> None:
@@ -23,4 +24,4 @@ class _Formatter(logging.Formatter):
     """Lines that a terminal may be shown: what others wrote may be in them."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return printable(super().format(record), keep="\n\t")
+        return printable(without_tokens(super().format(record)), keep="\n\t")

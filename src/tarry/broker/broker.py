@@ -151,14 +151,20 @@ class Broker(Calls):
         return self.components.scheduling.schedule_batch(data)
 
     def submit(
-        self, data: pa.RecordBatch | pa.Table, on_result: OnAccepted, *, lead: bool = False, internal: bool = False
+        self,
+        data: pa.RecordBatch | pa.Table,
+        on_result: OnAccepted,
+        *,
+        lead: bool = False,
+        internal: bool = False,
+        own_handles: bool = False,
     ) -> None:
         """Schedule a batch: see :meth:`tarry.api.local.AnyBroker.submit`."""
-        self.components.scheduling.submit(data, on_result, lead=lead, internal=internal)
+        self.components.scheduling.submit(data, on_result, lead=lead, internal=internal, own_handles=own_handles)
 
-    def submit_checked(self, batch: pa.RecordBatch, on_result: OnAccepted) -> None:
+    def submit_checked(self, batch: pa.RecordBatch, on_result: OnAccepted, *, own_handles: bool = False) -> None:
         """Schedule a checked batch: see :meth:`tarry.api.local.AnyBroker.submit_checked`."""
-        self.components.scheduling.submit_checked(batch, on_result)
+        self.components.scheduling.submit_checked(batch, on_result, own_handles=own_handles)
 
     def submit_dead(
         self, batch: pa.RecordBatch, on_result: OnAccepted, *, topic: str, group: str, attempts: Sequence[int]

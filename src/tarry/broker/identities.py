@@ -55,7 +55,8 @@ ADMIN = "local-admin"
 """Identity of whoever shows the token in that file."""
 PIPELINE = "local-pipeline"
 """Identity of the pipeline that ``tarry serve`` has started."""
-PIPELINE_GRANTS = [Right.PIPELINE.value]
+OWN_GRANTS = {ADMIN: [Right.ADMIN.value], PIPELINE: [Right.PIPELINE.value]}
+"""Rights of the broker's own identities, which are in no file."""
 IDENTITIES_MAX = 10_000
 CREDENTIALS_MAX = 100
 GRANTS_MAX = 1000
@@ -104,7 +105,7 @@ class Identities:
     def set(self, request: ops.SetIdentity) -> Identity:
         """Make or change an identity: see :class:`tarry.api.operations.SetIdentity`."""
         check_name(request.name)
-        if request.name in (ADMIN, PIPELINE, LOCAL.name):
+        if request.name in (*OWN_GRANTS, LOCAL.name):
             raise InvalidArgumentError(f"identity {request.name!r} is the broker's own; allowed: another name")
         check_description(request.description or "")
         grants = None if request.grants is None else _checked(request.grants)
@@ -191,11 +192,11 @@ class Identities:
 
     def check_access(self, request: ops.CheckAccess) -> AccessDecision:
         """Return whether an identity has a right: see :class:`tarry.api.operations.CheckAccess`."""
-        if request.identity in (None, LOCAL.name, ADMIN):
-            return AccessDecision(request.identity or LOCAL.name, allowed=True)
-        assert request.identity is not None
-        rights = Rights.of(self._find(request.identity).grants)
-        return Principal(request.identity, rights).decide(request)
+        name = request.identity or LOCAL.name
+        if name == LOCAL.name:
+            return LOCAL.decide(request)
+        grants = OWN_GRANTS[name] if name in OWN_GRANTS else self._find(name).grants
+        return Principal(name, Rights.of(grants)).decide(request)
 
     def pipeline_token(self) -> str:
         """Make the token by which the pipeline of this process is known from now on, and return it.
@@ -278,14 +279,15 @@ class Identities:
             make_private(path, 0o600)
             self._files.replace(path, token.encode() + b"\n")
             self._token = token
-        own = [self._own_identity(ADMIN, [Right.ADMIN.value], ADMIN_TOKEN_FILE, self._token)]
+        own = [self._own_identity(ADMIN, ADMIN_TOKEN_FILE, self._token)]
         if self._pipeline_token is not None:
-            own.append(self._own_identity(PIPELINE, PIPELINE_GRANTS, PIPELINE, self._pipeline_token))
+            own.append(self._own_identity(PIPELINE, PIPELINE, self._pipeline_token))
         return own
 
-    def _own_identity(self, name: str, grants: list[str], credential: str, token: str) -> Identity:
+    def _own_identity(self, name: str, id: str, token: str) -> Identity:
         now_ms = self._clock.now_ms()
-        return Identity(name, grants, "", now_ms, [Credential(credential, "token", "", now_ms, None, digest_of(token))])
+        credential = Credential(id, "token", "", now_ms, None, digest_of(token))
+        return Identity(name, list(OWN_GRANTS[name]), "", now_ms, [credential])
 
     def _read(self, is_needed: bool) -> tuple[Identity, ...]:
         fields = read_json(self._path, [VERSION])

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from tarry.api import operations as ops
+from tarry.api.internal_topics import hidden
 from tarry.api.jobs import Job
 from tarry.api.local import CheckTopic
 from tarry.api.operation import Operation
@@ -49,7 +50,7 @@ def handlers(parts: BrokerComponents) -> Handlers:
         ops.SetTopic: lambda r: groups.set_topic(r.topic, **r.settings),
         ops.GetTopic: lambda r: groups.topic_info(r.topic),
         ops.HasTopic: lambda r: r.topic in parts.intake.accepted or groups.has_topic(r.topic),
-        ops.ListDeadLetters: lambda r: dead_letters.page(r.topic, r.group, r.limit, r.after),
+        ops.ListDeadLetters: lambda r: hidden(dead_letters.page(r.topic, r.group, r.limit, r.after)),
         ops.Respawn: lambda r: dead_letters.respawn(
             r.topic, r.group, r.offsets, r.limit, r.per_second, tries=r.tries, ttl_ms=r.ttl_ms
         ),

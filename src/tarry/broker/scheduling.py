@@ -12,7 +12,7 @@ import pyarrow as pa
 from tarry.api.local import OnAccepted
 from tarry.base.clock import Clock
 from tarry.base.delay import Delay, check_due, datetime_ms, due_from_delay
-from tarry.base.errors import InvalidArgumentError
+from tarry.base.errors import InvalidArgumentError, TarryError
 from tarry.base.waiting import answer_of
 from tarry.broker.acceptance import Acceptance
 from tarry.broker.commands.cancel import CancelCommand
@@ -21,7 +21,7 @@ from tarry.broker.topic_bound import TopicBound
 from tarry.intake import NO_ROWS, Command, Submission
 from tarry.log.commit import SMALL_BYTES, GroupCommit
 from tarry.message.admission import MessageLimits, OnKey, admit, key_policies
-from tarry.message.receipt import Accepted
+from tarry.message.receipt import Accepted, with_own_handles
 
 _GROWING = frozenset(type.id for type in (pa.dictionary(pa.int32(), pa.string()), pa.string_view(), pa.binary_view()))
 """Types of columns whose rows may share what they refer to: small until it is written out."""
@@ -46,10 +46,18 @@ class Scheduling:
     _growing: threading.Lock = field(default_factory=threading.Lock)
 
     def submit(
-        self, data: pa.RecordBatch | pa.Table, on_result: OnAccepted, *, lead: bool = False, internal: bool = False
+        self,
+        data: pa.RecordBatch | pa.Table,
+        on_result: OnAccepted,
+        *,
+        lead: bool = False,
+        internal: bool = False,
+        own_handles: bool = False,
     ) -> None:
         """Schedule a batch, all of it or nothing; see :meth:`tarry.api.local.AnyBroker.submit`."""
         self._acceptance.check()
+        if own_handles:
+            on_result = self._with_own_handles(on_result)
         # Of a few rows it is not asked: that takes some microseconds, and they have no more than their bodies may have.
         if data.num_rows >= _GROWING_ROWS and any(type.id in _GROWING for type in data.schema.types):
             # A kilobyte may stand for a batch of the largest size. One at a time is written out, and counted among what
@@ -64,14 +72,22 @@ class Scheduling:
         self._bound.check(batch.column("topic"))
         self._submit(batch, key_policies(data) if self._has_names(batch) else None, on_result, lead=lead)
 
-    def submit_checked(self, batch: pa.RecordBatch, on_result: OnAccepted) -> None:
+    def submit_checked(self, batch: pa.RecordBatch, on_result: OnAccepted, *, own_handles: bool = False) -> None:
         """Schedule as :meth:`submit` a batch of :data:`tarry.message.schema.UNNUMBERED` with checked rows.
 
         The caller has checked the rows.
         """
         self._acceptance.check()
         self._bound.check(batch.column("topic"))
-        self._submit(batch, None, on_result, lead=False)
+        self._submit(batch, None, self._with_own_handles(on_result) if own_handles else on_result, lead=False)
+
+    def _with_own_handles(self, on_result: OnAccepted) -> OnAccepted:
+        secret = self._secret
+
+        def answer(result: Accepted | TarryError) -> None:
+            on_result(with_own_handles(result, secret) if isinstance(result, Accepted) else result)
+
+        return answer
 
     def put(self, batch: pa.RecordBatch, on_result: OnAccepted) -> None:
         """Schedule messages that the broker itself makes (dead letters, say), without dedupe and key policy.

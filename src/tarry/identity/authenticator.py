@@ -153,8 +153,8 @@ class Authenticator:
         secret = self._broker.access_secret(found[1].id)
         if secret is None:
             raise UnauthenticatedError(
-                f"the secret of access key {name!r:.80} is not known to this worker; "
-                "allowed: a token, or the port of a broker without --workers"
+                f"the secret of access key {name!r:.80} is not known to this gateway; "
+                "allowed: a token, a certificate, or a port of the broker's own machine"
             )
         return AccessKey(found[0], secret, found[1].expires_ms)
 

@@ -157,16 +157,23 @@ class SeenBroker:
     # -- scheduling ----------------------------------------------------------------------------------------------------
 
     def submit(
-        self, data: pa.RecordBatch | pa.Table, on_result: OnAccepted, *, lead: bool = False, internal: bool = False
+        self,
+        data: pa.RecordBatch | pa.Table,
+        on_result: OnAccepted,
+        *,
+        lead: bool = False,
+        internal: bool = False,
+        own_handles: bool = False,
     ) -> None:
         """Schedule a batch: see :meth:`tarry.api.local.AnyBroker.submit`."""
         check_rows(self.principal, data)
-        self._submit(data, on_result, partial(self._broker.submit, data, lead=lead, internal=internal))
+        submit = partial(self._broker.submit, data, lead=lead, internal=internal, own_handles=own_handles)
+        self._submit(data, on_result, submit)
 
-    def submit_checked(self, batch: pa.RecordBatch, on_result: OnAccepted) -> None:
+    def submit_checked(self, batch: pa.RecordBatch, on_result: OnAccepted, *, own_handles: bool = False) -> None:
         """Schedule a checked batch: see :meth:`tarry.api.local.AnyBroker.submit_checked`."""
         check_rows(self.principal, batch)
-        self._submit(batch, on_result, partial(self._broker.submit_checked, batch))
+        self._submit(batch, on_result, partial(self._broker.submit_checked, batch, own_handles=own_handles))
 
     def find_keyed(self, topic: str, key: str) -> pa.RecordBatch | Outcome:
         """Return the message under a key: see :meth:`tarry.api.local.AnyBroker.find_keyed`."""

@@ -71,6 +71,8 @@ class FrameKind(IntEnum):
     STAGE = 22
     PART = 23
     USE = 24
+    SUBMIT_OWN = 25
+    SUBMIT_CHECKED_OWN = 26
     # Of the broker.
     WELCOME = 64
     ACCEPTED = 65
@@ -228,7 +230,7 @@ class SettleFrame(NamedTuple):
         op, group, argument, said = _SETTLE.unpack_from(raw) if len(raw) >= _SETTLE.size else (-1, 0, 0, 0)
         pairs, rest = divmod(len(raw) - _SETTLE.size - said, 16)
         if pairs < 0 or rest or op not in set(SettleOp):
-            raise InvalidArgumentError(f"not a settlement: {bytes(raw[:40])!r} ({len(raw)} bytes)")
+            raise InvalidArgumentError(f"not a settlement: {len(raw)} bytes")
         columns = np.frombuffer(raw, "<i8", 2 * pairs, _SETTLE.size).astype(np.int64, copy=False)
         reason = bytes(raw[len(raw) - said :]).decode(errors="replace") if said else None
         return cls(SettleOp(op), group, argument, columns[:pairs], columns[pairs:], reason)

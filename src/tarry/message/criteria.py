@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tarry.base.types import Mask
+from tarry.message.schema import in_own_topics
 
 _DERIVED = re.compile(r"[0-7][0-9a-f]{15}")
 
@@ -34,10 +35,17 @@ class Criteria:
     def columns(self) -> list[str]:
         """The columns, beside ``due_ms`` and ``seq``, that :meth:`mask` needs to see."""
         named = [n for n in ("topic", "key", "id", "tag") if getattr(self, n) is not None or self._needs(n)]
+        if self._asks_what_is_said and self.topic is None:
+            named.insert(0, "topic")
         return [*named, "repeat"] if self.repeating else named
 
     def _needs(self, name: str) -> bool:
         return name == "id" and self.seq is not None
+
+    @property
+    def _asks_what_is_said(self) -> bool:
+        """True for what messages of Tarry's own topics do not show: nobody finds out by looking for a value of it."""
+        return self.key is not None or self.tag is not None
 
     def mask(self, batch: pa.RecordBatch) -> Mask:
         """Mark the rows that fulfil them; rows that ``batch`` says are no messages never do."""
@@ -45,6 +53,8 @@ class Criteria:
         for name in ("topic", "key", "id", "tag"):
             if (value := getattr(self, name)) is not None:
                 mask &= _mask(pc.equal(batch.column(name), value))
+        if self._asks_what_is_said:
+            mask &= ~_mask(in_own_topics(batch.column("topic")))
         if self.seq is not None:
             mask &= (batch.column("seq").to_numpy() == self.seq) & _mask(batch.column("id").is_null())
         if self.repeating:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from hashlib import sha256
 
-from tarry.message.schema import is_topic
+from tarry.message.schema import DEAD_LETTERS, is_topic
 
-PREFIX = "%DLQ%"
+PREFIX = DEAD_LETTERS
 DEAD_LETTER_GROUP = "tarry.dead"
 """Group of a dead-letter topic that lists what is neither respawned nor purged; hands out nothing."""
 _NAME_BYTES_MAX = 255

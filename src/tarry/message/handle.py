@@ -7,8 +7,10 @@ broker could make:
 without padding, 50 characters. ``row`` is the message's place in its batch, so ``first_seq = seq - row``.
 
 One token serves a whole batch (a digest per message would cost more than accepting it); it covers ``first_seq`` and
-``rows``, and thereby each ``seq`` of the batch. ``due_ms`` is not covered: it is a hint where to look, and a forged one
-finds nothing. The crc tells a handle that was cut or mistyped from one that was forged.
+``rows``, and thereby each ``seq`` of the batch. Where a front has gathered messages of several callers, each gets a
+handle that is signed as a batch of its own: one's handle must not be good for a neighbour's message. ``due_ms`` is not
+covered: it is a hint where to look, and a forged one finds nothing. The crc tells a handle that was cut or mistyped
+from one that was forged.
 """
 
 from __future__ import annotations

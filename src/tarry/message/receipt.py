@@ -6,7 +6,7 @@ The same in-process and through the client.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
@@ -146,6 +146,24 @@ class Accepted:
             Receipt(id or id_of(seq), seq, due, first, rows, token)
             for seq, due, id in zip(range(first, first + rows), self.due_ms.tolist(), ids, strict=True)
         ]
+
+
+def with_own_handles(accepted: Accepted, secret: bytes) -> Accepted:
+    """Return the answer to rows of several callers, of whose handles none stands for the others.
+
+    A token of a batch is good for each message in it; so each row gets one that is signed as a batch of its own.
+    """
+    placed = accepted.placed
+    if placed is None:
+        placed = np.zeros(accepted.count, PLACED)
+        placed["seq"], placed["due_ms"] = accepted.seqs, accepted.due_ms
+    else:
+        placed = placed.copy()
+    seqs: list[int] = placed["seq"].tolist()
+    placed["first_seq"], placed["rows"] = placed["seq"], 1
+    tokens = b"".join([handle.sign(secret, seq, 1) for seq in seqs])
+    placed["token"] = np.frombuffer(tokens, f"V{handle.TOKEN_BYTES}")
+    return replace(accepted, placed=placed)
 
 
 def placed_receipt(id: str | None, entry: tuple[int, int, int, int, bytes, int]) -> Receipt:

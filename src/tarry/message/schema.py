@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Any
 
 import numpy as np
@@ -67,7 +67,11 @@ RESERVED = "tarry."
 
 TOPIC_PATTERN = r"^[A-Za-z0-9._%|/-]{1,255}$"
 TOPIC_ALLOWED = "1 to 255 of A-Z a-z 0-9 . _ % | / -"
-INTERNAL_TOPIC = f"names that begin with {RESERVED!r} are Tarry's own; allowed: other names"
+DEAD_LETTERS = "%DLQ%"
+"""Topics of dead letters begin so: see :mod:`tarry.message.dead_topics`."""
+OWN_TOPICS = (RESERVED, DEAD_LETTERS + RESERVED)
+"""Topics that begin so are Tarry's own, those of their dead letters included."""
+INTERNAL_TOPIC = f"names that begin with {' or '.join(OWN_TOPICS)} are Tarry's own; allowed: other names"
 _TOPIC = re.compile(TOPIC_PATTERN)
 
 
@@ -98,7 +102,12 @@ def is_topic(name: str) -> bool:
 
 def is_internal(topic: str) -> bool:
     """Return whether a topic is Tarry's own, made and consumed by fronts and never by their clients."""
-    return topic.startswith(RESERVED)
+    return topic.startswith(OWN_TOPICS)
+
+
+def in_own_topics(topics: pa.Array) -> pa.Array:
+    """Mark topics that are Tarry's own, for many at a time."""
+    return reduce(pc.or_, (pc.starts_with(topics, prefix) for prefix in OWN_TOPICS))
 
 
 def check_topic(topic: str) -> str:

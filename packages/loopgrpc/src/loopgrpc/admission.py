@@ -39,6 +39,9 @@ class Admission(Protocol):
     def begun(self) -> None:
         """Note that the client has shown that it speaks HTTP/2."""
 
+    def trusted(self) -> None:
+        """Note that a call was trusted: see the server's ``trusts``."""
+
     def released(self) -> None:
         """Give the place back: the connection is lost. A second call does nothing."""
 
@@ -63,6 +66,9 @@ class Place:
     def begun(self) -> None:
         """See :class:`Admission`."""
         self._owner.on_begun(self)
+
+    def trusted(self) -> None:
+        """See :class:`Admission`."""
 
     def released(self) -> None:
         """See :class:`Admission`."""

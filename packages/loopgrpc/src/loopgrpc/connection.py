@@ -137,11 +137,12 @@ class Connection(asyncio.Protocol):
         self._loop = loop = owner.loop
         self.host, self._peer = _peer(transport)
         work = WorkCounter()
+        trusts = None if owner.trusts is None else self._trusts
         flood = FloodLimiter(limits, work, loop.time)
         self._sender = sender = Sender(transport, loop, work, limits, UnreadOfConnection(owner.unread, self.host))
         self._streams = streams = Streams(
             owner.handlers, limits, flood, work, sender, peer=self._peer, host=self.host,
-            principal=admission.principal, budget=owner.budget, calls=owner.calls, trusts=owner.trusts,
+            principal=admission.principal, budget=owner.budget, calls=owner.calls, trusts=trusts,
             translate=owner.translate, loop=loop, tasks=owner.tasks, fail=self._fail, on_drained=self._on_drained,
         )  # fmt: skip
         self._control = ControlFrames(flood, sender, streams, self._peer, self._on_pong)
@@ -155,6 +156,13 @@ class Connection(asyncio.Protocol):
         self._draining_since: float | None = None
         self._refusing = False
         """True once the last stream was named: new ones are refused."""
+
+    def _trusts(self, call: Call) -> bool:
+        trusts = self._owner.trusts
+        is_trusted = trusts is None or trusts(call)
+        if is_trusted:
+            self._admission.trusted()
+        return is_trusted
 
     def begin(self) -> None:
         """Send SETTINGS, or refuse the connection."""

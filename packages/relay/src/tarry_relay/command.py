@@ -16,7 +16,9 @@ from tarry.cli import output
 from tarry.cli.options import SparkConf, SparkConfFile, duration_ms
 
 if TYPE_CHECKING:
+    from tarry.fronts.metrics.server import FiguresPort
     from tarry_relay.settings import RelaySettings, RunOptions
+    from tarry_relay.status import RelayStatus
 
 Text = Annotated[str | None, typer.Option()]
 
@@ -55,7 +57,9 @@ def relay(
     memory: Annotated[str | None, typer.Option(help="Of the driver's JVM; default 1g.")] = None,
     spark_conf: SparkConf = None,
     spark_conf_file: SparkConfFile = None,
-    metrics: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Prometheus, over HTTP.")] = None,
+    metrics: Annotated[
+        str | None, typer.Option(metavar="[HOST:]PORT", help="Prometheus, over HTTP; a port alone: on this machine.")
+    ] = None,
     settings: OtherSettings = None,
     config: Annotated[Path | None, typer.Option(metavar="FILE", help="Read settings from this TOML file.")] = None,
     parent_pid: Annotated[int | None, typer.Option(hidden=True)] = None,
@@ -167,14 +171,15 @@ def _run(settings: RelaySettings, running: RunOptions, metrics: str | None, pare
     if parent_pid is not None:
         follow_parent(parent_pid, stop.set)
     job = Relay(settings, running)
-    if metrics is not None:
-        _serve_metrics(job, metrics)
+    port = None if metrics is None else serve_metrics(job.status, str(metrics))
     settle_memory()
     with StopSignals() as signals:
         threading.Thread(target=_await_signal, args=(signals, stop), name="tarry-relay-signals", daemon=True).start()
         try:
             job.run(stop, output.json_line)
         finally:
+            if port is not None:
+                port.stop()
             end_jvm()
             if os.getsid(0) == os.getpid():
                 kill_session(os.getpid(), spare_self=True)
@@ -188,13 +193,20 @@ def _await_signal(signals: Any, stop: threading.Event) -> None:
     stop.set()
 
 
-def _serve_metrics(job: Any, address: str) -> None:
-    from prometheus_client import CollectorRegistry, start_http_server
+def serve_metrics(status: RelayStatus, address: str) -> FiguresPort:
+    """Serve the figures of a relay for Prometheus, until the port is stopped.
 
-    from tarry.base.endpoint import parse_address
+    ``address``: ``HOST:PORT``, or a port alone, on this machine alone.
+
+    Raises:
+        InvalidArgumentError: the address cannot be parsed.
+        UnavailableError: it cannot be listened on.
+    """
+    from prometheus_client import CollectorRegistry
+
+    from tarry.fronts.metrics.server import FiguresPort
     from tarry_relay.status import StatusCollector
 
-    host, port = parse_address(address)
     registry = CollectorRegistry()
-    registry.register(StatusCollector(job.status))
-    start_http_server(port, host.strip("[]"), registry)
+    registry.register(StatusCollector(status))
+    return FiguresPort(registry, f"127.0.0.1:{address}" if address.isdecimal() else address)

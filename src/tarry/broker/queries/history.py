@@ -33,7 +33,7 @@ from tarry.message.criteria import derived_seq
 from tarry.message.dead_topics import dead_topic, is_dead_topic
 from tarry.message.receipt import id_of
 from tarry.message.reserved import DEAD_AT_MS, DEAD_ATTEMPTS, DEAD_CAUSE, DEAD_REASON, DEAD_SEQ, ONLY, texts_of
-from tarry.message.schema import SCHEMA, Kind, check_topic
+from tarry.message.schema import SCHEMA, Kind, check_topic, is_internal
 from tarry.names import NameEntry, digest_of_id, name_of_key, name_of_series
 from tarry.queue import ReadyLog
 from tarry.queue import search as finding
@@ -208,6 +208,8 @@ class _Timeline:
     def _accepted(self, entry: NameEntry, row: pa.RecordBatch, values: dict[str, Any]) -> None:
         shown = {name: values[name] for name in _SHOWN}
         shown["id"] = values["id"] or id_of(entry.seq)
+        if is_internal(values["topic"]):
+            shown["key"] = shown["tag"] = None
         [only] = texts_of(row.column("properties"), ONLY)
         self._add(values["born_ms"], "accepted" if only is None else "respawned", entry.seq, **shown, only=only)
 

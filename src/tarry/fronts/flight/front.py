@@ -61,7 +61,9 @@ class FlightFront(LoopFront):
         threads = PortThreads.of(self.THREAD, self._placement)
         broker = cast(LocalBroker, self._broker)  # the front is in the broker's process alone
         service = Service(broker, pool, threads.staging, self._unread)
-        self._grpc = grpc = Connections(service.handlers(), limits, unread=self._unread, translate=translate)
+        self._grpc = grpc = Connections(
+            service.handlers(), limits, trusts=service.trusts, unread=self._unread, translate=translate
+        )
         # Twice: a client that does not end its preface is told by GOAWAY first.
         begin_s = 2 * limits.preface_s
         tls = flight_tls(config)
@@ -72,7 +74,7 @@ class FlightFront(LoopFront):
             matching=lambda place: grpc.new_protocol(_coded(place)),
             other=links.new_protocol,
         )
-        door = Door(new_protocol, self._connections, tls=tls, begin_s=begin_s)
+        door = Door(new_protocol, self._connections, tls=tls, begin_s=begin_s, asks=True)
         try:
             port = port_of(await door.listen(address))
             grpc.start()

@@ -22,7 +22,7 @@ from tarry.api.parsing import from_json
 from tarry.api.views import DELIVERY
 from tarry.api.wire import SCHEDULE_PATH, STAGE, encode_json
 from tarry.base.arrow_feed import BatchReader
-from tarry.base.errors import InvalidArgumentError, NotFoundError, UnavailableError
+from tarry.base.errors import InvalidArgumentError, NotFoundError, TarryError, UnavailableError
 from tarry.base.event_loop import iterate
 from tarry.fronts.flight.messages import RESULT, FlightData, arrow_data, field, read_data, read_pair
 from tarry.fronts.flight.requests import ACTIONS, action_request, put_command, ticket_request
@@ -97,6 +97,13 @@ class Service:
             # Another kind is none that is taken here, and no reason to look at the certificate.
             principal = authenticator.by_token(token.strip() if kind.lower() == "bearer" else "")
         return SeenBroker(self._broker, principal)
+
+    def trusts(self, call: Call) -> bool:
+        """Return whether a call shows who it is of, or need not."""
+        try:
+            return self._seen(call) is not None
+        except TarryError:
+            return False
 
     # -- writing -------------------------------------------------------------------------------------------------------
 

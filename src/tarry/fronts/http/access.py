@@ -86,6 +86,12 @@ class Access:
 
     def admit(self, scope: Scope) -> Principal | AccessRefusal:
         """Return whose a request is, or why it is refused."""
+        admitted = self._admitted(scope)
+        if isinstance(admitted, Principal) and (trusted := scope.get("state", {}).get("trusted")) is not None:
+            trusted()
+        return admitted
+
+    def _admitted(self, scope: Scope) -> Principal | AccessRefusal:
         if not self.asks:
             return _refusal_of_foreigners(scope) or LOCAL
         headers = scope["headers"]

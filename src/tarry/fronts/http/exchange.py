@@ -60,6 +60,10 @@ class HttpRequest(Protocol):
         """The identity that the client's connection has proved; None if it has proved none."""
         ...
 
+    def trusted(self) -> None:
+        """Note that the request has shown whose it is, or need not."""
+        ...
+
     def whole(self) -> bytes:
         """Return the body of a request that is complete."""
         ...

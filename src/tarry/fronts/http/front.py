@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 
 from loopgrpc import UnreadBytes
 from tarry.api.local import AnyBroker
+from tarry.base.addresses import Network, parse_networks
 from tarry.base.descriptors import ConnectionLimits
 from tarry.base.endpoint import parse_address
 from tarry.base.errors import UnavailableError
@@ -119,7 +120,8 @@ class HttpFront(LoopFront):
         elsewhere_s = 0.0 if self._home is None else ELSEWHERE_S
         if self._shared is None or self._home is None:
             lmstfy = Lmstfy(services, access, access_log, elsewhere_s=elsewhere_s)
-            return asgi(Apps(applications(services, access))), HttpApplication(lmstfy)
+            proxies = parse_networks(HttpSettings.of(self._broker.config).http_proxies)
+            return asgi(Apps(applications(services, access, proxies))), HttpApplication(lmstfy)
         pass_on = PassOn(self._home)
         lmstfy = Lmstfy(services, access, access_log, elsewhere_s=elsewhere_s, pass_on=asgi(pass_on).handler)
         worker = WorkerApps(rest_app(services, access, pass_on), HealthAnswers(services), pass_on)
@@ -183,13 +185,13 @@ def _start(services: FrontServices, home: str | None) -> HttpFront:
     )
 
 
-def applications(services: HttpServices, access: Access) -> dict[str, App]:
+def applications(services: HttpServices, access: Access, proxies: Sequence[Network] = ()) -> dict[str, App]:
     """Return the applications by path prefix; ``access`` says who may use them.
 
     lmstfy's API is not among them.
     """
     rest = rest_app(services, access)
-    console, health = console_app(services, access), HealthAnswers(services)
+    console, health = console_app(services, access, proxies), HealthAnswers(services)
     return {"/v1/": rest, "/openapi.json": rest, "/docs": rest, HEALTHY: health, READY: health, "/": console}
 
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from tarry.base.setting_types import Address
+from tarry.base.setting_types import Address, Networks
 from tarry.fronts.kit.settings import FrontSettings
 
 
@@ -17,4 +17,7 @@ class HttpSettings(FrontSettings):
     http_admin: Address = Field(None, description="HOST:PORT of lmstfy's admin API, beside `http`; empty: off.")
     http_access: Literal["auto", "open", "tokens"] = Field(
         "auto", description="REST and console need access tokens, or not; auto: not where only this machine gets."
+    )
+    http_proxies: Networks = Field(
+        "off", description="Networks of proxies whose `X-Forwarded-For` tells the console who guesses at its login."
     )

@@ -1,4 +1,8 @@
-"""Admission of connections: limits in all, by peer, and of those that have sent nothing yet."""
+"""Admission of connections: limits in all, by peer, and of those that have sent nothing yet.
+
+Where all places are taken, the oldest connection makes room that has sent nothing; then the oldest whose client has not
+shown who it is for a while, at a port that finds that out by each request.
+"""
 
 from __future__ import annotations
 
@@ -50,6 +54,10 @@ class Admission:
         """
         self._owner.on_begun(self)
 
+    def trusted(self) -> None:
+        """Note that the client has shown who it is, or need not."""
+        self._owner.on_trusted(self)
+
     def passed_for(self, peer_host: str) -> bool:
         """Count the connection, which a worker has passed on, as that of its client.
 
@@ -71,7 +79,12 @@ class Admissions:
     """The places of one door. On the loop's thread."""
 
     def __init__(
-        self, limits: ConnectionLimits, half_open_max: int | None = None, begin_s: float | None = BEGIN_S
+        self,
+        limits: ConnectionLimits,
+        half_open_max: int | None = None,
+        begin_s: float | None = BEGIN_S,
+        *,
+        asks: bool = False,
     ) -> None:
         """Count connections against limits.
 
@@ -79,8 +92,9 @@ class Admissions:
             limits: limits on all connections and on those of one peer.
             half_open_max: limit on connections that have sent nothing; None: a quarter of all.
             begin_s: seconds within which a connection must send something; None: no limit.
+            asks: connections are noted as trusted after they have begun.
         """
-        self._limits = limits
+        self._limits, self._asks = limits, asks
         self._half_open_max = max(1, limits.in_all // 4) if half_open_max is None else half_open_max
         self._begin_s = begin_s
         self._loop = asyncio.get_running_loop()
@@ -90,6 +104,8 @@ class Admissions:
         self._by_peer: Counter[str] = Counter()
         self._half_open: dict[Admission, None] = {}
         """Oldest first."""
+        self._untrusted: dict[Admission, None] = {}
+        """The same of those that have shown nothing; only where ``asks``."""
         self._draining = False
         self._none_open = asyncio.Event()
         self._none_open.set()
@@ -126,6 +142,10 @@ class Admissions:
         admission.half_open = False
         self._half_open.pop(admission, None)
 
+    def on_trusted(self, admission: Admission) -> None:
+        """Note that a client has shown who it is."""
+        self._untrusted.pop(admission, None)
+
     def on_passed(self, admission: Admission, peer_host: str) -> bool:
         """Count a connection as one of another peer; return False, and do not, if that has too many."""
         if self._by_peer[peer_host] >= self._limits.per_peer and not self._cut_oldest(peer_host):
@@ -141,6 +161,7 @@ class Admissions:
             return
         self._open.remove(admission)
         self.on_begun(admission)
+        self.on_trusted(admission)
         if admission.refusal is None:
             self._taken -= 1
             self._count(admission.peer_host, -1)
@@ -183,6 +204,8 @@ class Admissions:
         self._count(admission.peer_host, 1)
         admission.half_open = True
         self._half_open[admission] = None
+        if self._asks:
+            self._untrusted[admission] = None
         if len(self._half_open) > self._half_open_max:
             self._cut_oldest(None)
         if self._timer is None and self._begin_s is not None:
@@ -194,10 +217,15 @@ class Admissions:
             del self._by_peer[peer_host]
 
     def _cut_oldest(self, host: str | None) -> bool:
-        """Make room by cutting the oldest half-open connection (of ``host``); return False if there is none."""
+        """Make room by cutting the oldest half-open connection (of ``host``); return False if there is none.
+
+        Then the oldest that is not trusted, though it has been there for :data:`BEGIN_S`.
+        """
         oldest = next((each for each in self._half_open if host is None or each.peer_host == host), None)
         if oldest is None:
-            return False
+            oldest = next((each for each in self._untrusted if host is None or each.peer_host == host), None)
+            if oldest is None or oldest.since_s > self._loop.time() - BEGIN_S:
+                return False
         oldest.released()  # released now, not when the transport has closed: its place goes to another
         oldest.cut()
         return True

@@ -60,7 +60,7 @@ class Desk(AsyncCalls):
         self.broker = broker
         self.loop = loop
         self._pool = pool
-        self._rows = RowQueue(broker, loop)
+        self._rows = RowQueue(broker, loop, own_handles=True)
         self._queues = ReceiveQueues(loop)
         self.unread = unread or UnreadBytes()
         """Limit on the bytes of answers that clients have not read."""

@@ -50,6 +50,7 @@ class Door:
         plain: bool = False,
         half_open_max: int | None = None,
         begin_s: float | None = BEGIN_S,
+        asks: bool = False,
     ) -> None:
         """Make a door that does not listen yet.
 
@@ -61,13 +62,14 @@ class Door:
             plain: with ``tls``, clients may connect without it, too.
             half_open_max: limit on connections that have sent nothing; None: a quarter of all.
             begin_s: seconds within which a connection must send something; None: no limit.
+            asks: the protocol calls the admission's ``trusted`` once a request has shown whose it is, or need not.
         """
         self._new_protocol = new_protocol
         self._tls = tls
         self._plain = plain
         self._begin_s = begin_s
         self._loop = asyncio.get_running_loop()
-        self._admissions = Admissions(limits, half_open_max, begin_s)
+        self._admissions = Admissions(limits, half_open_max, begin_s, asks=asks)
         self._listening: list[socket.socket] = []
         self._servers: list[asyncio.Server] = []
         self._tasks: set[asyncio.Task[Any]] = set()

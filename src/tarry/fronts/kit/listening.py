@@ -26,6 +26,11 @@ def port_of(address: str) -> int:
     return 0 if socket_path(address) is not None else int(address.rpartition(":")[2])
 
 
+def why_not_listening(error: OSError) -> str:
+    """Return why an address could not be listened on, in the system's words."""
+    return str(error.strerror or error).partition(" (while attempting")[0]  # which names the address again
+
+
 def listen_on(host: str, port: int, *, backlog: int) -> socket.socket:
     """Listen on a host as ``parse_address`` returns it; port 0 takes a free port.
 

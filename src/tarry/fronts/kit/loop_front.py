@@ -14,7 +14,7 @@ from tarry.base.endpoint import parse_address
 from tarry.base.errors import UnavailableError
 from tarry.base.placement import ANY_CORE, Placement
 from tarry.fronts.kit.front import FrontServices
-from tarry.fronts.kit.listening import SharedPort
+from tarry.fronts.kit.listening import SharedPort, why_not_listening
 from tarry.fronts.kit.loop_thread import LoopThread, OnStarted
 
 OnListening: TypeAlias = OnStarted[int]
@@ -61,8 +61,7 @@ class LoopFront(ABC):
         try:
             self.port = self._thread.started()
         except OSError as error:
-            why = str(error.strerror or error).partition(" (while attempting")[0]  # which names the address again
-            raise UnavailableError(f"cannot listen on {address}: {why}") from error
+            raise UnavailableError(f"cannot listen on {address}: {why_not_listening(error)}") from error
 
     @classmethod
     def start(

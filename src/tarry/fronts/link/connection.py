@@ -25,7 +25,10 @@ from tarry.fronts.link.outgoing import Outgoing
 from tarry.fronts.link.shared import Shared
 from tarry.link.frames import (
     ASKED_BYTES_MAX,
+    CLIENT,
+    CONTROL,
     HELLO_BYTES_MAX,
+    LINK,
     VERSION,
     Frame,
     FrameKind,
@@ -149,7 +152,7 @@ class LinkConnection(asyncio.Protocol):
         kinds = tuple(self._sessions)
         if not isinstance(said, dict) or said.get("version") != VERSION or said.get("as") not in kinds:
             raise InvalidArgumentError(
-                f"a link began with {bytes(payload[:80])!r}; allowed: a greeting of version {VERSION}, "
+                f"a link began with {_shown(kind, said)}; allowed: a greeting of version {VERSION}, "
                 f"as {' or '.join(kinds)}, of Tarry {TARRY}"
             )
         return said
@@ -171,6 +174,7 @@ class LinkConnection(asyncio.Protocol):
 
     def _admit(self, said: dict[str, Any]) -> LinkSession:
         self._admission.begun()
+        self._admission.trusted()
         self._reader.bytes_max = ASKED_BYTES_MAX
         session = self._sessions[said["as"]](said, self._out, self._admission, self.refuse)
         if session.flow is not None:
@@ -188,3 +192,16 @@ class LinkConnection(asyncio.Protocol):
             handler(number, payload)
         except Exception as error:  # noqa: BLE001  every error goes to the other side, and bugs to the log
             self._out.refuse(number, known(error))
+
+
+def _shown(kind: int, said: object) -> str:
+    """Return what a connection began with, for a log: a greeting has a token, so nothing else of it is shown."""
+    if kind != FrameKind.HELLO:
+        return f"a frame of kind {kind}"
+    if not isinstance(said, dict):
+        return f"a greeting that is a JSON {type(said).__name__}"
+    version, role = said.get("version"), said.get("as")
+    return (
+        f"a greeting of version {version if isinstance(version, int) else type(version).__name__}, "
+        f"as {role if role in (CLIENT, LINK, CONTROL) else 'something else'}"
+    )

@@ -38,7 +38,7 @@ class GroupCalls:
         """Carry out a GROUP frame."""
         asked = decode_json(bytes(payload))
         if not isinstance(asked, dict) or not isinstance(asked.get("topic"), str) or not asked.get("group"):
-            raise InvalidArgumentError(f"{bytes(payload[:80])!r}; allowed: an object with a topic and a group")
+            raise InvalidArgumentError(f"a JSON {type(asked).__name__}; allowed: an object with a topic and a group")
         broker, topic, name = self._shared.broker, asked["topic"], str(asked["group"])
         if not asked.get("create"):
             self._describe(number, broker.find_group(topic, name), follow=bool(asked.get("follow")))

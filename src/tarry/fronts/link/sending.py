@@ -32,14 +32,15 @@ class Submissions:
     def __init__(self, shared: Shared, out: Outgoing) -> None:
         self._broker, self._out = shared.broker, out
 
-    def submit(self, number: int, payload: memoryview) -> None:
-        """Submit rows as a producer gives them."""
+    def submit(self, number: int, payload: memoryview, *, own_handles: bool = False) -> None:
+        """Submit rows as producers give them; ``own_handles``: they are of several callers."""
         # The front in the other process has checked that the producer may send them.
-        self._broker.submit(decode_rows(payload), self._answer(number), internal=True)
+        self._broker.submit(decode_rows(payload), self._answer(number), internal=True, own_handles=own_handles)
 
-    def submit_checked(self, number: int, payload: memoryview) -> None:
+    def submit_checked(self, number: int, payload: memoryview, *, own_handles: bool = False) -> None:
         """Submit rows that were checked one by one."""
-        self._broker.submit_checked(decode_batch(payload, UNNUMBERED), self._answer(number))
+        batch = decode_batch(payload, UNNUMBERED)
+        self._broker.submit_checked(batch, self._answer(number), own_handles=own_handles)
 
     def _answer(self, number: int) -> OnAccepted:
         return self._out.answer(FrameKind.ACCEPTED, number, _encoded)

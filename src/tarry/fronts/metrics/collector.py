@@ -24,12 +24,14 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from tarry.api.operation import Caller
-from tarry.api.operations import GetOverview, ListPushSubscriptions
+from tarry.api.operations import GetOverview, GetQuotaUse, ListPushSubscriptions
 from tarry.api.push import PushInfo
+from tarry.api.quotas import QuotaUse
 from tarry.base.histogram import Histogram
 
 TOPICS_MAX = 100
 GROUPS_MAX = 100
+IDENTITIES_MAX = 100
 OTHERS = ""
 """The label of all others together."""
 LATENESS_S = (0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
@@ -70,6 +72,7 @@ class BrokerCollector(Collector):
         self._broker = broker
         self._topics: _Labelled[str] = _Labelled(TOPICS_MAX)
         self._groups: _Labelled[tuple[str, str]] = _Labelled(GROUPS_MAX)
+        self._identities: _Labelled[str] = _Labelled(IDENTITIES_MAX)
 
     def describe(self) -> Iterable[Metric]:
         """No names: without this method, a registry reads the broker to learn them."""
@@ -89,6 +92,22 @@ class BrokerCollector(Collector):
         yield from _pipeline(overview["pipeline"], overview["now_ms"])
         yield from _push(self._broker.call(ListPushSubscriptions()))
         yield from _gateways(overview["gateways"])
+        yield from self._by_identity(self._broker.call(GetQuotaUse()))
+
+    def _by_identity(self, uses: list[QuotaUse]) -> Iterator[Metric]:
+        rows = [{"identity": each.identity, "use": each} for each in uses if each.quotas]
+        labelled: list[QuotaUse] = [row["use"] for row in self._identities.select(rows, lambda row: row["identity"])]
+        refused = CounterMetricFamily(
+            "tarry_quota_refused", "Requests refused for a quota.", labels=["identity", "quota"]
+        )
+        delayed = CounterMetricFamily(
+            "tarry_quota_delayed_seconds", "Time by which requests were delayed for a rate.", labels=["identity"]
+        )
+        for use in labelled:
+            delayed.add_metric([use.identity], use.delayed_ms / 1000)
+            for quota in use.quotas:
+                refused.add_metric([use.identity, quota], use.refused.get(quota, 0))
+        yield from (refused, delayed)
 
     def _by_topic(self, topics: dict[str, Any]) -> Iterator[Metric]:
         labelled = self._topics.select(topics["listed"], lambda row: row["topic"])

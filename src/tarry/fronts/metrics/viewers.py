@@ -20,6 +20,7 @@ class Viewers:
     def refusal(self, request: HttpRequest) -> HttpResponse | None:
         """Return the answer to a request whose sender may not see the figures; None: it may."""
         if not self._authenticator.asks:
+            request.trusted()
             return None
         secret = secret_of(request.headers)
         certificate = None if shows_secret(request.headers) else certificate_of(request.principal)
@@ -31,6 +32,7 @@ class Viewers:
             return _answer(401, str(error))
         except ForbiddenError as error:
             return _answer(403, str(error))
+        request.trusted()
         return None
 
 

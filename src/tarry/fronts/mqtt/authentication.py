@@ -15,6 +15,7 @@ from tarry.api.identities import is_token
 from tarry.api.local import AnyBroker
 from tarry.base.errors import UnauthenticatedError
 from tarry.base.exposure import is_exposed
+from tarry.base.redaction import without_tokens
 from tarry.fronts.kit.callers import Callers
 from tarry.fronts.kit.peer_proof import PeerProof, certificate_of
 from tarry.fronts.mqtt.packets import V5, ConnectPacket
@@ -91,7 +92,7 @@ def _of_user(username: str, principal: Principal) -> Principal:
     """
     if username not in ("", principal.name):
         raise UnauthenticatedError(
-            f"the user name is {username!r:.80}, and the token or certificate another identity's; "
+            f"the user name is {without_tokens(username)!r:.80}, and the token or certificate another identity's; "
             "allowed: the identity's name, or none"
         )
     return principal

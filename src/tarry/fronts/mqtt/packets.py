@@ -10,6 +10,7 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
+from tarry.base.redaction import without_tokens
 from tarry.fronts.mqtt.reasons import CONNACK_3, MqttError, Reason
 from tarry.fronts.mqtt.wire import (
     NO_PROPERTIES,
@@ -153,7 +154,10 @@ def decode(version: int | None, first: int, body: bytes) -> Packet:
 def _connect(reader: Reader) -> ConnectPacket:
     name, version, flags = reader.text(), reader.u8(), 0
     if name != "MQTT" or version not in (V3, V5):
-        raise MqttError(Reason.UNSUPPORTED_VERSION, f"protocol {name[:20]!r} {version}; allowed: MQTT 3.1.1 (4) and 5")
+        raise MqttError(
+            Reason.UNSUPPORTED_VERSION,
+            f"protocol {without_tokens(name)[:20]!r} {version}; allowed: MQTT 3.1.1 (4) and 5",
+        )
     flags = reader.u8()
     has_will, will_qos = bool(flags & 0x04), flags >> 3 & 3
     if flags & 1 or will_qos == 3 or (not has_will and flags & 0x38) or (version == V3 and flags & 0xC0 == 0x40):

@@ -64,6 +64,7 @@ class RocketMQFront(LoopFront):
             tls=tls.context(ALPN),
             plain=tls.plain,
             begin_s=2 * limits.preface_s,
+            asks=True,
         )
         try:
             asked = f"{address.host}:{address.port}"

@@ -217,8 +217,8 @@ class RemoteBroker:
         return self._uses
 
     def access_secret(self, credential: str) -> bytes | None:
-        """Return None: secrets of access keys do not leave the broker's process."""
-        return None
+        """Return what the broker has told: by a Unix socket all secrets of access keys, by TCP none."""
+        return self._identities.secrets.get(credential)
 
     @property
     def identities(self) -> tuple[Identity, ...]:
@@ -291,15 +291,23 @@ class RemoteBroker:
     # -- scheduling ----------------------------------------------------------------------------------------------------
 
     def submit(
-        self, data: pa.RecordBatch | pa.Table, on_result: OnAccepted, *, lead: bool = False, internal: bool = False
+        self,
+        data: pa.RecordBatch | pa.Table,
+        on_result: OnAccepted,
+        *,
+        lead: bool = False,
+        internal: bool = False,
+        own_handles: bool = False,
     ) -> None:
         if not internal:
             check_rows(data)  # the broker takes rows from the link as the front's own, and does not check them
         batches = data.to_batches() if isinstance(data, pa.Table) else [data]
-        self._submit(FrameKind.SUBMIT, stream_bytes(data.schema, batches), data.num_rows, on_result)
+        kind = FrameKind.SUBMIT_OWN if own_handles else FrameKind.SUBMIT
+        self._submit(kind, stream_bytes(data.schema, batches), data.num_rows, on_result)
 
-    def submit_checked(self, batch: pa.RecordBatch, on_result: OnAccepted) -> None:
-        self._submit(FrameKind.SUBMIT_CHECKED, encode_batch(batch), batch.num_rows, on_result)
+    def submit_checked(self, batch: pa.RecordBatch, on_result: OnAccepted, *, own_handles: bool = False) -> None:
+        kind = FrameKind.SUBMIT_CHECKED_OWN if own_handles else FrameKind.SUBMIT_CHECKED
+        self._submit(kind, encode_batch(batch), batch.num_rows, on_result)
 
     def _submit(self, kind: FrameKind, payload: Any, rows: int, on_result: OnAccepted) -> None:
         def on_answer(answer: memoryview | TarryError) -> None:

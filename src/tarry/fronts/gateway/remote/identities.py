@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -23,6 +24,8 @@ class RemoteIdentities:
         """``accounts`` are held against the quotas that are told."""
         self._accounts = accounts
         self._snapshot: tuple[Identity, ...] | None = None
+        self.secrets: dict[str, bytes] = {}
+        """Secrets of access keys by credential, as far as the broker has told them."""
         self._shown: frozenset[tuple[str, str | None]] = frozenset()
         self._first = asyncio.Event()
         self._listeners = Listeners()
@@ -51,6 +54,13 @@ class RemoteIdentities:
             known(Identity, each, credentials=[known(Credential, one) for one in each["credentials"]]) for each in told
         )
         self._accounts.update(snapshot)
+        # First: whoever sees the new identities finds their secrets.
+        self.secrets = {
+            one["id"]: base64.b64decode(one["secret"])
+            for each in told
+            for one in each["credentials"]
+            if "secret" in one
+        }
         self._snapshot = snapshot
         self._shown = frozenset((each.name, one.id) for each in self._snapshot for one in each.credentials)
         self._first.set()

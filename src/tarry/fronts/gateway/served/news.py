@@ -1,12 +1,18 @@
-"""Tells gateways of access tokens and identities, as they change: a deleted one opens no door."""
+"""Tells gateways of access tokens and identities, as they change: a deleted one opens no door.
+
+Secrets of access keys are told by a Unix socket alone: whoever reaches it is the broker's own user, and could read them
+in its directory.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+import base64
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from tarry.api.identities import Identity
 from tarry.api.wire import encode_json
 from tarry.base.errors import InvalidArgumentError
 from tarry.base.event_loop import post
@@ -21,17 +27,36 @@ Listen = Callable[[Callable[[], None]], Callable[[], None]]
 class Told:
     """News for all gateways of one port, as JSON; secrets are digests in it. On the loop's thread."""
 
-    def __init__(self, kind: FrameKind, read: Callable[[], Sequence[Any]], listen: Listen) -> None:
-        """Tell what ``read`` returns, which is another object after each change, of which ``listen`` tells."""
-        self._kind, self._read, self.listen = kind, read, listen
+    def __init__(
+        self,
+        kind: FrameKind,
+        read: Callable[[], Sequence[Any]],
+        listen: Listen,
+        plain: Callable[[Any], Mapping[str, Any]] = asdict,
+    ) -> None:
+        """Tell what ``read`` returns, which is another object after each change, of which ``listen`` tells.
+
+        ``plain`` returns what is told of one of them.
+        """
+        self._kind, self._read, self.listen, self._plain = kind, read, listen, plain
         self._encoded: tuple[Sequence[Any], bytes] | None = None
 
     def frame(self) -> list[Any]:
         """Return the frame that tells it; it is encoded once for all gateways."""
         now = self._read()
         if self._encoded is None or self._encoded[0] is not now:
-            self._encoded = now, encode_json([asdict(each) for each in now])
+            self._encoded = now, encode_json([self._plain(each) for each in now])
         return frame(self._kind, 0, self._encoded[1])
+
+
+def with_secrets(broker: ServedBroker, identity: Identity) -> dict[str, Any]:
+    """Return an identity with the secrets of its access keys, for the broker's own workers."""
+    told = asdict(identity)
+    for credential in told["credentials"]:
+        secret = broker.access_secret(credential["id"])
+        if secret is not None:
+            credential["secret"] = base64.b64encode(secret).decode()
+    return told
 
 
 class News:

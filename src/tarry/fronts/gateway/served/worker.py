@@ -13,7 +13,7 @@ from tarry.api.wire import decode_json, encode_json
 from tarry.base.errors import UnavailableError
 from tarry.fronts.gateway.served.board import BoardSeat
 from tarry.fronts.gateway.served.broker import ServedBroker
-from tarry.fronts.gateway.served.news import News, Told, guard
+from tarry.fronts.gateway.served.news import News, Told, guard, with_secrets
 from tarry.fronts.gateway.served.receiving import WorkerConsumers
 from tarry.fronts.kit.admission import Admission
 from tarry.fronts.kit.front import Front
@@ -62,7 +62,10 @@ class WorkerSessions:
         self._links: dict[str, Listener] = {}
         """Links that are told about groups, by the names that workers gave themselves."""
         self._tokens = Told(FrameKind.TOKENS, lambda: broker.access_tokens, broker.listen_to_tokens)
-        self._identities = Told(FrameKind.IDENTITIES, lambda: broker.identities, broker.listen_to_identities)
+        self._identities, self._identities_near = (
+            Told(FrameKind.IDENTITIES, lambda: broker.identities, broker.listen_to_identities, *plain)
+            for plain in ((), (partial(with_secrets, broker),))
+        )
         self._principals = NamedPrincipals(broker)
         self.by_kind: dict[str, NewLinkSession] = {LINK: self._new_link, CONTROL: self._new_control}
 
@@ -72,7 +75,9 @@ class WorkerSessions:
         stops = []
         if declared is None or not declared.asks_callers:
             stops.append(guard(self._broker, self._shared.loop, front, refuse))
-        told = [self._identities] if declared is None or not declared.knows_tokens else [self._tokens, self._identities]
+        told = [self._identities if admission.peer_host else self._identities_near]
+        if declared is not None and declared.knows_tokens:
+            told.insert(0, self._tokens)
         stops += [News(each, self._shared.loop, out).stop for each in told]
         return WorkerLink(self._shared, self._broker, said, out, self._links, self._questions(out), stops)
 
@@ -144,6 +149,8 @@ class WorkerLink:
         self.handlers: Handlers = {
             FrameKind.SUBMIT: submissions.submit,
             FrameKind.SUBMIT_CHECKED: submissions.submit_checked,
+            FrameKind.SUBMIT_OWN: partial(submissions.submit, own_handles=True),
+            FrameKind.SUBMIT_CHECKED_OWN: partial(submissions.submit_checked, own_handles=True),
             **self._consumers.handlers,
             FrameKind.SETTLE: Settlements(shared.groups, out).settle,
             FrameKind.USE: self._count_use,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -11,6 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
+from tarry.base.addresses import Network
 from tarry.base.errors import TarryError
 from tarry.fronts.http.access import Access
 from tarry.fronts.http.app import App
@@ -58,13 +59,13 @@ CHANGES: dict[str, Page] = {
 }
 
 
-def console_app(services: HttpServices, access: Access) -> App:
+def console_app(services: HttpServices, access: Access, proxies: Sequence[Network] = ()) -> App:
     """Return the pages, for the paths ``/``, ``/console/…`` and ``/static/…``.
 
-    On the event loop's thread.
+    On the event loop's thread. ``proxies``: networks of those that say in ``X-Forwarded-For`` from whom a request is.
     """
     sessions = VisitorSessions()
-    console = Console(services, access, sessions, Guesses(), ConsoleFigures(services), make_templates())
+    console = Console(services, access, sessions, Guesses(proxies), ConsoleFigures(services), make_templates())
 
     async def on_error(request: Request, error: Exception) -> Response:
         return console.seen_by(request.state.principal).refuse(request, error)

@@ -1,7 +1,8 @@
 """Limits logins with unknown tokens: ten a minute for each peer, and each is logged.
 
-Behind a proxy on this machine there are many peers; the address that the proxy adds tells them apart. Anybody on this
-machine can write that header, too, but needs no login to do harm.
+A peer is the address that the connection comes from. Behind a proxy there are many, whom the address that the proxy
+adds tells apart. It is believed of proxies that the setting ``http_proxies`` names, and of nobody else: whoever may
+write it has as many guesses as it likes, and can use up those of others.
 """
 
 from __future__ import annotations
@@ -9,10 +10,11 @@ from __future__ import annotations
 import ipaddress
 import logging
 from collections import OrderedDict
+from collections.abc import Sequence
 
 from starlette.requests import Request
 
-from tarry.base.exposure import is_loopback
+from tarry.base.addresses import Network
 from tarry.base.log_limiter import LogLimiter
 
 log = logging.getLogger(__name__)
@@ -25,7 +27,8 @@ PEERS_MAX = 10_000
 class Guesses:
     """On the event loop's thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, proxies: Sequence[Network] = ()) -> None:
+        self._proxies = proxies
         self._failed: OrderedDict[str, list[int]] = OrderedDict()
         """The times of each peer's last guesses, in ms."""
         # Strangers can cause thousands of lines a second.
@@ -47,15 +50,27 @@ class Guesses:
         if self.wait_ms(peer, now_ms):
             self._waits.say("%s has shown %d wrong tokens, and has to wait before it may guess on", peer, GUESSES_MAX)
 
+    def peer_of(self, request: Request) -> str:
+        """Return the address of a request's sender.
 
-def peer_of(request: Request) -> str:
-    """Return the address of a request's sender.
+        For IPv6 it is a network, because a customer has all addresses of one.
+        """
+        came_by = [part.strip() for each in request.headers.getlist("x-forwarded-for") for part in each.split(",")]
+        came_by.append(request.client.host if request.client is not None else "")
+        host = came_by.pop()
+        while came_by and self._is_proxy(host):
+            host = came_by.pop()
+        return _shown(host)
 
-    For IPv6 it is a network, because a customer has all addresses of one.
-    """
-    host = request.client.host if request.client is not None else ""
-    if is_loopback(host):
-        host = [host, *request.headers.getlist("x-forwarded-for")][-1].rpartition(",")[2].strip()
+    def _is_proxy(self, host: str) -> bool:
+        try:
+            address = ipaddress.ip_address(host)
+        except ValueError:
+            return False
+        return any(address in network for network in self._proxies)
+
+
+def _shown(host: str) -> str:
     try:
         address = ipaddress.ip_address(host)
     except ValueError:

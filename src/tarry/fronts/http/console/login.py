@@ -7,7 +7,6 @@ from starlette.responses import RedirectResponse, Response
 
 from tarry.fronts.http.access import AccessRefusal
 from tarry.fronts.http.console.guard import COOKIE, LOGIN
-from tarry.fronts.http.console.guesses import peer_of
 from tarry.fronts.http.console.page import Console, field
 
 
@@ -37,7 +36,7 @@ async def log_in(console: Console, request: Request) -> Response:
 
 
 def _refused(console: Console, request: Request, after: str, refusal: AccessRefusal) -> Response:
-    peer, now_ms = peer_of(request), console.now_ms
+    peer, now_ms = console.guesses.peer_of(request), console.now_ms
     if (wait_ms := console.guesses.wait_ms(peer, now_ms)) > 0:
         wait_s = -(-wait_ms // 1000)
         answer = _form(console, request, 429, after, f"Too many tokens were wrong. Try again in {wait_s} seconds.")

@@ -83,7 +83,7 @@ class Admin:
         """Return the answer to whoever may not do everything; None: it may."""
         # Without the query, whose "token" is one that is made.
         scope = {"method": request.method, "headers": request.headers, "query_string": b""}
-        admitted = self._access.admit({**scope, "state": {"principal": request.principal}})
+        admitted = self._access.admit({**scope, "state": {"principal": request.principal, "trusted": request.trusted}})
         if isinstance(admitted, AccessRefusal):
             headers = ((b"www-authenticate", b'Basic realm="tarry"'),) if admitted.status == 401 else ()
             return HttpResponse(admitted.status, answer(admitted.status, {"error": admitted.text}).body, headers)

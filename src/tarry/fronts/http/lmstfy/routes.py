@@ -117,6 +117,7 @@ class Lmstfy:
             self._secret(_shown(http.headers), http)
         else:
             self._admit(request)
+            http.trusted()
         work = route.carry(request)
         if remembered is None and target.known is not None and b"token=" not in http.query:
             self._targets.keep((http.method, http.target), target)

@@ -77,6 +77,8 @@ NAMED = (
     Resource(ops.ListTokens, "GET", "/v1/tokens", "access tokens"),
     Resource(ops.LimitToken, "PATCH", "/v1/tokens/{token}", "access tokens"),
     Resource(ops.DeleteToken, "DELETE", "/v1/tokens/{token}", "access tokens"),
+    Resource(ops.WhoAmI, "GET", "/v1/whoami", "broker"),
+    Resource(ops.CheckAccess, "GET", "/v1/can", "broker"),
     Resource(ops.GetForecast, "GET", "/v1/forecast", "broker"),
     Resource(ops.GetStatus, "GET", "/v1/status", "broker"),
     Resource(ops.GetOverview, "GET", "/v1/overview", "broker"),

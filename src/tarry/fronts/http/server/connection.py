@@ -379,6 +379,10 @@ class HttpConnection(asyncio.Protocol):
         """The identity that the connection has proved."""
         return self._admission.principal
 
+    def trusted(self) -> None:
+        """Note that a request has shown whose it is, or need not."""
+        self._admission.trusted()
+
     @property
     def date(self) -> bytes:
         """A header line."""

@@ -28,6 +28,7 @@ class Wire(Protocol):
 
     @property
     def principal(self) -> PeerProof | None: ...
+    def trusted(self) -> None: ...
     @property
     def loop(self) -> asyncio.AbstractEventLoop: ...
     @property
@@ -111,6 +112,10 @@ class HttpExchange:
     def principal(self) -> PeerProof | None:
         """See :class:`tarry.fronts.http.exchange.HttpRequest`."""
         return self._wire.principal
+
+    def trusted(self) -> None:
+        """See :class:`tarry.fronts.http.exchange.HttpRequest`."""
+        self._wire.trusted()
 
     # -- what the connection tells -----------------------------------------------------------------------------------
 
@@ -224,7 +229,7 @@ class HttpExchange:
             "headers": list(self.headers),
             "client": self._wire.peer,
             "server": self._wire.local,
-            "state": {"principal": self._wire.principal},
+            "state": {"principal": self._wire.principal, "trusted": self._wire.trusted},
         }
 
     async def receive(self) -> MutableMapping[str, Any]:

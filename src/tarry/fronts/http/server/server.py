@@ -65,6 +65,7 @@ class HttpServer:
             plain=tls.plain,
             half_open_max=self.limits.half_open_max,
             begin_s=2 * self.limits.header_s,  # a slow client gets its timeout as an HTTP answer first
+            asks=True,
         )
         self._connections: set[HttpConnection] = set()
         self._tasks: set[asyncio.Task[None]] = set()

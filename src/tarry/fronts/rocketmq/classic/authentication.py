@@ -15,6 +15,7 @@ import hmac
 from hashlib import sha1
 
 from tarry.base.errors import UnauthenticatedError
+from tarry.base.redaction import without_tokens
 from tarry.fronts.rocketmq.classic.codes import RequestCode, RequestRefused, ResponseCode
 from tarry.fronts.rocketmq.classic.frames import RemotingCommand
 from tarry.fronts.rocketmq.common.callers import SigningCallers
@@ -77,7 +78,8 @@ class Authenticator:
         if not good or key.principal is None:
             raise RequestRefused(
                 ResponseCode.NO_PERMISSION,
-                f"the signature of access key {name!r:.80} is missing or wrong, or there is no such key",
+                f"the signature of access key {without_tokens(name)!r:.80} is missing or wrong, or there is no such "
+                "key",
             )
         callers.note_use(key.principal)
         return key.principal

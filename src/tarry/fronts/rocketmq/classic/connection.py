@@ -327,9 +327,11 @@ class RemotingConnection(asyncio.Protocol):
         except BadFrame as error:
             self.abort(str(error))
 
-    def on_trusted(self) -> None:
-        """Note that a signature of this client was verified."""
-        self._names_key = None
+    def on_trusted(self, *, is_known: bool) -> None:
+        """Note that a signature of this client was verified; or (not ``is_known``) that it needs none."""
+        self._admission.trusted()
+        if is_known:
+            self._names_key = None
 
     def _check_half(self) -> None:
         """Check the size of a request that is incomplete; none of its bytes may have come yet.

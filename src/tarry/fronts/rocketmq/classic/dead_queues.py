@@ -21,6 +21,7 @@ from tarry.fronts.rocketmq.classic.service import Handler
 from tarry.fronts.rocketmq.common.dead_letters import is_alias
 from tarry.fronts.rocketmq.common.names import DEAD_PREFIX, RETRY_PREFIX
 from tarry.message.dead_topics import dead_topic
+from tarry.message.schema import is_internal
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +47,7 @@ class DeadQueues:
         # Dead letters of a group's retries belong to the topics that they came from first.
         group = alias.removeprefix(DEAD_PREFIX)
         possible = sorted(dead_topic(topic, group) for topic in topics_of(self._broker, group))
-        found = [topic for topic in possible if not topic.startswith(DEAD_PREFIX + RETRY_PREFIX)]
+        found = [t for t in possible if not t.startswith(DEAD_PREFIX + RETRY_PREFIX) and not is_internal(t)]
         with self._lock:
             known = self.topics(alias)
             fresh = [topic for topic in found if topic not in known]
@@ -83,7 +84,7 @@ class DeadQueues:
         if topic.startswith(DEAD_PREFIX) and is_alias(topic):
             number, topics = Fields(fields).whole("queueId", 0), self.topics(topic)
             # An invalid number is refused as for any topic.
-            if 0 < number < len(topics):
+            if 0 < number < len(topics) and not is_internal(topics[number]):
                 request.fields = Fields({**fields, "topic": topics[number], "queueId": "0"})
 
 

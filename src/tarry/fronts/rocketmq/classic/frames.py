@@ -182,7 +182,8 @@ def _read_json(header: bytes) -> RemotingCommand:
 def _whole(values: Mapping[str, Any], name: str) -> int:
     value = values.get(name, 0)
     if type(value) is not int or not -(1 << 31) <= value < 1 << 31:
-        raise BadFrame(f"{name} in the header is {value!r:.60}; allowed: a whole number of 32 bits")
+        shown = value if type(value) is int else type(value).__name__  # a text may be what was meant to be secret
+        raise BadFrame(f"{name} in the header is {shown!s:.60}; allowed: a whole number of 32 bits")
     return value
 
 

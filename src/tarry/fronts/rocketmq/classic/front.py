@@ -104,7 +104,7 @@ class RemotingFront(LoopFront):
 
     def _open_door(self, new_protocol: NewProtocol) -> Door:
         tls = rocketmq_tls(self._broker.config, self._broker.clock.now_ms())
-        return Door(new_protocol, self._connections, tls=tls.context(), plain=tls.plain)
+        return Door(new_protocol, self._connections, tls=tls.context(), plain=tls.plain, asks=True)
 
     async def _listen_vip(self, door: Door) -> None:
         port = self._asked_port - VIP_PORT_BELOW

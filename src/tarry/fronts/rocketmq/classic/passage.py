@@ -8,14 +8,15 @@ one process, which knows its clients' connections, and when they end.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 from tarry.base.errors import UnavailableError
 from tarry.fronts.kit.passing import Origin, pass_on
 from tarry.fronts.rocketmq.classic.codes import RequestCode
 from tarry.fronts.rocketmq.classic.connection import RemotingConnection
 from tarry.fronts.rocketmq.classic.frames import BadFrame, RemotingCommand, frame_length
+from tarry.fronts.rocketmq.common.callers import SigningCallers
 from tarry.fronts.rocketmq.common.names import DEAD_PREFIX, RETRY_PREFIX
+from tarry.fronts.rocketmq.common.properties import REPLY_TO
 
 SENDS = frozenset(
     code & 0xFFFF for code in (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
@@ -26,12 +27,12 @@ FRAME_BYTES_MAX = 1 << 30
 class HomePassage(asyncio.Protocol):
     """The passage of one connection, which connects with the first frame that it takes.
 
-    On the event loop's thread. ``takes_sends`` returns whether sends go on, too.
+    On the event loop's thread.
     """
 
-    def __init__(self, path: str, takes_sends: Callable[[], bool], connection: RemotingConnection) -> None:
+    def __init__(self, path: str, callers: SigningCallers, connection: RemotingConnection) -> None:
         self._path = path
-        self._takes_sends = takes_sends
+        self._callers = callers
         self._connection = connection
         self._transport: asyncio.Transport | None = None
         self._connecting: asyncio.Task[None] | None = None
@@ -44,7 +45,7 @@ class HomePassage(asyncio.Protocol):
     def takes(self, command: RemotingCommand, frame: bytes) -> bool:
         """Pass a frame on; see :class:`tarry.fronts.rocketmq.classic.connection.Passage`."""
         is_send = not command.is_response and command.code & 0xFFFF in SENDS and _is_plain(command)
-        if is_send and not self._takes_sends():
+        if is_send and not self._is_for_home(command):
             return False
         if self._transport is not None:
             self._transport.write(frame)
@@ -53,6 +54,17 @@ class HomePassage(asyncio.Protocol):
         if self._connecting is None:
             self._connecting = asyncio.get_running_loop().create_task(self._connect(self._connection.origin))
         return True
+
+    def _is_for_home(self, command: RemotingCommand) -> bool:
+        """Return whether a send goes on, too, beside identities.
+
+        It does where the secrets of access keys are not known here; and if its producer waits for a reply, which the
+        home hands to connections that it knows to have asked.
+        """
+        callers = self._callers
+        if not callers.has_identities:
+            return False
+        return callers.lacks_secrets or REPLY_TO in (command.fields.get("i") or command.fields.get("properties") or "")
 
     def set_reading(self, reading: bool) -> None:
         """Take no answers, or go on; see :class:`tarry.fronts.rocketmq.classic.connection.Passage`."""

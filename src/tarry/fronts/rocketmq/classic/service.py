@@ -73,12 +73,10 @@ class Service:
         """Note whose a request is, and have its connection end when that caller is known no longer."""
         connection = request.connection
         principal = self._authenticator.identify(request.command, connection.proof)
-        if principal is None:
-            principal = LOCAL
-        else:
-            connection.on_trusted()
-        request.principal = principal
+        is_known = principal is not None
+        request.principal = principal = principal or LOCAL
         if principal not in connection.principals:
+            connection.on_trusted(is_known=is_known)
             # First, so that a connection too many is refused at its next request, too.
             self._callers.add(
                 (connection, principal), principal, lambda error: connection.abort(str(error)), counts=True

@@ -46,8 +46,7 @@ class WorkerComponents:
         sender = Sender(broker, names, rules, topics, queues, send_queue, self._lost_answers, None, run_in_thread)
         self._callers = callers = SigningCallers(broker, loop, read_keys(settings.rocketmq_keys))
         service = Service(callers, dict.fromkeys(SENDS, sender.send))
-        # The home has the secrets of access keys, which do not leave the broker's process.
-        new_passage = partial(HomePassage, home, lambda: callers.has_identities)
+        new_passage = partial(HomePassage, home, callers)
         self.new_connection = connections_of(config, service, unread, lambda _: None, new_passage)
         """Returns a connection for a client that has connected."""
 

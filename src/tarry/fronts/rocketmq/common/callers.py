@@ -47,6 +47,8 @@ class SigningCallers:
         self._of_file = {
             key: (Principal(key, rights, f"{_OF_FILE}:{key}"), secret.encode()) for key, secret in keys.items()
         }
+        self._looked: object = None
+        self._lacks = False
         self._nobody = SigningKey(None, secrets.token_bytes(32))
 
     @property
@@ -58,6 +60,16 @@ class SigningCallers:
     def has_identities(self) -> bool:
         """True if there are identities beside the file's keys."""
         return bool(self._broker.identities)
+
+    @property
+    def lacks_secrets(self) -> bool:
+        """True if there are access keys by which signatures cannot be checked here."""
+        identities = self._broker.identities
+        if self._looked is not identities:
+            keys = [one.id for each in identities for one in each.credentials if one.access_key is not None]
+            self._looked = identities
+            self._lacks = any(self._broker.access_secret(id) is None for id in keys)
+        return self._lacks
 
     @property
     def version(self) -> object:

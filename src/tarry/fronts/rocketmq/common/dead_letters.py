@@ -11,6 +11,7 @@ from tarry.api.local import AnyBroker
 from tarry.api.operations import HasTopic, ListGroups
 from tarry.fronts.rocketmq.common.names import DEAD_PREFIX
 from tarry.message.dead_topics import dead_topic
+from tarry.message.schema import is_internal
 
 
 def is_alias(topic: str) -> bool:
@@ -31,7 +32,8 @@ def dead_topics_of(broker: AnyBroker, alias: str) -> list[str]:
 def possible_dead_topics_of(broker: AnyBroker, alias: str) -> list[str]:
     """Return the topics that may have a group's dead letters, existing or not, sorted."""
     group = alias.removeprefix(DEAD_PREFIX)
-    return sorted(dead_topic(info.topic, group) for info in broker.call(ListGroups()) if info.group == group)
+    read = (info.topic for info in broker.call(ListGroups()) if info.group == group)
+    return sorted(dead_topic(topic, group) for topic in read if not is_internal(topic))
 
 
 def actual_topic(topic: str, queue: str) -> str:
@@ -39,4 +41,5 @@ def actual_topic(topic: str, queue: str) -> str:
 
     ``queue``: the broker name of the queue that was asked for.
     """
-    return queue if is_alias(topic) and queue.startswith(DEAD_PREFIX) else topic
+    stands_for = is_alias(topic) and queue.startswith(DEAD_PREFIX) and not is_internal(queue)
+    return queue if stands_for else topic

@@ -10,6 +10,7 @@ import re
 from functools import lru_cache
 
 from tarry.fronts.rocketmq.common.refusal import Code, Refusal
+from tarry.message.schema import OWN_TOPICS
 
 HALF_MESSAGES = "tarry.halves"
 """The topic of messages whose transaction is not decided."""
@@ -66,4 +67,4 @@ def _full_name(name: str, space: str) -> str:
 
 
 def _is_bad(name: str, full: str) -> bool:
-    return len(full) > _NAME_CHARACTERS_MAX or not _NAME.match(full) or name.startswith("tarry.")
+    return len(full) > _NAME_CHARACTERS_MAX or not _NAME.match(full) or name.startswith(OWN_TOPICS)

@@ -79,7 +79,9 @@ class SendQueue:
 
     def _submit(self, entries: list[Entry], on_result: OnAccepted) -> None:
         rows = rows_of([draft for draft, _, _ in entries], self._clock.now_ms())
-        self._broker.submit_checked(rows, on_result)
+        # Handles are for delayed messages alone.
+        own_handles = any(draft.delayed for draft, _, _ in entries)
+        self._broker.submit_checked(rows, on_result, own_handles=own_handles)
 
     def _submit_halves(self, entries: list[Entry], on_result: OnAccepted) -> None:
         rows = self._half_messages.rows([draft for draft, _, _ in entries])

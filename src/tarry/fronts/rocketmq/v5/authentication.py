@@ -18,6 +18,7 @@ from loopgrpc import Call
 from tarry.base.bounded_cache import BoundedCache
 from tarry.base.clock import Clock
 from tarry.base.errors import TarryError
+from tarry.base.redaction import without_tokens
 from tarry.fronts.rocketmq.common.callers import SigningCallers
 from tarry.fronts.rocketmq.common.refusal import Code, Refusal
 from tarry.identity.principal import LOCAL, Principal
@@ -128,7 +129,8 @@ class Authenticator:
         expected = hmac.new(key.secret, date, sha1).hexdigest()
         if not hmac.compare_digest(signature.encode(), expected.encode()) or key.principal is None:
             raise Refusal(
-                Code.UNAUTHORIZED, f"the signature of access key {name!r:.80} is wrong, or there is no such key"
+                Code.UNAUTHORIZED,
+                f"the signature of access key {without_tokens(name)!r:.80} is wrong, or there is no such key",
             )
         until_ms = _signed_ms(date, self._clock.now_ms()) + AGE_MS_MAX
         if key.expires_ms is not None:
@@ -147,7 +149,8 @@ def _signed_ms(date: bytes, now_ms: int) -> int:
         signed_ms = int(datetime.strptime(text, _DATE).replace(tzinfo=UTC).timestamp() * 1000)
     except ValueError:
         raise Refusal(
-            Code.UNAUTHORIZED, f"the header x-mq-date-time is {text!r:.80}; allowed: as 20301231T235959Z"
+            Code.UNAUTHORIZED,
+            f"the header x-mq-date-time is {without_tokens(text)!r:.80}; allowed: as 20301231T235959Z",
         ) from None
     if abs(now_ms - signed_ms) >= AGE_MS_MAX:
         hours = AGE_MS_MAX // 3_600_000
