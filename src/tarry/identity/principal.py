@@ -24,6 +24,9 @@ class Principal:
     account: QuotaAccount | None = None
     """The use of its identity, held against its quotas; None: it has none."""
 
+    expires_ms: int | None = None
+    """It is known no longer from then on; None: as long as its credential."""
+
     @property
     def is_local(self) -> bool:
         """True if nobody was asked who it is, and it may do everything."""
