@@ -1,4 +1,4 @@
-"""Text for logs and refusals, without tokens: whoever shows one in the wrong place must not find it in a log.
+"""Text for logs and refusals, without tokens: one shown in the wrong place must not be in a log.
 
 It is the second line: nothing that may be a credential is to be put into a text in the first place.
 """

@@ -72,7 +72,7 @@ def _empty_is_none(value: object) -> object:
     return None if value == "" else value
 
 
-def _checked(parse: Callable[[str], object]) -> Callable[[T], T]:
+def checked(parse: Callable[[str], object]) -> Callable[[T], T]:
     """Refuse what ``parse`` refuses; the text stays as it is."""
 
     def check(value: T) -> T:
@@ -107,7 +107,7 @@ class Allowed:
     text: str
 
 
-_ADDRESS = AfterValidator(_checked(parse_address))
+_ADDRESS = AfterValidator(checked(parse_address))
 _NETWORKS = Allowed('networks, as in "10.0.0.0/8 fd00::/8", "on" or "off"')
 _PORTS = Allowed('ports and ranges, as in "80 443 8000-9000", or "all"')
 _CONF = Allowed('lines such as "spark.ui.enabled=true", without spark.master and spark.sql.session.timeZone')
@@ -118,12 +118,12 @@ Bytes = Annotated[int, BeforeValidator(_bytes), Field(le=BYTES_LIMIT)]
 Milliseconds = Annotated[int, BeforeValidator(_milliseconds), Field(le=DELAY_MS_LIMIT)]
 Count = Annotated[int, BeforeValidator(_no_bool), Field(le=COUNT_LIMIT)]
 Address = Annotated[str | None, BeforeValidator(_empty_is_none), _ADDRESS, Allowed('HOST:PORT, or "" for none')]
-GatewayAddress = Annotated[str | None, BeforeValidator(_empty_is_none), AfterValidator(_checked(socket_path)), _PLACE]
+GatewayAddress = Annotated[str | None, BeforeValidator(_empty_is_none), AfterValidator(checked(socket_path)), _PLACE]
 Optional = Annotated[str | None, BeforeValidator(_empty_is_none)]
 SparkConf = Annotated[str, BeforeValidator(_spark_conf), _CONF]
-Networks = Annotated[str, AfterValidator(_checked(parse_networks)), _NETWORKS]
-Ports = Annotated[str, AfterValidator(_checked(parse_ports)), _PORTS]
-Listeners = Annotated[str, AfterValidator(_checked(parse_listeners)), Allowed('"flight link" or one, "" for none')]
-Levels = Annotated[str, AfterValidator(_checked(parse_levels)), Allowed('durations, as in "1s 5s 1m"')]
+Networks = Annotated[str, AfterValidator(checked(parse_networks)), _NETWORKS]
+Ports = Annotated[str, AfterValidator(checked(parse_ports)), _PORTS]
+Listeners = Annotated[str, AfterValidator(checked(parse_listeners)), Allowed('"flight link" or one, "" for none')]
+Levels = Annotated[str, AfterValidator(checked(parse_levels)), Allowed('durations, as in "1s 5s 1m"')]
 RocketMQName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,100}\z"), Allowed("1 to 100 of A-Z a-z 0-9 _ -")]
 Directory = Annotated[Path, AfterValidator(Path.expanduser)]

@@ -13,7 +13,7 @@ from typing import Any
 
 
 class StopSignals:
-    """SIGTERM and SIGINT through a self-pipe, as something to wait for.
+    """SIGTERM and SIGINT through a self-pipe, as something to wait for; SIGHUP is ignored.
 
     The second one ends the process on the spot, with exit code 1, unless ``patient``: then it is as the first.
     """
@@ -27,6 +27,9 @@ class StopSignals:
     def __enter__(self) -> StopSignals:
         for number in (signal.SIGTERM, signal.SIGINT):
             self._before[number] = signal.signal(number, self._handle)
+        # What a server is told to read again (certificates) it reads by itself when it changes. And whoever closes the
+        # terminal does not mean to end it.
+        self._before[signal.SIGHUP] = signal.signal(signal.SIGHUP, signal.SIG_IGN)
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -10,6 +10,7 @@ from tarry.base.clock import Clock
 from tarry.base.config import Config
 from tarry.base.placement import Placement
 from tarry.broker.access_tokens import AccessTokens
+from tarry.broker.audit import AuditWriter
 from tarry.broker.damage import Damage
 from tarry.broker.directory import Checkpoint, DirectoryLock, keep_id, owner_of, read_secret
 from tarry.broker.disk_reserve import DiskReserve
@@ -53,6 +54,8 @@ class Opened:
     undo: ExitStack
     threaded: bool
     placement: Placement
+    audited: bool = False
+    """True if who changes what is written down."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,7 @@ class OpenedFiles:
     secret: bytes
     access_tokens: AccessTokens
     identities: Identities
+    audit: AuditWriter
     jobs: Jobs
     registry: Registry
     segments: Segments
@@ -102,6 +106,16 @@ def open_files(around: Opened) -> OpenedFiles:
     issuer = JwtIssuer.of(config, around.clock)
     identities = Identities(around.files, around.clock, config.data, is_needed=had_identities, issuer=issuer)
     undo.callback(identities.close)
+    audit = AuditWriter.open(
+        config,
+        around.clock,
+        around.files,
+        around.health,
+        around.damage.report,
+        threaded=around.threaded,
+        wanted=around.audited,
+    )
+    undo.callback(audit.close)
     jobs = Jobs(config.data, checkpoint.jobs_changes)
     registry = Registry(
         around.files,
@@ -145,6 +159,7 @@ def open_files(around: Opened) -> OpenedFiles:
         secret,
         access_tokens,
         identities,
+        audit,
         jobs,
         registry,
         segments,

@@ -96,7 +96,7 @@ def gateway_tls(config: Config) -> PortTls:
     settings = GatewaySettings.of(config)
     own = both_or_neither("gateway_tls", settings.gateway_tls_certificate, settings.gateway_tls_key)
     if own is None:
-        return port_tls(config)
+        return port_tls(config, "gateway")
     return PortTls(with_certificate(shared_files(config), *own))
 
 

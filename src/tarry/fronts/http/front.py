@@ -122,6 +122,7 @@ class HttpFront(LoopFront):
             lmstfy = Lmstfy(services, access, access_log, elsewhere_s=elsewhere_s)
             proxies = parse_networks(HttpSettings.of(self._broker.config).http_proxies)
             return asgi(Apps(applications(services, access, proxies))), HttpApplication(lmstfy)
+        services.callers.authenticator.notes = False  # who is refused here is passed on, and noted there
         pass_on = PassOn(self._home)
         lmstfy = Lmstfy(services, access, access_log, elsewhere_s=elsewhere_s, pass_on=asgi(pass_on).handler)
         worker = WorkerApps(rest_app(services, access, pass_on), HealthAnswers(services), pass_on)
@@ -138,7 +139,7 @@ class HttpFront(LoopFront):
     ) -> HttpServer:
         access = Access(self._broker, mode_of(setting, f"{host}:0"), services.callers.authenticator)
         admin = HttpApplication(Admin(services, access, access_log), whole=False)
-        tls = port_tls(self._broker.config)
+        tls = port_tls(self._broker.config, "http")
         server = HttpServer(loop, self._broker.clock, admin, {}, self._connections, self._unread, self._limits, tls)
         try:
             listening = await server.listen(f"{host}:{port}")
@@ -157,7 +158,7 @@ class HttpFront(LoopFront):
             self._connections,
             self._unread,
             self._limits,
-            None if from_workers else port_tls(self._broker.config),
+            None if from_workers else port_tls(self._broker.config, "http"),
             from_workers=from_workers,
         )
 

@@ -20,6 +20,7 @@ from typing import Any, TypeVar, cast
 
 from tarry.base.descriptors import ConnectionLimits
 from tarry.base.endpoint import parse_address, socket_path
+from tarry.base.log_limiter import LogLimiter
 from tarry.fronts.kit.admission import BEGIN_S, Admission, Admissions
 from tarry.fronts.kit.listening import listen_at, listen_on
 from tarry.fronts.kit.peer_proof import proof_of
@@ -75,6 +76,8 @@ class Door:
         self._tasks: set[asyncio.Task[Any]] = set()
         """Tasks that accept connections, and tasks that give a connection its protocol."""
         self._paths: list[str] = []
+        self._failed = LogLimiter(log, logging.WARNING)
+        """Limited log of handshakes that failed: strangers can cause thousands a second."""
 
     def __len__(self) -> int:
         """Return the number of connections."""
@@ -170,7 +173,10 @@ class Door:
                 ssl=self._tls.context() if with_tls else None,
                 ssl_handshake_timeout=self._begin_s if with_tls else None,
             )
-        except (OSError, TimeoutError, ssl.SSLError) as error:
+        except ssl.SSLError as error:
+            self._failed.say("a client at %s got no TLS: %s", admission.peer_host, error)
+            return False
+        except (OSError, TimeoutError) as error:
             log.debug("a connection did not begin: %s", error)
             return False
         return True

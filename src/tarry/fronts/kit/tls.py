@@ -7,14 +7,20 @@ import ssl
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
+from tarry.base.certificates import ends_ms, state_of
 from tarry.base.errors import InvalidArgumentError
 
 log = logging.getLogger(__name__)
 
 LOOK_S = 1.0
 """Seconds between checks of the files, which are made when connections come."""
+WARN_S = 86_400.0
+"""Seconds between warnings of a certificate that ends soon."""
+VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
+"""Versions of TLS that may be the oldest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +33,8 @@ class TlsFiles:
     """Authorities, one of which must have signed each client's certificate; None: clients need none."""
     is_client_optional: bool = False
     """True if a client need not show a certificate; one that it shows must be good nevertheless."""
+    version_min: str = "1.2"
+    """Oldest version of TLS: one of :data:`VERSIONS`."""
 
     def stamp(self) -> tuple[object, ...]:
         """Return a value that changes when one of the files does.
@@ -75,6 +83,8 @@ class ReloadedTls:
         self._looked_s = clock_s()
         self._changes = FileChanges(files)
         self._context = self._read()
+        self._warned_s = float("-inf")
+        self._warn(self._looked_s)
 
     def context(self) -> ssl.SSLContext:
         """Return the context for a new connection. The files are checked at most once in :data:`LOOK_S`."""
@@ -84,7 +94,21 @@ class ReloadedTls:
             if self._changes.found():
                 # Broken files are logged once, and read again when they change.
                 self._read_again()
+                self._warned_s = float("-inf")
+            self._warn(now_s)
         return self._context
+
+    def _warn(self, now_s: float) -> None:
+        """Say once a day that the certificate ends soon, or has ended."""
+        if now_s - self._warned_s < WARN_S:
+            return
+        self._warned_s = now_s
+        end_ms = ends_ms(Path(self._files.certificate))
+        state = "valid" if end_ms is None else state_of(end_ms, time.time_ns() // 1_000_000)
+        if end_ms is not None and state != "valid":
+            end = datetime.fromtimestamp(end_ms / 1000, UTC).isoformat(" ", "seconds")
+            text = "has expired: clients refuse it" if state == "expired" else "ends soon"
+            log.warning("the certificate %s %s (%s); put another in its place", self._files.certificate, text, end)
 
     def _read_again(self) -> None:
         try:
@@ -96,6 +120,7 @@ class ReloadedTls:
 
     def _read(self) -> ssl.SSLContext:
         context = server_context(self._files.certificate, self._files.key, self._files.client_ca)
+        context.minimum_version = VERSIONS[self._files.version_min]
         if self._files.client_ca is not None and self._files.is_client_optional:
             context.verify_mode = ssl.CERT_OPTIONAL
         if self._alpn:

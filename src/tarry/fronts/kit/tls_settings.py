@@ -3,15 +3,35 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from tarry.base.config import Config
 from tarry.base.errors import InvalidArgumentError
-from tarry.base.setting_types import Optional
+from tarry.base.setting_types import Allowed, Optional, checked
 from tarry.fronts.kit.settings import FrontSettings
 from tarry.fronts.kit.tls import ReloadedTls, TlsFiles
+
+TLS_LISTENERS = ("http", "link", "metrics", "mqtt", "gateway")
+"""Ports that take TLS by the shared settings alone."""
+
+
+def parse_tls_listeners(text: str) -> frozenset[str]:
+    """Parse the ports that a setting names, as in "http metrics"; "" is none.
+
+    Raises:
+        InvalidArgumentError: there is no such port, or it has a setting of its own.
+    """
+    names = frozenset(text.replace(",", " ").split())
+    for name in sorted(names.difference(TLS_LISTENERS)):
+        raise InvalidArgumentError(f"listener {name!r}; allowed: {', '.join(TLS_LISTENERS)}")
+    return names
+
+
+TlsListeners = Annotated[
+    str, AfterValidator(checked(parse_tls_listeners)), Allowed('"http metrics" or so, "" for none')
+]
 
 
 class TlsSettings(FrontSettings):
@@ -26,6 +46,10 @@ class TlsSettings(FrontSettings):
     tls_key: Optional = Field(None, description="PEM file of the certificate's private key.")
     tls_client_ca: Optional = Field(
         None, description="PEM file of authorities, one of which must have signed each client's certificate (mTLS)."
+    )
+    tls_version_min: Literal["1.2", "1.3"] = Field("1.2", description="Oldest version of TLS that clients may use.")
+    tls_except: TlsListeners = Field(
+        "", description="Ports that are in the clear all the same, as behind a proxy of this machine."
     )
     tls_clients: Literal["required", "optional"] = Field(
         "required", description="With tls_client_ca, each client shows a certificate, or only those that have one."
@@ -64,7 +88,12 @@ def shared_files(config: Config) -> TlsFiles | None:
         )
     if pair is None:
         return None
-    return TlsFiles(*pair, settings.tls_client_ca, is_client_optional=settings.tls_clients == "optional")
+    return TlsFiles(
+        *pair,
+        settings.tls_client_ca,
+        is_client_optional=settings.tls_clients == "optional",
+        version_min=settings.tls_version_min,
+    )
 
 
 def with_certificate(shared: TlsFiles | None, certificate: str, key: str) -> TlsFiles:
@@ -72,13 +101,15 @@ def with_certificate(shared: TlsFiles | None, certificate: str, key: str) -> Tls
     return TlsFiles(certificate, key) if shared is None else replace(shared, certificate=certificate, key=key)
 
 
-def port_tls(config: Config) -> PortTls:
-    """Return the TLS of a port that has no settings of its own for it.
+def port_tls(config: Config, listener: str) -> PortTls:
+    """Return the TLS of a port, one of :data:`TLS_LISTENERS`, that has no settings of its own for it.
 
     Raises:
         InvalidArgumentError: see :func:`shared_files` and :func:`with_mode`.
     """
-    return with_mode("tls", TlsSettings.of(config).tls, shared_files(config))
+    settings = TlsSettings.of(config)
+    mode = "off" if listener in parse_tls_listeners(settings.tls_except) else settings.tls
+    return with_mode("tls", mode, shared_files(config))
 
 
 def with_mode(name: str, mode: str, files: TlsFiles | None) -> PortTls:
@@ -118,4 +149,4 @@ def check(config: Config) -> None:
     Raises:
         InvalidArgumentError: it is not.
     """
-    port_tls(config).context()
+    with_mode("tls", TlsSettings.of(config).tls, shared_files(config)).context()

@@ -92,6 +92,7 @@ class BrokerCollector(Collector):
         yield from _pipeline(overview["pipeline"], overview["now_ms"])
         yield from _push(self._broker.call(ListPushSubscriptions()))
         yield from _gateways(overview["gateways"])
+        yield from _certificates(overview["certificates"])
         yield from self._by_identity(self._broker.call(GetQuotaUse()))
 
     def _by_identity(self, uses: list[QuotaUse]) -> Iterator[Metric]:
@@ -178,6 +179,13 @@ def _process(overview: Mapping[str, Any]) -> Iterator[Metric]:
         "Messages due soon, or due before, that lie in damaged files.",
         damage["unreadable_messages"],
     )
+    audit = overview["audit"]
+    yield CounterMetricFamily("tarry_audit_lines", "Lines of the audit log since the process began.", audit["lines"])
+    yield CounterMetricFamily("tarry_audit_lost_lines", "Lines that could not be written.", audit["lost"])
+    refused = CounterMetricFamily("tarry_refused_calls", "Callers refused, by the reason.", labels=["reason"])
+    for reason, count in audit["refused"].items():
+        refused.add_metric([reason], count)
+    yield refused
     scrub = overview["scrub"]
     yield CounterMetricFamily("tarry_scrub_passes", "How often all files were checked.", scrub["passes"])
     yield CounterMetricFamily("tarry_scrubbed_bytes", "Read to check files for damage.", scrub["bytes"])
@@ -233,6 +241,16 @@ def _push(subscriptions: list[PushInfo]) -> Iterator[Metric]:
         opened.add_metric(names, info.breaker_opened)
         states.add_metric([*names, info.state], 1)
     yield from (requests, durations, in_flight, opened, states)
+
+
+def _certificates(certificates: list[dict[str, Any]]) -> Iterator[Metric]:
+    ends = GaugeMetricFamily(
+        "tarry_certificate_ends_timestamp_seconds", "When the certificate of a setting ends.", labels=["setting"]
+    )
+    for each in certificates:
+        if each["ends_ms"] is not None:
+            ends.add_metric([each["setting"]], each["ends_ms"] / 1000)
+    yield ends
 
 
 def _gateways(workers: list[dict[str, Any]]) -> Iterator[Metric]:

@@ -30,9 +30,9 @@ class MetricsFront(LoopFront):
             registry,
             self._broker.clock,
             pool,
-            Viewers(Authenticator(self._broker)).refusal,
+            Viewers(Authenticator(self._broker, "metrics")).refusal,
             connections=self._connections,
-            tls=port_tls(self._broker.config),
+            tls=port_tls(self._broker.config, "metrics"),
         )
         grace_s = await on_listening(port_of(await server.listen(f"{self._host}:{self._asked_port}")))
         await server.stop(grace_s)

@@ -13,6 +13,7 @@ from tarry.fronts.kit.listening import port_of
 from tarry.fronts.kit.loop_front import LoopFront, OnListening
 from tarry.fronts.rocketmq.common.certificate import rocketmq_tls
 from tarry.fronts.rocketmq.common.threads import RunInThread
+from tarry.fronts.rocketmq.settings import RocketMQSettings
 from tarry.fronts.rocketmq.v5.components import Components
 from tarry.fronts.rocketmq.v5.routes import ListeningAddress
 
@@ -47,7 +48,9 @@ class RocketMQFront(LoopFront):
             await self._shared.connect()
         loop, config = asyncio.get_running_loop(), self._broker.config
         run_in_thread = RunInThread(loop, pool)
-        tls = rocketmq_tls(config, self._broker.clock.now_ms())
+        signs = bool(self._broker.identities or RocketMQSettings.of(config).rocketmq_keys)
+        asked = f"{self._host}:{self._asked_port}"
+        tls = rocketmq_tls(config, self._broker.clock.now_ms(), asked, signs=signs)
         address = ListeningAddress(self._host, self._asked_port)
         self._components = components = Components(self._broker, loop, run_in_thread, address, self._unread)
         limits = _limits(config)

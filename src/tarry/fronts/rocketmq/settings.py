@@ -41,8 +41,10 @@ class RocketMQSettings(FrontSettings):
     rocketmq_keys: Optional = Field(
         None, description="File of ACCESS_KEY SECRET lines; with it, RocketMQ clients must sign. Empty: all may."
     )
-    rocketmq_tls: Literal["both", "on", "off"] = Field(
-        "both", description="RocketMQ clients come by TLS, in the clear, or as they like."
+    rocketmq_tls: Literal["auto", "both", "on", "off"] = Field(
+        "auto",
+        description="RocketMQ clients come by TLS, in the clear, or as they like; auto: the last, but by TLS where "
+        "they sign and other machines reach the port.",
     )
     rocketmq_tls_certificate: Optional = Field(
         None, description="PEM file of its own; empty: that of all ports, or else one signed by itself, made in DATA."

@@ -15,12 +15,21 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
 from tarry.base.clock import Clock
-from tarry.fronts.http.access import SAFE_METHODS, Access, AccessRefusal, foreign_page
+from tarry.fronts.http.access import SAFE_METHODS, Access, AccessRefusal, foreign_page, peer_of
 from tarry.fronts.http.app import App, Receive, Scope, Send
 from tarry.fronts.http.console.sessions import VisitorSession, VisitorSessions
 from tarry.identity.principal import NOBODY, Principal
 
 COOKIE = "tarry_console"
+HSTS = (b"strict-transport-security", b"max-age=31536000")
+"""By TLS: browsers come by TLS alone from then on (RFC 6797)."""
+
+
+def cookie_of(scheme: str) -> str:
+    """Return the name of the cookie; by TLS one that no other host can set (RFC 6265bis, section 4.1.3.2)."""
+    return f"__Host-{COOKIE}" if scheme == "https" else COOKIE
+
+
 FORM_TOKEN = "form_token"
 LOGIN = "/console/login"
 STATIC = "/static/"
@@ -83,26 +92,27 @@ class Guard:
         admitted = None if self._access.asks else self._access.admit(request.scope)
         if isinstance(admitted, AccessRefusal):
             return PlainTextResponse(admitted.text, admitted.status)
-        session = self._sessions.find(request.cookies.get(COOKIE), now_ms)
+        name = cookie_of(request.url.scheme)
+        session = self._sessions.find(request.cookies.get(name), now_ms)
         if admitted is not None:
             if session is None:
                 session = self._sessions.begin(now_ms)
                 new.append(session)
-        elif session is None or (admitted := self._let_in(session)) is None:
+        elif session is None or (admitted := self._let_in(session, request)) is None:
             if session is not None:
                 self._sessions.end(session)
             if request.url.path != LOGIN:
                 return _to_login(request)
-            session = self._sessions.visit(request.cookies.get(COOKIE), now_ms)
-            if session.id != request.cookies.get(COOKIE):
+            session = self._sessions.visit(request.cookies.get(name), now_ms)
+            if session.id != request.cookies.get(name):
                 new.append(session)
         request.state.principal = admitted or NOBODY
         request.state.session = session
         return None if request.method in SAFE_METHODS else await self._check_form(request, session)
 
-    def _let_in(self, session: VisitorSession) -> Principal | None:
+    def _let_in(self, session: VisitorSession, request: Request) -> Principal | None:
         """Return who has logged in; None: nobody, or the token is not taken any more."""
-        admitted = None if session.secret is None else self._access.owner_of(session.secret)
+        admitted = None if session.secret is None else self._access.owner_of(session.secret, peer_of(request.scope))
         return None if isinstance(admitted, AccessRefusal) else admitted
 
     async def _check_form(self, request: Request, session: VisitorSession) -> Response | None:
@@ -124,9 +134,11 @@ class Guard:
 def _headers(is_static: bool, new: list[VisitorSession], scheme: str) -> list[tuple[bytes, bytes]]:
     # A file's address has the hash of its content.
     kept = b"public, max-age=31536000, immutable" if is_static else b"no-store"
-    secure = "; Secure" if scheme == "https" else ""
-    cookies = [f"{COOKIE}={s.id}; Path=/; HttpOnly; SameSite=Strict{secure}".encode() for s in new]
-    return [(b"cache-control", kept), *((b"set-cookie", cookie) for cookie in cookies)]
+    by_tls = scheme == "https"
+    name, secure = cookie_of(scheme), "; Secure" if by_tls else ""
+    cookies = [f"{name}={s.id}; Path=/; HttpOnly; SameSite=Strict{secure}".encode() for s in new]
+    own = [HSTS] if by_tls else []
+    return [(b"cache-control", kept), *own, *((b"set-cookie", cookie) for cookie in cookies)]
 
 
 def _to_login(request: Request) -> Response:

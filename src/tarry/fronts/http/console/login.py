@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from tarry.fronts.http.access import AccessRefusal
-from tarry.fronts.http.console.guard import COOKIE, LOGIN
+from tarry.fronts.http.console.guard import LOGIN, cookie_of
 from tarry.fronts.http.console.page import Console, field
 
 
@@ -22,7 +22,7 @@ async def log_in(console: Console, request: Request) -> Response:
     secret, after = field(request, "secret").strip(), field(request, "next")
     now_ms = console.now_ms
     # Before guesses are counted: others behind the same address must not be able to keep out who has a token.
-    admitted = console.access.owner_of(secret)
+    admitted = console.access.owner_of(secret, console.guesses.peer_of(request))
     if isinstance(admitted, AccessRefusal):
         return _refused(console, request, after, admitted)
     console.sessions.end(request.state.session)
@@ -31,7 +31,9 @@ async def log_in(console: Console, request: Request) -> Response:
     is_ours = after.startswith("/") and not after.startswith("//") and "\\" not in after
     response = RedirectResponse(after if is_ours else "/", 303)
     by_tls = request.url.scheme == "https"
-    response.set_cookie(COOKIE, session.id, path="/", httponly=True, samesite="strict", secure=by_tls)
+    response.set_cookie(
+        cookie_of(request.url.scheme), session.id, path="/", httponly=True, samesite="strict", secure=by_tls
+    )
     return response
 
 

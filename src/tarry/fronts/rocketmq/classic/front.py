@@ -103,7 +103,10 @@ class RemotingFront(LoopFront):
         await door.drain(grace_s)
 
     def _open_door(self, new_protocol: NewProtocol) -> Door:
-        tls = rocketmq_tls(self._broker.config, self._broker.clock.now_ms())
+        broker = self._broker
+        signs = bool(broker.identities or RocketMQSettings.of(broker.config).rocketmq_keys)
+        asked = f"{self._host}:{self._asked_port}"
+        tls = rocketmq_tls(broker.config, broker.clock.now_ms(), asked, signs=signs)
         return Door(new_protocol, self._connections, tls=tls.context(), plain=tls.plain, asks=True)
 
     async def _listen_vip(self, door: Door) -> None:

@@ -20,7 +20,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from tarry.base.certificates import OWN
 from tarry.base.config import Config
+from tarry.base.exposure import is_exposed
 from tarry.fronts.kit.tls import TlsFiles
 from tarry.fronts.kit.tls_settings import PortTls, both_or_neither, shared_files, with_certificate, with_mode
 from tarry.fronts.rocketmq.settings import RocketMQSettings
@@ -36,17 +38,27 @@ So a broker has to start again within a year.
 """
 
 
-def rocketmq_tls(config: Config, now_ms: int) -> PortTls:
-    """Return the TLS of RocketMQ's ports: by the fronts' own settings, or else by those of all ports.
+def rocketmq_tls(config: Config, now_ms: int, address: str, *, signs: bool) -> PortTls:
+    """Return the TLS of a port of RocketMQ's: by the fronts' own settings, or else by those of all ports.
 
-    Without a certificate in either, use the one in the data directory, which is made if there is none.
+    Without a certificate in either, use the one in the data directory, which is made if there is none. ``signs``:
+    clients sign. A signature that others can read is one that they can send again, so clients from other machines come
+    by TLS then, unless it is said otherwise.
 
     Raises:
         InvalidArgumentError: the settings contradict each other.
     """
     mode, files = RocketMQSettings.of(config).rocketmq_tls, _given_files(config)
     if files is None and mode != "off":
-        files = TlsFiles(*_own_certificate(config.data / "rocketmq", now_ms))
+        files = with_certificate(shared_files(config), *_own_certificate(config.data / OWN.parent, now_ms))
+    if mode == "auto":
+        mode = "on" if _asks_all(files) or (signs and is_exposed(address)) else "both"
+        if mode == "on":
+            log.info(
+                "rocketmq_tls=auto: clients come by TLS to %s, since %s; rocketmq_tls=both takes others, too",
+                address,
+                "they show certificates" if _asks_all(files) else "they sign and other machines reach it",
+            )
     return with_mode("rocketmq_tls", mode, files)
 
 
@@ -56,7 +68,12 @@ def check(config: Config) -> None:
     Raises:
         InvalidArgumentError: they are not.
     """
-    with_mode("rocketmq_tls", RocketMQSettings.of(config).rocketmq_tls, _given_files(config)).context()
+    mode = RocketMQSettings.of(config).rocketmq_tls
+    with_mode("rocketmq_tls", "on" if mode == "auto" else mode, _given_files(config)).context()
+
+
+def _asks_all(files: TlsFiles | None) -> bool:
+    return files is not None and files.client_ca is not None and not files.is_client_optional
 
 
 def _given_files(config: Config) -> TlsFiles | None:

@@ -1,0 +1,50 @@
+"""The time that certificates end, and the settings that name their files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tarry.base.config import Config
+
+SOON_MS = 14 * 86_400_000
+"""A certificate that has less left is warned of."""
+_NAMES = "tls_certificate"
+OWN = Path("rocketmq", "certificate.pem")
+"""The certificate that the broker has made itself, in its directory."""
+
+
+def certificate_files(config: Config) -> dict[str, Path]:
+    """Return the certificates that ports may show, by their setting; the broker's own has none."""
+    given = {name: getattr(config, name) for name in type(config).model_fields if name.endswith(_NAMES)}
+    files = {name: Path(file) for name, file in given.items() if file is not None}
+    own = config.data / OWN
+    return {**files, "": own} if own.exists() else files
+
+
+def ends_ms(file: Path) -> int | None:
+    """Return the instant at which the first certificate of a PEM file ends; None: there is none."""
+    from cryptography import x509  # it takes a while, and most brokers have no certificate
+
+    try:
+        certificate = x509.load_pem_x509_certificate(file.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return int(certificate.not_valid_after_utc.timestamp() * 1000)
+
+
+def ending(config: Config, now_ms: int) -> list[dict[str, Any]]:
+    """Return what is to be told of the certificates: setting, file, end, and if that is soon or was."""
+    found = []
+    for setting, file in certificate_files(config).items():
+        end_ms = ends_ms(file)
+        state = "unreadable" if end_ms is None else state_of(end_ms, now_ms)
+        found.append({"setting": setting, "file": str(file), "ends_ms": end_ms, "state": state})
+    return found
+
+
+def state_of(end_ms: int, now_ms: int) -> str:
+    """Return "valid", "ends soon" or "expired"."""
+    if end_ms <= now_ms:
+        return "expired"
+    return "ends soon" if end_ms - now_ms < SOON_MS else "valid"
