@@ -18,6 +18,7 @@ from tests.identity.doors import LET_IN, Doors, RefusedError, open_doors
 from tarry.api.identities import IssuedCredential
 from tarry.base.config import Config
 from tarry.base.errors import InvalidArgumentError, UnauthenticatedError
+from tarry.base.redaction import without_tokens
 from tarry.broker import Broker
 from tarry.client import Client, ClientTls
 from tarry.identity.authenticator import Authenticator
@@ -283,3 +284,10 @@ def test_without_a_provider_there_are_no_claims(tmp_path: Path) -> None:
             add(broker, name="root")
         with pytest.raises(UnauthenticatedError, match="is no token"):
             Authenticator(broker).by_token("eyJa.b.c")
+
+
+def test_a_token_in_the_wrong_place_is_not_repeated(place: Place) -> None:
+    token = place.sign()
+    for shown in (token, token[:40], f"x{token}x"):
+        assert token[:20] not in without_tokens(f"the user name is {shown!r}; allowed: another")
+    assert without_tokens("eyJ") == "eyJ"
