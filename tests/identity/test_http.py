@@ -294,6 +294,10 @@ class Distant:
         return self._broker.accounts
 
     @property
+    def token_issuer(self) -> Any:
+        return self._broker.token_issuer
+
+    @property
     def credential_uses(self) -> Any:
         return self._broker.credential_uses
 

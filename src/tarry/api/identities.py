@@ -15,7 +15,7 @@ from typing import Literal
 
 from tarry.base.errors import InvalidArgumentError
 
-CredentialKind = Literal["token", "access_key", "certificate"]
+CredentialKind = Literal["token", "access_key", "certificate", "jwt"]
 
 NAME = re.compile(r"[A-Za-z0-9][-_.A-Za-z0-9]{0,99}")
 TOKEN_PREFIX = "tarry_"
@@ -46,6 +46,10 @@ class Credential:
 
     Only one credential of a broker has it.
     """
+    issuer: str | None = None
+    """Provider of the JSON Web Tokens by which the identity is known."""
+    claim: str | None = None
+    """Claim in these tokens, as ``groups=tarry-billing``; of one provider, only one credential has it."""
     last_used: str | None = None
     """Day of its last use, as "2026-11-26" in UTC, in answers to clients; None: none is known."""
 
@@ -71,12 +75,15 @@ class IssuedCredential:
     id: str
     identity: str
     secret: str
-    """Empty for a certificate: its owner has the key."""
+    """Empty for a certificate and a claim: others have made them."""
     expires_ms: int | None
     access_key: str | None = None
     """Name of the access key that the secret belongs to; None: the secret is a token."""
     san: str | None = None
     """Name in the certificate; None: it is another credential."""
+    issuer: str | None = None
+    claim: str | None = None
+    """Provider of JSON Web Tokens, and the claim in them; None: it is another credential."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from tarry.api.board import Member, OnMessage
 from tarry.api.consuming import ConsumerGroup, Subscription
 from tarry.api.credential_uses import CredentialUses
 from tarry.api.identities import Identity
+from tarry.api.issuers import TokenIssuer
 from tarry.api.jobs import StagedFile
 from tarry.api.operation import Operation
 from tarry.api.operations.delivery import Subscribe
@@ -89,6 +90,11 @@ class AnyBroker(Protocol):
     @property
     def credential_uses(self) -> CredentialUses:
         """The place where authenticators note which credentials are used."""
+        ...
+
+    @property
+    def token_issuer(self) -> TokenIssuer | None:
+        """The provider whose tokens are taken in this process; None: there is none."""
         ...
 
     def access_secret(self, credential: str) -> bytes | None:

@@ -73,6 +73,12 @@ class Config(BaseSettings):
     )
     push_ports: Ports = Field("all", description="Ports that may be pushed to.")
 
+    jwt_issuer: Optional = Field(
+        None, description="Provider whose JSON Web Tokens are credentials, as they name it (iss); empty: none are."
+    )
+    jwt_audience: Optional = Field(None, description="What its tokens for this broker have as audience (aud).")
+    jwt_keys_file: Optional = Field(None, description="File of its public keys, a JSON Web Key Set (JWKS).")
+
     pipeline: Literal["on", "off"] = Field("on", description="Start and supervise the Spark pipeline.")
     spark_master: str = Field("local[*]", min_length=1, description="Spark master of the pipeline.")
     spark_memory: str = Field("1g", pattern=r"^[0-9]+[kmgtKMGT]$", description="Memory of the pipeline's driver JVM.")

@@ -20,6 +20,7 @@ from tarry.api.board import Board, Member, OnMessage
 from tarry.api.calls import Calls, method
 from tarry.api.credential_uses import CredentialUses
 from tarry.api.identities import Identity
+from tarry.api.issuers import TokenIssuer
 from tarry.api.jobs import StagedFile
 from tarry.api.local import CheckTopic, OnAccepted
 from tarry.api.operation import Operation
@@ -121,6 +122,11 @@ class Broker(Calls):
     def credential_uses(self) -> CredentialUses:
         """The uses of credentials: see :attr:`tarry.api.local.AnyBroker.credential_uses`."""
         return self.components.identities.days.uses
+
+    @property
+    def token_issuer(self) -> TokenIssuer | None:
+        """The provider whose tokens are taken: see :attr:`tarry.api.local.AnyBroker.token_issuer`."""
+        return self.components.identities.issuer
 
     def access_secret(self, credential: str) -> bytes | None:
         """Return the secret of an access key: see :attr:`tarry.api.local.AnyBroker.access_secret`."""

@@ -32,6 +32,7 @@ from tarry.api.identities import (
     new_token,
     shown,
 )
+from tarry.api.issuers import TokenIssuer, check_claim
 from tarry.api.needs import Right
 from tarry.api.quotas import Quotas, QuotaUse
 from tarry.base.clock import Clock
@@ -69,7 +70,9 @@ class Identities:
     A change is durable when the call returns, or nothing was changed.
     """
 
-    def __init__(self, files: Files, clock: Clock, directory: Path, *, is_needed: bool = False) -> None:
+    def __init__(
+        self, files: Files, clock: Clock, directory: Path, *, is_needed: bool = False, issuer: TokenIssuer | None = None
+    ) -> None:
         """Read what is on disk, and make the token of this start.
 
         ``is_needed``: the file has been there before. Without it the broker would ask nobody who they are.
@@ -98,6 +101,8 @@ class Identities:
         """
         self.accounts = AccountBook(clock)
         """The use of each identity, held against its quotas."""
+        self.issuer = issuer
+        """The provider whose tokens are taken; None: there is none."""
         self.days = CredentialDays(files, clock, directory)
         """The days on which credentials were used last."""
         self._publish()
@@ -152,7 +157,7 @@ class Identities:
         now_ms = self._clock.now_ms()
         if request.expires_ms is not None and request.expires_ms <= now_ms:
             raise InvalidArgumentError(f"expires_ms is {request.expires_ms}; allowed: later than now, {now_ms}")
-        made, secret = _made(request, now_ms)
+        made, secret = _made(request, now_ms, None if self.issuer is None else self.issuer.url)
         with self._lock:
             found = self._find(request.identity)
             if len(found.credentials) >= CREDENTIALS_MAX:
@@ -165,7 +170,9 @@ class Identities:
                 keeping = self._secrets.adding(made.id, made.access_key, secret)
             with keeping:
                 self._replace(found, [*found.credentials, made])
-        return IssuedCredential(made.id, request.identity, secret, made.expires_ms, made.access_key, made.san)
+        return IssuedCredential(
+            made.id, request.identity, secret, made.expires_ms, made.access_key, made.san, made.issuer, made.claim
+        )
 
     def access_secret(self, credential: str) -> bytes | None:
         """Return the secret of an access key: see :meth:`tarry.api.local.AnyBroker.access_secret`."""
@@ -226,6 +233,11 @@ class Identities:
                 if made.access_key is not None and each.access_key == made.access_key:
                     raise InvalidArgumentError(
                         f"{identity.name} has the access key {made.access_key!r} already; allowed: another"
+                    )
+                if made.claim is not None and (each.claim, each.issuer) == (made.claim, made.issuer):
+                    raise InvalidArgumentError(
+                        f"{identity.name} has the claim {made.claim!r:.300} already (credential {each.id}); "
+                        "allowed: another"
                     )
                 if made.san is not None and each.san == made.san:
                     raise InvalidArgumentError(
@@ -315,8 +327,8 @@ class Identities:
         return identities
 
 
-def _made(request: ops.AddCredential, now_ms: int) -> tuple[Credential, str]:
-    """Return a new credential and its secret, which is empty for a certificate.
+def _made(request: ops.AddCredential, now_ms: int, issuer: str | None) -> tuple[Credential, str]:
+    """Return a new credential, and its secret; empty if others have made it. ``issuer``: of tokens.
 
     Raises:
         InvalidArgumentError: a value is not allowed.
@@ -329,10 +341,28 @@ def _made(request: ops.AddCredential, now_ms: int) -> tuple[Credential, str]:
         secret = new_secret() if request.secret is None else request.secret
         access_key = new_access_key() if access_key is None else access_key
         check_access_key(access_key, secret)
-    else:
+    elif request.kind == "certificate":
         san = checked_name(request.san or "")
+    else:
+        check_claim(request.claim or "")
+        if issuer is None:
+            raise InvalidArgumentError(
+                "this broker takes no JSON Web Tokens; allowed with the settings jwt_issuer, jwt_audience and "
+                "jwt_keys_file"
+            )
     id = secrets.token_hex(_ID_BYTES)
-    made = Credential(id, request.kind, request.description, now_ms, request.expires_ms, digest, access_key, san)
+    made = Credential(
+        id,
+        request.kind,
+        request.description,
+        now_ms,
+        request.expires_ms,
+        digest,
+        access_key,
+        san,
+        issuer if request.kind == "jwt" else None,
+        request.claim,
+    )
     return made, secret
 
 

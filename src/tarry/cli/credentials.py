@@ -116,6 +116,26 @@ def add_certificate(
     output.result(plain, f"{made.id}: {made.san}", json=json)
 
 
+def add_jwt(
+    identity: Name,
+    claim: Annotated[str, typer.Option("--claim", metavar="NAME=VALUE", help="As groups=tarry-billing or sub=42.")],
+    description: Description = "",
+    expires_ms: Expires = None,
+    endpoint: Endpoint = DEFAULT_ENDPOINT,
+    json: Json = False,
+) -> None:
+    """Have an identity known by a claim in JSON Web Tokens of the provider in the broker's settings.
+
+    \b
+    tarry identity add-jwt billing --claim groups=tarry-billing
+    """
+    until_ms = None if expires_ms is None else instant_ms(expires_ms, "--expires")
+    with connect(endpoint) as client:
+        made = client.add_credential(identity, kind="jwt", claim=claim, description=description, expires_ms=until_ms)
+    plain = {"id": made.id, "identity": made.identity, "issuer": made.issuer, "claim": made.claim}
+    output.result({**plain, "expires_ms": made.expires_ms}, f"{made.id}: {made.claim} of {made.issuer}", json=json)
+
+
 def show(name: Name, endpoint: Endpoint = DEFAULT_ENDPOINT, json: Json = False) -> None:
     """Show an identity: its rights, and its credentials.
 
@@ -152,7 +172,7 @@ def in_short(credential: Credential) -> str:
 
 
 def _name_of(credential: Credential) -> str:
-    return credential.access_key or credential.san or ""
+    return credential.access_key or credential.san or credential.claim or ""
 
 
 def _row(credential: Credential) -> tuple[str | None, ...]:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import hmac
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, Protocol
 
 from tarry.api.access import AccessToken, digest_of
 from tarry.api.accounts import QuotaAccounts
 from tarry.api.audit import LoginReason, NotesRefusals
 from tarry.api.credential_uses import CredentialUses
 from tarry.api.identities import Credential, Identity, is_token
+from tarry.api.issuers import TokenIssuer, is_jwt
+from tarry.base.bounded_cache import BoundedCache
 from tarry.base.clock import Clock
 from tarry.base.errors import UnauthenticatedError
 from tarry.identity.access_tokens import KnownTokens
@@ -23,6 +25,8 @@ _WAYS = (
     "TARRY_TOKEN, TARRY_TOKEN_FILE, an entry of the broker's address in ~/.config/tarry/credentials.toml, the argument "
     "token of Client, or authorization: Bearer TOKEN of Flight"
 )
+VERIFIED_MAX = 10_000
+"""Tokens of a provider that are remembered, so that each is verified once."""
 _NAMED_MAX = 8
 """Names of a certificate that a refusal repeats."""
 OWNER = Principal("local-admin", EVERYTHING, "user")
@@ -44,6 +48,15 @@ class AccessKey:
         return self.principal.credential or ""
 
 
+class _KnownToken(NamedTuple):
+    """A token of a provider that was verified, and what it was verified by."""
+
+    principal: Principal
+    credential: Credential
+    identities: object
+    keys: object
+
+
 class KnowsIdentities(Protocol):
     """A broker, as far as it is needed here."""
 
@@ -59,6 +72,8 @@ class KnowsIdentities(Protocol):
     def accounts(self) -> QuotaAccounts: ...
     @property
     def credential_uses(self) -> CredentialUses: ...
+    @property
+    def token_issuer(self) -> TokenIssuer | None: ...
     def access_secret(self, credential: str) -> bytes | None: ...
 
 
@@ -82,6 +97,8 @@ class Authenticator:
         self._by_id: dict[str, tuple[Principal, Credential]] = {}
         self._by_access_key: dict[str, tuple[Principal, Credential]] = {}
         self._by_san: dict[str, tuple[Principal, Credential]] = {}
+        self._by_claim: list[tuple[Principal, Credential]] = []
+        self._verified: BoundedCache[str, _KnownToken] = BoundedCache(VERIFIED_MAX)
 
     @property
     def asks(self) -> bool:
@@ -113,6 +130,13 @@ class Authenticator:
         except UnauthenticatedError:
             self.note_refusal("expired", peer)
             raise
+        issuer = self._broker.token_issuer
+        if principal is None and issuer is not None and is_jwt(token):
+            try:
+                return self._by_jwt(issuer, token)
+            except UnauthenticatedError:
+                self.note_refusal("not_known", peer)
+                raise
         if principal is None:
             self.note_refusal("not_known", peer)
             reason = "is not known" if is_token(token) else "is no token: some of it is missing or mistyped"
@@ -144,6 +168,33 @@ class Authenticator:
                 return found[0]
         owner = self.tokens.identify(secret)
         return None if owner is None else owner.principal
+
+    def _by_jwt(self, issuer: TokenIssuer, token: str) -> Principal:
+        """Return the caller whose token a provider has signed, by the claims in it.
+
+        Raises:
+            UnauthenticatedError: it is not taken; no identity has one of its claims, or two have.
+        """
+        digest, keys = digest_of(token), issuer.look()
+        known = self._verified.get(digest)
+        if known is None or known.identities is not self._seen or known.keys is not keys:
+            known = self._verified.keep(digest, self._verify(issuer, token, keys))
+        principal, credential = known.principal, known.credential
+        self._check_expiry(credential)
+        if principal.expires_ms is not None and principal.expires_ms <= self._broker.clock.now_ms():
+            raise UnauthenticatedError("the JSON Web Token that was shown has expired; allowed: a new one")
+        self.note_use(credential.id)
+        return principal
+
+    def _verify(self, issuer: TokenIssuer, token: str, keys: object) -> _KnownToken:
+        verified = issuer.verify(token)
+        found = [each for each in self._by_claim if each[1].issuer == issuer.url and verified.has(each[1].claim or "")]
+        if len({principal.name for principal, _ in found}) != 1:
+            of_nobody = "which no identity has; allowed: one of tarry identity add-jwt"
+            why = "which are of several identities; allowed: those of one" if found else of_nobody
+            raise UnauthenticatedError(f"the JSON Web Token that was shown is good, with claims {why}")
+        principal, credential = found[0]
+        return _KnownToken(replace(principal, expires_ms=verified.expires_ms), credential, self._seen, keys)
 
     def by_certificate(self, names: Sequence[str], peer: str | None = None) -> Principal:
         """Return the caller whose certificate was verified, by the names in it.
@@ -216,6 +267,9 @@ class Authenticator:
         found = self._by_id.get(principal.credential)
         if found is None:
             return self.tokens.has(principal)
+        if principal.expires_ms is not None:
+            is_same = found[0].rights is principal.rights and found[0].account is principal.account
+            return is_same and principal.expires_ms > self._broker.clock.now_ms() and not self._is_over(found[1])
         return found[0] is principal and not self._is_over(found[1])
 
     def _check_expiry(self, credential: Credential) -> None:
@@ -231,6 +285,7 @@ class Authenticator:
             return
         former = self._by_id
         self._seen, self._by_digest, self._by_id, self._by_access_key, self._by_san = identities, {}, {}, {}, {}
+        self._by_claim = []
         for identity in identities:
             rights = Rights.of(identity.grants)
             account = self._broker.accounts.of(identity.name)
@@ -253,6 +308,8 @@ class Authenticator:
                     self._by_access_key[credential.access_key] = principal, credential
                 elif credential.san is not None:
                     self._by_san[credential.san] = principal, credential
+                elif credential.claim is not None:
+                    self._by_claim.append((principal, credential))
                 else:
                     self._by_digest[credential.digest] = principal, credential
 

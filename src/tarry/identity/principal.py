@@ -29,6 +29,9 @@ class Principal:
     front: str | None = None
     """The front that has found out who it is."""
 
+    expires_ms: int | None = None
+    """It is known no longer from then on; None: as long as its credential."""
+
     @property
     def is_local(self) -> bool:
         """True if nobody was asked who it is, and it may do everything."""

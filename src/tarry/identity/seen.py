@@ -23,6 +23,7 @@ from tarry.api.board import Member, OnMessage
 from tarry.api.consuming import ConsumerGroup, Subscription
 from tarry.api.credential_uses import CredentialUses
 from tarry.api.identities import AccessDecision, Identity
+from tarry.api.issuers import TokenIssuer
 from tarry.api.jobs import StagedFile
 from tarry.api.local import AnyBroker, CheckTopic, LocalBroker, OnAccepted
 from tarry.api.needs import OnFound, OnPushSubscription, Right
@@ -78,6 +79,11 @@ class SeenBroker:
     def credential_uses(self) -> CredentialUses:
         """The uses of credentials: see :attr:`tarry.api.local.AnyBroker.credential_uses`."""
         return self._broker.credential_uses
+
+    @property
+    def token_issuer(self) -> TokenIssuer | None:
+        """The provider of tokens: see :attr:`tarry.api.local.AnyBroker.token_issuer`."""
+        return self._broker.token_issuer
 
     def access_secret(self, credential: str) -> bytes | None:
         """Return None: a caller gets no secrets, its own neither."""

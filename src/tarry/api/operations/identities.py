@@ -77,17 +77,19 @@ class AddCredential(Operation[IssuedCredential]):
 
     Args:
         expires_ms: it is refused from this instant on; None: never.
-        kind: "token"; "access_key", with which clients of RocketMQ sign; or "certificate", of a client by TLS.
+        kind: "token"; "access_key", with which clients of RocketMQ sign; "certificate", of a client by TLS;
+            or "jwt", a JSON Web Token of the provider in the broker's settings.
         access_key: the name of the access key; None: one is made.
         secret: the access key's own, from elsewhere; None: one is made.
         san: the name in the certificate: ``spiffe://example/billing``, ``billing.example``, ``CN:billing``.
+        claim: what tokens of the broker's provider have, as ``groups=tarry-billing``.
 
     Raises:
         NotFoundError: there is no such identity. InvalidArgumentError: a value is not allowed.
         DiskFullError: nothing was made.
     """
 
-    wire = Action("add-credential", "a token, an access key or a certificate's name", data(IssuedCredential))
+    wire = Action("add-credential", "a token, an access key, a certificate's name or a claim", data(IssuedCredential))
     needs = OnBroker(Right.ADMIN)
     identity: str
     _: KW_ONLY
@@ -97,6 +99,7 @@ class AddCredential(Operation[IssuedCredential]):
     access_key: str | None = None
     secret: str | None = field(default=None, repr=False)
     san: str | None = None
+    claim: str | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -107,6 +110,8 @@ class AddCredential(Operation[IssuedCredential]):
             )
         if (self.kind == "certificate") != (self.san is not None):
             raise InvalidArgumentError("san is for the kind certificate, which needs it; allowed: both, or neither")
+        if (self.kind == "jwt") != (self.claim is not None):
+            raise InvalidArgumentError("claim is for the kind jwt, which needs it; allowed: both, or neither")
 
 
 @dataclass(frozen=True, slots=True)

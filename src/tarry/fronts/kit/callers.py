@@ -73,6 +73,8 @@ class Callers:
         if account is not None:
             account.begin_connection()
         self._known[connection] = principal, refuse, account
+        if principal.expires_ms is not None and self._is_told:
+            self._look_at(principal.expires_ms)
         if not self._is_told and self._timer is None:
             self._timer = self._loop.call_later(LOOK_S, self._look)
 
@@ -111,7 +113,23 @@ class Callers:
         """Return the seconds until the next look; None: something will be told before."""
         if not self._is_told:
             return LOOK_S if self._known else None
-        expiry_ms = self.authenticator.next_expiry_ms
+        moments = {principal.expires_ms for principal, _, _ in self._known.values()}
+        moments.add(self.authenticator.next_expiry_ms)
+        # Whose connection has not ended yet, though it was told to, is not looked for again.
+        now_ms = self._broker.clock.now_ms()
+        expiry_ms = min((each for each in moments if each is not None and each > now_ms), default=None)
         if expiry_ms is None:
             return None
+        return self._wait_until_s(expiry_ms)
+
+    def _look_at(self, expiry_ms: int) -> None:
+        """Look when a caller's token ends, if no look comes before."""
+        wait_s = self._wait_until_s(expiry_ms)
+        if self._timer is not None:
+            if self._timer.when() <= self._loop.time() + wait_s:
+                return
+            self._timer.cancel()
+        self._timer = self._loop.call_later(wait_s, self._look)
+
+    def _wait_until_s(self, expiry_ms: int) -> float:
         return min(EXPIRY_S_MAX, max(0.0, self._broker.clock.seconds_until(expiry_ms)) + 0.001)

@@ -230,6 +230,11 @@ class RemoteBroker:
     def credential_uses(self) -> CredentialUses:
         return self._uses
 
+    @property
+    def token_issuer(self) -> None:
+        """Return None: its keys are a file of the broker's."""
+        return
+
     def access_secret(self, credential: str) -> bytes | None:
         """Return what the broker has told: by a Unix socket all secrets of access keys, by TCP none."""
         return self._identities.secrets.get(credential)

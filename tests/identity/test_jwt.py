@@ -1,0 +1,293 @@
+"""JSON Web Tokens of a provider as credentials: what is taken, on which ports, and for how long."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from joserfc import jwt
+from joserfc.jwk import ECKey, Key, KeySet, OctKey, OKPKey, RSAKey
+from tests.identity.authority import dns
+from tests.identity.doors import LET_IN, Doors, RefusedError, open_doors
+
+from tarry.api.identities import IssuedCredential
+from tarry.base.config import Config
+from tarry.base.errors import InvalidArgumentError, UnauthenticatedError
+from tarry.base.redaction import without_tokens
+from tarry.broker import Broker
+from tarry.client import Client, ClientTls
+from tarry.identity.authenticator import Authenticator
+from tarry.identity.jwt import LEEWAY_S
+from tarry.testing import TestClock, open_broker
+
+ISSUER, AUDIENCE = "https://login.example/realm", "tarry"
+PORTS = ("link", "flight", "http", "lmstfy", "http admin", "metrics", "rocketmq")
+START_MS = 1_795_000_000_000
+REFUSED = (RefusedError, UnauthenticatedError)
+
+
+class Provider:
+    """Signs tokens, and has its public keys in a file."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self.key: Key = ECKey.generate_key("P-256", {"kid": "first"})
+        self.publish(self.key)
+
+    def publish(self, *keys: Key) -> None:
+        self.file.write_text(json.dumps(KeySet([*keys]).as_dict(private=False)))
+
+    def settings(self) -> dict[str, str]:
+        return {"jwt_issuer": ISSUER, "jwt_audience": AUDIENCE, "jwt_keys_file": str(self.file)}
+
+    def sign(self, now_s: float, key: Key | None = None, alg: str = "ES256", kid: str = "first", **more: Any) -> str:
+        claims = {"iss": ISSUER, "aud": AUDIENCE, "sub": "42", "groups": ["a", "tarry-shop"], "exp": int(now_s) + 300}
+        whole = {name: value for name, value in {**claims, **more}.items() if value is not None}
+        return jwt.encode({"alg": alg, "kid": kid}, whole, key or self.key, algorithms=[alg])
+
+
+@pytest.fixture(scope="module")
+def provider(tmp_path_factory: pytest.TempPathFactory) -> Provider:
+    return Provider(tmp_path_factory.mktemp("provider") / "jwks.json")
+
+
+@pytest.fixture(scope="module")
+def doors(tmp_path_factory: pytest.TempPathFactory, provider: Provider) -> Iterator[Doors]:
+    with open_doors(tmp_path_factory.mktemp("doors"), **provider.settings()) as doors:
+        yield doors
+
+
+def add(broker: Broker, claim: str = "groups=tarry-shop", name: str = "shop") -> IssuedCredential:
+    return broker.add_credential(name, kind="jwt", claim=claim)
+
+
+@pytest.mark.parametrize("port", PORTS)
+def test_a_token_is_taken_until_its_claim_is_removed(doors: Doors, provider: Provider, port: str) -> None:
+    shown, token = doors.authority.sign(dns("nobody.example")), provider.sign(time.time())
+    made = add(doors.broker)
+    assert doors.enter(port, shown, token) in ("shop", LET_IN)
+    doors.broker.remove_credential(made.id)
+    with pytest.raises(REFUSED, match=r"is good, with claims which no identity has|invalid token"):
+        doors.enter(port, shown, token)
+
+
+@pytest.mark.parametrize("port", PORTS)
+def test_an_expired_one_or_one_of_another_key_is_refused(doors: Doors, provider: Provider, port: str) -> None:
+    shown, made = doors.authority.sign(dns("nobody.example")), add(doors.broker)
+    stranger = ECKey.generate_key("P-256", {"kid": "first"})
+    try:
+        for bad in (provider.sign(time.time() - 1000), provider.sign(time.time(), stranger)):
+            with pytest.raises(REFUSED, match=r"JSON Web Token that was shown is not taken|invalid token"):
+                doors.enter(port, shown, bad)
+    finally:
+        doors.broker.remove_credential(made.id)
+
+
+@pytest.mark.rest
+def test_connections_end_with_their_token(doors: Doors, provider: Provider) -> None:
+    made, shown = add(doors.broker), doors.authority.sign(dns("nobody.example"))
+    tls = ClientTls(str(doors.ca), str(shown.certificate), str(shown.key))
+    token = provider.sign(0, exp=time.time() - LEEWAY_S + 1.0)
+    with doors.socket("http", shown) as http, Client(f"localhost:{doors.port('link')}", tls=tls, token=token) as link:
+        assert link.whoami().identity == "shop"
+        head = f"host: x\r\nconnection: close\r\nauthorization: Bearer {token}\r\n\r\n"
+        http.sendall(f"GET /v1/topics/orders.idle/groups/g/events HTTP/1.1\r\n{head}".encode())
+        assert http.recv(4096).startswith(b"HTTP/1.1 200")
+        while http.recv(1 << 16):
+            pass
+        with pytest.raises(UnauthenticatedError, match="expired"):
+            for _ in range(1000):
+                link.topic_info("orders.new")
+    doors.broker.remove_credential(made.id)
+
+
+# -- what is taken -----------------------------------------------------------------------------------------------------
+
+
+class Place:
+    """A broker whose clock stands, and an identity "shop" that is known by its group."""
+
+    def __init__(self, broker: Any, clock: TestClock, provider: Provider) -> None:
+        self.broker, self.clock, self.provider = broker, clock, provider
+        broker.set_identity("root", ["admin"])
+        broker.add_credential("root")
+        broker.set_identity("shop", ["produce *"])
+        self.made = add(broker)
+        self.authenticator = Authenticator(broker)
+
+    def sign(self, *key: Key, **more: Any) -> str:
+        return self.provider.sign(self.clock.now_ms() / 1000, *key, **more)
+
+    def refused(self, token: str) -> str:
+        with pytest.raises(UnauthenticatedError) as refused:
+            self.authenticator.by_token(token)
+        return str(refused.value)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    clock, provider = TestClock(START_MS), Provider(tmp_path / "jwks.json")
+    with open_broker(tmp_path / "data", clock=clock, **provider.settings()) as broker:
+        yield Place(broker, clock, provider)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"iss": "https://other.example"},
+        {"iss": None},
+        {"aud": "other"},
+        {"aud": None},
+        {"aud": ["other"]},
+        {"exp": None},
+        {"exp": START_MS // 1000 - 31},
+        {"exp": "never"},
+        {"exp": True},
+        {"exp": 1e300},
+        {"nbf": START_MS // 1000 + 100},
+        {"kid": "unknown"},
+    ],
+)
+def test_a_token_that_is_not_right_is_refused(place: Place, more: dict[str, Any]) -> None:
+    said = place.refused(place.sign(**more))
+    assert "is not taken" in said
+    assert "tarry-shop" not in said
+
+
+@pytest.mark.parametrize(
+    "more", [{}, {"aud": ["x", AUDIENCE]}, {"groups": "tarry-shop"}, {"exp": START_MS // 1000 - 9}]
+)
+def test_a_token_that_is_right_is_taken(place: Place, more: dict[str, Any]) -> None:
+    assert place.authenticator.by_token(place.sign(**more)).name == "shop"
+
+
+def test_only_signatures_by_public_keys_are_taken(place: Place) -> None:
+    keys = {
+        "RS256": RSAKey.generate_key(2048, {"kid": "rsa"}),
+        "PS512": RSAKey.generate_key(2048, {"kid": "pss"}),
+        "ES384": ECKey.generate_key("P-384", {"kid": "ec"}),
+        "Ed25519": OKPKey.generate_key("Ed25519", {"kid": "ed"}),
+    }
+    place.provider.publish(*keys.values(), place.provider.key)
+    place.clock.advance_ms(2000)
+    for alg, key in keys.items():
+        assert place.authenticator.by_token(place.sign(key, alg=alg, kid=str(key.kid))).name == "shop", alg
+    public = json.dumps(place.provider.key.as_dict(private=False)).encode()
+    assert "is not taken" in place.refused(place.sign(OctKey.import_key(public), alg="HS256"))
+    head = base64.urlsafe_b64encode(b'{"alg":"none","kid":"first"}').rstrip(b"=").decode()
+    for end in ("", "x"):
+        assert "is not taken" in place.refused(f"{head}.{place.sign().split('.')[1]}.{end}")
+
+
+@pytest.mark.parametrize(
+    "bad", ["eyJ..", "eyJ.a.b", "eyJhbGciOiJFUzI1NiJ9..", "eyJ" + "W" * 9000 + ".a.b", "eyJ.\xff.x"]
+)
+def test_what_is_no_token_is_refused(place: Place, bad: str) -> None:
+    assert "is not taken" in place.refused(bad)
+    nested = base64.urlsafe_b64encode(b'{"a":' + b"[" * 9000).rstrip(b"=").decode()
+    assert "is not taken" in place.refused(f"{nested}.a.b")
+    assert "and 16384 are allowed" in place.refused("eyJ" + "W" * 20000 + ".a.b")
+
+
+def test_a_caller_is_known_until_its_token_ends(place: Place) -> None:
+    token = place.sign()
+    principal = place.authenticator.by_token(token)
+    assert place.authenticator.by_token(token) is principal, "it is verified once"
+    assert place.authenticator.is_known(principal)
+    place.broker.set_identity("other", ["look *"])
+    assert place.authenticator.is_known(principal)
+    place.clock.advance_ms(329_999)
+    assert place.authenticator.is_known(principal)
+    place.clock.advance_ms(1)
+    assert not place.authenticator.is_known(principal)
+    assert "is expired" in place.refused(token)
+
+
+def test_other_rights_hold_at_once(place: Place) -> None:
+    principal = place.authenticator.by_token(place.sign())
+    place.broker.set_identity("shop", ["look *"])
+    assert not place.authenticator.is_known(principal)
+    assert [str(each) for each in place.authenticator.by_token(place.sign()).rights.grants] == ["look *"]
+
+
+def test_keys_are_read_again_when_they_change(place: Place) -> None:
+    old, new = place.sign(), ECKey.generate_key("P-256", {"kid": "second"})
+    place.authenticator.by_token(old)
+    place.provider.file.write_text("{")
+    place.clock.advance_ms(2000)
+    assert place.authenticator.by_token(old).name == "shop", "the last good keys stay"
+    place.provider.publish(new)
+    place.clock.advance_ms(2000)
+    assert "is not taken" in place.refused(old)
+    assert place.authenticator.by_token(place.sign(new, kid="second")).name == "shop"
+
+
+def test_a_token_of_two_identities_is_of_neither(place: Place) -> None:
+    add(place.broker, "sub=42", "root")
+    assert "of several identities" in place.refused(place.sign())
+    assert place.authenticator.by_token(place.sign(groups=None)).name == "root"
+
+
+def test_a_claim_is_of_the_provider_that_was_set_when_it_was_made(tmp_path: Path) -> None:
+    clock, provider = TestClock(START_MS), Provider(tmp_path / "jwks.json")
+    with open_broker(tmp_path / "data", clock=clock, **provider.settings()) as broker:
+        assert Place(broker, clock, provider).made.issuer == ISSUER
+    other = {**provider.settings(), "jwt_issuer": "https://other.example"}
+    with open_broker(tmp_path / "data", clock=clock, **other) as broker:
+        token = provider.sign(clock.now_ms() / 1000, iss="https://other.example")
+        with pytest.raises(UnauthenticatedError, match="no identity has"):
+            Authenticator(broker).by_token(token)
+
+
+@pytest.mark.parametrize("claim", ["", "groups", "groups=", "=x", "iss=x", "aud=x", "a=\n"])
+def test_what_is_no_claim_is_refused(place: Place, claim: str) -> None:
+    with pytest.raises(InvalidArgumentError, match="allowed: NAME=VALUE"):
+        add(place.broker, claim)
+
+
+def test_a_claim_has_one_owner(place: Place) -> None:
+    with pytest.raises(InvalidArgumentError, match="shop has the claim 'groups=tarry-shop' already"):
+        add(place.broker, name="root")
+
+
+@pytest.mark.parametrize(
+    ("content", "more", "said"),
+    [
+        ("{}", {}, "has no keys"),
+        ('{"keys": []}', {}, "has no keys"),
+        ('{"keys": [{"kty": "oct", "k": "AAAA"}]}', {}, "has no keys"),
+        (None, {}, "No such file"),
+        ("{}", {"jwt_audience": None}, "allowed: all of them, or none"),
+    ],
+)
+def test_settings_that_are_not_right_refuse_the_start(
+    tmp_path: Path, content: str | None, more: dict[str, Any], said: str
+) -> None:
+    file = tmp_path / "jwks.json"
+    if content is not None:
+        file.write_text(content)
+    settings = {"jwt_issuer": ISSUER, "jwt_audience": AUDIENCE, "jwt_keys_file": str(file), **more}
+    with pytest.raises(InvalidArgumentError, match=said):
+        Broker.open(Config(data=tmp_path / "data", pipeline="off", **settings))
+
+
+def test_without_a_provider_there_are_no_claims(tmp_path: Path) -> None:
+    with open_broker(tmp_path) as broker:
+        broker.set_identity("root", ["admin"])
+        broker.add_credential("root")
+        with pytest.raises(InvalidArgumentError, match="takes no JSON Web Tokens"):
+            add(broker, name="root")
+        with pytest.raises(UnauthenticatedError, match="is no token"):
+            Authenticator(broker).by_token("eyJa.b.c")
+
+
+def test_a_token_in_the_wrong_place_is_not_repeated(place: Place) -> None:
+    token = place.sign()
+    for shown in (token, token[:40], f"x{token}x"):
+        assert token[:20] not in without_tokens(f"the user name is {shown!r}; allowed: another")
+    assert without_tokens("eyJ") == "eyJ"
