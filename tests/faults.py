@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tarry.log.files import AppendFile, Buffer, Closeable, OsAppendFile, OsFiles, OsOverwriteFile, OverwriteFile
+from tarry.queue.room import PLENTY_BYTES
 
 MEMORY = Path("/dev/shm")
 
@@ -189,7 +190,8 @@ class LimitedFiles(OsFiles):
     def __init__(self, directory: Path) -> None:
         super().__init__()
         self._directory = directory
-        self._end_bytes = 1 << 60
+        # Less than what a log takes for plenty, so that it sees each limit at once.
+        self._end_bytes = PLENTY_BYTES // 2
 
     def limit(self, free_bytes: int) -> None:
         self._end_bytes = self._used() + free_bytes

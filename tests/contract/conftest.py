@@ -23,7 +23,7 @@ class Served:
         self.start()
 
     def start(self) -> None:
-        self.broker = Broker.open(self.config)
+        self.broker = Broker.open(self.config, audited=True)
         self.front = FlightFront.start(self.broker, self.address)
         self.address = self.front.address
         self.running = True

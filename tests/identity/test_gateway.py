@@ -134,7 +134,7 @@ def test_the_first_identity_ends_the_local_caller(tmp_path: Path) -> None:
             assert authenticator.by_token(None) is LOCAL
             assert seen_by(remote, LOCAL) is remote, "nothing is asked twice without identities"
             cut: list[TarryError] = []
-            callers = Callers(remote, asyncio.get_running_loop())
+            callers = Callers(remote, asyncio.get_running_loop(), "test")
             gone = asyncio.Event()
             callers.add(object(), LOCAL, lambda error: (cut.append(error), gone.set()))
             broker.set_identity("admin", ["admin"])

@@ -225,7 +225,7 @@ def test_whoever_was_not_asked_is_gone_once_callers_are(tmp_path: Any) -> None:
 async def test_a_broker_that_tells_nothing_is_looked_at(known: Known, monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker's: it sees the identities, and is not told of their changes."""
     monkeypatch.setattr(callers_module, "LOOK_S", 0.01)
-    callers = Callers(Distant(known.broker), asyncio.get_running_loop())  # type: ignore[arg-type]
+    callers = Callers(Distant(known.broker), asyncio.get_running_loop(), "test")  # type: ignore[arg-type]
     principal = callers.authenticator.by_token(known.billing)
     refused = asyncio.Event()
     callers.add("stream", principal, lambda _: refused.set())
@@ -272,6 +272,10 @@ class Distant:
 
     def __init__(self, broker: Any) -> None:
         self._broker = broker
+
+    @property
+    def refusals(self) -> Any:
+        return self._broker.refusals
 
     @property
     def identities(self) -> Any:

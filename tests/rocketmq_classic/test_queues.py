@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tarry.api.audit import NOBODY_ASKED
 from tarry.api.operations import FollowQueue, GetGroup, Seek
 from tarry.broker import Broker
 from tarry.broker.verification import plan_checks
@@ -154,9 +155,9 @@ def test_a_reset_is_of_all_queues(broker: Broker, open_positions: Any) -> None:
     positions = open_positions()
     for queue in range(4):
         positions.commit(TOPIC, GROUP, queue, 3)
-    assert positions.reset(TOPIC, GROUP, 0) == 0
+    assert positions.reset(TOPIC, GROUP, 0, NOBODY_ASKED) == 0
     assert [positions.find(TOPIC, GROUP, queue) for queue in range(4)] == [0, 0, 0, 0]
-    assert positions.reset(TOPIC, GROUP, "latest") == 4
+    assert positions.reset(TOPIC, GROUP, "latest", NOBODY_ASKED) == 4
     assert open_positions().find(TOPIC, GROUP, 2) == 4
 
 
@@ -177,7 +178,7 @@ def test_a_file_that_cannot_be_read_is_no_obstacle(broker: Broker, content: byte
 def test_files_of_the_first_version_are_read_still(broker: Broker, open_positions: Any) -> None:
     positions = open_positions()
     positions.commit(TOPIC, GROUP, 1, 3)
-    positions.reset(TOPIC, GROUP, 0)
+    positions.reset(TOPIC, GROUP, 0, NOBODY_ASKED)
     for queue in range(4):
         positions.commit(TOPIC, GROUP, queue, queue)
     positions.save()

@@ -12,6 +12,8 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from tests.crash.tools import World
@@ -21,8 +23,10 @@ from tests.waiting import wait_until
 from tarry.base.clock import SystemClock, TestClock
 from tarry.base.stop_signals import StopSignals
 from tarry.cli.exits import ExitCode
-from tarry.cli.server import pipeline_status, reachable
+from tarry.cli.server import pipeline_status, reachable, run_front
 from tarry.client import Client
+from tarry.errors import UnavailableError
+from tarry.fronts.kit.front import FrontServices, RunningFront
 
 Process = subprocess.Popen[str]
 
@@ -297,3 +301,21 @@ def test_the_port_for_old_clients_is_said(servers: Servers) -> None:
     socket.create_connection(("127.0.0.1", port - 2), 30).close()
     process.send_signal(signal.SIGTERM)
     assert end(process)[0] == ExitCode.OK
+
+
+def test_a_port_that_another_front_has_is_named(tmp_path: Path) -> None:
+    """The port for old clients is in no setting, so nobody would think of it."""
+
+    class Remoting:
+        addresses = {"remoting": "127.0.0.1:1885", "remoting vip": "127.0.0.1:1883"}
+
+    def refuse(_: FrontServices) -> RunningFront:
+        raise UnavailableError("cannot listen on 127.0.0.1:1883: Address already in use")
+
+    running: dict[str, Any] = {"remoting": Remoting()}
+    front: Any = SimpleNamespace(name="mqtt", run=refuse)
+    text = "mqtt: cannot listen .*; remoting vip listens on 127.0.0.1:1883 already; allowed: another port or remoting_v"
+    for address, said in (("127.0.0.1:1883", text), ("127.0.0.1:1885", "another port$"), ("127.0.0.1:1", "in use$")):
+        services: Any = SimpleNamespace(address=address)
+        with pytest.raises(UnavailableError, match=said):
+            run_front(front, services, running)

@@ -19,7 +19,7 @@ COMMANDS = (
     *("serve", "gateway", "send", "receive", "cancel", "reschedule", "find-key", "jobs"),
     *("pending", "list", "peek", "forecast", "status", "top", "dump", "verify"),
     *("compact", "expire"),
-    *("audit", "history", "whoami", "can"),
+    *("audit", "history", "whoami", "can", "audit-log"),
 )
 OF_OTHERS = ("demo", "relay")
 ROOT = Path(__file__).parents[2]

@@ -15,9 +15,9 @@ from tarry.base.errors import (
     OverloadedError,
     TarryError,
     UnavailableError,
+    from_wire,
 )
 from tarry.client.bulk import CHUNKS_IN_FLIGHT, BulkSender
-from tarry.client.connection import NOTHING_SENT
 from tarry.client.producing import Producer
 from tarry.link.frames import decode_rows, numbered
 from tarry.link.peer import OnAnswer
@@ -164,6 +164,9 @@ def test_a_lost_connection_names_the_rows_of_which_nothing_is_known() -> None:
     link = Link(lambda table: UnavailableError("lost") if table["due_ms"][0].as_py() else accepted(0, 2))
     with pytest.raises(UnavailableError, match="lost; rows 2 to 5 may or may not have been accepted"):
         BulkSender(link.submit, None, 0).send(chunks(3))
-    unsent = Link(lambda _: UnavailableError(f"away{NOTHING_SENT}"))
+    with pytest.raises(UnavailableError, match="nothing was sent; rows 0 to 5 may or may not"):
+        said = Link(lambda _: from_wire("unavailable", "elsewhere nothing was sent"))
+        BulkSender(said.submit, None, 0).send(chunks(3))
+    unsent = Link(lambda _: UnavailableError("away", nothing_sent=True))
     with pytest.raises(UnavailableError, match=r"^away; nothing was sent$"):
         BulkSender(unsent.submit, None, 0).send(chunks(3))

@@ -35,6 +35,7 @@ COMMANDS: dict[Any, str] = {
     ops.Cancel: "cancel",
     ops.CancelKeys: "cancel",
     ops.CancelJob: "cancel",
+    ops.ReadAuditLog: "audit-log",
     ops.Reschedule: "reschedule",
     ops.FindKey: "find-key",
     ops.Receive: "receive",

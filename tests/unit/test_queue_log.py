@@ -19,7 +19,7 @@ from tests.unit.test_wheel_wheel import batch
 from tarry.base.errors import CorruptError
 from tarry.base.types import Key
 from tarry.log.files import OsFiles
-from tarry.queue import ReadyLog
+from tarry.queue import ReadyLog, room
 from tarry.queue.topic import Topic
 from tarry.wheel.wheel import Due
 
@@ -324,6 +324,24 @@ def test_what_fits_is_written_and_the_rest_stays_queued(tmp_path: Path) -> None:
     assert log.unwritten_bytes == 0
     assert read_all(topic, 7) == [(k, k) for k in range(30)]
     assert sum(batch.num_rows for batch in log.rows_after(0, 0)) == 30, "each row once"
+    log.close()
+
+
+def test_the_disk_is_not_asked_for_each_of_many_small_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Counted(OsFiles):
+        asked = 0
+
+        def free_bytes(self, path: Path) -> int:
+            self.asked += 1
+            return 4 * room.PLENTY_BYTES
+
+    monkeypatch.setattr(room, "ASK_S", 3600.0)
+    files = Counted()
+    log = ReadyLog(files, tmp_path, segment_bytes_max=1 << 20, cache_bytes_max=0)
+    for k in range(50):
+        log.append(due(["a"], k))
+        log.flush()
+    assert files.asked == 1
     log.close()
 
 

@@ -147,6 +147,7 @@ class _Methods:
     whoami = method(ops.WhoAmI)
     get_quota_use = method(ops.GetQuotaUse)
     check_access = method(ops.CheckAccess)
+    audit_log = method(ops.ReadAuditLog)
 
     queue_state = method(ops.GetQueues)
     read_queue = method(ops.ReadQueue)

@@ -1,4 +1,4 @@
-"""Tarry's own topics, whose names begin with "tarry.": clients may only read their state.
+"""Tarry's own topics ("tarry." and what follows), and their dead letters: clients read their state.
 
 Fronts keep in them data that no client may read or forge, undecided transactions for example. So operations that look
 at messages show of these where they are and when they are due, and nothing that was said in them (:func:`hidden`).

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from tarry.api.access import AccessToken
 from tarry.api.accounts import QuotaAccounts
+from tarry.api.audit import AskedBy, NotesRefusals
 from tarry.api.board import Member, OnMessage
 from tarry.api.consuming import ConsumerGroup, Subscription
 from tarry.api.credential_uses import CredentialUses
@@ -109,6 +110,18 @@ class AnyBroker(Protocol):
         Raises:
             TarryError: it was refused.
         """
+        ...
+
+    def call_by(self, operation: Operation[R], asked: AskedBy) -> R:
+        """Carry an operation out as :meth:`call` does, and say in the audit log who asked for it.
+
+        That caller's rights were looked at before.
+        """
+        ...
+
+    @property
+    def refusals(self) -> NotesRefusals:
+        """Is told who was refused."""
         ...
 
     def call_found(self, operation: Operation[R], check: CheckTopic) -> R:

@@ -144,6 +144,20 @@ class Config(BaseSettings):
         4 << 20, ge=0, description="So much is read while serving to check files for damage, once a day; 0: nothing."
     )
 
+    audit_log: Literal["on", "off"] = Field(
+        "on", description="Write down who changed what and who was refused, in DATA/audit (tarry serve alone does)."
+    )
+    audit_log_copy: Literal["stderr", "off"] = Field("off", description="Where each line goes, too, as JSON.")
+    audit_log_file_bytes: Bytes = Field(
+        16 << 20, ge=4 << 10, le=1 << 30, description="Size at which the audit log starts its next file."
+    )
+    audit_log_bytes_max: Bytes = Field(
+        1 << 30, ge=4 << 10, description="All files of the audit log; beyond it, the oldest is deleted."
+    )
+    audit_log_retention_ms: Milliseconds = Field(
+        365 * 86_400_000, ge=0, description="How long lines of the audit log are kept."
+    )
+
     def __init__(self, **settings: Any) -> None:
         try:
             super().__init__(**settings)

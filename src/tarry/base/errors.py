@@ -135,10 +135,18 @@ class DiskFullError(TarryError):
 
 
 class UnavailableError(TarryError):
-    """The broker is starting, stopping or out of reach."""
+    """The broker is starting, stopping or out of reach.
+
+    ``nothing_sent``: the request never left, so it was certainly not carried out.
+    """
 
     code = "unavailable"
     retryable = True
+    nothing_sent = False
+
+    def __init__(self, text: str, *, nothing_sent: bool = False) -> None:
+        super().__init__(f"{text}; nothing was sent" if nothing_sent else text)
+        self.nothing_sent = nothing_sent
 
 
 class ClosedError(UnavailableError):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TypeVar
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ import pyarrow as pa
 from tarry.api import operations as ops
 from tarry.api.access import AccessToken
 from tarry.api.accounts import QuotaAccounts
+from tarry.api.audit import BY_A_FRONT, NOBODY_ASKED, AskedBy
 from tarry.api.board import Board, Member, OnMessage
 from tarry.api.calls import Calls, method
 from tarry.api.credential_uses import CredentialUses
@@ -34,6 +36,7 @@ from tarry.broker.health import Health
 from tarry.broker.operations import found_handlers, handlers
 from tarry.broker.push import Push
 from tarry.groups import Group, GroupSubscription
+from tarry.identity.refusals import Refusals
 from tarry.log.files import Files, OsFiles
 from tarry.message.receipt import Accepted, Receipt
 from tarry.message.rows import ID, Row, to_batch
@@ -48,18 +51,26 @@ class Broker(Calls):
     """
 
     def __init__(
-        self, config: Config, clock: Clock, files: Files, *, threads: bool, placement: Placement = ANY_CORE
+        self,
+        config: Config,
+        clock: Clock,
+        files: Files,
+        *,
+        threads: bool,
+        placement: Placement = ANY_CORE,
+        audited: bool = False,
     ) -> None:
         self.config = config
         self.clock = clock
         self._files = files
         self._health = Health()
         self.components: BrokerComponents = open_components(
-            config, clock, files, self._health, threaded=threads, placement=placement
+            config, clock, files, self._health, threaded=threads, placement=placement, audited=audited
         )
         """The parts of the broker, for tests and extensions."""
         parts = self.components
         self._handlers, self._found_handlers = handlers(parts), found_handlers(parts)
+        self._audited = parts.audit.kinds
         self._health.listen(parts.groups.stop)
         if threads:
             parts.loops.start()
@@ -74,11 +85,13 @@ class Broker(Calls):
         threads: bool = True,
         files: Files | None = None,
         placement: Placement = ANY_CORE,
+        audited: bool = False,
     ) -> Broker:
         """Open a data directory, recovering what a crash left.
 
         With ``threads=False`` nothing happens by itself: :meth:`step` does what is due (for tests, with a test clock).
-        ``placement`` says on which cores the broker's threads run.
+        ``placement`` says on which cores the broker's threads run. ``audited``: who changes what is written down, if
+        the settings do not turn it off.
 
         Raises:
             LockedError: another broker has it open.
@@ -86,7 +99,8 @@ class Broker(Calls):
             DiskFullError: something has to be written first, and there is no room for it.
             FatalError: its disk failed, or is read-only.
         """
-        return cls(config.anchored(), clock or SystemClock(), files or OsFiles(), threads=threads, placement=placement)
+        clock, files = clock or SystemClock(), files or OsFiles()
+        return cls(config.anchored(), clock, files, threads=threads, placement=placement, audited=audited)
 
     @property
     def access_tokens(self) -> tuple[AccessToken, ...]:
@@ -112,6 +126,11 @@ class Broker(Calls):
         """Return the secret of an access key: see :attr:`tarry.api.local.AnyBroker.access_secret`."""
         return self.components.identities.access_secret(credential)
 
+    @property
+    def refusals(self) -> Refusals:
+        """Is told who was refused: see :attr:`tarry.api.local.AnyBroker.refusals`."""
+        return self.components.audit.refusals
+
     def listen_to_identities(self, on_change: Callable[[], None]) -> Callable[[], None]:
         """Call ``on_change`` after each change of the identities: see :meth:`Identities.listen`."""
         return self.components.identities.listen(on_change)
@@ -122,6 +141,18 @@ class Broker(Calls):
 
     def call(self, operation: Operation[R]) -> R:
         """Carry an operation out; see :class:`tarry.api.calls.Calls`."""
+        if type(operation) in self._audited:
+            return self.call_by(operation, BY_A_FRONT if self.identities else NOBODY_ASKED)
+        return self._carry_out(operation)
+
+    def call_by(self, operation: Operation[R], asked: AskedBy) -> R:
+        """Carry an operation out, and tell who asked: see :meth:`tarry.api.local.AnyBroker.call_by`."""
+        if type(operation) not in self._audited:
+            return self._carry_out(operation)
+        self._health.check_serving()
+        return self.components.audit.carry_out(operation, asked, partial(self._carry_out, operation))
+
+    def _carry_out(self, operation: Operation[R]) -> R:
         if not isinstance(operation, _ALWAYS):
             self._health.check_serving()
         result: R = self._handlers[type(operation)](operation)

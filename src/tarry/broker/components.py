@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from tarry.api.board import Board
 from tarry.broker.acceptance import Acceptance
 from tarry.broker.access_tokens import AccessTokens
+from tarry.broker.audit import AuditWriter
 from tarry.broker.bulk import Bulk
 from tarry.broker.changes import Changes
 from tarry.broker.consumers import Consumers
@@ -54,6 +55,7 @@ class BrokerComponents:
     commits: GroupCommit[Submission]
     access_tokens: AccessTokens
     identities: Identities
+    audit: AuditWriter
     registry: Registry
     ready: ReadyLog
     bound: HandOutBound
@@ -84,6 +86,7 @@ class BrokerComponents:
 
     def close(self) -> None:
         """Close the files, and release the directory."""
+        self.audit.close()
         self.identities.close()
         self.bound.close(is_durable=False)
         self.intake.close()

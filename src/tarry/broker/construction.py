@@ -54,7 +54,14 @@ from tarry.message.schema import is_internal
 
 
 def open_components(
-    config: Config, clock: Clock, files: Files, health: Health, *, threaded: bool, placement: Placement
+    config: Config,
+    clock: Clock,
+    files: Files,
+    health: Health,
+    *,
+    threaded: bool,
+    placement: Placement,
+    audited: bool = False,
 ) -> BrokerComponents:
     """Open every part of a data directory, in order; on failure nothing stays open or locked.
 
@@ -65,7 +72,10 @@ def open_components(
     """
     with _named_failures(config.data), ExitStack() as undo:
         around = Opened(
-            config, clock, files, health, Damage(), Lateness(clock), undo, threaded=threaded, placement=placement
+            *(config, clock, files, health, Damage(), Lateness(clock), undo),
+            threaded=threaded,
+            placement=placement,
+            audited=audited,
         )
         opened = open_files(around)
         path = make_message_path(around, opened)
@@ -202,6 +212,7 @@ def _make_queries(
         opened.registry,
         push,
         board,
+        opened.audit,
     )
     history = HistorySources(places, ready, groups, groups.dead_letters, finder, decisions.state_of, opened.secret)
     queries = Queries(
@@ -269,6 +280,7 @@ def _assemble(around: Opened, opened: OpenedFiles, path: MessagePath) -> BrokerC
         commits=accepting.commits,
         access_tokens=opened.access_tokens,
         identities=opened.identities,
+        audit=opened.audit,
         registry=opened.registry,
         ready=opened.ready,
         bound=opened.bound,

@@ -10,6 +10,7 @@ from tarry.base.clock import Clock
 from tarry.base.config import Config
 from tarry.base.placement import Placement
 from tarry.broker.access_tokens import AccessTokens
+from tarry.broker.audit import AuditWriter
 from tarry.broker.damage import Damage
 from tarry.broker.directory import Checkpoint, DirectoryLock, keep_id, owner_of, read_secret
 from tarry.broker.disk_reserve import DiskReserve
@@ -52,6 +53,8 @@ class Opened:
     undo: ExitStack
     threaded: bool
     placement: Placement
+    audited: bool = False
+    """True if who changes what is written down."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,7 @@ class OpenedFiles:
     secret: bytes
     access_tokens: AccessTokens
     identities: Identities
+    audit: AuditWriter
     jobs: Jobs
     registry: Registry
     segments: Segments
@@ -100,6 +104,16 @@ def open_files(around: Opened) -> OpenedFiles:
     had_identities = IDENTITIES_FILE in checkpoint.small_files
     identities = Identities(around.files, around.clock, config.data, is_needed=had_identities)
     undo.callback(identities.close)
+    audit = AuditWriter.open(
+        config,
+        around.clock,
+        around.files,
+        around.health,
+        around.damage.report,
+        threaded=around.threaded,
+        wanted=around.audited,
+    )
+    undo.callback(audit.close)
     jobs = Jobs(config.data, checkpoint.jobs_changes)
     registry = Registry(
         around.files,
@@ -143,6 +157,7 @@ def open_files(around: Opened) -> OpenedFiles:
         secret,
         access_tokens,
         identities,
+        audit,
         jobs,
         registry,
         segments,

@@ -99,6 +99,7 @@ def handlers(parts: BrokerComponents) -> Handlers:
         ops.GetQuotaUse: parts.identities.quota_use,
         ops.WhoAmI: parts.identities.who_am_i,
         ops.CheckAccess: parts.identities.check_access,
+        ops.ReadAuditLog: parts.audit.read,
         ops.GetIntakeState: pipeline.intake_state,
         ops.ReadIntake: pipeline.read_intake,
         ops.AnnounceStore: pipeline.announce_store,

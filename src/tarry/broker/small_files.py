@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path, PurePath
 
 from tarry.broker import access_tokens, front_state, hand_out_bound, push_file
+from tarry.broker.audit_log import HEAD_FILE
 from tarry.broker.directory import SECRET_FILE
 from tarry.groups import settings_file
 from tarry.identity.file import FILE as IDENTITIES_FILE
@@ -60,6 +61,11 @@ _KINDS = (
         IDENTITIES_FILE,
         "A broker that starts without it asks nobody who they are, and every token is gone.",
         "make the identities and their tokens again before other machines reach a port (tarry identity create)",
+    ),
+    _Kind(
+        HEAD_FILE,
+        "How far the audit log had come is not known: lines that were cut off at its end are not missed.",
+        "look at the log's last lines (tarry audit-log), and go on: it is written again",
     ),
     _Kind(
         f"{front_state.DIRECTORY}/{front_state.PATTERN}",

@@ -11,6 +11,7 @@ from tarry.base.clock import Clock
 from tarry.base.config import Config
 from tarry.base.exposure import LISTENERS, exposed
 from tarry.base.version import VERSION
+from tarry.broker.audit import AuditWriter
 from tarry.broker.damage import Damage
 from tarry.broker.health import Health
 from tarry.broker.pipeline import Pipeline
@@ -47,6 +48,7 @@ class Status:
     _registry: Registry
     _push: Push
     _board: Board
+    _audit: AuditWriter
     _started_ms: int = field(init=False)
     _exposed: dict[str, str] = field(init=False)
 
@@ -88,6 +90,7 @@ class Status:
             "pipeline": self._pipeline.status,
             "push": self._push.states(),
             "insecure_open": self._exposed,
+            "audit": self._audit.state,
             "certificates": ending(self._config, self._clock.now_ms()),
             "gateways": self._board.shown("status"),
         }

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from tarry.base.errors import CorruptError, LockedError, NotFoundError
-from tarry.broker import access_tokens, directory, front_state, hand_out_bound, push_file
+from tarry.broker import access_tokens, audit_log, directory, front_state, hand_out_bound, push_file
 from tarry.broker.directory import ID_FILE, Checkpoint, owner_of, read_secret
 from tarry.broker.hand_out_bound import check_bound
 from tarry.broker.identities import VERSION as IDENTITIES_VERSION
@@ -20,10 +20,12 @@ from tarry.broker.topic_counts import VERSION as COUNTS_VERSION
 from tarry.broker.topic_counts import path_of
 from tarry.groups import settings_file
 from tarry.identity.file import FILE as IDENTITIES_FILE
+from tarry.log.chain import ChainEnd
 from tarry.log.files import OsFiles
 from tarry.log.frame import LogKind
 from tarry.log.json_file import read_json
 from tarry.verify import Check
+from tarry.verify.audit import AuditBounds, audit_checks
 from tarry.verify.logs import log_checks
 from tarry.verify.registry import registry_checks
 from tarry.verify.small_files import front_state_checks, pipeline_checks, small_checks
@@ -92,7 +94,16 @@ def plan_checks(data: Path, store_uri: str) -> Iterator[Check]:
     yield from log_checks(data, LogKind.INTAKE, checkpoint.intake, checkpoint.intake_first)
     yield from log_checks(data, LogKind.READY, checkpoint.ready, checkpoint.ready_first)
     yield from log_checks(data, LogKind.ACKS, checkpoint.acks)
+    yield from audit_checks(data / audit_log.DIRECTORY, partial(_audit_bounds, data))
     yield from registry_checks(data, checkpoint.registry_writes)
     yield from store_checks(store_uri, checkpoint.store_version)
     yield from owner_checks(store_uri, data / ID_FILE, lambda: owner_of(data).id if (data / ID_FILE).exists() else None)
     yield from pipeline_checks(data)
+
+
+def _audit_bounds(data: Path) -> AuditBounds | None:
+    head = audit_log.AuditHead.read(data)
+    if head is None:
+        return None
+    first, end = ChainEnd(head.first, head.first_previous), ChainEnd(head.next, head.last)
+    return AuditBounds(first, end, head.file, head.position)

@@ -84,7 +84,7 @@ def audit(
     """Check what was delivered against what was accepted, from two files, without asking a broker.
 
     Exit code 1 when a message was lost, came early, was never accepted, was delivered though cancelled, or later than
-    --late-max. Needs the extra "spark".
+    --late-max. Needs the extra "spark". Who changed what in a broker is another question: `tarry audit-log`.
 
     \b
     tarry audit --accepted sent.jsonl --delivered got.jsonl --out audit.html

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -116,19 +117,29 @@ def _create_in(data: Path, identity: SetIdentity, expires_ms: int | None) -> Iss
     Raises:
         LockedError: a broker has it open.
     """
+    from tarry.api.audit import AskedBy
     from tarry.api.operations import AddCredential
     from tarry.base.clock import SystemClock
+    from tarry.base.config import Config
+    from tarry.broker.audit import AuditWriter
+    from tarry.broker.damage import Damage
     from tarry.broker.directory import DirectoryLock
+    from tarry.broker.health import Health
     from tarry.broker.identities import Identities
     from tarry.log.files import OsFiles
 
     lock = DirectoryLock(data)
     try:
         identities = Identities(OsFiles(), SystemClock(), data)
+        audit = AuditWriter.open(
+            *(Config(data=data), SystemClock(), OsFiles(), Health(), Damage().report), threaded=False, wanted=True
+        )
+        by, adding = AskedBy("local", front="command"), AddCredential(identity.name, expires_ms=expires_ms)
         try:
-            identities.set(identity)
-            return identities.add_credential(AddCredential(identity.name, expires_ms=expires_ms))
+            audit.carry_out(identity, by, partial(identities.set, identity))
+            return audit.carry_out(adding, by, partial(identities.add_credential, adding))
         finally:
+            audit.close()
             identities.close()
     finally:
         lock.release()

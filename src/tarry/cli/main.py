@@ -12,6 +12,7 @@ from tarry.base.errors import TarryError
 from tarry.base.version import VERSION
 from tarry.cli import (
     audit,
+    audit_log,
     change,
     dead,
     dump,
@@ -67,7 +68,7 @@ for command in (
     ),
     *(upkeep.compact, upkeep.expire),
     *(audit.audit, history.history),
-    *(identity.whoami, identity.can),
+    *(identity.whoami, identity.can, audit_log.audit_log),
 ):
     app.command(command.__name__.strip("_").replace("_", "-"))(command)
 for part in (group.app, topic.app, dead.app, push.app, token.app, identity.app):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from tarry.base.arrow_memory import bound_default_pool
 from tarry.base.config import Config
 from tarry.base.descriptors import ConnectionLimits, raise_limit
 from tarry.base.endpoint import parse_address
-from tarry.base.errors import CorruptError, FatalError, InvalidArgumentError, TarryError
+from tarry.base.errors import CorruptError, FatalError, InvalidArgumentError, TarryError, UnavailableError
 from tarry.base.logs import log_to_stderr
 from tarry.base.memory import Trimmer
 from tarry.base.placement import ANY_CORE, Placement, SharedCore, collect_often, settle_memory, shorten_turns
@@ -27,7 +27,7 @@ from tarry.cli.umask import UMASK
 
 if TYPE_CHECKING:
     from tarry.broker import Broker
-    from tarry.fronts.kit.front import Front, RunningFront
+    from tarry.fronts.kit.front import Front, FrontServices, RunningFront
     from tarry.spark.pipeline.supervisor import PipelineSupervisor
 
 log = logging.getLogger("tarry.serve")
@@ -71,7 +71,7 @@ def _serve(config: Config, files_max: int, stop: StopSignals, stack: ExitStack) 
 
     fronts = _wanted(config)
     placement = SharedCore() if config.share_core == "on" else ANY_CORE
-    broker = stack.enter_context(Broker.open(config, placement=placement))
+    broker = stack.enter_context(Broker.open(config, placement=placement, audited=True))
     connections = ConnectionLimits.of(files_max, sum(front.takes_descriptors for front in fronts))
     running = _start_fronts(fronts, broker, placement, connections, stack)
     serving = [f"{name} on {address}" for front in running.values() for name, address in front.addresses.items()]
@@ -124,10 +124,29 @@ def _start_fronts(
             assert isinstance(ports, GatewayPorts)
             started: RunningFront = Workers(front, ports.near_address, own, workers)
         else:
-            started = front.run(own)
+            started = run_front(front, own, running)
         running[front.name] = started
         stack.callback(started.stop)
     return running
+
+
+def run_front(front: Front, services: FrontServices, running: Mapping[str, RunningFront]) -> RunningFront:
+    """Start a front in this process; an error about its port says which front of this broker has it.
+
+    The port that ``remoting`` listens on beside its own is in no setting, so nobody would think of it.
+    """
+    try:
+        return front.run(services)
+    except UnavailableError as error:
+        port = services.address.rpartition(":")[2]
+        taken = {name: own for each in running.values() for name, own in each.addresses.items()}
+        for name, own in taken.items():
+            if port not in ("", "0") and own.rpartition(":")[2] == port:
+                way = " or remoting_vip=off" if name == "remoting vip" else ""
+                raise UnavailableError(
+                    f"{front.name}: {error}; {name} listens on {own} already; allowed: another port{way}"
+                ) from error
+        raise
 
 
 def _check_guarded(front: Front, broker: Broker) -> None:

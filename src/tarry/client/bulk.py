@@ -27,7 +27,6 @@ from tarry.base.errors import (
     TarryError,
     UnavailableError,
 )
-from tarry.client.connection import NOTHING_SENT
 from tarry.client.producing import Submit
 from tarry.link.frames import decode_accepted
 from tarry.message.columns import stream_bytes
@@ -151,7 +150,7 @@ class BulkSender:
             row, raw = self._answers.get(timeout=self._timeout_s)
         except Empty:
             raise self._unknown(UnavailableError(f"no answer from the broker within {self._timeout_s} s")) from None
-        if isinstance(raw, UnavailableError) and not str(raw).endswith(NOTHING_SENT):
+        if isinstance(raw, UnavailableError) and not raw.nothing_sent:
             raw = self._unknown(raw)
         chunk = self._under_way.pop(row)
         if isinstance(raw, OverloadedError) and self._refused is None and self._patience_s > 0:

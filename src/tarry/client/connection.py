@@ -24,7 +24,6 @@ from tarry.link.tls_errors import said
 
 CONNECT_S = 5.0
 """Seconds that a try to connect may take."""
-NOTHING_SENT = "; nothing was sent"
 
 
 class BrokerConnection:
@@ -234,7 +233,7 @@ class BrokerConnection:
         return ClosedError(f"the client of {self.address} is closed")
 
     def _unreachable(self, why: str) -> UnavailableError:
-        return UnavailableError(f"no answer from the broker at {self.address}: {why}{NOTHING_SENT}")
+        return UnavailableError(f"no answer from the broker at {self.address}: {why}", nothing_sent=True)
 
 
 def encoded(body: Any) -> bytes:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tarry.api.access import EVERYTHING, AccessToken, digest_of
+from tarry.api.audit import NotesRefusals
 from tarry.api.needs import Right
 from tarry.identity.grants import Grant
 from tarry.identity.principal import Principal
@@ -22,6 +23,8 @@ class KnowsTokens(Protocol):
 
     @property
     def access_tokens(self) -> tuple[AccessToken, ...]: ...
+    @property
+    def refusals(self) -> NotesRefusals: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +47,8 @@ class TokenOwner:
 class KnownTokens:
     """Follows the broker's tokens: a change holds for the next look-up. On one thread."""
 
-    def __init__(self, broker: KnowsTokens) -> None:
-        self._broker = broker
+    def __init__(self, broker: KnowsTokens, front: str = "") -> None:
+        self._broker, self._front = broker, front
         self._seen: tuple[AccessToken, ...] = ()
         self._by_digest: dict[str, TokenOwner] = {}
         self._by_id: dict[str | None, Principal] = {}
@@ -76,17 +79,17 @@ class KnownTokens:
         by_digest: dict[str, dict[str, AccessToken]] = {}
         for token in tokens:
             by_digest.setdefault(token.digest, {})[token.namespace] = token
-        self._by_digest = {digest: _owner(own, former) for digest, own in by_digest.items()}
+        self._by_digest = {digest: self._owner(own, former) for digest, own in by_digest.items()}
         self._by_id = {owner.principal.credential: owner.principal for owner in self._by_digest.values()}
 
-
-def _owner(tokens: Mapping[str, AccessToken], former: Mapping[str | None, Principal]) -> TokenOwner:
-    grants = tuple(_grants(tokens))
-    id = next(iter(tokens.values())).id
-    known = former.get(id)
-    if known is None or known.rights.grants != grants:
-        known = Principal(f"token:{id}", Rights(grants), id)  # no identity has a colon in its name
-    return TokenOwner(tokens, known)
+    def _owner(self, tokens: Mapping[str, AccessToken], former: Mapping[str | None, Principal]) -> TokenOwner:
+        grants = tuple(_grants(tokens))
+        id = next(iter(tokens.values())).id
+        known = former.get(id)
+        if known is None or known.rights.grants != grants:
+            # No identity has a colon in its name.
+            known = Principal(f"token:{id}", Rights(grants), id, None, self._broker.refusals, self._front or None)
+        return TokenOwner(tokens, known)
 
 
 def _grants(namespaces: Iterable[str]) -> Iterator[Grant]:

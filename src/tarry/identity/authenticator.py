@@ -10,6 +10,7 @@ from typing import Protocol
 
 from tarry.api.access import AccessToken, digest_of
 from tarry.api.accounts import QuotaAccounts
+from tarry.api.audit import LoginReason, NotesRefusals
 from tarry.api.credential_uses import CredentialUses
 from tarry.api.identities import Credential, Identity, is_token
 from tarry.base.clock import Clock
@@ -50,6 +51,8 @@ class KnowsIdentities(Protocol):
     @property
     def clock(self) -> Clock: ...
     @property
+    def refusals(self) -> NotesRefusals: ...
+    @property
     def accounts(self) -> QuotaAccounts: ...
     @property
     def credential_uses(self) -> CredentialUses: ...
@@ -62,11 +65,14 @@ class Authenticator:
     An access token is a credential, too, of a caller that has no name but the token's.
     """
 
-    def __init__(self, broker: KnowsIdentities) -> None:
-        self._broker = broker
+    def __init__(self, broker: KnowsIdentities, front: str = "") -> None:
+        """``front``: whose callers they are, for the audit log."""
+        self._broker, self._front = broker, front
+        self.notes = True
+        """False where a refused caller is asked again elsewhere, and is noted there."""
         self.note_use = broker.credential_uses.note
         """Notes that a credential was used, by its id; whoever checks a signature does it for an access key."""
-        self.tokens = KnownTokens(broker)
+        self.tokens = KnownTokens(broker, front)
         """The owners of access tokens, who are known also where nobody is asked."""
         self._seen: tuple[Identity, ...] = ()
         self._by_digest: dict[str, tuple[Principal, Credential]] = {}
@@ -79,28 +85,44 @@ class Authenticator:
         """True if callers have to say who they are."""
         return bool(self._broker.identities)
 
-    def by_token(self, token: str | None, certificate: Sequence[str] | None = None) -> Principal:
+    def by_token(
+        self, token: str | None, certificate: Sequence[str] | None = None, *, peer: str | None = ""
+    ) -> Principal:
         """Return the caller that shows a token; None: it shows none.
 
         ``certificate``: the names in its verified certificate. A token counts before it: one that is not taken is
-        refused, whatever the certificate says.
+        refused, whatever the certificate says. A refusal is noted, of the address ``peer``; None: the caller does that.
 
         Raises:
             UnauthenticatedError: it has to show one, or this one is not taken.
         """
         if token is None and certificate is not None:
-            return self.by_certificate(certificate)
+            return self.by_certificate(certificate, peer)
         if token is None:
             if self.asks:
+                self.note_refusal("none_shown", peer)
                 raise UnauthenticatedError(f"this broker asks who calls, and no token was shown; allowed: {_WAYS}")
             return LOCAL
         if not self.asks:
             return LOCAL  # nobody is asked, so it does not matter what a client has kept
-        principal = self.by_secret(token)
+        try:
+            principal = self.by_secret(token)
+        except UnauthenticatedError:
+            self.note_refusal("expired", peer)
+            raise
         if principal is None:
+            self.note_refusal("not_known", peer)
             reason = "is not known" if is_token(token) else "is no token: some of it is missing or mistyped"
             raise UnauthenticatedError(f"the token that was shown {reason}; allowed: one that was not removed")
         return principal
+
+    def note_refusal(self, reason: LoginReason, peer: str | None, credential: str | None = None) -> None:
+        """Note a caller at the address ``peer`` whose credential was not taken, or who has shown none.
+
+        None: nothing is noted.
+        """
+        if self.notes and peer is not None:
+            self._broker.refusals.login(self._front, peer, reason, credential=credential)
 
     def by_secret(self, secret: str) -> Principal | None:
         """Return whose credential or access token a secret is, even where nobody is asked; None: nobody's.
@@ -120,8 +142,10 @@ class Authenticator:
         owner = self.tokens.identify(secret)
         return None if owner is None else owner.principal
 
-    def by_certificate(self, names: Sequence[str]) -> Principal:
+    def by_certificate(self, names: Sequence[str], peer: str | None = None) -> Principal:
         """Return the caller whose certificate was verified, by the names in it.
+
+        A refusal is noted, of the address ``peer``; None: the caller does that.
 
         Raises:
             UnauthenticatedError: no identity has one of these names, or two have; or the credential has expired.
@@ -131,16 +155,21 @@ class Authenticator:
         self._look()
         found = dict(self._by_san[name] for name in names if name in self._by_san)
         if len({principal.name for principal in found}) != 1:
+            self.note_refusal("not_known", peer)
             of_nobody = "which no identity has; allowed: a name of tarry identity add-certificate, or a token"
             why = "which are of several identities; allowed: those of one" if found else of_nobody
             raise UnauthenticatedError(f"the client's certificate names {_shown(names)}, {why}")
         principal, credential = next(iter(found.items()))
+        if self._is_over(credential):
+            self.note_refusal("expired", peer, credential.id)
         self._check_expiry(credential)
         self.note_use(credential.id)
         return principal
 
-    def by_access_key(self, name: str) -> AccessKey | None:
+    def by_access_key(self, name: str, peer: str | None = None) -> AccessKey | None:
         """Return an access key by its name, for a check of what was signed with it; None: no identity has it.
+
+        A refusal is noted, of the address ``peer``; None: the caller does that.
 
         Raises:
             UnauthenticatedError: it has expired, or its secret is not known in this process.
@@ -149,6 +178,8 @@ class Authenticator:
         found = self._by_access_key.get(name)
         if found is None:
             return None
+        if self._is_over(found[1]):
+            self.note_refusal("expired", peer, found[1].id)
         self._check_expiry(found[1])
         secret = self._broker.access_secret(found[1].id)
         if secret is None:
@@ -210,7 +241,9 @@ class Authenticator:
                 principal = (
                     known[0]
                     if known is not None and is_same
-                    else Principal(identity.name, rights, credential.id, account)
+                    else Principal(
+                        identity.name, rights, credential.id, account, self._broker.refusals, self._front or None
+                    )
                 )
                 self._by_id[credential.id] = principal, credential
                 if credential.access_key is not None:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tarry.api.audit import AskedBy
 from tarry.api.internal_topics import check_open
 from tarry.api.needs import Listed, OnBroker, OnFound, OnTopic, Right
-from tarry.api.operation import Request
+from tarry.api.operation import Operation, Request
 from tarry.identity.principal import Principal
 
 
-def check_request(principal: Principal, request: Request) -> None:
+def check_request(principal: Principal, request: Request, asked: AskedBy | None = None) -> None:
     """Refuse a request for which a caller has no right, or that no caller may make.
 
     What is on a message or a push subscription that has to be found first is asked for when it is found: see
@@ -26,17 +28,23 @@ def check_request(principal: Principal, request: Request) -> None:
     if principal.rights.is_unlimited:
         return
     needs, topic = request.needs, getattr(request, "topic", None)
+    check = partial(principal.check, operation=_name_of(request), asked=asked)
     match needs:
         case OnTopic(right):
-            principal.check(right, topic, getattr(request, "group", None))
+            check(right, topic, getattr(request, "group", None))
         case OnFound(right) if topic is not None:
-            principal.check(right, topic)
+            check(right, topic)
         case OnBroker(right):
-            principal.check(right)
+            check(right)
         case Listed() if topic is not None:
-            principal.check(Right.LOOK, topic)
+            check(Right.LOOK, topic)
         case _:
             pass
+
+
+def _name_of(request: Request) -> str:
+    """Return the operation's name; "right" for a request that is none of them."""
+    return request.wire.name if isinstance(request, Operation) else "right"
 
 
 def visible(principal: Principal, request: Request, result: Any) -> Any:

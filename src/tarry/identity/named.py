@@ -35,4 +35,5 @@ class NamedPrincipals:
         return principal
 
     def _principal(self, identity: Identity) -> Principal:
-        return Principal(identity.name, Rights.of(identity.grants), account=self._broker.accounts.of(identity.name))
+        account = self._broker.accounts.of(identity.name)
+        return Principal(identity.name, Rights.of(identity.grants), None, account, self._broker.refusals)

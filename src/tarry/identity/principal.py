@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tarry.api.accounts import QuotaAccount
+from tarry.api.audit import AskedBy, NotesRefusals
 from tarry.api.identities import AccessDecision, WhoIs
 from tarry.api.needs import OF_THE_BROKER, Right
 from tarry.api.operations import CheckAccess
@@ -23,22 +24,47 @@ class Principal:
     """Id of the credential that was shown; None: none was asked for."""
     account: QuotaAccount | None = None
     """The use of its identity, held against its quotas; None: it has none."""
+    refusals: NotesRefusals | None = field(default=None, repr=False)
+    """Is told what it had no right to."""
+    front: str | None = None
+    """The front that has found out who it is."""
 
     @property
     def is_local(self) -> bool:
         """True if nobody was asked who it is, and it may do everything."""
         return self.credential is None and self.rights.is_unlimited
 
-    def check(self, right: Right, topic: str | None = None, group: str | None = None) -> None:
+    def check(
+        self,
+        right: Right,
+        topic: str | None = None,
+        group: str | None = None,
+        *,
+        operation: str = "right",
+        asked: AskedBy | None = None,
+    ) -> None:
         """Refuse what the caller has no right to.
 
         ``topic`` is None for a right on the broker itself; for another right, None is every topic there may be.
+        A refusal is noted, of the ``operation`` and the caller where they are known.
 
         Raises:
             ForbiddenError: it is not granted.
         """
         if not self.rights.allow(right, topic, group):
+            self.note_refusal(right, topic, group, operation, asked)
             raise ForbiddenError(f"{self.name} has not the right {_shown(right, topic, group)}; see tarry whoami")
+
+    def note_refusal(
+        self, right: Right, topic: str | None, group: str | None, operation: str = "right", asked: AskedBy | None = None
+    ) -> None:
+        """Note that it was refused."""
+        if self.refusals is not None:
+            self.refusals.right(asked or self.asks(), right, topic, group, operation)
+
+    def asks(self, peer: str | None = None, front: str | None = None, request: str | None = None) -> AskedBy:
+        """Return it as the caller of an operation."""
+        return AskedBy(self.name, self.credential, front or self.front, peer or None, request)
 
     @property
     def is_bounded(self) -> bool:

@@ -17,6 +17,8 @@ import pyarrow as pa
 from tarry.api import operations as ops
 from tarry.api.access import AccessToken
 from tarry.api.accounts import QuotaAccounts
+from tarry.api.audit import AskedBy, NotesRefusals
+from tarry.api.audited import AUDITED
 from tarry.api.board import Member, OnMessage
 from tarry.api.consuming import ConsumerGroup, Subscription
 from tarry.api.credential_uses import CredentialUses
@@ -40,17 +42,18 @@ SHARES = 2
 _MAKES_GROUP = (ops.SetGroup, ops.Receive)
 
 
-def seen_by(broker: AnyBroker, principal: Principal) -> AnyBroker:
-    """Return a broker as a principal sees it."""
-    return broker if principal.is_local else SeenBroker(broker, principal)
+def seen_by(broker: AnyBroker, principal: Principal, asked: AskedBy | None = None) -> AnyBroker:
+    """Return a broker as a principal sees it; ``asked`` says more of the caller, for the audit log."""
+    return broker if principal.is_local else SeenBroker(broker, principal, asked)
 
 
 class SeenBroker:
     """See the module. A :class:`tarry.api.local.AnyBroker`, with what fronts in its process need."""
 
-    def __init__(self, broker: AnyBroker, principal: Principal) -> None:
+    def __init__(self, broker: AnyBroker, principal: Principal, asked: AskedBy | None = None) -> None:
         self._broker = broker
         self.principal = principal
+        self._asked = asked or principal.asks()
 
     @property
     def config(self) -> Config:
@@ -81,6 +84,11 @@ class SeenBroker:
         return None
 
     @property
+    def refusals(self) -> NotesRefusals:
+        """Is told who was refused: see :attr:`tarry.api.local.AnyBroker.refusals`."""
+        return self._broker.refusals
+
+    @property
     def accounts(self) -> QuotaAccounts:
         """The use of identities: see :attr:`tarry.api.local.AnyBroker.accounts`."""
         return self._broker.accounts
@@ -100,8 +108,16 @@ class SeenBroker:
         Raises:
             ForbiddenError: it may not.
         """
+        return self.call_by(operation, self._asked)
+
+    def call_by(self, operation: Operation[R], asked: AskedBy) -> R:
+        """Carry an operation out, if the principal may; ``asked`` says more of it, for the audit log.
+
+        Raises:
+            ForbiddenError: it may not.
+        """
         principal = self.principal
-        check_request(principal, operation)
+        check_request(principal, operation, asked)
         if isinstance(operation, _MAKES_GROUP):
             self._count_group(operation.topic, operation.group)
         result: Any
@@ -110,14 +126,22 @@ class SeenBroker:
         elif isinstance(operation, ops.CheckAccess):
             result = self._check_access(operation)
         elif isinstance(operation.needs, OnPushSubscription) and not principal.rights.is_unlimited:
-            self._check_push(operation, operation.needs.right)
-            result = self._broker.call(operation)
+            self._check_push(operation, partial(self._check_as, operation, asked), operation.needs.right)
+            result = self._call(operation, asked)
         elif isinstance(operation.needs, OnFound) and not principal.rights.is_unlimited:
             check = partial(principal.check, operation.needs.right)
             result = self._broker.call_as(operation, principal.name, principal.credential, check)
         else:
-            result = visible(principal, operation, self._broker.call(operation))
+            result = visible(principal, operation, self._call(operation, asked))
         return cast(R, result)
+
+    def _call(self, operation: Operation[R], asked: AskedBy) -> R:
+        if type(operation) in AUDITED:
+            return self._broker.call_by(operation, asked)
+        return self._broker.call(operation)
+
+    def _check_as(self, operation: Operation[Any], asked: AskedBy, right: Right, *of: str | None) -> None:
+        self.principal.check(right, *of, operation=operation.wire.name, asked=asked)
 
     def call_found(self, operation: Operation[R], check: CheckTopic) -> R:
         """Carry out an operation on what is found: see :meth:`tarry.api.local.AnyBroker.call_found`."""
@@ -140,19 +164,19 @@ class SeenBroker:
         self.principal.check(Right.ADMIN)
         return self._broker.call(asked)
 
-    def _check_push(self, operation: Any, right: Right) -> None:
+    def _check_push(self, operation: Any, check: Callable[..., None], right: Right) -> None:
         """Ask for a right on a subscription's topic and group; on all where there is none of that name."""
         info = None
         if operation.name is not None:
             with suppress(NotFoundError):
                 info = self._broker.call(ops.GetPushSubscription(operation.name))
         if info is not None:
-            self.principal.check(right, info.topic, info.group)
+            check(right, info.topic, info.group)
         elif isinstance(operation, ops.SetPushSubscription) and operation.topic is not None:
             group = operation.group or f"push-{operation.name}"
-            self.principal.check(right, operation.topic, group)
+            check(right, operation.topic, group)
         else:
-            self.principal.check(right)
+            check(right)
 
     # -- scheduling ----------------------------------------------------------------------------------------------------
 

@@ -73,6 +73,7 @@ class FrameKind(IntEnum):
     USE = 24
     SUBMIT_OWN = 25
     SUBMIT_CHECKED_OWN = 26
+    NOTE = 27
     # Of the broker.
     WELCOME = 64
     ACCEPTED = 65

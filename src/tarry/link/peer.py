@@ -97,7 +97,7 @@ class LinkPeer(asyncio.Protocol):
             UnavailableError: the connection is lost, and nothing was sent.
         """
         if self.lost:
-            raise UnavailableError("the link to the broker is lost; nothing was sent")
+            raise UnavailableError("the link to the broker is lost", nothing_sent=True)
         number = self.number()
         while number in self._waiting:
             number = self.number()

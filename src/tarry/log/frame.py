@@ -32,6 +32,7 @@ class LogKind(IntEnum):
     INTAKE = 1
     READY = 2
     ACKS = 3
+    AUDIT = 4
 
 
 @dataclass(frozen=True, slots=True)

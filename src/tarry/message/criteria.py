@@ -44,7 +44,7 @@ class Criteria:
 
     @property
     def _asks_what_is_said(self) -> bool:
-        """True for what messages of Tarry's own topics do not show, nor by looking for a value of it."""
+        """True for what Tarry's own topics do not show: nobody finds it out by looking for a value."""
         return self.key is not None or self.tag is not None
 
     def mask(self, batch: pa.RecordBatch) -> Mask:

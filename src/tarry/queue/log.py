@@ -23,6 +23,7 @@ from tarry.queue.frame_table import FrameEntry
 from tarry.queue.reader import FramesReader
 from tarry.queue.recovery import recover_segments
 from tarry.queue.retention import Retention, RetentionGuard
+from tarry.queue.room import DiskRoom
 from tarry.queue.topic import TailCache, Topic
 from tarry.queue.writer import FRAME_ROWS, SegmentsWriter
 from tarry.wheel.due import Due
@@ -83,7 +84,7 @@ class ReadyLog:
             frames=recovered.last_frames,
             cache=self._cache,
             segment_bytes_max=segment_bytes_max,
-            kept_bytes=kept_bytes,
+            room=DiskRoom(files, directory, kept_bytes),
         )
         self._checked_s, self._checked_added, self._checked_room = -1.0, 0, 0
         self._reader = FramesReader(directory, self._writer, on_damage)

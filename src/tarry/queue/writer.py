@@ -18,6 +18,7 @@ from tarry.log.frame import LogKind
 from tarry.log.segment import SegmentWriter
 from tarry.message.schema import concat
 from tarry.queue.frame_table import FrameEntry, due_max_ms, store_frames
+from tarry.queue.room import DiskRoom
 from tarry.queue.topic import Tail, TailCache, Topic
 
 FRAME_ROWS = 8192
@@ -51,8 +52,7 @@ class SegmentsWriter:
     frames: list[FrameEntry]
     cache: TailCache
     segment_bytes_max: int
-    kept_bytes: int = 0
-    """Free disk that is left to others: acknowledgements and checkpoints, which make room in the end."""
+    room: DiskRoom
     dirty: threading.Event = field(default_factory=threading.Event)
     """Set when rows wait to be written."""
     added_bytes: int = 0
@@ -102,7 +102,7 @@ class SegmentsWriter:
     @property
     def room_bytes(self) -> int:
         """Free disk that this log may take."""
-        return self._files.free_bytes(self._directory) - self.kept_bytes
+        return self.room.now()
 
     def _next_parts(self, count: int) -> list[_Unwritten]:
         """Return the first of ``count`` parts, those that are written together.
@@ -110,7 +110,7 @@ class SegmentsWriter:
         Raises:
             OSError: there is no room for even one.
         """
-        room = self.room_bytes
+        room = self.room.left()
         left = min(room, WRITE_BYTES_MAX)
         parts: list[_Unwritten] = []
         # By index: the dispatcher may be adding.
@@ -120,7 +120,7 @@ class SegmentsWriter:
             if parts and left < 0:
                 break
             parts.append(part)
-        if self.kept_bytes and parts[0].tail.size > room:
+        if self.room.kept_bytes and parts[0].tail.size > room:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._writer.path))
         return parts
 
@@ -137,7 +137,12 @@ class SegmentsWriter:
                 buffers += encoded
                 frames.append((group[0].topic, entry))
                 position += sum(len(buffer) for buffer in encoded)
-        self._writer.append(buffers)
+        self.room.take(position - self._writer.size)
+        try:
+            self._writer.append(buffers)
+        except OSError:
+            self.room.forget()
+            raise
         self.frames += [entry for _, entry in frames]
         for topic, entry in frames:
             topic.on_written(self._writer.base, entry.offset, entry.rows)

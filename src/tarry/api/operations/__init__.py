@@ -3,7 +3,7 @@
 ``messages`` cancels and moves · ``placed`` is about one message, wherever it is · ``delivery`` receives and settles ·
 ``groups`` · ``dead_letters`` · ``queries`` change nothing · ``push`` is about push subscriptions · ``jobs`` are bulk
 jobs · ``queues`` are read by offsets · ``access`` has the tokens of the HTTP front ·
-``identities`` · ``pipeline`` is for Spark. To schedule is a stream of batches: :mod:`tarry.message.rows`.
+``identities`` · ``audit`` · ``pipeline`` is for Spark. To schedule is a stream of batches: :mod:`tarry.message.rows`.
 """
 
 # All of them are names of this package.
@@ -15,6 +15,7 @@ from typing import Any
 
 from tarry.api.operation import Operation
 from tarry.api.operations.access import CreateToken, DeleteToken, LimitToken, ListTokens
+from tarry.api.operations.audit import ReadAuditLog
 from tarry.api.operations.dead_letters import ListDeadLetters, Purge, Respawn
 from tarry.api.operations.delivery import Ack, Extend, Nack, Receive
 from tarry.api.operations.groups import (
@@ -80,6 +81,7 @@ OPERATIONS: tuple[type[Operation[Any]], ...] = (
     *(GetQueues, ReadQueue, ReadCancellations, FindOffset, FollowQueue, AdvanceGroup),
     *(CreateToken, ListTokens, LimitToken, DeleteToken),
     *(SetIdentity, ListIdentities, DeleteIdentity, AddCredential, RemoveCredential, WhoAmI, CheckAccess, GetQuotaUse),
+    ReadAuditLog,
     *(GetIntakeState, ReadIntake, AnnounceStore, SetPipelineStatus),
 )
 """All operations that are on the wire."""

@@ -50,7 +50,7 @@ class Service:
     def __init__(self, broker: LocalBroker, pool: Executor, staging: Executor, unread: UnreadBytes) -> None:
         self._broker, self._pool, self._staging, self._unread = broker, pool, staging, unread
         self._loop = asyncio.get_running_loop()
-        self._callers = Callers(broker, self._loop)
+        self._callers = Callers(broker, self._loop, "flight")
         self._queues = ReceiveQueues(self._loop)
         self._streams: set[PutStream] = set()
         self._stopping: UnavailableError | None = None
@@ -91,12 +91,12 @@ class Service:
         shown = call.metadata.get("authorization")
         authenticator = self._callers.authenticator
         if not shown:
-            principal = authenticator.by_token(None, certificate_of(call.principal))
+            principal = authenticator.by_token(None, certificate_of(call.principal), peer=call.host)
         else:
             kind, _, token = shown.partition(" ")
             # Another kind is none that is taken here, and no reason to look at the certificate.
-            principal = authenticator.by_token(token.strip() if kind.lower() == "bearer" else "")
-        return SeenBroker(self._broker, principal)
+            principal = authenticator.by_token(token.strip() if kind.lower() == "bearer" else "", peer=call.host)
+        return SeenBroker(self._broker, principal, principal.asks(call.host))
 
     def trusts(self, call: Call) -> bool:
         """Return whether a call shows who it is of, or need not."""

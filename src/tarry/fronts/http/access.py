@@ -19,6 +19,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from urllib.parse import parse_qsl, urlsplit
 
+from tarry.api.audit import LoginReason
 from tarry.api.local import AnyBroker
 from tarry.base.endpoint import parse_address
 from tarry.base.errors import UnauthenticatedError
@@ -98,34 +99,38 @@ class Access:
         secret = secret_of(headers)
         if not secret and (in_query := secret_in(scope["query_string"])):
             if not _is_event_stream(scope):
-                return self._unknown(_IN_QUERY)
+                return self._unknown(_IN_QUERY, peer_of(scope), "other")
             secret = in_query
         if not secret and not shows_secret(headers):
             proof = scope.get("state", {}).get("principal")
-            owner = self.owner_of_certificate(proof, headers)
+            owner = self.owner_of_certificate(proof, headers, peer_of(scope))
             if owner is not None:
                 return owner
         if not secret:
-            return self._unknown(_NO_SECRET if self.knows_identities else _NEEDS_TOKEN)
+            text = _NO_SECRET if self.knows_identities else _NEEDS_TOKEN
+            return self._unknown(text, peer_of(scope), "none_shown")
         refused = _refusal_of_foreign_forms(scope)
-        return refused or self.owner_of(secret)
+        return refused or self.owner_of(secret, peer_of(scope))
 
-    def owner_of(self, secret: str) -> Principal | AccessRefusal:
-        """Return whose a secret is; without identities, it has to be an access token for everything."""
+    def owner_of(self, secret: str, peer: str) -> Principal | AccessRefusal:
+        """Return whose a secret is; without identities, it has to be an access token for everything.
+
+        A refusal is noted, of the address ``peer``.
+        """
         if self.knows_identities:
             try:
-                return self.authenticator.by_token(secret)
+                return self.authenticator.by_token(secret, peer=peer)
             except UnauthenticatedError as error:
-                return self._unknown(str(error))
+                return AccessRefusal(401, str(error), "unauthenticated")  # which is noted
         owner = self.identify(secret)
         if owner is None:
-            return self._unknown(_NEEDS_TOKEN)
+            return self._unknown(_NEEDS_TOKEN, peer, "not_known")
         if not owner.for_everything:
             namespaces = ", ".join(sorted(owner.tokens))
             return AccessRefusal(403, f"the access token is for {namespaces}; allowed: one for *", "forbidden")
         return owner.principal
 
-    def owner_of_certificate(self, proof: object, headers: Headers) -> Principal | AccessRefusal | None:
+    def owner_of_certificate(self, proof: object, headers: Headers, peer: str) -> Principal | AccessRefusal | None:
         """Return whose a request without a token is, by its connection's certificate.
 
         None: there is none, or no identities that could have it.
@@ -138,11 +143,12 @@ class Access:
         if foreign is not None:
             return AccessRefusal(403, f"{foreign}; allowed with a certificate: pages of this front", "forbidden")
         try:
-            return self.authenticator.by_certificate(names)
+            return self.authenticator.by_certificate(names, peer)
         except UnauthenticatedError as error:
-            return self._unknown(str(error))
+            return AccessRefusal(401, str(error), "unauthenticated")  # which is noted
 
-    def _unknown(self, text: str) -> AccessRefusal:
+    def _unknown(self, text: str, peer: str, reason: LoginReason) -> AccessRefusal:
+        self.authenticator.note_refusal(reason, peer)
         return AccessRefusal(401, text, "unauthenticated" if self.knows_identities else "unauthorized")
 
 
@@ -172,6 +178,11 @@ def shows_secret(headers: Headers) -> bool:
 def secret_in(query: bytes) -> str | None:
     """Return the secret in a query; None: there is none."""
     return dict(parse_qsl(query.decode("latin-1"))).get("token") if b"token=" in query else None
+
+
+def peer_of(scope: Scope) -> str:
+    """Return the client's address without its port; empty: it comes by a Unix socket."""
+    return (scope.get("client") or ("",))[0]
 
 
 def _is_event_stream(scope: Scope) -> bool:

@@ -122,6 +122,7 @@ class HttpFront(LoopFront):
             lmstfy = Lmstfy(services, access, access_log, elsewhere_s=elsewhere_s)
             proxies = parse_networks(HttpSettings.of(self._broker.config).http_proxies)
             return asgi(Apps(applications(services, access, proxies))), HttpApplication(lmstfy)
+        services.callers.authenticator.notes = False  # who is refused here is passed on, and noted there
         pass_on = PassOn(self._home)
         lmstfy = Lmstfy(services, access, access_log, elsewhere_s=elsewhere_s, pass_on=asgi(pass_on).handler)
         worker = WorkerApps(rest_app(services, access, pass_on), HealthAnswers(services), pass_on)

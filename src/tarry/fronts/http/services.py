@@ -21,6 +21,6 @@ class HttpServices(Desk):
         super().__init__(broker, loop, pool, unread)
         self.bodies = BodyBudget()
         """The memory that bodies of requests take."""
-        self.callers = Callers(broker, loop)
+        self.callers = Callers(broker, loop, "http")
         """Those whose requests are being carried out."""
         self.on_close(lambda _: self.callers.close())

@@ -39,9 +39,10 @@ class Callers:
     A change of the identities or access tokens is looked at soon after it was made, and an expiry when it comes.
     """
 
-    def __init__(self, broker: AnyBroker, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, broker: AnyBroker, loop: asyncio.AbstractEventLoop, front: str) -> None:
+        """``front``: whose callers they are, for the audit log."""
         self._broker, self._loop = broker, loop
-        self.authenticator = Authenticator(broker)
+        self.authenticator = Authenticator(broker, front)
         """Tells who a caller is."""
         self._known: dict[object, tuple[Principal, Callable[[TarryError], None], QuotaAccount | None]] = {}
         self._timer: asyncio.TimerHandle | None = None

@@ -15,6 +15,7 @@ from typing import Self, TypeVar, TypeVarTuple
 import pyarrow as pa
 
 from loopgrpc import UnreadBytes
+from tarry.api.audit import AskedBy
 from tarry.api.calls import AsyncCalls
 from tarry.api.internal_topics import check_open
 from tarry.api.local import AnyBroker
@@ -89,6 +90,11 @@ class Desk(AsyncCalls):
         """
         check_open(operation)
         return await self.loop.run_in_executor(self._pool, self.broker.call, operation)
+
+    async def call_by(self, operation: Operation[R], asked: AskedBy) -> R:
+        """Carry an operation out as :meth:`call` does, and say in the audit log who asked for it."""
+        check_open(operation)
+        return await self.loop.run_in_executor(self._pool, self.broker.call_by, operation, asked)
 
     async def run(self, function: Callable[[*Ts], T], *args: *Ts) -> T:
         """Call a function in a thread, and wait for its result."""

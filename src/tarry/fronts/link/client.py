@@ -61,7 +61,8 @@ class ClientSession:
         self._principal = _identified(callers.authenticator, said, admission)
         self._callers, self._out = callers, out
         # Whatever this connection does, it does by the broker as its caller sees it.
-        broker = cast(LocalBroker, seen_by(shared.broker, self._principal))  # clients are in the broker's process
+        seen = seen_by(shared.broker, self._principal, self._principal.asks(admission.peer_host))
+        broker = cast(LocalBroker, seen)  # clients are in the broker's process
         self._shared = shared = replace(shared, broker=broker)
         callers.add(self, self._principal, refuse, counts=True)
         self.welcome: Mapping[str, Any] = {"identity": self._principal.name}
@@ -167,7 +168,7 @@ class ClientSession:
 
 def client_sessions(shared: Shared) -> dict[str, NewLinkSession]:
     """Return the sessions of a port for clients: see :class:`tarry.fronts.link.port.LinkPort`."""
-    callers = Callers(shared.broker, shared.loop)
+    callers = Callers(shared.broker, shared.loop, "link")
     shared.on_close.append(callers.close)
     return {CLIENT: partial(ClientSession, shared, callers)}
 
@@ -185,7 +186,7 @@ def _identified(authenticator: Authenticator, said: Mapping[str, Any], admission
         owner = authenticator.by_user(int(proof.name))
         if owner is not None:
             return owner
-    return authenticator.by_token(token, certificate_of(proof))
+    return authenticator.by_token(token, certificate_of(proof), peer=admission.peer_host)
 
 
 def _check(operation: Operation[Any]) -> None:

@@ -137,7 +137,11 @@ class LinkConnection(asyncio.Protocol):
             said, nonce = self._challenged
             if kind != FrameKind.PROOF:
                 raise InvalidArgumentError(f"frame of kind {kind}; allowed: the answer to a challenge")
-            secret.check(nonce, bytes(payload))
+            try:
+                secret.check(nonce, bytes(payload))
+            except InvalidArgumentError:
+                self._shared.broker.refusals.login("gateway", self._admission.peer_host, "gateway")
+                raise
             return self._admit(said)
         said = self._greeting(kind, payload)
         if secret is None:

@@ -9,8 +9,10 @@ import asyncio
 from collections.abc import Callable, Collection
 from typing import Any, TypeVar
 
+from tarry.api.audit import AskedBy
 from tarry.api.local import AnyBroker
 from tarry.api.operation import Action, Operation, Rows
+from tarry.api.operation import known as known_as
 from tarry.api.operations import OPERATIONS
 from tarry.api.operations.queues import HasRange
 from tarry.api.outcome import Outcome
@@ -88,25 +90,29 @@ class Questions:
         def answer() -> list[Any] | Operation[Any]:
             if kind != FrameKind.CALL:
                 return _ANSWERS[kind](self._shared.broker, number, payload)
-            broker, operation = self._asked(payload)
+            broker, operation, asked = self._asked(payload)
             if self._flow is not None and isinstance(operation.wire, Rows):
                 return operation
-            return _call(broker, number, operation)
+            return _call(broker, number, operation, asked)
 
         return _answered(number, answer)
 
-    def _asked(self, payload: memoryview) -> tuple[AnyBroker, Operation[Any]]:
-        """Return the operation that is called for, if it may be asked, and the broker as who asks sees it."""
+    def _asked(self, payload: memoryview) -> tuple[AnyBroker, Operation[Any], AskedBy | None]:
+        """Return the operation that is called for, if it may be asked, and the broker as who asks sees it.
+
+        And who that is, where another process has found it out.
+        """
         values, broker = decode_request(payload), self._shared.broker
         name = values.pop("op", None) if isinstance(values, dict) else None
         if not isinstance(name, str) or name not in _KINDS:
             raise InvalidArgumentError(f"op is {name!r:.80}; allowed: {', '.join(_KINDS)}")
         if self._seen_as is not None and "as" in values:
             broker = self._seen_as(str(values.pop("as")))
+        by = values.pop("by", None) if self._seen_as is not None else None
         operation = from_json(_KINDS[name], values)
         self._check(operation)
         _check_range(operation)
-        return broker, operation
+        return broker, operation, None if by is None else known_as(AskedBy, by)
 
     def _read(self, number: int, operation: Operation[Any]) -> list[Any]:
         """Return the frame that answers a client's operation with rows. Never raises. In a thread."""
@@ -129,8 +135,9 @@ def _answered(number: int, answer: Callable[[], A]) -> A | list[Any]:
         return error_frame(number, known(error))
 
 
-def _call(broker: AnyBroker, number: int, operation: Operation[Any]) -> list[Any]:
-    result, wire = broker.call(operation), operation.wire
+def _call(broker: AnyBroker, number: int, operation: Operation[Any], asked: AskedBy | None = None) -> list[Any]:
+    result = broker.call(operation) if asked is None else broker.call_by(operation, asked)
+    wire = operation.wire
     if isinstance(wire, Action):
         return frame(FrameKind.RESULT, number, encode_json(wire.codec.encode(result)))
     assert isinstance(wire, Rows)

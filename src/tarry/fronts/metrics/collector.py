@@ -179,6 +179,13 @@ def _process(overview: Mapping[str, Any]) -> Iterator[Metric]:
         "Messages due soon, or due before, that lie in damaged files.",
         damage["unreadable_messages"],
     )
+    audit = overview["audit"]
+    yield CounterMetricFamily("tarry_audit_lines", "Lines of the audit log since the process began.", audit["lines"])
+    yield CounterMetricFamily("tarry_audit_lost_lines", "Lines that could not be written.", audit["lost"])
+    refused = CounterMetricFamily("tarry_refused_calls", "Callers refused, by the reason.", labels=["reason"])
+    for reason, count in audit["refused"].items():
+        refused.add_metric([reason], count)
+    yield refused
     scrub = overview["scrub"]
     yield CounterMetricFamily("tarry_scrub_passes", "How often all files were checked.", scrub["passes"])
     yield CounterMetricFamily("tarry_scrubbed_bytes", "Read to check files for damage.", scrub["bytes"])

@@ -30,7 +30,7 @@ class MetricsFront(LoopFront):
             registry,
             self._broker.clock,
             pool,
-            Viewers(Authenticator(self._broker)).refusal,
+            Viewers(Authenticator(self._broker, "metrics")).refusal,
             connections=self._connections,
             tls=port_tls(self._broker.config, "metrics"),
         )

@@ -1,4 +1,4 @@
-"""The server of figures: a registry on Tarry's own HTTP server, with few connections."""
+"""A registry of figures on Tarry's own HTTP server, with few connections; of a front, or by itself."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def figures_server(
 
 
 class FiguresPort:
-    """A port of figures in a process without a broker, on a thread of its own. It asks nobody."""
+    """A port of figures in a process without a broker, on its own thread. It asks nobody."""
 
     def __init__(self, registry: CollectorRegistry, address: str) -> None:
         """Serve a registry on ``HOST:PORT``.

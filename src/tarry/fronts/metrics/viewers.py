@@ -25,9 +25,10 @@ class Viewers:
         secret = secret_of(request.headers)
         certificate = None if shows_secret(request.headers) else certificate_of(request.principal)
         if secret is None and certificate is None:
+            self._authenticator.note_refusal("none_shown", request.host)
             return _answer(401, "no token was shown; allowed: Authorization: Bearer TOKEN, with the right look on *")
         try:
-            self._authenticator.by_token(secret, certificate).check(Right.LOOK)
+            self._authenticator.by_token(secret, certificate, peer=request.host).check(Right.LOOK)
         except UnauthenticatedError as error:
             return _answer(401, str(error))
         except ForbiddenError as error:

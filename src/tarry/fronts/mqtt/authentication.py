@@ -30,12 +30,12 @@ class Authentication:
     def __init__(self, broker: AnyBroker, address: str, loop: asyncio.AbstractEventLoop) -> None:
         setting = MqttSettings.of(broker.config).mqtt_access
         self._needs_token = is_exposed(address) if setting == "auto" else setting == "tokens"
-        self.callers = Callers(broker, loop)
+        self.callers = Callers(broker, loop, "mqtt")
         """The clients that are connected."""
         self._nobody = secrets.token_bytes(32)
 
-    def identify(self, connect: ConnectPacket, proof: PeerProof | None = None) -> Principal:
-        """Return who connects, by a connection that has proved ``proof`` by itself.
+    def identify(self, connect: ConnectPacket, host: str, proof: PeerProof | None = None) -> Principal:
+        """Return who connects from the address ``host``, by a connection that has proved ``proof`` by itself.
 
         Raises:
             MqttError: BAD_LOGIN: the client shows nothing, or it is not taken. NOT_AUTHORIZED: it may not come in.
@@ -43,41 +43,43 @@ class Authentication:
         if "authentication_method" in connect.properties:
             raise MqttError(Reason.BAD_AUTHENTICATION_METHOD, "an authentication method; allowed: a password")
         if self.callers.authenticator.asks:
-            return self._identity(connect, certificate_of(proof))
+            return self._identity(connect, certificate_of(proof), host)
         if self._needs_token:
-            self._check_token(connect)
+            self._check_token(connect, host)
         return LOCAL
 
-    def _identity(self, connect: ConnectPacket, certificate: tuple[str, ...] | None) -> Principal:
+    def _identity(self, connect: ConnectPacket, certificate: tuple[str, ...] | None, host: str) -> Principal:
         try:
             if certificate is not None and connect.password is None:
-                return _of_user(connect.user or "", self.callers.authenticator.by_certificate(certificate))
-            return self._known(connect.user or "", connect.password or b"")
+                return _of_user(connect.user or "", self.callers.authenticator.by_certificate(certificate, host))
+            return self._known(connect.user or "", connect.password or b"", host)
         except UnauthenticatedError as error:
             # 3.1.1 has a code for a login that cannot be read, and one for a client that may not come in.
             reason = Reason.BAD_LOGIN if connect.version == V5 else Reason.NOT_AUTHORIZED
             raise MqttError(reason, str(error)) from error
 
-    def _known(self, username: str, password: bytes) -> Principal:
+    def _known(self, username: str, password: bytes, host: str) -> Principal:
         authenticator, text = self.callers.authenticator, password.decode(errors="replace")
         if is_token(text):
-            return _of_user(username, authenticator.by_token(text))
+            return _of_user(username, authenticator.by_token(text, peer=host))
         owner = authenticator.tokens.identify(text)
         if owner is not None:
             return owner.principal  # of an access token, beside which the user name says nothing
-        key = authenticator.by_access_key(username)
+        key = authenticator.by_access_key(username, host)
         # Compare for an unknown key, too, so that the time taken does not reveal which keys exist.
         same = hmac.compare_digest(password, self._nobody if key is None else key.secret)
         if key is None or not same:
+            authenticator.note_refusal("not_known" if password else "none_shown", host)
             raise UnauthenticatedError(
                 "the client shows no identity; needed: a token as the password, or an access key and its secret"
             )
         authenticator.note_use(key.id)
         return key.principal
 
-    def _check_token(self, connect: ConnectPacket) -> None:
+    def _check_token(self, connect: ConnectPacket, host: str) -> None:
         owner = self.callers.authenticator.tokens.identify((connect.password or b"").decode(errors="replace"))
         if owner is None:
+            self.callers.authenticator.note_refusal("not_known" if connect.password else "none_shown", host)
             raise MqttError(Reason.BAD_LOGIN, "the password is no access token; see tarry token create")
         if not owner.for_everything:
             namespaces = ", ".join(sorted(owner.tokens))

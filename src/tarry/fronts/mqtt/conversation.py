@@ -146,7 +146,8 @@ class MqttConversation:
     async def _connect(self, connect: ConnectPacket) -> None:
         services, version = self._services, connect.version
         try:
-            self._principal = services.authentication.identify(connect, self._connection.admission.principal)
+            connection = self._connection
+            self._principal = services.authentication.identify(connect, connection.host, connection.admission.principal)
             services.authentication.callers.add(self, self._principal, self._on_gone, counts=True)
             if connect.will is not None:
                 check_publish(self._principal, connect.will)

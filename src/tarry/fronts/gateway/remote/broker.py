@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar, cast
@@ -16,6 +17,7 @@ from typing import Any, TypeVar, cast
 import pyarrow as pa
 
 from tarry.api.access import AccessToken
+from tarry.api.audit import AskedBy
 from tarry.api.board import Member, OnMessage
 from tarry.api.credential_uses import WORKERS_KEY, CredentialUses
 from tarry.api.identities import Identity
@@ -38,6 +40,7 @@ from tarry.fronts.gateway.remote.identities import RemoteIdentities
 from tarry.fronts.gateway.remote.link import Link, greeting
 from tarry.fronts.registry import FRONTS, ServerConfig
 from tarry.identity.accounts import AccountBook, Existing
+from tarry.identity.refusals import Line, Refusals
 from tarry.link.blocking import BlockingLink
 from tarry.link.frames import (
     ASKED_BYTES_MAX,
@@ -65,7 +68,7 @@ OWN_SETTINGS = (
     *(name for front in FRONTS for name in front.own_settings),
 )
 """Settings about files: those of the gateway's machine, if it is another one than the broker's."""
-NO_MORE: Mapping[str, str] = {}
+NO_MORE: Mapping[str, Any] = {}
 TOLD_USES_MAX = 10_000
 """Credentials that a worker tells the broker of at a time."""
 TOPICS_MAX = 100_000
@@ -130,6 +133,9 @@ class RemoteBroker:
         self._accounts = RemoteAccounts(self._clock, self._existing)
         self._identities = RemoteIdentities(self._accounts.book)
         self._uses = CredentialUses()
+        self.refusals = Refusals(self._clock.now_ms, self._tell_refusal)
+        """Is told who was refused here; the broker is told within the same bounds."""
+        self._told_refusals: Counter[str] = Counter()
         self._link: Link | None = None
         settings = self._control.greet()["config"]
         if not self._is_near:
@@ -169,9 +175,17 @@ class RemoteBroker:
 
     def say(self, status: Mapping[str, Any]) -> None:
         """Send this worker's status to the broker, which shows it in its status and metrics."""
+        self.refusals.flush()
         link = self.link
         rows = {"sent": link.rows_in, "received": link.rows_out, "batches": link.batches_in}
         self._member.post("status", {**status, **rows})
+
+    def _tell_refusal(self, line: Line) -> None:
+        """Tell the broker of a refusal, and how many there were. Any thread."""
+        counts, link = Counter(self.refusals.counts), self._link
+        if link is not None:
+            more, self._told_refusals = counts - self._told_refusals, counts
+            link.send_from_anywhere(FrameKind.NOTE, 0, encode_json({"lines": [line], "counts": more}))
 
     def say_uses(self) -> None:
         """Tell the broker which credentials were used since this was called last, for it to keep the day."""
@@ -258,6 +272,11 @@ class RemoteBroker:
         self._on_called(operation, result)
         return cast(R, result)
 
+    def call_by(self, operation: Operation[R], asked: AskedBy) -> R:
+        result: R = decode_result(operation, self._answer(operation, {"by": asked.fields()}))
+        self._on_called(operation, result)
+        return result
+
     def call_found(self, operation: Operation[R], check: CheckTopic) -> R:
         # Only the broker could tell the topic before anything is changed.
         check(getattr(operation, "topic", None))
@@ -270,7 +289,7 @@ class RemoteBroker:
         result: R = decode_result(operation, self._answer(operation, {"as": caller}))
         return result
 
-    def _answer(self, operation: Operation[Any], more: Mapping[str, str] = NO_MORE) -> memoryview:
+    def _answer(self, operation: Operation[Any], more: Mapping[str, Any] = NO_MORE) -> memoryview:
         asked = {"op": operation.wire.name, **operation.to_wire(), **more}
         return self._control.ask(FrameKind.CALL, encode_json(asked))[1]
 

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from tarry.api.board import Board
 from tarry.api.local import AnyBroker
+from tarry.identity.refusals import Refusals
 
 
 class ServedBroker(AnyBroker, Protocol):
@@ -14,6 +15,11 @@ class ServedBroker(AnyBroker, Protocol):
 
     @property
     def board(self) -> Board: ...
+    @property
+    def refusals(self) -> Refusals:
+        """Is told who was refused, here and by workers."""
+        ...
+
     def listen_to_tokens(self, on_change: Callable[[], None]) -> Callable[[], None]:
         """Call ``on_change`` after each change of the access tokens, from any thread; return what ends this."""
         ...

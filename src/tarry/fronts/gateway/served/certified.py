@@ -22,7 +22,7 @@ from tarry.identity.principal import Principal
 
 def certified(shared: Shared, sessions: Mapping[str, NewLinkSession]) -> Mapping[str, NewLinkSession]:
     """Return these sessions, each for gateways alone that may serve others."""
-    callers = Callers(shared.broker, shared.loop)
+    callers = Callers(shared.broker, shared.loop, "gateway")
     shared.on_close.append(callers.close)
     return {kind: partial(_begin, callers, new_session) for kind, new_session in sessions.items()}
 
@@ -55,11 +55,12 @@ def _gateway(callers: Callers, admission: Admission) -> Principal:
         )
     names = certificate_of(admission.principal)
     if names is None:
+        callers.authenticator.note_refusal("none_shown", admission.peer_host)
         raise UnauthenticatedError(
             "a gateway shows neither a secret nor a certificate; allowed: tls_certificate and tls_key, and the "
             "certificate's name among the credentials of an identity with the right front"
         )
-    principal = callers.authenticator.by_certificate(names)
+    principal = callers.authenticator.by_certificate(names, admission.peer_host)
     principal.check(Right.FRONT)
     return principal
 

@@ -158,6 +158,7 @@ class WorkerLink:
             FrameKind.USE: self._count_use,
             FrameKind.POST: self._seat.post,
             FrameKind.SEND: self._seat.send,
+            FrameKind.NOTE: lambda _, payload: broker.refusals.take(decode_json(bytes(payload))),
             FrameKind.GROUP: self._groups.answer,
             **questions.handlers,
         }

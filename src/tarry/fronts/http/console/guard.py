@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
 from tarry.base.clock import Clock
-from tarry.fronts.http.access import SAFE_METHODS, Access, AccessRefusal, foreign_page
+from tarry.fronts.http.access import SAFE_METHODS, Access, AccessRefusal, foreign_page, peer_of
 from tarry.fronts.http.app import App, Receive, Scope, Send
 from tarry.fronts.http.console.sessions import VisitorSession, VisitorSessions
 from tarry.identity.principal import NOBODY, Principal
@@ -98,7 +98,7 @@ class Guard:
             if session is None:
                 session = self._sessions.begin(now_ms)
                 new.append(session)
-        elif session is None or (admitted := self._let_in(session)) is None:
+        elif session is None or (admitted := self._let_in(session, request)) is None:
             if session is not None:
                 self._sessions.end(session)
             if request.url.path != LOGIN:
@@ -110,9 +110,9 @@ class Guard:
         request.state.session = session
         return None if request.method in SAFE_METHODS else await self._check_form(request, session)
 
-    def _let_in(self, session: VisitorSession) -> Principal | None:
+    def _let_in(self, session: VisitorSession, request: Request) -> Principal | None:
         """Return who has logged in; None: nobody, or the token is not taken any more."""
-        admitted = None if session.secret is None else self._access.owner_of(session.secret)
+        admitted = None if session.secret is None else self._access.owner_of(session.secret, peer_of(request.scope))
         return None if isinstance(admitted, AccessRefusal) else admitted
 
     async def _check_form(self, request: Request, session: VisitorSession) -> Response | None:

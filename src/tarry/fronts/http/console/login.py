@@ -22,7 +22,7 @@ async def log_in(console: Console, request: Request) -> Response:
     secret, after = field(request, "secret").strip(), field(request, "next")
     now_ms = console.now_ms
     # Before guesses are counted: others behind the same address must not be able to keep out who has a token.
-    admitted = console.access.owner_of(secret)
+    admitted = console.access.owner_of(secret, console.guesses.peer_of(request))
     if isinstance(admitted, AccessRefusal):
         return _refused(console, request, after, admitted)
     console.sessions.end(request.state.session)

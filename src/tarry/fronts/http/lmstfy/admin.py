@@ -8,14 +8,16 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 from urllib.parse import parse_qsl
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from tarry.api.access import SECRET_CHARS_MIN, AccessToken, token_id
+from tarry.api.audit import BY_A_FRONT
 from tarry.api.needs import Right
+from tarry.api.operation import Operation
 from tarry.api.operations import CreateToken, DeleteToken, LimitToken, ListGroups, ListTokens
 from tarry.base.errors import InvalidArgumentError
 from tarry.base.version import VERSION
@@ -29,6 +31,7 @@ from tarry.fronts.http.lmstfy.request import LmstfyRequest
 from tarry.fronts.http.lmstfy.routes import POOL
 from tarry.fronts.http.services import HttpServices
 from tarry.fronts.metrics.collector import BrokerCollector
+from tarry.identity.principal import Principal
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +41,8 @@ NOT_FOUND = HttpResponse(404, b"404 page not found", ((b"content-type", b"text/p
 MS = 1000
 
 Carry: TypeAlias = Callable[..., Awaitable[HttpResponse]]
+
+R = TypeVar("R")
 
 
 class Admin:
@@ -82,14 +87,24 @@ class Admin:
     def _refusal_of(self, request: HttpRequest) -> HttpResponse | None:
         """Return the answer to whoever may not do everything; None: it may."""
         # Without the query, whose "token" is one that is made.
-        scope = {"method": request.method, "headers": request.headers, "query_string": b""}
-        admitted = self._access.admit({**scope, "state": {"principal": request.principal, "trusted": request.trusted}})
+        admitted = self._admit(request)
         if isinstance(admitted, AccessRefusal):
             headers = ((b"www-authenticate", b'Basic realm="tarry"'),) if admitted.status == 401 else ()
             return HttpResponse(admitted.status, answer(admitted.status, {"error": admitted.text}).body, headers)
         if not admitted.rights.allow(Right.ADMIN):
+            admitted.note_refusal(Right.ADMIN, None, None)
             return answer(403, {"error": f"{admitted.name} has not the right admin; see tarry whoami"})
         return None
+
+    def _admit(self, request: HttpRequest) -> Principal | AccessRefusal:
+        scope = {"method": request.method, "headers": request.headers, "query_string": b"", "client": (request.host, 0)}
+        return self._access.admit({**scope, "state": {"principal": request.principal, "trusted": request.trusted}})
+
+    async def _call(self, operation: Operation[R], request: HttpRequest) -> R:
+        """Carry an operation out for who may do everything; the audit log has its name."""
+        admitted = self._admit(request)
+        asked = BY_A_FRONT if isinstance(admitted, AccessRefusal) else admitted.asks(request.host, "http")
+        return await self._services.call_by(operation, asked)
 
     # -- what there is -----------------------------------------------------------------------------------------------
 
@@ -147,13 +162,13 @@ class Admin:
         secret = rest if colon else secret
         if secret and any(token.id == token_id(namespace, secret) for token in self._services.broker.access_tokens):
             raise RefusalError(400, "the token has already existed")
-        created = await self._services.call(CreateToken(namespace, description, secret or None))
+        created = await self._call(CreateToken(namespace, description, secret or None), request)
         return indented(201, {"token": created.secret})
 
     async def _delete(self, request: HttpRequest, namespace: str, named: str) -> HttpResponse:
         token = self._find(namespace, named)
         if token is not None:
-            await self._services.call(DeleteToken(token.id))
+            await self._call(DeleteToken(token.id), request)
         return NO_CONTENT
 
     # -- limits ------------------------------------------------------------------------------------------------------
@@ -174,16 +189,19 @@ class Admin:
         token, limiter = self._find(namespace, named), await _limiter_of(request)
         if token is not None and _limiter(token) is not None:
             raise RefusalError(500, f"throttler token({named}) has already exists")
-        return await self._limit(token, named, limiter, 201)
+        return await self._limit(request, token, named, limiter, 201)
 
     async def _set_limit(self, request: HttpRequest, namespace: str, named: str) -> HttpResponse:
-        return await self._limit(self._find(namespace, named), named, await _limiter_of(request), 200)
+        return await self._limit(request, self._find(namespace, named), named, await _limiter_of(request), 200)
 
-    async def _limit(self, token: AccessToken | None, named: str, limiter: dict[str, int], status: int) -> HttpResponse:
+    async def _limit(
+        self, request: HttpRequest, token: AccessToken | None, named: str, limiter: dict[str, int], status: int
+    ) -> HttpResponse:
         if token is None:
             raise RefusalError(404, f"there is no token {named}; allowed: one of the namespace, or its id")
         try:
-            await self._services.call(LimitToken(token.id, limiter["read"], limiter["write"], limiter["interval"] * MS))
+            asked = LimitToken(token.id, limiter["read"], limiter["write"], limiter["interval"] * MS)
+            await self._call(asked, request)
         except InvalidArgumentError as error:
             raise RefusalError(500, str(error)) from error
         return answer(status, {"limiter": limiter})
@@ -191,7 +209,7 @@ class Admin:
     async def _delete_limit(self, request: HttpRequest, namespace: str, named: str) -> HttpResponse:
         token = self._find(namespace, named)
         if token is not None:
-            await self._services.call(LimitToken(token.id))
+            await self._call(LimitToken(token.id), request)
         return answer(200, {"msg": "success"})
 
     def _find(self, namespace: str, named: str) -> AccessToken | None:

@@ -69,7 +69,7 @@ class JobQueues:
     async def destroy(self, request: LmstfyRequest) -> HttpResponse:
         """Drop all jobs that have become ready, also those that consumers hold."""
         try:
-            await self._services.call(Seek(request.target.topic, GROUP, LATEST))
+            await self._services.call_by(Seek(request.target.topic, GROUP, LATEST), request.asked)
         except NotFoundError:
             pass
         return NO_CONTENT
@@ -102,7 +102,7 @@ class JobQueues:
         )
         try:
             await self._landing.buried(respawn.topic)
-            count = await self._services.call(respawn)
+            count = await self._services.call_by(respawn, request.asked)
         except NotFoundError:
             count = 0
         return answer(200, {"msg": "respawned", "count": count})
@@ -116,7 +116,8 @@ class JobQueues:
             page = await self._services.call(ListDeadLetters(topic, GROUP, limit=min(left, PURGE_ROWS)))
             if not page.num_rows:
                 break
-            await self._services.call(Purge(topic, GROUP, offsets=page.column("offset").to_numpy()))
+            purge = Purge(topic, GROUP, offsets=page.column("offset").to_numpy())
+            await self._services.call_by(purge, request.asked)
             left -= page.num_rows
         return NO_CONTENT
 

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
+from tarry.api.audit import AskedBy
 from tarry.api.needs import Right
 from tarry.fronts.http.exchange import DisconnectedError, HttpRequest, HttpResponse
 from tarry.fronts.http.lmstfy.answering import Answering
@@ -55,6 +56,11 @@ class LmstfyRequest:
         """Called with the status of the answer; 0: there is none."""
         self._answering = answering
         self._begun_s = time.monotonic()
+
+    @property
+    def asked(self) -> AskedBy:
+        """The caller, for the audit log."""
+        return self.principal.asks(self.http.host, "http")
 
     def answer(self, response: HttpResponse) -> None:
         """Answer the request, once. If the client has gone, nobody gets the answer."""

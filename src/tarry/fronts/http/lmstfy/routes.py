@@ -197,7 +197,7 @@ class Lmstfy:
                 return
             owner = self._access.identify(secret)
             if owner is None or owner.token_for(target.namespace) is None:
-                request.principal = self._identity(secret, owner)
+                request.principal = self._identity(secret, owner, http.host)
                 _check_rights(request.principal, target)
                 return
             if shown:
@@ -214,18 +214,20 @@ class Lmstfy:
             return None
         return owner
 
-    def _identity(self, secret: str, owner: TokenOwner | None) -> Principal:
+    def _identity(self, secret: str, owner: TokenOwner | None, host: str) -> Principal:
         """Return the identity whose token a secret is; ``owner``: it is an access token, of other namespaces.
 
         Raises:
             RefusalError: there is no such identity.
         """
         if owner is None and self._access.knows_identities:
-            admitted = self._access.owner_of(secret)
+            admitted = self._access.owner_of(secret, host)
             if isinstance(admitted, Principal):
                 return admitted
         if self._pass_on is not None:
             raise _ElsewhereError  # it may have been made just now
+        if owner is not None or not self._access.knows_identities:  # else it was noted
+            self._access.authenticator.note_refusal("not_known", host)
         raise RefusalError(401, "invalid token")
 
     def _of_certificate(self, http: HttpRequest) -> Principal:
@@ -235,10 +237,11 @@ class Lmstfy:
             RefusalError: its connection's certificate names none, or there is no certificate.
         """
         shown = shows_secret(http.headers)
-        admitted = None if shown else self._access.owner_of_certificate(http.principal, http.headers)
+        admitted = None if shown else self._access.owner_of_certificate(http.principal, http.headers, http.host)
         if isinstance(admitted, Principal):
             return admitted
         if admitted is None:
+            self._access.authenticator.note_refusal("none_shown", http.host)
             raise RefusalError(401, "token not found")
         if self._pass_on is not None:
             raise _ElsewhereError  # it may have been made just now

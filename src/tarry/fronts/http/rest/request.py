@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from urllib.parse import parse_qsl, unquote_to_bytes
 
+from tarry.api.audit import AskedBy
 from tarry.base.errors import InvalidArgumentError, TarryError
 from tarry.fronts.http.app import Receive, Scope
 from tarry.fronts.http.body_budget import BodyBudget
@@ -47,6 +48,12 @@ class RestRequest:
         self._held = 0
         self._is_read = False
         self._query: list[tuple[str, str]] | None = None
+
+    @property
+    def asked(self) -> AskedBy:
+        """The caller, for the audit log."""
+        request = self.headers.get("x-request-id", b"").decode("latin-1")[:100]
+        return self.desk.principal.asks((self.scope["client"] or ("",))[0], "http", request or None)
 
     @property
     def is_read(self) -> bool:

@@ -77,6 +77,7 @@ NAMED = (
     Resource(ops.ListTokens, "GET", "/v1/tokens", "access tokens"),
     Resource(ops.LimitToken, "PATCH", "/v1/tokens/{token}", "access tokens"),
     Resource(ops.DeleteToken, "DELETE", "/v1/tokens/{token}", "access tokens"),
+    Resource(ops.ReadAuditLog, "GET", "/v1/audit-log", "broker"),
     Resource(ops.WhoAmI, "GET", "/v1/whoami", "broker"),
     Resource(ops.CheckAccess, "GET", "/v1/can", "broker"),
     Resource(ops.GetForecast, "GET", "/v1/forecast", "broker"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tarry.api.audit import AskedBy
 from tarry.api.groups import QUEUES_MAX
 from tarry.api.local import AnyBroker
 from tarry.api.operations import GetOverview, GetPending, GetQueues, GetTopic, HasTopic, ListGroups, SetTopic
@@ -39,7 +40,7 @@ class TopicAdmin:
         broker: AnyBroker,
         queues: TopicQueues,
         dead_queues: DeadQueues,
-        forget_group: Callable[[str, str], None],
+        forget_group: Callable[[str, str, AskedBy], None],
         run_in_thread: RunInThread,
     ) -> None:
         """``forget_group``: deletes a group of a topic; called in a thread."""
@@ -173,7 +174,7 @@ class TopicAdmin:
         """
         fields = request.fields
         asked = max(fields.whole("readQueueNums", 0), fields.whole("writeQueueNums", 0))
-        return await self._make({topic_name(fields.text("topic"), ""): asked})
+        return await self._make({topic_name(fields.text("topic"), ""): asked}, request.asked)
 
     async def make_topics(self, request: OpenRequest) -> Reply:
         """Answer UPDATE_AND_CREATE_TOPIC_LIST: make several topics, or none if one is not allowed."""
@@ -184,10 +185,11 @@ class TopicAdmin:
                     json_whole(config, "readQueueNums", 0), json_whole(config, "writeQueueNums", 0)
                 )
                 for config in configs
-            }
+            },
+            request.asked,
         )
 
-    async def _make(self, queues: dict[str, int]) -> Reply:
+    async def _make(self, queues: dict[str, int], by: AskedBy) -> Reply:
         for topic, asked in queues.items():
             if not 0 <= asked <= QUEUES_MAX:
                 raise RequestRefused(
@@ -196,7 +198,7 @@ class TopicAdmin:
 
         def make() -> None:
             for topic, asked in queues.items():
-                self._broker.call(SetTopic.of(topic, declared=True, queues=asked or None))
+                self._broker.call_by(SetTopic.of(topic, declared=True, queues=asked or None), by)
                 self._queues.look_again(topic)
 
         await self._run_in_thread(make)
@@ -215,8 +217,8 @@ class TopicAdmin:
                 return
             for info in self._broker.call(ListGroups(topic)):
                 if not info.group.startswith(_INTERNAL):
-                    self._forget_group(topic, info.group)
-            self._broker.call(SetTopic.of(topic, declared=False, queues=0))
+                    self._forget_group(topic, info.group, request.asked)
+            self._broker.call_by(SetTopic.of(topic, declared=False, queues=0), request.asked)
             self._queues.look_again(topic)
 
         await self._run_in_thread(delete)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from tarry.api.audit import AskedBy
 from tarry.api.groups import GroupInfo
 from tarry.api.local import AnyBroker
 from tarry.api.needs import Right
@@ -80,14 +81,16 @@ class GroupAdmin:
         It holds in all topics that the group reads, and in those that it will read. A group that nobody has used is
         made. There are no other settings.
         """
-        return await self._set([_asked(json_object(request.command.body))], request.principal)
+        return await self._set([_asked(json_object(request.command.body))], request)
 
     async def set_groups(self, request: OpenRequest) -> Reply:
         """Answer UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: set several groups, or none if one is not allowed."""
         configs = json_list(json_object(request.command.body).get("groupConfigList"), "groupConfigList")
-        return await self._set([_asked(config) for config in configs], request.principal)
+        return await self._set([_asked(config) for config in configs], request)
 
-    async def _set(self, asked: list[tuple[str, int]], principal: Principal) -> Reply:
+    async def _set(self, asked: list[tuple[str, int]], request: OpenRequest) -> Reply:
+        principal, by = request.principal, request.asked
+
         def change() -> None:
             for group, _ in asked:
                 _check_manage(principal, [*self._topics_of(group), RETRY_PREFIX + group], group)
@@ -96,9 +99,9 @@ class GroupAdmin:
                 # topics to come.
                 topics = self._topics_of(group)
                 if (own := RETRY_PREFIX + group) not in topics:
-                    self._broker.call(SetGroup.of(own, group, retry=RETRY, tries=retries + 1))
+                    self._broker.call_by(SetGroup.of(own, group, retry=RETRY, tries=retries + 1), by)
                 for topic in topics:
-                    self._broker.call(SetGroup.of(topic, group, tries=retries + 1))
+                    self._broker.call_by(SetGroup.of(topic, group, tries=retries + 1), by)
 
         await self._run_in_thread(change)
         return Reply()
@@ -111,15 +114,15 @@ class GroupAdmin:
             topics = self._topics_of(group)
             _check_manage(request.principal, topics, group)
             for topic in topics:
-                self.forget(topic, group)
+                self.forget(topic, group, request.asked)
 
         await self._run_in_thread(delete)
         return Reply()
 
-    def forget(self, topic: str, group: str) -> None:
+    def forget(self, topic: str, group: str, asked: AskedBy) -> None:
         """Delete a group of one topic. In a thread."""
         try:
-            self._broker.call(DeleteGroup(topic, group))
+            self._broker.call_by(DeleteGroup(topic, group), asked)
         except NotFoundError:
             pass  # another request was quicker
         self._positions.forget(topic, group)
@@ -164,7 +167,10 @@ class GroupAdmin:
         at_ms, force = fields.whole("timestamp"), fields.truth("isForce")
 
         _check_manage(request.principal, self._dead_queues.topics(topic), group)
-        stands = [await self._reset(name, group, at_ms, force=force) for name in self._dead_queues.topics(topic)]
+        stands = [
+            await self._reset(name, group, at_ms, request.asked, force=force)
+            for name in self._dead_queues.topics(topic)
+        ]
         body = queue_table(
             self._broker_name, {topic: stands if is_alias(topic) else stands * self._queues.count(topic)}
         )
@@ -174,7 +180,7 @@ class GroupAdmin:
             connection.send(oneway(ToClient.RESET_CONSUMER_CLIENT_OFFSET, reset_fields, body))
         return Reply(body=body)
 
-    async def _reset(self, topic: str, group: str, at_ms: int, *, force: bool) -> int:
+    async def _reset(self, topic: str, group: str, at_ms: int, asked: AskedBy, *, force: bool) -> int:
         """Reset the group in a topic; return its offset after that."""
 
         def look_up() -> tuple[int, int]:
@@ -184,7 +190,7 @@ class GroupAdmin:
 
         stands, target = await self._run_in_thread(look_up)
         if target <= stands or force:
-            stands = await self._offsets.reset(topic, group, "latest" if at_ms == _LATEST else at_ms)
+            stands = await self._offsets.reset(topic, group, "latest" if at_ms == _LATEST else at_ms, asked)
         return stands
 
     def _topics_of(self, group: str) -> list[str]:

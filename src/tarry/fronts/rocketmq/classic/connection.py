@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 from loopgrpc import ByteBudget, UnreadBytes
+from tarry.api.audit import AskedBy
 from tarry.base.bounded_cache import BoundedCache
 from tarry.base.log_limiter import LogLimiter
 from tarry.fronts.kit.admission import Admission
@@ -72,6 +73,11 @@ class OpenRequest:
         self.on_answered: Callable[[], None] | None = None
         """Called when the request is answered, also if the connection is gone."""
         self._is_open = True
+
+    @property
+    def asked(self) -> AskedBy:
+        """The caller, for the audit log."""
+        return self.principal.asks(self.connection.peer_host, "rocketmq")
 
     def answer(self, answer: Reply) -> None:
         """Send the answer. Only the first one counts.

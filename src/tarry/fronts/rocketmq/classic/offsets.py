@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from tarry.api.audit import AskedBy
 from tarry.api.local import AnyBroker
 from tarry.api.operations import FindOffset, GetQueues
 from tarry.fronts.rocketmq.classic.codes import RequestRefused, ResponseCode
@@ -109,14 +110,14 @@ class Offsets:
         """
         self._commits.pass_over(topic, group, queue, start, stop)
 
-    async def reset(self, topic: str, group: str, to: int | str) -> int:
+    async def reset(self, topic: str, group: str, to: int | str, asked: AskedBy) -> int:
         """Have a group go on from a time, or from the "latest"; return the offset.
 
         Until its consumers commit that offset, later ones are ignored.
         """
         self._commits.discard(topic, group)
         await self._commits.flush()
-        offset = await self._run_in_thread(lambda: self._positions.reset(topic, group, to))
+        offset = await self._run_in_thread(lambda: self._positions.reset(topic, group, to, asked))
         for queue in range(self._queues.count(topic)):
             self._resets[topic, group, queue] = offset, self._loop.time() + RESET_S
         return offset

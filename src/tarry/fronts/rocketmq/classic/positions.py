@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tarry.api.audit import AskedBy
 from tarry.api.local import FrontState, LocalBroker
 from tarry.api.operations import AdvanceGroup, FollowQueue, GetQueues, Seek
 from tarry.base.errors import CorruptError, InvalidArgumentError, NotFoundError
@@ -121,15 +122,15 @@ class Positions:
                 entry.offsets[queue] = max(offset, entry.offsets[queue] or 0)
             self._settle(topic, group, entry, {*offsets, *gaps})
 
-    def reset(self, topic: str, group: str, to: int | str) -> int:
+    def reset(self, topic: str, group: str, to: int | str, asked: AskedBy) -> int:
         """Have a group go on from a time, or from the "latest"; return the offset, of all queues.
 
-        It is durable when it returns.
+        It is durable when it returns. ``asked``: the caller, for the audit log.
         """
         entry = self._group(topic, group)
         with entry.lock:
             self._broker.call(FollowQueue(topic, group))
-            self._broker.call(Seek(topic, group, to))
+            self._broker.call_by(Seek(topic, group, to), asked)
             entry.stands = self._broker.call(FollowQueue(topic, group))
             entry.offsets = [entry.stands] * len(entry.offsets)
             entry.gaps.clear()

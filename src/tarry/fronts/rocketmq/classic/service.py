@@ -13,7 +13,7 @@ from tarry.fronts.rocketmq.classic.connection import OpenRequest, RemotingConnec
 from tarry.fronts.rocketmq.classic.needs import READING, check_needs
 from tarry.fronts.rocketmq.common.callers import SigningCallers
 from tarry.fronts.rocketmq.common.refusal import Refusal
-from tarry.identity.principal import LOCAL
+from tarry.identity.principal import LOCAL, Principal
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +72,7 @@ class Service:
     def _identify(self, request: OpenRequest) -> None:
         """Note whose a request is, and have its connection end when that caller is known no longer."""
         connection = request.connection
-        principal = self._authenticator.identify(request.command, connection.proof)
+        principal = self._identified(request)
         is_known = principal is not None
         request.principal = principal = principal or LOCAL
         if principal not in connection.principals:
@@ -82,6 +82,13 @@ class Service:
                 (connection, principal), principal, lambda error: connection.abort(str(error)), counts=True
             )
             connection.principals.add(principal)
+
+    def _identified(self, request: OpenRequest) -> Principal | None:
+        try:
+            return self._authenticator.identify(request.command, request.connection.proof)
+        except (RequestRefused, TarryError) as error:
+            self._callers.note_refusal(error, request.connection.peer_host)
+            raise
 
     async def _finish(self, request: OpenRequest, answer: Awaitable[Reply | None]) -> None:
         try:

@@ -41,7 +41,7 @@ class SigningCallers:
 
     def __init__(self, broker: AnyBroker, loop: asyncio.AbstractEventLoop, keys: Mapping[str, str]) -> None:
         self._broker = broker
-        self._callers = Callers(broker, loop)
+        self._callers = Callers(broker, loop, "rocketmq")
         self._authenticator = self._callers.authenticator
         rights = Rights(Grant(right, "*") for right in OF_TOPICS)
         self._of_file = {
@@ -98,6 +98,10 @@ class SigningCallers:
         except UnauthenticatedError:
             return True  # it is not taken here, which is told when the request is whole
 
+    def note_refusal(self, error: Exception, peer: str) -> None:
+        """Note a caller at the address ``peer`` whose signature or token was not taken."""
+        self._authenticator.note_refusal("other" if isinstance(error, TarryError) else "signature", peer)
+
     def by_token(self, token: str) -> Principal:
         """Return the caller that shows a token.
 
@@ -106,7 +110,7 @@ class SigningCallers:
         """
         if not self._broker.identities:
             raise UnauthenticatedError("a token was shown, and there are no identities; allowed: a signature")
-        return self._authenticator.by_token(token)
+        return self._authenticator.by_token(token, peer=None)
 
     def by_certificate(self, proof: object) -> Principal | None:
         """Return the identity that a connection's certificate names, by what the connection has proved.

@@ -101,6 +101,7 @@ def check_group(principal: Principal, right: Right, group: str) -> None:
     """
     rights, among = principal.rights, OF_TOPICS if right is Right.LOOK else (right,)
     if not rights.allow(right) and not names_group(rights, among, group):
+        principal.note_refusal(right, None, group)
         raise ForbiddenError(f"{principal.name} has not the right {right} for group {group!r:.300}; see tarry whoami")
 
 

@@ -73,7 +73,7 @@ class Authenticator:
         Raises:
             Refusal: CLIENT_ID_REQUIRED; UNAUTHORIZED. UnauthenticatedError.
         """
-        principal = self._identify(call) if self._known.asks else LOCAL
+        principal = self._identify_noted(call) if self._known.asks else LOCAL
         headers = call.value(b"x-mq-client-id"), call.value(b"x-mq-namespace"), principal
         caller = self._callers.get(headers)
         return self._remember(*headers) if caller is None else caller
@@ -92,6 +92,13 @@ class Authenticator:
         if principal is not LOCAL:
             caller = replace(caller, id=f"{principal.name}\0{caller.id}")
         return self._callers.keep((id, namespace, principal), caller)
+
+    def _identify_noted(self, call: Call) -> Principal:
+        try:
+            return self._identify(call)
+        except (Refusal, TarryError) as error:
+            self._known.note_refusal(error, call.host)
+            raise
 
     def _identify(self, call: Call) -> Principal:
         headers = call.value(b"authorization"), call.value(b"x-mq-date-time")
@@ -155,6 +162,7 @@ def _signed_ms(date: bytes, now_ms: int) -> int:
     if abs(now_ms - signed_ms) >= AGE_MS_MAX:
         hours = AGE_MS_MAX // 3_600_000
         raise Refusal(
-            Code.UNAUTHORIZED, f"the signed time is {text}; allowed: within {hours} hours of now, by the broker's clock"
+            Code.UNAUTHORIZED,
+            f"the signature is of {text}; allowed: within {hours} hours of now, by the broker's clock",
         )
     return signed_ms

@@ -1,0 +1,88 @@
+"""The audit log as it is told: its lines, and who caused them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+AuditOutcome = Literal["begun", "done", "failed", "refused"]
+AUDIT_OUTCOMES: tuple[AuditOutcome, ...] = ("begun", "done", "failed", "refused")
+
+LoginReason = Literal["none_shown", "not_known", "expired", "signature", "gateway", "other"]
+REFUSAL_REASONS = ("none_shown", "not_known", "expired", "signature", "gateway", "other", "right")
+
+
+@dataclass(frozen=True, slots=True)
+class AskedBy:
+    """The caller of an operation, as far as it is known."""
+
+    who: str
+    """Name of an identity; "local" where nobody is asked.
+
+    "broker:front": a front that acts by itself.
+    """
+    credential: str | None = None
+    """Id of the credential that was shown."""
+    front: str | None = None
+    peer: str | None = None
+    """The client's address, without its port."""
+    request: str | None = None
+    """Id that the client gave its request."""
+
+    def fields(self) -> dict[str, str]:
+        """Return what is known, as fields of a line."""
+        given = {"who": self.who, "credential": self.credential, "front": self.front}
+        given |= {"peer": self.peer, "request": self.request}
+        return {name: value for name, value in given.items() if value is not None}
+
+
+NOBODY_ASKED = AskedBy("local")
+"""Whoever reaches a broker without identities."""
+BY_A_FRONT = AskedBy("broker:front")
+"""A front that does something by itself, of a broker with identities.
+
+No identity has a colon in its name.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRecord:
+    """A line of the audit log."""
+
+    n: int
+    """Number of the line, from 1 on without gaps."""
+    previous: str
+    """BLAKE2b-256 of the line before it."""
+    at_ms: int
+    operation: str
+    """Name of the operation.
+
+    "login": a credential was not taken. "right": a right was missing outside of an operation.
+    """
+    outcome: str
+    """One of :data:`AUDIT_OUTCOMES`."""
+    who: str | None = None
+    credential: str | None = None
+    front: str | None = None
+    peer: str | None = None
+    request: str | None = None
+    code: str | None = None
+    """Code of the error, or the reason of a refusal."""
+    details: dict[str, Any] = field(default_factory=dict)
+    """The resource, and what was asked of it; never a secret."""
+    more: int = 0
+    """So many more like it were counted and not written."""
+    of: int | None = None
+    """Number of the line that told of the beginning."""
+
+
+class NotesRefusals(Protocol):
+    """Is told who was refused. Any thread."""
+
+    def login(self, front: str, peer: str, reason: LoginReason, *, credential: str | None = None) -> None:
+        """Note a caller whose credential was not taken."""
+        ...
+
+    def right(self, asked: AskedBy, right: str, topic: str | None, group: str | None, operation: str) -> None:
+        """Note a caller who has not a right; ``operation``: "right" outside of one."""
+        ...

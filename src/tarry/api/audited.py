@@ -1,0 +1,97 @@
+"""The operations that the audit log has, by the right that they need, and what it tells of each.
+
+A new operation that needs ``manage`` or ``admin`` is in it by itself. Fields are told by name: one that is not listed
+here stays out, so that no secret gets in by being new. A test asks that each field is in one list or the other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import Field, fields
+from enum import Enum, auto
+from typing import Any
+from urllib.parse import urlsplit
+
+from tarry.api import operations as ops
+from tarry.api.needs import Needs, Right
+from tarry.api.operation import Operation
+
+
+class AuditKind(Enum):
+    """A way in which an operation is written."""
+
+    READ = auto()
+    """It changes nothing: one line a minute of each caller."""
+    CHANGE = auto()
+    """One line when it has ended, durable before it is answered."""
+    IDENTITY = auto()
+    """A line before it begins, too: it changes who may do what."""
+
+
+_READS = frozenset({ops.ListTokens, ops.ListIdentities, ops.GetQuotaUse, ops.ListPushAttempts, ops.ReadAuditLog})
+_ALSO = frozenset({ops.CancelJob})
+"""Operations of other rights that take something away from many."""
+
+TOLD = frozenset(
+    (
+        *("topic", "group", "name", "identity", "id", "token", "namespace", "job", "to", "settings", "start", "reason"),
+        *(
+            "grants",
+            "quotas",
+            "description",
+            "kind",
+            "access_key",
+            "san",
+            "expires_ms",
+            "reads_max",
+            "writes_max",
+            "interval_ms",
+        ),
+        *("limit", "per_second", "tries", "ttl_ms", "keep_group", "concurrency", "timeout_ms", "breaker_failures"),
+        *("since_ms", "until_ms", "who", "operation", "outcome", "before", "failed", "rotate", "retry", "filter"),
+    )
+)
+"""Fields that a line has."""
+UNTOLD = frozenset(("secret", "secrets", "headers", "offsets", "url"))
+"""Fields that it has not: secrets, what may hold some, and long lists. Of a URL it has the origin."""
+
+
+def _audited(kind: type[Operation[Any]]) -> AuditKind | None:
+    right = right_of(kind.needs)
+    if kind in _READS:
+        return AuditKind.READ
+    if right is Right.ADMIN:
+        return AuditKind.IDENTITY
+    return AuditKind.CHANGE if right is Right.MANAGE or kind in _ALSO else None
+
+
+def right_of(needs: Needs) -> Right | None:
+    """Return the right that an operation needs; None: it needs none, or its answer is filtered."""
+    return getattr(needs, "right", None)
+
+
+AUDITED: dict[type[Operation[Any]], AuditKind] = {
+    kind: audited for kind in ops.OPERATIONS if (audited := _audited(kind)) is not None
+}
+
+
+def told(operation: Operation[Any]) -> dict[str, Any]:
+    """Return the fields of an operation that its line has: those that are given."""
+    shown = {each.name: getattr(operation, each.name) for each in _fields(operation) if each.name in TOLD}
+    url = getattr(operation, "url", None)
+    if url is not None:
+        shown["origin"] = _origin(url)
+    return {name: value for name, value in shown.items() if value not in (None, {})}
+
+
+def _fields(of: Any) -> tuple[Field[Any], ...]:
+    return fields(of)
+
+
+def _origin(url: object) -> str:
+    """Return scheme, host and port of a URL: its path and its user may be secrets."""
+    try:
+        parts = urlsplit(str(url))
+        port = "" if parts.port is None else f":{parts.port}"
+    except ValueError:
+        return "none"  # it is refused
+    return f"{parts.scheme}://{parts.hostname}{port}"

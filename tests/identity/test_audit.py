@@ -1,0 +1,134 @@
+"""Who is refused at a port, and who changes something by it, is in the audit log with the front and the address."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.identity.conftest import BILLING, Known
+from tests.identity.http_place import serving
+from tests.identity.test_gateway import with_worker
+from tests.waiting import wait_until
+
+from tarry.api.audit import AuditRecord
+from tarry.api.operations import PauseGroup, ReadAuditLog
+from tarry.base.config import Config
+from tarry.base.errors import ForbiddenError, UnauthenticatedError
+from tarry.broker import Broker
+from tarry.client import Client
+from tarry.fronts.flight.front import FlightFront
+from tarry.fronts.gateway.remote.broker import RemoteBroker
+from tarry.fronts.link.front import LinkFront
+from tarry.identity.authenticator import Authenticator
+from tarry.identity.seen import seen_by
+
+HOST = "127.0.0.1"
+
+
+@pytest.fixture(autouse=True)
+def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("TARRY_TOKEN", "TARRY_TOKEN_FILE", "TARRY_DATA"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def audited(tmp_path: Path) -> Iterator[Known]:
+    with Broker.open(Config(data=tmp_path / "data", pipeline="off"), audited=True) as broker:
+        broker.set_identity("admin", ["admin"])
+        admin = broker.add_credential("admin").secret
+        broker.set_identity("billing", BILLING)
+        yield Known(broker, admin, broker.add_credential("billing").secret)
+
+
+def read(known: Known, **asked: Any) -> list[AuditRecord]:
+    return known.broker.components.audit.read(ReadAuditLog(**asked))
+
+
+def until_read(known: Known, number: int, **asked: Any) -> list[AuditRecord]:
+    wait_until(lambda: len(read(known, **asked)) >= number)
+    return read(known, **asked)
+
+
+def test_the_link(audited: Known) -> None:
+    front = LinkFront.start(audited.broker, f"{HOST}:0")
+    try:
+        with Client(front.address, token="tarry_wrong", timeout=5) as client, pytest.raises(UnauthenticatedError):
+            client.ping()
+        with Client(front.address, token=audited.billing) as client:
+            with pytest.raises(ForbiddenError):
+                client.set_topic("orders.a", ordered=True)
+            with pytest.raises(ForbiddenError):
+                client.audit_log()
+        with Client(front.address, token=audited.admin) as client:
+            client.set_topic("orders.a", ordered=True)
+            [changed] = client.audit_log(operation="set-topic", outcome="done")
+    finally:
+        front.stop(0.2)
+    assert (changed.who, changed.front, changed.peer) == ("admin", "link", HOST)
+    assert changed.details == {"topic": "orders.a", "settings": {"ordered": True}}
+    [login, *_] = until_read(audited, 1, operation="login")
+    assert (login.front, login.peer, login.code) == ("link", HOST, "not_known")
+    refused = until_read(audited, 2, outcome="refused", who="billing")
+    assert [(each.operation, each.peer, each.code) for each in refused] == [
+        ("set-topic", HOST, "forbidden"),
+        ("audit-log", HOST, "forbidden"),
+    ]
+
+
+def test_flight(audited: Known) -> None:
+    import pyarrow.flight as flight
+
+    with FlightFront.start(audited.broker, f"{HOST}:0") as front, flight.connect(f"grpc://{front.address}") as client:
+        options = flight.FlightCallOptions(headers=[(b"authorization", b"Bearer " + audited.admin.encode())])
+        list(client.do_action(flight.Action("set-topic", b'{"topic": "t", "ordered": true}'), options))
+        with pytest.raises(flight.FlightUnauthenticatedError):
+            list(client.do_action(flight.Action("ping", b"{}")))
+    [changed] = read(audited, operation="set-topic")
+    assert (changed.who, changed.front, changed.peer) == ("admin", "flight", HOST)
+    [login] = until_read(audited, 1, operation="login")
+    assert (login.front, login.peer, login.code) == ("flight", HOST, "none_shown")
+
+
+def test_http(audited: Known) -> None:
+    with serving(audited.broker) as place:
+        assert place.status("GET", "/v1/status") == 401
+        assert place.status("GET", "/v1/status", "tarry_wrong") == 401
+        assert place.status("GET", "/v1/audit-log", audited.billing) == 403
+        made = place.ask(
+            "PATCH", "/v1/topics/t", audited.admin, json={"ordered": True}, headers={"x-request-id": "req-7"}
+        )
+        assert made.status_code == 200, made.text
+        [changed] = place.ask("GET", "/v1/audit-log?operation=set-topic", audited.admin).json()
+    assert (changed["who"], changed["front"], changed["peer"], changed["request"]) == ("admin", "http", HOST, "req-7")
+    logins = until_read(audited, 2, operation="login")
+    assert [(each.front, each.peer, each.code) for each in logins] == [
+        ("http", HOST, "none_shown"),
+        ("http", HOST, "not_known"),
+    ]
+
+
+def test_a_worker_s_callers_and_refusals_reach_the_broker(audited: Known) -> None:
+    audited.broker.set_group("orders.a", "g")
+
+    async def use(remote: RemoteBroker) -> None:
+        authenticator = Authenticator(remote, "rocketmq")
+        with pytest.raises(UnauthenticatedError):
+            authenticator.by_token("tarry_wrong", peer="10.0.0.9")
+        billing, admin = (authenticator.by_token(token) for token in (audited.billing, audited.admin))
+        with pytest.raises(ForbiddenError):
+            seen_by(remote, billing).call(PauseGroup("orders.a", "g"))
+        seen_by(remote, admin, admin.asks("10.0.0.8")).call(PauseGroup("orders.a", "g"))
+        [changed] = read(audited, operation="pause", outcome="done")
+        assert (changed.who, changed.front, changed.peer) == ("admin", "rocketmq", "10.0.0.8")
+
+    with_worker(audited.broker, use)
+    [login] = until_read(audited, 1, operation="login")
+    assert (login.front, login.peer, login.code) == ("rocketmq", "10.0.0.9", "not_known")
+    [refused] = until_read(audited, 1, operation="pause", outcome="refused")
+    assert (refused.who, refused.front) == ("billing", "rocketmq")
+    counts = audited.broker.status()["audit"]["refused"]
+    assert (counts["not_known"], counts["right"]) == (1, 1)

@@ -1,0 +1,224 @@
+"""What a broker writes into its audit log, and when it is durable."""
+
+from __future__ import annotations
+
+import errno
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.waiting import wait_until
+
+from tarry.api import operations as ops
+from tarry.api.audit import AskedBy
+from tarry.base.config import Config
+from tarry.base.errors import DiskFullError, ForbiddenError, InvalidArgumentError, NotFoundError
+from tarry.broker import Broker
+from tarry.broker.audit_log import AuditLog
+from tarry.broker.audit_reading import read_lines
+from tarry.cli.main import run
+from tarry.identity.principal import Principal
+from tarry.identity.rights import Rights
+from tarry.identity.seen import SeenBroker
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Broker]:
+    with Broker.open(Config(data=tmp_path / "data", pipeline="off"), audited=True) as broker:
+        yield broker
+
+
+def lines(broker: Broker, **asked: Any) -> list[tuple[Any, ...]]:
+    found = broker.components.audit.read(ops.ReadAuditLog(**asked))
+    return [(each.who, each.operation, each.outcome) for each in found]
+
+
+def test_changes_are_there_when_they_are_answered(broker: Broker) -> None:
+    broker.set_group("t", "g", tries=3)
+    broker.schedule("t", b"secret body", delay=60)
+    with pytest.raises(NotFoundError):
+        broker.pause("t", "other")
+    broker.set_identity("root", ["admin"])
+    secret = broker.add_credential("root").secret
+    broker.pause("t", "g")
+    assert lines(broker) == [
+        (None, "start", "done"),
+        ("local", "set-group", "done"),
+        ("local", "pause", "failed"),
+        ("local", "set-identity", "begun"),
+        ("local", "set-identity", "done"),
+        ("local", "add-credential", "begun"),
+        ("local", "add-credential", "done"),
+        ("broker:front", "pause", "done"),
+    ]
+    kept = b"".join(path.read_bytes() for path in (broker.config.data / "audit").glob("*.log"))
+    assert secret.encode() not in kept
+    assert b"secret body" not in kept
+    [_, added] = broker.components.audit.read(ops.ReadAuditLog(operation="add-credential"))
+    assert added.of == added.n - 1
+    assert added.details["id"] == broker.list_identities()[0].credentials[0].id
+
+
+def test_who_asked_is_there(broker: Broker) -> None:
+    admin = Principal("root", Rights.of(["admin"]), "c0ffee")
+    seen = SeenBroker(broker, admin, AskedBy("root", "c0ffee", "http", "10.0.0.9", "req-7"))
+    seen.call(ops.SetTopic.of("t", ordered=True))
+    seen.call(ops.ListIdentities())
+    seen.call(ops.ListIdentities())
+    found = broker.components.audit
+    wait_until(lambda: len(lines(broker, who="root")) == 2)
+    [changed, read] = found.read(ops.ReadAuditLog(who="root"))
+    assert (changed.operation, changed.credential) == ("set-topic", "c0ffee")
+    assert (changed.front, changed.peer, changed.request) == ("http", "10.0.0.9", "req-7")
+    assert (read.operation, read.outcome) == ("identities", "done")
+
+
+def test_a_right_that_is_missing_is_there(broker: Broker) -> None:
+    refusals = broker.refusals
+    billing = Principal("billing", Rights.of(["produce orders.*"]), "b1", refusals=refusals, front="link")
+    seen = SeenBroker(broker, billing, billing.asks("10.0.0.9"))
+    for _ in range(3):
+        with pytest.raises(ForbiddenError):
+            seen.call(ops.PauseGroup("orders.a", "g"))
+    with pytest.raises(ForbiddenError):
+        seen.call(ops.SetPushSubscription("p", topic="other", url="https://example.org"))
+    with pytest.raises(ForbiddenError):
+        seen.group("orders.a", "g")
+    wait_until(lambda: len(lines(broker, outcome="refused")) == 3)
+    found = broker.components.audit.read(ops.ReadAuditLog(outcome="refused"))
+    assert [(each.operation, each.peer) for each in found] == [
+        ("pause", "10.0.0.9"),
+        ("set-push", "10.0.0.9"),
+        ("right", None),
+    ]
+    assert found[0].details == {"right": "manage", "topic": "orders.a", "group": "g"}
+    assert broker.status()["audit"]["refused"]["right"] == 5
+
+
+def test_on_a_full_disk_identities_do_not_change_and_other_lines_are_counted(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.set_group("t", "g")
+
+    def full(*_: Any) -> Any:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(AuditLog, "append", full)
+        with pytest.raises(DiskFullError, match="audit log"):
+            broker.set_identity("root", ["admin"])
+        assert broker.list_identities() == []
+        broker.pause("t", "g")
+        assert broker.status()["audit"]["lost"] >= 1
+    broker.resume("t", "g")
+    assert broker.group_info("t", "g").paused is False
+    wait_until(lambda: (None, "audit-log-lost", "failed") in lines(broker))
+    assert broker.status()["state"] == "serving"
+
+
+def test_a_change_that_fails_is_told_as_failed(broker: Broker) -> None:
+    with pytest.raises(InvalidArgumentError):
+        broker.set_identity("root", ["no right"])
+    assert lines(broker, operation="set-identity") == [
+        ("local", "set-identity", "begun"),
+        ("local", "set-identity", "failed"),
+    ]
+
+
+def test_off_and_embedded_nothing_is_written(tmp_path: Path) -> None:
+    for name, config, audited in (("a", {}, False), ("b", {"audit_log": "off"}, True)):
+        with Broker.open(Config(data=tmp_path / name, pipeline="off", **config), audited=audited) as broker:
+            broker.set_group("t", "g")
+            broker.set_identity("root", ["admin"])
+            broker.refusals.login("http", "10.0.0.1", "not_known")
+            with pytest.raises(NotFoundError, match="audit_log=on"):
+                broker.audit_log()
+            assert broker.status()["audit"]["refused"]["not_known"] == 1
+        assert not (tmp_path / name / "audit").exists()
+
+
+def test_each_line_goes_to_stderr_too(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    config = Config(data=tmp_path, pipeline="off", audit_log_copy="stderr")
+    with Broker.open(config, audited=True) as broker:
+        broker.set_group("t", "g")
+    told = [json.loads(line) for line in capfd.readouterr().err.splitlines() if line.startswith('{"n"')]
+    kept = read_lines(tmp_path, ops.ReadAuditLog())
+    assert [(line["n"], line["previous"]) for line in told] == [(each.n, each.previous) for each in kept]
+
+
+def test_a_long_list_of_grants_is_told_by_its_hash(broker: Broker) -> None:
+    broker.set_identity("many", [f"produce {'x' * 200}{number}" for number in range(500)])
+    [line, _] = broker.components.audit.read(ops.ReadAuditLog(operation="set-identity"))
+    assert line.details.keys() == {"bytes", "blake2b"}
+
+
+def test_the_command_that_works_without_a_broker_is_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = str(tmp_path / "data")
+    Broker.open(Config(data=tmp_path / "data", pipeline="off")).close()
+    assert run(["identity", "create", "admin", "--all", "--no-keep", "--data", data]) == 0
+    token = capsys.readouterr().out.strip()
+    assert run(["audit-log", "--data", data, "--since", "1h", "--json"]) == 0
+    told = capsys.readouterr().out
+    assert token not in told
+    assert [json.loads(line)["operation"] for line in told.splitlines()] == [
+        *("start", "set-identity", "set-identity", "add-credential", "add-credential", "stop")
+    ]
+    assert run(["verify", data]) == 0
+    assert "audit log: 1 files, sound" in capsys.readouterr().out
+    assert run(["audit-log", "--data", data, "--since", "x"]) == 2
+    assert run(["audit-log", "--data", str(tmp_path)]) == 2
+
+
+CHILD = """
+import sys
+from pathlib import Path
+from threading import Thread
+from tarry.base.config import Config
+from tarry.broker import Broker
+
+broker = Broker.open(Config(data=Path(sys.argv[1]), pipeline="off"), audited=True)
+broker.set_identity("root", ["admin"])
+broker.add_credential("root")
+
+def change(first):
+    for number in range(first, 100_000, 3):
+        if number % 2:
+            broker.set_identity(f"i{number}", ["produce a"])
+        else:
+            broker.set_topic(f"t{number}", ordered=True)
+        sys.stdout.write(f"{number}\\n")
+        sys.stdout.flush()
+        broker.refusals.login("http", f"10.0.0.{number % 100}", "not_known")
+
+for first in range(3):
+    Thread(target=change, args=(first,)).start()
+"""
+
+
+@pytest.mark.rest
+@pytest.mark.parametrize("answers", [1, 40, 150])
+def test_a_kill_loses_no_line_of_what_was_answered(
+    answers: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answered = []
+    with subprocess.Popen([sys.executable, "-c", CHILD, str(tmp_path)], stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        for _ in range(answers):
+            answered.append(int(child.stdout.readline()))
+        child.send_signal(signal.SIGKILL)
+        answered += [int(line) for line in child.stdout if line.endswith("\n")]
+    assert run(["verify", str(tmp_path)]) == 0, capsys.readouterr().out
+    found = read_lines(tmp_path, ops.ReadAuditLog(limit=10_000))
+    done = {each.details["name"] for each in found if (each.operation, each.outcome) == ("set-identity", "done")}
+    done |= {each.details["topic"] for each in found if each.operation == "set-topic"}
+    assert {f"{'i' if number % 2 else 't'}{number}" for number in answered} <= done
+    begun = {each.details["name"] for each in found if (each.operation, each.outcome) == ("set-identity", "begun")}
+    with Broker.open(Config(data=tmp_path, pipeline="off"), audited=True) as broker:
+        made = {identity.name for identity in broker.list_identities()}
+        assert made <= begun, "a change that no line tells of"
+    assert run(["verify", str(tmp_path)]) == 0
