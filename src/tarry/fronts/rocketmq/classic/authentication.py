@@ -34,9 +34,9 @@ _SET_AFTER_SIGNING: dict[int, str] = {RequestCode.QUERY_MESSAGE: "_UNIQUE_KEY_QU
 Source: ``DefaultAuthenticationContextBuilder``.
 """
 _NOT_SENT: dict[int, tuple[str, str]] = {RequestCode.GET_ROUTEINFO_BY_TOPIC: ("split", "\x01")}
-"""Fields that some clients sign and do not send: those of ONS, which sign each member of the request's class.
+"""Fields that ONS clients sign and do not send.
 
-Source: ``AbstractRPCHook.parseRequestContent`` and ``GetRouteInfoRequestHeader`` of com.aliyun.openservices:ons-client.
+They sign each member of the request's class, constants too. Source: ``AbstractRPCHook.parseRequestContent`` and ``GetRouteInfoRequestHeader`` of com.aliyun.openservices:ons-client.
 """
 
 
