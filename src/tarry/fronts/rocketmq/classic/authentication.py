@@ -36,7 +36,8 @@ Source: ``DefaultAuthenticationContextBuilder``.
 _NOT_SENT: dict[int, tuple[str, str]] = {RequestCode.GET_ROUTEINFO_BY_TOPIC: ("split", "\x01")}
 """Fields that ONS clients sign and do not send.
 
-They sign each member of the request's class, constants too. Source: ``AbstractRPCHook.parseRequestContent`` and ``GetRouteInfoRequestHeader`` of com.aliyun.openservices:ons-client.
+They sign each member of the request's class, constants too.
+Source: ``AbstractRPCHook.parseRequestContent`` and ``GetRouteInfoRequestHeader`` of com.aliyun.openservices:ons-client.
 """
 
 
