@@ -21,6 +21,10 @@ from tarry.fronts.gateway.front import GatewayFront, socket_of
 from tarry.fronts.gateway.remote.broker import RemoteBroker
 from tarry.fronts.kit.desk import Desk
 from tarry.fronts.registry import ServerConfig
+from tarry.fronts.rocketmq.common.draft import Draft
+from tarry.fronts.rocketmq.common.half_messages import HalfMessages
+from tarry.fronts.rocketmq.common.refusal import Refusal
+from tarry.fronts.rocketmq.common.send_queue import SendQueue
 from tarry.message import handle as handles
 from tarry.message.admission import assembled
 from tarry.message.receipt import Receipt
@@ -110,3 +114,34 @@ def test_checked_rows_of_several_callers(broker: Broker, own: bool) -> None:
             broker.cancel(forged(mine, theirs))
     else:
         assert broker.cancel(forged(mine, theirs)) is Outcome.DONE
+
+
+class Sent:
+    """A request of a RocketMQ client, which waits for its recall handle."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.handle: asyncio.Future[str] = loop.create_future()
+
+    def on_accepted(self, place: int, draft: Draft, seq: int, handle: str) -> None:
+        self.handle.set_result(handle)
+
+    def on_refused(self, place: int, draft: Draft, refusal: Refusal) -> None:
+        self.handle.set_exception(refusal)
+
+
+@pytest.mark.parametrize("is_half", [False, True])
+def test_recall_handles_of_two_clients(broker: Broker, is_half: bool) -> None:
+    due_ms = broker.clock.now_ms() + 60_000
+
+    async def run() -> list[str]:
+        loop = asyncio.get_running_loop()
+        queue, requests = SendQueue(broker, loop, HalfMessages(broker)), [Sent(loop), Sent(loop)]
+        for number, request in enumerate(requests):
+            queue.add([Draft("t", due_ms, b"x", f"i{number}", None, [], None, is_half, None, True)], request)
+        return list(await asyncio.wait_for(asyncio.gather(*(each.handle for each in requests)), WAIT_S))
+
+    mine, theirs = asyncio.run(run())
+    assert handles.decode(theirs).seq == handles.decode(mine).seq + 1
+    with pytest.raises(InvalidArgumentError):
+        broker.cancel(forged(mine, theirs))
+    assert broker.cancel(theirs) is Outcome.DONE

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.gateway.places import GatewayPlace
+from tests.gateway.raw_link import RawLink, hello
 from tests.gateway.worker_places import ClassicPlace
-from tests.identity.conftest import add_access_keys
+from tests.identity.conftest import Known, add_access_keys
 from tests.identity.test_rocketmq_classic import FORBIDDEN, OK, Signing, _be_producer, _begin_reply
 from tests.rocketmq.rpc import Code, Rpc, signed
 from tests.rocketmq_place import serving
 from tests.waiting import wait_until
 
 from tarry.broker import Broker
-from tarry.fronts.gateway.front import GatewayFront
+from tarry.fronts.gateway.front import GatewayFront, socket_of
 from tarry.fronts.gateway.remote.broker import RemoteBroker
 from tarry.fronts.registry import ServerConfig
 from tarry.fronts.rocketmq.classic.frames import encode
 from tarry.fronts.rocketmq.classic.passage import HomePassage
+from tarry.link.frames import LINK, FrameKind
 
 GRANTS = {"shop": ["produce orders.*", "consume orders.* group:billing"], "other": ["produce stock.*"]}
 SECRETS = {name: f"s3cret-of-{name}" for name in (*GRANTS, "root")}
@@ -110,3 +113,17 @@ def test_a_gateway_by_tcp_is_told_no_secret(tmp_path: Path) -> None:
         finally:
             remote.close()
             gateway.stop()
+
+
+def test_secrets_are_told_to_fronts_that_check_signatures_alone(known: Known) -> None:
+    known.broker.add_credential("billing", kind="access_key", access_key="shop", secret=SECRETS["shop"])
+    gateway = GatewayFront.start(known.broker, socket_of(known.broker.config.data))
+    try:
+        for front, knows in (("rocketmq", True), ("remoting", True), ("http", False)):
+            with RawLink(gateway.address, hello=False) as link:
+                link.send(hello(LINK, "w", front, "w-1"))
+                identities = json.loads(link.read_until(FrameKind.IDENTITIES))
+            told = {one["access_key"]: one.get("secret") for each in identities for one in each["credentials"]}
+            assert (told["shop"] is not None) == knows, front
+    finally:
+        gateway.stop()

@@ -403,3 +403,21 @@ def test_one_identity_holds_a_part_of_all_locks(shop: Shop, monkeypatch: pytest.
 def ends_of(shop: Shop, topic: str) -> tuple[int, int]:
     found: tuple[int, int] = shop.broker.call(GetQueues([topic])).get(topic, (0, 0))
     return found
+
+
+def test_ons_clients_sign_a_routes_request_with_what_they_do_not_send(shop: Shop) -> None:
+    """As ``AbstractRPCHook`` of ons-client does: each member of the request's class, its constant, too."""
+    raw = Signing(shop.front.port)
+    shop.clients.append(raw)
+
+    def ask(secret: str, unsent: dict[str, str], code: int = RequestCode.GET_ROUTEINFO_BY_TOPIC) -> int:
+        sent = {"topic": "orders.new", "AccessKey": "shop", "OnsChannel": "ALIYUN"}
+        signature = signature_of(RemotingCommand(code, sent | unsent, b""), secret.encode())
+        return raw.ask(code, sent | {"Signature": signature}).code
+
+    assert shop.as_("shop").send("orders.new").code == OK
+    assert ask(SECRETS["shop"], {"split": "\x01"}) == OK
+    assert ask(SECRETS["shop"], {}) == OK
+    assert ask("wrong", {"split": "\x01"}) == FORBIDDEN
+    assert ask(SECRETS["shop"], {"split": "\x02"}) == FORBIDDEN
+    assert ask(SECRETS["shop"], {"split": "\x01"}, RequestCode.GET_TOPIC_CONFIG) == FORBIDDEN

@@ -114,6 +114,11 @@ class Front:
     """Settings that a worker takes from the gateway and not from the broker: files, for example."""
     knows_tokens: bool = False
     """True if a worker checks access tokens, and is told of them."""
+    checks_signatures: bool = False
+    """True if a worker checks signatures by access keys.
+
+    It is told their secrets by its broker's Unix socket.
+    """
     asks_callers: bool = False
     """True if it asks who its callers are once the broker has identities."""
     home: str | None = None

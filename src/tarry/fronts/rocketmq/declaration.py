@@ -17,6 +17,7 @@ ROCKETMQ = Front(
         *("tls_certificate", "tls_key", "tls_client_ca"),
     ),
     asks_callers=True,
+    checks_signatures=True,
     worker_needs="tarry.fronts.rocketmq.common.stubs",
 )
 REMOTING = Front(
@@ -27,6 +28,7 @@ REMOTING = Front(
     check="tarry.fronts.rocketmq.common.certificate:check",
     extra="rocketmq",
     asks_callers=True,
+    checks_signatures=True,
     worker_needs="tarry.fronts.rocketmq.classic.front",
     home="tarry.fronts.rocketmq.classic.front:start_home",
 )

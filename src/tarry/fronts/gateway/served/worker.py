@@ -75,7 +75,9 @@ class WorkerSessions:
         stops = []
         if declared is None or not declared.asks_callers:
             stops.append(guard(self._broker, self._shared.loop, front, refuse))
-        told = [self._identities if admission.peer_host else self._identities_near]
+        is_near = not admission.peer_host
+        checks = declared is not None and declared.checks_signatures
+        told = [self._identities_near if is_near and checks else self._identities]
         if declared is not None and declared.knows_tokens:
             told.insert(0, self._tokens)
         stops += [News(each, self._shared.loop, out).stop for each in told]

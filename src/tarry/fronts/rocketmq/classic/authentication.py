@@ -4,8 +4,7 @@ The signature is the HMAC-SHA1, in base64, of the values of all fields but itsel
 the body. Source: ``AclUtils.combineRequestContent`` of apache/rocketmq.
 
 Without identities, requests to a name server are answered without a signature, here too: a client that will be refused
-has to find the broker first, so that it gets the broker's own text; and ONS clients sign a route's request with a
-constant that they do not send.
+has to find the broker first, so that it gets the broker's own text.
 """
 
 from __future__ import annotations
@@ -33,6 +32,12 @@ _SET_AFTER_SIGNING: dict[int, str] = {RequestCode.QUERY_MESSAGE: "_UNIQUE_KEY_QU
 """Fields that some clients add to a request after signing it: those up to 4.9.3, and those of ONS.
 
 Source: ``DefaultAuthenticationContextBuilder``.
+"""
+_NOT_SENT: dict[int, tuple[str, str]] = {RequestCode.GET_ROUTEINFO_BY_TOPIC: ("split", "\x01")}
+"""Fields that ONS clients sign and do not send.
+
+They sign each member of the request's class, constants too.
+Source: ``AbstractRPCHook.parseRequestContent`` and ``GetRouteInfoRequestHeader`` of com.aliyun.openservices:ons-client.
 """
 
 
@@ -75,6 +80,8 @@ class Authenticator:
         good = _same(given, signature_of(command, key.secret))
         if not good and (late := _SET_AFTER_SIGNING.get(command.code)) in command.fields:
             good = _same(given, signature_of(command, key.secret, late))
+        if not good and (unsent := _NOT_SENT.get(command.code)) is not None and unsent[0] not in command.fields:
+            good = _same(given, signature_of(command, key.secret, unsent=unsent))
         if not good or key.principal is None:
             raise RequestRefused(
                 ResponseCode.NO_PERMISSION,
@@ -93,10 +100,13 @@ def _same(given: str, expected: str) -> bool:
     return hmac.compare_digest(given.encode(), expected.encode())
 
 
-def signature_of(command: RemotingCommand, secret: bytes, late: str | None = None) -> str:
+def signature_of(
+    command: RemotingCommand, secret: bytes, late: str | None = None, *, unsent: tuple[str, str] | None = None
+) -> str:
     """Return the right value of the field Signature.
 
-    ``late``: a field that the client added after signing.
+    ``late``: a field that the client added after signing; ``unsent``: one that it signed and did not send.
     """
-    signed = "".join(value for name, value in sorted(command.fields.items()) if name not in (SIGNATURE, late))
+    fields = sorted([*command.fields.items(), *(() if unsent is None else (unsent,))])
+    signed = "".join(value for name, value in fields if name not in (SIGNATURE, late))
     return base64.b64encode(hmac.new(secret, signed.encode() + command.body, sha1).digest()).decode("ascii")

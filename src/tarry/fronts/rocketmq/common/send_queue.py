@@ -79,17 +79,20 @@ class SendQueue:
 
     def _submit(self, entries: list[Entry], on_result: OnAccepted) -> None:
         rows = rows_of([draft for draft, _, _ in entries], self._clock.now_ms())
-        # Handles are for delayed messages alone.
-        own_handles = any(draft.delayed for draft, _, _ in entries)
-        self._broker.submit_checked(rows, on_result, own_handles=own_handles)
+        self._broker.submit_checked(rows, on_result, own_handles=_gives_handles(entries))
 
     def _submit_halves(self, entries: list[Entry], on_result: OnAccepted) -> None:
         rows = self._half_messages.rows([draft for draft, _, _ in entries])
-        self._broker.submit(rows, on_result, internal=True)
+        self._broker.submit(rows, on_result, internal=True, own_handles=_gives_handles(entries))
+
+
+def _gives_handles(entries: list[Entry]) -> bool:
+    """Return whether callers get handles of this batch: those of delayed messages do."""
+    return any(draft.delayed for draft, _, _ in entries)
 
 
 def _accept(entries: list[Entry], result: Accepted) -> None:
-    handles = result.handles() if any(draft.delayed for draft, _, _ in entries) else None
+    handles = result.handles() if _gives_handles(entries) else None
     first, placed = result.first_seq, result.placed
     seqs = range(first, first + len(entries)) if placed is None else placed["seq"].tolist()
     for row, (draft, request, place) in enumerate(entries):
