@@ -1,7 +1,8 @@
 """The official RocketMQ client for Python with access keys of identities: what is allowed works, the rest is refused.
 
 ``python -m tests.compat.identities.python_client``: two keys of different rights on one broker, a wrong secret, and a
-key that is removed while its client runs. The broker's refusal names the right that is missing; the client may show its own.
+key that is removed while its client runs. The broker's refusal names the right that is missing; the client may show a
+text of its own.
 """
 
 from __future__ import annotations
