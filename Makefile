@@ -18,7 +18,7 @@ PYTEST := $(BIN)/pytest -n 2 --dist loadgroup --no-loadscope-reorder --max-worke
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 
-.PHONY: help setup demo test test-core test-rest test-all lint types unit spark-cluster spark-matrix bench dist soak simulate fuzz kills month kafka kafka-jars relay-campaign h2spec compat browser stubs lock audit sbom clean
+.PHONY: help setup demo test test-core test-rest test-all lint types unit spark-cluster spark-matrix bench dist soak simulate fuzz fuzz-door kills month kafka kafka-jars relay-campaign h2spec compat compat-identities browser stubs lock audit sbom clean
 
 help:
 	@echo 'make demo               a year of flight departures through a broker that is killed on the way'
@@ -34,12 +34,14 @@ help:
 	@echo 'make simulate [ARGS=...] thousands of simulated crashes: ARGS="--crashes 10000"; a seed that failed: ARGS="--seed N"'
 	@echo 'make kills [ARGS=...]   brokers killed amid hand-outs: "done" is never said of what was handed out: ARGS="--open 200 --serve 50"'
 	@echo 'make fuzz [ARGS=...]    nearly valid calls on every front: ARGS="--seconds 600", ARGS="--seed N"'
+	@echo 'make fuzz-door [ARGS=...] callers without a right at every port of a broker with identities: the same arguments'
 	@echo 'make month              a simulated month of commits to the store, one a minute; about an hour'
 	@echo 'make kafka              the relay with a real Kafka: kill -9 of either, a herd (needs Java and Maven; minutes)'
 	@echo 'make relay-campaign [ARGS=...] a relay on a cluster, its driver, executors and Kafka killed ten times each, at 500/s and 2,000/s: ARGS="--rates 500 --kills 1"'
 	@echo 'make kafka-jars         fetch what a Kafka for the tests needs into ~/.cache/tarry'
 	@echo 'make h2spec             HTTP/2 conformance of the gRPC server, strict, in the clear and over TLS (needs Go)'
 	@echo 'make compat [ARGS=...]  official clients: RocketMQ in Python, Java, Node, Go and Rust; lmstfy: ARGS="--language go", "--language lmstfy-php", "--language e2e" (what is installed of them)'
+	@echo 'make compat-identities  the official RocketMQ client for Python with two access keys of different rights, a wrong and a removed one'
 	@echo 'make browser            the console in headless Chromium (Debian: apt-get install chromium)'
 	@echo "make stubs              compile RocketMQ's .proto files, after a change of them"
 	@echo 'make dist               a wheel of each distribution: tarry, and what is in packages/'
@@ -135,6 +137,9 @@ simulate: $(STAMP)
 fuzz: $(STAMP)
 	$(BIN)/python -m tests.fuzz.fuzz $(ARGS)
 
+fuzz-door: $(STAMP)
+	$(BIN)/python -m tests.fuzz.door $(ARGS)
+
 kills: $(STAMP)
 	$(BIN)/python -m tests.crash.kills $(ARGS)
 
@@ -155,6 +160,9 @@ h2spec: $(STAMP)
 
 compat: $(STAMP)
 	$(BIN)/python -m tests.compat $(ARGS)
+
+compat-identities: $(STAMP)
+	$(BIN)/python -m tests.compat.identities.python_client
 
 browser: $(STAMP)
 	$(BIN)/pytest tests/browser $(ARGS)

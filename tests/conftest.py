@@ -91,6 +91,7 @@ def _check_all_are_touched(selected: list[pytest.Item], items: list[pytest.Item]
         "e2e/test_cancel_in_store.py",
         "e2e/test_demo.py",
         "e2e/test_upkeep.py",
+        "fuzz/test_door.py",
         "http/test_kill.py",
         "http/test_rest_schema.py",
         "push/test_faults.py",
