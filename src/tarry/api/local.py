@@ -35,8 +35,17 @@ Called once, from the thread that made the batch durable; be quick, never raise.
 """
 
 
-CheckTopic = Callable[[str | None], None]
-"""Refuse a caller that has no right on a topic; None: the topic cannot be told."""
+class CheckTopic(Protocol):
+    """Refuses a caller that has no right on a topic, and a group of it if one is named. None: it cannot be told.
+
+    What it refuses by ForbiddenError is answered as what is not there.
+    """
+
+    def __call__(self, topic: str | None, group: str | None = None, /) -> None: ...
+
+
+def any_topic(topic: str | None, group: str | None = None, /) -> None:
+    """Refuse nothing: a :class:`CheckTopic` for whoever may do everything."""
 
 
 class FrontState(Protocol):

@@ -15,10 +15,10 @@ import pyarrow as pa
 
 from tarry.api import operations as ops
 from tarry.api.bounds import KEY
-from tarry.api.local import CheckTopic
+from tarry.api.local import CheckTopic, any_topic
 from tarry.api.outcome import Outcome, Rescheduled
 from tarry.base.clock import Clock
-from tarry.base.errors import ForgedHandleError, InvalidArgumentError, StaleCommitError
+from tarry.base.errors import ForbiddenError, ForgedHandleError, InvalidArgumentError, StaleCommitError
 from tarry.base.waiting import answer_of
 from tarry.broker.commands.cancel import CancelCommand, CancelTarget
 from tarry.broker.commands.move import Move
@@ -27,18 +27,17 @@ from tarry.broker.queries.messages import MessageFinder, column
 from tarry.broker.scheduling import Scheduling
 from tarry.intake import Command
 from tarry.message import handle
+from tarry.message.bulk import SEQ_MIN
 from tarry.message.receipt import Receipt, id_of
-from tarry.message.schema import SCHEMA, UNNUMBERED, check_topic
+from tarry.message.schema import INTERNAL_TOPIC, SCHEMA, UNNUMBERED, check_topic, is_internal
 from tarry.names import NameEntry, Registry, name_of_key, name_of_series
 from tarry.repeat import read_state, state_json
 
 """Makes the message (of UNNUMBERED, one row) that replaces the one found (of SCHEMA, one row)."""
+_NO_SEQ = SEQ_MIN - 1
+"""Number that no message has: those of producers are far below, those of bulk jobs above."""
 TARGETS_MAX = 4096
 """Messages cancelled in one write: producers wait while it is decided."""
-
-
-def _any_topic(topic: str | None) -> None:
-    """Refuse no topic."""
 
 
 @dataclass(eq=False)
@@ -52,13 +51,15 @@ class Changes:
     _clock: Clock
     _secret: bytes
 
-    def cancel(self, request: ops.Cancel, check: CheckTopic = _any_topic) -> list[Outcome]:
+    def cancel(self, request: ops.Cancel, check: CheckTopic = any_topic) -> list[Outcome]:
         """Cancel messages by handle; return an outcome for each, durable.
 
-        ``check`` may refuse the topics of the messages, before any is cancelled.
+        ``check`` may refuse the topics of the messages, before any is cancelled. To whom they are forbidden, they are
+        as unknown as a handle of nothing.
 
         Raises:
             InvalidArgumentError, ForgedHandleError: names the first bad handle; nothing was cancelled.
+            InvalidArgumentError: a message is of a topic of Tarry's own; nothing was cancelled.
             OverloadedError, DiskFullError: not now; of more than 4,096, some were cancelled.
         """
         handles = request.handles
@@ -69,10 +70,11 @@ class Changes:
         targets = []
         for entry, current in zip(entries, series, strict=True):
             topic = column(rows, (current or entry).seq, "topic")
-            if topic is not None:
-                check(str(topic))
+            place = entry
+            if topic is not None and not _may_change(str(topic), check):
+                place, topic = _nowhere(entry), None
             # Without a topic there is nothing that could be cancelled: the outcome alone is told.
-            targets.append(CancelTarget(entry.seq, entry.due_ms, None if topic is None else str(topic)))
+            targets.append(CancelTarget(place.seq, place.due_ms, None if topic is None else str(topic)))
         return self._cancelled(targets)
 
     def discard_placed(self, seq: int, due_ms: int, topic: str) -> bool:
@@ -105,7 +107,7 @@ class Changes:
             outcomes += self._carry_out(partial(CancelCommand, targets[start : start + TARGETS_MAX]))
         return outcomes
 
-    def reschedule(self, request: ops.Reschedule, check: CheckTopic = _any_topic) -> Rescheduled:
+    def reschedule(self, request: ops.Reschedule, check: CheckTopic = any_topic) -> Rescheduled:
         """Move a message to another due time. ``check`` may refuse its topic before that."""
         due_ms = self._scheduling.due_ms(request.time.get("delay"), request.time.get("due"))
         if request.handle is not None:
@@ -165,13 +167,15 @@ class Changes:
         id = column(rows, entry.seq, "id") or id_of(entry.seq)
         return Receipt(str(id), entry.seq, entry.due_ms, entry.seq, 1, handle.sign(self._secret, entry.seq, 1))
 
-    def _move(self, entry: NameEntry, name: bytes, due_ms: int, check: CheckTopic = _any_topic) -> Rescheduled | None:
+    def _move(self, entry: NameEntry, name: bytes, due_ms: int, check: CheckTopic = any_topic) -> Rescheduled | None:
         """Move what is under a name to another due time; None: another message is there by now."""
         found = self._find(entry, name)
         if found is None or isinstance(found, Outcome):
             return None if found is None else Rescheduled(found)
         topic = str(found.column("topic")[0].as_py())
-        check(topic)
+        if not _may_change(topic, check):
+            outcome = self._decisions.outcome_of(_nowhere(entry))
+            return Rescheduled(Outcome.UNKNOWN if outcome is Outcome.DONE else outcome)
         target = CancelTarget(entry.seq, entry.due_ms, topic, name)
         return self._replace(target, _at(found, due_ms, self._clock.now_ms()))
 
@@ -210,6 +214,26 @@ class Changes:
 
     def _carry_out(self, make: Callable[[Callable[[Any], None]], Command]) -> Any:
         return answer_of(lambda done: self._scheduling.carry_out(make(done)))
+
+
+def _may_change(topic: str, check: CheckTopic) -> bool:
+    """Return whether a message that was found may be changed; False: its caller is not to learn that it is there.
+
+    Raises:
+        InvalidArgumentError: the topic is Tarry's own. Fronts change what is theirs by key.
+    """
+    try:
+        check(topic)
+    except ForbiddenError:
+        return False
+    if is_internal(topic):
+        raise InvalidArgumentError(f"a message of topic {topic!r:.300}: {INTERNAL_TOPIC}")
+    return True
+
+
+def _nowhere(entry: NameEntry) -> NameEntry:
+    """Return a place where no message is, with the due time of one that is hidden: it is answered like that."""
+    return NameEntry(_NO_SEQ, entry.due_ms, 0)
 
 
 def _at(row: pa.RecordBatch, due_ms: int, now_ms: int) -> pa.RecordBatch:

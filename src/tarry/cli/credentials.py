@@ -129,7 +129,7 @@ def add_jwt(
     \b
     tarry identity add-jwt billing --claim groups=tarry-billing
     """
-    until_ms = None if expires_ms is None else instant_ms(expires_ms, "--expires")
+    until_ms = None if expires_ms is None else expiry_ms(expires_ms, "--expires")
     with connect(endpoint) as client:
         made = client.add_credential(identity, kind="jwt", claim=claim, description=description, expires_ms=until_ms)
     plain = {"id": made.id, "identity": made.identity, "issuer": made.issuer, "claim": made.claim}

@@ -1,6 +1,12 @@
 """Rights of one identity: its grants, ready to be asked.
 
-A denial counts more than any allowance, wherever it stands.
+A denial counts more than any allowance, wherever it stands. Two kinds of topics have rules of their own:
+
+- Those of the broker (``tarry.…``) are opened by ``admin`` alone, whatever pattern a grant has.
+- What is made of other names (:mod:`tarry.identity.derived`) goes by them, too. ``%DLQ%TOPIC/GROUP`` is denied where
+  the topic is, and open to who may browse the topic, or consume it for the group. ``%RETRY%GROUP`` and ``%DLQ%GROUP``
+  are open to who may consume for the group by its name; a pattern ``*`` opens them if it is for the group, and if
+  nothing is denied of what may be in them.
 """
 
 from __future__ import annotations
@@ -9,9 +15,12 @@ from collections.abc import Iterable
 
 from tarry.api.needs import OF_THE_BROKER, OF_TOPICS, Right
 from tarry.base.bounded_cache import BoundedCache
+from tarry.identity.derived import Derived, derived
 from tarry.identity.grants import ANY, Grant
+from tarry.message.schema import is_internal
 
 DECISIONS_MAX = 4096
+_READING = (Right.CONSUME, Right.BROWSE, Right.LOOK)
 
 
 class Rights:
@@ -29,6 +38,10 @@ class Rights:
             right for right in OF_THE_BROKER if (self.is_admin or right in granted) and right not in denied
         }
         self._by_right = {right: [g for g in self.grants if g.right is right] for right in Right}
+        # Whoever may do something with a topic sees that it is there, and how much is in it.
+        self._by_right[Right.LOOK] = [
+            g for g in self.grants if g.right in OF_TOPICS and (g.right is Right.LOOK or not g.is_denied)
+        ]
         self._decided: BoundedCache[tuple[Right, str | None, str | None], bool] = BoundedCache(DECISIONS_MAX)
 
     @classmethod
@@ -53,9 +66,9 @@ class Rights:
             decided = self._decided.keep(asked, self._decide(right, topic, group))
         return decided
 
-    def deny(self, right: Right, topic: str, group: str | None = None) -> bool:
-        """Return whether a right on a topic, and a group if one is named, is denied by a grant."""
-        return any(grant.is_denied and grant.covers(topic, group) for grant in self._by_right[right])
+    def allow_group(self, right: Right, group: str) -> bool:
+        """Return whether a right is granted for a group as a whole, in whatever topics it reads."""
+        return self.allow(right) or self._names(right, group)
 
     def allow_some(self, right: Right) -> bool:
         """Return whether there may be a topic on which a right is granted."""
@@ -65,16 +78,64 @@ class Rights:
         if right in OF_THE_BROKER:
             return right in self._granted_of_broker
         grants = self._by_right[right]
-        if right is Right.LOOK:
-            # Whoever may do something with a topic sees that it is there, and how much is in it.
-            grants = [g for g in self.grants if g.right in OF_TOPICS and (g.right is right or not g.is_denied)]
         if topic is None:
             everywhere = any(grant.topics == ANY and grant.groups == ANY and not grant.is_denied for grant in grants)
             return (self.is_admin or everywhere) and not any(grant.is_denied for grant in grants)
-        covering = [grant for grant in grants if grant.covers(topic, group, any_group=right is Right.LOOK)]
-        if any(grant.is_denied for grant in covering):
+        if self._deny(right, topic, group):
             return False
-        return self.is_admin or bool(covering)
+        if is_internal(topic):
+            return self.is_admin
+        made_of = derived(topic)
+        allowing = [g for g in grants if not g.is_denied and g.covers(topic, group, any_group=right is Right.LOOK)]
+        if made_of is None:
+            return self.is_admin or bool(allowing)
+        if made_of.origin is None and made_of.group is not None:
+            by_name = any(grant.topics != ANY for grant in allowing)
+            return by_name or self._allow_of_a_group(right, made_of.group, group, is_broad=bool(allowing))
+        return self.is_admin or bool(allowing) or self._allow_dead(right, made_of)
+
+    def _deny(self, right: Right, topic: str, group: str | None) -> bool:
+        """Return whether a right is denied on a topic, or on the one that its messages come from."""
+        denials = [grant for grant in self._by_right[right] if grant.is_denied]
+        if not denials:
+            return False
+        if any(grant.covers(topic, group) for grant in denials):
+            return True
+        made_of = derived(topic)
+        if made_of is None:
+            return False
+        if made_of.origin is None and made_of.group is not None:
+            return False
+        if made_of.origin is None:
+            return True  # a digest: it may be of the topic that is denied
+        return any(self._deny(right, made_of.origin, each) for each in (made_of.group, group))
+
+    def _allow_of_a_group(self, right: Right, owner: str, group: str | None, *, is_broad: bool) -> bool:
+        """Return whether a topic with messages of all topics of a group, its owner, is open without being named.
+
+        ``is_broad``: the right is granted on all topics for the group that asks.
+        """
+        if right is Right.CONSUME and group not in (None, owner) and not (is_broad or self.is_admin):
+            return False  # another group reads them only with a right of its own
+        # A group may read, and send to, its own retries and dead letters.
+        return self._names(right, owner) or (right is not Right.MANAGE and self._names(Right.CONSUME, owner))
+
+    def _allow_dead(self, right: Right, made_of: Derived) -> bool:
+        """Return whether dead letters are open to who may browse their topic, or consume it for their group."""
+        if right not in _READING or made_of.origin is None:
+            return False
+        return self.allow(Right.BROWSE, made_of.origin) or self.allow(Right.CONSUME, made_of.origin, made_of.group)
+
+    def _names(self, right: Right, group: str) -> bool:
+        """Return whether a right is granted for a group by its name, or on all topics while none of them is denied."""
+        grants = [grant for grant in self._by_right[right] if grant.is_for(group)]
+        denials = [grant for grant in grants if grant.is_denied]
+        if any(grant.topics == ANY for grant in denials):
+            return False
+        if any(grant.groups != ANY and not grant.is_denied for grant in grants):
+            return True
+        everywhere = any(grant.topics == ANY and not grant.is_denied for grant in grants)
+        return not denials and (self.is_admin or everywhere)
 
 
 EVERYTHING = Rights([Grant(Right.ADMIN)])

@@ -154,9 +154,9 @@ class SeenBroker:
         check_request(self.principal, operation)
         right = cast(OnFound, operation.needs).right
 
-        def check_both(topic: str | None) -> None:
-            self.principal.check(right, topic)
-            check(topic)
+        def check_both(topic: str | None, group: str | None = None, /) -> None:
+            self.principal.check(right, topic, group)
+            check(topic, group)
 
         return self._broker.call_found(operation, check_both)
 

@@ -17,10 +17,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tarry.api.local import CheckTopic, any_topic
 from tarry.api.operations import ListPending
 from tarry.api.outcome import Outcome
 from tarry.api.views import Event, History
-from tarry.base.errors import ForgedHandleError, InvalidArgumentError
+from tarry.base.errors import ForbiddenError, ForgedHandleError, InvalidArgumentError
 from tarry.base.types import Key, Mask
 from tarry.broker.queries.cut import Places
 from tarry.broker.queries.listing import Listing, list_pending
@@ -68,8 +69,17 @@ class HistorySources:
     """That authenticates handles."""
 
 
-def history(sources: HistorySources, now_ms: int, retention_ms: int, what: str, topic: str | None) -> History:
+def history(
+    sources: HistorySources,
+    now_ms: int,
+    retention_ms: int,
+    what: str,
+    topic: str | None,
+    check: CheckTopic = any_topic,
+) -> History:
     """Return the history of the message that a handle names, or of the messages of an id.
+
+    ``check`` refuses topics and groups that the caller must not see.
 
     Raises:
         InvalidArgumentError: ``what`` is no text, or ``topic`` is no topic. ForgedHandleError: another broker's handle.
@@ -78,7 +88,7 @@ def history(sources: HistorySources, now_ms: int, retention_ms: int, what: str, 
         raise InvalidArgumentError(f"what is {what!r:.80}; allowed: a handle, or an id")
     if topic is not None:
         check_topic(topic)
-    timeline = _Timeline(sources, now_ms)
+    timeline = _Timeline(sources, now_ms, check)
     entry = _entry(what, sources.secret)
     if entry is not None:
         timeline.describe(entry, None)
@@ -107,7 +117,7 @@ def _entry(text: str, secret: bytes) -> NameEntry | None:
 class _Timeline:
     """Collects events; each message is described once."""
 
-    def __init__(self, sources: HistorySources, now_ms: int) -> None:
+    def __init__(self, sources: HistorySources, now_ms: int, check: CheckTopic) -> None:
         self._places = sources.places
         self._intake = sources.places.intake
         self._registry = sources.places.registry
@@ -118,6 +128,7 @@ class _Timeline:
         self._finder = sources.finder
         self._state_of = sources.state_of
         self._now_ms = now_ms
+        self._check = check
         self._described: set[int] = set()
         self._searched: set[tuple[str, str | None]] = set()
         self.events: list[Event] = []
@@ -186,6 +197,8 @@ class _Timeline:
         if place is None and outcome is not Outcome.DONE:
             place = self._fallen_due(entry, None if row is None else str(row.column("topic")[0].as_py()))
             row = row if place is None else place.row
+        if not self._may_see(None if row is None else str(row.column("topic")[0].as_py())):
+            return
         if row is None:
             self._without_row(entry, outcome)
             return
@@ -204,6 +217,13 @@ class _Timeline:
             )
         self._expired(entry, values, still=place is None and outcome is Outcome.DONE)
         self._series(entry, values)
+
+    def _may_see(self, topic: str | None, group: str | None = None) -> bool:
+        try:
+            self._check(topic, group)
+        except ForbiddenError:
+            return False
+        return True
 
     def _accepted(self, entry: NameEntry, row: pa.RecordBatch, values: dict[str, Any]) -> None:
         shown = {name: values[name] for name in _SHOWN}
@@ -285,6 +305,8 @@ class _Timeline:
         self._add(at_ms, "due", entry.seq, topic=place.topic.name, offset=place.offset)
         self.unknown += [WHEN_DUE, NOT_RECORDED]
         for group in self._groups.all(place.topic.name):
+            if not self._may_see(place.topic.name, group.name):
+                continue
             # The state that it is in now, whenever it got there.
             self._add(self._now_ms, "group", entry.seq, group=group.name, **group.state_of(place.offset))
             self._dead(entry, place, group.name, values)

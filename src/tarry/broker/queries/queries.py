@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from tarry.api.internal_topics import hidden
+from tarry.api.local import CheckTopic, any_topic
 from tarry.api.operations import (
     GetForecast,
     GetHandles,
@@ -111,12 +112,11 @@ class Queries:
         with self._slots:
             return forecast(self._places, self._clock.now_ms(), pending, request.topic, request.unit, request.until_ms)
 
-    def history(self, request: GetHistory) -> History:
-        """Return the history of a message."""
+    def history(self, request: GetHistory, check: CheckTopic = any_topic) -> History:
+        """Return the history of a message; what ``check`` refuses of it is left out, as if it were not there."""
+        now_ms, retention_ms = self._clock.now_ms(), self._config.retention_ms
         with self._slots:
-            return history(
-                self._history_sources, self._clock.now_ms(), self._config.retention_ms, request.what, request.topic
-            )
+            return history(self._history_sources, now_ms, retention_ms, request.what, request.topic, check)
 
     def message(self, request: GetMessage) -> pa.RecordBatch:
         """Return a message, wherever it is."""

@@ -10,13 +10,14 @@ import re
 from functools import lru_cache
 
 from tarry.fronts.rocketmq.common.refusal import Code, Refusal
+from tarry.identity import derived
 from tarry.message.schema import OWN_TOPICS
 
 HALF_MESSAGES = "tarry.halves"
 """The topic of messages whose transaction is not decided."""
 SEPARATOR = "%"
 """Separator of a namespace and a name."""
-RETRY_PREFIX = "%RETRY%"
+RETRY_PREFIX = derived.RETRY_PREFIX
 """Prefix of the topic of messages that a group's classic consumers could not handle."""
 DEAD_PREFIX = "%DLQ%"
 """Prefix of the topic of a group's dead letters."""
