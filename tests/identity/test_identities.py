@@ -15,6 +15,8 @@ from tarry.api.needs import OF_THE_BROKER, Right
 from tarry.base.config import Config
 from tarry.base.errors import CorruptError, InvalidArgumentError, NotFoundError, UnauthenticatedError
 from tarry.broker import Broker
+from tarry.fronts.kit.exposure import relying_on_identities
+from tarry.fronts.registry import ServerConfig
 from tarry.identity.authenticator import Authenticator
 from tarry.identity.file import asks_callers
 from tarry.identity.principal import LOCAL
@@ -223,3 +225,23 @@ def test_without_identities_access_tokens_are_known_to_who_asks_for_them(tmp_pat
         assert authenticator.by_secret("x" * 24) is None
         broker.delete_token(made.id)
         assert not authenticator.is_known(owner)
+
+
+def test_the_last_credential_stays_while_other_machines_reach_a_port(tmp_path: Path) -> None:
+    config = ServerConfig(data=tmp_path / "data", pipeline="off", flight="0.0.0.0:7611")
+    assert relying_on_identities(config) == {"flight": "0.0.0.0:7611"}
+    assert relying_on_identities(config.model_copy(update={"insecure_open": "flight"})) == {}
+    assert relying_on_identities(ServerConfig(data=tmp_path, flight="127.0.0.1:7611")) == {}
+    with Broker.open(config) as broker:
+        broker.components.identities.exposed = relying_on_identities(config)
+        broker.set_identity("admin", ["admin"])
+        broker.set_identity("other", ["produce a"])
+        tokens = [broker.add_credential(name).id for name in ("admin", "other")]
+        broker.remove_credential(tokens[1])
+        for change in (lambda: broker.remove_credential(tokens[0]), lambda: broker.delete_identity("admin")):
+            with pytest.raises(InvalidArgumentError, match=r"other machines reach flight on 0\.0\.0\.0:7611; allowed"):
+                change()
+        assert broker.identities
+        broker.components.identities.exposed = {}
+        broker.remove_credential(tokens[0])
+        assert not broker.identities

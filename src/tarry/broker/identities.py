@@ -92,6 +92,8 @@ class Identities:
         self._pipeline_token: str | None = None
         self.unguarded: list[str] = []
         """Ports that are open and cannot ask who their callers are: with one, there may be no credential."""
+        self.exposed: dict[str, str] = {}
+        """Ports that other machines reach because callers are asked, by name: one caller has to be known still."""
         self._secrets = AccessSecrets(files, directory)
         self._kept: tuple[Identity, ...] = self._read(is_needed)
         self.snapshot: tuple[Identity, ...] = ()
@@ -266,6 +268,12 @@ class Identities:
             raise InvalidArgumentError(
                 f"{', '.join(self.unguarded)} cannot ask who callers are yet, so a credential would protect nothing; "
                 "allowed: a broker without these ports"
+            )
+        if self.exposed and not known and self.snapshot:
+            ports = ", ".join(f"{name} on {address}" for name, address in self.exposed.items())
+            raise InvalidArgumentError(
+                f"without this last credential nobody would be asked, and other machines reach {ports}; allowed: "
+                "another credential first, or the broker stopped and set to this machine's own addresses"
             )
         ordered = tuple(sorted(identities, key=lambda each: each.name))
         ids = {credential.id for identity in ordered for credential in identity.credentials}

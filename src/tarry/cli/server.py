@@ -108,11 +108,13 @@ def _start_fronts(
     """Start fronts in their order, in this process or in workers; return them by name."""
     from tarry.cli.workers import Workers
     from tarry.fronts.gateway.settings import GatewaySettings
+    from tarry.fronts.kit.exposure import relying_on_identities
     from tarry.fronts.kit.front import FrontServices
 
     config = broker.config
     workers = GatewaySettings.of(config).workers
     running: dict[str, RunningFront] = {}
+    broker.components.identities.exposed = relying_on_identities(config)
     services = FrontServices(broker, "", placement, connections, UnreadBytes(), local=broker)
     for front in fronts:
         _check_guarded(front, broker)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from tarry.base.config import Config
-from tarry.base.exposure import check_exposure
+from tarry.base.exposure import LISTENERS, check_exposure, exposed, parse_listeners
 from tarry.base.setting_types import Listeners
 from tarry.fronts.kit.settings import FrontSettings
 from tarry.identity.file import asks_callers
@@ -38,6 +38,13 @@ def check_exposed(listener: str, address: str, config: Config) -> None:
     if asks_callers(config.data):
         return
     check_exposure(listener, address, ExposureSettings.of(config).insecure_open)
+
+
+def relying_on_identities(config: Config) -> dict[str, str]:
+    """Return the ports that other machines reach, by name, and that no setting opens to them without identities."""
+    opened = parse_listeners(ExposureSettings.of(config).insecure_open)
+    addresses = {name: getattr(config, name, None) for name in LISTENERS}
+    return {name: address for name, address in exposed(addresses).items() if name not in opened}
 
 
 def warn_exposed(listener: str, address: str, broker: AnyBroker) -> None:
