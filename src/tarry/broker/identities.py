@@ -93,7 +93,7 @@ class Identities:
         self.unguarded: list[str] = []
         """Ports that are open and cannot ask who their callers are: with one, there may be no credential."""
         self.exposed: dict[str, str] = {}
-        """Ports that other machines reach because callers are asked, by name: one caller has to be known still."""
+        """Ports that other machines reach since callers are asked, by name: one has to be known still."""
         self._secrets = AccessSecrets(files, directory)
         self._kept: tuple[Identity, ...] = self._read(is_needed)
         self.snapshot: tuple[Identity, ...] = ()

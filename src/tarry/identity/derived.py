@@ -17,7 +17,7 @@ RETRY_PREFIX = "%RETRY%"
 
 @dataclass(frozen=True, slots=True)
 class Derived:
-    """Where a topic's messages come from. Both are None where its name has a digest in their place."""
+    """The origin of a topic's messages. Both are None where its name has a digest in their place."""
 
     origin: str | None
     """None: all topics that the group reads."""

@@ -111,7 +111,7 @@ class Rights:
         return any(self._deny(right, made_of.origin, each) for each in (made_of.group, group))
 
     def _allow_of_a_group(self, right: Right, owner: str, group: str | None, *, is_broad: bool) -> bool:
-        """Return whether a topic with messages of all topics of a group, its owner, is open without being named.
+        """Return whether a topic with messages of all topics of a group, its owner, is open.
 
         ``is_broad``: the right is granted on all topics for the group that asks.
         """
@@ -127,7 +127,7 @@ class Rights:
         return self.allow(Right.BROWSE, made_of.origin) or self.allow(Right.CONSUME, made_of.origin, made_of.group)
 
     def _names(self, right: Right, group: str) -> bool:
-        """Return whether a right is granted for a group by its name, or on all topics while none of them is denied."""
+        """Return whether a right is granted for a group by name, or on all topics and none is denied."""
         grants = [grant for grant in self._by_right[right] if grant.is_for(group)]
         denials = [grant for grant in grants if grant.is_denied]
         if any(grant.topics == ANY for grant in denials):

@@ -41,7 +41,7 @@ def check_exposed(listener: str, address: str, config: Config) -> None:
 
 
 def relying_on_identities(config: Config) -> dict[str, str]:
-    """Return the ports that other machines reach, by name, and that no setting opens to them without identities."""
+    """Return the ports, by name, that other machines reach, and that no setting opens to them."""
     opened = parse_listeners(ExposureSettings.of(config).insecure_open)
     addresses = {name: getattr(config, name, None) for name in LISTENERS}
     return {name: address for name, address in exposed(addresses).items() if name not in opened}
