@@ -36,7 +36,7 @@ Called once, from the thread that made the batch durable; be quick, never raise.
 
 
 class CheckTopic(Protocol):
-    """Refuses a caller that has no right on a topic, and a group of it if one is named. None: it cannot be told.
+    """Refuses a caller without a right on a topic, and a group of it. None: it cannot be told.
 
     What it refuses by ForbiddenError is answered as what is not there.
     """

@@ -217,7 +217,7 @@ class Changes:
 
 
 def _may_change(topic: str, check: CheckTopic) -> bool:
-    """Return whether a message that was found may be changed; False: its caller is not to learn that it is there.
+    """Return whether a message that was found may be changed; False: it is to look like none.
 
     Raises:
         InvalidArgumentError: the topic is Tarry's own. Fronts change what is theirs by key.
@@ -232,7 +232,7 @@ def _may_change(topic: str, check: CheckTopic) -> bool:
 
 
 def _nowhere(entry: NameEntry) -> NameEntry:
-    """Return a place where no message is, with the due time of one that is hidden: it is answered like that."""
+    """Return a place where no message is, with the due time of one that is hidden."""
     return NameEntry(_NO_SEQ, entry.due_ms, 0)
 
 
