@@ -13,6 +13,7 @@ import pyarrow.flight as fl
 import pytest
 
 from tarry.api import operations as ops
+from tarry.api.credential_uses import CredentialUses
 from tarry.api.operation import Operation
 from tarry.api.operations.messages import HANDLES_MAX
 from tarry.api.outcome import Outcome, Rescheduled
@@ -37,6 +38,7 @@ class Desk:
     clock = SystemClock()
     identities = ()
     access_tokens = ()
+    credential_uses = CredentialUses()
 
     def __init__(self) -> None:
         self.state: dict[int, Outcome] = {}

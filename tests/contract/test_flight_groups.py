@@ -15,6 +15,7 @@ import pyarrow.flight as fl
 import pytest
 from tests.waiting import wait_until
 
+from tarry.api.credential_uses import CredentialUses
 from tarry.api.groups import GroupSettings
 from tarry.api.wire import decode_error
 from tarry.base.clock import SystemClock
@@ -57,6 +58,7 @@ class Registrar:
 
     config = Config()
     identities = ()
+    credential_uses = CredentialUses()
     clock = SystemClock()
     settings = GroupSettings()
     ordered = waits_for_acks = deleted = closed = gathers = False

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from tarry.api.credential_uses import CredentialUses
 from tarry.base.clock import SystemClock
 from tarry.base.config import Config
 from tarry.base.errors import InvalidMessageError, KeyExistsError
@@ -29,6 +30,7 @@ class FakeBroker:
     clock = SystemClock()
     identities = ()
     access_tokens = ()
+    credential_uses = CredentialUses()
 
     def __init__(self) -> None:
         self.lock = threading.Lock()

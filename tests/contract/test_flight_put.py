@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.flight as fl
 import pytest
 
+from tarry.api.credential_uses import CredentialUses
 from tarry.api.wire import AcceptedAnswer, Goodbye, decode_answer, decode_error
 from tarry.base.clock import SystemClock
 from tarry.base.config import Config
@@ -169,6 +170,7 @@ class SlowCore:
 
     config = Config()
     identities = ()
+    credential_uses = CredentialUses()
     clock = SystemClock()
 
     def __init__(self) -> None:

@@ -123,7 +123,7 @@ def test_messages_of_the_brokers_own_topics_are_nobodys(known: Known) -> None:
     accepted = done.get(timeout=20)
     [row] = known.broker.call(ops.ListPending(topic="tarry.halves")).rows.to_pylist()
     [handle] = known.broker.call(ops.GetHandles([row["seq"]], [row["due_ms"]]))
-    assert accepted.rows == 1
+    assert accepted.count == 1
     known.broker.set_identity("billing", ["produce *", "browse *", "manage *", "produce tarry.*"])
     some, admin = billing(known), SeenBroker(known.broker, Authenticator(known.broker).by_token(known.admin))
     assert some.call(ops.Cancel([handle])) == [Outcome.UNKNOWN]

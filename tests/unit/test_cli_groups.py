@@ -162,7 +162,7 @@ def test_dead_letters(broker: Broker, capsys: Captured, monkeypatch: pytest.Monk
         (["group", "set", "t t", "g"], "'t t' is not a topic name"),
         (["group", "set", "t"], "Missing argument"),
         (["group", "seek", "t", "g", "middle"], "seek to 'middle'; allowed"),
-        (["group", "seek", "t", "g", "2026-01-01"], "naive"),
+        (["group", "seek", "t", "g", "2026-01-01"], "is not an instant"),
         (["group", "seek", "t", "g", "12 o'clock"], 'TO "12 o\'clock" is not an instant'),
         (["group", "renew"], "No such command 'renew'"),
         (["topic", "set", "t", "--late", "never"], "late is 'never'"),

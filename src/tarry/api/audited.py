@@ -41,6 +41,7 @@ TOLD = frozenset(
             "kind",
             "access_key",
             "san",
+            "claim",
             "expires_ms",
             "reads_max",
             "writes_max",

@@ -88,8 +88,6 @@ class Authenticator:
         self._broker, self._front = broker, front
         self.notes = True
         """False where a refused caller is asked again elsewhere, and is noted there."""
-        self.note_use = broker.credential_uses.note
-        """Notes that a credential was used, by its id; whoever checks a signature does it for an access key."""
         self.tokens = KnownTokens(broker, front)
         """The owners of access tokens, who are known also where nobody is asked."""
         self._seen: tuple[Identity, ...] = ()
@@ -99,6 +97,10 @@ class Authenticator:
         self._by_san: dict[str, tuple[Principal, Credential]] = {}
         self._by_claim: list[tuple[Principal, Credential]] = []
         self._verified: BoundedCache[str, _KnownToken] = BoundedCache(VERIFIED_MAX)
+
+    def note_use(self, credential: str) -> None:
+        """Note that a credential was used, by its id; whoever checks a signature does it for an access key."""
+        self._broker.credential_uses.note(credential)
 
     @property
     def asks(self) -> bool:
