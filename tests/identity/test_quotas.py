@@ -262,6 +262,7 @@ def test_in_the_broker(full: Known) -> None:
     assert account.use().used["inflight_bytes"] == 0
 
 
+@pytest.mark.rest  # seconds of a client that connects again
 def test_by_the_link(full: Known) -> None:
     front = LinkFront.start(full.broker, "127.0.0.1:0")
     with Client(front.address, token=full.billing, timeout=5) as client:
@@ -289,6 +290,7 @@ def test_by_flight(full: Known) -> None:
     assert isinstance(answer, QuotaExceededError)
 
 
+@pytest.mark.rest
 def test_by_http(full: Known) -> None:
     with serving_http(full.broker) as place:
         answer = place.ask("POST", f"/v1/topics/{TOPIC}/messages", full.billing, params={"delay": "1h"}, content=b"x")
