@@ -4,10 +4,6 @@ on meanwhile.
 
 from __future__ import annotations
 
-import re
-import select
-import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,9 +11,8 @@ from pathlib import Path
 import httpx
 
 from tarry.client import Client
-from tests.fuzz.target import ANY_PORT, START_S, UNWANTED
+from tests.fuzz.served import ServedBroker
 
-READY = re.compile(r"([a-z0-9][a-z0-9 ]*) on (127\.0\.0\.1:\d+)")
 CANARY = "what-no-stranger-may-read"
 """The body of a message of another topic: an answer with it needed a right."""
 SECRET_TOPIC = "secret.pay"
@@ -37,29 +32,15 @@ class DoorTarget:
     def __init__(self, directory: Path, weak: Sequence[str] = WEAK) -> None:
         """``weak``: other grants, to see that this finds what it looks for."""
         self._weak = list(weak)
-        self._log = directory / "broker.log"
-        command = [sys.executable, "-X", "faulthandler", "-m", "tarry", "serve", "--data", str(directory / "data")]
-        for port in ("flight", "rocketmq", "remoting", "http", "http-admin", "metrics"):
-            command += [f"--{port}", ANY_PORT]
-        command += ["--pipeline", "off", "--set", f"mqtt={ANY_PORT}", "--set", f"link={ANY_PORT}"]
-        with self._log.open("wb") as log:
-            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+        self._broker = ServedBroker(directory)
+        self.address, self.ports = self._broker.address, self._broker.ports
         try:
-            self.ports = self._await_ready()
             self._make_identities()
         except BaseException:
-            self.close()
+            self._broker.close()
             raise
-        self._calls = 0
         self._memory_mb: int | None = None
         self._descriptors = self._count_descriptors()
-
-    def _await_ready(self) -> dict[str, int]:
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline() if select.select([self.process.stdout], [], [], START_S)[0] else ""
-        assert " serving " in line, f"the broker does not serve: {line!r} {self._log.read_text()}"
-        found = READY.findall(line.partition(" serving ")[2])
-        return {name.strip(): int(address.rpartition(":")[2]) for name, address in found}
 
     def _make_identities(self) -> None:
         with Client(self.address("link")) as first:
@@ -74,9 +55,6 @@ class DoorTarget:
         self._client.add_credential("weak", kind="access_key", access_key=WEAK_KEY[0], secret=WEAK_KEY[1])
         self._before = self._state()
 
-    def address(self, port: str) -> str:
-        return f"127.0.0.1:{self.ports[port]}"
-
     def _state(self) -> object:
         """What a stranger could change: who is known, what is pending there, and its groups."""
         known = [(i.name, i.grants, len(i.credentials)) for i in self._client.list_identities()]
@@ -86,23 +64,15 @@ class DoorTarget:
 
     def check(self) -> None:
         """The broker lives and its log has no bug; others' calls go on; nothing was changed; memory is as it was."""
-        assert self.process.poll() is None, f"the broker has ended: {self.process.returncode}\n{self._tail()}"
-        self._calls += 1
-        body = f"good {self._calls}".encode()
-        self._client.schedule("good", body, delay=0)
-        [message] = self._client.receive("good", group="good", wait=10)
-        assert message.body == body
-        message.ack()
+        self._broker.check(self._client)
         headers = {"authorization": f"Bearer {self.weak}"}
         answer = httpx.get(f"http://{self.address('http')}/v1/ping", headers=headers, timeout=30)
         assert answer.status_code == 200, answer.text
         state = self._state()
         assert state == self._before, f"a stranger has changed something: {self._before} became {state}"
-        text = self._log.read_text(errors="replace")
-        unwanted = next((word for word in UNWANTED if word in text), None)
-        assert unwanted is None, f"{unwanted!r} is in the broker's log:\n{self._tail()}"
+        text = self._broker.log()
         shown = next((s for s in (self.admin, self.weak, WEAK_KEY[1], ADMIN_KEY[1]) if s in text), None)
-        assert shown is None, f"a secret is in the broker's log:\n{self._tail()}"
+        assert shown is None, f"a secret is in the broker's log:\n{self._broker.tail()}"
 
     def check_memory(self) -> None:
         """Memory is within :data:`MEMORY_MB_MAX` of what it was at the first call of this."""
@@ -119,33 +89,18 @@ class DoorTarget:
             time.sleep(0.1)
 
     def memory_mb(self) -> int:
-        text = Path(f"/proc/{self.process.pid}/status").read_text()
+        text = Path(f"/proc/{self._broker.process.pid}/status").read_text()
         return int(text.partition("VmRSS:")[2].split()[0]) // 1024
 
     def memory_text(self) -> str:
         return f"{self._memory_mb or self.memory_mb()} MB when warm, {self.memory_mb()} MB at the end"
 
     def _count_descriptors(self) -> int:
-        return sum(1 for _ in Path(f"/proc/{self.process.pid}/fd").iterdir())
-
-    def _tail(self) -> str:
-        return "\n".join(self._log.read_text(errors="replace").splitlines()[-60:])
-
-    def close(self) -> None:
-        """End it, and see that it ends well."""
-        self.process.terminate()
-        try:
-            self.process.wait(30)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-        assert self.process.stdout is not None
-        self.process.stdout.close()
+        return sum(1 for _ in Path(f"/proc/{self._broker.process.pid}/fd").iterdir())
 
     def __enter__(self) -> DoorTarget:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._client.close()
-        self.close()
-        assert self.process.returncode == 0, f"exit code {self.process.returncode}\n{self._tail()}"
+        self._broker.end()

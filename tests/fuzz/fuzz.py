@@ -6,19 +6,15 @@ run prints its seed, and every failure the last calls; the same seed sends the s
 
 from __future__ import annotations
 
-import argparse
-import random
-import shutil
 import sys
-import time
-from collections import Counter, deque
-from collections.abc import Callable
+from collections import Counter
+from contextlib import closing
 from pathlib import Path
 
-from tests.faults import fast_directory
 from tests.fuzz.calls import FlightCalls, RawFlight, RocketMQ
 from tests.fuzz.http import Http
 from tests.fuzz.link import LinkBytes
+from tests.fuzz.running import Kind, Run, run_command
 from tests.fuzz.sockets import Classic, Http2, MqttBytes
 from tests.fuzz.target import Target
 
@@ -26,64 +22,29 @@ CHECK_EVERY = 25
 """Calls between two looks at the broker."""
 
 
-def fuzz(seed: int, directory: Path, *, calls: int | None = None, seconds: float | None = None) -> Counter[str]:
-    """Send so many calls, or for so long; how often each kind was sent, and how it was answered.
+def fuzz(run: Run, directory: Path) -> Counter[str]:
+    """Send calls; how often each kind was sent, and how it was answered.
 
     Raises:
         AssertionError: something does not hold.
     """
-    rng, outcomes = random.Random(seed), Counter[str]()
-    last: deque[str] = deque(maxlen=CHECK_EVERY)
-    end = None if seconds is None else time.monotonic() + seconds
-    with Target(directory) as target:
-        clients = FlightCalls(target.flight), RawFlight(target.flight), RocketMQ(target.rocketmq)
-        flight, raw, rocketmq = clients
-        http2, classic = Http2(target.rocketmq), Classic(target.remoting)
-        http, mqtt = Http(target.http, target.http_admin, target.secret), MqttBytes(target.mqtt)
-        link = LinkBytes(target.link)
-        kinds: list[Callable[[random.Random], str]] = [
+    with (
+        Target(directory) as target,
+        closing(FlightCalls(target.address("flight"))) as flight,
+        closing(RawFlight(target.address("flight"))) as raw,
+        closing(RocketMQ(target.address("rocketmq"))) as rocketmq,
+    ):
+        http2, classic = Http2(target.address("rocketmq")), Classic(target.address("remoting"))
+        http = Http(target.address("http"), target.address("http admin"), target.secret)
+        mqtt, link = MqttBytes(target.address("mqtt")), LinkBytes(target.address("link"))
+        kinds: list[Kind] = [
             *(flight.action, flight.action, flight.ticket, flight.put),
             *(raw.stream, raw.stream, raw.unary, rocketmq.call, rocketmq.call, http2.frames),
             *(classic.command, classic.command, classic.conversation, http.request, http.request, mqtt.conversation),
             *(link.conversation, link.conversation),
         ]
-        sent = 0
-        try:
-            while (calls is None or sent < calls) and (end is None or time.monotonic() < end):
-                kind = rng.choice(kinds)
-                last.append(f"{kind.__qualname__} was called")
-                last[-1] = kind(random.Random(rng.random()))
-                outcomes[f"{kind.__qualname__}: {last[-1].rpartition(': ')[2]}"] += 1
-                sent += 1
-                if sent % CHECK_EVERY == 0:
-                    target.check()
-            target.check()
-        except BaseException as error:
-            error.add_note(f"seed {seed}, call {sent}; the last calls:\n" + "\n".join(each[:3000] for each in last))
-            raise
-        finally:
-            for client in clients:
-                client.close()
-    return outcomes
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.fuzz.fuzz", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=300, metavar="N", help="how long (default: %(default)g)")
-    parser.add_argument("--calls", type=int, metavar="N", help="how many at most")
-    parser.add_argument("--seed", type=int, metavar="N", help="of a former run, to send the same calls again")
-    given = parser.parse_args()
-    seed = random.randrange(1 << 30) if given.seed is None else given.seed
-    print(f'seed {seed}: make fuzz ARGS="--seed {seed}" sends the same', flush=True)
-    directory = fast_directory()
-    try:
-        outcomes = fuzz(seed, directory, calls=given.calls, seconds=given.seconds)
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
-    for outcome, count in sorted(outcomes.items()):
-        print(f"{count:>9,}  {outcome}")
-    return 0
+        return run.send(kinds, lambda _: target.check(), CHECK_EVERY)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_command(fuzz, "fuzz", __doc__))

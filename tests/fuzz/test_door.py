@@ -7,16 +7,17 @@ from pathlib import Path
 import pytest
 
 from tests.fuzz.door import fuzz_door
+from tests.fuzz.running import Run
 
 pytestmark = pytest.mark.rest
 CALLS = 400
 
 
 def test_callers_without_a_right(tmp_path: Path) -> None:
-    assert sum(fuzz_door(CALLS, tmp_path, calls=CALLS).values()) == CALLS
+    assert sum(fuzz_door(Run(CALLS, CALLS), tmp_path).values()) == CALLS
 
 
 def test_a_caller_with_a_right_is_found(tmp_path: Path) -> None:
     """The same calls by somebody who may do everything: otherwise the run above would show nothing."""
     with pytest.raises(AssertionError, match="a stranger has"):
-        fuzz_door(CALLS, tmp_path, calls=CALLS, weak=["admin"])
+        fuzz_door(Run(CALLS, CALLS), tmp_path, weak=["admin"])

@@ -19,6 +19,7 @@ from tarry.api.wire import SCHEDULE_PATH, decode_answer, decode_error
 from tests.contract.conftest import Served
 from tests.examples import examples
 from tests.fuzz.fuzz import fuzz
+from tests.fuzz.running import Run
 
 CALLS = [pytest.param(50, id="short"), pytest.param(400, id="long", marks=pytest.mark.rest)]
 many = settings(max_examples=examples(100), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
@@ -35,7 +36,7 @@ schemas = st.lists(st.tuples(names, types), max_size=6).map(pa.schema)
 
 @pytest.mark.parametrize("calls", CALLS)
 def test_nearly_valid_calls(calls: int, tmp_path: Path) -> None:
-    assert sum(fuzz(calls, tmp_path, calls=calls).values()) == calls
+    assert sum(fuzz(Run(calls, calls), tmp_path).values()) == calls
 
 
 @pytest.fixture

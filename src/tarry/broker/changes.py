@@ -33,7 +33,6 @@ from tarry.message.schema import INTERNAL_TOPIC, SCHEMA, UNNUMBERED, check_topic
 from tarry.names import NameEntry, Registry, name_of_key, name_of_series
 from tarry.repeat import read_state, state_json
 
-"""Makes the message (of UNNUMBERED, one row) that replaces the one found (of SCHEMA, one row)."""
 _NO_SEQ = SEQ_MIN - 1
 """Number that no message has: those of producers are far below, those of bulk jobs above."""
 TARGETS_MAX = 4096

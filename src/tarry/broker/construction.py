@@ -50,7 +50,6 @@ from tarry.broker.store_view import StoreFollower
 from tarry.groups import ConsumerGroups
 from tarry.identity.accounts import Existing
 from tarry.log.files import Files, start_failure
-from tarry.message.schema import is_internal
 
 
 def open_components(
@@ -253,10 +252,7 @@ def _make_loops(around: Opened, opened: OpenedFiles, path: MessagePath, backgrou
 
 def _existing(queries: Queries, groups: ConsumerGroups) -> Existing:
     counts = queries.pending(GetPending(next_due=False))
-    return Existing(
-        {each.topic: each.pending for each in counts if not is_internal(each.topic)},
-        frozenset((group.topic_name, group.name) for group in groups.all()),
-    )
+    return Existing.of(counts, ((group.topic_name, group.name) for group in groups.all()))
 
 
 def _assemble(around: Opened, opened: OpenedFiles, path: MessagePath) -> BrokerComponents:

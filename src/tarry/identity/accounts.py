@@ -25,6 +25,8 @@ from tarry.base.clock import Clock
 from tarry.base.errors import QuotaExceededError
 from tarry.base.token_bucket import TokenBucket
 from tarry.identity.rights import Rights
+from tarry.message.receipt import TopicPending
+from tarry.message.schema import is_internal
 
 WAIT_S_MAX = 1.0
 """Longest delay of a request. What would have to wait longer is refused after it."""
@@ -42,6 +44,11 @@ class Existing:
 
     pending: Mapping[str, int]
     groups: frozenset[tuple[str, str]]
+
+    @classmethod
+    def of(cls, counts: Iterable[TopicPending], groups: Iterable[tuple[str, str]]) -> Existing:
+        """Return what was counted, without the broker's own topics."""
+        return cls({each.topic: each.pending for each in counts if not is_internal(each.topic)}, frozenset(groups))
 
 
 NOTHING_THERE = Existing({}, frozenset())
@@ -127,8 +134,11 @@ class CountedAccount:
             return
         with self._lock:
             self._check_rates()
-            self._check_pending(messages)
+            if self.quotas.pending is not None:
+                self._check_pending(messages, self.quotas.pending)
             self._check_new("topics", self.quotas.topics, topics, lambda: self._counted().topics)
+            if self._count is not None:
+                self._count.pending += messages
             self._take(messages, size)
             if self._on_spent is not None and self._buckets:
                 was_told = self._spent == (0, 0)
@@ -168,14 +178,10 @@ class CountedAccount:
             if debt_s > WAIT_S_MAX:
                 self._refuse(name, f"the quota {name}={getattr(self.quotas, name)} is used up", debt_s)
 
-    def _check_pending(self, messages: int) -> None:
-        most = self.quotas.pending
-        if most is None:
-            return
-        count = self._counted()
-        if count.pending + messages > most:
-            self._refuse("pending", f"{messages} more beside {count.pending} pending messages; the quota is {most}")
-        count.pending += messages
+    def _check_pending(self, messages: int, most: int) -> None:
+        pending = self._counted().pending
+        if pending + messages > most:
+            self._refuse("pending", f"{messages} more beside {pending} pending messages; the quota is {most}")
 
     # -- what is made, and held ----------------------------------------------------------------------------------------
 
@@ -299,11 +305,6 @@ class AccountBook:
         for name, identity in by_name.items():
             if identity.quotas or name in bounded:
                 self.of(name).set(Quotas.of(identity.quotas), Rights.of(identity.grants))
-
-    def all(self) -> list[CountedAccount]:
-        """Return all accounts."""
-        with self._lock:
-            return list(self._by_name.values())
 
     def _now_s(self) -> float:
         return self._clock.now_ms() / 1000

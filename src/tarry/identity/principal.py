@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -77,6 +78,11 @@ class Principal:
     def wait_s(self) -> float:
         """Return the seconds by which its next message is to be delayed: see :meth:`QuotaAccount.wait_s`."""
         return 0.0 if self.account is None else self.account.wait_s()
+
+    async def in_turn(self) -> None:
+        """Wait as long as its quotas delay its next message."""
+        if wait_s := self.wait_s():
+            await asyncio.sleep(wait_s)
 
     def charge(self, messages: int, size: int, topics: Iterable[str]) -> None:
         """Count messages that are to be scheduled: see :meth:`QuotaAccount.charge`.

@@ -61,8 +61,7 @@ class PutStream:
         async for raw in messages:
             data = read_data(raw)
             await self._batch_answers.room()
-            if wait_s := self._principal.wait_s():
-                await asyncio.sleep(wait_s)
+            await self._principal.in_turn()
             if not data.header or self._batches.is_quick(data.header, data.body):
                 self._submit(data)
             else:

@@ -160,7 +160,7 @@ class Desk(AsyncCalls):
         Raises:
             TarryError: nothing of it was accepted.
         """
-        await self.in_turn()
+        await self.principal.in_turn()
         future: asyncio.Future[Accepted]
         future, on_result = answer_future(self.loop)
         if batch.num_rows <= FEW_ROWS:
@@ -186,12 +186,6 @@ class Desk(AsyncCalls):
         return self._rows.add(row)
 
     async def _schedule_in_turn(self, row: Row) -> Receipt:
-        await self.in_turn()
+        await self.principal.in_turn()
         self.principal.charge(1, len(row[BODY]), (row[0],))
         return await self._rows.add(row)
-
-    async def in_turn(self) -> None:
-        """Wait as long as the caller's rates have it wait before it sends more."""
-        wait_s = self.principal.wait_s()
-        if wait_s:
-            await asyncio.sleep(wait_s)

@@ -56,7 +56,7 @@ from tarry.link.frames import (
 from tarry.link.ranges import read_range
 from tarry.link.results import decode_result
 from tarry.message.columns import stream_bytes
-from tarry.message.schema import SCHEMA, is_internal
+from tarry.message.schema import SCHEMA
 
 log = logging.getLogger(__name__)
 
@@ -254,10 +254,7 @@ class RemoteBroker:
 
     def _existing(self) -> Existing:
         counts, groups = self.call(GetPending(next_due=False)), self.call(ListGroups())
-        return Existing(
-            {each.topic: each.pending for each in counts if not is_internal(each.topic)},
-            frozenset((group.topic, group.group) for group in groups),
-        )
+        return Existing.of(counts, ((group.topic, group.group) for group in groups))
 
     def listen_to_identities(self, on_change: Callable[[], None]) -> Callable[[], None]:
         return self._identities.listen(on_change)

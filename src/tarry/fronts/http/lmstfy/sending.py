@@ -6,7 +6,6 @@ task and without a further check. All else, what the broker refuses above all, t
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable
 from dataclasses import dataclass
 from functools import partial
@@ -99,8 +98,7 @@ class Publishing:
 
     async def _publish(self, request: LmstfyRequest, options: Options, *, several: bool) -> HttpResponse:
         http, topic, bytes_max = request.http, request.target.topic, BULK_BYTES_MAX if several else BODY_BYTES_MAX
-        if wait_s := request.principal.wait_s():
-            await asyncio.sleep(wait_s)
+        await request.principal.in_turn()
         with self._services.bodies.holding(http.headers, bytes_max):
             try:
                 body = await http.read(bytes_max)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 
 from tarry.fronts.rocketmq.common.draft import Draft
@@ -15,7 +14,5 @@ async def in_turn(principal: Principal, drafts: Sequence[Draft]) -> None:
     Raises:
         QuotaExceededError: they are too many.
     """
-    wait_s = principal.wait_s()
-    if wait_s:
-        await asyncio.sleep(wait_s)
+    await principal.in_turn()
     principal.charge(len(drafts), sum(len(draft.body) for draft in drafts), {draft.topic for draft in drafts})
