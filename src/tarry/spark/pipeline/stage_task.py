@@ -6,9 +6,9 @@ bodies stay in Arrow, in this process. Memory is bounded by :data:`CHUNK_BYTES`,
 
 from __future__ import annotations
 
-import pickle
+import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -25,9 +25,9 @@ from tarry.store import check_same_table, stage
 CHUNK_BYTES = 128 << 20
 """A range with more bytes is staged in parts. About three times this is needed while sorting."""
 
-RESULT_SCHEMA = "result binary"
-"""A row for each range: a pickled :class:`RangeResult`."""
-_RESULT = pa.schema([("result", pa.binary())])
+RESULT_SCHEMA = "result string"
+"""A row for each range: a :class:`RangeResult` as JSON."""
+_RESULT = pa.schema([("result", pa.string())])
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class StageTask:
         with BrokerClient(self.flight, self.token) as client:
             for batch in batches:
                 for start, end in zip(batch["start_seq"].to_pylist(), batch["end_seq"].to_pylist(), strict=True):
-                    result = pickle.dumps(self.stage_range(client, start, end))
+                    result = json.dumps(asdict(self.stage_range(client, start, end)))
                     yield pa.RecordBatch.from_pydict({"result": [result]}, schema=_RESULT)
         rest()
 
@@ -114,8 +114,12 @@ def read_all(client: BrokerClient, start_seq: int, end_seq: int) -> Iterator[tup
 
 def decode(rows: Iterable[Any]) -> list[RangeResult]:
     """Return the results that the tasks yielded, in seq order."""
-    results: list[RangeResult] = [pickle.loads(row["result"]) for row in rows]
-    return sorted(results, key=lambda result: result.start_seq)
+    return sorted((_decoded(row["result"]) for row in rows), key=lambda result: result.start_seq)
+
+
+def _decoded(result: str) -> RangeResult:
+    fields = json.loads(result)
+    return RangeResult(**{**fields, "files": tuple(StagedFile(**file) for file in fields["files"])})
 
 
 def _unfired(batch: pa.RecordBatch, state: IntakeState) -> pa.RecordBatch:
