@@ -121,3 +121,22 @@ def command_of(language: str, given: Path | None, directory: Path) -> list[str]:
     if shutil.which(program.tool) is None:
         raise NoSourceError(f"{program.tool} is not installed")
     return program.build(given, directory)
+
+
+def identities_command(directory: Path) -> list[str]:
+    """Build what tries two tokens with lmstfy's own Go client, which is compiled within a copy of lmstfy.
+
+    Raises:
+        NoSourceError: Go or the source is not here. RuntimeError: it does not build.
+    """
+    if shutil.which("go") is None:
+        raise NoSourceError("go is not installed")
+    directory.mkdir(parents=True, exist_ok=True)
+    found = lmstfy_source(directory)
+    if found is None:
+        raise NoSourceError("there is no source of lmstfy; allowed: LMSTFY_SOURCE=CHECKOUT")
+    copy = copy_of(found, directory / "lmstfy-copy")
+    shutil.copytree(HERE / "go-identities", copy / "tarryidentities")
+    program = directory / "identities"
+    go("build", "-o", str(program), "./tarryidentities", directory=copy)
+    return [str(program)]

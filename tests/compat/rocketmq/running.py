@@ -48,7 +48,7 @@ def run(language: str, command: list[str], scenario: Scenario, server: Server, d
     began = time.monotonic()
     with (directory / "stdout").open("wb") as stdout, (directory / "stderr").open("wb") as stderr:
         process = subprocess.Popen(
-            words, cwd=directory, env=_environment(directory), stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr,
+            words, cwd=directory, env=environment_of(directory), stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr,
             start_new_session=True,
         )  # fmt: skip
     code, away_ms = None, list[int]()
@@ -75,7 +75,8 @@ def _names(language: str, scenario: Scenario) -> tuple[str, str]:
     return topic, f"{topic}-group"
 
 
-def _environment(directory: Path) -> dict[str, str]:
+def environment_of(directory: Path) -> dict[str, str]:
+    """Of a program: nothing of Tarry's settings, and what it writes below its home stays in ``directory``."""
     found = {name: value for name, value in os.environ.items() if not name.startswith("TARRY_")}
     paths = [str(ROOT), *filter(None, [found.get("PYTHONPATH")])]
     # All of these clients write logs below the home directory.

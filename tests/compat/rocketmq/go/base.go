@@ -129,6 +129,7 @@ func (l *listener) wait(count int, limit time.Duration) ([]received, error) {
 type environment struct {
 	endpoint, topic, group string
 	extra                  []string
+	keys                   credentials.SessionCredentials
 	open                   []func() error
 }
 
@@ -155,7 +156,7 @@ func (env *environment) config(namespace string) *rocketmq.Config {
 		Endpoint:      env.endpoint,
 		NameSpace:     namespace,
 		ConsumerGroup: env.group,
-		Credentials:   &credentials.SessionCredentials{},
+		Credentials:   &env.keys,
 	}
 }
 

@@ -17,7 +17,7 @@ type scenario func(*environment) (facts, error)
 
 func scenarios() map[string]scenario {
 	all := map[string]scenario{}
-	for _, some := range []map[string]scenario{plain, delayed, pushed, standing} {
+	for _, some := range []map[string]scenario{plain, delayed, pushed, standing, identities} {
 		maps.Copy(all, some)
 	}
 	return all

@@ -67,8 +67,8 @@ export class Listener {
 export class Context {
   #open = [];
 
-  constructor(endpoint, topic, group, extra) {
-    Object.assign(this, { endpoint, topic, group, extra });
+  constructor(endpoint, topic, group, extra, sessionCredentials) {
+    Object.assign(this, { endpoint, topic, group, extra, sessionCredentials });
   }
 
   number(index, other) {
@@ -76,7 +76,9 @@ export class Context {
   }
 
   async producer({ namespace = '', checker } = {}) {
-    const client = new Producer({ endpoints: this.endpoint, namespace, topic: this.topic, checker });
+    const client = new Producer({
+      endpoints: this.endpoint, namespace, topic: this.topic, checker, sessionCredentials: this.sessionCredentials,
+    });
     return this.#started(client);
   }
 
@@ -87,6 +89,7 @@ export class Context {
       consumerGroup: this.group,
       subscriptions: new Map([[this.topic, expression]]),
       awaitDuration: AWAIT_MS,
+      sessionCredentials: this.sessionCredentials,
     });
     return this.#started(client);
   }

@@ -3,11 +3,13 @@
 import { createRequire } from 'node:module';
 import { Context, Failed } from './base.mjs';
 import * as delayed from './delayed.mjs';
+import * as identities from './identities.mjs';
 import * as plain from './plain.mjs';
 import * as pushed from './pushed.mjs';
 import * as standing from './standing.mjs';
 
-const scenarios = { ...plain.scenarios, ...delayed.scenarios, ...pushed.scenarios, ...standing.scenarios };
+const all = [plain, delayed, pushed, standing, identities].map((some) => some.scenarios);
+const scenarios = Object.assign({}, ...all);
 const client = `rocketmq-client-nodejs ${createRequire(import.meta.url)('rocketmq-client-nodejs/package.json').version}`;
 const [endpoint, name, topic, group, ...extra] = process.argv.slice(2);
 
