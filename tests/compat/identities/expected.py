@@ -35,7 +35,7 @@ class Expectation:
 
 SIGNED = ("signature of access key",)
 """The broker's word on a key that is none, any more; :data:`SHOWN` on a token."""
-SHOWN = ("the token that was shown",)
+SHOWN = ("[401]invalid token",)
 ENDED = ("signature of access key|credential of this connection was removed",)
 """To a consumer that runs: the end of its wait, or the answer to the next one."""
 

@@ -29,7 +29,22 @@ from tests.compat.sources import NoSourceError
 LMSTFY = "lmstfy-go"
 LANGUAGES = ("python", "java", "node", "go", "rust", "classic-java", "classic-java-4.9", "classic-go", LMSTFY)
 WORKERS = (0, 2)
-OWN_WORDS: dict[str, dict[str, tuple[str, ...]]] = {}
+AT_THE_START = (
+    "send-elsewhere",
+    "receive-elsewhere",
+    "wrong-secret-sends",
+    "wrong-secret-receives",
+    "revoked-sends",
+    "revoked-receives",
+)
+"""Refused when a client asks for a topic's route, before it does anything else."""
+NO_ROUTE = dict.fromkeys(("wrong-secret-sends", "revoked-sends"), ("No route info of this topic: {topic}",))
+OWN_WORDS: dict[str, dict[str, tuple[str, ...]]] = {
+    "python": dict.fromkeys(AT_THE_START[2:], ("failed to fetch topic:{topic} route",)),
+    "node": dict.fromkeys(AT_THE_START, ("Failed to fetch topic routes",)),
+    "classic-java": NO_ROUTE,
+    "classic-java-4.9": NO_ROUTE,
+}
 """Where a client does not show the broker's text: what its own has in it."""
 
 
@@ -119,7 +134,9 @@ def _named(own: str, admin: Client, *, tokens: bool) -> tuple[Names, list[str]]:
             made = admin.add_credential(name, kind="access_key", access_key=name, secret=f"secret-of-{name}")
         keys[name] = made.secret
         ids.append(made.id)
-    return Names(f"orders-{own}", group, f"stock-{own}", keys), ids
+    topic = f"orders-{own}"
+    stored = (f"{group}/{topic}", reader) if tokens else (topic, group)
+    return Names(topic, group, f"stock-{own}", keys, stored), ids
 
 
 def _say(verdicts: list[Verdict]) -> None:

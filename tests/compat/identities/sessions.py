@@ -32,6 +32,8 @@ class Names:
     other: str
     keys: dict[str, str]
     """Of the sender and the receiver, in this order: their names, and what they show."""
+    stored: tuple[str, str]
+    """Topic and group, as the broker has them."""
 
     @property
     def words(self) -> list[str]:
@@ -123,11 +125,13 @@ def _take(session: Session, at_s: float, line: str, names: Names, admin: Client,
 
 
 def _is_settled(admin: Client, names: Names) -> bool:
-    """Whether nothing of the topic is left for the group, by the broker's own word."""
+    """Whether the group has settled a message of the topic, by the broker's own word. More are sent meanwhile."""
+    topic, group = names.stored
     deadline = time.monotonic() + SETTLED_S
     while time.monotonic() < deadline:
         with suppress(NotFoundError):
-            if admin.group_info(names.topic, names.group).lag == 0:
+            sent = admin.queue_state([topic])[topic][1]
+            if admin.group_info(topic, group).lag < sent:
                 return True
         time.sleep(0.05)
     return False

@@ -234,7 +234,7 @@ func main() {
 	scenarios := map[string]func(names) (map[string]any, error){
 		"classic-send": send, "classic-delay": delay, "classic-retry": retry, "classic-filter": filter,
 		"classic-orderly": orderly, "classic-broadcast": broadcast, "classic-transaction": transaction,
-		"classic-lite-pull": pull, "classic-restarts": restarts,
+		"classic-lite-pull": pull, "classic-restarts": restarts, "identities": twoKeys,
 	}
 	if len(os.Args) < 5 {
 		fmt.Fprintln(os.Stderr, "usage: ENDPOINT SCENARIO TOPIC GROUP")

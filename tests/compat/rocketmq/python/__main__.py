@@ -7,10 +7,10 @@ import sys
 import traceback
 from importlib.metadata import version
 
-from . import delayed, plain, pushed, standing
+from . import delayed, identities, plain, pushed, standing
 from .base import Context, FailedError, SkippedError, finish
 
-SCENARIOS = {**plain.SCENARIOS, **delayed.SCENARIOS, **pushed.SCENARIOS, **standing.SCENARIOS}
+SCENARIOS = {**plain.SCENARIOS, **delayed.SCENARIOS, **pushed.SCENARIOS, **standing.SCENARIOS, **identities.SCENARIOS}
 USAGE = "ENDPOINT SCENARIO TOPIC GROUP [...]"
 
 

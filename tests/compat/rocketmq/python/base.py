@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from rocketmq import (
@@ -124,12 +124,13 @@ class Context:
     topic: str
     group: str
     extra: list[str]
+    credentials: Any = field(default_factory=Credentials)
 
     def number(self, index: int, default: int) -> int:
         return int(self.extra[index]) if len(self.extra) > index else default
 
     def _configuration(self, namespace: str) -> ClientConfiguration:
-        return ClientConfiguration(self.endpoint, Credentials(), namespace, REQUEST_S)
+        return ClientConfiguration(self.endpoint, self.credentials, namespace, REQUEST_S)
 
     @contextmanager
     def producer(self, checker: Any = None, namespace: str = "") -> Iterator[Any]:

@@ -93,9 +93,10 @@ pub fn texts(received: &[Received]) -> Vec<String> {
 /// What the command line says, and clients for it.
 pub struct Context {
     pub topic: String,
+    pub group: String,
+    pub extra: Vec<String>,
     endpoint: String,
-    group: String,
-    extra: Vec<String>,
+    keys: Option<(String, String)>,
 }
 
 impl Context {
@@ -105,6 +106,18 @@ impl Context {
             topic: arguments[2].clone(),
             group: arguments[3].clone(),
             extra: arguments[4..].to_vec(),
+            keys: None,
+        }
+    }
+
+    /// The same broker with an access key and its secret, and other names.
+    pub fn keyed(&self, keys: (&str, &str), topic: &str, group: &str) -> Self {
+        Context {
+            endpoint: self.endpoint.clone(),
+            topic: topic.to_string(),
+            group: group.to_string(),
+            extra: Vec::new(),
+            keys: Some((keys.0.to_string(), keys.1.to_string())),
         }
     }
 
@@ -117,6 +130,10 @@ impl Context {
         option.set_access_url(self.endpoint.clone());
         option.set_enable_tls(false);
         option.set_long_polling_timeout(LONG_POLLING);
+        if let Some((key, secret)) = &self.keys {
+            option.set_access_key(key.clone());
+            option.set_secret_key(secret.clone());
+        }
         option
     }
 

@@ -2,6 +2,7 @@
 
 mod base;
 mod delayed;
+mod identities;
 mod plain;
 mod standing;
 
@@ -29,6 +30,7 @@ async fn run(name: &str, context: &Context) -> Result<Facts, Reason> {
         "transaction" => delayed::transaction(context).await,
         "reconnect" => standing::reconnect(context).await,
         "idle" => standing::idle(context).await,
+        "identities" => identities::two_keys(context).await,
         "invisible" => Err(Reason::Skipped("this client cannot change a lease")),
         "recall" => Err(Reason::Skipped("this client cannot recall, and hides the handle")),
         "namespaces" => Err(Reason::Skipped("this client hides its setting of the namespace")),

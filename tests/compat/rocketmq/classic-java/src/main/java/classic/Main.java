@@ -28,6 +28,7 @@ final class Main {
         scenarios.putAll(Consuming.SCENARIOS);
         scenarios.putAll(Newer.SCENARIOS);
         scenarios.putAll(Signed.SCENARIOS);
+        scenarios.putAll(Identities.SCENARIOS);
         scenarios.putAll(Standing.SCENARIOS);
         scenarios.putAll(Moving.SCENARIOS);
         if (arguments.length >= 4 && arguments[1].equals("classic-admin")) {

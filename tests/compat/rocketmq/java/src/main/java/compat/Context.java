@@ -10,6 +10,8 @@ import java.util.Map;
 import org.apache.rocketmq.client.apis.ClientConfiguration;
 import org.apache.rocketmq.client.apis.ClientException;
 import org.apache.rocketmq.client.apis.ClientServiceProvider;
+import org.apache.rocketmq.client.apis.SessionCredentialsProvider;
+import org.apache.rocketmq.client.apis.StaticSessionCredentialsProvider;
 import org.apache.rocketmq.client.apis.consumer.FilterExpression;
 import org.apache.rocketmq.client.apis.consumer.PushConsumer;
 import org.apache.rocketmq.client.apis.consumer.SimpleConsumer;
@@ -28,6 +30,7 @@ final class Context implements AutoCloseable {
     private final String endpoint;
     private final String[] extra;
     private final List<Closeable> open = new ArrayList<>();
+    private SessionCredentialsProvider keys;
 
     Context(String endpoint, String topic, String group, String[] extra) {
         this.endpoint = endpoint;
@@ -36,13 +39,25 @@ final class Context implements AutoCloseable {
         this.extra = extra;
     }
 
+    // The same broker with an access key, and other names.
+    Context as(String key, String secret, String otherTopic, String otherGroup) {
+        Context context = new Context(endpoint, otherTopic, otherGroup, new String[0]);
+        context.keys = new StaticSessionCredentialsProvider(key, secret);
+        return context;
+    }
+
+    String word(int index) {
+        return extra[index];
+    }
+
     int number(int index, int other) {
         return extra.length > index ? Integer.parseInt(extra[index]) : other;
     }
 
     private ClientConfiguration configuration(String namespace) {
-        return ClientConfiguration.newBuilder()
-            .setEndpoints(endpoint).enableSsl(false).setNamespace(namespace).build();
+        var builder = ClientConfiguration.newBuilder()
+            .setEndpoints(endpoint).enableSsl(false).setNamespace(namespace);
+        return (keys == null ? builder : builder.setCredentialProvider(keys)).build();
     }
 
     Producer producer() throws ClientException {

@@ -26,6 +26,7 @@ final class Main {
         scenarios.putAll(Delayed.SCENARIOS);
         scenarios.putAll(Pushed.SCENARIOS);
         scenarios.putAll(Standing.SCENARIOS);
+        scenarios.putAll(Identities.SCENARIOS);
         if (arguments.length < 4 || !scenarios.containsKey(arguments[1])) {
             System.err.println("usage: ENDPOINT SCENARIO TOPIC GROUP [...]; scenarios: " + scenarios.keySet());
             return 2;
