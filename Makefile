@@ -41,7 +41,7 @@ help:
 	@echo 'make kafka-jars         fetch what a Kafka for the tests needs into ~/.cache/tarry'
 	@echo 'make h2spec             HTTP/2 conformance of the gRPC server, strict, in the clear and over TLS (needs Go)'
 	@echo 'make compat [ARGS=...]  official clients: RocketMQ in Python, Java, Node, Go and Rust; lmstfy: ARGS="--language go", "--language lmstfy-php", "--language e2e" (what is installed of them)'
-	@echo 'make compat-identities  the official RocketMQ client for Python with two access keys of different rights, a wrong and a removed one'
+	@echo 'make compat-identities [ARGS=...]  official clients with two keys of different rights, wrong and removed ones: RocketMQ v5 in five languages, classic in Java and Go, lmstfy in Go; ARGS="--language go --workers 2"'
 	@echo 'make browser            the console in headless Chromium (Debian: apt-get install chromium)'
 	@echo "make stubs              compile RocketMQ's .proto files, after a change of them"
 	@echo 'make dist               a wheel of each distribution: tarry, and what is in packages/'
@@ -162,7 +162,7 @@ compat: $(STAMP)
 	$(BIN)/python -m tests.compat $(ARGS)
 
 compat-identities: $(STAMP)
-	$(BIN)/python -m tests.compat.identities.python_client
+	$(BIN)/python -m tests.compat.identities.run $(ARGS)
 
 browser: $(STAMP)
 	$(BIN)/pytest tests/browser $(ARGS)

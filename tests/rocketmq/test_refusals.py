@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import socket
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -226,6 +227,8 @@ def test_signatures(serve: Callable[..., Place], tmp_path: Any) -> None:
         signed("shop", "s3cret", "19990101T000000Z"),
         signed("shop", "s3cret", "20990101T000000Z"),
         signed("shop", "s3cret", "now"),
+        signed("shop", "s3cret", datetime.now(UTC).replace(tzinfo=None).isoformat()),
+        signed("shop", "s3cret", (datetime.now(UTC) - timedelta(hours=16)).isoformat()),
         {"authorization": "Basic c2hvcDpzM2NyZXQ="},
         {"authorization": "Bearer s3cret"},
     ):
@@ -235,6 +238,18 @@ def test_signatures(serve: Callable[..., Place], tmp_path: Any) -> None:
         with pytest.raises(RefusedError) as refused:
             rpc.receive("orders", "g")
         assert refused.value.code == Code.UNAUTHORIZED
+
+
+@pytest.mark.parametrize("hours", [0, 8, -11])
+def test_signatures_with_the_date_of_the_rust_client(serve: Callable[..., Place], tmp_path: Any, hours: int) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text("shop s3cret\n")
+    place = serve(rocketmq_keys=str(keys))
+    zone = timezone(timedelta(hours=hours))
+    moment = datetime.now(zone).isoformat(timespec="microseconds")  # that client has nanoseconds
+    for fraction in ("", "123"):
+        date = (moment[:26] + fraction + moment[26:]).replace("+00:00", "Z")
+        assert place.client(headers=signed("shop", "s3cret", date)).send("orders").status.code == Code.OK, date
 
 
 def test_topics_that_are_not_made_by_being_named(serve: Callable[..., Place]) -> None:

@@ -101,4 +101,6 @@ def _judge(
         return Verdict(each.name, holds and after_s <= REMOVED_S, f"{answer} (after {after_s:.2f} s)")
     if own_words and holds:
         answer = f"{answer} {REPLACED}"
-    return Verdict(each.name, holds, answer if holds or not answer.startswith(REFUSED) else f"{answer}; needed: {words}")
+    return Verdict(
+        each.name, holds, answer if holds or not answer.startswith(REFUSED) else f"{answer}; needed: {words}"
+    )

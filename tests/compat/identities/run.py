@@ -44,6 +44,10 @@ OWN_WORDS: dict[str, dict[str, tuple[str, ...]]] = {
     "node": dict.fromkeys(AT_THE_START, ("Failed to fetch topic routes",)),
     "classic-java": NO_ROUTE,
     "classic-java-4.9": NO_ROUTE,
+    "classic-go": {
+        **dict.fromkeys(NO_ROUTE, ("the topic={topic} route info not found",)),
+        "receive-by-sender": ("right consume", "{group}"),
+    },
 }
 """Where a client does not show the broker's text: what its own has in it."""
 
@@ -126,7 +130,10 @@ def _named(own: str, admin: Client, *, tokens: bool) -> tuple[Names, list[str]]:
     group = f"mailers-{own}"
     topics, reader = (f"{group}/orders-*", "lmstfy") if tokens else ("orders-*", group)
     keys, ids = {}, []
-    for name, grant in ((f"sender-{own}", f"produce {topics}"), (f"receiver-{own}", f"consume {topics} group:{reader}")):
+    for name, grant in (
+        (f"sender-{own}", f"produce {topics}"),
+        (f"receiver-{own}", f"consume {topics} group:{reader}"),
+    ):
         admin.set_identity(name, [grant])
         if tokens:
             made = admin.add_credential(name)

@@ -38,7 +38,13 @@ class Names:
     @property
     def words(self) -> list[str]:
         """As the command line has them."""
-        return ["identities", self.topic, self.group, self.other, *(word for pair in self.keys.items() for word in pair)]
+        return [
+            "identities",
+            self.topic,
+            self.group,
+            self.other,
+            *(word for pair in self.keys.items() for word in pair),
+        ]
 
 
 @dataclass
@@ -51,7 +57,9 @@ class Session:
     problems: list[str] = field(default_factory=list)
 
 
-def run(command: list[str], endpoint: str, names: Names, admin: Client, removable: list[str], directory: Path) -> Session:
+def run(
+    command: list[str], endpoint: str, names: Names, admin: Client, removable: list[str], directory: Path
+) -> Session:
     """Run a program from its beginning to its end.
 
     Args:

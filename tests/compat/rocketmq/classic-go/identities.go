@@ -177,7 +177,7 @@ func twoKeys(n names) (map[string]any, error) {
 	nobody := "signature of access key"
 	say("send", keyed{n, sender}.send)
 	say("receive", func() error { return keyed{n, receiver}.receive(n.topic) })
-	say("receive-by-sender", func() error { return keyed{n, sender}.receive("right consume", n.topic) })
+	say("receive-by-sender", func() error { return keyed{n, sender}.receive("right consume", n.group) })
 	say("send-by-receiver", keyed{n, receiver}.send)
 	say("send-elsewhere", keyed{elsewhere, sender}.send)
 	say("receive-elsewhere", func() error { return keyed{elsewhere, receiver}.receive(elsewhere.topic) })

@@ -152,13 +152,14 @@ def _signed_ms(date: bytes, now_ms: int) -> int:
         Refusal: UNAUTHORIZED: it is none, or too far from now.
     """
     text = date.decode("latin-1")
-    try:
-        signed_ms = int(datetime.strptime(text, _DATE).replace(tzinfo=UTC).timestamp() * 1000)
-    except ValueError:
+    signed = _parsed(text)
+    if signed is None:
         raise Refusal(
             Code.UNAUTHORIZED,
-            f"the header x-mq-date-time is {without_tokens(text)!r:.80}; allowed: as 20301231T235959Z",
-        ) from None
+            f"the header x-mq-date-time is {without_tokens(text)!r:.80}; allowed: as 20301231T235959Z, or as "
+            "2030-12-31T23:59:59Z",
+        )
+    signed_ms = int(signed.timestamp() * 1000)
     if abs(now_ms - signed_ms) >= AGE_MS_MAX:
         hours = AGE_MS_MAX // 3_600_000
         raise Refusal(
@@ -166,3 +167,16 @@ def _signed_ms(date: bytes, now_ms: int) -> int:
             f"the signature is of {text}; allowed: within {hours} hours of now, by the broker's clock",
         )
     return signed_ms
+
+
+def _parsed(text: str) -> datetime | None:
+    """Return a date in the form of the protocol, or as in RFC 3339, which the client in Rust writes; None: in neither."""
+    try:
+        return datetime.strptime(text, _DATE).replace(tzinfo=UTC)
+    except ValueError:
+        pass
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return found if found.tzinfo is not None else None
