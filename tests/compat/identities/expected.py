@@ -28,7 +28,10 @@ class Expectation:
     name: str
     meaning: str
     refused_with: tuple[str, ...] = ()
-    """Words that the refusal has in it; none: it is not refused. ``{topic}``, ``{other}``, ``{group}``: names. ``A|B``: either."""
+    """Words that the refusal has in it; none: it is not refused.
+
+    ``{topic}``, ``{other}`` and ``{group}`` are names, ``A|B`` is either of the two.
+    """
     while_running: bool = False
     """It ends when the keys are removed, within :data:`REMOVED_S`."""
 

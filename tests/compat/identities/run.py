@@ -126,7 +126,7 @@ def _try(language: str, command: list[str], broker: Broker, directory: Path) -> 
 
 
 def _named(own: str, admin: Client, *, tokens: bool) -> tuple[Names, list[str]]:
-    """Two identities with a key each; names for a program, and the ids of the keys. ``tokens``: in their place, for lmstfy."""
+    """Two identities with a key each: names for a program, and the ids of the keys, or of ``tokens`` for lmstfy."""
     group = f"mailers-{own}"
     topics, reader = (f"{group}/orders-*", "lmstfy") if tokens else ("orders-*", group)
     keys, ids = {}, []

@@ -1,4 +1,4 @@
-"""One program against one broker, with two keys of its own: runs it, removes the keys when it says so, gives its lines."""
+"""One program against one broker, with two keys of its own: runs it, removes them when it says so, gives its lines."""
 
 from __future__ import annotations
 

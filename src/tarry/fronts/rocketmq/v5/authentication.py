@@ -170,7 +170,7 @@ def _signed_ms(date: bytes, now_ms: int) -> int:
 
 
 def _parsed(text: str) -> datetime | None:
-    """Return a date in the form of the protocol, or as in RFC 3339, which the client in Rust writes; None: in neither."""
+    """Return a date in the protocol's form, or RFC 3339's, which Rust's client writes; None: neither."""
     try:
         return datetime.strptime(text, _DATE).replace(tzinfo=UTC)
     except ValueError:

@@ -39,7 +39,9 @@ async fn run(name: &str, context: &Context) -> Result<Facts, Reason> {
     }
 }
 
-#[tokio::main]
+// Where a server ends a telemetry stream with an error, this client reads the same error again without end, on a thread
+// of the runtime: with as many threads as a small machine has cores, nothing else would go on.
+#[tokio::main(worker_threads = 8)]
 async fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if arguments.len() < 4 {
