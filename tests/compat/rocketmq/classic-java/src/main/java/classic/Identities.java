@@ -69,6 +69,9 @@ final class Identities {
             DefaultMQPullConsumer consumer = new DefaultMQPullConsumer(group, hook());
             consumer.setNamesrvAddr(context.endpoint);
             consumer.setInstanceName(group + "-" + System.nanoTime());
+            // 4.9 does not notice that the connection of a waiting pull is closed before its own time is up.
+            consumer.setBrokerSuspendMaxTimeMillis(500);
+            consumer.setConsumerTimeoutMillisWhenSuspend(1000);
             consumer.start();
             return consumer;
         }
