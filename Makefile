@@ -18,6 +18,9 @@ PYTEST := $(BIN)/pytest -n 2 --dist loadgroup --no-loadscope-reorder --max-worke
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 
+# What is imported is compiled once, not in each of the hundreds of processes that tests start.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help setup demo test test-core test-rest test-all lint types unit spark-cluster spark-matrix bench dist soak simulate fuzz fuzz-door kills month kafka kafka-jars relay-campaign h2spec compat compat-identities browser stubs lock audit sbom clean
 
 help:

@@ -211,7 +211,7 @@ def test_two_consumers_share_and_two_groups_do_not(client: Client) -> None:
     got: dict[str, list[bytes]] = {"a": [], "b": [], "other": []}
 
     def consume(name: str, group: str) -> None:
-        with client.consume("t", group=group, prefetch=10, timeout=2) as consumer:
+        with client.consume("t", group=group, prefetch=10, timeout=1) as consumer:
             for message in consumer:
                 got[name].append(message.body)
                 message.ack()
@@ -416,7 +416,7 @@ def test_nobody_there() -> None:
 
 
 def test_a_timeout_ends_a_loop_in_silence_only_where_the_broker_was_there(client: Client, served: Any) -> None:
-    with client.consume("t", group="g", timeout=1.0, auto_ack=True) as consumer:
+    with client.consume("t", group="g", timeout=0.3, auto_ack=True) as consumer:
         assert list(consumer) == []
         served.stop()
         with pytest.raises(UnavailableError, match=r"the broker at \S+ could not be reached for \d+\.\d s: no answer"):
@@ -469,7 +469,7 @@ def test_who_waits_in_vain_hears_that_the_filter_is_paused(client: Client) -> No
     slow = "sql: " + " OR ".join([f"p CONTAINS '{'a' * 700}b'"] * 20)
     client.set_group("t", "g", filter=slow)
     client.schedule_many({"topic": "t", "body": b"x", "properties": {"p": "a" * 60_000}} for _ in range(30))
-    with client.consume("t", group="g", timeout=1.0, auto_ack=True) as consumer:
+    with client.consume("t", group="g", timeout=0.3, auto_ack=True) as consumer:
         with pytest.raises(FilterPausedError, match="CPU time"):
             while True:  # at first it is looked at
                 assert list(consumer) == []
@@ -490,7 +490,7 @@ def test_a_timeout_of_zero_would_give_nothing(client: Client) -> None:
 
 def test_a_timeout_of_asyncio_does_so_too(served: Any) -> None:
     async def main() -> None:
-        async with AsyncClient(served.address) as client, client.consume("t", group="g", timeout=1.0) as consumer:
+        async with AsyncClient(served.address) as client, client.consume("t", group="g", timeout=0.3) as consumer:
             assert [m async for m in consumer] == []
             served.stop()
             for begin in (consumer.__aiter__, consumer.batches):

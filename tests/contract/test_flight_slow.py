@@ -158,7 +158,7 @@ def test_threads_share_what_one_consumer_gets(client: Client) -> None:
 def test_work_that_begins_when_the_consumer_has_ended_is_refused(client: Client) -> None:
     """A pool may come to a message when the loop that gave it has ended, and others have it by then."""
     schedule(client, 2)
-    kept = list(client.consume("t", group="g", lease="1h", timeout=2))
+    kept = list(client.consume("t", group="g", lease="1h", timeout=0.5))
     assert len(kept) == 2
     done = []
     for message in kept:

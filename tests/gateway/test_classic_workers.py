@@ -53,7 +53,7 @@ def lock(client: Remoting, id: str) -> list[dict[str, object]]:
 
 
 def test_consumers_of_two_workers_share_a_group(place: ClassicPlace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(locks, "HELD_S", 3.0)  # a lost client's lock ends by its time alone, as in RocketMQ
+    monkeypatch.setattr(locks, "HELD_S", 1.0)  # a lost client's lock ends by its time alone, as in RocketMQ
     here, other = place.client(), there(place)
     here.heartbeat("A", "g", "orders")
     other.heartbeat("B", "g", "orders")
@@ -114,7 +114,8 @@ def test_a_large_answer_is_not_cut_by_answers_of_the_worker(place: ClassicPlace)
     client.heartbeat("A", "g", "orders")
     for _ in range(20):
         assert client.send("orders", b"x" * 60_000).code == ResponseCode.SUCCESS
-    numbers = [client.begin_pull("orders", "g", 0, queueId=queue) for queue in range(4)]
+    # The others have nothing, which is an answer of the worker's own.
+    numbers = [client.begin_pull("orders", "g", 0, 5 if queue == 0 else 0.2, queueId=queue) for queue in range(4)]
     sent = [begin(client, b"y", UNIQ_KEY=f"id-{number}") for number in range(20)]
     for number in (*numbers, *sent):
         assert client.finish(number).code in (ResponseCode.SUCCESS, ResponseCode.PULL_NOT_FOUND)

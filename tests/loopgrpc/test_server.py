@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from loopgrpc import Call, Connections, GrpcServer, Unary
+from loopgrpc import Call, Connections, GrpcServer, Limits, Unary
 from loopgrpc.frames import GOAWAY, PING, ErrorCode, ping
 from loopgrpc.framing import prefix
 from tests.loopgrpc.by_hand import HandPlace
@@ -25,7 +25,7 @@ async def test_a_listener_of_ones_own_gives_each_connection_its_place() -> None:
         seen.append(call.principal)
         return message
 
-    connections = Connections({"/test.Test/Echo": Unary(say_who)})
+    connections = Connections({"/test.Test/Echo": Unary(say_who)}, Limits(linger_s=0.1))
     connections.start()
     places = [HandPlace(principal="alice"), HandPlace("there is no room"), HandPlace()]
     given = iter(places)

@@ -30,7 +30,9 @@ class Client:
 
     def __init__(self, port: int, version: int, client_id: str, *, clean: bool = True, **more: Any) -> None:
         clean_3 = {"clean_session": clean} if version == V3 else {}
-        self.paho = paho.Client(paho.CallbackAPIVersion.VERSION2, client_id, protocol=version, **clean_3)
+        self.paho = paho.Client(
+            paho.CallbackAPIVersion.VERSION2, client_id, protocol=version, reconnect_on_failure=False, **clean_3
+        )
         self.messages: queue.Queue[Any] = queue.Queue()
         self.subscribed: queue.Queue[Any] = queue.Queue()
         self.connected: queue.Queue[Any] = queue.Queue()
@@ -61,9 +63,10 @@ class Client:
 
     def die(self) -> None:
         """Lose the connection without a DISCONNECT."""
+        sock = self.paho.socket()
+        sock.shutdown(socket.SHUT_RDWR)  # which its loop sees at once
         self.paho.loop_stop()
-        self.paho.socket().shutdown(socket.SHUT_RDWR)
-        self.paho.socket().close()
+        sock.close()
 
 
 @contextmanager

@@ -97,7 +97,7 @@ def test_what_is_acknowledged_right_before_the_end_is_done(mqtt: Mqtt, end: byte
 
 
 def test_a_client_that_acknowledges_nothing_gets_it_again(mqtt: Mqtt) -> None:
-    mqtt.broker.set_group("a", "g", lease_ms=1500)
+    mqtt.broker.set_group("a", "g", lease_ms=1000)
     with mqtt.raw() as raw:
         raw.connect()
         raw.send(subscribe("$share/g/a"))
@@ -106,7 +106,7 @@ def test_a_client_that_acknowledges_nothing_gets_it_again(mqtt: Mqtt) -> None:
         raw.expect(PUBLISH)
         # While it acknowledges others, it keeps what it has.
         for packet_id in range(2, 8):
-            time.sleep(0.5)
+            time.sleep(0.2)
             mqtt.broker.schedule("a", b"quick")
             assert raw.expect(PUBLISH).endswith(b"quick")
             raw.send(ack(packet_id))
@@ -262,13 +262,14 @@ def test_texts_only_if_they_are_wanted(mqtt: Mqtt) -> None:
 
 
 def test_a_slow_packet_after_a_long_silence(mqtt: Mqtt, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tarry.fronts.mqtt.connection.HALF_S", 2.0)
+    monkeypatch.setattr("tarry.fronts.mqtt.connection.HALF_S", 1.0)
+    monkeypatch.setattr("tarry.fronts.mqtt.connection.LOOK_S", 0.1)
     with mqtt.raw() as raw:
         raw.connect()
-        time.sleep(3)
+        time.sleep(1.2)
         packet = publish("a", b"x" * 1000)
         raw.send(packet[:500])
-        time.sleep(1.5)
+        time.sleep(0.4)
         raw.send(packet[500:])
         raw.expect(PUBACK)
         raw.send(packet[:500])

@@ -47,7 +47,7 @@ def test_unknown_transactions_are_refused(rpc: Rpc) -> None:
 
 
 def test_delayed_and_ordered_when_it_is_committed(rpc: Rpc) -> None:
-    due = now_ms() + 1500
+    due = now_ms() + 500
     sent = rpc.send("orders", b"x", due_ms=due, message_group="G", **HALF)
     assert rpc.end("orders", sent, COMMIT) == Code.OK
     [got] = rpc.receive("orders", "g")

@@ -95,13 +95,13 @@ class Remoting:
     def pull(self, topic: str, group: str, offset: int, wait_s: float = 5, **more: Any) -> RemotingCommand:
         return self.finish(self.begin_pull(topic, group, offset, wait_s, **more))
 
-    def pull_until(self, count: int, topic: str, group: str) -> list[dict[str, Any]]:
+    def pull_until(self, count: int, topic: str, group: str, **more: Any) -> list[dict[str, Any]]:
         """As many messages, from the beginning, however many pulls it takes."""
         messages: list[dict[str, Any]] = []
         offset, end = 0, time.monotonic() + WAIT_S
         while len(messages) < count:
             assert time.monotonic() < end, messages
-            answer = self.pull(topic, group, offset)
+            answer = self.pull(topic, group, offset, **more)
             messages += messages_of(answer.body)
             offset = int(answer.fields["nextBeginOffset"])
         return messages

@@ -16,7 +16,7 @@ from tests.rocketmq_classic.conftest import Place
 from tests.rocketmq_classic.remoting import Remoting, messages_of
 from tests.waiting import wait_until
 
-STEP_MS = 3_000
+STEP_MS = 1_500
 
 
 class SteppedClock:

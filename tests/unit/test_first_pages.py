@@ -44,7 +44,7 @@ def test_its_python_runs(
     names: dict[str, Any] = {}
     try:
         for code in PYTHON:
-            code = code.replace("localhost:7611", address).replace("timeout=5", "timeout=1")
+            code = code.replace("localhost:7611", address).replace("timeout=5", "timeout=0.3")
             exec(compile(code, "first pages", "exec"), names)
     finally:
         if client := names.get("client"):

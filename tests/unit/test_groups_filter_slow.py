@@ -221,7 +221,7 @@ def test_a_machine_that_does_other_things_pauses_no_filter() -> None:
     row = pa.record_batch({"properties": properties, "tag": pa.nulls(1, pa.string())})
 
     def sleepy() -> bool:
-        time.sleep(0.06)
+        time.sleep(0.02)
         return passed()
 
     passed, wanted._deadline.passed = wanted._deadline.passed, sleepy  # type: ignore[method-assign]  # noqa: SLF001

@@ -26,7 +26,7 @@ from tarry_relay.schedule import SchedulePlan, ShardResult
 
 
 def test_a_stranger_who_says_nothing_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "GREETING_S", 1.0)
+    monkeypatch.setattr(module, "GREETING_S", 0.4)
     met: queue.Queue[tuple[Channel, Any]] = queue.Queue()
     with closing(Lines("127.0.0.1", "127.0.0.1", lambda line, hello: met.put((line, hello)))) as lines:
         with socket.create_connection((lines.address.host, lines.address.port), 30) as stranger:
@@ -36,7 +36,7 @@ def test_a_stranger_who_says_nothing_is_cut_off(monkeypatch: pytest.MonkeyPatch)
         with closing(Channel.connect(lines.address, me)) as task:
             line, hello = met.get(timeout=30)
             assert hello == me
-            assert not line.waits(1.5), "who has shown the key may be silent"
+            assert not line.waits(0.6), "who has shown the key may be silent"
             task.send(ShardProgress(Reached(7, 8)))
             assert line.receive() == ShardProgress(Reached(7, 8))
             line.close()
