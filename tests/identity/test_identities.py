@@ -101,6 +101,37 @@ def test_the_first_credential_is_an_administrators(tmp_path: Path) -> None:
         assert broker.identities == ()
 
 
+def test_what_keeps_the_last_administrator_in(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A credential that has expired lets nobody in, and an access key changes no identities."""
+    clock = TestClock(1_000_000)
+    with open_broker(tmp_path, clock=clock) as broker:
+        ways_in = broker.components.identities.ways_in
+        broker.set_identity("admin", ["admin"])
+        ways_in.takes_certificates = False
+        for useless in ({"kind": "access_key"}, {"kind": "certificate", "san": "spiffe://a/b"}):
+            with pytest.raises(InvalidArgumentError, match="right admin"):
+                broker.add_credential("admin", **useless)
+        short = broker.add_credential("admin", expires_ms=1_005_000)
+        assert "expires at 1970-01-01T00:16:45.000Z; make another" in caplog.text
+        caplog.clear()
+        lasting = broker.add_credential("admin")
+        broker.add_credential("admin", kind="access_key")
+        broker.set_identity("other", ["produce a"])
+        assert caplog.text == ""
+        clock.set_ms(1_005_000)
+        with pytest.raises(InvalidArgumentError, match="right admin"):
+            broker.remove_credential(lasting.id)
+        ways_in.takes_certificates = True
+        named = broker.add_credential("admin", kind="certificate", san="spiffe://a/b")
+        broker.remove_credential(lasting.id)
+        with pytest.raises(InvalidArgumentError, match="right admin"):
+            broker.remove_credential(named.id)
+        ways_in.takes_certificates = False  # as after a start without tls_client_ca
+        broker.set_identity("other", ["produce b"])  # it is not this change that locks anybody out
+        assert "admin.token in the data directory is" in caplog.text
+        broker.remove_credential(short.id)
+
+
 def test_what_is_not_allowed(tmp_path: Path) -> None:
     with open_broker(tmp_path) as broker:
         for name in ("", "a b", "-a", "x" * 101, "local", "local-admin", "a\n"):

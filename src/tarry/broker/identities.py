@@ -40,6 +40,7 @@ from tarry.base.errors import CorruptError, InvalidArgumentError, NotFoundError
 from tarry.base.listeners import Listeners
 from tarry.broker.access_secrets import AccessSecrets
 from tarry.broker.credential_days import CredentialDays
+from tarry.broker.lock_out import WaysIn
 from tarry.identity.accounts import AccountBook
 from tarry.identity.file import FILE
 from tarry.identity.grants import Grant
@@ -105,6 +106,9 @@ class Identities:
         """The use of each identity, held against its quotas."""
         self.issuer = issuer
         """The provider whose tokens are taken; None: there is none."""
+        self.ways_in = WaysIn(None if issuer is None else issuer.url)
+        """The credentials that keep somebody able to change identities."""
+        self.ways_in.warn(self._kept, clock.now_ms())
         self.days = CredentialDays(files, clock, directory)
         """The days on which credentials were used last."""
         self._publish()
@@ -259,11 +263,8 @@ class Identities:
 
     def _change(self, identities: list[Identity]) -> None:
         known = [each for each in identities if each.credentials]
-        if known and not any(Rights.of(each.grants).is_admin for each in known):
-            raise InvalidArgumentError(
-                "nobody who has a credential would have the right admin, so nobody could change identities; "
-                'allowed: first an identity with the grant "admin" and a credential'
-            )
+        now_ms = self._clock.now_ms()
+        self.ways_in.check(self._kept, identities, now_ms)
         if known and self.unguarded:
             raise InvalidArgumentError(
                 f"{', '.join(self.unguarded)} cannot ask who callers are yet, so a credential would protect nothing; "
@@ -281,6 +282,7 @@ class Identities:
         change_json(self._files, self._path, VERSION, fields, mode=0o600)
         self._secrets.keep(ids)
         self._kept = ordered
+        self.ways_in.warn(ordered, now_ms)
         self._publish()
         self._listeners.tell()
 
