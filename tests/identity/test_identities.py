@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import stat
 from pathlib import Path
 
@@ -196,6 +197,36 @@ def test_a_lost_or_damaged_file_opens_no_door(tmp_path: Path) -> None:
     path.write_bytes(content)
     with open_broker(tmp_path) as broker:
         assert [each.name for each in broker.list_identities()] == ["admin"]
+
+
+@pytest.mark.parametrize("sign", ["admin.token", "credential-uses.json", "the audit log"])
+def test_the_file_is_missed_without_the_checkpoint(tmp_path: Path, sign: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Lost together with what lists it: other files tell that callers were asked."""
+    config = Config(data=tmp_path, pipeline="off")
+    with Broker.open(config, audited=True) as broker:
+        broker.set_identity("admin", ["admin"])
+        Authenticator(broker).by_token(broker.add_credential("admin").secret)
+        broker.schedule("t", b"x", delay=60)
+    others = {"admin.token", "credential-uses.json"} - {sign}
+    for name in ("checkpoint.json", "identities.json", *others):
+        (tmp_path / name).unlink(missing_ok=True)
+    if sign != "the audit log":
+        shutil.rmtree(tmp_path / "audit")
+    if sign == "admin.token":  # as after a crash
+        (tmp_path / sign).write_text("tarry_x\n")
+    with pytest.raises(CorruptError, match=f"which had been there \\({sign} tells so\\)"):
+        Broker.open(config)
+    assert "checkpoint.json is missing, and there are messages" in caplog.text
+
+
+def test_a_lost_checkpoint_is_told_and_nothing_is_lost(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with open_broker(tmp_path) as broker:
+        assert caplog.text == ""
+        broker.schedule("t", b"x", delay=60)
+    (tmp_path / "checkpoint.json").unlink()
+    with open_broker(tmp_path) as broker:
+        assert [each.pending for each in broker.pending()] == [1]
+        assert "checkpoint.json is missing, and there are messages" in caplog.text
 
 
 def test_the_pipeline_is_known_by_a_token_of_each_start(tmp_path: Path) -> None:

@@ -72,14 +72,14 @@ class Identities:
     """
 
     def __init__(
-        self, files: Files, clock: Clock, directory: Path, *, is_needed: bool = False, issuer: TokenIssuer | None = None
+        self, files: Files, clock: Clock, directory: Path, *, sign: str | None = None, issuer: TokenIssuer | None = None
     ) -> None:
         """Read what is on disk, and make the token of this start.
 
-        ``is_needed``: the file has been there before. Without it the broker would ask nobody who they are.
+        ``sign``: what tells that the file has been there before. Without it the broker would ask nobody who they are.
 
         Raises:
-            CorruptError: it is damaged or of another version; or it is needed, and missing.
+            CorruptError: it is damaged or of another version; or it has been there, and is missing.
         """
         self._files = files
         self._clock = clock
@@ -96,7 +96,7 @@ class Identities:
         self.exposed: dict[str, str] = {}
         """Ports that other machines reach since callers are asked, by name: one has to be known still."""
         self._secrets = AccessSecrets(files, directory)
-        self._kept: tuple[Identity, ...] = self._read(is_needed)
+        self._kept: tuple[Identity, ...] = self._read(sign)
         self.snapshot: tuple[Identity, ...] = ()
         """Identities with a credential, and the broker's own; none: nobody is asked.
 
@@ -311,12 +311,13 @@ class Identities:
         credential = Credential(id, "token", "", now_ms, None, digest_of(token))
         return Identity(name, list(OWN_GRANTS[name]), "", now_ms, [credential])
 
-    def _read(self, is_needed: bool) -> tuple[Identity, ...]:
+    def _read(self, sign: str | None) -> tuple[Identity, ...]:
         fields = read_json(self._path, [VERSION])
-        if fields is None and is_needed:
+        if fields is None and sign is not None:
             raise CorruptError(
-                f"{self._path} is missing, and without it this broker would ask nobody who they are; restore it from a "
-                "copy, or make the first identity again while the broker is stopped (tarry identity create --data)"
+                f"{self._path} is missing, which had been there ({sign} tells so), and without it this broker would "
+                "ask nobody who they are; restore it from a copy, or make the first identity again while the broker "
+                "is stopped (tarry identity create --data)"
             )
         if fields is None:
             return ()
