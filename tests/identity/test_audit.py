@@ -15,8 +15,9 @@ from tests.waiting import wait_until
 from tarry.api.audit import AuditRecord
 from tarry.api.operations import PauseGroup, ReadAuditLog
 from tarry.base.config import Config
-from tarry.base.errors import ForbiddenError, UnauthenticatedError
+from tarry.base.errors import ForbiddenError, NotFoundError, UnauthenticatedError
 from tarry.broker import Broker
+from tarry.cli.main import run
 from tarry.client import Client
 from tarry.fronts.flight.front import FlightFront
 from tarry.fronts.gateway.remote.broker import RemoteBroker
@@ -77,6 +78,30 @@ def test_the_link(audited: Known) -> None:
         ("set-topic", HOST, "forbidden"),
         ("audit-log", HOST, "forbidden"),
     ]
+
+
+def test_the_push_subscriptions_of_a_deleted_identity_stay_and_are_named(
+    audited: Known, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    audited.broker.set_identity("billing", ["manage orders.*"])
+    front = LinkFront.start(audited.broker, f"{HOST}:0")
+    try:
+        with Client(front.address, token=audited.billing) as client:
+            for name in ("kept", "gone"):
+                client.set_push(name, topic="orders.a", url="https://example.com/")
+            client.delete_push("gone")
+            with pytest.raises(NotFoundError):
+                client.pause_push("none")
+        with Client(front.address, token=audited.admin) as client:
+            client.set_push("other", topic="orders.b", url="https://example.com/")
+        [failed] = read(audited, operation="pause-push")
+        assert (failed.who, failed.front, failed.outcome, failed.code) == ("billing", "link", "failed", "not_found")
+        monkeypatch.setenv("TARRY_TOKEN", audited.admin)
+        assert run(["identity", "delete", "billing", "--endpoint", front.address]) == 0
+    finally:
+        front.stop(0.2)
+    assert "push subscriptions that billing has set stay: kept (" in capsys.readouterr().err
+    assert [each.name for each in audited.broker.push_subscriptions()] == ["kept", "other"]
 
 
 def test_flight(audited: Known) -> None:

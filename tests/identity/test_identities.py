@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import stat
 from pathlib import Path
 
@@ -101,6 +102,37 @@ def test_the_first_credential_is_an_administrators(tmp_path: Path) -> None:
         assert broker.identities == ()
 
 
+def test_what_keeps_the_last_administrator_in(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A credential that has expired lets nobody in, and an access key changes no identities."""
+    clock = TestClock(1_000_000)
+    with open_broker(tmp_path, clock=clock) as broker:
+        ways_in = broker.components.identities.ways_in
+        broker.set_identity("admin", ["admin"])
+        ways_in.takes_certificates = False
+        for useless in ({"kind": "access_key"}, {"kind": "certificate", "san": "spiffe://a/b"}):
+            with pytest.raises(InvalidArgumentError, match="right admin"):
+                broker.add_credential("admin", **useless)
+        short = broker.add_credential("admin", expires_ms=1_005_000)
+        assert "expires at 1970-01-01T00:16:45.000Z; make another" in caplog.text
+        caplog.clear()
+        lasting = broker.add_credential("admin")
+        broker.add_credential("admin", kind="access_key")
+        broker.set_identity("other", ["produce a"])
+        assert caplog.text == ""
+        clock.set_ms(1_005_000)
+        with pytest.raises(InvalidArgumentError, match="right admin"):
+            broker.remove_credential(lasting.id)
+        ways_in.takes_certificates = True
+        named = broker.add_credential("admin", kind="certificate", san="spiffe://a/b")
+        broker.remove_credential(lasting.id)
+        with pytest.raises(InvalidArgumentError, match="right admin"):
+            broker.remove_credential(named.id)
+        ways_in.takes_certificates = False  # as after a start without tls_client_ca
+        broker.set_identity("other", ["produce b"])  # it is not this change that locks anybody out
+        assert "admin.token in the data directory is" in caplog.text
+        broker.remove_credential(short.id)
+
+
 def test_what_is_not_allowed(tmp_path: Path) -> None:
     with open_broker(tmp_path) as broker:
         for name in ("", "a b", "-a", "x" * 101, "local", "local-admin", "a\n"):
@@ -165,6 +197,36 @@ def test_a_lost_or_damaged_file_opens_no_door(tmp_path: Path) -> None:
     path.write_bytes(content)
     with open_broker(tmp_path) as broker:
         assert [each.name for each in broker.list_identities()] == ["admin"]
+
+
+@pytest.mark.parametrize("sign", ["admin.token", "credential-uses.json", "the audit log"])
+def test_the_file_is_missed_without_the_checkpoint(tmp_path: Path, sign: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Lost together with what lists it: other files tell that callers were asked."""
+    config = Config(data=tmp_path, pipeline="off")
+    with Broker.open(config, audited=True) as broker:
+        broker.set_identity("admin", ["admin"])
+        Authenticator(broker).by_token(broker.add_credential("admin").secret)
+        broker.schedule("t", b"x", delay=60)
+    others = {"admin.token", "credential-uses.json"} - {sign}
+    for name in ("checkpoint.json", "identities.json", *others):
+        (tmp_path / name).unlink(missing_ok=True)
+    if sign != "the audit log":
+        shutil.rmtree(tmp_path / "audit")
+    if sign == "admin.token":  # as after a crash
+        (tmp_path / sign).write_text("tarry_x\n")
+    with pytest.raises(CorruptError, match=f"which had been there \\({sign} tells so\\)"):
+        Broker.open(config)
+    assert "checkpoint.json is missing, and there are messages" in caplog.text
+
+
+def test_a_lost_checkpoint_is_told_and_nothing_is_lost(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with open_broker(tmp_path) as broker:
+        assert caplog.text == ""
+        broker.schedule("t", b"x", delay=60)
+    (tmp_path / "checkpoint.json").unlink()
+    with open_broker(tmp_path) as broker:
+        assert [each.pending for each in broker.pending()] == [1]
+        assert "checkpoint.json is missing, and there are messages" in caplog.text
 
 
 def test_the_pipeline_is_known_by_a_token_of_each_start(tmp_path: Path) -> None:

@@ -109,11 +109,15 @@ def test_a_group_of_another_is_not_reached_by_its_number(known: Known, front: Li
     assert (admin.welcome["identity"], billing.welcome["identity"]) == ("admin", "billing")
     known.broker.schedule("secret", b"s", delay=0)
     number = admin.group("secret", "g")
-    billing.send(FrameKind.POLL, 1, Poll(number, 10, 0, 10).encode())
-    assert "consume on topic 'secret'" in billing.read(FrameKind.POLLED, 1).decode()
+    unknown = f"there is no group number {number + 1}"
+    for asked in (number, number + 1):
+        billing.send(FrameKind.POLL, asked, Poll(asked, 10, 0, 10).encode())
+        answer = billing.read(FrameKind.POLLED, asked).decode()
+        assert unknown in answer.replace(f"number {number} ", f"number {number + 1} ")
+        assert "secret" not in answer
     batch = known.broker.receive("secret", "g", wait_ms=10_000)
     leases, offsets = batch["lease"].to_numpy(), batch["offset"].to_numpy()
-    with pytest.raises(RefusedError, match="consume on topic 'secret'"):
+    with pytest.raises(RefusedError, match=f"there is no group number {number}"):
         billing.ask(FrameKind.SETTLE, FrameKind.SETTLED, SettleFrame(SettleOp.ACK, number, 0, leases, offsets).encode())
     assert known.broker.ack("secret", "g", leases, offsets) == 1
     admin.close()

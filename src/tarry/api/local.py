@@ -147,12 +147,12 @@ class AnyBroker(Protocol):
         """
         ...
 
-    def call_as(self, operation: Operation[R], caller: str, credential: str | None, check: CheckTopic) -> R:
-        """Carry out such an operation for an identity; ``check`` asks for that identity's rights.
+    def call_as(self, operation: Operation[R], asked: AskedBy, check: CheckTopic) -> R:
+        """Carry out such an operation, or one on a push subscription, for an identity.
 
-        A broker behind a link has the broker ask for them by the name ``caller``: only there is the topic known before
-        anything is changed. ``credential`` is the id of the one that was shown: it tells an identity from a principal
-        of the front's own with the same name.
+        ``check`` asks for that identity's rights. A broker behind a link has the broker ask for them by the name in
+        ``asked``: only there is the topic known before anything is changed. The credential in it tells an identity
+        from a principal of the front's own with the same name. The audit log has it, if it has such operations.
         """
         ...
 

@@ -16,7 +16,7 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from tarry.api.groups import check_number
-from tarry.base.errors import InvalidArgumentError
+from tarry.base.errors import InvalidArgumentError, NotFoundError
 from tarry.message.columns import shown
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -196,6 +196,11 @@ def check_name(name: str) -> str:
             "the first two"
         )
     return name
+
+
+def not_there(name: str) -> NotFoundError:
+    """Return the error of a subscription that is not there, or that a caller may not know of."""
+    return NotFoundError(f"there is no push subscription {name!r}")
 
 
 def origin_of(url: str) -> tuple[str, str, int]:

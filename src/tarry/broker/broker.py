@@ -170,9 +170,11 @@ class Broker(Calls):
         result: R = self._found_handlers[type(operation)](operation, check)
         return result
 
-    def call_as(self, operation: Operation[R], caller: str, credential: str | None, check: CheckTopic) -> R:
+    def call_as(self, operation: Operation[R], asked: AskedBy, check: CheckTopic) -> R:
         """Carry out such an operation for an identity: see :meth:`tarry.api.local.AnyBroker.call_as`."""
-        return self.call_found(operation, check)
+        if type(operation) not in self._audited:
+            return self.call_found(operation, check)
+        return self.components.audit.carry_out(operation, asked, partial(self.call_found, operation, check))
 
     # -- scheduling ----------------------------------------------------------------------------------------------------
 

@@ -28,6 +28,7 @@ registry, ``jobs.db`` and the journal of the groups were durable. Before version
 directory. Before version 6 the small files were not listed. Before version 7 there was no
 :attr:`Checkpoint.ready_first`.
 """
+CHECKPOINT_FILE = "checkpoint.json"
 SECRET_FILE = "secret.key"
 SECRET_BYTES = 32
 ID_FILE = "broker.id"
@@ -141,7 +142,7 @@ class Checkpoint:
         former = counts.number
         plain |= counts.changes(files, {name: plain[name] for name in COUNTED})
         beside = {} if counts.number is None else {"topics": counts.number}
-        write_json(files, directory / "checkpoint.json", VERSION, plain | beside)
+        write_json(files, directory / CHECKPOINT_FILE, VERSION, plain | beside)
         if counts.number != former:
             counts.remove_others(files)
 
@@ -157,7 +158,7 @@ class Checkpoint:
     @classmethod
     def read_with_counts(cls, directory: Path) -> tuple[Checkpoint, TopicCounts]:
         """Return the checkpoint as :meth:`read` does, and the topic counts beside it, for :meth:`write`."""
-        found = read_json(directory / "checkpoint.json", VERSIONS)
+        found = read_json(directory / CHECKPOINT_FILE, VERSIONS)
         if found is None:
             return cls(), TopicCounts(directory)
         for name in ("ready", "intake", "acks", "small_files"):

@@ -40,6 +40,7 @@ from tarry.base.errors import CorruptError, InvalidArgumentError, NotFoundError
 from tarry.base.listeners import Listeners
 from tarry.broker.access_secrets import AccessSecrets
 from tarry.broker.credential_days import CredentialDays
+from tarry.broker.lock_out import WaysIn
 from tarry.identity.accounts import AccountBook
 from tarry.identity.file import FILE
 from tarry.identity.grants import Grant
@@ -71,14 +72,14 @@ class Identities:
     """
 
     def __init__(
-        self, files: Files, clock: Clock, directory: Path, *, is_needed: bool = False, issuer: TokenIssuer | None = None
+        self, files: Files, clock: Clock, directory: Path, *, sign: str | None = None, issuer: TokenIssuer | None = None
     ) -> None:
         """Read what is on disk, and make the token of this start.
 
-        ``is_needed``: the file has been there before. Without it the broker would ask nobody who they are.
+        ``sign``: what tells that the file has been there before. Without it the broker would ask nobody who they are.
 
         Raises:
-            CorruptError: it is damaged or of another version; or it is needed, and missing.
+            CorruptError: it is damaged or of another version; or it has been there, and is missing.
         """
         self._files = files
         self._clock = clock
@@ -95,7 +96,7 @@ class Identities:
         self.exposed: dict[str, str] = {}
         """Ports that other machines reach since callers are asked, by name: one has to be known still."""
         self._secrets = AccessSecrets(files, directory)
-        self._kept: tuple[Identity, ...] = self._read(is_needed)
+        self._kept: tuple[Identity, ...] = self._read(sign)
         self.snapshot: tuple[Identity, ...] = ()
         """Identities with a credential, and the broker's own; none: nobody is asked.
 
@@ -105,6 +106,9 @@ class Identities:
         """The use of each identity, held against its quotas."""
         self.issuer = issuer
         """The provider whose tokens are taken; None: there is none."""
+        self.ways_in = WaysIn(None if issuer is None else issuer.url)
+        """The credentials that keep somebody able to change identities."""
+        self.ways_in.warn(self._kept, clock.now_ms())
         self.days = CredentialDays(files, clock, directory)
         """The days on which credentials were used last."""
         self._publish()
@@ -259,11 +263,8 @@ class Identities:
 
     def _change(self, identities: list[Identity]) -> None:
         known = [each for each in identities if each.credentials]
-        if known and not any(Rights.of(each.grants).is_admin for each in known):
-            raise InvalidArgumentError(
-                "nobody who has a credential would have the right admin, so nobody could change identities; "
-                'allowed: first an identity with the grant "admin" and a credential'
-            )
+        now_ms = self._clock.now_ms()
+        self.ways_in.check(self._kept, identities, now_ms)
         if known and self.unguarded:
             raise InvalidArgumentError(
                 f"{', '.join(self.unguarded)} cannot ask who callers are yet, so a credential would protect nothing; "
@@ -281,6 +282,7 @@ class Identities:
         change_json(self._files, self._path, VERSION, fields, mode=0o600)
         self._secrets.keep(ids)
         self._kept = ordered
+        self.ways_in.warn(ordered, now_ms)
         self._publish()
         self._listeners.tell()
 
@@ -309,12 +311,13 @@ class Identities:
         credential = Credential(id, "token", "", now_ms, None, digest_of(token))
         return Identity(name, list(OWN_GRANTS[name]), "", now_ms, [credential])
 
-    def _read(self, is_needed: bool) -> tuple[Identity, ...]:
+    def _read(self, sign: str | None) -> tuple[Identity, ...]:
         fields = read_json(self._path, [VERSION])
-        if fields is None and is_needed:
+        if fields is None and sign is not None:
             raise CorruptError(
-                f"{self._path} is missing, and without it this broker would ask nobody who they are; restore it from a "
-                "copy, or make the first identity again while the broker is stopped (tarry identity create --data)"
+                f"{self._path} is missing, which had been there ({sign} tells so), and without it this broker would "
+                "ask nobody who they are; restore it from a copy, or make the first identity again while the broker "
+                "is stopped (tarry identity create --data)"
             )
         if fields is None:
             return ()

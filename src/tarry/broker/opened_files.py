@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from tarry.base.clock import Clock
 from tarry.base.config import Config
@@ -12,25 +14,28 @@ from tarry.base.placement import Placement
 from tarry.broker.access_tokens import AccessTokens
 from tarry.broker.audit import AuditWriter
 from tarry.broker.damage import Damage
-from tarry.broker.directory import Checkpoint, DirectoryLock, keep_id, owner_of, read_secret
+from tarry.broker.directory import CHECKPOINT_FILE, Checkpoint, DirectoryLock, keep_id, owner_of, read_secret
 from tarry.broker.disk_reserve import DiskReserve
 from tarry.broker.hand_out_bound import AHEAD_MS, HandOutBound
 from tarry.broker.health import Health
 from tarry.broker.identities import Identities
+from tarry.broker.identity_signs import sign_of_identities
 from tarry.broker.jobs import Jobs
 from tarry.broker.queries.lateness import Lateness
 from tarry.broker.recovery import check_store
 from tarry.broker.small_files import SmallFiles
 from tarry.broker.store_view import View
 from tarry.broker.topic_counts import TopicCounts
-from tarry.identity.file import FILE as IDENTITIES_FILE
 from tarry.identity.jwt import JwtIssuer
 from tarry.intake import Intake, Segments
 from tarry.log.files import Files
+from tarry.log.segment import list_segments
 from tarry.names import Registry
 from tarry.queue import ReadyLog
 from tarry.store import Store, check_before_mending
 from tarry.store.place import Place
+
+log = logging.getLogger(__name__)
 
 KEPT_BYTES_MAX = 1 << 20
 KEPT_PART = 64
@@ -96,15 +101,16 @@ def open_files(around: Opened) -> OpenedFiles:
     undo.callback(lock.release)
     reserve = DiskReserve(around.files, config)
     reserve.give_back()
+    has_checkpoint = _has_checkpoint(config.data)
     checkpoint, topic_counts = Checkpoint.read_with_counts(config.data)
     store = _open_store(around, checkpoint)
     small_files = SmallFiles(config.data, checkpoint.small_files)
     view = View(store.snapshot())
     secret = read_secret(around.files, config.data)
     access_tokens = AccessTokens(around.files, around.clock, config.data)
-    had_identities = IDENTITIES_FILE in checkpoint.small_files
+    sign = sign_of_identities(config.data, checkpoint if has_checkpoint else None)
     issuer = JwtIssuer.of(config, around.clock)
-    identities = Identities(around.files, around.clock, config.data, is_needed=had_identities, issuer=issuer)
+    identities = Identities(around.files, around.clock, config.data, sign=sign, issuer=issuer)
     undo.callback(identities.close)
     audit = AuditWriter.open(
         config,
@@ -167,6 +173,21 @@ def open_files(around: Opened) -> OpenedFiles:
         ready,
         bound,
     )
+
+
+def _has_checkpoint(data: Path) -> bool:
+    """Return whether there is a checkpoint; if not, but there are messages, the log says what that means."""
+    path = data / CHECKPOINT_FILE
+    if path.exists():
+        return True
+    if any(list_segments(data / name) for name in ("intake", "ready")):
+        log.warning(
+            "%s is missing, and there are messages: it was lost, or the broker was killed within its first second. "
+            "All is recovered from the logs. Messages may come again, and other small files that are lost, too, are "
+            "not missed; restore it from a copy if you have one, or look at tarry verify",
+            path,
+        )
+    return False
 
 
 def _open_store(around: Opened, checkpoint: Checkpoint) -> Store:

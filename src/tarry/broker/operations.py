@@ -112,12 +112,19 @@ def found_handlers(parts: BrokerComponents) -> FoundHandlers:
 
     It is given a check of the topic found, which it calls before it changes or returns anything.
     """
-    changes, queries = parts.changes, parts.queries
+    changes, queries, push = parts.changes, parts.queries, parts.push
     return {
         ops.Cancel: changes.cancel,
         ops.Reschedule: changes.reschedule,
         ops.GetMessage: lambda r, check: _checked_message(queries.message(r), check),
         ops.GetHistory: queries.history,
+        ops.SetPushSubscription: push.set,
+        ops.GetPushSubscription: lambda r, check: push.info(r.name, check),
+        ops.DeletePushSubscription: lambda r, check: push.delete(r.name, keep_group=r.keep_group, check=check),
+        ops.PausePushSubscription: lambda r, check: push.pause(r.name, r.reason, check),
+        ops.ResumePushSubscription: lambda r, check: push.resume(r.name, check),
+        ops.ListPushAttempts: lambda r, check: push.attempts(r.name, r.id, r.failed, r.limit, check),
+        ops.TestPushSubscription: lambda r, check: push.test(r.name, check),
     }
 
 

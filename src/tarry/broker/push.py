@@ -9,6 +9,7 @@ from dataclasses import asdict, replace
 from types import MappingProxyType
 from typing import Any
 
+from tarry.api.local import CheckTopic, any_topic
 from tarry.api.operations import SetPushSubscription
 from tarry.api.push import (
     RETRY,
@@ -19,6 +20,7 @@ from tarry.api.push import (
     check_name,
     check_url,
     new_secret,
+    not_there,
     origin_of,
     shown_url,
 )
@@ -26,7 +28,7 @@ from tarry.api.pushing import Pusher
 from tarry.base.addresses import AddressPolicy
 from tarry.base.clock import Clock
 from tarry.base.config import Config
-from tarry.base.errors import InvalidArgumentError, NotFoundError, UnavailableError
+from tarry.base.errors import ForbiddenError, InvalidArgumentError, UnavailableError
 from tarry.broker.push_file import PushFile
 from tarry.groups import ConsumerGroups
 
@@ -70,39 +72,48 @@ class Push:
 
     # -- changes -----------------------------------------------------------------------------------------------------
 
-    def set(self, request: SetPushSubscription) -> PushInfo:
+    # ``check`` asks for a right on a subscription's topic and group. It is called with the lock held that keeps the
+    # subscription as it is. To whom it is forbidden, it looks like one that is not there.
+
+    def set(self, request: SetPushSubscription, check: CheckTopic = any_topic) -> PushInfo:
         """Set a subscription; see :class:`tarry.api.operations.SetPushSubscription`."""
         with self._lock:
             former = self._subscriptions.get(check_name(request.name))
-            subscription, secret = self._created(request) if former is None else _changed(former, request)
+            if former is not None and _allows(check, former):
+                subscription, secret = _changed(former, request)
+            else:
+                topic, url = self._check_new(request, check)
+                if former is not None:  # somebody else has it
+                    raise InvalidArgumentError(f"subscription {request.name!r} cannot be made; allowed: another name")
+                subscription, secret = self._created(request, topic, url)
             self._check_target(subscription)
             self._set_group(request, subscription)
             self._write({**self._subscriptions, subscription.name: subscription})
         self._notify()
         return self._info(subscription, secret)
 
-    def delete(self, name: str, *, keep_group: bool) -> None:
+    def delete(self, name: str, *, keep_group: bool, check: CheckTopic = any_topic) -> None:
         """See :class:`tarry.api.operations.DeletePushSubscription`."""
         with self._lock:
-            subscription = self._find(name)
+            subscription = self._find(name, check)
             self._write({n: s for n, s in self._subscriptions.items() if n != name})
         self._notify()
         if not keep_group and self._groups.has(subscription.topic, subscription.group):
             self._groups.delete(subscription.topic, subscription.group)
 
-    def pause(self, name: str, reason: str) -> None:
+    def pause(self, name: str, reason: str, check: CheckTopic = any_topic) -> None:
         """See :class:`tarry.api.operations.PausePushSubscription`."""
-        self._change(name, paused=True, reason=reason)
+        self._change(name, check, paused=True, reason=reason)
 
-    def resume(self, name: str) -> None:
+    def resume(self, name: str, check: CheckTopic = any_topic) -> None:
         """See :class:`tarry.api.operations.ResumePushSubscription`."""
-        self._change(name, paused=False, reason="")
+        self._change(name, check, paused=False, reason="")
 
     # -- looking -----------------------------------------------------------------------------------------------------
 
-    def info(self, name: str) -> PushInfo:
+    def info(self, name: str, check: CheckTopic = any_topic) -> PushInfo:
         """Return a subscription, and its progress."""
-        return self._info(self._find(name))
+        return self._info(self._find(name, check))
 
     def infos(self, topic: str | None) -> list[PushInfo]:
         """Return all subscriptions, or those of a topic, by name."""
@@ -113,41 +124,55 @@ class Push:
         """Return the number of subscriptions in each state."""
         return dict(Counter(info.state for info in self.infos(None)))
 
-    def attempts(self, name: str | None, id: str | None, failed: bool, limit: int) -> list[PushAttempt]:
+    def attempts(
+        self, name: str | None, id: str | None, failed: bool, limit: int, check: CheckTopic = any_topic
+    ) -> list[PushAttempt]:
         """See :class:`tarry.api.operations.ListPushAttempts`; none where this broker does not push."""
-        if name is not None:
-            self._find(name)
+        if name is None:
+            check(None)
+        else:
+            self._find(name, check)
         pusher = self._pusher
         return [] if pusher is None else pusher.attempts(name, id, failed, limit)
 
-    def test(self, name: str) -> PushAttempt:
+    def test(self, name: str, check: CheckTopic = any_topic) -> PushAttempt:
         """See :class:`tarry.api.operations.TestPushSubscription`."""
-        subscription, pusher = self._find(name), self._pusher
+        subscription, pusher = self._find(name, check), self._pusher
         if pusher is None:
             raise UnavailableError("this broker does not push; allowed: where the setting push is on, and it serves")
         return pusher.test(subscription)
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
-    def _find(self, name: str) -> PushSubscription:
+    def _find(self, name: str, check: CheckTopic) -> PushSubscription:
         subscription = self._subscriptions.get(name)
-        if subscription is None:
-            raise NotFoundError(f"there is no push subscription {name!r}")
+        if subscription is None or not _allows(check, subscription):
+            raise not_there(name)
         return subscription
 
-    def _created(self, request: SetPushSubscription) -> tuple[PushSubscription, str | None]:
+    def _check_new(self, request: SetPushSubscription, check: CheckTopic) -> tuple[str, str]:
+        """Return the topic and the URL of a subscription that is to be made.
+
+        Raises:
+            ForbiddenError: the caller may not. InvalidArgumentError: one is missing, or there are too many.
+        """
+        if request.topic is not None:
+            check(request.topic, request.group or _own_group(request.name))
         if request.topic is None or request.url is None:
             raise InvalidArgumentError(f"subscription {request.name!r} is new, and topic or url is missing")
         if len(self._subscriptions) >= SUBSCRIPTIONS_MAX:
             raise InvalidArgumentError(
                 f"there are {SUBSCRIPTIONS_MAX} push subscriptions; allowed: {SUBSCRIPTIONS_MAX}"
             )
+        return request.topic, request.url
+
+    def _created(self, request: SetPushSubscription, topic: str, url: str) -> tuple[PushSubscription, str | None]:
         secret = new_secret() if request.secrets is None else None
         created = PushSubscription(
             name=request.name,
-            topic=request.topic,
-            group=request.group or f"push-{request.name}",
-            url=check_url(request.url),
+            topic=topic,
+            group=request.group or _own_group(request.name),
+            url=check_url(url),
             secrets=(secret,) if secret is not None else tuple(request.secrets or ()),
             created_ms=self._clock.now_ms(),
         )
@@ -175,9 +200,9 @@ class Push:
             retry = RETRY
         self._groups.set(topic, group, request.start, retry=retry, tries=request.tries, filter=request.filter)
 
-    def _change(self, name: str, **changes: Any) -> None:
+    def _change(self, name: str, check: CheckTopic, **changes: Any) -> None:
         with self._lock:
-            self._write({**self._subscriptions, name: self._find(name).changed(**changes)})
+            self._write({**self._subscriptions, name: self._find(name, check).changed(**changes)})
         self._notify()
 
     def _write(self, subscriptions: dict[str, PushSubscription]) -> None:
@@ -200,6 +225,19 @@ class Push:
             "headers": sorted(subscription.headers),
         }
         return PushInfo(**fields, **state, secret=secret)
+
+
+def _allows(check: CheckTopic, subscription: PushSubscription) -> bool:
+    try:
+        check(subscription.topic, subscription.group)
+    except ForbiddenError:
+        return False
+    return True
+
+
+def _own_group(name: str) -> str:
+    """Return the name of the group of a subscription that names none."""
+    return f"push-{name}"
 
 
 def _changed(former: PushSubscription, request: SetPushSubscription) -> tuple[PushSubscription, str | None]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tarry.base.errors import InvalidArgumentError
+from tarry.base.errors import InvalidArgumentError, NotFoundError
 from tarry.base.setting_types import parse_size
 from tarry.cli import credentials, output
 from tarry.cli.credentials import Description, Expires, Name, plain_identity
@@ -19,10 +19,14 @@ from tarry.cli.options import DEFAULT_ENDPOINT, Endpoint, Json, connect, expiry_
 if TYPE_CHECKING:
     from tarry.api.identities import IssuedCredential
     from tarry.api.operations import SetIdentity
+    from tarry.client import Client
 
 app = typer.Typer(
     name="identity", help="Who may do what: identities, their rights and credentials.", no_args_is_help=True
 )
+
+_LINES_MAX = 1000
+"""Lines of the audit log that are looked at; the newest."""
 
 Grants = Annotated[
     list[str] | None,
@@ -236,11 +240,26 @@ def quotas_(
 def delete(name: Name, endpoint: Endpoint = DEFAULT_ENDPOINT) -> None:
     """Forget an identity: its tokens are refused from now on, and its connections end.
 
+    Push subscriptions that it has set stay. They are named, as far as the audit log knows of them.
+
     \b
     tarry identity delete billing
     """
     with connect(endpoint) as client:
         client.delete_identity(name)
+        left = _left_by(client, name)
+    if left:
+        output.note(f"push subscriptions that {name} has set stay: {', '.join(left)} (tarry push show, remove)")
+
+
+def _left_by(client: Client, name: str) -> list[str]:
+    """Return the push subscriptions that are there and that an identity has made or changed."""
+    try:
+        lines = client.audit_log(who=name, operation="set-push", outcome="done", limit=_LINES_MAX)
+    except NotFoundError:  # a broker without an audit log
+        return []
+    names = {each.details.get("name") for each in lines}
+    return [each.name for each in client.push_subscriptions() if each.name in names]
 
 
 def whoami(endpoint: Endpoint = DEFAULT_ENDPOINT, json: Json = False) -> None:

@@ -110,11 +110,14 @@ def _start_fronts(
     from tarry.fronts.gateway.settings import GatewaySettings
     from tarry.fronts.kit.exposure import relying_on_identities
     from tarry.fronts.kit.front import FrontServices
+    from tarry.fronts.kit.tls_settings import TlsSettings
 
     config = broker.config
     workers = GatewaySettings.of(config).workers
     running: dict[str, RunningFront] = {}
-    broker.components.identities.exposed = relying_on_identities(config)
+    identities = broker.components.identities
+    identities.exposed = relying_on_identities(config)
+    identities.ways_in.takes_certificates = TlsSettings.of(config).tls_client_ca is not None
     services = FrontServices(broker, "", placement, connections, UnreadBytes(), local=broker)
     for front in fronts:
         _check_guarded(front, broker)

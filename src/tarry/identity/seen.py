@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar, cast
 
@@ -32,7 +31,7 @@ from tarry.api.operations.delivery import Subscribe
 from tarry.api.outcome import Outcome
 from tarry.base.clock import Clock
 from tarry.base.config import Config
-from tarry.base.errors import NotFoundError, TarryError
+from tarry.base.errors import TarryError
 from tarry.identity.checks import body_bytes_of, check_request, check_rows, topics_of, visible
 from tarry.identity.principal import Principal
 from tarry.message.receipt import Accepted
@@ -131,12 +130,8 @@ class SeenBroker:
             result = principal.who()
         elif isinstance(operation, ops.CheckAccess):
             result = self._check_access(operation)
-        elif isinstance(operation.needs, OnPushSubscription) and not principal.rights.is_unlimited:
-            self._check_push(operation, partial(self._check_as, operation, asked), operation.needs.right)
-            result = self._call(operation, asked)
-        elif isinstance(operation.needs, OnFound) and not principal.rights.is_unlimited:
-            check = partial(principal.check, operation.needs.right)
-            result = self._broker.call_as(operation, principal.name, principal.credential, check)
+        elif isinstance(operation.needs, OnFound | OnPushSubscription) and not principal.rights.is_unlimited:
+            result = self._call_on_found(operation, operation.needs, asked)
         else:
             result = visible(principal, operation, self._call(operation, asked))
         return cast(R, result)
@@ -145,6 +140,13 @@ class SeenBroker:
         if type(operation) in AUDITED:
             return self._broker.call_by(operation, asked)
         return self._broker.call(operation)
+
+    def _call_on_found(self, operation: Operation[R], needs: OnFound | OnPushSubscription, asked: AskedBy) -> R:
+        """Have the broker ask for the right when it has found what the operation is on, before it does anything."""
+        check = partial(self._check_as, operation, asked, needs.right)
+        if isinstance(needs, OnPushSubscription) and not self.principal.rights.allow_some(needs.right):
+            check(getattr(operation, "topic", None))  # refused, whatever there is: nothing is looked for
+        return self._broker.call_as(operation, asked, check)
 
     def _check_as(self, operation: Operation[Any], asked: AskedBy, right: Right, *of: str | None) -> None:
         self.principal.check(right, *of, operation=operation.wire.name, asked=asked)
@@ -160,7 +162,7 @@ class SeenBroker:
 
         return self._broker.call_found(operation, check_both)
 
-    def call_as(self, operation: Operation[R], caller: str, credential: str | None, check: CheckTopic) -> R:
+    def call_as(self, operation: Operation[R], asked: AskedBy, check: CheckTopic) -> R:
         """Carry out such an operation for an identity, which needs the right, too: as :meth:`call_found`."""
         return self.call_found(operation, check)
 
@@ -169,20 +171,6 @@ class SeenBroker:
             return self.principal.decide(asked)
         self.principal.check(Right.ADMIN)
         return self._broker.call(asked)
-
-    def _check_push(self, operation: Any, check: Callable[..., None], right: Right) -> None:
-        """Ask for a right on a subscription's topic and group; on all where there is none of that name."""
-        info = None
-        if operation.name is not None:
-            with suppress(NotFoundError):
-                info = self._broker.call(ops.GetPushSubscription(operation.name))
-        if info is not None:
-            check(right, info.topic, info.group)
-        elif isinstance(operation, ops.SetPushSubscription) and operation.topic is not None:
-            group = operation.group or f"push-{operation.name}"
-            check(right, operation.topic, group)
-        else:
-            check(right)
 
     # -- scheduling ----------------------------------------------------------------------------------------------------
 

@@ -8,19 +8,19 @@ from functools import partial
 from typing import Any, cast
 
 from tarry.api.bounds import LEASE_MS, MESSAGES, PREFETCH
-from tarry.api.consuming import ConsumerGroup
 from tarry.api.internal_topics import check_open
 from tarry.api.local import LocalBroker
 from tarry.api.needs import Right
 from tarry.api.operation import Operation
 from tarry.api.operations import Receive
-from tarry.base.errors import InvalidArgumentError, TarryError, UnavailableError
+from tarry.base.errors import ForbiddenError, InvalidArgumentError, TarryError, UnavailableError
 from tarry.fronts.kit.admission import Admission
 from tarry.fronts.kit.callers import Callers
 from tarry.fronts.kit.peer_proof import certificate_of
 from tarry.fronts.kit.receiving import lease_ms_of
 from tarry.fronts.link.flow import Flow
 from tarry.fronts.link.group_calls import ClientGroupCalls
+from tarry.fronts.link.groups import ServedGroup, not_there
 from tarry.fronts.link.link_session import Handlers, NewLinkSession, Refuse
 from tarry.fronts.link.outgoing import Outgoing
 from tarry.fronts.link.questions import Questions
@@ -140,7 +140,7 @@ class ClientSession:
 
     def _checked(self, asked: Poll) -> Poll:
         self._check_serving()
-        self._check_group(self._shared.groups.find(asked.group).group)
+        self._check_group(self._shared.groups.find(asked.group))
         PREFETCH.check("prefetch", asked.prefetch)
         MESSAGES.check("rows_max", asked.rows_max)
         lease_ms = asked.lease_ms or self._lease_ms(asked.group)
@@ -151,9 +151,16 @@ class ClientSession:
         if self._stopping is not None:
             raise self._stopping
 
-    def _check_group(self, group: ConsumerGroup) -> None:
-        """Ask for the right to consume: numbers of groups are those of the whole port."""
-        self._principal.check(Right.CONSUME, group.topic_name, group.name)
+    def _check_group(self, served: ServedGroup) -> None:
+        """Ask for the right to consume: numbers of groups are those of the whole port.
+
+        Raises:
+            NotFoundError: it is missing. Whoever guesses a number is not told whose it is.
+        """
+        try:
+            self._principal.check(Right.CONSUME, served.group.topic_name, served.group.name)
+        except ForbiddenError:
+            raise not_there(served.number) from None
 
     def _lease_ms(self, group: int) -> int:
         return lease_ms_of(self._shared.groups.find(group).group, self._shared.broker)

@@ -65,6 +65,11 @@ def _state_of(group: ConsumerGroup) -> _State:
     return group.settings, group.ordered, group.waits_for_acks, group.deleted, group.closed
 
 
+def not_there(number: int) -> NotFoundError:
+    """Return the error of a group that is not there, or that a caller may not know of."""
+    return NotFoundError(f"there is no group number {number} (any more); allowed: that of a group as it is named now")
+
+
 class GroupTable:
     """The table of named groups. On the loop's thread.
 
@@ -104,7 +109,7 @@ class GroupTable:
         """
         served = self._by_number.get(number)
         if served is None:
-            raise NotFoundError(f"group number {number} is not there any more: it was deleted")
+            raise not_there(number)
         return served
 
     def follow(self, served: ServedGroup, who: Listener) -> None:

@@ -10,7 +10,7 @@ from tarry.api.consuming import ConsumerGroup
 from tarry.base.errors import InvalidArgumentError
 from tarry.base.types import Int64s
 from tarry.fronts.link.flow import Flow
-from tarry.fronts.link.groups import GroupTable
+from tarry.fronts.link.groups import GroupTable, ServedGroup
 from tarry.fronts.link.outgoing import Outgoing
 from tarry.link.frames import LEASES_MAX, FrameKind, SettleFrame, SettleOp, encode_int, encode_mask
 
@@ -26,7 +26,7 @@ class Settlements:
         groups: GroupTable,
         out: Outgoing,
         flow: Flow | None = None,
-        check: Callable[[ConsumerGroup], None] | None = None,
+        check: Callable[[ServedGroup], None] | None = None,
     ) -> None:
         """Settle for one connection.
 
@@ -39,9 +39,10 @@ class Settlements:
         settle = SettleFrame.decode(payload)
         if self._flow is not None:
             check_leases(settle.leases)
-        group = self._groups.find(settle.group).group
+        served = self._groups.find(settle.group)
         if self._check is not None:
-            self._check(group)
+            self._check(served)
+        group = served.group
         if settle.op in _BOUNDS:
             _BOUNDS[settle.op].check(f"argument of {settle.op.name.lower()}", settle.argument)
         if settle.op is SettleOp.CHANGE and len(settle.leases) != 1:

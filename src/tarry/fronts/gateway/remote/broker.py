@@ -24,13 +24,23 @@ from tarry.api.identities import Identity
 from tarry.api.internal_topics import check_rows
 from tarry.api.local import CheckTopic, OnAccepted
 from tarry.api.operation import Operation, Rows
-from tarry.api.operations import DeleteGroup, GetPending, HasTopic, ListGroups, Ping, SetGroup, SetTopic
+from tarry.api.operations import (
+    DeleteGroup,
+    GetPending,
+    GetPushSubscription,
+    HasTopic,
+    ListGroups,
+    Ping,
+    SetGroup,
+    SetTopic,
+)
 from tarry.api.outcome import Outcome
+from tarry.api.push import not_there
 from tarry.api.wire import decode_json, encode_json
 from tarry.base.clock import Clock, SystemClock
 from tarry.base.config import Config, load
 from tarry.base.endpoint import socket_path
-from tarry.base.errors import MessageTooLargeError, TarryError
+from tarry.base.errors import ForbiddenError, MessageTooLargeError, TarryError
 from tarry.fronts.gateway.authentication import Trust
 from tarry.fronts.gateway.remote.accounts import RemoteAccounts
 from tarry.fronts.gateway.remote.board import RemoteMember
@@ -284,12 +294,19 @@ class RemoteBroker:
         check(getattr(operation, "topic", None))
         return self.call(operation)
 
-    def call_as(self, operation: Operation[R], caller: str, credential: str | None, check: CheckTopic) -> R:
-        if not self._identities.has(caller, credential):
-            # A principal of the front's own, of which the broker knows nothing.
-            return self.call_found(operation, check)
-        result: R = decode_result(operation, self._answer(operation, {"as": caller}))
-        return result
+    def call_as(self, operation: Operation[R], asked: AskedBy, check: CheckTopic) -> R:
+        if self._identities.has(asked.who, asked.credential):
+            result: R = decode_result(operation, self._answer(operation, {"as": asked.who, "by": asked.fields()}))
+            return result
+        # A principal of the front's own, of which the broker knows nothing.
+        if isinstance(operation, GetPushSubscription):
+            info = self.call(operation)
+            try:
+                check(info.topic, info.group)
+            except ForbiddenError:
+                raise not_there(info.name) from None
+            return cast(R, info)
+        return self.call_found(operation, check)
 
     def _answer(self, operation: Operation[Any], more: Mapping[str, Any] = NO_MORE) -> memoryview:
         asked = {"op": operation.wire.name, **operation.to_wire(), **more}
