@@ -24,7 +24,7 @@ from tarry.broker.small_files import SmallFiles
 from tarry.broker.store_view import View
 from tarry.broker.topic_counts import TopicCounts
 from tarry.identity.file import FILE as IDENTITIES_FILE
-from tarry.identity.jwt import JwtIssuer
+from tarry.identity.issuers import Issuers
 from tarry.intake import Intake, Segments
 from tarry.log.files import Files
 from tarry.names import Registry
@@ -103,8 +103,9 @@ def open_files(around: Opened) -> OpenedFiles:
     secret = read_secret(around.files, config.data)
     access_tokens = AccessTokens(around.files, around.clock, config.data)
     had_identities = IDENTITIES_FILE in checkpoint.small_files
-    issuer = JwtIssuer.of(config, around.clock)
-    identities = Identities(around.files, around.clock, config.data, is_needed=had_identities, issuer=issuer)
+    issuers = Issuers.of(config, around.clock)
+    undo.callback(issuers.close)
+    identities = Identities(around.files, around.clock, config.data, issuers, is_needed=had_identities)
     undo.callback(identities.close)
     audit = AuditWriter.open(
         config,
