@@ -295,8 +295,8 @@ class Distant:
         return self._broker.accounts
 
     @property
-    def token_issuer(self) -> Any:
-        return self._broker.token_issuer
+    def token_issuers(self) -> Any:
+        return self._broker.token_issuers
 
     @property
     def credential_uses(self) -> Any:

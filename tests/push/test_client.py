@@ -8,10 +8,9 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from tarry.base.addresses import AddressPolicy
-from tarry.fronts.push import client as client_module
-from tarry.fronts.push.client import HttpClient
-from tarry.fronts.push.connection import PushTarget
-from tarry.fronts.push.verdict import PushAnswer
+from tarry.outbound import client as client_module
+from tarry.outbound.client import HttpClient
+from tarry.outbound.connection import HttpAnswer, HttpTarget
 
 NO_CONTENT = b"HTTP/1.1 204 No Content\r\n\r\n"
 Serve = Callable[[int, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -53,9 +52,9 @@ def run(serve: Serve, use: Callable[[HttpClient, str], Awaitable[None]]) -> int:
     return count
 
 
-def answers_to(*parts: bytes, wanted: int = 1) -> tuple[list[PushAnswer], int]:
+def answers_to(*parts: bytes, wanted: int = 1) -> tuple[list[HttpAnswer], int]:
     """What became of requests that were answered with these bytes, one write each; and the number of connections."""
-    answers: list[PushAnswer] = []
+    answers: list[HttpAnswer] = []
     written = asyncio.Event()
 
     async def serve(_: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -74,7 +73,7 @@ def answers_to(*parts: bytes, wanted: int = 1) -> tuple[list[PushAnswer], int]:
     async def use(client: HttpClient, url: str) -> None:
         for _ in range(wanted):
             written.clear()
-            answers.append(await client.post(PushTarget(url), {}, b"x", 5.0))
+            answers.append(await client.send(HttpTarget(url), {}, b"x", 5.0))
             await written.wait()  # the next request comes after all of it
             await asyncio.sleep(0.005)
 
@@ -91,8 +90,8 @@ def test_what_is_sent() -> None:
 
     async def use(client: HttpClient, url: str) -> None:
         for path in ("", "/a%20b?x=1&y", "?q"):
-            answer = await client.post(PushTarget(url + path), {"a": "1", "webhook-id": "2"}, b"\x00body", 5.0)
-            assert answer == PushAnswer(204)
+            answer = await client.send(HttpTarget(url + path), {"a": "1", "webhook-id": "2"}, b"\x00body", 5.0)
+            assert answer == HttpAnswer(204)
         place = url.removeprefix("http://").encode()
         for path, (head, body) in zip((b"/", b"/a%20b?x=1&y", b"/?q"), seen, strict=True):
             assert body == b"\x00body"
@@ -107,33 +106,33 @@ def test_what_is_sent() -> None:
 @pytest.mark.parametrize(
     ("parts", "answer", "is_kept"),
     [
-        ([NO_CONTENT], PushAnswer(204), True),
-        ([b"HTTP/1.1 200 OK\r\nContent-", b"Length: 4\r\n\r\nab", b"cd"], PushAnswer(200, content=b"abcd"), True),
-        ([b"HTTP/1.1 100 Continue\r\n\r\n", NO_CONTENT], PushAnswer(204), True),
-        ([b"HTTP/1.1 103 Early Hints\r\nRetry-After: 9\r\n\r\n" + NO_CONTENT], PushAnswer(204), True),
+        ([NO_CONTENT], HttpAnswer(204), True),
+        ([b"HTTP/1.1 200 OK\r\nContent-", b"Length: 4\r\n\r\nab", b"cd"], HttpAnswer(200, content=b"abcd"), True),
+        ([b"HTTP/1.1 100 Continue\r\n\r\n", NO_CONTENT], HttpAnswer(204), True),
+        ([b"HTTP/1.1 103 Early Hints\r\nRetry-After: 9\r\n\r\n" + NO_CONTENT], HttpAnswer(204), True),
         (
             [b"HTTP/1.1 503 x\r\nretry-after: 7\r\nTransfer-Encoding: chunked\r\n\r\n", b"2\r\nab\r\n", b"0\r\n\r\n"],
-            PushAnswer(503, content=b"ab", retry_after="7"),
+            HttpAnswer(503, content=b"ab", retry_after="7"),
             True,
         ),
         (
             [b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n", b"until the end"],
-            PushAnswer(200, content=b"until the end"),
+            HttpAnswer(200, content=b"until the end"),
             False,
         ),
-        ([b"HTTP/1.0 200 OK\r\nConnection: close\r\nContent-Length: 1\r\n\r\nx"], PushAnswer(200, content=b"x"), False),
-        ([NO_CONTENT + NO_CONTENT], PushAnswer(204), False),
-        ([NO_CONTENT, NO_CONTENT], PushAnswer(204), False),
-        ([b"HTTP/1.1 101 x\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\r\n"], PushAnswer(101), False),
+        ([b"HTTP/1.0 200 OK\r\nConnection: close\r\nContent-Length: 1\r\n\r\nx"], HttpAnswer(200, content=b"x"), False),
+        ([NO_CONTENT + NO_CONTENT], HttpAnswer(204), False),
+        ([NO_CONTENT, NO_CONTENT], HttpAnswer(204), False),
+        ([b"HTTP/1.1 101 x\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\r\n"], HttpAnswer(101), False),
         (
             [b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n" + b"y" * 1_000_000],
-            PushAnswer(200, content=b"y" * 2048),
+            HttpAnswer(200, content=b"y" * 2048),
             False,
         ),
-        ([b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"], PushAnswer(200), False),
+        ([b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"], HttpAnswer(200), False),
     ],
 )
-def test_answers(parts: list[bytes], answer: PushAnswer, is_kept: bool) -> None:
+def test_answers(parts: list[bytes], answer: HttpAnswer, is_kept: bool) -> None:
     answers, connections = answers_to(*parts, wanted=3)
     assert answers == [answer] * 3
     assert connections == (1 if is_kept else 3)
@@ -163,7 +162,7 @@ def test_a_kept_connection_that_is_closed_while_it_is_used_again_is_no_failure()
 
     async def use(client: HttpClient, url: str) -> None:
         for _ in range(4):
-            assert (await client.post(PushTarget(url), {}, b"", 5.0)).status == 204
+            assert (await client.send(HttpTarget(url), {}, b"", 5.0)).status == 204
 
     assert run(serve, use) == 4
 
@@ -176,9 +175,9 @@ def test_a_receiver_that_closes_in_the_midst_of_an_answer_is_a_failure() -> None
         writer.write(b"HTTP/1.1 2")
 
     async def use(client: HttpClient, url: str) -> None:
-        assert (await client.post(PushTarget(url), {}, b"", 5.0)).status == 204
-        second = await client.post(PushTarget(url), {}, b"", 5.0)
-        assert second == PushAnswer(None, "the connection was closed before an answer")
+        assert (await client.send(HttpTarget(url), {}, b"", 5.0)).status == 204
+        second = await client.send(HttpTarget(url), {}, b"", 5.0)
+        assert second == HttpAnswer(None, "the connection was closed before an answer")
 
     assert run(serve, use) == 1
 
@@ -191,8 +190,8 @@ def test_time_is_over_before_an_answer_and_in_the_midst_of_its_body() -> None:
         await reader.read()  # until the client closes it
 
     async def use(client: HttpClient, url: str) -> None:
-        assert await client.post(PushTarget(url), {}, b"", 0.1) == PushAnswer(None, "no answer within 0.1 s")
-        assert await client.post(PushTarget(url), {}, b"", 0.1) == PushAnswer(500, content=b"ab")
+        assert await client.send(HttpTarget(url), {}, b"", 0.1) == HttpAnswer(None, "no answer within 0.1 s")
+        assert await client.send(HttpTarget(url), {}, b"", 0.1) == HttpAnswer(500, content=b"ab")
 
     assert run(serve, use) == 2
 
@@ -208,7 +207,7 @@ def test_connections_that_are_idle_for_long_are_closed(monkeypatch: pytest.Monke
         closed.set()
 
     async def use(client: HttpClient, url: str) -> None:
-        assert (await client.post(PushTarget(url), {}, b"", 5.0)).status == 204
+        assert (await client.send(HttpTarget(url), {}, b"", 5.0)).status == 204
         await asyncio.wait_for(closed.wait(), 30)
 
     assert run(serve, use) == 1
@@ -219,7 +218,7 @@ def test_a_header_of_two_lines_is_never_sent() -> None:
         assert await reader.read() == b""
 
     async def use(client: HttpClient, url: str) -> None:
-        answer = await client.post(PushTarget(url), {"a": "1\r\nb: 2"}, b"", 5.0)
-        assert answer == PushAnswer(None, "a header has more than one line")
+        answer = await client.send(HttpTarget(url), {"a": "1\r\nb: 2"}, b"", 5.0)
+        assert answer == HttpAnswer(None, "a header has more than one line")
 
     assert run(serve, use) == 0

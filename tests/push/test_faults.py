@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-import tarry.fronts.push.resolver as resolver
+import tarry.outbound.resolver as resolver
 from tarry.api.push import PushInfo
 from tarry.broker import Broker
 from tests.loopgrpc.certificates import make_certificate

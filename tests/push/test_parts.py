@@ -20,7 +20,8 @@ from tarry.base.token_bucket import TokenBucket
 from tarry.fronts.push.breaker import WAIT_S_MAX, WAIT_S_MIN, CircuitBreaker
 from tarry.fronts.push.figures import ATTEMPTS_MAX, AttemptLog
 from tarry.fronts.push.request import PushMessage, RequestMaker, encoded
-from tarry.fronts.push.verdict import RETRY_AFTER_MS_MAX, PushAnswer, PushOutcome, retry_after_ms, verdict_of
+from tarry.fronts.push.verdict import RETRY_AFTER_MS_MAX, PushOutcome, retry_after_ms, verdict_of
+from tarry.outbound.connection import HttpAnswer
 from tests.push.attempts import attempt
 
 NOW_MS = 1_767_225_600_000
@@ -142,8 +143,8 @@ def test_a_bucket_without_a_limit() -> None:
     ],
 )
 def test_what_answers_mean(status: int, outcome: str) -> None:
-    assert verdict_of(PushAnswer(status), NOW_MS).outcome == outcome
-    assert verdict_of(PushAnswer(None, "no answer"), NOW_MS).outcome is PushOutcome.FAILED
+    assert verdict_of(HttpAnswer(status), NOW_MS).outcome == outcome
+    assert verdict_of(HttpAnswer(None, "no answer"), NOW_MS).outcome is PushOutcome.FAILED
 
 
 @pytest.mark.parametrize(
@@ -166,9 +167,9 @@ def test_what_answers_mean(status: int, outcome: str) -> None:
 )
 def test_retry_after(text: str, expected_ms: int | None) -> None:
     assert retry_after_ms(text, NOW_MS) == expected_ms
-    throttled = verdict_of(PushAnswer(503, retry_after=text), NOW_MS)
+    throttled = verdict_of(HttpAnswer(503, retry_after=text), NOW_MS)
     assert (throttled.outcome is PushOutcome.THROTTLED) == (expected_ms is not None)
-    assert verdict_of(PushAnswer(500, retry_after=text), NOW_MS).outcome is PushOutcome.FAILED
+    assert verdict_of(HttpAnswer(500, retry_after=text), NOW_MS).outcome is PushOutcome.FAILED
 
 
 def message(**fields: object) -> PushMessage:

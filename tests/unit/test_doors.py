@@ -164,7 +164,7 @@ def test_a_bound_in_all_is_that_of_every_port(serving: Serving, port: str) -> No
 def test_a_new_certificate_is_shown_at_every_port(
     serving: Serving, port: str, certificate: Certificate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tarry.fronts.kit.tls.LOOK_S", 0.0)
+    monkeypatch.setattr("tarry.base.file_changes.LOOK_S", 0.0)
     (tmp_path / "new").mkdir()
     new = make_certificate(tmp_path / "new")
     before, after = certificate.client_context(), new.client_context()

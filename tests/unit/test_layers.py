@@ -20,7 +20,7 @@ import tarry
 ROOT = Path(tarry.__file__).parent
 BESIDE = ("tarry_relay", "tarry_demo")
 """Packages of the distributions that use Tarry and belong to it; loopgrpc, which it uses, has tests of its own."""
-SHARED = ("base", "repeat", "message", "batching", "api", "link", "identity")
+SHARED = ("base", "outbound", "repeat", "message", "batching", "api", "link", "identity")
 """What a client and every front may import."""
 LAYERS = (
     *SHARED,

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import base64
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tarry.base.errors import InvalidArgumentError
 
 CLAIM_CHARS_MAX = 1000
+TOKEN_CHARS_MAX = 16 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +21,8 @@ class VerifiedToken:
     claims: Mapping[str, Any]
     expires_ms: int
     """It is refused from then on."""
+    issuer: str
+    """The provider that has signed it."""
 
     def has(self, claim: str) -> bool:
         """Return whether it has a claim, as ``NAME=VALUE``: the claim is that text, or a list with it."""
@@ -36,13 +41,35 @@ class TokenIssuer(Protocol):
         """Return its keys as they are now: another object after each change."""
         ...
 
-    def verify(self, token: str) -> VerifiedToken:
+    def verify(self, token: str, audience: str | None = None) -> VerifiedToken:
         """Return a token that it has signed, for this broker, and that is good now.
+
+        ``audience``: whom it has to be for; None: for what the settings name.
 
         Raises:
             UnauthenticatedError: it is not.
         """
         ...
+
+
+def issuer_of(token: str, issuers: Sequence[TokenIssuer]) -> TokenIssuer | None:
+    """Return the provider that a token names, which is to verify it; None: there is no such one."""
+    if len(issuers) == 1:
+        return issuers[0]
+    named = _named(token)
+    return next((each for each in issuers if each.url == named), None)
+
+
+def _named(token: str) -> object:
+    """Return what a token that was not verified has as ``iss``; None: it has none, or cannot be read."""
+    if len(token) > TOKEN_CHARS_MAX:
+        return None
+    try:
+        payload = token.split(".")[1]
+        claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+    except (ValueError, IndexError, RecursionError):
+        return None
+    return claims.get("iss") if isinstance(claims, dict) else None
 
 
 def is_jwt(token: str) -> bool:

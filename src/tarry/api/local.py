@@ -102,8 +102,8 @@ class AnyBroker(Protocol):
         ...
 
     @property
-    def token_issuer(self) -> TokenIssuer | None:
-        """The provider whose tokens are taken in this process; None: there is none."""
+    def token_issuers(self) -> Sequence[TokenIssuer]:
+        """The providers whose tokens are taken in this process; none: no such tokens are."""
         ...
 
     def access_secret(self, credential: str) -> bytes | None:

@@ -38,11 +38,13 @@ class AddressPolicy:
 
     networks: tuple[Network, ...] = ()
     ports: tuple[tuple[int, int], ...] = ()
+    setting: str = "push"
+    """Beginning of the names of the settings that allow more."""
 
     @classmethod
-    def of(cls, private_addresses: str, ports: str) -> AddressPolicy:
+    def of(cls, private_addresses: str, ports: str, setting: str = "push") -> AddressPolicy:
         """Make the policy of two settings, see :func:`parse_networks` and :func:`parse_ports`."""
-        return cls(parse_networks(private_addresses), parse_ports(ports))
+        return cls(parse_networks(private_addresses), parse_ports(ports), setting)
 
     def refusal(self, address: str) -> str | None:
         """Return the reason to refuse a literal address; None: it is allowed."""
@@ -52,14 +54,14 @@ class AddressPolicy:
             return f"{address!r} is no IP address; allowed: a name, or an address as it is usually written"
         for one in (given, *_embedded(given)):
             if not _is_public(one) and not any(one.version == n.version and one in n for n in self.networks):
-                return f"{address} is not a public address; allowed by the setting push_private_addresses"
+                return f"{address} is not a public address; allowed by the setting {self.setting}_private_addresses"
         return None
 
     def port_refusal(self, port: int) -> str | None:
         """Return the reason to refuse a port; None: it is allowed."""
         if not self.ports or any(low <= port <= high for low, high in self.ports):
             return None
-        return f"port {port} is not among those that the setting push_ports allows"
+        return f"port {port} is not among those that the setting {self.setting}_ports allows"
 
 
 def parse_networks(text: str) -> tuple[Network, ...]:

@@ -77,7 +77,18 @@ class Config(BaseSettings):
         None, description="Provider whose JSON Web Tokens are credentials, as they name it (iss); empty: none are."
     )
     jwt_audience: Optional = Field(None, description="What its tokens for this broker have as audience (aud).")
-    jwt_keys_file: Optional = Field(None, description="File of its public keys, a JSON Web Key Set (JWKS).")
+    jwt_keys_file: Optional = Field(
+        None, description="File of its public keys, a JSON Web Key Set (JWKS); empty: they are fetched."
+    )
+    jwt_keys_url: Optional = Field(
+        None, description="URL of its public keys; empty: the one that `jwt_issuer` publishes (OIDC Discovery)."
+    )
+    jwt_private_addresses: Networks = Field(
+        "off", description='Private addresses of providers: networks, as in "10.0.0.0/8 127.0.0.1"; on: all.'
+    )
+    jwt_ca_file: Optional = Field(
+        None, description="PEM file of authorities that are trusted for providers, beside the system's."
+    )
 
     pipeline: Literal["on", "off"] = Field("on", description="Start and supervise the Spark pipeline.")
     spark_master: str = Field("local[*]", min_length=1, description="Spark master of the pipeline.")

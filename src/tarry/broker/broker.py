@@ -124,9 +124,9 @@ class Broker(Calls):
         return self.components.identities.days.uses
 
     @property
-    def token_issuer(self) -> TokenIssuer | None:
-        """The provider whose tokens are taken: see :attr:`tarry.api.local.AnyBroker.token_issuer`."""
-        return self.components.identities.issuer
+    def token_issuers(self) -> Sequence[TokenIssuer]:
+        """The providers whose tokens are taken: see :attr:`tarry.api.local.AnyBroker.token_issuers`."""
+        return self.components.identities.issuers.all
 
     def access_secret(self, credential: str) -> bytes | None:
         """Return the secret of an access key: see :attr:`tarry.api.local.AnyBroker.access_secret`."""

@@ -32,7 +32,7 @@ from tarry.api.identities import (
     new_token,
     shown,
 )
-from tarry.api.issuers import TokenIssuer, check_claim
+from tarry.api.issuers import check_claim
 from tarry.api.needs import Right
 from tarry.api.quotas import Quotas, QuotaUse
 from tarry.base.clock import Clock
@@ -44,6 +44,7 @@ from tarry.broker.lock_out import WaysIn
 from tarry.identity.accounts import AccountBook
 from tarry.identity.file import FILE
 from tarry.identity.grants import Grant
+from tarry.identity.issuers import Issuers
 from tarry.identity.principal import LOCAL, Principal
 from tarry.identity.rights import Rights
 from tarry.link.credentials import ADMIN_TOKEN_FILE
@@ -72,7 +73,13 @@ class Identities:
     """
 
     def __init__(
-        self, files: Files, clock: Clock, directory: Path, *, sign: str | None = None, issuer: TokenIssuer | None = None
+        self,
+        files: Files,
+        clock: Clock,
+        directory: Path,
+        issuers: Issuers | None = None,
+        *,
+        sign: str | None = None,
     ) -> None:
         """Read what is on disk, and make the token of this start.
 
@@ -104,9 +111,9 @@ class Identities:
         """
         self.accounts = AccountBook(clock)
         """The use of each identity, held against its quotas."""
-        self.issuer = issuer
-        """The provider whose tokens are taken; None: there is none."""
-        self.ways_in = WaysIn(None if issuer is None else issuer.url)
+        self.issuers = issuers or Issuers((), clock)
+        """The providers whose tokens are taken."""
+        self.ways_in = WaysIn(frozenset(each.url for each in self.issuers.all))
         """The credentials that keep somebody able to change identities."""
         self.ways_in.warn(self._kept, clock.now_ms())
         self.days = CredentialDays(files, clock, directory)
@@ -163,7 +170,7 @@ class Identities:
         now_ms = self._clock.now_ms()
         if request.expires_ms is not None and request.expires_ms <= now_ms:
             raise InvalidArgumentError(f"expires_ms is {request.expires_ms}; allowed: later than now, {now_ms}")
-        made, secret = _made(request, now_ms, None if self.issuer is None else self.issuer.url)
+        made, secret = _made(request, now_ms, self._issuer(request))
         with self._lock:
             found = self._find(request.identity)
             if len(found.credentials) >= CREDENTIALS_MAX:
@@ -223,7 +230,8 @@ class Identities:
             return self._pipeline_token
 
     def close(self) -> None:
-        """Remove the token of this start, and write what has been used."""
+        """Remove the token of this start, write what has been used, and fetch no more keys."""
+        self.issuers.close()
         self.days.take()
         try:
             self.days.write(self._kept)
@@ -231,6 +239,21 @@ class Identities:
             log.warning("when credentials were used could not be written: %s", error)
         if self._token is not None:
             self._files.remove(self._directory / ADMIN_TOKEN_FILE)
+
+    def _issuer(self, request: ops.AddCredential) -> str | None:
+        """Return the provider of the tokens of a new credential; None: it is another kind.
+
+        Raises:
+            InvalidArgumentError: there is no such one, or it could be several.
+        """
+        if request.kind != "jwt":
+            return None
+        names = [each.url for each in self.issuers.all]
+        if not names:
+            raise InvalidArgumentError(
+                "this broker takes no JSON Web Tokens; allowed with the settings jwt_issuer and jwt_audience"
+            )
+        return names[0]
 
     def _check_free(self, made: Credential) -> None:
         """Refuse a second credential by which the same caller would be known."""
@@ -339,7 +362,7 @@ class Identities:
 
 
 def _made(request: ops.AddCredential, now_ms: int, issuer: str | None) -> tuple[Credential, str]:
-    """Return a new credential, and its secret; empty if others have made it. ``issuer``: of tokens.
+    """Return a new credential, and its secret, which is empty if others have made it.
 
     Raises:
         InvalidArgumentError: a value is not allowed.
@@ -356,11 +379,6 @@ def _made(request: ops.AddCredential, now_ms: int, issuer: str | None) -> tuple[
         san = checked_name(request.san or "")
     else:
         check_claim(request.claim or "")
-        if issuer is None:
-            raise InvalidArgumentError(
-                "this broker takes no JSON Web Tokens; allowed with the settings jwt_issuer, jwt_audience and "
-                "jwt_keys_file"
-            )
     id = secrets.token_hex(_ID_BYTES)
     made = Credential(
         id,
@@ -371,7 +389,7 @@ def _made(request: ops.AddCredential, now_ms: int, issuer: str | None) -> tuple[
         digest,
         access_key,
         san,
-        issuer if request.kind == "jwt" else None,
+        issuer,
         request.claim,
     )
     return made, secret

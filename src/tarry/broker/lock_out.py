@@ -23,8 +23,8 @@ log = logging.getLogger(__name__)
 class WaysIn:
     """The kinds of credentials by which a caller of this broker can be known who wants to change identities."""
 
-    issuer: str | None
-    """The provider whose JSON Web Tokens are taken; None: none are."""
+    issuers: frozenset[str] = frozenset()
+    """The providers whose JSON Web Tokens are taken."""
     takes_certificates: bool = True
     """False where no port asks its clients for certificates."""
 
@@ -78,7 +78,7 @@ class WaysIn:
             case "token":
                 return True
             case "jwt":
-                return self.issuer is not None and credential.issuer == self.issuer
+                return credential.issuer in self.issuers
             case "certificate":
                 return self.takes_certificates
             case "access_key":

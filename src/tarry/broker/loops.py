@@ -131,6 +131,7 @@ class Loops:
             if time.monotonic() >= due_s:
                 self._bulk.announce_again()
                 self.try_disk(self._identities.keep_days)
+                self._identities.issuers.look()
                 written = self.try_disk(self._progress.checkpoint)
                 # Unreadable messages prevent checkpoints for good: there is no use in trying all the time.
                 soon = not written and not self._loader.unreadable
@@ -177,6 +178,7 @@ class Loops:
         self._ready.flush()
         self._progress.checkpoint()
         self._identities.keep_days()
+        self._identities.issuers.look()
 
     def _take_up_store(self) -> None:
         self._store.take_up()

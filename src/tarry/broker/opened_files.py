@@ -26,7 +26,7 @@ from tarry.broker.recovery import check_store
 from tarry.broker.small_files import SmallFiles
 from tarry.broker.store_view import View
 from tarry.broker.topic_counts import TopicCounts
-from tarry.identity.jwt import JwtIssuer
+from tarry.identity.issuers import Issuers
 from tarry.intake import Intake, Segments
 from tarry.log.files import Files
 from tarry.log.segment import list_segments
@@ -109,8 +109,9 @@ def open_files(around: Opened) -> OpenedFiles:
     secret = read_secret(around.files, config.data)
     access_tokens = AccessTokens(around.files, around.clock, config.data)
     sign = sign_of_identities(config.data, checkpoint if has_checkpoint else None)
-    issuer = JwtIssuer.of(config, around.clock)
-    identities = Identities(around.files, around.clock, config.data, sign=sign, issuer=issuer)
+    issuers = Issuers.of(config, around.clock)
+    undo.callback(issuers.close)
+    identities = Identities(around.files, around.clock, config.data, issuers, sign=sign)
     undo.callback(identities.close)
     audit = AuditWriter.open(
         config,

@@ -13,7 +13,7 @@ from tarry.api.accounts import QuotaAccounts
 from tarry.api.audit import LoginReason, NotesRefusals
 from tarry.api.credential_uses import CredentialUses
 from tarry.api.identities import Credential, Identity, is_token
-from tarry.api.issuers import TokenIssuer, is_jwt
+from tarry.api.issuers import TokenIssuer, VerifiedToken, is_jwt, issuer_of
 from tarry.base.bounded_cache import BoundedCache
 from tarry.base.clock import Clock
 from tarry.base.errors import UnauthenticatedError
@@ -54,6 +54,7 @@ class _KnownToken(NamedTuple):
     principal: Principal
     credential: Credential
     identities: object
+    issuer: TokenIssuer
     keys: object
 
 
@@ -73,7 +74,7 @@ class KnowsIdentities(Protocol):
     @property
     def credential_uses(self) -> CredentialUses: ...
     @property
-    def token_issuer(self) -> TokenIssuer | None: ...
+    def token_issuers(self) -> Sequence[TokenIssuer]: ...
     def access_secret(self, credential: str) -> bytes | None: ...
 
 
@@ -132,10 +133,9 @@ class Authenticator:
         except UnauthenticatedError:
             self.note_refusal("expired", peer)
             raise
-        issuer = self._broker.token_issuer
-        if principal is None and issuer is not None and is_jwt(token):
+        if principal is None and self.takes_jwt(token):
             try:
-                return self._by_jwt(issuer, token)
+                return self._by_jwt(token)
             except UnauthenticatedError:
                 self.note_refusal("not_known", peer)
                 raise
@@ -171,32 +171,50 @@ class Authenticator:
         owner = self.tokens.identify(secret)
         return None if owner is None else owner.principal
 
-    def _by_jwt(self, issuer: TokenIssuer, token: str) -> Principal:
+    def takes_jwt(self, text: str) -> bool:
+        """Return whether a text has the form of a provider's token, and there is a provider."""
+        return is_jwt(text) and bool(self._broker.token_issuers)
+
+    def _by_jwt(self, token: str) -> Principal:
         """Return the caller whose token a provider has signed, by the claims in it.
 
         Raises:
             UnauthenticatedError: it is not taken; no identity has one of its claims, or two have.
         """
-        digest, keys = digest_of(token), issuer.look()
+        digest, issuers = digest_of(token), self._broker.token_issuers
         known = self._verified.get(digest)
-        if known is None or known.identities is not self._seen or known.keys is not keys:
-            known = self._verified.keep(digest, self._verify(issuer, token, keys))
-        principal, credential = known.principal, known.credential
+        is_good = known is not None and known.identities is self._seen and known.issuer in issuers
+        if known is None or not is_good or known.keys is not known.issuer.look():
+            known = self._verified.keep(digest, self._verify(issuers, token))
+        return self._good_now(known.principal, known.credential)
+
+    def _good_now(self, principal: Principal, credential: Credential) -> Principal:
         self._check_expiry(credential)
         if principal.expires_ms is not None and principal.expires_ms <= self._broker.clock.now_ms():
             raise UnauthenticatedError("the JSON Web Token that was shown has expired; allowed: a new one")
         self.note_use(credential.id)
         return principal
 
-    def _verify(self, issuer: TokenIssuer, token: str, keys: object) -> _KnownToken:
-        verified = issuer.verify(token)
-        found = [each for each in self._by_claim if each[1].issuer == issuer.url and verified.has(each[1].claim or "")]
+    def _verify(self, issuers: Sequence[TokenIssuer], token: str) -> _KnownToken:
+        issuer = issuer_of(token, issuers)
+        if issuer is None:
+            raise UnauthenticatedError(
+                "the JSON Web Token that was shown is of no provider of the broker's settings; allowed: one of these"
+            )
+        keys = issuer.look()
+        principal, credential = self._owner(issuer.verify(token))
+        return _KnownToken(principal, credential, self._seen, issuer, keys)
+
+    def _owner(self, verified: VerifiedToken) -> tuple[Principal, Credential]:
+        found = [
+            each for each in self._by_claim if each[1].issuer == verified.issuer and verified.has(each[1].claim or "")
+        ]
         if len({principal.name for principal, _ in found}) != 1:
             of_nobody = "which no identity has; allowed: one of tarry identity add-jwt"
             why = "which are of several identities; allowed: those of one" if found else of_nobody
             raise UnauthenticatedError(f"the JSON Web Token that was shown is good, with claims {why}")
         principal, credential = found[0]
-        return _KnownToken(replace(principal, expires_ms=verified.expires_ms), credential, self._seen, keys)
+        return replace(principal, expires_ms=verified.expires_ms), credential
 
     def by_certificate(self, names: Sequence[str], peer: str | None = None) -> Principal:
         """Return the caller whose certificate was verified, by the names in it.

@@ -80,9 +80,9 @@ class SeenBroker:
         return self._broker.credential_uses
 
     @property
-    def token_issuer(self) -> TokenIssuer | None:
-        """The provider of tokens: see :attr:`tarry.api.local.AnyBroker.token_issuer`."""
-        return self._broker.token_issuer
+    def token_issuers(self) -> Sequence[TokenIssuer]:
+        """The providers of tokens: see :attr:`tarry.api.local.AnyBroker.token_issuers`."""
+        return self._broker.token_issuers
 
     def access_secret(self, credential: str) -> bytes | None:
         """Return None: a caller gets no secrets, its own neither."""

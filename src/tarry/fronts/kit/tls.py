@@ -12,11 +12,10 @@ from pathlib import Path
 
 from tarry.base.certificates import ends_ms, state_of
 from tarry.base.errors import InvalidArgumentError
+from tarry.base.file_changes import FileChanges
 
 log = logging.getLogger(__name__)
 
-LOOK_S = 1.0
-"""Seconds between checks of the files, which are made when connections come."""
 WARN_S = 86_400.0
 """Seconds between warnings of a certificate that ends soon."""
 VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
@@ -36,34 +35,10 @@ class TlsFiles:
     version_min: str = "1.2"
     """Oldest version of TLS: one of :data:`VERSIONS`."""
 
-    def stamp(self) -> tuple[object, ...]:
-        """Return a value that changes when one of the files does.
-
-        Raises:
-            OSError: a file is missing.
-        """
-        paths = (self.certificate, self.key, self.client_ca)
-        stats = [Path(path).stat() for path in paths if path is not None]
-        return tuple((stat.st_mtime_ns, stat.st_ino, stat.st_size) for stat in stats)
-
-
-class FileChanges:
-    """Finds out whether files were replaced. Missing files are a state like any other."""
-
-    def __init__(self, files: TlsFiles) -> None:
-        self._files = files
-        self._stamp = self._stamp_now()
-
-    def found(self) -> bool:
-        """Return whether a file has changed since the last call."""
-        before, self._stamp = self._stamp, self._stamp_now()
-        return self._stamp != before
-
-    def _stamp_now(self) -> tuple[object, ...]:
-        try:
-            return self._files.stamp()
-        except OSError as error:
-            return (error.errno,)
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The files that there are."""
+        return tuple(path for path in (self.certificate, self.key, self.client_ca) if path is not None)
 
 
 class ReloadedTls:
@@ -80,22 +55,18 @@ class ReloadedTls:
         self._files = files
         self._alpn = alpn
         self._clock_s = clock_s
-        self._looked_s = clock_s()
-        self._changes = FileChanges(files)
+        self._changes = FileChanges(files.paths, clock_s)
         self._context = self._read()
         self._warned_s = float("-inf")
-        self._warn(self._looked_s)
+        self._warn(clock_s())
 
     def context(self) -> ssl.SSLContext:
-        """Return the context for a new connection. The files are checked at most once in :data:`LOOK_S`."""
-        now_s = self._clock_s()
-        if now_s - self._looked_s >= LOOK_S:
-            self._looked_s = now_s
-            if self._changes.found():
-                # Broken files are logged once, and read again when they change.
-                self._read_again()
-                self._warned_s = float("-inf")
-            self._warn(now_s)
+        """Return the context for a new connection. The files are checked at most once a second."""
+        if self._changes.found():
+            # Broken files are logged once, and read again when they change.
+            self._read_again()
+            self._warned_s = float("-inf")
+        self._warn(self._clock_s())
         return self._context
 
     def _warn(self, now_s: float) -> None:

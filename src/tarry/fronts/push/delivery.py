@@ -29,11 +29,11 @@ from tarry.base.token_bucket import TokenBucket
 from tarry.fronts.kit.receiving import Received, ReceiveQueue, Waiter
 from tarry.fronts.kit.settling import AckGatherer, AckOutcome, Entries, lease_columns
 from tarry.fronts.push.breaker import CircuitBreaker
-from tarry.fronts.push.client import HttpClient
-from tarry.fronts.push.connection import PushTarget
 from tarry.fronts.push.figures import AttemptLog, SubscriptionFigures
 from tarry.fronts.push.request import PushMessage, RequestMaker, messages_of
-from tarry.fronts.push.verdict import PushAnswer, PushOutcome, Verdict, verdict_of
+from tarry.fronts.push.verdict import PushOutcome, Verdict, verdict_of
+from tarry.outbound.client import HttpClient
+from tarry.outbound.connection import HttpAnswer, HttpTarget
 
 log = logging.getLogger(__name__)
 
@@ -96,7 +96,7 @@ class PushDelivery:
         self._around = around
         self._figures = figures
         self._loop = around.loop
-        self._target = PushTarget(subscription.url)
+        self._target = HttpTarget(subscription.url)
         self._maker = RequestMaker(subscription)
         self._timeout_s = subscription.timeout_ms / 1000
         self._lease_ms = 2 * subscription.timeout_ms + LEASE_SPARE_MS
@@ -263,7 +263,7 @@ class PushDelivery:
     async def _push(self, message: PushMessage) -> None:
         began_s, at_ms = time.monotonic(), self._around.clock.now_ms()
         headers = self._maker.headers(message, at_ms)
-        answer = await self._around.client.post(self._target, headers, message.body, self._timeout_s)
+        answer = await self._around.client.send(self._target, headers, message.body, self._timeout_s)
         spent_s = time.monotonic() - began_s
         now_ms = self._around.clock.now_ms()
         verdict = verdict_of(answer, now_ms)
@@ -321,7 +321,7 @@ class PushDelivery:
             self._pump()
 
     def _note(
-        self, message: PushMessage, webhook_id: str, verdict: Verdict, answer: PushAnswer, at_ms: int, spent_s: float
+        self, message: PushMessage, webhook_id: str, verdict: Verdict, answer: HttpAnswer, at_ms: int, spent_s: float
     ) -> None:
         attempt = attempt_of(self.subscription, message, webhook_id, verdict, answer, at_ms, spent_s)
         self._around.attempts.add(attempt, answer.content)
@@ -364,7 +364,7 @@ def attempt_of(
     message: PushMessage,
     webhook_id: str,
     verdict: Verdict,
-    answer: PushAnswer,
+    answer: HttpAnswer,
     at_ms: int,
     spent_s: float,
 ) -> PushAttempt:

@@ -19,13 +19,13 @@ from tarry.api.push import REASON_MAX, PushAttempt, PushProgress, PushSubscripti
 from tarry.base.addresses import AddressPolicy
 from tarry.base.errors import TarryError
 from tarry.fronts.push.breaker import CircuitBreaker
-from tarry.fronts.push.client import HttpClient
-from tarry.fronts.push.connection import PushTarget
 from tarry.fronts.push.delivery import DeliveryServices, PushDelivery, Share, attempt_of
 from tarry.fronts.push.figures import AttemptLog, SubscriptionFigures
 from tarry.fronts.push.request import RequestMaker, trial_message
 from tarry.fronts.push.settings import PushSettings
 from tarry.fronts.push.verdict import verdict_of
+from tarry.outbound.client import HttpClient
+from tarry.outbound.connection import HttpTarget
 
 log = logging.getLogger(__name__)
 
@@ -187,8 +187,8 @@ class SubscriptionPusher:
         now_ms, began_s = self._broker.clock.now_ms(), time.monotonic()
         message = trial_message(subscription.topic, now_ms, next(self._tests))
         headers = RequestMaker(subscription).headers(message, now_ms)
-        target = PushTarget(subscription.url)
-        answer = await self._client.post(target, headers, message.body, subscription.timeout_ms / 1000)
+        target = HttpTarget(subscription.url)
+        answer = await self._client.send(target, headers, message.body, subscription.timeout_ms / 1000)
         verdict = verdict_of(answer, self._broker.clock.now_ms())
         spent_s = time.monotonic() - began_s
         attempt = attempt_of(subscription, message, headers["webhook-id"], verdict, answer, now_ms, spent_s)

@@ -7,6 +7,8 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from enum import StrEnum
 
+from tarry.outbound.connection import HttpAnswer
+
 RETRY_AFTER_MS_MAX = 86_400_000
 """Maximum delay: a receiver that asks for more than a day is asked again after a day."""
 
@@ -18,19 +20,6 @@ class PushOutcome(StrEnum):
     """The receiver takes messages again from a moment on that it has named."""
     GONE = "gone"
     """The receiver wants nothing more."""
-
-
-@dataclass(frozen=True, slots=True)
-class PushAnswer:
-    """The answer to one request.
-
-    ``status`` None: there was no answer, and ``error`` has the reason. ``content``: the first bytes of the body.
-    """
-
-    status: int | None
-    error: str | None = None
-    content: bytes = b""
-    retry_after: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +37,7 @@ class Verdict:
 PUSHED = Verdict(PushOutcome.PUSHED)
 
 
-def verdict_of(answer: PushAnswer, now_ms: int) -> Verdict:
+def verdict_of(answer: HttpAnswer, now_ms: int) -> Verdict:
     """Return the verdict on an answer."""
     status = answer.status
     if status is None:

@@ -22,6 +22,7 @@ from tarry.api.board import Member, OnMessage
 from tarry.api.credential_uses import WORKERS_KEY, CredentialUses
 from tarry.api.identities import Identity
 from tarry.api.internal_topics import check_rows
+from tarry.api.issuers import TokenIssuer
 from tarry.api.local import CheckTopic, OnAccepted
 from tarry.api.operation import Operation, Rows
 from tarry.api.operations import (
@@ -241,9 +242,9 @@ class RemoteBroker:
         return self._uses
 
     @property
-    def token_issuer(self) -> None:
-        """Return None: its keys are a file of the broker's."""
-        return
+    def token_issuers(self) -> Sequence[TokenIssuer]:
+        """None: their keys are the broker's."""
+        return ()
 
     def access_secret(self, credential: str) -> bytes | None:
         """Return what the broker has told: by a Unix socket all secrets of access keys, by TCP none."""

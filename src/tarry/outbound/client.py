@@ -14,9 +14,8 @@ from aiohappyeyeballs import start_connection
 
 from tarry.base.addresses import AddressPolicy
 from tarry.base.errors import InvalidArgumentError
-from tarry.fronts.push.connection import LostError, PushTarget, ReceiverConnection
-from tarry.fronts.push.resolver import AddressRefusedError, CheckedResolver, SocketGate
-from tarry.fronts.push.verdict import PushAnswer
+from tarry.outbound.connection import CONTENT_BYTES_MAX, HttpAnswer, HttpTarget, LostError, ReceiverConnection
+from tarry.outbound.resolver import AddressRefusedError, CheckedResolver, SocketGate
 
 IDLE_S = 30.0
 """Seconds that an idle connection is kept."""
@@ -30,16 +29,24 @@ _Place = tuple[bool, str, int]
 class HttpClient:
     """An HTTP client, made and used on an event loop."""
 
-    def __init__(self, policy: AddressPolicy, ca_file: str | None) -> None:
+    def __init__(self, policy: AddressPolicy, ca_file: str | None, content_bytes_max: int = CONTENT_BYTES_MAX) -> None:
+        """``ca_file``: authorities that are trusted beside the system's.
+
+        ``content_bytes_max``: so much of an answer's body is kept; to keep the connection, somewhat more is read.
+
+        Raises:
+            InvalidArgumentError: the file has no authorities.
+        """
         self._loop = asyncio.get_running_loop()
         self._resolver = CheckedResolver(policy)
         self._gate = SocketGate(policy)
-        self._tls = _tls(ca_file)
+        self._tls = _tls(ca_file, f"{policy.setting}_ca_file")
+        self._content_bytes_max = content_bytes_max
         self._kept: dict[_Place, list[ReceiverConnection]] = {}
         self._sweeper: asyncio.TimerHandle | None = None
         self._closed = False
 
-    async def post(self, target: PushTarget, headers: Mapping[str, str], body: bytes, timeout_s: float) -> PushAnswer:
+    async def send(self, target: HttpTarget, headers: Mapping[str, str], body: bytes, timeout_s: float) -> HttpAnswer:
         """Send a request, and wait up to ``timeout_s`` for its answer.
 
         Raises nothing but CancelledError.
@@ -62,9 +69,9 @@ class HttpClient:
         except TimeoutError:
             # If the status has arrived, it decides, whatever became of the body.
             answer = connection.answer() if connection is not None and connection.heard else None
-            return answer or PushAnswer(None, f"no answer within {timeout_s:g} s")
+            return answer or HttpAnswer(None, f"no answer within {timeout_s:g} s")
         except (OSError, ValueError) as error:
-            return PushAnswer(None, str(error)[:ERROR_MAX])
+            return HttpAnswer(None, str(error)[:ERROR_MAX])
 
     async def close(self) -> None:
         """Close all idle connections, and keep no other."""
@@ -78,13 +85,13 @@ class HttpClient:
 
     # -- connections -------------------------------------------------------------------------------------------------
 
-    async def _exchange(self, target: PushTarget, connection: ReceiverConnection, request: bytes) -> PushAnswer:
+    async def _exchange(self, target: HttpTarget, connection: ReceiverConnection, request: bytes) -> HttpAnswer:
         answer = await connection.send(request)
         if connection.usable:
             self._keep(target, connection)
         return answer
 
-    def _take(self, target: PushTarget) -> ReceiverConnection | None:
+    def _take(self, target: HttpTarget) -> ReceiverConnection | None:
         kept = self._kept.get(_place(target), [])
         while kept:
             connection = kept.pop()
@@ -92,7 +99,7 @@ class HttpClient:
                 return connection
         return None
 
-    def _keep(self, target: PushTarget, connection: ReceiverConnection) -> None:
+    def _keep(self, target: HttpTarget, connection: ReceiverConnection) -> None:
         if self._closed:
             connection.close()
             return
@@ -112,7 +119,7 @@ class HttpClient:
                 del self._kept[place]
         self._sweeper = self._loop.call_later(IDLE_S / 2, self._sweep) if self._kept else None
 
-    async def _connect(self, target: PushTarget) -> ReceiverConnection:
+    async def _connect(self, target: HttpTarget) -> ReceiverConnection:
         """Connect to a receiver.
 
         Raises:
@@ -125,7 +132,7 @@ class HttpClient:
                 places, happy_eyeballs_delay=NEXT_ADDRESS_S, interleave=1, socket_factory=self._gate
             )
             _, connection = await self._loop.create_connection(
-                lambda: ReceiverConnection(self._loop),
+                lambda: ReceiverConnection(self._loop, self._content_bytes_max),
                 sock=connected,
                 ssl=self._tls if target.tls else None,
                 server_hostname=target.host if target.tls else None,
@@ -137,11 +144,11 @@ class HttpClient:
         return connection
 
 
-def _place(target: PushTarget) -> _Place:
+def _place(target: HttpTarget) -> _Place:
     return target.tls, target.host, target.port
 
 
-def _request(target: PushTarget, headers: Mapping[str, str], body: bytes) -> bytes:
+def _request(target: HttpTarget, headers: Mapping[str, str], body: bytes) -> bytes:
     lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
     if not lines.count("\n") == lines.count("\r") == len(headers):
         # The makers of headers let nothing through that ends a line: this is the last check.
@@ -149,7 +156,7 @@ def _request(target: PushTarget, headers: Mapping[str, str], body: bytes) -> byt
     return f"{target.head}{lines}content-length: {len(body)}\r\n\r\n".encode("ascii") + body
 
 
-def _tls(ca_file: str | None) -> ssl.SSLContext:
+def _tls(ca_file: str | None, setting: str) -> ssl.SSLContext:
     context = ssl.create_default_context()
     context.set_alpn_protocols(["http/1.1"])
     if ca_file is not None:
@@ -157,6 +164,6 @@ def _tls(ca_file: str | None) -> ssl.SSLContext:
             context.load_verify_locations(ca_file)
         except OSError as error:
             raise InvalidArgumentError(
-                f"push_ca_file {ca_file}: {error.strerror or error}; allowed: a PEM file of certificates"
+                f"{setting} {ca_file}: {error.strerror or error}; allowed: a PEM file of certificates"
             ) from error
     return context

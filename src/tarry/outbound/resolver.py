@@ -90,7 +90,7 @@ class CheckedResolver:
                 result = OSError(f"no name: {error}")
             post(loop, done, result)
 
-        threading.Thread(target=look_up, name="tarry-push-lookup", daemon=True).start()
+        threading.Thread(target=look_up, name="tarry-lookup", daemon=True).start()
         return await future
 
 

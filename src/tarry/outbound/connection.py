@@ -7,15 +7,14 @@ is longer, or its end is not known, or if anything arrives unasked, the connecti
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from typing import cast
 from urllib.parse import urlsplit
 
 import httptools
 
-from tarry.fronts.push.verdict import PushAnswer
-
 CONTENT_BYTES_MAX = 2048
-"""Bytes of an answer's body that are kept."""
+"""Bytes of an answer's body that are kept, if nothing else is said."""
 READ_BYTES_MAX = 64 << 10
 """Bytes of an answer that are read to keep the connection; after a longer one it is closed."""
 HEAD_BYTES_MAX = 64 << 10
@@ -29,17 +28,30 @@ class LostError(ConnectionError):
     """There is no answer; the connection is closed."""
 
 
-class PushTarget:
+@dataclass(frozen=True, slots=True)
+class HttpAnswer:
+    """The answer to one request.
+
+    ``status`` None: there was no answer, and ``error`` has the reason. ``content``: the first bytes of the body.
+    """
+
+    status: int | None
+    error: str | None = None
+    content: bytes = b""
+    retry_after: str | None = None
+
+
+class HttpTarget:
     """The receiver of requests, with the parts of them that are the same each time."""
 
-    def __init__(self, url: str) -> None:
-        """Parse ``url``, which :func:`tarry.api.push.check_url` has accepted."""
+    def __init__(self, url: str, method: str = "POST") -> None:
+        """Parse ``url``, whose form was checked."""
         parts = urlsplit(url)
         self.tls = parts.scheme == "https"
         self.host = parts.hostname or ""
         self.port = parts.port or (443 if self.tls else 80)
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        self.head = f"POST {path} HTTP/1.1\r\nhost: {parts.netloc}\r\n"
+        self.head = f"{method} {path} HTTP/1.1\r\nhost: {parts.netloc}\r\n"
 
 
 class ReceiverConnection(asyncio.Protocol):
@@ -48,7 +60,7 @@ class ReceiverConnection(asyncio.Protocol):
     Closed for good once :attr:`usable` is false.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, content_bytes_max: int = CONTENT_BYTES_MAX) -> None:
         self.usable = True
         """True if another request may be sent, when none is on its way."""
         self.used_s = 0.0
@@ -56,9 +68,11 @@ class ReceiverConnection(asyncio.Protocol):
         self.heard = False
         """True if any part of an answer to the last request has arrived."""
         self._loop = loop
+        self._content_bytes_max = content_bytes_max
+        self._read_bytes_max = max(READ_BYTES_MAX, content_bytes_max)
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpResponseParser(self)
-        self._waiter: asyncio.Future[PushAnswer] | None = None
+        self._waiter: asyncio.Future[HttpAnswer] | None = None
         self._begin()
 
     def _begin(self) -> None:
@@ -69,7 +83,7 @@ class ReceiverConnection(asyncio.Protocol):
         self._content = b""
         self._retry_after: str | None = None
 
-    async def send(self, request: bytes) -> PushAnswer:
+    async def send(self, request: bytes) -> HttpAnswer:
         """Send a request, and wait for its answer.
 
         If the wait is cancelled, the connection is closed.
@@ -78,7 +92,7 @@ class ReceiverConnection(asyncio.Protocol):
             LostError: there is no answer; the text has the reason.
         """
         self._begin()
-        waiter: asyncio.Future[PushAnswer] = self._loop.create_future()
+        waiter: asyncio.Future[HttpAnswer] = self._loop.create_future()
         self._waiter = waiter
         assert self._transport is not None
         self._transport.write(request)
@@ -90,9 +104,9 @@ class ReceiverConnection(asyncio.Protocol):
         finally:
             self._waiter = None
 
-    def answer(self) -> PushAnswer | None:
+    def answer(self) -> HttpAnswer | None:
         """Return the answer as far as it has arrived; None until its status has."""
-        return PushAnswer(self._status, None, self._content, self._retry_after) if self._status else None
+        return HttpAnswer(self._status, None, self._content, self._retry_after) if self._status else None
 
     def close(self) -> None:
         """Close at once, even if a request is on its way."""
@@ -123,7 +137,7 @@ class ReceiverConnection(asyncio.Protocol):
                 self._end(f"the answer has more than {HEAD_BYTES_MAX} bytes of headers")
             elif self._complete:
                 self._end("", keep=self._lasts and self.usable)
-            elif self._bytes >= READ_BYTES_MAX:
+            elif self._bytes >= self._read_bytes_max:
                 self._end("")
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -151,7 +165,7 @@ class ReceiverConnection(asyncio.Protocol):
 
     def on_body(self, body: bytes) -> None:
         if not self._complete:
-            self._content += body[: CONTENT_BYTES_MAX - len(self._content)]
+            self._content += body[: self._content_bytes_max - len(self._content)]
 
     def on_message_complete(self) -> None:
         if self._status and not self._complete:

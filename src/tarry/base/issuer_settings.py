@@ -1,0 +1,66 @@
+"""Providers of identities (OIDC) in the settings: how each is called, and where its public keys are."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from tarry.base.errors import InvalidArgumentError
+from tarry.base.exposure import is_loopback
+
+URL_CHARS_MAX = 2000
+_PRINTABLE = re.compile(r"[!-~]+")
+_DISCOVERY = "/.well-known/openid-configuration"
+
+
+@dataclass(frozen=True, slots=True)
+class IssuerSettings:
+    """One provider. Keys come from a file, or from a URL, or from the one that the provider publishes."""
+
+    issuer: str
+    audience: str
+    keys_file: str | None = None
+    keys_url: str | None = None
+
+    def __post_init__(self) -> None:
+        """Check them.
+
+        Raises:
+            InvalidArgumentError: they contradict each other, or a URL is none.
+        """
+        if self.keys_file is not None and self.keys_url is not None:
+            raise InvalidArgumentError(
+                f"the provider {self.issuer!r:.300} has the keys file {self.keys_file!r:.300} and the keys URL "
+                f"{self.keys_url!r:.300}; allowed: one of them, or none if the provider publishes where they are"
+            )
+        if self.keys_file is None:
+            named = "the URL of its keys" if self.keys_url else "the provider, whose keys have no file or URL,"
+            check_provider_url(self.keys_url or self.issuer, named)
+
+    @property
+    def discovery_url(self) -> str:
+        """The URL at which the provider publishes what it offers (OpenID Connect Discovery)."""
+        return self.issuer.rstrip("/") + _DISCOVERY
+
+
+def check_provider_url(url: str, name: str) -> str:
+    """Return a URL of a provider: by TLS, or on this machine.
+
+    Raises:
+        InvalidArgumentError: it is none.
+    """
+    wanted = "allowed: https://HOST..., http:// of this machine alone, without a user and a fragment"
+    refused = InvalidArgumentError(f"{name} is {url!r:.300}; {wanted}")
+    if len(url) > URL_CHARS_MAX or not _PRINTABLE.fullmatch(url) or "\\" in url or "#" in url:
+        raise refused
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        raise refused from None
+    if not host or port == 0 or "@" in parts.netloc or "%" in parts.netloc:
+        raise refused
+    if parts.scheme != "https" and not (parts.scheme == "http" and is_loopback(host)):
+        raise refused
+    return url

@@ -1,0 +1,131 @@
+"""The providers whose tokens a broker takes, by its settings."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Self
+
+from tarry.base.addresses import AddressPolicy
+from tarry.base.clock import Clock
+from tarry.base.config import Config
+from tarry.base.errors import InvalidArgumentError
+from tarry.base.issuer_settings import IssuerSettings
+from tarry.base.listeners import Listeners
+from tarry.identity.jwt import JwtIssuer
+from tarry.identity.jwt_fetching import START_S, FetchedKeys
+from tarry.identity.jwt_keys import FileKeys, KeySource
+
+
+class PublishedIssuer(NamedTuple):
+    """A provider as workers are told of it: nothing of it is secret."""
+
+    url: str
+    audience: str
+    keys: dict[str, Any] | None
+    """Public keys, as a JWKS; None: they have not come yet."""
+
+
+class Issuers:
+    """The providers. Any thread."""
+
+    def __init__(
+        self,
+        settings: Sequence[IssuerSettings],
+        clock: Clock,
+        policy: AddressPolicy | None = None,
+        ca_file: str | None = None,
+    ) -> None:
+        """Read their keys, or fetch them: a start waits a moment for those, and goes on without.
+
+        ``policy``: addresses at which keys are fetched; ``ca_file``: authorities that are trusted there beside the
+        system's.
+
+        Raises:
+            InvalidArgumentError: a file has no keys, or a package is missing.
+        """
+        self._listeners = Listeners()
+        self.listen = self._listeners.add
+        """Have a function called after each change of keys, in whichever thread: see :meth:`Listeners.add`."""
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._policy, self._ca_file = policy or AddressPolicy(setting="jwt"), ca_file
+        self._fetched: list[FetchedKeys] = []
+        self.all = tuple(JwtIssuer(each.issuer, each.audience, self._source(each), clock) for each in settings)
+        """The providers; none: no tokens are taken."""
+        self.published: tuple[PublishedIssuer, ...] = ()
+        """The same, as workers are told: another object after each change."""
+        self._publish()
+        self.look()
+        until_s = time.monotonic() + START_S
+        for fetched in self._fetched:
+            fetched.wait_first(until_s - time.monotonic())
+
+    @classmethod
+    def of(cls, config: Config, clock: Clock) -> Self:
+        """Make the providers of a broker's settings.
+
+        Raises:
+            InvalidArgumentError: they contradict each other; or as above.
+        """
+        return cls(settings_of(config), clock, policy_of(config), config.jwt_ca_file)
+
+    def look(self) -> None:
+        """Have newer keys looked for, where it is time."""
+        for issuer in self.all:
+            issuer.look()
+
+    def ask_again(self, url: str) -> None:
+        """Have newer keys of a provider looked for: a worker was shown a token with an unknown one."""
+        for issuer in self.all:
+            if issuer.url == url:
+                issuer.ask_again()
+
+    def close(self) -> None:
+        """Fetch no more keys."""
+        for issuer in self.all:
+            issuer.close()
+
+    def _source(self, settings: IssuerSettings) -> KeySource:
+        if settings.keys_file is not None:
+            return FileKeys(settings.keys_file, self._clock, self._on_change)
+        fetched = FetchedKeys(settings, self._policy, self._ca_file, self._clock, self._on_change)
+        self._fetched.append(fetched)
+        return fetched
+
+    def _on_change(self) -> None:
+        self._publish()
+        self._listeners.tell()
+
+    def _publish(self) -> None:
+        with self._lock:  # of two threads, the one that has read older keys might write last
+            self.published = tuple(
+                PublishedIssuer(each.url, each.audience, None if each.keys is None else dict(each.keys.as_dict()))
+                for each in self.all
+            )
+
+
+def policy_of(config: Config) -> AddressPolicy:
+    """Return the addresses at which providers may be."""
+    return AddressPolicy.of(config.jwt_private_addresses, "all", "jwt")
+
+
+def settings_of(config: Config) -> Sequence[IssuerSettings]:
+    """Return the providers that the settings name.
+
+    Raises:
+        InvalidArgumentError: they contradict each other.
+    """
+    given = {
+        "jwt_issuer": config.jwt_issuer,
+        "jwt_audience": config.jwt_audience,
+        "jwt_keys_file": config.jwt_keys_file,
+        "jwt_keys_url": config.jwt_keys_url,
+    }
+    if not any(given.values()):
+        return ()
+    if not (config.jwt_issuer and config.jwt_audience):
+        shown = ", ".join(f"{name} is {value!r}" for name, value in given.items())
+        raise InvalidArgumentError(f"{shown}; allowed: the first two, and maybe one of the others, or none")
+    return (IssuerSettings(config.jwt_issuer, config.jwt_audience, config.jwt_keys_file, config.jwt_keys_url),)

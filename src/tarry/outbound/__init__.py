@@ -1,0 +1,1 @@
+"""HTTP requests to others: a client that connects to allowed addresses alone."""
