@@ -98,6 +98,7 @@ def _check_all_are_touched(selected: list[pytest.Item], items: list[pytest.Item]
         "spark/test_datasource_kill.py",
         "spark/test_docs_spark.py",
         "spark/test_delta_connector.py",
+        "identity/test_certificate_exchange.py",
         "unit/test_store_month.py",
         "browser/test_console.py",
     }

@@ -16,8 +16,10 @@ from tarry.base.errors import InvalidArgumentError, TarryError, UnavailableError
 from tarry.fronts.gateway.authentication import Trust, read_secret
 from tarry.fronts.gateway.front import GatewayFront
 from tarry.fronts.gateway.remote.broker import RemoteBroker
+from tarry.fronts.gateway.remote.link import greeting
 from tarry.fronts.gateway.served.worker import told_settings
 from tarry.fronts.registry import ServerConfig
+from tarry.link.blocking import BlockingLink
 from tarry.link.frames import ASKED_BYTES_MAX, CONTROL, HEAD, LINK, FrameKind, frame
 from tests.gateway.places import GatewayPlace, Worker
 from tests.gateway.raw_link import RawLink, hello
@@ -245,3 +247,33 @@ def test_authorities_that_are_none_are_refused(tmp_path: Path) -> None:
     (tmp_path / "none.pem").write_text("none")
     with pytest.raises(TarryError, match="has no certificates"):
         Trust.of_gateway({"gateway_tls_ca": str(tmp_path / "none.pem")})
+
+
+def test_a_gateway_reads_its_authorities_again(
+    serve: Serve,
+    secret: str,
+    certificate: Certificate,
+    stack: ExitStack,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """So a broker's certificate can be exchanged without another start of its gateways."""
+    monkeypatch.setattr("tarry.fronts.kit.tls.LOOK_S", 0.0)
+    files = {"gateway_tls_certificate": str(certificate.certificate), "gateway_tls_key": str(certificate.key)}
+    address = far(serve(gateway_secret=secret, **files), stack, "localhost")
+    (tmp_path / "ca.pem").write_bytes(certificate.certificate.read_bytes())
+    trust = Trust.of_gateway({"gateway_secret": secret, "gateway_tls_ca": str(tmp_path / "ca.pem")})
+    link = BlockingLink(address, greeting(CONTROL, "w", "rocketmq", ""), trust)
+    stack.callback(link.close)
+    assert link.greet()
+    (tmp_path / "new").mkdir()
+    new = make_certificate(tmp_path / "new")
+    both = certificate.certificate.read_bytes() + new.certificate.read_bytes()
+    (tmp_path / "ca.pem.new").write_bytes(both)
+    (tmp_path / "ca.pem.new").replace(tmp_path / "ca.pem")
+    new.certificate.replace(certificate.certificate)
+    new.key.replace(certificate.key)
+    assert link.greet()
+    (tmp_path / "ca.pem").unlink()
+    with pytest.raises(UnavailableError, match=r"ca\.pem.*has no certificates"):
+        link.greet()

@@ -5,16 +5,17 @@ from __future__ import annotations
 import socket
 import ssl
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
+from uuid import uuid4
 
 import grpc
 import httpx
 import pyarrow.flight as fl
 from tests.identity.authority import Authority, ClientCertificate
 from tests.loopgrpc.certificates import make_certificate
-from tests.mqtt.place import Raw
+from tests.mqtt.place import PUBACK, Raw, publish
 from tests.rocketmq.rpc import Code, Rpc
 from tests.rocketmq_classic.remoting import Remoting
 
@@ -52,18 +53,21 @@ class RefusedError(Exception):
     """What a port says to whom it does not let in."""
 
 
-class Doors:
-    """The ports, by name; the client authority; identities: "shop", which may do everything, and "root"."""
+Call = Callable[[], str]
+"""A call to a port, by a connection that is there; as whom it let the caller in. Raises RefusedError: it did not."""
 
-    def __init__(
-        self, broker: Broker, addresses: dict[str, str], authority: Authority, ca: Path, *, identities: bool
-    ) -> None:
-        self.broker, self.authority, self.ca = broker, authority, ca
+
+class Caller(Protocol):
+    """Connects to a port, and shows a certificate and perhaps a token."""
+
+    def __call__(self, doors: Ports, shown: ClientCertificate, token: str | None) -> AbstractContextManager[Call]: ...
+
+
+class Ports:
+    """Ports of a broker, by name."""
+
+    def __init__(self, addresses: dict[str, str]) -> None:
         self._addresses = addresses
-        self.tokens: dict[str, str] = {}
-        for name in ("root", "shop") if identities else ():
-            broker.set_identity(name, ["admin"])
-            self.tokens[name] = broker.add_credential(name).secret
 
     def port(self, name: str) -> int:
         return int(self._addresses[name].rpartition(":")[2])
@@ -72,18 +76,33 @@ class Doors:
         plain = socket.create_connection(("127.0.0.1", self.port(name)), timeout=30)
         return shown.context().wrap_socket(plain, server_hostname="localhost")
 
+
+class Doors(Ports):
+    """The ports; the client authority; identities: "shop", which may do everything, and "root"."""
+
+    def __init__(
+        self, broker: Broker, addresses: dict[str, str], authority: Authority, ca: Path, *, identities: bool
+    ) -> None:
+        super().__init__(addresses)
+        self.broker, self.authority, self.ca = broker, authority, ca
+        self.tokens: dict[str, str] = {}
+        for name in ("root", "shop") if identities else ():
+            broker.set_identity(name, ["admin"])
+            self.tokens[name] = broker.add_credential(name).secret
+
     def bare_socket(self, name: str) -> ssl.SSLSocket:
         """By TLS, without a certificate."""
         plain = socket.create_connection(("127.0.0.1", self.port(name)), timeout=30)
         return ssl.create_default_context(cafile=str(self.ca)).wrap_socket(plain, server_hostname="localhost")
 
     def enter(self, name: str, shown: ClientCertificate, token: str | None = None) -> str:
-        """Call a port once; as whom it let the caller in.
+        """Call a port once, by a connection of its own; as whom it let the caller in.
 
         Raises:
             RefusedError: it did not.
         """
-        return CALLERS[name](self, shown, token)
+        with CALLERS[name](self, shown, token) as call:
+            return call()
 
 
 @contextmanager
@@ -114,81 +133,119 @@ def open_doors(directory: Path, *, identities: bool = True, **settings: Any) -> 
         yield Doors(broker, addresses, authority, own.certificate, identities=identities)
 
 
-def _link(doors: Doors, shown: ClientCertificate, token: str | None) -> str:
-    tls = ClientTls(str(doors.ca), str(shown.certificate), str(shown.key))
+@contextmanager
+def _link(doors: Ports, shown: ClientCertificate, token: str | None) -> Iterator[Call]:
+    tls = ClientTls(str(shown.ca), str(shown.certificate), str(shown.key))
     with Client(f"localhost:{doors.port('link')}", tls=tls, token=token) as client:
-        return client.whoami().identity
+        yield lambda: client.whoami().identity
 
 
-def _flight(doors: Doors, shown: ClientCertificate, token: str | None) -> str:
+@contextmanager
+def _flight(doors: Ports, shown: ClientCertificate, token: str | None) -> Iterator[Call]:
     headers = [] if token is None else [(b"authorization", f"Bearer {token}".encode())]
     options = fl.FlightCallOptions(headers=headers)
     files = {"cert_chain": shown.certificate.read_bytes(), "private_key": shown.key.read_bytes()}
     location = f"grpc+tls://localhost:{doors.port('flight')}"
-    with fl.FlightClient(location, tls_root_certs=doors.ca.read_bytes(), **files) as client:
+
+    def call() -> str:
         try:
             [answer] = client.do_action(fl.Action("whoami", b"{}"), options)
         except fl.FlightUnauthenticatedError as error:
             raise RefusedError(str(error)) from error
-    return str(httpx.Response(200, content=answer.body.to_pybytes()).json()["identity"])
+        return str(httpx.Response(200, content=answer.body.to_pybytes()).json()["identity"])
+
+    with fl.FlightClient(location, tls_root_certs=shown.ca.read_bytes(), **files) as client:
+        yield call
 
 
-def _asks_http(name: str, method: str, path: str, status: int) -> Callable[..., str]:
-    def ask(doors: Doors, shown: ClientCertificate, token: str | None) -> str:
+def _asks_http(name: str, method: str, path: str, status: int) -> Caller:
+    @contextmanager
+    def line(doors: Ports, shown: ClientCertificate, token: str | None) -> Iterator[Call]:
         headers = {} if token is None else {"authorization": f"Bearer {token}", "x-token": token}
-        with httpx.Client(verify=shown.context()) as client:
+
+        def call() -> str:
             answer = client.request(method, f"https://localhost:{doors.port(name)}{path}", headers=headers)
-        if answer.status_code == 401:
-            raise RefusedError(answer.text)
-        assert answer.status_code == status, answer.text
-        return LET_IN
+            if answer.status_code == 401:
+                raise RefusedError(answer.text)
+            assert answer.status_code == status, answer.text
+            return LET_IN
 
-    return ask
+        with httpx.Client(verify=shown.context(), timeout=60) as client:
+            yield call
+
+    return line
 
 
-def _mqtt(doors: Doors, shown: ClientCertificate, token: str | None) -> str:
+@contextmanager
+def _mqtt(doors: Ports, shown: ClientCertificate, token: str | None) -> Iterator[Call]:
     password = {} if token is None else {"flags": 0x40, "rest": text_bytes(token)}
     with Raw(0, doors.socket("mqtt", shown)) as raw:
-        answer = raw.connect(V5, **password)
-    if answer[1] != 0:
-        raise RefusedError(answer[2:].decode(errors="replace"))
-    return LET_IN
+        answer = raw.connect(V5, client_id=uuid4().hex, **password)
+        if answer[1] != 0:
+            raise RefusedError(answer[2:].decode(errors="replace"))
+
+        def call() -> str:
+            raw.send(publish("orders/new"))
+            answer = raw.expect(PUBACK)
+            assert len(answer) == 2 or answer[2] < 0x80, answer
+            return LET_IN
+
+        yield call
 
 
-def _rocketmq(doors: Doors, shown: ClientCertificate, token: str | None) -> str:
-    files = doors.ca.read_bytes(), shown.key.read_bytes(), shown.certificate.read_bytes()
+@contextmanager
+def _rocketmq(doors: Ports, shown: ClientCertificate, token: str | None) -> Iterator[Call]:
+    files = shown.ca.read_bytes(), shown.key.read_bytes(), shown.certificate.read_bytes()
     headers = {} if token is None else {"authorization": f"Bearer {token}"}
     rpc = Rpc(doors.port("rocketmq"), headers=headers, shared=False, credentials=grpc.ssl_channel_credentials(*files))
-    try:
+
+    def call() -> str:
         status = rpc.send("orders.new").status
+        if status.code == Code.UNAUTHORIZED:
+            raise RefusedError(status.message)
+        assert status.code == Code.OK, status
+        return LET_IN
+
+    try:
+        yield call
     finally:
         rpc.close()
-    if status.code == Code.UNAUTHORIZED:
-        raise RefusedError(status.message)
-    assert status.code == Code.OK, status
-    return LET_IN
 
 
-def _remoting(doors: Doors, shown: ClientCertificate, token: str | None) -> str:
+@contextmanager
+def _remoting(doors: Ports, shown: ClientCertificate, token: str | None) -> Iterator[Call]:
     client = Remoting(0, sock=doors.socket("remoting", shown))
     more = {} if token is None else {"AccessKey": token, "Signature": token}
-    try:
+
+    def call() -> str:
         answer = client.ask(310, {"b": "orders.new", "a": "g", "e": 0, "i": "", "c": "TBW102", "d": 4, **more}, b"x")
+        if answer.code == 16:
+            raise RefusedError(answer.remark)
+        assert answer.code == 0, answer
+        return LET_IN
+
+    try:
+        yield call
     finally:
         client.close()
-    if answer.code == 16:
-        raise RefusedError(answer.remark)
-    assert answer.code == 0, answer
-    return LET_IN
 
 
-def _gateway(doors: Doors, shown: ClientCertificate, token: str | None) -> str:
-    files = {"gateway_tls_ca": str(doors.ca), "tls_certificate": str(shown.certificate), "tls_key": str(shown.key)}
-    RemoteBroker(f"localhost:{doors.port('gateway')}", "w", "rocketmq", LINK, files).close()
-    return LET_IN
+@contextmanager
+def _gateway(doors: Ports, shown: ClientCertificate, token: str | None) -> Iterator[Call]:
+    files = {"gateway_tls_ca": str(shown.ca), "tls_certificate": str(shown.certificate), "tls_key": str(shown.key)}
+    remote = RemoteBroker(f"localhost:{doors.port('gateway')}", "w", "rocketmq", LINK, files)
+
+    def call() -> str:
+        remote.measure_clock()
+        return LET_IN
+
+    try:
+        yield call
+    finally:
+        remote.close()
 
 
-CALLERS: dict[str, Callable[[Doors, ClientCertificate, str | None], str]] = {
+CALLERS: dict[str, Caller] = {
     "link": _link,
     "flight": _flight,
     "http": _asks_http("http", "GET", "/v1/groups", 200),

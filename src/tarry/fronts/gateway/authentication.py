@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from tarry.base.config import Config
-from tarry.base.errors import InvalidArgumentError
+from tarry.base.errors import InvalidArgumentError, UnavailableError
 from tarry.fronts.gateway.settings import GatewaySettings
 from tarry.fronts.kit.tls_settings import PortTls, both_or_neither, port_tls, shared_files, with_certificate
-from tarry.link.tls import client_context
+from tarry.link.tls import ClientTls, client_context
 
 SECRET_BYTES_MIN = 16
 _PURPOSE = b"tarry gateway 1\0"
@@ -28,11 +28,23 @@ _PURPOSE = b"tarry gateway 1\0"
 class Trust:
     """The credentials of one side.
 
-    ``secret``: None asks for none; ``tls``, of a gateway: None is plain TCP.
+    ``secret``: None asks for none; ``files``, of a gateway: None is plain TCP.
     """
 
     secret: bytes | None = None
-    tls: ssl.SSLContext | None = None
+    files: ClientTls | None = None
+
+    @property
+    def tls(self) -> ssl.SSLContext | None:
+        """A gateway's context for a new connection; files that have changed are read again. None: without TLS.
+
+        Raises:
+            UnavailableError: a file is not what it should be; it may be that it is being replaced.
+        """
+        try:
+            return None if self.files is None else self.files.context()
+        except InvalidArgumentError as error:
+            raise UnavailableError(str(error)) from error
 
     @classmethod
     def of_broker(cls, settings: GatewaySettings, address: str, tls: PortTls) -> Trust:
@@ -63,9 +75,11 @@ class Trust:
         own = both_or_neither("tls", settings.get("tls_certificate"), settings.get("tls_key"))
         # A broker that asks for a certificate is shown the gateway's own.
         certificate, key = own or (None, None)
-        named = "gateway_tls_ca"
-        tls = None if authorities is None else client_context(authorities, certificate, key, named)
-        return cls(read_secret(settings.get("gateway_secret")), tls)
+        secret = read_secret(settings.get("gateway_secret"))
+        if authorities is None:
+            return cls(secret)
+        client_context(authorities, certificate, key, "gateway_tls_ca")  # refuses files that are none, by their setting
+        return cls(secret, ClientTls(authorities, certificate, key))
 
     def proof(self, nonce: bytes) -> bytes:
         """Return the proof, for this nonce, of owning the secret.

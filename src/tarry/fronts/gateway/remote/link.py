@@ -106,14 +106,15 @@ class Link:
             UnavailableError: there is no broker. InvalidArgumentError: it does not take this gateway.
         """
         loop = asyncio.get_running_loop()
+        tls = trust.tls
+        host = None if tls is None else host_of(address)
         connection = connect(address)
         connection.setblocking(False)
         link = cls(loop, greeting, trust, groups, board, on_tokens, on_identities, on_lost)
         is_near = connection.family == socket.AF_UNIX
         begin = loop.create_unix_connection if is_near else loop.create_connection
-        host = None if trust.tls is None else host_of(address)
         try:
-            await begin(lambda: link._peer, sock=connection, ssl=trust.tls, server_hostname=host)
+            await begin(lambda: link._peer, sock=connection, ssl=tls, server_hostname=host)
         except OSError as error:
             raise UnavailableError(f"no link to the broker at {address}: {error}") from error
         await link._peer.welcome
