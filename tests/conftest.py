@@ -90,6 +90,7 @@ def _check_all_are_touched(selected: list[pytest.Item], items: list[pytest.Item]
         "gateway/test_rocketmq.py",
         "e2e/test_cancel_in_store.py",
         "e2e/test_demo.py",
+        "e2e/test_pipeline_tls.py",
         "e2e/test_upkeep.py",
         "fuzz/test_door.py",
         "http/test_kill.py",

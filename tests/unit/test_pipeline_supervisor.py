@@ -182,3 +182,19 @@ def test_the_token_comes_by_a_pipe_alone_and_at_each_start(tmp_path: Path) -> No
 def test_a_job_that_is_given_no_token_finds_one_itself() -> None:
     assert given_token(None) is None
     assert parse(["--flight", "127.0.0.1:1", "--checkpoint", "c"]).token_fd is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "for_tasks"),
+    [
+        ({"spark_master": "local[2]"}, "unix:/n"),
+        ({"spark_master": "spark://host:7077"}, "tls://127.0.0.1:7"),
+        ({"spark_master": "spark://host:7077", "flight_advertised": "broker:7611"}, "tls://broker:7611"),
+    ],
+)
+def test_where_the_port_takes_tls_alone_the_driver_comes_by_a_socket(
+    tmp_path: Path, settings: dict[str, str], for_tasks: str
+) -> None:
+    config = Config.model_validate({"data": tmp_path, **settings})
+    options = parse(schedule_command(config, "127.0.0.1:7", tmp_path / "c", "unix:/n")[3:])
+    assert (options.flight, options.flight_for_tasks) == ("unix:/n", for_tasks)

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from concurrent.futures import Executor
 from functools import partial
+from pathlib import Path
 from typing import cast
 
 from loopgrpc import Connections, Limits
 from tarry.api.local import LocalBroker
 from tarry.base.config import Config
+from tarry.base.endpoint import local_socket
 from tarry.base.errors import InvalidArgumentError, OverloadedError
 from tarry.base.exposure import FLIGHT, is_exposed
 from tarry.fronts.flight.messages import translate
@@ -75,7 +77,11 @@ class FlightFront(LoopFront):
             other=links.new_protocol,
         )
         door = Door(new_protocol, self._connections, tls=tls, begin_s=begin_s, asks=True)
+        # The pipeline is a process of this machine: it needs no certificate by a socket that is its user's alone.
+        near = Door(links.new_protocol, self._connections)
         try:
+            if tls is not None and config.pipeline == "on":
+                await near.listen(pipeline_socket(config.data))
             port = port_of(await door.listen(address))
             grpc.start()
             if is_exposed(address):
@@ -83,8 +89,10 @@ class FlightFront(LoopFront):
             grace_s = await on_listening(port)
         finally:
             door.close()
+            near.close()
             service.stop()
         await door.drain(grace_s)
+        await near.drain(0)
         links.close()
         await grpc.close()
         await threads.stop()
@@ -109,22 +117,22 @@ def check(config: Config) -> None:
         check_exposed(FLIGHT, settings.flight, config)
 
 
+def pipeline_socket(data: Path) -> str:
+    """Return ``unix:PATH`` by which the pipeline of this machine comes, where the port takes TLS alone."""
+    return local_socket(data, "pipeline")
+
+
 def flight_tls(config: Config) -> ReloadedTls | None:
     """Return the certificate that the port shows; None: clients connect without TLS.
 
     Raises:
-        InvalidArgumentError: there is none, it cannot be read, or the pipeline could not connect.
+        InvalidArgumentError: there is none, or it cannot be read.
     """
     if FlightSettings.of(config).flight_tls == "off":
         return None
     files = shared_files(config)
     if files is None:
         raise InvalidArgumentError("flight_tls is 'on' and there is no tls_certificate; allowed: both, or off")
-    if config.pipeline == "on":
-        raise InvalidArgumentError(
-            "flight_tls is 'on' and pipeline is 'on': its Spark reaches the broker by that port, without TLS; "
-            "allowed: flight_tls=off, or pipeline=off"
-        )
     return ReloadedTls(files, ("h2",))
 
 

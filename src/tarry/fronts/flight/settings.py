@@ -20,5 +20,5 @@ class FlightSettings(FrontSettings):
         1_000, ge=2, description="Most calls of Flight clients at a time; one peer address has half of it."
     )
     flight_tls: Literal["on", "off"] = Field(
-        "off", description="Clients of the native port come by TLS, with `tls_certificate`; the pipeline does not."
+        "off", description="Clients of the native port come by TLS, with `tls_certificate`."
     )

@@ -79,10 +79,12 @@ class PipelineSupervisor:
         self._next_try_ms: int | None = None
 
     @classmethod
-    def of_schedule(cls, config: Config, flight: str, token: str | None = None) -> PipelineSupervisor:
+    def of_schedule(
+        cls, config: Config, flight: str, token: str | None = None, near: str | None = None
+    ) -> PipelineSupervisor:
         """Return the supervisor of the schedule job for a broker with its native port at ``flight``.
 
-        It is not started yet. ``token`` shows the job to the broker.
+        It is not started yet. ``token`` shows the job to the broker. ``near``: as of :func:`schedule_command`.
 
         Raises:
             InvalidArgumentError: the file of settings for Spark cannot be read, or names what is not allowed.
@@ -91,7 +93,7 @@ class PipelineSupervisor:
         if (warning := unreachable_for_executors(config, flight)) is not None:
             log.warning("%s", warning)
         directory = config.data.absolute() / "pipeline"
-        command = schedule_command(config, flight, directory / "checkpoint")
+        command = schedule_command(config, flight, directory / "checkpoint", near)
         return cls(command, directory / "pipeline.log", token=token, before=lambda: write_conf(config, directory))
 
     def start(self) -> None:
@@ -237,16 +239,19 @@ def _of_this_machine(url: str) -> bool:
     return host in ("localhost", "::1") or host.startswith("127.")
 
 
-def schedule_command(config: Config, flight: str, checkpoint: Path) -> list[str]:
+def schedule_command(config: Config, flight: str, checkpoint: Path, near: str | None = None) -> list[str]:
     """Return the command line of the schedule job with this broker's settings.
+
+    ``near``: where the port at ``flight`` takes TLS alone, the way to the broker on this machine; executors of other
+    machines come by TLS then.
 
     Those for Spark are in a file beside the checkpoint (:func:`write_conf`): some are secrets, and each user of the
     machine can read a command line.
     """
     settings = ("schedule_interval_ms", "schedule_bytes", "schedule_rows_max", "compact_interval_ms", "compact_tasks")
     options = {
-        "flight": flight,
-        "flight-for-tasks": config.flight_advertised or flight,
+        "flight": near or flight,
+        "flight-for-tasks": _for_tasks(config, flight, near),
         "checkpoint": checkpoint,
         "master": config.spark_master,
         "memory": config.spark_memory,
@@ -258,6 +263,13 @@ def schedule_command(config: Config, flight: str, checkpoint: Path) -> list[str]
     given = [(f"--{name.replace('_', '-')}", value) for name, value in options.items()]
     given += [("--spark-conf-file", file) for file in files]
     return [sys.executable, "-m", "tarry.spark.pipeline.schedule", *(str(text) for pair in given for text in pair)]
+
+
+def _for_tasks(config: Config, flight: str, near: str | None) -> str:
+    if near is None:
+        return config.flight_advertised or flight
+    is_near = config.spark_master.startswith("local") and config.flight_advertised is None
+    return near if is_near else f"tls://{config.flight_advertised or flight}"
 
 
 def write_conf(config: Config, directory: Path) -> None:
