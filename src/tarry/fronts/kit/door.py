@@ -20,6 +20,7 @@ from typing import Any, TypeVar, cast
 
 from tarry.base.descriptors import ConnectionLimits
 from tarry.base.endpoint import parse_address, socket_path
+from tarry.base.exposure import is_exposed
 from tarry.base.log_limiter import LogLimiter
 from tarry.fronts.kit.admission import BEGIN_S, Admission, Admissions
 from tarry.fronts.kit.listening import listen_at, listen_on
@@ -96,12 +97,23 @@ class Door:
         listening = address if isinstance(address, socket.socket) else self._open(address)
         listening.setblocking(False)
         self._listening.append(listening)
+        self._warn_clear(_address_of(listening))
         if self._tls is not None:
             self._keep(self._accept(listening))
         else:
             make: Any = self._loop.create_server if _is_tcp(listening) else self._loop.create_unix_server
             self._servers.append(await make(lambda: _Entrance(self._enter), sock=listening, backlog=BACKLOG))
         return _address_of(listening)
+
+    def _warn_clear(self, address: str) -> None:
+        """Log that other machines may speak in the clear here."""
+        if is_exposed(address) and (self._tls is None or self._plain):
+            log.warning(
+                "other machines reach %s, and clients may come there without TLS: who listens on the way reads their "
+                "tokens and messages; with tls_certificate and tls_key, allow TLS alone (tls, flight_tls or "
+                "rocketmq_tls = on)",
+                address,
+            )
 
     def close(self) -> None:
         """Accept no more connections, and close those that have no protocol yet."""
