@@ -1,4 +1,7 @@
-"""Signs that a data directory had identities: a broker that has lost their file would ask nobody who they are."""
+"""Signs that a data directory had identities.
+
+A broker that has lost their file would ask nobody who they are.
+"""
 
 from __future__ import annotations
 

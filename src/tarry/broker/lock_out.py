@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class WaysIn:
-    """The kinds of credentials by which a caller of this broker can be known who wants to change identities."""
+    """The kinds of credentials of those who may change identities of this broker."""
 
     issuers: frozenset[str] = frozenset()
     """The providers whose JSON Web Tokens are taken."""

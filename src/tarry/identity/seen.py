@@ -142,7 +142,7 @@ class SeenBroker:
         return self._broker.call(operation)
 
     def _call_on_found(self, operation: Operation[R], needs: OnFound | OnPushSubscription, asked: AskedBy) -> R:
-        """Have the broker ask for the right when it has found what the operation is on, before it does anything."""
+        """Have the broker ask for the right when it has found what the operation is on."""
         check = partial(self._check_as, operation, asked, needs.right)
         if isinstance(needs, OnPushSubscription) and not self.principal.rights.allow_some(needs.right):
             check(getattr(operation, "topic", None))  # refused, whatever there is: nothing is looked for
