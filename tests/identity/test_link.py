@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from tests.identity.conftest import BILLING, Known
 from tests.link.raw_client import RawClient, RefusedError
@@ -50,6 +51,24 @@ def test_without_a_token_or_with_a_wrong_one_nothing_is_done(known: Known, front
                 client.receive("orders.a", group="billing")
             with pytest.raises(UnauthenticatedError):
                 next(iter(client.consume("orders.a", group="billing")))
+    assert known.broker.pending() == []
+
+
+@pytest.mark.parametrize(
+    "topics",
+    [
+        pa.RunEndEncodedArray.from_arrays(pa.array([2], pa.int32()), pa.array(["orders.a"])),
+        pa.array([["orders.a"]] * 2),
+        pa.array([{"a": 1}] * 2),
+        pa.array([b"orders.a"] * 2, pa.binary()),
+        pa.nulls(2),
+    ],
+    ids=lambda topics: str(topics.type),
+)
+def test_topics_of_another_type_are_refused(known: Known, front: LinkFront, topics: pa.Array[Any]) -> None:
+    rows = pa.record_batch({"topic": topics, "body": pa.array([b"x"] * 2), "delay_ms": pa.array([1000] * 2)})
+    with Client(front.address, token=known.billing) as client, pytest.raises(InvalidArgumentError, match="topic"):
+        client.schedule_batch(rows)
     assert known.broker.pending() == []
 
 

@@ -120,6 +120,35 @@ def test_bounds(tls: dict[str, Any], limits: ConnectionLimits, refusal: str) -> 
     on_loop(test)
 
 
+@pytest.mark.parametrize("exposed", [True, False])
+def test_a_door_in_the_clear_for_other_machines_is_warned_of(
+    tls: dict[str, Any], exposed: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tarry.fronts.kit.door.is_exposed", lambda address: exposed)
+
+    async def test() -> None:
+        door = Door(Echo, LIMITS, **tls)
+        address = await door.listen("127.0.0.1:0")
+        assert (f"other machines reach {address}" in caplog.text) == exposed
+        await door.drain(0)
+
+    on_loop(test)
+
+
+def test_a_door_that_takes_tls_alone_is_not_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tarry.fronts.kit.door.is_exposed", lambda address: True)
+
+    async def test() -> None:
+        door = Door(Echo, LIMITS, tls=ReloadedTls(files_of(make_certificate(tmp_path))))
+        await door.listen("127.0.0.1:0")
+        assert "other machines" not in caplog.text
+        await door.drain(0)
+
+    on_loop(test)
+
+
 def test_a_silent_one_makes_room(tls: dict[str, Any]) -> None:
     async def test() -> None:
         door = Door(Echo, ConnectionLimits(2, 2), half_open_max=10, **tls)

@@ -12,6 +12,7 @@ from tarry.api.audit import AskedBy
 from tarry.api.internal_topics import check_open
 from tarry.api.needs import Listed, OnBroker, OnFound, OnTopic, Right
 from tarry.api.operation import Operation, Request
+from tarry.base.errors import InvalidMessageError
 from tarry.identity.principal import Principal
 
 
@@ -68,10 +69,19 @@ def check_rows(principal: Principal, rows: pa.RecordBatch | pa.Table) -> None:
 
 
 def topics_of(rows: pa.RecordBatch | pa.Table) -> list[str]:
-    """Return the topics of rows. What is none is refused when the rows are admitted."""
+    """Return the topics of rows. A value that is none is refused when the rows are admitted.
+
+    Raises:
+        InvalidMessageError: the column has a type of which no topics can be read.
+    """
     if "topic" not in rows.schema.names:
         return []
-    return [topic for topic in pc.unique(rows.column("topic")).to_pylist() if isinstance(topic, str)]
+    column = rows.column("topic")
+    try:
+        topics = pc.unique(column).to_pylist()
+    except pa.ArrowException as error:
+        raise InvalidMessageError(f"column 'topic' has type {column.type}; allowed: string") from error
+    return [topic for topic in topics if isinstance(topic, str)]
 
 
 def body_bytes_of(rows: pa.RecordBatch | pa.Table) -> int:
