@@ -37,6 +37,7 @@ from tarry.broker.health import Health
 from tarry.broker.operations import found_handlers, handlers
 from tarry.broker.push import Push
 from tarry.groups import Group, GroupSubscription
+from tarry.identity.issuers import PublishedIssuer
 from tarry.identity.refusals import Refusals
 from tarry.log.files import Files, OsFiles
 from tarry.message.receipt import Accepted, Receipt
@@ -127,6 +128,19 @@ class Broker(Calls):
     def token_issuers(self) -> Sequence[TokenIssuer]:
         """The providers whose tokens are taken: see :attr:`tarry.api.local.AnyBroker.token_issuers`."""
         return self.components.identities.issuers.all
+
+    @property
+    def published_issuers(self) -> Sequence[PublishedIssuer]:
+        """The providers, as workers are told of them: see :attr:`Issuers.published`."""
+        return self.components.identities.issuers.published
+
+    def listen_to_issuers(self, on_change: Callable[[], None]) -> Callable[[], None]:
+        """Call ``on_change`` after each change of providers' keys: see :meth:`Issuers.listen`."""
+        return self.components.identities.issuers.listen(on_change)
+
+    def ask_issuer(self, url: str) -> None:
+        """Have newer keys of a provider looked for: see :meth:`Issuers.ask_again`."""
+        self.components.identities.issuers.ask_again(url)
 
     def access_secret(self, credential: str) -> bytes | None:
         """Return the secret of an access key: see :attr:`tarry.api.local.AnyBroker.access_secret`."""

@@ -26,6 +26,10 @@ class PublishedIssuer(NamedTuple):
     keys: dict[str, Any] | None
     """Public keys, as a JWKS; None: they have not come yet."""
 
+    def fields(self) -> dict[str, Any]:
+        """Return what is told."""
+        return self._asdict()
+
 
 class Issuers:
     """The providers. Any thread."""

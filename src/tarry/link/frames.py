@@ -74,6 +74,7 @@ class FrameKind(IntEnum):
     SUBMIT_OWN = 25
     SUBMIT_CHECKED_OWN = 26
     NOTE = 27
+    ISSUER_KEYS = 28
     # Of the broker.
     WELCOME = 64
     ACCEPTED = 65
@@ -90,6 +91,7 @@ class FrameKind(IntEnum):
     CHALLENGE = 76
     TOKENS = 77
     IDENTITIES = 78
+    ISSUERS = 79
 
 
 class SettleOp(IntEnum):

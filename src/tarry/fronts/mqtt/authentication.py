@@ -1,8 +1,8 @@
 """Access of MQTT clients: open, by an access token for everything, or as an identity.
 
 Without identities the setting ``mqtt_access`` says if a client needs an access token as its password. Beside identities
-every client is asked: the password is a token of an identity or an access token, or user name and password are an
-access key and its secret; one without a password is of whom its certificate names.
+every client is asked: the password is a token of an identity, one of a provider or an access token, or user name and
+password are an access key and its secret; one without a password is of whom its certificate names.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Authentication:
 
     def _known(self, username: str, password: bytes, host: str) -> Principal:
         authenticator, text = self.callers.authenticator, password.decode(errors="replace")
-        if is_token(text):
+        if is_token(text) or authenticator.takes_jwt(text):
             return _of_user(username, authenticator.by_token(text, peer=host))
         owner = authenticator.tokens.identify(text)
         if owner is not None:

@@ -48,6 +48,7 @@ from tarry.fronts.gateway.remote.board import RemoteMember
 from tarry.fronts.gateway.remote.group import RemoteGroup
 from tarry.fronts.gateway.remote.groups import RemoteGroups
 from tarry.fronts.gateway.remote.identities import RemoteIdentities
+from tarry.fronts.gateway.remote.issuers import RemoteIssuers
 from tarry.fronts.gateway.remote.link import Link, greeting
 from tarry.fronts.registry import FRONTS, ServerConfig
 from tarry.identity.accounts import AccountBook, Existing
@@ -144,6 +145,7 @@ class RemoteBroker:
         self._accounts = RemoteAccounts(self._clock, self._existing)
         self._identities = RemoteIdentities(self._accounts.book)
         self._uses = CredentialUses()
+        self._issuers = RemoteIssuers(self._clock, self._ask_keys)
         self.refusals = Refusals(self._clock.now_ms, self._tell_refusal)
         """Is told who was refused here; the broker is told within the same bounds."""
         self._told_refusals: Counter[str] = Counter()
@@ -167,9 +169,12 @@ class RemoteBroker:
             told.on_lost()
             on_lost()
 
-        self._link = await Link.open(
-            self._address, said, self._trust, self._groups, self._member, self._on_tokens, told.on_told, lost
-        )
+        on_told = {
+            FrameKind.TOKENS: self._on_tokens,
+            FrameKind.ISSUERS: self._issuers.on_told,
+            FrameKind.IDENTITIES: told.on_told,
+        }
+        self._link = await Link.open(self._address, said, self._trust, self._groups, self._member, on_told, lost)
         self._groups.link = self._member.link = self._link
         self._accounts.begin(self._link)
         await told.wait_told()
@@ -243,8 +248,8 @@ class RemoteBroker:
 
     @property
     def token_issuers(self) -> Sequence[TokenIssuer]:
-        """None: their keys are the broker's."""
-        return ()
+        """The providers that the broker has told of: other keys are known here a moment later."""
+        return self._issuers.all
 
     def access_secret(self, credential: str) -> bytes | None:
         """Return what the broker has told: by a Unix socket all secrets of access keys, by TCP none."""
@@ -269,6 +274,11 @@ class RemoteBroker:
 
     def listen_to_identities(self, on_change: Callable[[], None]) -> Callable[[], None]:
         return self._identities.listen(on_change)
+
+    def _ask_keys(self, issuer: str) -> None:
+        """Have the broker look for newer keys of a provider. Any thread."""
+        if self._link is not None:
+            self._link.send_from_anywhere(FrameKind.ISSUER_KEYS, 0, encode_json({"issuer": issuer}))
 
     def _on_tokens(self, tokens: Sequence[Mapping[str, Any]]) -> None:
         self._tokens = tuple(AccessToken(**token) for token in tokens)

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Protocol
 
 from tarry.api.wire import decode_error, decode_json
@@ -54,7 +55,11 @@ class BoardListener(Protocol):
 
 
 OnTold = Callable[[Any], None]
-"""Called on the loop's thread with all access tokens, or identities, after each change."""
+"""Called on the loop's thread with all access tokens, identities or providers, after each change."""
+
+
+def _tell(on_told: OnTold, _: int, payload: memoryview) -> None:
+    on_told(decode_json(bytes(payload)))
 
 
 class Link:
@@ -70,13 +75,12 @@ class Link:
         trust: Trust,
         groups: GroupListener,
         board: BoardListener,
-        on_tokens: OnTold,
-        on_identities: OnTold,
+        on_told: Mapping[FrameKind, OnTold],
         on_lost: Callable[[], None],
     ) -> None:
         self._loop = loop
         self._trust, self._groups, self._board = trust, groups, board
-        self._on_tokens, self._on_identities, self._on_lost = on_tokens, on_identities, on_lost
+        self._on_told, self._on_lost = on_told, on_lost
         self._receivers: dict[int, PollReceiver] = {}
         self._peer = LinkPeer(loop, greeting, self._handlers(), _on_refused, self._on_peer_lost)
         self.number, self.send, self.ask, self.close = (
@@ -96,8 +100,7 @@ class Link:
         trust: Trust,
         groups: GroupListener,
         board: BoardListener,
-        on_tokens: OnTold,
-        on_identities: OnTold,
+        on_told: Mapping[FrameKind, OnTold],
         on_lost: Callable[[], None],
     ) -> Link:
         """Connect on the running loop, and begin with ``greeting``. ``on_lost`` is called once, on the loop.
@@ -110,7 +113,7 @@ class Link:
         host = None if tls is None else host_of(address)
         connection = connect(address)
         connection.setblocking(False)
-        link = cls(loop, greeting, trust, groups, board, on_tokens, on_identities, on_lost)
+        link = cls(loop, greeting, trust, groups, board, on_told, on_lost)
         is_near = connection.family == socket.AF_UNIX
         begin = loop.create_unix_connection if is_near else loop.create_connection
         try:
@@ -146,8 +149,7 @@ class Link:
             FrameKind.NEWS: lambda number, _: self._groups.on_news(number),
             FrameKind.SAID: lambda number, payload: self._board.on_said(number, *decode_json(bytes(payload))),
             FrameKind.MESSAGE: lambda number, payload: self._board.on_message(number, decode_json(bytes(payload))),
-            FrameKind.TOKENS: lambda _, payload: self._on_tokens(decode_json(bytes(payload))),
-            FrameKind.IDENTITIES: lambda _, payload: self._on_identities(decode_json(bytes(payload))),
+            **{kind: partial(_tell, on_told) for kind, on_told in self._on_told.items()},
             FrameKind.CHALLENGE: lambda _, payload: self.send(FrameKind.PROOF, 0, self._trust.proof(bytes(payload))),
         }
 

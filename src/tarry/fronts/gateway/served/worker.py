@@ -27,6 +27,7 @@ from tarry.fronts.link.sending import Submissions
 from tarry.fronts.link.settling import Settlements
 from tarry.fronts.link.shared import Shared
 from tarry.fronts.registry import FRONTS
+from tarry.identity.issuers import PublishedIssuer
 from tarry.identity.named import NamedPrincipals
 from tarry.identity.seen import seen_by
 from tarry.link.frames import CONTROL, LINK, FrameKind, frame
@@ -66,6 +67,9 @@ class WorkerSessions:
             Told(FrameKind.IDENTITIES, lambda: broker.identities, broker.listen_to_identities, *plain)
             for plain in ((), (partial(with_secrets, broker),))
         )
+        self._issuers = Told(
+            FrameKind.ISSUERS, lambda: broker.published_issuers, broker.listen_to_issuers, PublishedIssuer.fields
+        )
         self._principals = NamedPrincipals(broker)
         self.by_kind: dict[str, NewLinkSession] = {LINK: self._new_link, CONTROL: self._new_control}
 
@@ -78,6 +82,8 @@ class WorkerSessions:
         is_near = not admission.peer_host
         checks = declared is not None and declared.checks_signatures
         told = [self._identities_near if is_near and checks else self._identities]
+        if self._broker.token_issuers:
+            told.insert(0, self._issuers)  # before the identities: a worker serves nobody before those
         if declared is not None and declared.knows_tokens:
             told.insert(0, self._tokens)
         stops += [News(each, self._shared.loop, out).stop for each in told]
@@ -159,6 +165,7 @@ class WorkerLink:
             FrameKind.POST: self._seat.post,
             FrameKind.SEND: self._seat.send,
             FrameKind.NOTE: lambda _, payload: broker.refusals.take(decode_json(bytes(payload))),
+            FrameKind.ISSUER_KEYS: lambda _, payload: broker.ask_issuer(str(decode_json(bytes(payload))["issuer"])),
             FrameKind.GROUP: self._groups.answer,
             **questions.handlers,
         }
