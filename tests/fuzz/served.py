@@ -25,6 +25,8 @@ class ServedBroker:
         self._log = directory / "broker.log"
         command = [sys.executable, "-X", "faulthandler", "-m", "tarry", "serve", "--data", str(directory / "data")]
         command += ["--pipeline", "off"]
+        # Messages that nobody takes are cached: memory must not grow by what good callers send.
+        command += ["--set", "ready_cache_bytes_max=1MiB"]
         for port in PORTS:
             command += ["--set", f"{port}={ANY_PORT}"]
         with self._log.open("wb") as log:

@@ -258,7 +258,7 @@ def test_a_gateway_reads_its_authorities_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """So a broker's certificate can be exchanged without another start of its gateways."""
-    monkeypatch.setattr("tarry.fronts.kit.tls.LOOK_S", 0.0)
+    monkeypatch.setattr("tarry.base.file_changes.LOOK_S", 0.0)
     files = {"gateway_tls_certificate": str(certificate.certificate), "gateway_tls_key": str(certificate.key)}
     address = far(serve(gateway_secret=secret, **files), stack, "localhost")
     (tmp_path / "ca.pem").write_bytes(certificate.certificate.read_bytes())

@@ -21,8 +21,8 @@ from tests.identity.doors import ANY_PORT, CALLERS, Ports
 from tests.loopgrpc.certificates import Certificate, make_certificate
 from tests.waiting import wait_until
 
+from tarry.base.file_changes import LOOK_S
 from tarry.broker import Broker
-from tarry.fronts.kit.tls import LOOK_S
 from tarry.fronts.registry import ServerConfig
 
 pytestmark = [pytest.mark.rest, pytest.mark.timeout(300)]

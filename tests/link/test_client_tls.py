@@ -336,7 +336,7 @@ def test_certificates_are_exchanged_under_load_without_a_failed_call(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("tarry.fronts.kit.tls.LOOK_S", 0.0)
+    monkeypatch.setattr("tarry.base.file_changes.LOOK_S", 0.0)
     new = [new_certificate(f"new-{number}") for number in range(4)]
     known = tmp_path / "known.pem"
     known.write_bytes(b"".join(each.certificate.read_bytes() for each in (certificate, *new)))

@@ -16,7 +16,10 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Final, Protocol
+
+from tarry.base.memory import resident_bytes
 
 SWITCH_S = 0.0005
 """Seconds that a thread may keep the interpreter while another wants it (Python's default: 0.005).
@@ -40,7 +43,16 @@ as many go as come, as from a full cache, hardly ever, and then it looks at all 
 20 to 70 ms, in which no other thread runs. Ten times a second, it takes 3 ms each time at the most.
 """
 OLD_S = 600.0
-"""Seconds between full collections."""
+"""Seconds between full collections of a process that does not grow."""
+GROWN_BYTES = 32 << 20
+"""Growth of the process since the last full collection for which there is another.
+
+A connection leaves garbage in cycles: one with TLS 45 KB. A stranger who connects 500 times a second would have it pile
+up to gigabytes in :data:`OLD_S`.
+"""
+GROWN_S = 2.0
+"""Least seconds between two of these, and no less than :data:`SHARE` times what the last one took."""
+SHARE = 50
 
 
 class Placement(Protocol):
@@ -112,12 +124,41 @@ def settle_memory() -> None:
 
 def collect_often() -> None:
     """Have a thread collect garbage a little at a time: :data:`YOUNG_S`. Not in a process that forks."""
-    threading.Thread(target=_collect, name="tarry-collect", daemon=True).start()
+    threading.Thread(target=Collector().run, name="tarry-collect", daemon=True).start()
 
 
-def _collect() -> None:
-    while True:
-        for _ in range(int(OLD_S / YOUNG_S)):
+class Collector:
+    """Collects young garbage often, and all of it when the process has grown, or after a long time."""
+
+    def __init__(
+        self, clock_s: Callable[[], float] = time.monotonic, resident: Callable[[], int] = resident_bytes
+    ) -> None:
+        self._clock_s, self._resident = clock_s, resident
+        self._low = resident()
+        self._ended_s, self._took_s = clock_s(), 0.0
+        self.full = 0
+        """Number of full collections."""
+
+    def run(self) -> None:
+        """Collect for ever."""
+        while True:
             time.sleep(YOUNG_S)
+            self.collect()
+
+    def collect(self) -> None:
+        """Collect what is young, or everything if that is due."""
+        begun_s = self._clock_s()
+        if not self._is_full_due(begun_s - self._ended_s):
             gc.collect(0)
+            return
         gc.collect()
+        self.full += 1
+        self._low, self._ended_s = self._resident(), self._clock_s()
+        self._took_s = self._ended_s - begun_s
+
+    def _is_full_due(self, since_s: float) -> bool:
+        if since_s < max(GROWN_S, SHARE * self._took_s):
+            return False
+        resident = self._resident()
+        self._low = min(self._low, resident)
+        return since_s >= OLD_S or resident > self._low + GROWN_BYTES
