@@ -194,6 +194,22 @@ def test_changed_rights_hold_for_connections_that_stand(known: Known, front: Lin
         known.broker.set_identity("billing", BILLING)
 
 
+def test_rights_that_only_grow_hold_for_connections_that_stand_and_end_none(known: Known, front: LinkFront) -> None:
+    client = raw(front, known.billing)
+
+    def is_open() -> bool:
+        try:
+            client.group("secret", "g")
+        except RefusedError:
+            return False
+        return True
+
+    assert not is_open()
+    known.broker.set_identity("billing", [*BILLING, "consume secret group:g"])
+    wait_until(is_open)
+    client.close()
+
+
 def test_clients_that_were_not_asked_are_asked_from_the_first_credential_on(tmp_path: Path) -> None:
     from tarry.testing import open_broker
 

@@ -192,7 +192,8 @@ def set_(
 ) -> None:
     """Give an identity these rights in the place of those that it has; it is made if it is new.
 
-    Connections of it that stand end, and come again with the new rights. The same of quotas, which end none.
+    Connections of it that stand end if a right is taken away, and come again with the new ones. The same of quotas,
+    which end none.
 
     \b
     tarry identity set billing -g 'produce orders.*' -g 'deny produce orders.cards'
