@@ -115,6 +115,20 @@ def is_named(grants: list[Grant], right: Right, group: str, *, admin: bool) -> b
 
 
 @settings(max_examples=examples(500))
+@given(
+    st.lists(GRANTS, max_size=6), st.lists(GRANTS, max_size=3), st.sampled_from(OF_TOPICS), TOPICS, st.none() | NAMES
+)
+def test_rights_that_others_are_within_allow_no_less(
+    grants: list[Grant], more: list[Grant], right: Right, topic: str, group: str | None
+) -> None:
+    rights, others = Rights(grants), Rights([*more, *grants])
+    assert rights.are_within(others) == all(not each.is_denied or each in grants for each in more)
+    if rights.are_within(others):
+        for on in (topic, None):
+            assert others.allow(right, on, group) or not rights.allow(right, on, group)
+
+
+@settings(max_examples=examples(500))
 @given(st.lists(GRANTS, max_size=6), st.sampled_from(OF_TOPICS), TOPICS, st.none() | NAMES)
 def test_rights_on_a_topic_are_those_of_the_definition(
     grants: list[Grant], right: Right, topic: str, group: str | None

@@ -163,6 +163,36 @@ def test_the_broker_s_own_identities_can_be_asked_about(tmp_path: Path) -> None:
             assert (decision.identity, decision.allowed) == (name, allowed)
 
 
+@pytest.mark.parametrize(
+    ("grants", "is_known"),
+    [
+        (["deny browse a.x", "browse a.*", "produce a.*"], True),
+        (["browse a.*", "deny browse a.x"], True),
+        (["browse a.*", "deny browse a.x", "admin"], True),
+        (["browse a.*"], True),
+        (["browse a.*", "deny browse a.x", "deny produce a.*"], False),
+        (["browse a.*", "deny browse a.*"], False),
+        (["browse *", "deny browse a.x"], False),
+        (["deny browse a.x"], False),
+        ([], False),
+    ],
+)
+def test_a_caller_is_known_as_long_as_its_rights_only_grow(tmp_path: Path, grants: list[str], is_known: bool) -> None:
+    with open_broker(tmp_path) as broker:
+        broker.set_identity("admin", ["admin"])
+        broker.add_credential("admin")
+        broker.set_identity("some", ["browse a.*", "deny browse a.x"])
+        authenticator = Authenticator(broker)
+        secret = broker.add_credential("some").secret
+        principal = authenticator.by_token(secret)
+        broker.set_identity("some", grants)
+        assert authenticator.is_known(principal) == is_known
+        told = [str(grant) for grant in principal.rights.grants]
+        assert told == (grants if is_known else ["browse a.*", "deny browse a.x"])
+        broker.set_identity("some", ["browse b"])
+        assert not authenticator.is_known(principal)
+
+
 def test_a_credential_ends_at_its_time(tmp_path: Path) -> None:
     clock = TestClock(1_000_000)
     with open_broker(tmp_path, clock=clock) as broker:

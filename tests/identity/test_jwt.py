@@ -208,6 +208,14 @@ def test_a_caller_is_known_until_its_token_ends(place: Place) -> None:
     assert "is expired" in place.refused(token)
 
 
+def test_more_rights_hold_for_a_caller_that_is_known(place: Place) -> None:
+    principal = place.authenticator.by_token(place.sign())
+    before = [str(each) for each in principal.rights.grants]
+    place.broker.set_identity("shop", [*before, "look *"])
+    assert place.authenticator.is_known(principal)
+    assert [str(each) for each in principal.rights.grants] == [*before, "look *"]
+
+
 def test_other_rights_hold_at_once(place: Place) -> None:
     principal = place.authenticator.by_token(place.sign())
     place.broker.set_identity("shop", ["look *"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from tests.waiting import wait_until
 
 from tarry.api.outcome import Outcome
 from tarry.base.errors import ForbiddenError, TarryError, UnauthenticatedError
+from tarry.cli.main import run
 from tarry.client import AsyncClient, Client
 from tarry.errors import InvalidArgumentError
 from tarry.fronts.link.front import LinkFront
@@ -192,6 +194,22 @@ def test_changed_rights_hold_for_connections_that_stand(known: Known, front: Lin
         known.broker.set_identity("billing", BILLING)
 
 
+def test_rights_that_only_grow_hold_for_connections_that_stand_and_end_none(known: Known, front: LinkFront) -> None:
+    client = raw(front, known.billing)
+
+    def is_open() -> bool:
+        try:
+            client.group("secret", "g")
+        except RefusedError:
+            return False
+        return True
+
+    assert not is_open()
+    known.broker.set_identity("billing", [*BILLING, "consume secret group:g"])
+    wait_until(is_open)
+    client.close()
+
+
 def test_clients_that_were_not_asked_are_asked_from_the_first_credential_on(tmp_path: Path) -> None:
     from tarry.testing import open_broker
 
@@ -268,6 +286,37 @@ def test_a_kept_token_is_for_each_name_of_this_machine(own_home: Path) -> None:
     assert [find_token(address) for address in ("localhost:7612", "broker.example:7611")] == [None, None]
     keep_token("localhost:7611", "two")
     assert [find_token(f"{host}:7611") for host in ("localhost", "127.0.0.1")] == ["two", "one"]
+
+
+@pytest.mark.parametrize(
+    ("flight", "options", "kept"),
+    [
+        (None, [], "127.0.0.1:7611"),
+        ("0.0.0.0:7733", [], "127.0.0.1:7733"),
+        ("0.0.0.0:7733", ["--endpoint", "broker.example:7611"], "broker.example:7611"),
+        ("0.0.0.0:7733", ["--endpoint", "127.0.0.1:7611"], "127.0.0.1:7611"),
+        ("", [], None),
+        ("127.0.0.1:0", [], None),
+    ],
+)
+def test_the_token_of_a_stopped_broker_is_kept_for_the_address_of_its_settings(
+    own_home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    flight: str | None,
+    options: list[str],
+    kept: str | None,
+) -> None:
+    monkeypatch.delenv("TARRY_ENDPOINT", raising=False)
+    if flight is not None:
+        monkeypatch.setenv("TARRY_FLIGHT", flight)
+    assert run(["identity", "create", "admin", "--all", "--data", "data", *options]) == 0
+    path = own_home / "tarry" / "credentials.toml"
+    told = capsys.readouterr()
+    if kept is None:
+        assert "the token was not kept" in told.err and not path.exists()
+    else:
+        assert tomllib.loads(path.read_text()) == {kept: {"token": told.out.strip()}}
 
 
 def test_a_token_as_it_is_read_from_a_file(known: Known, front: LinkFront, monkeypatch: pytest.MonkeyPatch) -> None:

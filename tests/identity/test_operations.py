@@ -116,6 +116,21 @@ def test_a_history_has_the_groups_that_one_may_look_at(known: Known) -> None:
     assert [each.details["group"] for each in events if each.event == "group"] == ["billing"]
 
 
+def test_lists_of_all_topics_have_the_brokers_own_for_administrators_alone(known: Known) -> None:
+    done: queue.Queue[Any] = queue.Queue()
+    batch = pa.record_batch({"topic": ["tarry.halves", "orders.a"], "body": [b"half"] * 2, "delay_ms": [60_000] * 2})
+    known.broker.submit(batch, done.put, internal=True)
+    assert done.get(timeout=20).count == 2
+    known.broker.set_identity("billing", ["browse *", "look *"])
+    some, admin = billing(known), SeenBroker(known.broker, Authenticator(known.broker).by_token(known.admin))
+    for seen, topics in ((some, ["orders.a"]), (admin, ["orders.a", "tarry.halves"])):
+        assert [each.topic for each in seen.call(ops.GetPending())] == topics
+        assert sorted(seen.call(ops.ListPending()).rows.column("topic").to_pylist()) == topics
+        assert [g.topic for g in seen.call(ops.ListGroups())] == []
+    known.broker.set_identity("billing", ["admin", "deny browse orders.cards"])
+    assert billing(known).call(ops.GetPending())
+
+
 def test_messages_of_the_brokers_own_topics_are_nobodys(known: Known) -> None:
     """Not even an administrator's: what fronts keep there, they change by key."""
     done: queue.Queue[Any] = queue.Queue()

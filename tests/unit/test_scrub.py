@@ -88,6 +88,44 @@ def test_damage_is_met_and_told_once(broker: Broker, pattern: str, caplog: pytes
     path.write_bytes(content)
 
 
+def test_the_audit_log_is_checked_but_for_the_file_that_is_written(tmp_path: Path) -> None:
+    config = Config(data=tmp_path / "data", pipeline="off", scrub_bytes_per_s=FAST, audit_log_file_bytes=4096)
+    with Broker.open(config, audited=True) as broker:
+        for i in range(60):
+            broker.set_group("a", "g", tries=3 + i)
+        *sealed, written = sorted((config.data / "audit").glob("*.log"))
+        assert len(sealed) >= 2
+        broker.components.scrub.run_pass()
+        assert places(broker) == []
+        contents = {path: path.read_bytes() for path in (sealed[1], written)}
+        for path in contents:
+            flip(path)
+        for _ in range(2):
+            broker.components.scrub.run_pass()
+        for path, content in contents.items():
+            path.write_bytes(content)
+        [place] = places(broker)
+        assert place.startswith(str(sealed[1]))
+        assert "does not tell any more who did what" in place
+        assert broker.status()["state"] == "serving"
+
+
+def test_a_file_of_the_audit_log_that_is_deleted_meanwhile_is_no_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = Config(data=tmp_path / "data", pipeline="off", scrub_bytes_per_s=FAST, audit_log_file_bytes=4096)
+    with Broker.open(config, audited=True) as broker:
+        for i in range(60):
+            broker.set_group("a", "g", tries=3 + i)
+        checks = list(broker.components.scrub.plan())
+        assert sum(check.kind == "audit log" for check in checks) >= 2
+        oldest, *_ = sorted((config.data / "audit").glob("*.log"))
+        oldest.unlink()
+        monkeypatch.setattr(scrub_module.Scrub, "plan", lambda _: iter(checks))
+        broker.components.scrub.run_pass()
+        assert places(broker) == []
+
+
 @pytest.mark.parametrize("pattern", ["intake/*0.log", "intake/*0.idx", "ready/*0.log", "store/_delta_log/*0.json"])
 def test_what_is_deleted_meanwhile_is_no_damage(broker: Broker, pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
     path = sorted(broker.config.data.glob(pattern))[0]

@@ -70,3 +70,8 @@ def hidden(rows: pa.RecordBatch) -> pa.RecordBatch:
         shown = column.fill_null(b"") if name == "body" else column
         rows = rows.set_column(at, rows.schema.field(at), shown)
     return rows
+
+
+def without_own(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return rows of messages without those of Tarry's own topics: a list for who is no administrator."""
+    return rows.filter(pc.invert(in_own_topics(rows.column("topic"))))

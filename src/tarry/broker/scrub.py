@@ -1,8 +1,8 @@
 """The scrub: reads a serving broker's files slowly, so that damage is found before a message is due.
 
-It leaves out files that cannot be judged while they are written: the last segment of each log, the registry, and the
-pipeline's checkpoint. It also leaves out a store that is not on a local disk: the service keeps its own checksums.
-``tarry verify`` checks all of that, offline.
+It leaves out files that cannot be judged while they are written: the last segment of each log (and of the audit log),
+the registry, and the pipeline's checkpoint. It also leaves out a store that is not on a local disk: the service keeps
+its own checksums. ``tarry verify`` checks all of that, offline.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tarry.broker.directory import owner_of, read_secret
 from tarry.broker.hand_out_bound import check_bound
 from tarry.broker.jobs import Jobs
 from tarry.broker.store_view import StoreFollower
-from tarry.broker.verification import json_versions, own_front_state_checks
+from tarry.broker.verification import audit_log_checks, json_versions, own_front_state_checks
 from tarry.log.files import Files
 from tarry.log.frame import LogKind
 from tarry.log.segment import list_segments
@@ -117,6 +117,7 @@ class Scrub:
             bases = list_segments(directory)
             # The last one is being written. A sealed one was written to the end before the next was begun.
             yield from list(segment_checks(directory, log_kind, bases, None))[: -1 if bases else None]
+        yield from audit_log_checks(data, in_use=True)
         place = Place.of(snapshot.root)
         if place.local is not None:
             yield from local_entry_checks(place.local)

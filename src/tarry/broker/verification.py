@@ -94,11 +94,16 @@ def plan_checks(data: Path, store_uri: str) -> Iterator[Check]:
     yield from log_checks(data, LogKind.INTAKE, checkpoint.intake, checkpoint.intake_first)
     yield from log_checks(data, LogKind.READY, checkpoint.ready, checkpoint.ready_first)
     yield from log_checks(data, LogKind.ACKS, checkpoint.acks)
-    yield from audit_checks(data / audit_log.DIRECTORY, partial(_audit_bounds, data))
+    yield from audit_log_checks(data)
     yield from registry_checks(data, checkpoint.registry_writes)
     yield from store_checks(store_uri, checkpoint.store_version)
     yield from owner_checks(store_uri, data / ID_FILE, lambda: owner_of(data).id if (data / ID_FILE).exists() else None)
     yield from pipeline_checks(data)
+
+
+def audit_log_checks(data: Path, *, in_use: bool = False) -> Iterator[Check]:
+    """Yield the checks of the audit log in a data directory; ``in_use``: a broker writes it."""
+    yield from audit_checks(data / audit_log.DIRECTORY, partial(_audit_bounds, data), in_use=in_use)
 
 
 def _audit_bounds(data: Path) -> AuditBounds | None:

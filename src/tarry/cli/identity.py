@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tarry.base.endpoint import parse_address
 from tarry.base.errors import InvalidArgumentError, NotFoundError
 from tarry.base.setting_types import parse_size
 from tarry.cli import credentials, output
@@ -58,6 +59,7 @@ def create(
     keep: Annotated[bool, typer.Option(help="Keep the token in this user's credentials.toml, with --all.")] = True,
     endpoint: Endpoint = DEFAULT_ENDPOINT,
     json: Json = False,
+    context: typer.Context = None,  # type: ignore[assignment]
 ) -> None:
     """Make an identity and a token for it. The token is printed now and never again.
 
@@ -70,7 +72,11 @@ def create(
     """
     grants, limits = _grants(grant, all_), _limits(quotas)
     expires_ms = None if expires is None else expiry_ms(expires, "--expires")
+    kept_for: str | None = endpoint
     if data is not None:
+        given = context.get_parameter_source("endpoint")
+        if all_ and keep and (given is None or given.name == "DEFAULT"):
+            kept_for = _address_of(data)
         from tarry.api.operations import SetIdentity
 
         issued = _create_in(data, SetIdentity(name, grants, description=description, quotas=limits), expires_ms)
@@ -88,14 +94,31 @@ def create(
                 raise
     output.result(asdict(issued), issued.secret, json=json)
     if all_ and keep:
-        _keep(endpoint, issued.secret)
+        _keep(kept_for, issued.secret)
 
 
-def _keep(endpoint: str, token: str) -> None:
+def _address_of(data: Path) -> str | None:
+    """Return the address of the native port, by the settings of a stopped broker; None: it has none.
+
+    Raises:
+        InvalidArgumentError: a setting is not allowed.
+    """
+    from tarry.base.config import load
+    from tarry.cli.server import reachable
+    from tarry.fronts.flight.settings import FlightSettings
+    from tarry.fronts.registry import ServerConfig
+
+    address = FlightSettings.of(load(flags={"data": data}, model=ServerConfig).config).flight
+    return reachable(address) if address and parse_address(address)[1] else None
+
+
+def _keep(endpoint: str | None, token: str) -> None:
     """Keep an administrator's token for this user, if there is none for that broker yet."""
     from tarry.link.credentials import credentials_path, keep_token, keeps_token
 
-    if keeps_token(endpoint):
+    if endpoint is None:
+        output.note("the settings name no port of flight, so the token was not kept; allowed: --endpoint, or keep it")
+    elif keeps_token(endpoint):
         output.note(f"{credentials_path()} has a token for {endpoint} already, which stays; keep this one yourself")
     else:
         output.note(f"kept for {endpoint} in {keep_token(endpoint, token)}")
@@ -169,7 +192,8 @@ def set_(
 ) -> None:
     """Give an identity these rights in the place of those that it has; it is made if it is new.
 
-    Connections of it that stand end, and come again with the new rights. The same of quotas, which end none.
+    Connections of it that stand end if a right is taken away, and come again with the new ones. The same of quotas,
+    which end none.
 
     \b
     tarry identity set billing -g 'produce orders.*' -g 'deny produce orders.cards'

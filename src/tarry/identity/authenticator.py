@@ -278,7 +278,10 @@ class Authenticator:
         return min(moments, default=None)
 
     def is_known(self, principal: Principal) -> bool:
-        """Return whether a caller that was known is known still, with the rights that it had."""
+        """Return whether a caller that was known is known still, with the rights that it had.
+
+        If its rights have only grown, it has the new ones from now on.
+        """
         if principal is OWNER:
             return True
         if principal.credential is None:
@@ -287,10 +290,15 @@ class Authenticator:
         found = self._by_id.get(principal.credential)
         if found is None:
             return self.tokens.has(principal)
-        if principal.expires_ms is not None:
-            is_same = found[0].rights is principal.rights and found[0].account is principal.account
-            return is_same and principal.expires_ms > self._broker.clock.now_ms() and not self._is_over(found[1])
-        return found[0] is principal and not self._is_over(found[1])
+        now, credential = found
+        if (now.name, now.account) != (principal.name, principal.account) or self._is_over(credential):
+            return False
+        if principal.expires_ms is not None and principal.expires_ms <= self._broker.clock.now_ms():
+            return False
+        if not principal.rights.are_within(now.rights):
+            return False
+        principal.rights = now.rights
+        return True
 
     def _check_expiry(self, credential: Credential) -> None:
         if self._is_over(credential):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -9,9 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tarry.api.audit import AskedBy
-from tarry.api.internal_topics import check_open
+from tarry.api.internal_topics import check_open, without_own
 from tarry.api.needs import Listed, OnBroker, OnFound, OnTopic, Right
 from tarry.api.operation import Operation, Request
+from tarry.api.operations import ListPending
 from tarry.base.errors import InvalidMessageError
 from tarry.identity.principal import Principal
 
@@ -51,6 +53,8 @@ def _name_of(request: Request) -> str:
 def visible(principal: Principal, request: Request, result: Any) -> Any:
     """Return the part of a listing that a caller may see."""
     needs = request.needs
+    if isinstance(request, ListPending) and not principal.rights.is_admin:
+        return replace(result, rows=without_own(result.rows))  # a right on all topics is none on the broker's own
     if not isinstance(needs, Listed) or principal.rights.is_unlimited:
         return result
     return needs.keep(result, lambda topic, group: principal.rights.allow(Right.LOOK, topic, group))

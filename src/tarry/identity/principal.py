@@ -1,4 +1,4 @@
-"""A caller that is known: the name of an identity, and its rights as they were when it was looked up."""
+"""A caller that is known: the name of an identity, and its rights."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from tarry.base.errors import ForbiddenError
 from tarry.identity.rights import EVERYTHING, Rights
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Principal:
-    """A caller."""
+    """A caller. Nothing of it changes but its rights, as long as its connection stands: they may grow."""
 
     name: str
     rights: Rights
+    """Set by :meth:`tarry.identity.authenticator.Authenticator.is_known` alone. Any thread reads it."""
     credential: str | None = None
     """Id of the credential that was shown; None: none was asked for."""
     account: QuotaAccount | None = None

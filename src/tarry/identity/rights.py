@@ -53,6 +53,14 @@ class Rights:
         """
         return cls(map(Grant.parse, lines))
 
+    def are_within(self, other: Rights) -> bool:
+        """Return whether others allow all that these do, as their lines tell: none is missing, or denies more."""
+        if self is other:
+            return True
+        allowing, denying = _split(self.grants)
+        others_allowing, others_denying = _split(other.grants)
+        return allowing <= others_allowing and others_denying <= denying
+
     def allow(self, right: Right, topic: str | None = None, group: str | None = None) -> bool:
         """Return whether a right on a topic, and a group if one is named, is granted.
 
@@ -136,6 +144,13 @@ class Rights:
             return True
         everywhere = any(grant.topics == ANY and not grant.is_denied for grant in grants)
         return not denials and (self.is_admin or everywhere)
+
+
+def _split(grants: Iterable[Grant]) -> tuple[set[Grant], set[Grant]]:
+    """Return grants that allow, and those that deny."""
+    every = set(grants)
+    denying = {grant for grant in every if grant.is_denied}
+    return every - denying, denying
 
 
 EVERYTHING = Rights([Grant(Right.ADMIN)])

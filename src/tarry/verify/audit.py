@@ -33,10 +33,13 @@ class AuditBounds:
     """Length of that file that was durable."""
 
 
-def audit_checks(directory: Path, read_bounds: Callable[[], AuditBounds | None]) -> Iterator[Check]:
+def audit_checks(
+    directory: Path, read_bounds: Callable[[], AuditBounds | None], *, in_use: bool = False
+) -> Iterator[Check]:
     """Yield the checks of an audit log.
 
-    ``read_bounds`` returns None where nothing is known of its ends, and raises CorruptError.
+    ``read_bounds`` returns None where nothing is known of its ends, and raises CorruptError. ``in_use``: a broker
+    writes it, so what is at its end is not judged, and not which files there have to be.
     """
     bases = list_segments(directory)
     bounds: AuditBounds | None = None
@@ -46,9 +49,11 @@ def audit_checks(directory: Path, read_bounds: Callable[[], AuditBounds | None])
         place, _, what = str(error).partition(" is ")
         damaged = Finding(place, None, f"it is {what}", _END, DERIVED)
         yield Check(KIND, place, 0, lambda _: iter((damaged,)))
-    if bounds is not None:
+    if bounds is not None and not in_use:
         yield Check(KIND, str(directory), 0, partial(_missing, directory, bases, bounds))
     for base, following in itertools.zip_longest(bases, bases[1:]):
+        if in_use and following is None:
+            continue
         path = segment_path(directory, base)
         is_first = base == bases[0]
         yield Check.of_file(KIND, path, partial(_check_file, path, base, following, bounds, is_first=is_first))
