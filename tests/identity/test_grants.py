@@ -87,6 +87,8 @@ def by_definition(grants: list[Grant], right: Right, topic: str, group: str | No
         origin, owner = DEAD[topic]
         if any(is_about(g, origin, each) for g in denials for each in (owner, group)):
             return False
+        if origin in OWN:
+            return admin
         read = by_definition(grants, Right.BROWSE, origin, None) or by_definition(grants, Right.CONSUME, origin, owner)
         return admin or bool(given) or (right not in (Right.PRODUCE, Right.MANAGE) and read)
     if topic == DIGEST:
