@@ -37,11 +37,6 @@ class Rights:
         self._granted_of_broker = {
             right for right in OF_THE_BROKER if (self.is_admin or right in granted) and right not in denied
         }
-        self._by_right = {right: [g for g in self.grants if g.right is right] for right in Right}
-        # Whoever may do something with a topic sees that it is there, and how much is in it.
-        self._by_right[Right.LOOK] = [
-            g for g in self.grants if g.right in OF_TOPICS and (g.right is Right.LOOK or not g.is_denied)
-        ]
         self._decided: BoundedCache[tuple[Right, str | None, str | None], bool] = BoundedCache(DECISIONS_MAX)
 
     @classmethod
@@ -80,12 +75,18 @@ class Rights:
 
     def allow_some(self, right: Right) -> bool:
         """Return whether there may be a topic on which a right is granted."""
-        return self.is_admin or any(not grant.is_denied for grant in self._by_right[right])
+        return self.is_admin or any(not grant.is_denied for grant in self._about(right))
+
+    def _about(self, right: Right) -> list[Grant]:
+        """Return the grants that a decision on a right goes by."""
+        if right is Right.LOOK:  # whoever may do something with a topic sees that it is there, and how much is in it
+            return [g for g in self.grants if g.right in OF_TOPICS and (g.right is right or not g.is_denied)]
+        return [g for g in self.grants if g.right is right]
 
     def _decide(self, right: Right, topic: str | None, group: str | None) -> bool:
         if right in OF_THE_BROKER:
             return right in self._granted_of_broker
-        grants = self._by_right[right]
+        grants = self._about(right)
         if topic is None:
             everywhere = any(grant.topics == ANY and grant.groups == ANY and not grant.is_denied for grant in grants)
             return (self.is_admin or everywhere) and not any(grant.is_denied for grant in grants)
@@ -104,7 +105,7 @@ class Rights:
 
     def _deny(self, right: Right, topic: str, group: str | None) -> bool:
         """Return whether a right is denied on a topic, or on the one that its messages come from."""
-        denials = [grant for grant in self._by_right[right] if grant.is_denied]
+        denials = [grant for grant in self._about(right) if grant.is_denied]
         if not denials:
             return False
         if any(grant.covers(topic, group) for grant in denials):
@@ -136,7 +137,7 @@ class Rights:
 
     def _names(self, right: Right, group: str) -> bool:
         """Return whether a right is granted for a group by name, or on all topics and none is denied."""
-        grants = [grant for grant in self._by_right[right] if grant.is_for(group)]
+        grants = [grant for grant in self._about(right) if grant.is_for(group)]
         denials = [grant for grant in grants if grant.is_denied]
         if any(grant.topics == ANY for grant in denials):
             return False
