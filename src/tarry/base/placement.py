@@ -42,8 +42,12 @@ By itself it does so once far more objects were made than let go: where
 as many go as come, as from a full cache, hardly ever, and then it looks at all that have come meanwhile: measured, for
 20 to 70 ms, in which no other thread runs. Ten times a second, it takes 3 ms each time at the most.
 """
-OLD_S = 600.0
-"""Seconds between full collections of a process that does not grow."""
+OLD_S = 60.0
+"""Seconds between full collections of a process that does not grow.
+
+Measured: one with 200,000 objects takes 10 ms, and what was there before serving is left out. After each the process
+may keep the memory for the next garbage: so growth alone is no measure of what piles up.
+"""
 GROWN_BYTES = 32 << 20
 """Growth of the process since the last full collection for which there is another.
 
