@@ -41,10 +41,8 @@ class TokenIssuer(Protocol):
         """Return its keys as they are now: another object after each change."""
         ...
 
-    def verify(self, token: str, audience: str | None = None) -> VerifiedToken:
+    def verify(self, token: str) -> VerifiedToken:
         """Return a token that it has signed, for this broker, and that is good now.
-
-        ``audience``: whom it has to be for; None: for what the settings name.
 
         Raises:
             UnauthenticatedError: it is not.

@@ -14,7 +14,7 @@ class FileChanges:
 
     def __init__(self, paths: Iterable[str | Path], clock_s: Callable[[], float]) -> None:
         """Look for the first time; ``clock_s`` returns the time in seconds, of whichever beginning."""
-        self._paths = [Path(path) for path in paths]
+        self._paths = tuple(paths)
         self._clock_s = clock_s
         self._looked_s = clock_s()
         self._stamp = self._stamp_now()
@@ -29,12 +29,15 @@ class FileChanges:
         return self._stamp != before
 
     def _stamp_now(self) -> list[tuple[int, ...]]:
-        return [_stamp(path) for path in self._paths]
+        return [stamp_of(path) for path in self._paths]
 
 
-def _stamp(path: Path) -> tuple[int, ...]:
+def stamp_of(path: str | Path) -> tuple[int, ...]:
+    """Return what changes when a file does; a missing one, or a path that is none, has a stamp, too."""
     try:
-        stat = path.stat()
+        stat = Path(path).stat()
     except OSError as error:
         return (error.errno or 0,)
+    except ValueError:
+        return ()
     return stat.st_mtime_ns, stat.st_ino, stat.st_size

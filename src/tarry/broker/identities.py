@@ -244,16 +244,15 @@ class Identities:
         """Return the provider of the tokens of a new credential; None: it is another kind.
 
         Raises:
-            InvalidArgumentError: there is no such one, or it could be several.
+            InvalidArgumentError: there is no such one.
         """
         if request.kind != "jwt":
             return None
-        names = [each.url for each in self.issuers.all]
-        if not names:
+        if not self.issuers.all:
             raise InvalidArgumentError(
                 "this broker takes no JSON Web Tokens; allowed with the settings jwt_issuer and jwt_audience"
             )
-        return names[0]
+        return self.issuers.all[0].url
 
     def _check_free(self, made: Credential) -> None:
         """Refuse a second credential by which the same caller would be known."""

@@ -177,12 +177,10 @@ def _start_pipeline(broker: Broker, config: Config, address: str | None, stack: 
         log.warning("the pipeline is off: it reaches the broker through the Flight front, which has no address")
         return None
     from tarry.fronts.flight.front import pipeline_socket
-    from tarry.fronts.flight.settings import FlightSettings
     from tarry.spark.pipeline.supervisor import PipelineSupervisor
 
-    near = pipeline_socket(config.data) if FlightSettings.of(config).flight_tls == "on" else None
     token = broker.components.identities.pipeline_token()
-    supervisor = PipelineSupervisor.of_schedule(config, reachable(address), token, near)
+    supervisor = PipelineSupervisor.of_schedule(config, reachable(address), token, pipeline_socket(config))
     stack.callback(supervisor.stop, PIPELINE_STOP_S)
     supervisor.start()
     broker.set_pipeline_status({"state": "starting"})

@@ -43,7 +43,7 @@ class JwtIssuer:
         """Return its keys as they are now: another object after each change."""
         return self._source.look()
 
-    def verify(self, token: str, audience: str | None = None) -> VerifiedToken:
+    def verify(self, token: str) -> VerifiedToken:
         """Return a token that is signed by the provider, for this broker, and good now.
 
         Raises:
@@ -60,7 +60,7 @@ class JwtIssuer:
             now=now_ms // 1000,
             leeway=LEEWAY_S,
             iss={"essential": True, "value": self.url},
-            aud={"essential": True, "value": audience or self.audience},
+            aud={"essential": True, "value": self.audience},
             exp={"essential": True},
         )
         try:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields, replace
 from urllib.parse import parse_qsl, quote
 
 from tarry.base.endpoint import SOCKET, parse_address, socket_path
-from tarry.base.errors import InvalidArgumentError, UnavailableError
+from tarry.base.errors import InvalidArgumentError
 from tarry.link.credentials import find_token
 from tarry.link.frames import CLIENT
 from tarry.link.tls import ClientTls
@@ -105,10 +105,7 @@ class BrokerAddress:
         Raises:
             UnavailableError: a file is not what it should be; it may be that it is being replaced.
         """
-        try:
-            return None if self.tls is None else self.tls.context()
-        except InvalidArgumentError as error:
-            raise UnavailableError(str(error)) from error
+        return None if self.tls is None else self.tls.context_now()
 
 
 def is_tls(address: object) -> bool:

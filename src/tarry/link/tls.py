@@ -11,9 +11,9 @@ import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 
-from tarry.base.errors import InvalidArgumentError
+from tarry.base.errors import InvalidArgumentError, UnavailableError
+from tarry.base.file_changes import stamp_of
 
 VARIABLES = {"ca": "TARRY_CA", "certificate": "TARRY_CERTIFICATE", "key": "TARRY_KEY"}
 """Environment variables, by field.
@@ -71,16 +71,18 @@ class ClientTls:
             InvalidArgumentError: a file is not what it should be.
         """
         paths = (self.ca, self.certificate, self.key)
-        return _context(*paths, tuple(_stamp(path) for path in paths if path is not None))
+        return _context(*paths, tuple(stamp_of(path) for path in paths if path is not None))
 
+    def context_now(self) -> ssl.SSLContext:
+        """Return the same, where the files were checked before.
 
-def _stamp(path: str) -> tuple[int, ...]:
-    """Return what changes when a file does."""
-    try:
-        stat = Path(path).stat()
-    except (OSError, ValueError):
-        return ()
-    return stat.st_mtime_ns, stat.st_ino, stat.st_size
+        Raises:
+            UnavailableError: a file is not what it should be; it may be that it is being replaced.
+        """
+        try:
+            return self.context()
+        except InvalidArgumentError as error:
+            raise UnavailableError(str(error)) from error
 
 
 @lru_cache(CONTEXTS_MAX)

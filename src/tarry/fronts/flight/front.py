@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from concurrent.futures import Executor
 from functools import partial
-from pathlib import Path
 from typing import cast
 
 from loopgrpc import Connections, Limits
@@ -80,8 +79,8 @@ class FlightFront(LoopFront):
         # The pipeline is a process of this machine: it needs no certificate by a socket that is its user's alone.
         near = Door(links.new_protocol, self._connections)
         try:
-            if tls is not None and config.pipeline == "on":
-                await near.listen(pipeline_socket(config.data))
+            if (address_near := pipeline_socket(config)) is not None:
+                await near.listen(address_near)
             port = port_of(await door.listen(address))
             grpc.start()
             if is_exposed(address):
@@ -117,9 +116,10 @@ def check(config: Config) -> None:
         check_exposed(FLIGHT, settings.flight, config)
 
 
-def pipeline_socket(data: Path) -> str:
-    """Return ``unix:PATH`` by which the pipeline of this machine comes, where the port takes TLS alone."""
-    return local_socket(data, "pipeline")
+def pipeline_socket(config: Config) -> str | None:
+    """Return ``unix:PATH`` by which the pipeline of this machine comes; None: it comes by the port."""
+    needs_it = config.pipeline == "on" and FlightSettings.of(config).flight_tls == "on"
+    return local_socket(config.data, "pipeline") if needs_it else None
 
 
 def flight_tls(config: Config) -> ReloadedTls | None:

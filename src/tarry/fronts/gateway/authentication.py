@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tarry.base.config import Config
-from tarry.base.errors import InvalidArgumentError, UnavailableError
+from tarry.base.errors import InvalidArgumentError
 from tarry.fronts.gateway.settings import GatewaySettings
 from tarry.fronts.kit.tls_settings import PortTls, both_or_neither, port_tls, shared_files, with_certificate
 from tarry.link.tls import ClientTls, client_context
@@ -41,10 +41,7 @@ class Trust:
         Raises:
             UnavailableError: a file is not what it should be; it may be that it is being replaced.
         """
-        try:
-            return None if self.files is None else self.files.context()
-        except InvalidArgumentError as error:
-            raise UnavailableError(str(error)) from error
+        return None if self.files is None else self.files.context_now()
 
     @classmethod
     def of_broker(cls, settings: GatewaySettings, address: str, tls: PortTls) -> Trust:
