@@ -277,6 +277,20 @@ class Authenticator:
         moments = [c.expires_ms for _, c in self._by_id.values() if c.expires_ms is not None and c.expires_ms > now_ms]
         return min(moments, default=None)
 
+    def has_credential(self, principal: Principal) -> bool:
+        """Return whether the credential that a caller has shown is taken still, whatever its rights are now.
+
+        True of one that has shown none.
+        """
+        if principal.credential is None:
+            return True
+        self._look()
+        found = self._by_id.get(principal.credential)
+        if found is None:
+            return self.tokens.has(principal)
+        is_past = principal.expires_ms is not None and principal.expires_ms <= self._broker.clock.now_ms()
+        return not is_past and not self._is_over(found[1])
+
     def is_known(self, principal: Principal) -> bool:
         """Return whether a caller that was known is known still, with the rights that it had.
 
@@ -286,14 +300,12 @@ class Authenticator:
             return True
         if principal.credential is None:
             return not self.asks
-        self._look()
-        found = self._by_id.get(principal.credential)
-        if found is None:
-            return self.tokens.has(principal)
-        now, credential = found
-        if (now.name, now.account) != (principal.name, principal.account) or self._is_over(credential):
+        if not self.has_credential(principal):
             return False
-        if principal.expires_ms is not None and principal.expires_ms <= self._broker.clock.now_ms():
+        if principal.credential not in self._by_id:
+            return True  # an access token, whose rights do not change
+        now, _ = self._by_id[principal.credential]
+        if (now.name, now.account) != (principal.name, principal.account):
             return False
         if not principal.rights.are_within(now.rights):
             return False
