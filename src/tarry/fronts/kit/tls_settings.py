@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
+from tarry.api.audit import NotesRefusals
 from tarry.base.config import Config
 from tarry.base.errors import InvalidArgumentError
 from tarry.base.setting_types import Allowed, Optional, checked
 from tarry.fronts.kit.settings import FrontSettings
-from tarry.fronts.kit.tls import ReloadedTls, TlsFiles
+from tarry.fronts.kit.tls import OnReload, ReloadedTls, TlsFiles
 
 TLS_LISTENERS = ("http", "link", "metrics", "mqtt", "gateway")
 """Ports that take TLS by the shared settings alone."""
@@ -64,6 +66,12 @@ class PortTls:
     """None: clients connect without TLS."""
     plain: bool = False
     """True if clients may connect without TLS, too."""
+    on_reload: OnReload | None = field(default=None, compare=False)
+    """Is told of files that were read again."""
+
+    def noted(self, refusals: NotesRefusals, listener: str) -> PortTls:
+        """Return the same, whose new files are told to the audit log as those of a listener."""
+        return replace(self, on_reload=partial(refusals.reloaded, listener))
 
     def context(self, alpn: tuple[str, ...] = ()) -> ReloadedTls | None:
         """Read the files; None without TLS. ``alpn`` names the protocols that clients may choose.
@@ -71,7 +79,7 @@ class PortTls:
         Raises:
             InvalidArgumentError: the files are not a certificate and its key, or not authorities.
         """
-        return None if self.files is None else ReloadedTls(self.files, alpn)
+        return None if self.files is None else ReloadedTls(self.files, alpn, on_reload=self.on_reload)
 
 
 def shared_files(config: Config) -> TlsFiles | None:

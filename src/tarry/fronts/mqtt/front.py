@@ -36,7 +36,7 @@ class MqttFront(LoopFront):
     async def _serve(self, pool: Executor, on_listening: OnListening) -> None:
         loop, config = asyncio.get_running_loop(), self._broker.config
         settings = MqttSettings.of(config)
-        tls = port_tls(config, "mqtt")
+        tls = port_tls(config, "mqtt").noted(self._broker.refusals, "mqtt")
         desk = Desk(self._broker, loop, pool, self._unread)
         settling, sessions = Settling(loop), Sessions(desk, settings.mqtt_session_ms_max / 1000)
         packet_bytes_max = config.body_bytes_max + PACKET_BYTES_SPARE

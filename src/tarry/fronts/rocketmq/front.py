@@ -64,7 +64,7 @@ class RocketMQFront(LoopFront):
         self._door = door = Door(
             connections.new_protocol,
             self._connections,
-            tls=tls.context(ALPN),
+            tls=tls.noted(self._broker.refusals, "rocketmq").context(ALPN),
             plain=tls.plain,
             begin_s=2 * limits.preface_s,
             asks=True,
