@@ -67,7 +67,7 @@ class FlightFront(LoopFront):
         )
         # Twice: a client that does not end its preface is told by GOAWAY first.
         begin_s = 2 * limits.preface_s
-        tls = flight_tls(config).noted(broker.refusals, FLIGHT).context(ALPN)
+        tls = flight_tls(config).noted(broker, FLIGHT)
         links = LinkConnections(self._broker, pool, threads, self._unread, client_sessions, gather_s=0.0)
         new_protocol = partial(
             FirstBytes,
@@ -75,7 +75,9 @@ class FlightFront(LoopFront):
             matching=lambda place: grpc.new_protocol(_coded(place)),
             other=links.new_protocol,
         )
-        door = Door(new_protocol, self._connections, tls=tls, begin_s=begin_s, asks=True)
+        door = Door(
+            new_protocol, self._connections, tls=tls.context(ALPN), on_clear=tls.on_clear, begin_s=begin_s, asks=True
+        )
         # The pipeline is a process of this machine: it needs no certificate by a socket that is its user's alone.
         near = Door(links.new_protocol, self._connections)
         try:

@@ -163,7 +163,7 @@ class HttpFront(LoopFront):
         )
 
     def _tls(self) -> PortTls:
-        return port_tls(self._broker.config, "http").noted(self._broker.refusals, "http")
+        return port_tls(self._broker.config, "http").noted(self._broker, "http")
 
 
 def start(services: FrontServices) -> HttpFront:

@@ -20,6 +20,8 @@ log = logging.getLogger(__name__)
 
 OnReload: TypeAlias = Callable[[Reloaded], None]
 """Called with what was read again. Be quick, never raise."""
+OnClear: TypeAlias = Callable[[str], None]
+"""Called with an address at which other machines may speak without TLS. Be quick, never raise."""
 
 WARN_S = 86_400.0
 """Seconds between warnings of a certificate that ends soon."""

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from tarry.api.audit import NotesRefusals
+from tarry.api.clear_ports import ClearPort
 from tarry.base.config import Config
 from tarry.base.errors import InvalidArgumentError
 from tarry.base.setting_types import Allowed, Optional, checked
 from tarry.fronts.kit.settings import FrontSettings
-from tarry.fronts.kit.tls import OnReload, ReloadedTls, TlsFiles
+from tarry.fronts.kit.tls import OnClear, OnReload, ReloadedTls, TlsFiles
+
+if TYPE_CHECKING:  # settings are loaded before Arrow, whose environment is set first
+    from tarry.api.local import AnyBroker
 
 TLS_LISTENERS = ("http", "link", "metrics", "mqtt", "gateway")
 """Ports that take TLS by the shared settings alone."""
@@ -68,10 +70,16 @@ class PortTls:
     """True if clients may connect without TLS, too."""
     on_reload: OnReload | None = field(default=None, compare=False)
     """Is told of files that were read again."""
+    on_clear: OnClear | None = field(default=None, compare=False)
+    """Is told of an address at which other machines may speak without TLS."""
 
-    def noted(self, refusals: NotesRefusals, listener: str) -> PortTls:
-        """Return the same, whose new files are told to the audit log as those of a listener."""
-        return replace(self, on_reload=partial(refusals.reloaded, listener))
+    def noted(self, broker: AnyBroker, listener: str) -> PortTls:
+        """Return the same, whose new files and addresses without TLS the broker notes as a listener's."""
+        return replace(
+            self,
+            on_reload=lambda files: broker.refusals.reloaded(listener, files),
+            on_clear=lambda address: broker.clear_ports.note(ClearPort(listener, address)),
+        )
 
     def context(self, alpn: tuple[str, ...] = ()) -> ReloadedTls | None:
         """Read the files; None without TLS. ``alpn`` names the protocols that clients may choose.

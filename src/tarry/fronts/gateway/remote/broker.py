@@ -19,6 +19,7 @@ import pyarrow as pa
 from tarry.api.access import AccessToken
 from tarry.api.audit import AskedBy
 from tarry.api.board import Member, OnMessage
+from tarry.api.clear_ports import ClearPorts
 from tarry.api.credential_uses import WORKERS_KEY, CredentialUses
 from tarry.api.identities import Identity
 from tarry.api.internal_topics import check_rows
@@ -145,6 +146,7 @@ class RemoteBroker:
         self._accounts = RemoteAccounts(self._clock, self._existing)
         self._identities = RemoteIdentities(self._accounts.book)
         self._uses = CredentialUses()
+        self._clear_ports = ClearPorts()
         self._issuers = RemoteIssuers(self._clock, self._ask_keys)
         self.refusals = Refusals(self._clock.now_ms, self._tell_refusal)
         """Is told who was refused here; the broker is told within the same bounds."""
@@ -194,7 +196,7 @@ class RemoteBroker:
         self.refusals.flush()
         link = self.link
         rows = {"sent": link.rows_in, "received": link.rows_out, "batches": link.batches_in}
-        self._member.post("status", {**status, **rows})
+        self._member.post("status", {**status, **rows, "clear_ports": self._clear_ports.shown()})
 
     def _tell_refusal(self, line: Line) -> None:
         """Tell the broker of a refusal, and how many there were. Any thread."""
@@ -245,6 +247,11 @@ class RemoteBroker:
     @property
     def credential_uses(self) -> CredentialUses:
         return self._uses
+
+    @property
+    def clear_ports(self) -> ClearPorts:
+        """Those of this process, which :meth:`say` tells the broker."""
+        return self._clear_ports
 
     @property
     def token_issuers(self) -> Sequence[TokenIssuer]:
