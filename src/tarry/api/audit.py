@@ -104,6 +104,10 @@ class NotesRefusals(Protocol):
         """Note a caller who has not a right; ``operation``: "right" outside of one."""
         ...
 
+    def anonymous(self, asked: AskedBy) -> None:
+        """Note a caller that has shown no credential, and is let in as the identity for such callers."""
+        ...
+
     def reloaded(self, listener: str, reloaded: Reloaded) -> None:
         """Note what a listener has read again; what another one has told already is noted once."""
         ...

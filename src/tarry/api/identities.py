@@ -10,12 +10,15 @@ from __future__ import annotations
 import binascii
 import re
 import secrets
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from tarry.base.errors import InvalidArgumentError
 
 CredentialKind = Literal["token", "access_key", "certificate", "jwt"]
+ANONYMOUS: Literal["anonymous"] = "anonymous"
+"""Name of the identity of whoever shows no credential, where there is one of that name."""
 
 NAME = re.compile(r"[A-Za-z0-9][-_.A-Za-z0-9]{0,99}")
 TOKEN_PREFIX = "tarry_"
@@ -32,7 +35,8 @@ class Credential:
 
     id: str
     """Names the credential, and tells nothing of its secret."""
-    kind: CredentialKind
+    kind: CredentialKind | Literal["anonymous"]
+    """"anonymous": it shows none; that of the identity of that name, which is kept nowhere."""
     description: str
     created_ms: int
     expires_ms: int | None
@@ -66,6 +70,19 @@ class Identity:
     credentials: list[Credential]
     quotas: dict[str, int] = field(default_factory=dict)
     """Limits by name; see :mod:`tarry.api.quotas`."""
+
+
+def with_anonymous(identities: Iterable[Identity]) -> tuple[Identity, ...]:
+    """Return identities, the one that is for whoever shows no credential with something to be known by.
+
+    One of that name that has credentials was made before the name had a meaning: it is not for others.
+    """
+    return tuple(
+        replace(each, credentials=[Credential(ANONYMOUS, ANONYMOUS, "shows no credential", each.created_ms, None)])
+        if each.name == ANONYMOUS and not each.credentials
+        else each
+        for each in identities
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -129,6 +129,11 @@ class Refusals:
         if self._write is not None and self._is_news(line["details"]):
             self._write(line)
 
+    def anonymous(self, asked: AskedBy) -> None:
+        """See :meth:`tarry.api.audit.NotesRefusals.anonymous`."""
+        line = {**asked.fields(), "operation": "login", "outcome": "done"}
+        self._note(self._logins, ("anonymous", asked.front, asked.peer), line, None)
+
     def read(self, line: Line) -> None:
         """Write the first line a minute of a caller who reads what only few may."""
         self._note(self._rights, (line.get("who"), line["operation"]), line, None)

@@ -125,6 +125,10 @@ class SigningCallers:
             return None
         return self._authenticator.by_certificate(names)
 
+    def by_nothing(self, peer: str | None = None) -> Principal | None:
+        """Return the identity of who signs nothing, and shows nothing: see :meth:`Authenticator.by_nothing`."""
+        return self._authenticator.by_nothing(peer) if self._broker.identities else None
+
     def note_use(self, principal: Principal) -> None:
         """Note that a signature with an access key of an identity was good."""
         if principal.credential is not None:
