@@ -81,6 +81,8 @@ OWN_SETTINGS = (
     *(name for front in FRONTS for name in front.own_settings),
 )
 """Settings about files: those of the gateway's machine, if it is another one than the broker's."""
+OWN_IF_GIVEN = ("tls_clients", "tls_version_min")
+"""Settings of the gateway's machine where they are given there; else the broker's, also if that is no default."""
 NO_MORE: Mapping[str, Any] = {}
 TOLD_USES_MAX = 10_000
 """Credentials that a worker tells the broker of at a time."""
@@ -127,7 +129,9 @@ class RemoteBroker:
     """
 
     def __init__(self, address: str, worker: str, front: str, name: str, own: Mapping[str, Any] | None = None) -> None:
-        """Greet the broker. ``own``: settings in place of the broker's, of :data:`OWN_SETTINGS`.
+        """Greet the broker.
+
+        ``own``: settings in place of the broker's, of :data:`OWN_SETTINGS` and :data:`OWN_IF_GIVEN`.
 
         Raises:
             InvalidArgumentError: no address, or the broker does not take this gateway. UnavailableError: there is no
