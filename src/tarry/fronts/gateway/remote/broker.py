@@ -82,7 +82,7 @@ OWN_SETTINGS = (
 )
 """Settings about files: those of the gateway's machine, if it is another one than the broker's."""
 OWN_IF_GIVEN = ("tls_clients", "tls_version_min")
-"""Settings of the gateway's machine where they are given there; else the broker's, also if that is no default."""
+"""Settings of the gateway's machine where they are given there; else the broker's."""
 NO_MORE: Mapping[str, Any] = {}
 TOLD_USES_MAX = 10_000
 """Credentials that a worker tells the broker of at a time."""
