@@ -193,16 +193,20 @@ def _opened(data: Path) -> Iterator[Callable[[Operation[Any]], Any]]:
     from tarry.base.config import Config
     from tarry.broker.audit import AuditWriter
     from tarry.broker.damage import Damage
-    from tarry.broker.directory import DirectoryLock
     from tarry.broker.health import Health
     from tarry.broker.identities import Identities
+    from tarry.log.file_engine import FileEngine
     from tarry.log.files import OsFiles
+    from tarry.log.frame import LogKind
 
-    lock = DirectoryLock(data)
+    engine = FileEngine(OsFiles(), data)
+    engine.claim()
     try:
         identities = Identities(OsFiles(), SystemClock(), data)
         audit = AuditWriter.open(
-            *(Config(data=data), SystemClock(), OsFiles(), Health(), Damage().report), threaded=False, wanted=True
+            *(Config(data=data), SystemClock(), engine.log(LogKind.AUDIT), OsFiles(), Health(), Damage().report),
+            threaded=False,
+            wanted=True,
         )
         by = AskedBy("local", front="command")
 
@@ -216,4 +220,4 @@ def _opened(data: Path) -> Iterator[Callable[[Operation[Any]], Any]]:
             audit.close()
             identities.close()
     finally:
-        lock.release()
+        engine.release()
