@@ -45,6 +45,9 @@ from tarry.fronts.mqtt.packets import V5
 from tarry.fronts.mqtt.wire import text_bytes
 from tarry.fronts.rocketmq.classic.front import RemotingFront
 from tarry.fronts.rocketmq.front import RocketMQFront
+from tarry.identity.file import FILE
+from tarry.log.files import OsFiles
+from tarry.log.json_file import read_json, write_json
 
 GRANTS = ["produce orders-*", "produce orders/*", "consume orders-* group:open"]
 DONE, FORBIDDEN, UNKNOWN = "done", "forbidden", "unauthenticated"
@@ -278,26 +281,28 @@ def test_what_it_may_not_have(known: Known) -> None:
         broker.remove_credential(ANONYMOUS)
 
 
-def test_an_identity_of_that_name_with_a_credential_of_old_is_nobody_elses(tmp_path: Path) -> None:
-    """Before, the name was one like others."""
-    with Broker.open(Config(data=tmp_path / "data", pipeline="off")) as broker:
-        broker.set_identity("admin", ["admin"])
-        broker.add_credential("admin")
-        identities = broker.components.identities
-        made = next(each for each in identities._kept if each.name == "admin")  # noqa: SLF001 - a file of old
-        identities._kept = (made, replace_name(made, ANONYMOUS))  # noqa: SLF001
-        identities._publish()  # noqa: SLF001
+@pytest.mark.parametrize("is_known", [True, False])
+def test_an_identity_of_that_name_of_old_is_nobody_elses(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, is_known: bool
+) -> None:
+    """Before, the name was one like others: with a credential, or with any rights."""
+    config = Config(data=tmp_path / "data", pipeline="off")
+    with Broker.open(config) as broker:
+        for name in ("admin", "other"):
+            broker.set_identity(name, ["admin"])
+        for name in ("admin", "other") if is_known else ("admin",):
+            broker.add_credential(name)
+    fields = read_json(config.data / FILE, [1])
+    assert fields is not None
+    fields["identities"][1]["name"] = ANONYMOUS
+    write_json(OsFiles(), config.data / FILE, 1, {name: fields[name] for name in ("identities", "sealed")})
+    with Broker.open(config) as broker:
+        assert "is not for whoever shows none" in caplog.text
         front = LinkFront.start(broker, ANY_PORT)
         try:
             assert _link(front.address, "orders-new", None) == UNKNOWN
         finally:
             front.stop()
-
-
-def replace_name(identity: Any, name: str) -> Any:
-    from dataclasses import replace
-
-    return replace(identity, name=name, credentials=[replace(each, id="other") for each in identity.credentials])
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from __future__ import annotations
 import binascii
 import re
 import secrets
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -70,19 +69,6 @@ class Identity:
     credentials: list[Credential]
     quotas: dict[str, int] = field(default_factory=dict)
     """Limits by name; see :mod:`tarry.api.quotas`."""
-
-
-def with_anonymous(identities: Iterable[Identity]) -> tuple[Identity, ...]:
-    """Return identities, the one that is for whoever shows no credential with something to be known by.
-
-    One of that name that has credentials was made before the name had a meaning: it is not for others.
-    """
-    return tuple(
-        replace(each, credentials=[Credential(ANONYMOUS, ANONYMOUS, "shows no credential", each.created_ms, None)])
-        if each.name == ANONYMOUS and not each.credentials
-        else each
-        for each in identities
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,6 @@ from tarry.api.identities import (
     new_secret,
     new_token,
     shown,
-    with_anonymous,
 )
 from tarry.api.issuers import check_claim
 from tarry.api.needs import Right
@@ -41,6 +40,7 @@ from tarry.base.clock import Clock
 from tarry.base.errors import CorruptError, InvalidArgumentError, NotFoundError
 from tarry.base.listeners import Listeners
 from tarry.broker.access_secrets import AccessSecrets
+from tarry.broker.anonymous import check_for_anybody, warn_of_another, with_anonymous
 from tarry.broker.credential_days import CredentialDays
 from tarry.broker.lock_out import WaysIn
 from tarry.identity.accounts import AccountBook
@@ -62,7 +62,6 @@ PIPELINE = "local-pipeline"
 """Identity of the pipeline that ``tarry serve`` has started."""
 OWN_GRANTS = {ADMIN: [Right.ADMIN.value], PIPELINE: [Right.PIPELINE.value]}
 """Rights of the broker's own identities, which are in no file."""
-_NOT_FOR_ANYBODY = (Right.ADMIN, Right.PIPELINE, Right.FRONT)
 IDENTITIES_MAX = 10_000
 CREDENTIALS_MAX = 100
 GRANTS_MAX = 1000
@@ -119,6 +118,7 @@ class Identities:
         self.ways_in = WaysIn(frozenset(each.url for each in self.issuers.all))
         """The credentials that keep somebody able to change identities."""
         self.ways_in.warn(self._kept, clock.now_ms())
+        warn_of_another(self._kept)
         self.days = CredentialDays(files, clock, directory)
         """The days on which credentials were used last."""
         self._publish()
@@ -129,7 +129,7 @@ class Identities:
         if request.name in (*OWN_GRANTS, LOCAL.name):
             raise InvalidArgumentError(f"identity {request.name!r} is the broker's own; allowed: another name")
         if request.name == ANONYMOUS:
-            _check_for_anybody(request.grants or [])
+            check_for_anybody(request.grants or [])
         check_description(request.description or "")
         grants = None if request.grants is None else _checked(request.grants)
         quotas = None if request.quotas is None else Quotas.of(request.quotas).limits()
@@ -405,20 +405,6 @@ def _made(request: ops.AddCredential, now_ms: int, issuer: str | None) -> tuple[
         request.claim,
     )
     return made, secret
-
-
-def _check_for_anybody(grants: list[str]) -> None:
-    """Refuse rights that whoever reaches a port must not have.
-
-    Raises:
-        InvalidArgumentError: one of them is granted.
-    """
-    given = {grant.right for grant in map(Grant.parse, grants) if not grant.is_denied}
-    if refused := given.intersection(_NOT_FOR_ANYBODY):
-        raise InvalidArgumentError(
-            f"{ANONYMOUS} is whoever shows no credential, and grants has {', '.join(sorted(refused))}; allowed: rights "
-            "on topics, and bulk"
-        )
 
 
 def _checked(grants: list[str]) -> list[str]:

@@ -150,6 +150,12 @@ class Authenticator:
             raise UnauthenticatedError(f"the token that was shown {reason}; allowed: one that was not removed")
         return principal
 
+    @property
+    def takes_nothing(self) -> bool:
+        """True if a caller that shows no credential at all is let in."""
+        self._look()
+        return ANONYMOUS in self._by_id
+
     def by_nothing(self, peer: str | None = None) -> Principal | None:
         """Return the caller that shows no credential at all; None: it has to show one.
 

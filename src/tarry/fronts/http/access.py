@@ -156,7 +156,7 @@ class Access:
 
         Any page that somebody looks at may make a browser send it.
         """
-        if not self.knows_identities or self.authenticator.by_nothing() is None:
+        if not self.authenticator.takes_nothing:
             return None
         return _refusal_of_foreigners(scope, anonymous=True) or self.authenticator.by_nothing(peer_of(scope))
 

@@ -56,7 +56,7 @@ class Authenticator:
             return True
         try:
             return _is_unsigned(command) and (
-                self._callers.by_certificate(proof) is not None or self._callers.by_nothing() is not None
+                self._callers.by_certificate(proof) is not None or self._callers.takes_nothing
             )
         except UnauthenticatedError:
             return False
