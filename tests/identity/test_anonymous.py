@@ -243,6 +243,9 @@ def test_from_an_open_broker_to_identities_without_a_refusal(tmp_path: Path) -> 
                 assert old.whoami().identity == "local"
                 broker.set_identity(ANONYMOUS, GRANTS)
                 assert old.whoami().identity == "local", "an identity without a credential changes nothing yet"
+                consumed = iter(old.consume("orders-2", group="open"))
+                broker.schedule("orders-2", b"before")
+                assert next(consumed).body == b"before"
                 broker.set_identity("admin", ["admin"])
                 broker.add_credential("admin")
 
@@ -255,7 +258,8 @@ def test_from_an_open_broker_to_identities_without_a_refusal(tmp_path: Path) -> 
                         return ""  # the connection that stood has just ended
 
                 wait_until(lambda: name() == ANONYMOUS)
-                old.schedule("orders-1", b"x", delay=60)
+                old.schedule("orders-2", b"after")
+                assert b"after" in {next(consumed).body, next(consumed).body}  # that it had came again
                 [line] = broker.components.audit.read(ReadAuditLog(operation="login"))
                 assert (line.who, line.outcome, line.front, line.peer) == (ANONYMOUS, "done", "link", "127.0.0.1")
                 [shown] = next(each for each in broker.list_identities() if each.name == ANONYMOUS).credentials
