@@ -11,6 +11,7 @@ from tarry.base.exposure import is_loopback
 
 URL_CHARS_MAX = 2000
 _PRINTABLE = re.compile(r"[!-~]+")
+_NAME = re.compile(r"[A-Za-z0-9][-_.A-Za-z0-9]{0,63}")
 _DISCOVERY = "/.well-known/openid-configuration"
 
 
@@ -18,6 +19,8 @@ _DISCOVERY = "/.well-known/openid-configuration"
 class IssuerSettings:
     """One provider. Keys come from a file, or from a URL, or from the one that the provider publishes."""
 
+    name: str
+    """Its name for people."""
     issuer: str
     audience: str
     keys_file: str | None = None
@@ -27,8 +30,13 @@ class IssuerSettings:
         """Check them.
 
         Raises:
-            InvalidArgumentError: they contradict each other, or a URL is none.
+            InvalidArgumentError: they contradict each other, or a URL or the name is none.
         """
+        if not _NAME.fullmatch(self.name):
+            raise InvalidArgumentError(
+                f"a provider has the name {self.name!r:.300}; allowed: 1 to 64 of letters, digits, and - _ . after the "
+                "first"
+            )
         if self.keys_file is not None and self.keys_url is not None:
             raise InvalidArgumentError(
                 f"the provider {self.issuer!r:.300} has the keys file {self.keys_file!r:.300} and the keys URL "
@@ -42,6 +50,15 @@ class IssuerSettings:
     def discovery_url(self) -> str:
         """The URL at which the provider publishes what it offers (OpenID Connect Discovery)."""
         return self.issuer.rstrip("/") + _DISCOVERY
+
+
+def name_of(issuer: str) -> str:
+    """Return the name of a provider that was given none: its host."""
+    try:
+        host = urlsplit(issuer).hostname or ""
+    except ValueError:
+        host = ""
+    return host if _NAME.fullmatch(host) else "provider"
 
 
 def check_provider_url(url: str, name: str) -> str:

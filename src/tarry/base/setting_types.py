@@ -18,6 +18,8 @@ from tarry.base.delay import parse_duration_ms, parse_levels
 from tarry.base.endpoint import parse_address, socket_path
 from tarry.base.errors import InvalidArgumentError
 from tarry.base.exposure import parse_listeners
+from tarry.base.issuer_table import ALLOWED as ISSUERS_ALLOWED
+from tarry.base.issuer_table import issuers_line, parse_issuers
 from tarry.base.spark_conf import parse_lines
 
 T = TypeVar("T", str, str | None)
@@ -100,6 +102,18 @@ def _spark_conf(value: object) -> object:
     return value
 
 
+def _issuers(value: object) -> str | None:
+    """Turn a table of a file into a line."""
+    if value is None:
+        return None
+    try:
+        line = issuers_line(value)
+        parse_issuers(line)
+    except InvalidArgumentError as error:
+        raise ValueError(str(error)) from error
+    return line
+
+
 @dataclass(frozen=True, slots=True)
 class Allowed:
     """Allowed values of a setting, in words; part of its annotation."""
@@ -121,6 +135,7 @@ Address = Annotated[str | None, BeforeValidator(_empty_is_none), _ADDRESS, Allow
 GatewayAddress = Annotated[str | None, BeforeValidator(_empty_is_none), AfterValidator(checked(socket_path)), _PLACE]
 Optional = Annotated[str | None, BeforeValidator(_empty_is_none)]
 SparkConf = Annotated[str, BeforeValidator(_spark_conf), _CONF]
+Issuers = Annotated[str | None, BeforeValidator(_issuers), Allowed(ISSUERS_ALLOWED)]
 Networks = Annotated[str, AfterValidator(checked(parse_networks)), _NETWORKS]
 Ports = Annotated[str, AfterValidator(checked(parse_ports)), _PORTS]
 Listeners = Annotated[str, AfterValidator(checked(parse_listeners)), Allowed('"flight link" or one, "" for none')]
