@@ -133,7 +133,7 @@ class OidcProvider:
         asked = self._codes.pop(given.get("code", ""), None)
         if self.client_secret is not None:
             pair = base64.b64encode(f"{CLIENT}:{self.client_secret.replace(' ', '+')}".encode()).decode()
-            if authorization != f"Basic {pair}":
+            if authorization != f"Basic {pair}" and given.get("client_secret") != self.client_secret:
                 return _json(401, {"error": "invalid_client"})
         digest = hashlib.sha256(given.get("code_verifier", "").encode()).digest()
         challenge = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()

@@ -19,7 +19,8 @@ from tests.waiting import wait_until
 from tarry.base.errors import InvalidArgumentError, UnauthenticatedError
 from tarry.identity import issuers as issuers_module
 from tarry.identity.authenticator import Authenticator
-from tarry.identity.jwt_fetching import AGAIN_MS, ANSWER_BYTES_MAX, FIRST_MS, REFRESH_MS
+from tarry.identity.jwt_fetching import AGAIN_MS, FIRST_MS, REFRESH_MS
+from tarry.identity.provider_requests import ANSWER_BYTES_MAX
 from tarry.testing import TestClock, open_broker
 
 START_MS = 1_795_000_000_000

@@ -87,6 +87,13 @@ class Config(BaseSettings):
     jwt_keys_url: Optional = Field(
         None, description="URL of its public keys; empty: the one that `jwt_issuer` publishes (OIDC Discovery)."
     )
+    jwt_client_id: Optional = Field(
+        None, description="Name of the console at the provider, for logins by it; empty: there are none."
+    )
+    jwt_client_secret_file: Optional = Field(
+        None, description="File of the secret of `jwt_client_id`; empty: the provider asks for none."
+    )
+    jwt_scopes: str = Field("openid", description="Scopes that the provider is asked for at a login.")
     jwt_issuers: Issuers = Field(
         None, description="Providers by name, each with what these settings have without `jwt_`; beside `jwt_issuer`."
     )

@@ -1,4 +1,4 @@
-"""Providers of identities (OIDC) in the settings: how each is called, and where its public keys are."""
+"""Providers of identities (OIDC) in the settings: names, places of keys, logins."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from tarry.base.exposure import is_loopback
 URL_CHARS_MAX = 2000
 _PRINTABLE = re.compile(r"[!-~]+")
 _NAME = re.compile(r"[A-Za-z0-9][-_.A-Za-z0-9]{0,63}")
+SCOPE = "openid"
+"""Scope without which a provider says nothing of whoever logs in."""
 _DISCOVERY = "/.well-known/openid-configuration"
 
 
@@ -25,6 +27,11 @@ class IssuerSettings:
     audience: str
     keys_file: str | None = None
     keys_url: str | None = None
+    client_id: str | None = None
+    """Name of the console at the provider; None: nobody logs in to the console by it."""
+    client_secret_file: str | None = None
+    scopes: str = SCOPE
+    """Words that say what the provider is asked for at such a login."""
 
     def __post_init__(self) -> None:
         """Check them.
@@ -45,6 +52,21 @@ class IssuerSettings:
         if self.keys_file is None:
             named = "the URL of its keys" if self.keys_url else "the provider, whose keys have no file or URL,"
             check_provider_url(self.keys_url or self.issuer, named)
+        self._check_login()
+
+    def _check_login(self) -> None:
+        if self.client_id is not None:
+            check_provider_url(self.issuer, "the provider, at which people log in (client_id),")
+        elif self.client_secret_file is not None:
+            raise InvalidArgumentError(
+                f"the provider {self.name} has the client secret's file {self.client_secret_file!r:.300}, and no "
+                "client_id; allowed: both, client_id alone, or neither"
+            )
+        if SCOPE not in self.scopes.split() or not self.scopes.isprintable():
+            raise InvalidArgumentError(
+                f"the provider {self.name} has the scopes {self.scopes!r:.300}; allowed: words with spaces between "
+                f'them, "{SCOPE}" among them'
+            )
 
     @property
     def discovery_url(self) -> str:

@@ -165,11 +165,22 @@ def _only(config: Config) -> Sequence[IssuerSettings]:
         "jwt_audience": config.jwt_audience,
         "jwt_keys_file": config.jwt_keys_file,
         "jwt_keys_url": config.jwt_keys_url,
+        "jwt_client_id": config.jwt_client_id,
+        "jwt_client_secret_file": config.jwt_client_secret_file,
     }
     if not any(given.values()):
         return ()
     if not (config.jwt_issuer and config.jwt_audience):
         shown = ", ".join(f"{name} is {value!r}" for name, value in given.items())
-        raise InvalidArgumentError(f"{shown}; allowed: the first two, and maybe one of the others, or none")
-    name, issuer = name_of(config.jwt_issuer), config.jwt_issuer
-    return (IssuerSettings(name, issuer, config.jwt_audience, config.jwt_keys_file, config.jwt_keys_url),)
+        raise InvalidArgumentError(f"{shown}; allowed: the first two, and maybe some of the others, or none")
+    one = IssuerSettings(
+        name_of(config.jwt_issuer),
+        config.jwt_issuer,
+        config.jwt_audience,
+        config.jwt_keys_file,
+        config.jwt_keys_url,
+        config.jwt_client_id,
+        config.jwt_client_secret_file,
+        config.jwt_scopes,
+    )
+    return (one,)
