@@ -14,6 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import pytest
+from tests.cli_tools import error_of, out_of
 from tests.gateway.worker_places import http_workers
 from tests.identity.http_place import HttpPlace, serving
 from tests.identity.provider import AUTHORIZE, CLIENT, DISCOVERY, SECRET, TOKEN, OidcProvider, providing
@@ -491,6 +492,22 @@ def test_a_file_without_a_secret_refuses_the_start(
         start(jwt_client_secret_file=str(file))
 
 
+def test_the_command_refuses_a_missing_secret(
+    tmp_path: Path, provider: OidcProvider, capsys: pytest.CaptureFixture[str]
+) -> None:
+    more = {"jwt_client_id": CLIENT, "jwt_client_secret_file": "nowhere", "http": "127.0.0.1:0", "pipeline": "off"}
+    settings = {**provider.settings(), **more, "flight": ""}
+    options = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
+    code, said = error_of(capsys, "serve", "--data", str(tmp_path / "data"), *options)
+    assert (code, "client_secret_file 'nowhere': No such file" in said) == (2, True)
+
+
+def test_a_secret_is_not_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "secret"
+    file.write_text(SECRET)
+    assert SECRET not in out_of(capsys, "serve", "--print-config", "--set", f"jwt_client_secret_file={file}")
+
+
 @pytest.mark.parametrize(
     ("more", "said"),
     [
@@ -576,6 +593,11 @@ def test_of_several_providers_each_lets_in_its_own(tmp_path: Path, provider: Oid
         back = browser.way_back(browser.leave(f"{LOGIN}/two"))
         assert "not begun" in browser.said(back.replace("/two/back", "/one/back")), "the way back of another"
         assert browser.go_on(back) == "/"
+        browser.http.cookies.clear()
+        address = browser.leave(f"{LOGIN}/one")
+        token = other.sign(aud=CLIENT, nonce=parse_qs(urlsplit(address).query)["nonce"][0])
+        provider.instead[TOKEN] = lambda: (200, {}, json.dumps({"id_token": token}).encode())
+        assert "is not taken" in browser.said(browser.way_back(address)), "one provider hands over the other's token"
 
 
 def test_with_workers(tmp_path: Path, provider: OidcProvider) -> None:
