@@ -25,7 +25,7 @@ from tarry.base.clock import SystemClock
 from tarry.base.config import Config
 from tarry.base.errors import InvalidArgumentError
 from tarry.broker import Broker
-from tarry.fronts.http.console.attempts import ATTEMPT_MS
+from tarry.fronts.http.console.attempts import AFTER_CHARS_MAX, ATTEMPT_MS, COOKIE_CHARS_MAX
 from tarry.fronts.http.console.guesses import GUESSES_MAX
 from tarry.fronts.registry import ServerConfig
 from tarry.identity.jwt import LEEWAY_S
@@ -572,6 +572,15 @@ def test_an_url_that_is_no_consoles(url: str) -> None:
 )
 def test_one_goes_on_within_the_console(start: Callable[..., Place], after: str) -> None:
     assert start().browser().log_in(next=after) == "/"
+
+
+def test_the_longest_address_to_go_on_with_fits_into_the_cookie(start: Callable[..., Place]) -> None:
+    browser, after = start().browser(), "/console/pending?q=" + "\U0001f600" * 123
+    quoted = str(httpx.URL(after))
+    assert AFTER_CHARS_MAX - 12 < len(quoted) <= AFTER_CHARS_MAX
+    address = browser.leave(next=after)
+    assert len(browser.http.cookies["tarry_login"]) < COOKIE_CHARS_MAX
+    assert browser.go_on(browser.way_back(address)) == quoted
 
 
 def test_of_several_providers_each_lets_in_its_own(tmp_path: Path, provider: OidcProvider) -> None:
