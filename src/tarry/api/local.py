@@ -12,6 +12,7 @@ from tarry.api.access import AccessToken
 from tarry.api.accounts import QuotaAccounts
 from tarry.api.audit import AskedBy, NotesRefusals
 from tarry.api.board import Member, OnMessage
+from tarry.api.clear_ports import ClearPorts
 from tarry.api.consuming import ConsumerGroup, Subscription
 from tarry.api.credential_uses import CredentialUses
 from tarry.api.identities import Identity
@@ -99,6 +100,11 @@ class AnyBroker(Protocol):
     @property
     def credential_uses(self) -> CredentialUses:
         """The place where authenticators note which credentials are used."""
+        ...
+
+    @property
+    def clear_ports(self) -> ClearPorts:
+        """The place where doors note that other machines may speak without TLS there."""
         ...
 
     @property

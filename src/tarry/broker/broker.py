@@ -18,6 +18,7 @@ from tarry.api.accounts import QuotaAccounts
 from tarry.api.audit import BY_A_FRONT, NOBODY_ASKED, AskedBy
 from tarry.api.board import Board, Member, OnMessage
 from tarry.api.calls import Calls, method
+from tarry.api.clear_ports import ClearPorts
 from tarry.api.credential_uses import CredentialUses
 from tarry.api.identities import Identity
 from tarry.api.issuers import TokenIssuer
@@ -133,6 +134,11 @@ class Broker(Calls):
     def credential_uses(self) -> CredentialUses:
         """The uses of credentials: see :attr:`tarry.api.local.AnyBroker.credential_uses`."""
         return self.components.identities.days.uses
+
+    @property
+    def clear_ports(self) -> ClearPorts:
+        """The ports without TLS: see :attr:`tarry.api.local.AnyBroker.clear_ports`."""
+        return self.components.status.clear_ports
 
     @property
     def token_issuers(self) -> Sequence[TokenIssuer]:

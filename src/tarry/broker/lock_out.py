@@ -81,5 +81,5 @@ class WaysIn:
                 return credential.issuer in self.issuers
             case "certificate":
                 return self.takes_certificates
-            case "access_key":
+            case "access_key" | "anonymous":
                 return False

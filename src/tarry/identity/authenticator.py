@@ -12,7 +12,7 @@ from tarry.api.access import AccessToken, digest_of
 from tarry.api.accounts import QuotaAccounts
 from tarry.api.audit import LoginReason, NotesRefusals
 from tarry.api.credential_uses import CredentialUses
-from tarry.api.identities import Credential, Identity, is_token
+from tarry.api.identities import ANONYMOUS, Credential, Identity, is_token
 from tarry.api.issuers import ProviderLogin, TokenIssuer, VerifiedToken, is_jwt, issuer_of
 from tarry.base.bounded_cache import BoundedCache
 from tarry.base.clock import Clock
@@ -27,6 +27,7 @@ _WAYS = (
 )
 VERIFIED_MAX = 10_000
 """Tokens of a provider that are remembered, so that each is verified once."""
+HOUR_MS = 3_600_000
 _NAMED_MAX = 8
 """Names of a certificate that a refusal repeats."""
 OWNER = Principal("local-admin", EVERYTHING, "user")
@@ -98,6 +99,8 @@ class Authenticator:
         self._by_san: dict[str, tuple[Principal, Credential]] = {}
         self._by_claim: list[tuple[Principal, Credential]] = []
         self._verified: BoundedCache[tuple[str, ProviderLogin | None], _KnownToken] = BoundedCache(VERIFIED_MAX)
+        self._anonymous_peers: BoundedCache[str, int] = BoundedCache(VERIFIED_MAX)
+        """By address from which somebody came who showed nothing, the hour in which that was told."""
 
     def note_use(self, credential: str) -> None:
         """Note that a credential was used, by its id; whoever checks a signature does it for an access key."""
@@ -122,10 +125,12 @@ class Authenticator:
         if token is None and certificate is not None:
             return self.by_certificate(certificate, peer)
         if token is None:
-            if self.asks:
-                self.note_refusal("none_shown", peer)
-                raise UnauthenticatedError(f"this broker asks who calls, and no token was shown; allowed: {_WAYS}")
-            return LOCAL
+            if not self.asks:
+                return LOCAL
+            if (anonymous := self.by_nothing(peer)) is not None:
+                return anonymous
+            self.note_refusal("none_shown", peer)
+            raise UnauthenticatedError(f"this broker asks who calls, and no token was shown; allowed: {_WAYS}")
         if not self.asks:
             return LOCAL  # nobody is asked, so it does not matter what a client has kept
         try:
@@ -144,6 +149,34 @@ class Authenticator:
             reason = "is not known" if is_token(token) else "is no token: some of it is missing or mistyped"
             raise UnauthenticatedError(f"the token that was shown {reason}; allowed: one that was not removed")
         return principal
+
+    @property
+    def takes_nothing(self) -> bool:
+        """True if a caller that shows no credential at all is let in."""
+        self._look()
+        return ANONYMOUS in self._by_id
+
+    def by_nothing(self, peer: str | None = None) -> Principal | None:
+        """Return the caller that shows no credential at all; None: it has to show one.
+
+        ``peer``: its address, for the audit log; None: nothing is noted. It is for whoever has found that nothing was
+        shown. What was shown and is not taken is not nothing.
+        """
+        self._look()
+        found = self._by_id.get(ANONYMOUS)
+        if found is None:
+            return None
+        self.note_use(ANONYMOUS)
+        if peer is not None:
+            self._note_anonymous(found[0], peer)
+        return found[0]
+
+    def _note_anonymous(self, principal: Principal, peer: str) -> None:
+        """Have the audit log tell once an hour of an address from which somebody comes so."""
+        hour = self._broker.clock.now_ms() // HOUR_MS
+        if self._anonymous_peers.get(peer) != hour:
+            self._anonymous_peers.keep(peer, hour)
+            self._broker.refusals.anonymous(principal.asks(peer))
 
     def note_refusal(self, reason: LoginReason, peer: str | None, credential: str | None = None) -> None:
         """Note a caller at the address ``peer`` whose credential was not taken, or who has shown none.
@@ -295,6 +328,20 @@ class Authenticator:
         moments = [c.expires_ms for _, c in self._by_id.values() if c.expires_ms is not None and c.expires_ms > now_ms]
         return min(moments, default=None)
 
+    def has_credential(self, principal: Principal) -> bool:
+        """Return whether the credential that a caller has shown is taken still, whatever its rights are now.
+
+        True of one that has shown none.
+        """
+        if principal.credential is None:
+            return True
+        self._look()
+        found = self._by_id.get(principal.credential)
+        if found is None:
+            return self.tokens.has(principal)
+        is_past = principal.expires_ms is not None and principal.expires_ms <= self._broker.clock.now_ms()
+        return not is_past and not self._is_over(found[1])
+
     def is_known(self, principal: Principal) -> bool:
         """Return whether a caller that was known is known still, with the rights that it had.
 
@@ -304,14 +351,12 @@ class Authenticator:
             return True
         if principal.credential is None:
             return not self.asks
-        self._look()
-        found = self._by_id.get(principal.credential)
-        if found is None:
-            return self.tokens.has(principal)
-        now, credential = found
-        if (now.name, now.account) != (principal.name, principal.account) or self._is_over(credential):
+        if not self.has_credential(principal):
             return False
-        if principal.expires_ms is not None and principal.expires_ms <= self._broker.clock.now_ms():
+        if principal.credential not in self._by_id:
+            return True  # an access token, whose rights do not change
+        now, _ = self._by_id[principal.credential]
+        if (now.name, now.account) != (principal.name, principal.account):
             return False
         if not principal.rights.are_within(now.rights):
             return False
@@ -350,6 +395,8 @@ class Authenticator:
                     )
                 )
                 self._by_id[credential.id] = principal, credential
+                if credential.kind == ANONYMOUS:
+                    continue  # there is nothing by which it could be looked up
                 if credential.access_key is not None:
                     self._by_access_key[credential.access_key] = principal, credential
                 elif credential.san is not None:

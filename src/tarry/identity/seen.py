@@ -19,6 +19,7 @@ from tarry.api.accounts import QuotaAccounts
 from tarry.api.audit import AskedBy, NotesRefusals
 from tarry.api.audited import AUDITED
 from tarry.api.board import Member, OnMessage
+from tarry.api.clear_ports import ClearPorts
 from tarry.api.consuming import ConsumerGroup, Subscription
 from tarry.api.credential_uses import CredentialUses
 from tarry.api.identities import AccessDecision, Identity
@@ -78,6 +79,11 @@ class SeenBroker:
     def credential_uses(self) -> CredentialUses:
         """The uses of credentials: see :attr:`tarry.api.local.AnyBroker.credential_uses`."""
         return self._broker.credential_uses
+
+    @property
+    def clear_ports(self) -> ClearPorts:
+        """The ports without TLS: see :attr:`tarry.api.local.AnyBroker.clear_ports`."""
+        return self._broker.clear_ports
 
     @property
     def token_issuers(self) -> Sequence[TokenIssuer]:
