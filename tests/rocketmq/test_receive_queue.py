@@ -18,6 +18,8 @@ class Group:
     """Has so many messages, and counts how often it is asked; a subscription of itself, too."""
 
     silent = False
+    account: Any = None
+    held_back: Any = None
 
     def __init__(self) -> None:
         self.closed = False

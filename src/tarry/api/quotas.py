@@ -3,6 +3,8 @@
 | name | limit on |
 |---|---|
 | ``messages_per_second``, ``bytes_per_second`` | messages that it schedules, and their bytes |
+| ``received_messages_per_second``, ``received_bytes_per_second`` | messages handed out to it, and their bytes |
+| ``filter_ms_per_second`` | CPU time that conditions take to choose messages for it, in milliseconds |
 | ``pending`` | pending messages in the topics to which it may produce |
 | ``topics``, ``groups`` | topics to which it may produce, and groups for which it may consume |
 | ``creations_per_minute`` | topics and groups that it makes |
@@ -19,8 +21,13 @@ from tarry.base.errors import InvalidArgumentError
 
 QUOTA_MAX = 1 << 53
 """Largest value: what JSON's readers know exactly."""
-RATES = ("messages_per_second", "bytes_per_second")
+SENDING = ("messages_per_second", "bytes_per_second")
+RECEIVING = ("received_messages_per_second", "received_bytes_per_second")
+FILTERING = "filter_ms_per_second"
+RATES = (*SENDING, *RECEIVING, FILTERING)
 """Limits that delay before they refuse."""
+DELAY_S_MAX = 1.0
+"""Longest delay of a request that does not wait itself. What would have to wait longer is refused after it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +36,9 @@ class Quotas:
 
     messages_per_second: int | None = None
     bytes_per_second: int | None = None
+    received_messages_per_second: int | None = None
+    received_bytes_per_second: int | None = None
+    filter_ms_per_second: int | None = None
     pending: int | None = None
     topics: int | None = None
     groups: int | None = None
