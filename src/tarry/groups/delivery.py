@@ -358,7 +358,8 @@ class GroupDelivery:
             return left
         if why is _Why.HELD_BACK:
             held = self.held_back(holder)
-            again_s = 0.0005 if held is None else held.wait_s
+            # Quotas may be raised meanwhile.
+            again_s = 0.0005 if held is None else min(held.wait_s, DELAY_S_MAX)
             return again_s if left is None else min(again_s, left)
         # What is being looked at is announced, and nothing is handed out before.
         moments = [self._state.copies.next_ms]

@@ -104,6 +104,8 @@ class ReceiveQueue:
         self._loop = loop
         self._waiting: dict[Waiter, None] = {}  # in order of arrival
         self._planned = False
+        self._asked_in_vain = False
+        """True if the group had nothing when it was asked last; False: those that wait were all passed over."""
         self._timer: asyncio.TimerHandle | None = None
         self._emptied_s = 0.0
         """The loop's time at which the last ready message was handed out."""
@@ -116,7 +118,7 @@ class ReceiveQueue:
         """Queue a waiter. Its ``on_result`` may be called before this returns."""
         # Queued before the group is asked: a message that becomes ready afterwards is announced only to queued waiters.
         self._waiting[waiter] = None
-        if not self._planned and next(iter(self._waiting)) is waiter:
+        if not self._planned and (not self._asked_in_vain or next(iter(self._waiting)) is waiter):
             self._planned = True
             self._plan()
 
@@ -180,7 +182,7 @@ class ReceiveQueue:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        again_s: float | None = None
+        self._asked_in_vain, again_s = False, None
         for waiter in list(self._waiting):
             if waiter not in self._waiting or waiter.has_left() or waiter.is_full():
                 continue  # another's callback removed it, or it was cancelled and its own callback is yet to run
@@ -206,6 +208,7 @@ class ReceiveQueue:
                 again_s = _sooner(again_s, wait_s)
                 if is_alone:
                     continue
+                self._asked_in_vain = True
                 break
             if isinstance(received, pa.RecordBatch) and received.num_rows < waiter.rows_max and not self.group.gathers:
                 self._emptied_s = self._loop.time()
@@ -229,7 +232,9 @@ class ReceiveQueue:
         if held is not None and held.quota == FILTERING:
             return self._delay(waiter, account, held), True
         waiter.filtered_until_s = None
-        return (wait_s, waiter.is_asked) if held is None else (held.wait_s, True)
+        if held is None:
+            return wait_s, waiter.is_asked
+        return min(held.wait_s, DELAY_S_MAX), True  # quotas may be raised meanwhile
 
     def _delay(self, waiter: Waiter, account: QuotaAccount, held: HeldBack) -> float | None:
         """Delay a receive whose filter takes more than its identity may use; return in how many seconds to look again.
@@ -237,7 +242,7 @@ class ReceiveQueue:
         None: it was refused.
         """
         if waiter.is_patient:
-            return held.wait_s
+            return min(held.wait_s, DELAY_S_MAX)
         now_s = self._loop.time()
         if waiter.filtered_until_s is None:
             waiter.filtered_until_s = now_s + DELAY_S_MAX
@@ -417,7 +422,7 @@ async def receivable_in_turn(
         left_s = end_s - loop.time()
         if left_s <= 0:
             raise account.refusal(held)
-        await asyncio.sleep(min(held.wait_s, left_s))
+        await asyncio.sleep(min(held.wait_s, left_s, DELAY_S_MAX))
     return account.receivable(rows_max)
 
 
