@@ -76,6 +76,14 @@ def test_what_was_too_much_is_waited_for() -> None:
     limited.now_s += 9.02
     assert limited.left_s() == 0
     assert limited.account.use().delayed_ms == 1000
+    assert limited.account.use().used["received_bytes_per_second"] == 98
+
+
+def test_what_is_owed_is_told() -> None:
+    limited = Limited(filter_ms_per_second=50, received_messages_per_second=10)
+    limited.account.charge_filter(0.3)
+    used = limited.account.use().used
+    assert (used["filter_ms_per_second"], used["received_messages_per_second"]) == (300, 0)
 
 
 def test_the_refusal_names_identity_quota_and_limit() -> None:

@@ -50,7 +50,7 @@ class QuotaAccount(Protocol):
 
     @property
     def limits_consuming(self) -> bool:
-        """True if a quota is on what it receives or filters; without one, none of the next four has to be called."""
+        """True if a quota is on what it receives or filters; else none of the next four has to be called."""
         ...
 
     def held_back(self, *, filters: bool) -> HeldBack | None:

@@ -255,5 +255,8 @@ class LocalBroker(AnyBroker, Protocol):
         ...
 
     def open_subscription(self, request: Subscribe, account: QuotaAccount | None = None) -> Subscription:
-        """Add a consumer to a group, which is created (durably) when it is new; ``account``: that of its identity."""
+        """Add a consumer to a group, which is created (durably) when it is new.
+
+        ``account``: the use of the consumer's identity.
+        """
         ...

@@ -27,7 +27,10 @@ FILTERING = "filter_ms_per_second"
 RATES = (*SENDING, *RECEIVING, FILTERING)
 """Limits that delay before they refuse."""
 DELAY_S_MAX = 1.0
-"""Longest delay of a request that does not wait itself. What would have to wait longer is refused after it."""
+"""Longest delay of a request that does not wait itself.
+
+What would have to wait longer is refused after it.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +79,11 @@ class QuotaUse:
     identity: str
     quotas: dict[str, int]
     used: dict[str, int]
-    """Counts by the name of the quota: pending, topics, groups, connections, inflight_bytes."""
+    """Counts by the name of the quota: pending, topics, groups, connections, inflight_bytes.
+
+    Of a rate that is limited: what is used up of one second's worth; more than the limit: it is owed.
+    """
     refused: dict[str, int] = field(default_factory=dict)
     """Requests that were refused since the start, by the name of the quota."""
     delayed_ms: int = 0
-    """Time by which requests were delayed since the start."""
+    """Time by which requests were delayed since the start, or during which consumers were held back."""

@@ -9,7 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeAlias
 
 RunApart: TypeAlias = Callable[[Callable[[], None], bool, object], object]
-"""Function that calls another in another thread, soon; the flag: it was quick the last time; and for whom it is.
+"""Function that calls another in another thread, soon.
+
+The flag: it was quick the last time. The last argument: for whom it is; they take turns.
 
 Raises RuntimeError if nothing is begun any more.
 """

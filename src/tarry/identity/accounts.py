@@ -269,7 +269,7 @@ class CountedAccount:
     def use(self) -> QuotaUse:
         """Return what is used."""
         with self._lock:
-            used = {"connections": self._connections, "inflight_bytes": self._inflight_bytes}
+            used = {"connections": self._connections, "inflight_bytes": self._inflight_bytes, **self._rates.used()}
             if self.is_bounded:
                 count = self._counted()
                 used |= {"pending": count.pending, "topics": len(count.topics), "groups": len(count.groups)}

@@ -18,13 +18,14 @@ BURST_S = 1.0
 class Rates:
     """Buckets by the name of the quota. Not for several threads at once."""
 
-    __slots__ = ("_buckets", "_delayed_until_s", "_now_s", "_spent", "delayed_s")
+    __slots__ = ("_buckets", "_delayed_until_s", "_limits", "_now_s", "_spent", "delayed_s")
 
     def __init__(self, now_s: Callable[[], float]) -> None:
         self._now_s = now_s
+        self._limits: dict[str, int] = {}
         self._buckets: dict[str, TokenBucket] = {}
         self._spent: dict[str, float] = {}
-        """What was let pass here and the broker has not been told of."""
+        """Let pass here, and not told to the broker yet."""
         self._delayed_until_s = 0.0
         """Up to then, delays of consumers are counted."""
         self.delayed_s = 0.0
@@ -33,11 +34,11 @@ class Rates:
     def set(self, quotas: Quotas) -> None:
         """Have these limits from now on, and nothing used up."""
         now_s = self._now_s()
-        limits = {name: limit for name in RATES if (limit := getattr(quotas, name)) is not None}
-        self._buckets = {name: TokenBucket(limit, now_s, BURST_S) for name, limit in limits.items()}
+        self._limits = {name: limit for name in RATES if (limit := getattr(quotas, name)) is not None}
+        self._buckets = {name: TokenBucket(limit, now_s, BURST_S) for name, limit in self._limits.items()}
 
     def take(self, used: Mapping[str, float]) -> bool:
-        """Count what is let pass, by quota; return whether the broker has to be told, and did not have to before."""
+        """Count what is let pass, by quota; return whether the broker has to be told from now on."""
         told_all = not self._spent
         for name, amount in used.items():
             if (bucket := self._buckets.get(name)) is not None:
@@ -61,7 +62,7 @@ class Rates:
     # -- consuming -----------------------------------------------------------------------------------------------------
 
     def held_back(self, *, filters: bool) -> HeldBack | None:
-        """Return the rate that lasts longest of those that are used up; ``filters``: that of conditions counts."""
+        """Return the used-up rate to wait for longest; ``filters``: that of conditions is among them."""
         now_s = self._now_s()
         longest: HeldBack | None = None
         for name in (*RECEIVING, FILTERING) if filters else RECEIVING:
@@ -94,6 +95,10 @@ class Rates:
         """Return what is left of each rate; negative: it is owed."""
         now_s = self._now_s()
         return {name: bucket.left(now_s) for name, bucket in self._buckets.items()}
+
+    def used(self) -> dict[str, int]:
+        """Return what is used up of one second's worth of each rate; more than the limit: it is owed."""
+        return {name: max(0, round(self._limits[name] - left)) for name, left in self.left().items()}
 
     def take_over(self, left: Mapping[str, float]) -> None:
         """Have as much left of each rate as the broker says, less what was spent since it was asked."""

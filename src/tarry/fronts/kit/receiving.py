@@ -22,7 +22,7 @@ from tarry.api.quotas import DELAY_S_MAX, FILTERING
 from tarry.base.errors import TarryError
 from tarry.base.event_loop import post, settle_future
 from tarry.base.types import Int64s
-from tarry.message.filter import is_condition
+from tarry.fronts.kit.held_back import check_held_back, delayed_s
 
 GATHER_S = 0.004
 """Seconds for which messages gather after all ready ones have been handed out."""
@@ -84,7 +84,7 @@ class Waiter:
     is_asked: bool = False
     """True if a broker elsewhere was asked on its behalf."""
     filtered_until_s: float | None = None
-    """The loop's time until which it waits for its identity's quota of CPU time for filters; None: it does not."""
+    """The loop's time until which it waits for its identity's quota on filters; None: it does not."""
 
 
 class ReceiveQueue:
@@ -220,7 +220,7 @@ class ReceiveQueue:
             self._serve_later(again_s)
 
     def _on_nothing(self, waiter: Waiter, wait_s: float | None) -> tuple[float | None, bool]:
-        """Return in how many seconds to ask again for a waiter that got nothing, and whether others may get something.
+        """Return in how many seconds to ask again for a waiter without messages, and if others may get some.
 
         They may if it alone is held back for a quota. Behind a gateway only the broker knows that.
         """
@@ -237,9 +237,9 @@ class ReceiveQueue:
         return min(held.wait_s, DELAY_S_MAX), True  # quotas may be raised meanwhile
 
     def _delay(self, waiter: Waiter, account: QuotaAccount, held: HeldBack) -> float | None:
-        """Delay a receive whose filter takes more than its identity may use; return in how many seconds to look again.
+        """Delay a receive whose filter takes more than its identity may use.
 
-        None: it was refused.
+        Returns in how many seconds to look again; None: it was refused.
         """
         if waiter.is_patient:
             return min(held.wait_s, DELAY_S_MAX)
@@ -277,25 +277,6 @@ def give_back(group: ConsumerGroup, received: Received) -> None:
 def lease_ms_of(group: ConsumerGroup, broker: AnyBroker, asked_ms: int | None = None) -> int:
     """Return a consumer's lease in milliseconds: as asked, or as the group says, or the broker."""
     return asked_ms or group.settings.lease_ms or broker.config.lease_ms
-
-
-def delayed_s(subscription: Subscription, wait_s: float) -> float:
-    """Return how long a receive that waits up to ``wait_s`` seconds may take: a second, if a quota is used up."""
-    is_delayed = wait_s < DELAY_S_MAX and subscription.held_back is not None
-    return DELAY_S_MAX if is_delayed else wait_s
-
-
-def check_held_back(subscription: Subscription, wait_s: float) -> None:
-    """Refuse a receive that got nothing for a quota, unless it has waited for longer than a request is delayed.
-
-    An answer without messages would say that there are none.
-
-    Raises:
-        QuotaExceededError: a quota of its identity is used up.
-    """
-    held = None if wait_s >= DELAY_S_MAX else subscription.held_back
-    if held is not None and subscription.account is not None:
-        raise subscription.account.refusal(held)
 
 
 async def receive_within(
@@ -404,26 +385,6 @@ def _settle(future: asyncio.Future[pa.RecordBatch | None], group: ConsumerGroup,
         give_back(group, received)  # it was cancelled: the client has left
     else:
         settle_future(future, received)
-
-
-async def receivable_in_turn(
-    loop: asyncio.AbstractEventLoop, group: ConsumerGroup, account: QuotaAccount, rows_max: int, wait_s: float
-) -> int:
-    """Wait for the quotas of a reader by offsets, up to ``wait_s`` seconds or a second, whichever is longer.
-
-    Returns how many messages it may be handed at once.
-
-    Raises:
-        QuotaExceededError: a quota was used up for so long.
-    """
-    end_s = loop.time() + max(wait_s, DELAY_S_MAX)
-    filters = is_condition(group.settings.filter)
-    while (held := account.held_back(filters=filters)) is not None:
-        left_s = end_s - loop.time()
-        if left_s <= 0:
-            raise account.refusal(held)
-        await asyncio.sleep(min(held.wait_s, left_s, DELAY_S_MAX))
-    return account.receivable(rows_max)
 
 
 async def wait_for_rows(loop: asyncio.AbstractEventLoop, group: ConsumerGroup, offset: int, wait_s: float) -> None:

@@ -71,7 +71,7 @@ class Chunk:
         return _wants_all(group, self._has_only) or _key(group) in self._wanted
 
     def choose(self, group: ConsumerGroup, account: QuotaAccount | None = None) -> None:
-        """Find the messages that a group wants. In a thread, since a filter may take long; ``account`` pays for it.
+        """Find the messages that a group wants; ``account`` pays for it. In a thread: a filter may take long.
 
         Raises:
             InvalidArgumentError: the filter is a condition that takes too long.

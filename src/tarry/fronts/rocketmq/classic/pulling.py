@@ -16,7 +16,7 @@ from tarry.api.consuming import ConsumerGroup
 from tarry.api.local import AnyBroker
 from tarry.api.operations import DeleteGroup
 from tarry.base.errors import TarryError
-from tarry.fronts.kit.receiving import receivable_in_turn
+from tarry.fronts.kit.held_back import receivable_in_turn
 from tarry.fronts.rocketmq.classic.chunks import ChunkCache
 from tarry.fronts.rocketmq.classic.codes import ResponseCode
 from tarry.fronts.rocketmq.classic.connection import OpenRequest, RemotingConnection, Reply

@@ -19,7 +19,8 @@ from tarry.api.operations import FollowQueue, GetGroup, GetQueues
 from tarry.base.bounded_cache import BoundedCache
 from tarry.base.errors import NotFoundError
 from tarry.base.event_loop import post
-from tarry.fronts.kit.receiving import ReceiveQueue, check_held_back, delayed_s, give_back
+from tarry.fronts.kit.held_back import check_held_back, delayed_s
+from tarry.fronts.kit.receiving import ReceiveQueue, give_back
 from tarry.fronts.kit.unread import Room
 from tarry.fronts.rocketmq.classic.codes import RequestRefused, ResponseCode
 from tarry.fronts.rocketmq.classic.connection import OpenRequest, Reply

@@ -15,7 +15,8 @@ from tarry.api.consuming import ConsumerGroup
 from tarry.api.local import AnyBroker
 from tarry.api.operations import AdvanceGroup, FindOffset, FollowQueue, GetQueues, ReadQueue
 from tarry.base.errors import InvalidArgumentError, NotFoundError
-from tarry.fronts.kit.receiving import receivable_in_turn, wait_for_rows
+from tarry.fronts.kit.held_back import receivable_in_turn
+from tarry.fronts.kit.receiving import wait_for_rows
 from tarry.fronts.rocketmq.common.callers import SigningCallers
 from tarry.fronts.rocketmq.common.groups import ClientGroups
 from tarry.fronts.rocketmq.common.refusal import Code, Refusal

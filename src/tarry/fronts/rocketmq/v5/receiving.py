@@ -16,15 +16,8 @@ import pyarrow as pa
 from loopgrpc import Call, Promise, Responses, UnreadBytes, framed
 from tarry.base.clock import Clock
 from tarry.base.errors import TarryError, UnauthenticatedError
-from tarry.fronts.kit.receiving import (
-    Received,
-    ReceiveQueue,
-    Waiter,
-    check_held_back,
-    delayed_s,
-    give_back,
-    leases_of,
-)
+from tarry.fronts.kit.held_back import check_held_back, delayed_s
+from tarry.fronts.kit.receiving import Received, ReceiveQueue, Waiter, give_back, leases_of
 from tarry.fronts.kit.unread import Room
 from tarry.fronts.rocketmq.common.callers import SigningCallers
 from tarry.fronts.rocketmq.common.dead_letters import actual_topic
