@@ -160,6 +160,24 @@ async def test_who_has_used_up_a_quota_holds_up_nobody_and_is_served_when_it_has
     queue.close()
 
 
+async def test_news_are_nothing_to_those_who_are_held_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(receiving, "DELAY_S_MAX", 3600.0)
+    group: Any = Group()
+    queue = ReceiveQueue(asyncio.get_running_loop(), group)
+    held: Any = Held(group, RECEIVING[0])
+    held.held_back = HeldBack(RECEIVING[0], 3600.0)
+    waiting = queue.receive(held, 32)
+    for _ in range(10):
+        group.come(1)
+        await asyncio.sleep(0)
+    assert held.asked == 1
+    batch = await asyncio.wait_for(queue.receive(group, 5), 60)
+    assert batch is not None
+    group.closed = True
+    group.on_news()
+    assert await asyncio.wait_for(waiting, 60) is None
+
+
 async def test_who_filters_too_much_is_refused_after_the_delay_and_a_stream_is_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -106,6 +106,8 @@ class ReceiveQueue:
         self._planned = False
         self._asked_in_vain = False
         """True if the group had nothing when it was asked last; False: those that wait were all passed over."""
+        self._held_until_s = 0.0
+        """The loop's time until which all that wait are held back for quotas: news are for none of them."""
         self._timer: asyncio.TimerHandle | None = None
         self._emptied_s = 0.0
         """The loop's time at which the last ready message was handed out."""
@@ -161,7 +163,7 @@ class ReceiveQueue:
 
     def _on_news(self) -> None:
         # From any thread, often from the dispatcher's between two messages, so the group is not asked here.
-        if self._waiting and not self._planned:
+        if self._waiting and not self._planned and (self._loop.time() >= self._held_until_s or self.group.closed):
             self._planned = True
             post(self._loop, self._plan)
 
@@ -182,13 +184,14 @@ class ReceiveQueue:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._asked_in_vain, again_s = False, None
+        self._asked_in_vain, self._held_until_s, again_s, all_held = False, 0.0, None, True
         for waiter in list(self._waiting):
             if waiter not in self._waiting or waiter.has_left() or waiter.is_full():
+                all_held = False
                 continue  # another's callback removed it, or it was cancelled and its own callback is yet to run
             room = waiter.room
             if room is not None and not room.is_free:
-                again_s = _sooner(again_s, CROWDED_S)
+                again_s, all_held = _sooner(again_s, CROWDED_S), False
                 continue
             if self.group.closed:
                 self._release_all()
@@ -206,6 +209,7 @@ class ReceiveQueue:
             if received is None:
                 wait_s, is_alone = self._on_nothing(waiter, wait_s)
                 again_s = _sooner(again_s, wait_s)
+                all_held = all_held and is_alone and not self.group.gathers
                 if is_alone:
                     continue
                 self._asked_in_vain = True
@@ -218,6 +222,8 @@ class ReceiveQueue:
             waiter.on_result(received)
         if again_s is not None:
             self._serve_later(again_s)
+            if all_held:
+                self._held_until_s = self._loop.time() + again_s
 
     def _on_nothing(self, waiter: Waiter, wait_s: float | None) -> tuple[float | None, bool]:
         """Return in how many seconds to ask again for a waiter without messages, and if others may get some.
