@@ -23,7 +23,7 @@ from tests.identity.test_rocketmq_classic import Shop as ClassicShop
 from tests.identity.test_rocketmq_v5 import Shop as V5Shop
 from tests.mqtt.place import PUBLISH, SUBACK, subscribe
 from tests.mqtt.place import serving as serving_mqtt
-from tests.rocketmq.rpc import Code, RefusedError
+from tests.rocketmq.rpc import Code, RefusedError, res
 from tests.rocketmq_place import serving as serving_rocketmq
 from tests.waiting import wait_until
 
@@ -37,6 +37,8 @@ from tarry.fronts.gateway.remote.broker import RemoteBroker
 from tarry.fronts.kit.receiving import ReceiveQueue, poll_now
 from tarry.fronts.link.front import LinkFront
 from tarry.fronts.rocketmq.classic.codes import RequestCode, ResponseCode
+from tarry.fronts.rocketmq.common.stubs import definition as d
+from tarry.fronts.rocketmq.common.stubs import service as s
 from tarry.identity.accounts import AccountBook, CountedAccount, Existing
 from tarry.identity.authenticator import Authenticator
 from tarry.identity.rights import Rights
@@ -318,6 +320,28 @@ def test_filters_by_rocketmq_v5(tmp_path: Path) -> None:
             shop.as_("shop").receive("orders.new", "billing", wait_s=20, sql=SQL.removeprefix("sql:"))
         assert refused.value.code == Code.TOO_MANY_REQUESTS
         used.assert_nothing_was_lost()
+
+
+def test_pulls_by_rocketmq_v5(tmp_path: Path) -> None:
+    with serving_rocketmq(V5Shop, tmp_path) as start:
+        shop = start()
+        shop.make_identities()
+        used = Used(shop.broker, "shop", "orders.new", "billing")
+        queue = d.MessageQueue(topic=res("orders.new"))
+        request = s.PullMessageRequest(group=res("billing"), message_queue=queue, offset=0, batch_size=2)
+        request.long_polling_timeout.FromMilliseconds(1200)
+        request.filter_expression.CopyFrom(d.FilterExpression(type=d.FilterType.TAG, expression="*"))
+
+        def pull() -> list[Any]:
+            return list(shop.as_("shop").stream("PullMessage", request))
+
+        used.messages()
+        [refused] = pull()
+        assert refused.status.code == Code.TOO_MANY_REQUESTS
+        assert "received_messages_per_second=1" in refused.status.message
+        shop.broker.set_identity("shop", quotas={"received_messages_per_second": 2})
+        assert [answer.HasField("message") for answer in pull()] == [False, True, True, False]
+        assert used.account.use().used["received_messages_per_second"] >= 1
 
 
 def test_by_classic_rocketmq(tmp_path: Path) -> None:
