@@ -165,7 +165,7 @@ def test_a_read_only_file_system_is_named(tmp_path: Path, monkeypatch: pytest.Mo
     def read_only(path: Path, *_: object, **__: object) -> None:
         raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
 
-    monkeypatch.setattr("tarry.broker.directory.LockFile", read_only)
+    monkeypatch.setattr("tarry.log.file_engine.LockFile", read_only)
     with (
         pytest.raises(FatalError, match=r"lock cannot be written: Read-only file system"),
         open_broker(tmp_path, clock=TestClock()),

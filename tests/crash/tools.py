@@ -217,7 +217,7 @@ class World:
         """The process is gone, and with it what ``rng`` says of that which was not synced."""
         if self.broker is not None:
             try:
-                self.broker.components.lock.release()
+                self.broker.components.engine.release()
             except OSError:
                 pass  # it crashed in close(), behind that
             self.broker = None

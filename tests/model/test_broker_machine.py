@@ -126,7 +126,7 @@ class BrokerMachine(RuleBasedStateMachine):
     def after_crash(self) -> None:
         self.crashed = True
         assert self.broker is not None
-        self.broker.components.lock.release()
+        self.broker.components.engine.release()
         self.files.close_all()
         self.files.lose_unsynced(self.rng)
         self.power_failures += 1

@@ -14,7 +14,9 @@ from tarry.broker.audit_log import AuditLimits, AuditLog
 from tarry.broker.audit_reading import read_lines
 from tarry.broker.verification import _audit_bounds
 from tarry.log.chain import ChainEnd, frame_of
+from tarry.log.file_engine import FileEngine
 from tarry.log.files import OsFiles
+from tarry.log.frame import LogKind
 from tarry.log.segment import SegmentReader, list_segments, segment_path
 from tarry.verify import Finding
 from tarry.verify.audit import audit_checks
@@ -24,7 +26,9 @@ SMALL = AuditLimits(file_bytes=1000, bytes_max=1 << 30, retention_ms=10_000)
 
 def opened(data: Path, limits: AuditLimits = SMALL, now_ms: int = 0) -> tuple[AuditLog, list[CorruptError]]:
     damage: list[CorruptError] = []
-    return AuditLog(OsFiles(), data, limits, now_ms, damage.append), damage
+    return AuditLog(
+        FileEngine(OsFiles(), data).log(LogKind.AUDIT), OsFiles(), data, limits, now_ms, damage.append
+    ), damage
 
 
 def write(log: AuditLog, *instants: int) -> None:

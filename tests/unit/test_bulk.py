@@ -62,7 +62,7 @@ class Bench:
         for thing in (self.broker.components.journal, self.broker.components.ready, self.broker.components.intake):
             thing.close()
         self.broker.components.registry.close()
-        self.broker.components.lock.release()
+        self.broker.components.engine.release()
         return self.open()
 
     def load(self, job: str, dues: list[int], *, topic: str = "a", body: int = 0, commit: bool = True) -> int:

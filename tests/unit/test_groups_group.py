@@ -21,7 +21,8 @@ from tarry.groups.control import GroupControl
 from tarry.groups.dead_letters import DeadLetters, GroupRetention
 from tarry.groups.group_state import Beginning
 from tarry.groups.services import GroupServices
-from tarry.log.frame import HEADER_BYTES
+from tarry.log.file_engine import FileLog
+from tarry.log.frame import HEADER_BYTES, LogKind
 from tarry.log.segment import list_segments, segment_path
 from tarry.queue import Journal, journal
 from tarry.queue.entries import JournalEntry, JournalOp
@@ -48,8 +49,7 @@ class Rig:
         log = self.box.log
         registry = GroupRegistry()
         self.journal = Journal(
-            self.box.files,
-            self.directory / "acks",
+            FileLog(self.box.files, self.directory / "acks", LogKind.ACKS),
             segment_bytes_max=4096,
             sync_ready=lambda ticket: log.sync(log.ticket() if ticket is None else ticket),
             snapshot=registry.entries,

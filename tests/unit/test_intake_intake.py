@@ -19,7 +19,9 @@ from tarry.base.errors import CorruptError, DiskFullError, OverloadedError, Tarr
 from tarry.base.types import Key
 from tarry.intake import Intake, IntakeWriter, Segments, Submission
 from tarry.intake.index import Window
+from tarry.log.file_engine import FileLog
 from tarry.log.files import OsFiles
+from tarry.log.frame import LogKind
 from tarry.log.segment import list_segments, segment_path
 from tarry.message import handle
 from tarry.message.receipt import Accepted
@@ -51,7 +53,7 @@ class Box:
 
     def open(self, **known: object) -> None:
         at = {"next_seq": 0, "durable": None, **known}
-        self.segments = Segments.open(self.files, self.directory, **at)  # type: ignore[arg-type]
+        self.segments = Segments.open(FileLog(self.files, self.directory, LogKind.INTAKE), **at)  # type: ignore[arg-type]
         self.intake = Intake(self.segments)
         self.writer = IntakeWriter(
             self.segments,

@@ -17,6 +17,7 @@ from tests.faults import FaultyFiles
 
 from tarry.base.errors import CorruptError
 from tarry.log import frame
+from tarry.log.file_engine import FileLog
 from tarry.log.files import AppendFile, Buffer, OsAppendFile, OsFiles
 from tarry.log.frame import LogKind
 from tarry.log.recover import recover_tail
@@ -50,7 +51,7 @@ def test_a_segment_keeps_what_was_synced_and_a_prefix_of_the_rest(actions: list[
         path = segment_path(directory, 5)
         written: list[int] = []
         durable = 0
-        writer = SegmentWriter(files, directory, LogKind.INTAKE, 5)
+        writer = SegmentWriter(FileLog(files, directory, LogKind.INTAKE), 5)
         for number, (action, size) in enumerate(actions):
             if action == "append":
                 writer.append(one(number, size, writer.durable))
@@ -68,8 +69,8 @@ def test_a_segment_keeps_what_was_synced_and_a_prefix_of_the_rest(actions: list[
                 if action == "power":
                     files.lose_unsynced(rng)
                 known = rng.choice([0, writer.durable])
-                kept = recover_tail(files, path, LogKind.INTAKE, 5, durable_to=known)
-                writer = SegmentWriter(files, directory, LogKind.INTAKE, 5)
+                kept = recover_tail(FileLog(files, directory, LogKind.INTAKE), 5, durable_to=known)
+                writer = SegmentWriter(FileLog(files, directory, LogKind.INTAKE), 5)
                 writer.sync()
                 found = numbers(path)
                 assert found == written[: len(found)]
@@ -82,7 +83,7 @@ def test_a_segment_keeps_what_was_synced_and_a_prefix_of_the_rest(actions: list[
 
 def segment(directory: Path, count: int = 5) -> tuple[Path, list[int]]:
     """A segment of which each frame was synced before the next; positions of the frames."""
-    writer = SegmentWriter(OsFiles(), directory, LogKind.READY, 0)
+    writer = SegmentWriter(FileLog(OsFiles(), directory, LogKind.READY), 0)
     for n in range(count):
         writer.append(one(n, 100, writer.durable))
         writer.sync()
@@ -104,7 +105,7 @@ def test_damage_before_the_last_frame_is_refused_with_its_place(data: st.DataObj
         path.write_bytes(content)
         hit = max(p for p in positions if p <= at)
         with pytest.raises(CorruptError, match=f"{path} at offset {hit}:"):
-            recover_tail(OsFiles(), path, LogKind.READY, 0)
+            recover_tail(FileLog(OsFiles(), path.parent, LogKind.READY), 0)
         assert path.read_bytes() == content
 
 
@@ -115,22 +116,22 @@ def test_what_the_checkpoint_knows_is_never_cut(tmp_path: Path) -> None:
     content[-90] ^= 1
     path.write_bytes(content)
     with pytest.raises(CorruptError, match=f"at offset {positions[-1]}"):
-        recover_tail(OsFiles(), path, LogKind.READY, 0, durable_to=size)
+        recover_tail(FileLog(OsFiles(), path.parent, LogKind.READY), 0, durable_to=size)
     path.write_bytes(content[: positions[-1]])
     with pytest.raises(CorruptError, match=f"at offset {positions[-1]}: the file ends here"):
-        recover_tail(OsFiles(), path, LogKind.READY, 0, durable_to=size)
-    assert len(recover_tail(OsFiles(), path, LogKind.READY, 0)) == 4
+        recover_tail(FileLog(OsFiles(), path.parent, LogKind.READY), 0, durable_to=size)
+    assert len(recover_tail(FileLog(OsFiles(), path.parent, LogKind.READY), 0)) == 4
 
 
 def test_recovery_from_a_place_looks_only_behind_it(tmp_path: Path) -> None:
     path, positions = segment(tmp_path)
-    found = recover_tail(OsFiles(), path, LogKind.READY, 0, start=positions[3])
+    found = recover_tail(FileLog(OsFiles(), path.parent, LogKind.READY), 0, start=positions[3])
     assert [at.position for at in found] == positions[3:]
 
 
 def test_names_sort_as_numbers(tmp_path: Path) -> None:
     for base in (5, 100, 0, 99):
-        SegmentWriter(OsFiles(), tmp_path, LogKind.INTAKE, base).close()
+        SegmentWriter(FileLog(OsFiles(), tmp_path, LogKind.INTAKE), base).close()
     assert list_segments(tmp_path) == [0, 5, 99, 100]
     assert list_segments(tmp_path / "none") == []
 
@@ -143,7 +144,7 @@ def test_reading_a_damaged_frame_names_file_and_offset(tmp_path: Path) -> None:
 
 def test_a_failed_sync_stays_failed(tmp_path: Path) -> None:
     files = FaultyFiles()
-    writer = SegmentWriter(files, tmp_path, LogKind.INTAKE, 0)
+    writer = SegmentWriter(FileLog(files, tmp_path, LogKind.INTAKE), 0)
     writer.append(one(0, 10, 0))
     files.broken_sync = True
     with pytest.raises(OSError, match="fsync failed") as failure:
@@ -169,7 +170,7 @@ class NoRoom(OsFiles):
 
 def test_a_segment_that_cannot_be_begun_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No space"):
-        SegmentWriter(NoRoom(), tmp_path, LogKind.INTAKE, 0)
+        SegmentWriter(FileLog(NoRoom(), tmp_path, LogKind.INTAKE), 0)
     assert list_segments(tmp_path) == []
 
 

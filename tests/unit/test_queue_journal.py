@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 from tests.faults import FaultyFiles
 
 from tarry.base.errors import CorruptError, DiskFullError, FatalError, OverloadedError, TarryError
+from tarry.log.file_engine import FileLog
+from tarry.log.frame import LogKind
 from tarry.log.segment import list_segments, segment_path
 from tarry.queue import journal as journal_module
 from tarry.queue.entries import JournalEntry, JournalOp, serialized_one, to_batch
@@ -39,8 +41,7 @@ class Box:
 
     def open(self, durable: tuple[int, int] = (0, 0)) -> list[JournalEntry]:
         self.journal = Journal(
-            self.files,
-            self.directory,
+            FileLog(self.files, self.directory, LogKind.ACKS),
             segment_bytes_max=self.segment,
             sync_ready=self.sync_ready,
             snapshot=self.snapshot,

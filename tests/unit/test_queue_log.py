@@ -18,7 +18,9 @@ from tests.unit.test_wheel_wheel import batch
 
 from tarry.base.errors import CorruptError
 from tarry.base.types import Key
+from tarry.log.file_engine import FileLog
 from tarry.log.files import OsFiles
+from tarry.log.frame import LogKind
 from tarry.queue import ReadyLog, room
 from tarry.queue.topic import Topic
 from tarry.wheel.wheel import Due
@@ -48,8 +50,8 @@ class Box:
 
     def open(self, place: tuple[int, int], ends: dict[str, int]) -> None:
         self.log = ReadyLog(
+            FileLog(self.files, self.directory, LogKind.READY),
             self.files,
-            self.directory,
             segment_bytes_max=self.segment,
             cache_bytes_max=self.cache,
             place=place,
@@ -308,7 +310,9 @@ def test_a_full_disk_leaves_rows_queued_and_readable(tmp_path: Path) -> None:
 
 def test_what_fits_is_written_and_the_rest_stays_queued(tmp_path: Path) -> None:
     files, kept = LimitedFiles(tmp_path), 20_000
-    log = ReadyLog(files, tmp_path, segment_bytes_max=1 << 20, cache_bytes_max=0, kept_bytes=kept)
+    log = ReadyLog(
+        FileLog(files, tmp_path, LogKind.READY), files, segment_bytes_max=1 << 20, cache_bytes_max=0, kept_bytes=kept
+    )
     files.limit(200_000)
     for k in range(30):
         log.append(due(["a"], k, body=10_000))
@@ -337,7 +341,7 @@ def test_the_disk_is_not_asked_for_each_of_many_small_writes(tmp_path: Path, mon
 
     monkeypatch.setattr(room, "ASK_S", 3600.0)
     files = Counted()
-    log = ReadyLog(files, tmp_path, segment_bytes_max=1 << 20, cache_bytes_max=0)
+    log = ReadyLog(FileLog(files, tmp_path, LogKind.READY), files, segment_bytes_max=1 << 20, cache_bytes_max=0)
     for k in range(50):
         log.append(due(["a"], k))
         log.flush()

@@ -38,7 +38,7 @@ def kill(broker: Broker) -> None:
     parts = broker.components
     for thing in (parts.journal, parts.ready, parts.intake, parts.registry):
         thing.close()
-    parts.lock.release()
+    parts.engine.release()
 
 
 def files_of(directory: Path) -> list[str]:

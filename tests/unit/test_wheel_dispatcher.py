@@ -13,7 +13,9 @@ from tarry.broker.dispatcher import Dispatcher
 from tarry.broker.hand_out_bound import HandOutBound
 from tarry.broker.series import Series
 from tarry.intake import Command
+from tarry.log.file_engine import FileLog
 from tarry.log.files import OsFiles
+from tarry.log.frame import LogKind
 from tarry.queue import ReadyLog
 from tarry.wheel import Wheel
 
@@ -30,7 +32,12 @@ def no_series(wheel: Wheel, ready: ReadyLog) -> Series:
 class Box(Rig):
     def __init__(self, directory: Path) -> None:
         super().__init__(directory / "intake", FakeStore(), horizon_ms=10_000)
-        self.ready = ReadyLog(OsFiles(), directory / "ready", segment_bytes_max=1 << 20, cache_bytes_max=0)
+        self.ready = ReadyLog(
+            FileLog(OsFiles(), directory / "ready", LogKind.READY),
+            OsFiles(),
+            segment_bytes_max=1 << 20,
+            cache_bytes_max=0,
+        )
         series = no_series(self.wheel, self.ready)
         self.bound = HandOutBound(OsFiles(), directory, NOW, is_new=True, ahead_ms=0)
         self.dispatcher = Dispatcher(self.wheel, self.intake, self.ready, self.loader, series, self.clock, self.bound)

@@ -18,7 +18,9 @@ from tests.unit.test_wheel_wheel import batch, keys_of
 from tarry.base.clock import TestClock
 from tarry.base.types import Key
 from tarry.intake import Intake, IntakeWriter, Segments, Submission
+from tarry.log.file_engine import FileLog
 from tarry.log.files import OsFiles
+from tarry.log.frame import LogKind
 from tarry.store.damaged import OnDamage
 from tarry.wheel.loader import Loader
 from tarry.wheel.wheel import Wheel
@@ -58,7 +60,7 @@ class Rig:
         self.clock = TestClock(NOW)
         self.store = store
         self.wheel = Wheel(Key(NOW - 60_000, 0), Key(NOW - 60_000, 0))
-        segments = Segments.open(OsFiles(), directory, next_seq=store.committed_seq)
+        segments = Segments.open(FileLog(OsFiles(), directory, LogKind.INTAKE), next_seq=store.committed_seq)
         self.intake = Intake(segments)
         self.writer = IntakeWriter(segments, self.intake, segment_bytes_max=16_384, secret=b"x", publish=self.publish)
         self.loader = Loader(self.wheel, self.intake, self.clock, store, horizon_ms=horizon_ms, bytes_max=bytes_max)

@@ -77,6 +77,12 @@ class NotFoundError(TarryError):
     code = "not_found"
 
 
+class TrimmedError(NotFoundError):
+    """A follower asked for a part of a log that was deleted."""
+
+    code = "trimmed"
+
+
 class UnauthenticatedError(TarryError):
     """The broker asks who a caller is, and no credential was shown, or one that it does not take."""
 
@@ -171,6 +177,12 @@ class FatalError(TarryError):
     """The broker has stopped, for it would risk what it acknowledged (after a failed fsync, above all)."""
 
     code = "fatal"
+
+
+class OwnershipLostError(FatalError):
+    """This broker has stopped, for its logs are another one's now."""
+
+    code = "ownership_lost"
 
 
 class IllegalTransitionError(TarryError):

@@ -33,6 +33,7 @@ from tarry.broker.audit_reading import read_lines
 from tarry.broker.health import Health
 from tarry.identity.refusals import Refusals
 from tarry.log.commit import GroupCommit, as_tarry_error
+from tarry.log.engine import Log
 from tarry.log.files import TRY_AGAIN, Files, not_now
 
 log = logging.getLogger(__name__)
@@ -89,6 +90,7 @@ class AuditWriter:
         cls,
         config: Config,
         clock: Clock,
+        lines: Log,
         files: Files,
         health: Health,
         on_damage: Callable[[CorruptError], None],
@@ -96,7 +98,9 @@ class AuditWriter:
         threaded: bool,
         wanted: bool,
     ) -> AuditWriter:
-        """Open the audit log of a data directory; nothing is written if it is not ``wanted``, or off.
+        """Open the audit log of a data directory, whose lines are in ``lines``.
+
+        Nothing is written if it is not ``wanted``, or off.
 
         Raises:
             OSError: the disk does not allow it.
@@ -104,7 +108,7 @@ class AuditWriter:
         if not wanted or config.audit_log == "off":
             return cls(None, config.data, clock, health, threaded=threaded, copy=False)
         limits = AuditLimits(config.audit_log_file_bytes, config.audit_log_bytes_max, config.audit_log_retention_ms)
-        audit_log = AuditLog(files, config.data, limits, clock.now_ms(), on_damage)
+        audit_log = AuditLog(lines, files, config.data, limits, clock.now_ms(), on_damage)
         copy = config.audit_log_copy == "stderr"
         audit = cls(audit_log, config.data, clock, health, threaded=threaded, copy=copy)
         audit.note({"operation": "start", "outcome": "done", "details": {"version": VERSION}})

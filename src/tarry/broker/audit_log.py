@@ -18,13 +18,13 @@ from typing import Any
 from tarry.base.errors import CorruptError
 from tarry.log import frame
 from tarry.log.chain import CHAIN_START, ChainedLine, ChainEnd, frame_of, line_at
+from tarry.log.engine import Log
 from tarry.log.files import TRY_AGAIN, Files
-from tarry.log.frame import LogKind
 from tarry.log.json_file import read_json, write_json
 from tarry.log.recover import recover_tail
-from tarry.log.segment import Located, SegmentReader, SegmentWriter, list_segments, remove_segment, segment_path
+from tarry.log.segment import Located, SegmentReader, SegmentWriter, list_segments, segment_path
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 DIRECTORY = "audit"
 HEAD_FILE = f"{DIRECTORY}/head.json"
@@ -102,15 +102,21 @@ class AuditLog:
     """The files of one directory, open for writing. One thread at a time."""
 
     def __init__(
-        self, files: Files, data: Path, limits: AuditLimits, now_ms: int, on_damage: Callable[[CorruptError], None]
+        self,
+        log: Log,
+        files: Files,
+        data: Path,
+        limits: AuditLimits,
+        now_ms: int,
+        on_damage: Callable[[CorruptError], None],
     ) -> None:
         """Open the last file, its torn tail cut off, or begin one.
 
         Raises:
             OSError: the disk does not allow it.
         """
-        self._files, self._data, self._limits = files, data, limits
-        self._directory = data / DIRECTORY
+        self._log, self._files, self._data, self._limits = log, files, data, limits
+        self._directory = log.directory
         self._damage: CorruptError | None = None
         head = self._read_head()
         self._end, bases = self._recovered(head)
@@ -118,7 +124,7 @@ class AuditLog:
         self._synced = self._end
         self._former = [self._file_of(base) for base in bases]
         is_sound = self._damage is None and bool(bases)
-        self._writer = SegmentWriter(files, self._directory, LogKind.AUDIT, bases[-1] if is_sound else self._end.number)
+        self._writer = SegmentWriter(log, bases[-1] if is_sound else self._end.number)
         self._former = [each for each in self._former if each.base != self._writer.base]
         self._begun_ms: int | None = None
         self._first = self._oldest(head)
@@ -187,10 +193,10 @@ class AuditLog:
         except OSError as error:
             if error.errno not in TRY_AGAIN:
                 raise
-            log.warning("%s is not written: %s; trying again", self._data / HEAD_FILE, error.strerror)
+            logger.warning("%s is not written: %s; trying again", self._data / HEAD_FILE, error.strerror)
             return
         for each in [each for each in self._former if each not in kept]:
-            remove_segment(self._files, segment_path(self._directory, each.base))
+            self._log.trim(each.base)
         self._former = kept
 
     def close(self, now_ms: int) -> None:
@@ -203,7 +209,7 @@ class AuditLog:
     def _rotate(self) -> None:
         self.sync()
         former = self._writer
-        self._writer = SegmentWriter(self._files, self._directory, LogKind.AUDIT, self._end.number)
+        self._writer = SegmentWriter(self._log, self._end.number)
         former.close()
         self._former.append(self._file_of(former.base))
         self._begun_ms = None
@@ -269,7 +275,7 @@ class AuditLog:
         """Return the place behind the last line of a file, whose torn tail is cut off."""
         path = segment_path(self._directory, base)
         durable_to = head.position if head is not None and head.file == base else 0
-        frames = recover_tail(self._files, path, LogKind.AUDIT, base, durable_to=durable_to)
+        frames = recover_tail(self._log, base, durable_to=durable_to)
         if frames:
             with SegmentReader(path) as reader:
                 _check_durable(reader, frames, head)

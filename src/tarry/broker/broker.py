@@ -39,6 +39,8 @@ from tarry.broker.push import Push
 from tarry.groups import Group, GroupSubscription
 from tarry.identity.issuers import PublishedIssuer
 from tarry.identity.refusals import Refusals
+from tarry.log.engine import LogEngine
+from tarry.log.file_engine import FileEngine
 from tarry.log.files import Files, OsFiles
 from tarry.message.receipt import Accepted, Receipt
 from tarry.message.rows import ID, Row, to_batch
@@ -58,6 +60,7 @@ class Broker(Calls):
         clock: Clock,
         files: Files,
         *,
+        engine: LogEngine | None = None,
         threads: bool,
         placement: Placement = ANY_CORE,
         audited: bool = False,
@@ -67,7 +70,14 @@ class Broker(Calls):
         self._files = files
         self._health = Health()
         self.components: BrokerComponents = open_components(
-            config, clock, files, self._health, threaded=threads, placement=placement, audited=audited
+            config,
+            clock,
+            files,
+            engine or FileEngine(files, config.data),
+            self._health,
+            threaded=threads,
+            placement=placement,
+            audited=audited,
         )
         """The parts of the broker, for tests and extensions."""
         parts = self.components

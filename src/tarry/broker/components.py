@@ -12,7 +12,6 @@ from tarry.broker.bulk import Bulk
 from tarry.broker.changes import Changes
 from tarry.broker.consumers import Consumers
 from tarry.broker.damage import Damage
-from tarry.broker.directory import DirectoryLock
 from tarry.broker.dispatcher import Dispatcher
 from tarry.broker.hand_out_bound import HandOutBound
 from tarry.broker.health import Health
@@ -34,6 +33,7 @@ from tarry.broker.status import Status
 from tarry.groups import ConsumerGroups, DeadLetters
 from tarry.intake import Intake, IntakeWriter, Submission
 from tarry.log.commit import GroupCommit
+from tarry.log.engine import LogEngine
 from tarry.names import Registry
 from tarry.queue import Journal, ReadyLog
 from tarry.store import Store
@@ -44,7 +44,7 @@ from tarry.wheel import Loader, Wheel
 class BrokerComponents:
     """All parts of an open broker."""
 
-    lock: DirectoryLock
+    engine: LogEngine
     secret: bytes
     health: Health
     damage: Damage
@@ -92,4 +92,4 @@ class BrokerComponents:
         self.intake.close()
         self.registry.close()
         self.ready.close()
-        self.lock.release()
+        self.engine.release()

@@ -49,6 +49,7 @@ from tarry.broker.status import Status
 from tarry.broker.store_view import StoreFollower
 from tarry.groups import ConsumerGroups
 from tarry.identity.accounts import Existing
+from tarry.log.engine import LogEngine
 from tarry.log.files import Files, start_failure
 
 
@@ -56,6 +57,7 @@ def open_components(
     config: Config,
     clock: Clock,
     files: Files,
+    engine: LogEngine,
     health: Health,
     *,
     threaded: bool,
@@ -71,7 +73,7 @@ def open_components(
     """
     with _named_failures(config.data), ExitStack() as undo:
         around = Opened(
-            *(config, clock, files, health, Damage(), Lateness(clock), undo),
+            *(config, clock, files, engine, health, Damage(), Lateness(clock), undo),
             threaded=threaded,
             placement=placement,
             audited=audited,
@@ -247,6 +249,7 @@ def _make_loops(around: Opened, opened: OpenedFiles, path: MessagePath, backgrou
         background.bulk,
         background.scrub,
         opened.identities,
+        opened.engine,
     )
 
 
@@ -266,7 +269,7 @@ def _assemble(around: Opened, opened: OpenedFiles, path: MessagePath) -> BrokerC
     asking = _make_queries(around, opened, path, background, push, board)
     opened.identities.accounts.count_existing = partial(_existing, asking.queries, groups)
     return BrokerComponents(
-        lock=opened.lock,
+        engine=opened.engine,
         secret=opened.secret,
         health=around.health,
         damage=around.damage,

@@ -1,4 +1,4 @@
-"""The data directory: its lock, its id, its secret, and the checkpoint that recovery starts from."""
+"""The data directory: its id, its secret, and the checkpoint that recovery starts from."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from tarry.base.errors import CorruptError
-from tarry.base.lock_file import LockFile
 from tarry.broker.topic_counts import FIELDS as COUNTED
 from tarry.broker.topic_counts import TopicCounts
 from tarry.log.files import Files
@@ -35,18 +34,6 @@ ID_FILE = "broker.id"
 ID_BYTES = 16
 _CRC = struct.Struct("<I")
 """The checksum behind the secret; older files have none."""
-
-
-class DirectoryLock:
-    """Holds a data directory for one broker; the operating system releases it when the process dies."""
-
-    def __init__(self, directory: Path) -> None:
-        directory.mkdir(mode=0o750, parents=True, exist_ok=True)
-        self._file = LockFile(directory / "lock", held=directory, user="broker")
-
-    def release(self) -> None:
-        """Release the directory."""
-        self._file.release()
 
 
 def owner_of(directory: Path) -> Owner:

@@ -1,8 +1,8 @@
 """The rule that somebody who may change identities can always show who it is.
 
 A credential counts while it has not expired, and if a port takes it by which identities can be changed: a token always;
-a JSON Web Token with its provider in the settings; a certificate where clients are asked for one; an access key never,
-since RocketMQ's and MQTT's ports change no identities.
+a JSON Web Token with its provider, one of whichever there are, in the settings; a certificate where clients are asked
+for one; an access key never, since RocketMQ's and MQTT's ports change no identities.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class WaysIn:
         raise InvalidArgumentError(
             "nobody who has a credential would have the right admin, so nobody could change identities; "
             'allowed: first an identity with the grant "admin" and a credential that is taken now: a token, a name in '
-            "a certificate (with tls_client_ca), or a claim of the provider's tokens (with jwt_issuer)"
+            "a certificate (with tls_client_ca), or a claim of a provider's tokens (with jwt_issuer, jwt_issuers)"
         )
 
     def warn(self, identities: Iterable[Identity], now_ms: int) -> None:

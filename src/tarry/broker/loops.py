@@ -12,6 +12,7 @@ from typing import Any
 from tarry.base.clock import Clock
 from tarry.base.config import Config
 from tarry.base.descriptors import lacks_descriptor
+from tarry.base.errors import OwnershipLostError
 from tarry.base.types import Key
 from tarry.broker.bulk import Bulk
 from tarry.broker.dispatcher import Dispatcher
@@ -23,6 +24,7 @@ from tarry.broker.scrub import Scrub
 from tarry.broker.series import Series
 from tarry.broker.store_view import StoreFollower
 from tarry.intake import Segments
+from tarry.log.engine import LogEngine
 from tarry.log.files import TRY_AGAIN
 from tarry.queue import ReadyLog
 from tarry.wheel import Loader, Wheel
@@ -63,6 +65,7 @@ class Loops:
     _bulk: Bulk
     _scrub: Scrub
     _identities: Identities
+    _engine: LogEngine
     _threads: list[threading.Thread] = field(default_factory=list)
     _fired: Key | None = None
     _busy_s: float = 0.0
@@ -129,6 +132,7 @@ class Loops:
                 self._health.ending.wait(FLUSH_S)
                 self.try_disk(self._ready.flush)
             if time.monotonic() >= due_s:
+                self._check_owner()
                 self._bulk.announce_again()
                 self.try_disk(self._identities.keep_days)
                 self._identities.issuers.look()
@@ -136,6 +140,13 @@ class Loops:
                 # Unreadable messages prevent checkpoints for good: there is no use in trying all the time.
                 soon = not written and not self._loader.unreadable
                 due_s = time.monotonic() + (0.05 if soon else self._config.checkpoint_interval_ms / 1000)
+
+    def _check_owner(self) -> None:
+        if not self._engine.is_owner():
+            raise OwnershipLostError(
+                f"{self._config.data} is another broker's now: its file lock was deleted, or another one wrote to it. "
+                "This one stops, for both would write to the same files"
+            )
 
     def _keep_ahead(self) -> None:
         with self._wheel.lock:
@@ -176,6 +187,7 @@ class Loops:
         while self._dispatcher.step() or self._load_more() or (self._series.waiting and self._series.step()):
             pass
         self._ready.flush()
+        self._check_owner()
         self._progress.checkpoint()
         self._identities.keep_days()
         self._identities.issuers.look()

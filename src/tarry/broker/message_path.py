@@ -27,6 +27,7 @@ from tarry.broker.topic_bound import TopicBound
 from tarry.groups import ConsumerGroups, GroupRegistry
 from tarry.intake import IntakeWriter, Submission
 from tarry.log.commit import GroupCommit, as_tarry_error
+from tarry.log.frame import LogKind
 from tarry.message.admission import MessageLimits
 from tarry.queue import Journal
 from tarry.wheel import Loader, PerhapsHanded, Wheel
@@ -163,8 +164,7 @@ def _make_delivery(around: Opened, opened: OpenedFiles, window: LoadedWindow, ac
         ready.sync(ready.ticket() if ticket is None else ticket)
 
     journal = Journal(
-        files,
-        config.data / "acks",
+        around.engine.log(LogKind.ACKS),
         segment_bytes_max=config.segment_bytes_max,
         sync_ready=sync_ready,
         snapshot=registry.entries,

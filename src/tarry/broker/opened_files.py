@@ -14,7 +14,7 @@ from tarry.base.placement import Placement
 from tarry.broker.access_tokens import AccessTokens
 from tarry.broker.audit import AuditWriter
 from tarry.broker.damage import Damage
-from tarry.broker.directory import CHECKPOINT_FILE, Checkpoint, DirectoryLock, keep_id, owner_of, read_secret
+from tarry.broker.directory import CHECKPOINT_FILE, Checkpoint, keep_id, owner_of, read_secret
 from tarry.broker.disk_reserve import DiskReserve
 from tarry.broker.hand_out_bound import AHEAD_MS, HandOutBound
 from tarry.broker.health import Health
@@ -28,7 +28,9 @@ from tarry.broker.store_view import View
 from tarry.broker.topic_counts import TopicCounts
 from tarry.identity.issuers import Issuers
 from tarry.intake import Intake, Segments
+from tarry.log.engine import LogEngine
 from tarry.log.files import Files
+from tarry.log.frame import LogKind
 from tarry.log.segment import list_segments
 from tarry.names import Registry
 from tarry.queue import ReadyLog
@@ -44,7 +46,7 @@ KEPT_PART = 64
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """Dependencies that all parts are made with: settings, clock, files, and what they report to.
+    """Dependencies that all parts are made with: settings, clock, files, logs, and what they report to.
 
     ``undo`` closes what was opened if opening ends early. ``threaded``: parts have threads of their own; else they work
     when asked.
@@ -53,6 +55,7 @@ class Opened:
     config: Config
     clock: Clock
     files: Files
+    engine: LogEngine
     health: Health
     damage: Damage
     lateness: Lateness
@@ -70,7 +73,7 @@ class OpenedFiles:
     The registry is opened later, after everything else was accepted, because opening it changes files.
     """
 
-    lock: DirectoryLock
+    engine: LogEngine
     reserve: DiskReserve
     checkpoint: Checkpoint
     topic_counts: TopicCounts
@@ -96,9 +99,9 @@ def open_files(around: Opened) -> OpenedFiles:
         LockedError: another broker has the directory or the store. CorruptError: it is damaged, or it and the store do
         not fit.
     """
-    config, undo = around.config, around.undo
-    lock = DirectoryLock(config.data)
-    undo.callback(lock.release)
+    config, undo, engine = around.config, around.undo, around.engine
+    engine.claim()
+    undo.callback(engine.release)
     reserve = DiskReserve(around.files, config)
     reserve.give_back()
     has_checkpoint = _has_checkpoint(config.data)
@@ -116,6 +119,7 @@ def open_files(around: Opened) -> OpenedFiles:
     audit = AuditWriter.open(
         config,
         around.clock,
+        engine.log(LogKind.AUDIT),
         around.files,
         around.health,
         around.damage.report,
@@ -135,8 +139,7 @@ def open_files(around: Opened) -> OpenedFiles:
     undo.callback(registry.close)
     next_seq = max(checkpoint.fired_seq, view.committed_seq)
     segments = Segments.open(
-        around.files,
-        config.data / "intake",
+        engine.log(LogKind.INTAKE),
         next_seq=next_seq,
         durable=checkpoint.intake,
         first_seq=checkpoint.intake_first,
@@ -156,7 +159,7 @@ def open_files(around: Opened) -> OpenedFiles:
     )
     undo.callback(partial(bound.close, is_durable=False))
     return OpenedFiles(
-        lock,
+        engine,
         reserve,
         checkpoint,
         topic_counts,
@@ -204,8 +207,8 @@ def _open_store(around: Opened, checkpoint: Checkpoint) -> Store:
 def _open_ready_log(around: Opened, checkpoint: Checkpoint) -> ReadyLog:
     config = around.config
     return ReadyLog(
+        around.engine.log(LogKind.READY),
         around.files,
-        config.data / "ready",
         segment_bytes_max=config.segment_bytes_max,
         cache_bytes_max=config.ready_cache_bytes_max,
         place=checkpoint.ready,

@@ -158,16 +158,20 @@ def _create_in(data: Path, identity: SetIdentity, expires_ms: int | None) -> Iss
     from tarry.base.config import Config
     from tarry.broker.audit import AuditWriter
     from tarry.broker.damage import Damage
-    from tarry.broker.directory import DirectoryLock
     from tarry.broker.health import Health
     from tarry.broker.identities import Identities
+    from tarry.log.file_engine import FileEngine
     from tarry.log.files import OsFiles
+    from tarry.log.frame import LogKind
 
-    lock = DirectoryLock(data)
+    engine = FileEngine(OsFiles(), data)
+    engine.claim()
     try:
         identities = Identities(OsFiles(), SystemClock(), data)
         audit = AuditWriter.open(
-            *(Config(data=data), SystemClock(), OsFiles(), Health(), Damage().report), threaded=False, wanted=True
+            *(Config(data=data), SystemClock(), engine.log(LogKind.AUDIT), OsFiles(), Health(), Damage().report),
+            threaded=False,
+            wanted=True,
         )
         by, adding = AskedBy("local", front="command"), AddCredential(identity.name, expires_ms=expires_ms)
         try:
@@ -177,7 +181,7 @@ def _create_in(data: Path, identity: SetIdentity, expires_ms: int | None) -> Iss
             audit.close()
             identities.close()
     finally:
-        lock.release()
+        engine.release()
 
 
 @app.command("set")

@@ -13,7 +13,7 @@ from tarry.api.accounts import QuotaAccounts
 from tarry.api.audit import LoginReason, NotesRefusals
 from tarry.api.credential_uses import CredentialUses
 from tarry.api.identities import Credential, Identity, is_token
-from tarry.api.issuers import TokenIssuer, VerifiedToken, is_jwt, issuer_of
+from tarry.api.issuers import ProviderLogin, TokenIssuer, VerifiedToken, is_jwt, issuer_of
 from tarry.base.bounded_cache import BoundedCache
 from tarry.base.clock import Clock
 from tarry.base.errors import UnauthenticatedError
@@ -97,7 +97,7 @@ class Authenticator:
         self._by_access_key: dict[str, tuple[Principal, Credential]] = {}
         self._by_san: dict[str, tuple[Principal, Credential]] = {}
         self._by_claim: list[tuple[Principal, Credential]] = []
-        self._verified: BoundedCache[str, _KnownToken] = BoundedCache(VERIFIED_MAX)
+        self._verified: BoundedCache[tuple[str, ProviderLogin | None], _KnownToken] = BoundedCache(VERIFIED_MAX)
 
     def note_use(self, credential: str) -> None:
         """Note that a credential was used, by its id; whoever checks a signature does it for an access key."""
@@ -175,17 +175,32 @@ class Authenticator:
         """Return whether a text has the form of a provider's token, and there is a provider."""
         return is_jwt(text) and bool(self._broker.token_issuers)
 
-    def _by_jwt(self, token: str) -> Principal:
+    def by_login(self, token: str, login: ProviderLogin, *, peer: str | None = "") -> Principal:
+        """Return who has logged in at a provider, by the ID token of that login, where somebody is asked.
+
+        A refusal is noted, of the address ``peer``; None: the caller does that.
+
+        Raises:
+            UnauthenticatedError: the token is not of this login; no identity has one of its claims, or two have.
+        """
+        self._look()
+        try:
+            return self._by_jwt(token, login)
+        except UnauthenticatedError:
+            self.note_refusal("not_known", peer)
+            raise
+
+    def _by_jwt(self, token: str, login: ProviderLogin | None = None) -> Principal:
         """Return the caller whose token a provider has signed, by the claims in it.
 
         Raises:
             UnauthenticatedError: it is not taken; no identity has one of its claims, or two have.
         """
-        digest, issuers = digest_of(token), self._broker.token_issuers
-        known = self._verified.get(digest)
+        shown, issuers = (digest_of(token), login), self._broker.token_issuers
+        known = self._verified.get(shown)
         is_good = known is not None and known.identities is self._seen and known.issuer in issuers
         if known is None or not is_good or known.keys is not known.issuer.look():
-            known = self._verified.keep(digest, self._verify(issuers, token))
+            known = self._verified.keep(shown, self._verify(issuers, token, login))
         return self._good_now(known.principal, known.credential)
 
     def _good_now(self, principal: Principal, credential: Credential) -> Principal:
@@ -195,14 +210,17 @@ class Authenticator:
         self.note_use(credential.id)
         return principal
 
-    def _verify(self, issuers: Sequence[TokenIssuer], token: str) -> _KnownToken:
-        issuer = issuer_of(token, issuers)
+    def _verify(self, issuers: Sequence[TokenIssuer], token: str, login: ProviderLogin | None) -> _KnownToken:
+        if login is None:
+            issuer = issuer_of(token, issuers)
+        else:  # whatever the token says of itself
+            issuer = next((each for each in issuers if each.url == login.issuer), None)
         if issuer is None:
             raise UnauthenticatedError(
                 "the JSON Web Token that was shown is of no provider of the broker's settings; allowed: one of these"
             )
         keys = issuer.look()
-        principal, credential = self._owner(issuer.verify(token))
+        principal, credential = self._owner(issuer.verify(token, login))
         return _KnownToken(principal, credential, self._seen, issuer, keys)
 
     def _owner(self, verified: VerifiedToken) -> tuple[Principal, Credential]:

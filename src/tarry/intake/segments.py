@@ -18,12 +18,13 @@ from tarry.base.errors import CorruptError
 from tarry.base.types import Int64s
 from tarry.intake.index import ActiveIndex, FrameTable, index_of_log
 from tarry.intake.sealed_index import SealedIndex, write_index
-from tarry.log.files import Buffer, Files
+from tarry.log.engine import Log
+from tarry.log.files import Buffer
 from tarry.log.frame import LogKind
 from tarry.log.recover import check_name, recover_tail
-from tarry.log.segment import SegmentWriter, list_segments, remove_segment, segment_path
+from tarry.log.segment import SegmentWriter, list_segments, segment_path
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class SegmentFrames(NamedTuple):
@@ -74,23 +75,19 @@ class _Active:
 class Segments:
     """Segment files. One thread calls append, sync, add and roll; any thread calls the rest."""
 
-    def __init__(
-        self, files: Files, directory: Path, rolled: list[_Rolled], active: _Active, leftover: Sequence[Path] = ()
-    ) -> None:
-        self._files = files
-        self._directory = directory
+    def __init__(self, log: Log, rolled: list[_Rolled], active: _Active, leftover: Sequence[int] = ()) -> None:
+        self._log = log
         self._lock = threading.Lock()  # guards which segments there are, not their contents
         self._rolled = rolled
         self._active = active
         self._keepers = 0
         self._leftover = list(leftover)
-        """Files of segments that had been deleted, and came back with a crash."""
+        """Segments that had been deleted, and came back with a crash."""
 
     @classmethod
     def open(
         cls,
-        files: Files,
-        directory: Path,
+        log: Log,
         *,
         next_seq: int,
         durable: tuple[int, int] | None = None,
@@ -105,11 +102,12 @@ class Segments:
         Raises:
             CorruptError: for damage in what was acknowledged, or a segment that is missing.
         """
+        directory = log.directory
         bases = list_segments(directory)
-        leftover: list[Path] = []
+        leftover: list[int] = []
         if first_seq is not None:
             # A disk may have kept the second of two deletions without the first: what is below is no unbroken row then.
-            leftover = _files_below(directory, first_seq)
+            leftover = _segments_below(directory, first_seq)
             bases = [base for base in bases if base >= first_seq]
             if not bases or bases[0] > first_seq:
                 follows = f"the next file begins at {bases[0]}" if bases else "there is no later file"
@@ -123,26 +121,25 @@ class Segments:
             raise CorruptError(f"{missing} is missing; {durable[1]} bytes of it had been durable")
         if not bases:
             bases = [next_seq]
-            SegmentWriter(files, directory, LogKind.INTAKE, next_seq).close()
+            SegmentWriter(log, next_seq).close()
         rolled = []
         for base in bases[:-1]:
             path = segment_path(directory, base)
             check_name(path, LogKind.INTAKE, base)
             rolled.append(_Rolled(path, _sealed_index(path, base), path.stat().st_size))
-        last = segment_path(directory, bases[-1])
         durable_bytes = durable[1] if durable is not None and durable[0] == bases[-1] else 0
-        recover_tail(files, last, LogKind.INTAKE, bases[-1], durable_to=durable_bytes)
-        index = index_of_log(last, bases[-1])
+        recover_tail(log, bases[-1], durable_to=durable_bytes)
+        index = index_of_log(segment_path(directory, bases[-1]), bases[-1])
         _check_unbroken(rolled, index.base)
-        writer = SegmentWriter(files, directory, LogKind.INTAKE, bases[-1])
+        writer = SegmentWriter(log, bases[-1])
         # What is in the file now is about to be served, so it must be durable even if its writer died before the fsync.
         writer.sync()
-        return cls(files, directory, rolled, _Active(writer, index), leftover)
+        return cls(log, rolled, _Active(writer, index), leftover)
 
     @property
     def directory(self) -> Path:
         """Directory of the files."""
-        return self._directory
+        return self._log.directory
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
@@ -175,11 +172,11 @@ class Segments:
         """Begin the next segment with ``next_seq``. Where that fails, the active one goes on."""
         former = self._active
         try:
-            writer = SegmentWriter(self._files, self._directory, LogKind.INTAKE, next_seq)
+            writer = SegmentWriter(self._log, next_seq)
         except OSError as error:
             # All submissions were answered. The file that there is goes on; the next commit tries again, or finds the
             # disk as bad as it is.
-            log.warning("%s: the next segment could not be begun: %s", self._directory, error)
+            logger.warning("%s: the next segment could not be begun: %s", self.directory, error)
             return
         with self._lock:
             self._rolled.append(_Rolled(former.writer.path, former.index, former.writer.size))
@@ -276,8 +273,8 @@ class Segments:
 
         :meth:`deletable_until` gave ``first_seq``, and a checkpoint on disk has it.
         """
-        for path in self._leftover:
-            remove_segment(self._files, path)
+        for segment in self._leftover:
+            self._log.trim(segment)
         self._leftover.clear()
         deleted = 0
         while True:
@@ -286,14 +283,14 @@ class Segments:
                 if first is None or first.index.end_seq > first_seq:
                     return deleted
                 self._rolled.pop(0)
-            remove_segment(self._files, first.path)
+            self._log.trim(first.index.base)
             deleted += 1
 
 
-def _files_below(directory: Path, first_seq: int) -> list[Path]:
-    """Return the files of segments below ``first_seq``, also where only the index is left."""
+def _segments_below(directory: Path, first_seq: int) -> list[int]:
+    """Return the segments below ``first_seq`` that have a file, also where only the index is left."""
     stems = {path.stem for suffix in ("log", "idx") for path in directory.glob(f"*.{suffix}")}
-    return [directory / f"{stem}.log" for stem in sorted(stems) if stem.isdecimal() and int(stem) < first_seq]
+    return sorted(int(stem) for stem in stems if stem.isdecimal() and int(stem) < first_seq)
 
 
 def _check_unbroken(rolled: Sequence[_Rolled], active_base: int) -> None:

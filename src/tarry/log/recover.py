@@ -11,17 +11,15 @@ from pathlib import Path
 
 from tarry.base.errors import CorruptError
 from tarry.log import frame
-from tarry.log.files import Files
+from tarry.log.engine import Log
 from tarry.log.frame import LogKind
-from tarry.log.segment import Located, SegmentReader
+from tarry.log.segment import Located, SegmentReader, segment_path
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 _MAGIC = struct.pack("<I", frame.MAGIC)
 
 
-def recover_tail(
-    files: Files, path: Path, log_kind: LogKind, base: int, *, durable_to: int = 0, start: int = 0
-) -> list[Located]:
+def recover_tail(log: Log, base: int, *, durable_to: int = 0, start: int = 0) -> list[Located]:
     """Check the last segment of a log from ``start`` on, cut off a torn tail, and return the frames left.
 
     ``durable_to`` is how much of the file is known from elsewhere (the checkpoint) to have been durable. A file that
@@ -30,10 +28,11 @@ def recover_tail(
     Raises:
         CorruptError: for damage in what had been durable; names the file and the offset.
     """
+    path = segment_path(log.directory, base)
     empty: list[Located] = []
     with SegmentReader(path) as reader:
         size = reader.size
-        if reader.file_header() != (log_kind, base):
+        if reader.file_header() != (log.kind, base):
             if max(durable_to, durable_by_witness(reader, frame.FILE_HEADER_BYTES)) > 0:
                 raise CorruptError(f"{path} at offset 0: the file header is damaged")
             end, frames = 0, empty
@@ -48,8 +47,8 @@ def recover_tail(
                     f"{path} at offset {size}: the file ends here, but {durable_to} bytes of it had been durable"
                 )
     if end < size:
-        log.warning("%s: cutting a torn tail of %d bytes at offset %d", path, size - end, end)
-        tail = files.open_append(path)
+        logger.warning("%s: cutting a torn tail of %d bytes at offset %d", path, size - end, end)
+        tail = log.open(base)
         try:
             tail.truncate(end)
             tail.sync()

@@ -13,19 +13,14 @@ import pyarrow as pa
 from tarry.base.descriptors import when_free
 from tarry.base.errors import CorruptError
 from tarry.log import frame
-from tarry.log.files import AppendFile, Buffer, Files, sync_directory
+from tarry.log.engine import Log
+from tarry.log.files import Buffer
 from tarry.log.frame import FrameHeader, LogKind
 
 
 def segment_path(directory: Path, base: int, suffix: str = ".log") -> Path:
     """``directory/00000000000000000042.log``: names sort as numbers do."""
     return directory / f"{base:020d}{suffix}"
-
-
-def remove_segment(files: Files, path: Path) -> None:
-    """Delete a segment, and the index beside it if it has one."""
-    files.remove(path)
-    files.remove(path.with_suffix(".idx"))
 
 
 def list_segments(directory: Path) -> list[int]:
@@ -41,20 +36,19 @@ class SegmentWriter:
     a torn tail from damage.
     """
 
-    def __init__(self, files: Files, directory: Path, log_kind: LogKind, base: int) -> None:
-        self.path = segment_path(directory, base)
+    def __init__(self, log: Log, base: int) -> None:
+        self.path = segment_path(log.directory, base)
         self.base = base
+        self._log = log
         self._failed: OSError | None = None
-        self._file: AppendFile = files.open_append(self.path)
+        self._file = log.open(base)
         self.durable = self._file.size
         if self._file.size == 0:
             try:
-                self.append([frame.encode_file_header(log_kind, base)])
+                self.append([frame.encode_file_header(log.kind, base)])
             except OSError:
                 # Without its name, too: an empty last file would make the one before it look sealed.
-                self._file.close()
-                files.remove(self.path)
-                sync_directory(directory)
+                self.discard()
                 raise
 
     @property
@@ -97,6 +91,11 @@ class SegmentWriter:
 
     def close(self) -> None:
         self._file.close()
+
+    def discard(self) -> None:
+        """Take the segment back; nothing in it was synced."""
+        self._file.close()
+        self._log.discard(self.base)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,14 +8,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from tarry.base.errors import OverloadedError, TarryError
 from tarry.base.placement import ANY_CORE, Placement
 from tarry.log import frame
 from tarry.log.commit import GroupCommit, as_tarry_error
-from tarry.log.files import TRY_AGAIN, Files, not_now, sync_directory
-from tarry.log.frame import LogKind
+from tarry.log.engine import Log
+from tarry.log.files import TRY_AGAIN, not_now
 from tarry.log.segment import SegmentReader, SegmentWriter, list_segments, segment_path
 from tarry.queue.entries import SCHEMA, JournalEntry, from_batch, serialized_one, to_batch
 from tarry.queue.journal_recovery import SNAPSHOT_BEGINS, SNAPSHOT_ENDS, recover_journal
@@ -60,8 +59,7 @@ class Journal:
 
     def __init__(
         self,
-        files: Files,
-        directory: Path,
+        log: Log,
         *,
         segment_bytes_max: int,
         sync_ready: Callable[[int | None], None],
@@ -82,8 +80,8 @@ class Journal:
         Raises:
             CorruptError: for damage in what had been durable.
         """
-        self._opened_with = recover_journal(files, directory, durable)
-        self._writer = SegmentWriter(files, directory, LogKind.ACKS, self._opened_with)
+        self._opened_with = recover_journal(log, durable)
+        self._writer = SegmentWriter(log, self._opened_with)
         try:
             # Before anything is served: the former process may have died before the fsync.
             self.position = self._opened_with, self._writer.sync()
@@ -91,8 +89,7 @@ class Journal:
         except BaseException:
             self._writer.close()
             raise
-        self._files = files
-        self._directory = directory
+        self._log = log
         self._segment_bytes_max = self._roll_bytes = segment_bytes_max
         self._sync_ready = sync_ready
         self._snapshot = snapshot
@@ -116,7 +113,7 @@ class Journal:
         Raises:
             CorruptError: for damage in what had been durable.
         """
-        with SegmentReader(segment_path(self._directory, self._opened_with)) as reader:
+        with SegmentReader(segment_path(self._log.directory, self._opened_with)) as reader:
             for _, _, batch in reader.read_all(SCHEMA):
                 yield from from_batch(batch)
         self._remove_before(self._opened_with)
@@ -136,7 +133,8 @@ class Journal:
         """
         if self._waiting >= ENTRIES_MAX:
             raise OverloadedError(
-                f"{self._waiting} entries wait to be written to {self._directory}; allowed: {ENTRIES_MAX}; try again"
+                f"{self._waiting} entries wait to be written to {self._log.directory}; allowed: {ENTRIES_MAX}; "
+                "try again"
             )
 
     def write(
@@ -203,7 +201,7 @@ class Journal:
             self._owed += entries
 
     def _not_durable(self, failure: OSError) -> TarryError:
-        return not_now(failure, self._directory, "the acknowledgement is not durable yet")
+        return not_now(failure, self._log.directory, "the acknowledgement is not durable yet")
 
     def _append(self, entries: list[JournalEntry], kind: int = 0) -> None:
         rows = serialized_one(entries[0]) if len(entries) == 1 else to_batch(entries)
@@ -218,7 +216,7 @@ class Journal:
         """
         old = self._writer
         try:
-            fresh = SegmentWriter(self._files, self._directory, LogKind.ACKS, old.base + 1)
+            fresh = SegmentWriter(self._log, old.base + 1)
         except OSError as error:
             if error.errno not in TRY_AGAIN:
                 raise
@@ -236,9 +234,7 @@ class Journal:
             if error.errno not in TRY_AGAIN:
                 raise
             self._writer = old
-            fresh.close()
-            self._files.remove(fresh.path)
-            sync_directory(self._directory)
+            fresh.discard()
             return error
         self.position = fresh.base, fresh.sync()
         old.close()
@@ -248,9 +244,9 @@ class Journal:
         return None
 
     def _remove_before(self, base: int) -> None:
-        for older in list_segments(self._directory):
+        for older in list_segments(self._log.directory):
             if older < base:
-                self._files.remove(segment_path(self._directory, older))
+                self._log.trim(older)
 
     def _on_failure(self, error: BaseException, items: list[_Item]) -> None:
         self._failed = True

@@ -5,15 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from tarry.base.errors import CorruptError
-from tarry.log.files import Files
-from tarry.log.frame import LogKind
+from tarry.log.engine import Log
 from tarry.log.recover import recover_tail
 from tarry.log.segment import SegmentReader, list_segments, segment_path
 
 SNAPSHOT_BEGINS, SNAPSHOT_ENDS = 1, 2
 
 
-def recover_journal(files: Files, directory: Path, durable: tuple[int, int]) -> int:
+def recover_journal(log: Log, durable: tuple[int, int]) -> int:
     """Return the number of the file to go on with, after cutting off its torn tail.
 
     It is the last file whose opening snapshot is whole. ``durable`` (number, position) is how far the journal had been
@@ -22,6 +21,7 @@ def recover_journal(files: Files, directory: Path, durable: tuple[int, int]) -> 
     Raises:
         CorruptError: for damage in what had been durable; nothing was changed.
     """
+    directory = log.directory
     numbers = list_segments(directory)
     number, position = durable
     if position and (not numbers or numbers[-1] < number):
@@ -43,9 +43,9 @@ def recover_journal(files: Files, directory: Path, durable: tuple[int, int]) -> 
         newer.append(numbers.pop())
     last = numbers[-1]
     durable_to = position if last == number else 0
-    recover_tail(files, segment_path(directory, last), LogKind.ACKS, last, durable_to=durable_to)
+    recover_tail(log, last, durable_to=durable_to)
     for each in newer:
-        files.remove(segment_path(directory, each))
+        log.discard(each)
     return last
 
 

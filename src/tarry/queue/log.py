@@ -10,13 +10,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
 from tarry.base.errors import CorruptError
 from tarry.base.types import Int64s
+from tarry.log.engine import Log
 from tarry.log.files import FREE_CHECK_S, Files
 from tarry.message.schema import accepted_ms
 from tarry.queue.frame_table import FrameEntry
@@ -44,8 +44,8 @@ class ReadyLog:
 
     def __init__(
         self,
+        log: Log,
         files: Files,
-        directory: Path,
         *,
         segment_bytes_max: int,
         cache_bytes_max: int,
@@ -60,6 +60,7 @@ class ReadyLog:
         """Open what is on disk.
 
         Args:
+            files: says how much room the disk of ``log`` has.
             place: (segment, position) where the checkpoint was taken.
             ends: the topics' ends there.
             first: what it says of deletion: segments before this one may be gone; None: nothing.
@@ -71,24 +72,23 @@ class ReadyLog:
         Raises:
             CorruptError: for damage in what had been durable.
         """
-        writer, recovered = recover_segments(files, directory, place, first)
+        writer, recovered = recover_segments(log, place, first)
         self.topics: dict[str, Topic] = {}
         self.stored_rows = stored_rows + recovered.stored_rows
         self._cache = TailCache(cache_bytes_max)
         self._writer = SegmentsWriter(
-            files,
-            directory,
+            log,
             writer,
             segments=recovered.segments,
             sealed_due_ms=recovered.sealed_due_ms,
             frames=recovered.last_frames,
             cache=self._cache,
             segment_bytes_max=segment_bytes_max,
-            room=DiskRoom(files, directory, kept_bytes),
+            room=DiskRoom(files, log.directory, kept_bytes),
         )
         self._checked_s, self._checked_added, self._checked_room = -1.0, 0, 0
-        self._reader = FramesReader(directory, self._writer, on_damage)
-        self._retention = Retention(files, directory, self.topics, self._writer, self._reader)
+        self._reader = FramesReader(log.directory, self._writer, on_damage)
+        self._retention = Retention(log, self.topics, self._writer, self._reader)
         self._on_append = on_append
         self._topics_lock = threading.Lock()
         self._append_lock = threading.Lock()

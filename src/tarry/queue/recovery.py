@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tarry.base.errors import CorruptError
-from tarry.log.files import Files
+from tarry.log.engine import Log
 from tarry.log.frame import LogKind
 from tarry.log.recover import check_name, recover_tail
-from tarry.log.segment import SegmentWriter, list_segments, remove_segment, segment_path
+from tarry.log.segment import SegmentWriter, list_segments, segment_path
 from tarry.queue.frame_table import FrameEntry, due_max_ms, load_frames, scan_frames
 from tarry.queue.topic import Extent
 
@@ -47,9 +47,7 @@ class Recovered:
                 self.stored_rows += entry.stored_rows
 
 
-def recover_segments(
-    files: Files, directory: Path, place: tuple[int, int], first: int | None = None
-) -> tuple[SegmentWriter, Recovered]:
+def recover_segments(log: Log, place: tuple[int, int], first: int | None = None) -> tuple[SegmentWriter, Recovered]:
     """Read the frame tables, and cut off the torn tail of the last segment, which is then appended to.
 
     ``place`` (segment, position) is where the checkpoint was taken: everything before it had been durable. By the
@@ -58,6 +56,7 @@ def recover_segments(
     Raises:
         CorruptError: for damage in what had been durable.
     """
+    directory = log.directory
     there = list_segments(directory)
     bases = _without_leftover(there, first or 0)
     _check_unbroken(directory, bases, place, first)
@@ -69,13 +68,13 @@ def recover_segments(
     path = segment_path(directory, last)
     if bases:
         durable_to = place[1] if place[0] == last else 0
-        recover_tail(files, path, LogKind.READY, last, durable_to=durable_to, start=durable_to)
-    writer = SegmentWriter(files, directory, LogKind.READY, last)
+        recover_tail(log, last, durable_to=durable_to, start=durable_to)
+    writer = SegmentWriter(log, last)
     try:
         recovered.add(last, list(scan_frames(path)), place)
         writer.sync()
         for leftover in there[: len(there) - len(bases)]:  # last: a start that is refused changes nothing
-            remove_segment(files, segment_path(directory, leftover))
+            log.trim(leftover)
     except BaseException:
         writer.close()
         raise

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Protocol
 
-from tarry.log.files import Files
-from tarry.log.segment import remove_segment, segment_path
+from tarry.log.engine import Log
+from tarry.log.segment import segment_path
 from tarry.queue.reader import FramesReader
 from tarry.queue.topic import Topic
 from tarry.queue.writer import SegmentsWriter
@@ -38,11 +37,8 @@ class RetentionGuard(Protocol):
 class Retention:
     """Deletes segments. One thread at a time."""
 
-    def __init__(
-        self, files: Files, directory: Path, topics: dict[str, Topic], writer: SegmentsWriter, reader: FramesReader
-    ) -> None:
-        self._files = files
-        self._directory = directory
+    def __init__(self, log: Log, topics: dict[str, Topic], writer: SegmentsWriter, reader: FramesReader) -> None:
+        self._log = log
         self._topics = topics
         self._writer = writer
         self._reader = reader
@@ -83,7 +79,7 @@ class Retention:
     def _is_old(self, base: int, before_ms: int) -> bool:
         # The messages' due times count as well: under a test clock, or after a restore, the file may look older than it
         # is.
-        written_ms = segment_path(self._directory, base).stat().st_mtime_ns // 1_000_000
+        written_ms = segment_path(self._log.directory, base).stat().st_mtime_ns // 1_000_000
         return max(written_ms, self._writer.sealed_due_ms.get(base, 0)) < before_ms
 
     def _delete_oldest(self, base: int, guard: RetentionGuard, *, consumed: bool) -> None:
@@ -94,7 +90,7 @@ class Retention:
                 guard.on_deleted(topic)
         self._writer.segments.pop(0)
         self._writer.sealed_due_ms.pop(base, None)
-        remove_segment(self._files, segment_path(self._directory, base))
+        self._log.trim(base)
 
 
 def _consumed(topic: Topic, segment: int, guard: RetentionGuard) -> bool:

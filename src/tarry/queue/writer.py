@@ -8,13 +8,12 @@ import threading
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass, field
-from pathlib import Path
 from typing import NamedTuple
 
 from tarry.base.types import extremes
 from tarry.log import frame
-from tarry.log.files import Buffer, Files
-from tarry.log.frame import LogKind
+from tarry.log.engine import Log
+from tarry.log.files import Buffer
 from tarry.log.segment import SegmentWriter
 from tarry.message.schema import concat
 from tarry.queue.frame_table import FrameEntry, due_max_ms, store_frames
@@ -43,8 +42,7 @@ class SegmentsWriter:
     both.
     """
 
-    _files: Files
-    _directory: Path
+    _log: Log
     _writer: SegmentWriter
     _: KW_ONLY
     segments: list[int]
@@ -171,7 +169,7 @@ class SegmentsWriter:
         old.sync()
         # Everything that can fail because of a full disk comes before the first change of state.
         store_frames(old.path, self.frames)
-        fresh = SegmentWriter(self._files, self._directory, LogKind.READY, old.base + 1)
+        fresh = SegmentWriter(self._log, old.base + 1)
         self.sealed_due_ms[old.base] = due_max_ms(self.frames)
         self._retired.append(old)
         self.frames = []
