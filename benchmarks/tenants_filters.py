@@ -32,6 +32,7 @@ def tenants_filters() -> list[Result]:
         tokens = _identities(data)
         broker = start_server(data)
         try:
+            uvloop.run(_neighbour(broker.address, tokens["quiet"], 3.0))  # the broker has just begun
             alone = uvloop.run(_neighbour(broker.address, tokens["quiet"]))
             without, without_ms = _beside(broker, tokens)
             with Client(broker.address, token=tokens["admin"]) as admin:
@@ -81,7 +82,7 @@ def _beside(broker: Server, tokens: dict[str, str]) -> tuple[np.ndarray, float]:
         greedy.wait()
 
 
-async def _neighbour(address: str, token: str) -> np.ndarray:
+async def _neighbour(address: str, token: str, seconds: float = SECONDS) -> np.ndarray:
     """Return by how many milliseconds each message came after it was due."""
     late_ms: list[float] = []
     async with AsyncClient(address, token=token) as client:
@@ -100,7 +101,7 @@ async def _neighbour(address: str, token: str) -> np.ndarray:
         await one()
         await consuming.wait()
         late_ms.clear()  # it had to connect
-        count = await paced(one, NEIGHBOUR_PER_S, SECONDS)
+        count = await paced(one, NEIGHBOUR_PER_S, seconds)
         deadline = time.perf_counter() + 60
         while len(late_ms) < count and time.perf_counter() < deadline:
             await asyncio.sleep(0.05)
