@@ -1,4 +1,4 @@
-"""Logging in to a console that asks for a token, in Chromium."""
+"""Logging in to a console that asks, by a token and at a provider, in Chromium."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from tarry.fronts.http.front import HttpFront
 from tarry.fronts.registry import ServerConfig
 from tests.browser.chromium import found
 from tests.browser.visit import visiting
+from tests.identity.provider import CLIENT, providing
 
 pytestmark = [
     pytest.mark.browser,
@@ -42,3 +43,28 @@ def test_log_in_and_out(tmp_path: Path) -> None:
             expect(page.locator("h1")).to_have_text("Log in")
             # A refused log-in is an answer of 401 or 403, which the browser writes to its console.
             assert all("401" in said or "403" in said for said in visit.complaints)
+
+
+def test_log_in_at_a_provider(tmp_path: Path) -> None:
+    """The provider is another site, so on the way back the browser sends no cookie of ``SameSite=Strict``."""
+    with providing() as provider:
+        settings = {**provider.settings(), "jwt_client_id": CLIENT, "pipeline": "off", "disk_free_bytes_min": 0}
+        config = ServerConfig(data=tmp_path, flight=None, **settings)
+        with Broker.open(config) as broker, HttpFront.start(broker, "127.0.0.1:0") as front:
+            broker.set_identity("root", ["admin"])
+            broker.add_credential("root")
+            broker.set_identity("shop", ["look *"])
+            broker.add_credential("shop", kind="jwt", claim="groups=tarry-shop")
+            with visiting(f"http://localhost:{front.port}") as visit:
+                page = visit.go("/console/topics?q=a")
+                page.click("text=Sign in with")
+                expect(page).to_have_url(re.compile(r"^http://localhost:[0-9]+/console/topics\?q=a$"))
+                expect(page.locator("header")).to_contain_text("shop")
+                assert page.evaluate("document.cookie") == "", "scripts see no session"
+                assert visit.complaints == [], "the policy lets the browser go there and back"
+                page.click("text=Log out")
+                expect(page.locator("h1")).to_have_text("Log in")
+                page.goto(f"http://localhost:{front.port}/console/login/127.0.0.1/back?code=x&state=y")
+                expect(page.locator("[role=alert]")).to_contain_text("not begun in this browser")
+                page.click("text=Log in with a token")
+                expect(page.locator("#secret")).to_be_visible()

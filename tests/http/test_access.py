@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tarry.broker import Broker
-from tarry.fronts.http.access import Access, AccessRefusal, mode_of, secret_of
+from tarry.fronts.http.access import Access, AccessRefusal, mode_of, own_origin, secret_of
 from tarry.identity.principal import LOCAL, Principal
 from tarry.testing import open_broker
 
@@ -169,3 +169,23 @@ def test_the_mode() -> None:
     assert mode_of("auto", "0.0.0.0:1") == mode_of("auto", "10.0.0.1:1") == mode_of("auto", "[::]:1") == "tokens"
     assert mode_of("open", "0.0.0.0:1") == "open"
     assert mode_of("tokens", "127.0.0.1:1") == "tokens"
+
+
+@pytest.mark.parametrize(
+    ("scheme", "headers", "origin"),
+    [
+        ("http", {"host": "127.0.0.1:7777"}, "http://127.0.0.1:7777"),
+        ("https", {"host": "localhost"}, "https://localhost"),
+        ("http", {"host": "[::1]:80"}, "http://[::1]:80"),
+        ("http", {"host": "192.0.2.1:7777"}, None),
+        ("http", {"host": "localhost.example"}, None),
+        ("http", {"host": "localhost:7777@evil.example"}, None),
+        ("http", {"host": "localhost:/"}, None),
+        ("http", {"host": "localhost/x"}, None),
+        ("http", {"host": ""}, None),
+        ("http", {}, None),
+        ("http", {"host": "localhost", "via": "1.1 proxy"}, None),
+    ],
+)
+def test_the_origin_that_is_believed(scheme: str, headers: dict[str, str], origin: str | None) -> None:
+    assert own_origin({**request(**headers), "scheme": scheme}) == origin

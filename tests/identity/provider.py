@@ -9,6 +9,7 @@ import base64
 import hashlib
 import json
 import secrets
+import ssl
 import threading
 import time
 from collections import Counter
@@ -30,7 +31,7 @@ CLIENT, SECRET = "tarry-console", "s3cret of the client"
 class OidcProvider:
     """The provider; tests may replace the answer of a path, and change what a token has."""
 
-    def __init__(self) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self.key: Key = ECKey.generate_key("P-256", {"kid": "first"})
         self.published: list[Key] = [self.key]
         self.asked: Counter[str] = Counter()
@@ -73,7 +74,9 @@ class OidcProvider:
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        if tls is not None:
+            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
+        self.url = f"http{'' if tls is None else 's'}://127.0.0.1:{self._server.server_address[1]}"
 
     def serve(self) -> None:
         self._server.serve_forever(0.05)
@@ -130,7 +133,7 @@ class OidcProvider:
         asked = self._codes.pop(given.get("code", ""), None)
         if self.client_secret is not None:
             pair = base64.b64encode(f"{CLIENT}:{self.client_secret.replace(' ', '+')}".encode()).decode()
-            if authorization != f"Basic {pair}":
+            if authorization != f"Basic {pair}" and given.get("client_secret") != self.client_secret:
                 return _json(401, {"error": "invalid_client"})
         digest = hashlib.sha256(given.get("code_verifier", "").encode()).digest()
         challenge = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
@@ -150,8 +153,8 @@ def _json(status: int, content: dict[str, Any]) -> Answer:
 
 
 @contextmanager
-def providing() -> Iterator[OidcProvider]:
-    provider = OidcProvider()
+def providing(tls: ssl.SSLContext | None = None) -> Iterator[OidcProvider]:
+    provider = OidcProvider(tls)
     thread = threading.Thread(target=provider.serve, daemon=True)
     thread.start()
     try:

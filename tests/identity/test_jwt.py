@@ -274,7 +274,7 @@ def test_a_claim_has_one_owner(place: Place) -> None:
         ('{"keys": []}', {}, "has no keys"),
         ('{"keys": [{"kty": "oct", "k": "AAAA"}]}', {}, "has no keys"),
         (None, {}, "No such file"),
-        ("{}", {"jwt_audience": None}, "allowed: the first two, and maybe one of the others"),
+        ("{}", {"jwt_audience": None}, "allowed: the first two, and maybe some of the others"),
     ],
 )
 def test_settings_that_are_not_right_refuse_the_start(

@@ -11,13 +11,16 @@ from typing import Any
 
 import pytest
 from joserfc.jwk import ECKey, OctKey
+from tests.cli_tools import error_of
 from tests.identity.provider import DISCOVERY, KEYS, OidcProvider, providing
+from tests.loopgrpc.certificates import make_certificate
 from tests.waiting import wait_until
 
 from tarry.base.errors import InvalidArgumentError, UnauthenticatedError
 from tarry.identity import issuers as issuers_module
 from tarry.identity.authenticator import Authenticator
-from tarry.identity.jwt_fetching import AGAIN_MS, ANSWER_BYTES_MAX, FIRST_MS, REFRESH_MS
+from tarry.identity.jwt_fetching import AGAIN_MS, FIRST_MS, REFRESH_MS
+from tarry.identity.provider_requests import ANSWER_BYTES_MAX
 from tarry.testing import TestClock, open_broker
 
 START_MS = 1_795_000_000_000
@@ -216,3 +219,44 @@ def test_a_private_key_that_is_published_signs_nothing_more(start: Any, provider
     assert place.refusal(place.sign()) is None
     [issuer] = place.broker.components.identities.issuers.published
     assert issuer.keys is not None and "d" not in issuer.keys["keys"][0]
+
+
+def test_keys_by_tls_of_an_authority_of_the_operators(start: Any, tmp_path: Path) -> None:
+    certificate = make_certificate(tmp_path)
+    with providing(certificate.server_context()) as provider:
+        place = start(**provider.settings(jwt_ca_file=str(certificate.certificate)))
+        token = provider.sign(START_MS / 1000)
+        assert provider.url.startswith("https://")
+        assert place.refusal(token) is None
+
+
+def test_a_provider_of_an_authority_that_is_not_trusted_is_not_believed(
+    start: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with providing(make_certificate(tmp_path).server_context()) as provider:
+        place = start(**provider.settings())
+        wait_until(lambda: "certificate verify failed" in caplog.text)
+        assert "have not come yet" in str(place.refusal(provider.sign(START_MS / 1000)))
+        assert not provider.asked
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (None, "No such file or directory"),
+        (b"", "it has no certificate, or a broken one"),
+        (b"no PEM", "it has no certificate, or a broken one"),
+        (b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", "it has no certificate, or a broken one"),
+    ],
+)
+def test_a_file_without_authorities_refuses_the_start(
+    tmp_path: Path, provider: OidcProvider, capsys: pytest.CaptureFixture[str], content: bytes | None, why: str
+) -> None:
+    file = tmp_path / "ca.pem"
+    if content is not None:
+        file.write_bytes(content)
+    settings = provider.settings(jwt_ca_file=str(file), pipeline="off")
+    options = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
+    code, said = error_of(capsys, "serve", "--data", str(tmp_path / "data"), *options)
+    assert (code, said) == (2, f"invalid_argument: jwt_ca_file {file}: {why}; allowed: a PEM file of certificates")
+    assert not provider.asked

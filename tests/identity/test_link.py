@@ -149,6 +149,14 @@ def test_a_group_of_another_is_not_reached_by_its_number(known: Known, front: Li
     billing.close()
 
 
+def test_a_client_does_not_consume_for_the_account_of_another(known: Known, front: LinkFront) -> None:
+    billing = raw(front, known.billing)
+    number = billing.group("orders.a", "billing")
+    billing.send(FrameKind.POLL, 1, Poll(number, 10, 0, 10, "admin").encode())
+    assert "a POLL names an identity" in billing.read(FrameKind.POLLED, 1).decode()
+    billing.close()
+
+
 def test_a_token_that_is_no_text(front: LinkFront) -> None:
     with pytest.raises(RefusedError, match="token is a list"):
         raw(front, ["a"])

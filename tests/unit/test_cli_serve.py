@@ -244,6 +244,16 @@ sys.exit(run(sys.argv[1:]))
     assert "Input/output error" in log.splitlines()[-1]
 
 
+def test_a_directory_that_another_one_has_taken_is_exit_code_10(servers: Servers, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    process = servers.start("--data", str(data))
+    ready(process)
+    (data / "lock").write_text("1 another-machine 7\n")
+    code, log = end(process)
+    assert code == ExitCode.OWNERSHIP_LOST
+    assert log.splitlines()[-1].startswith(f"tarry: ownership_lost: {data} is another broker's now: ")
+
+
 @pytest.mark.rest
 def test_the_second_signal_ends_it_at_once(servers: Servers) -> None:
     stuck = """

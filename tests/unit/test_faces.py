@@ -97,7 +97,8 @@ OPTION_OF = {
 NO_OPTION = {
     ("Cancel", "topic"), ("CancelKeys", "topic"), ("Reschedule", "topic"),  # a key is given with its topic
     ("Receive", "lease_ms"),  # the group's
-    ("AddCredential", "kind"), ("AddCredential", "san"), ("AddCredential", "claim"),  # each kind has a command
+    ("AddCredential", "kind"), ("AddCredential", "san"),  # each kind has a command
+    ("AddCredential", "claim"), ("AddCredential", "issuer"),
     ("GetPending", "next_due"), ("GetOverview", "next_due"),  # always shown
     ("GetOverview", "always"), ("GetOverview", "always_groups"),  # for series of metrics
 }  # fmt: skip

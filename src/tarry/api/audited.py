@@ -42,6 +42,7 @@ TOLD = frozenset(
             "access_key",
             "san",
             "claim",
+            "issuer",
             "expires_ms",
             "reads_max",
             "writes_max",

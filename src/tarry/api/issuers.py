@@ -31,6 +31,17 @@ class VerifiedToken:
         return found == value if isinstance(found, str) else isinstance(found, list) and value in found
 
 
+@dataclass(frozen=True, slots=True)
+class ProviderLogin:
+    """A login at a provider, which an ID token has to be of."""
+
+    issuer: str
+    client: str
+    """Name at the provider of the client at which it began; the token's audience."""
+    nonce: str
+    """Random text that this login alone has."""
+
+
 class TokenIssuer(Protocol):
     """A provider. Any thread."""
 
@@ -41,8 +52,10 @@ class TokenIssuer(Protocol):
         """Return its keys as they are now: another object after each change."""
         ...
 
-    def verify(self, token: str) -> VerifiedToken:
+    def verify(self, token: str, login: ProviderLogin | None = None) -> VerifiedToken:
         """Return a token that it has signed, for this broker, and that is good now.
+
+        ``login``: it has to be the ID token of this login instead, for its client.
 
         Raises:
             UnauthenticatedError: it is not.

@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 import pyarrow as pa
 
 from tarry.api.access import AccessToken
-from tarry.api.accounts import QuotaAccounts
+from tarry.api.accounts import QuotaAccount, QuotaAccounts
 from tarry.api.audit import AskedBy, NotesRefusals
 from tarry.api.board import Member, OnMessage
 from tarry.api.clear_ports import ClearPorts
@@ -260,6 +260,9 @@ class LocalBroker(AnyBroker, Protocol):
         """Write batches as files of a bulk job's attempt, for its commit; also return the count of each topic."""
         ...
 
-    def open_subscription(self, request: Subscribe) -> Subscription:
-        """Add a consumer to a group, which is created (durably) when it is new."""
+    def open_subscription(self, request: Subscribe, account: QuotaAccount | None = None) -> Subscription:
+        """Add a consumer to a group, which is created (durably) when it is new.
+
+        ``account``: the use of the consumer's identity.
+        """
         ...

@@ -7,7 +7,6 @@ unit; where that is ``ms`` or ``bytes``, ``"10m"`` and ``"64MiB"`` are taken too
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import tomllib
@@ -31,6 +30,7 @@ from tarry.base.setting_types import (
     Bytes,
     Count,
     Directory,
+    Issuers,
     Levels,
     Milliseconds,
     Networks,
@@ -39,12 +39,16 @@ from tarry.base.setting_types import (
     SparkConf,
 )
 from tarry.base.spark_conf import without_secrets
+from tarry.base.toml_text import quoted
 
 ENV_PREFIX = "TARRY_"
 NOT_SETTINGS = frozenset(
     f"TARRY_{name}" for name in ("CONFIG", "ENDPOINT", "CA", "CERTIFICATE", "KEY", "TOKEN", "TOKEN_FILE")
 )
 """Variables with our prefix that are no settings: the file of settings, and those of clients."""
+
+_TOLD_IN_PART = ("spark_conf", "jwt_issuers")
+"""Settings of several parts: a refusal says which is wrong, without what may be a secret."""
 
 # A Kubernetes service called "tarry" or "tarry-NAME" puts these into the environment of every pod beside it.
 _SERVICE_LINK = re.compile(r"TARRY_(.*_)?(PORT|PORT_[0-9].*|SERVICE_HOST|SERVICE_PORT.*)")
@@ -82,6 +86,16 @@ class Config(BaseSettings):
     )
     jwt_keys_url: Optional = Field(
         None, description="URL of its public keys; empty: the one that `jwt_issuer` publishes (OIDC Discovery)."
+    )
+    jwt_client_id: Optional = Field(
+        None, description="Name of the console at the provider, for logins by it; empty: there are none."
+    )
+    jwt_client_secret_file: Optional = Field(
+        None, description="File of the secret of `jwt_client_id`; empty: the provider asks for none."
+    )
+    jwt_scopes: str = Field("openid", description="Scopes that the provider is asked for at a login.")
+    jwt_issuers: Issuers = Field(
+        None, description="Providers by name, each with what these settings have without `jwt_`; beside `jwt_issuer`."
     )
     jwt_private_addresses: Networks = Field(
         "off", description='Private addresses of providers: networks, as in "10.0.0.0/8 127.0.0.1"; on: all.'
@@ -226,7 +240,7 @@ class Loaded:
             if name == "spark_conf":
                 value, hidden = without_secrets(value)
                 about += f"\n# Not shown; give them where this file is used: {', '.join(hidden)}." if hidden else ""
-            yield f"{about}\n{name} = {_toml(value)}"
+            yield f"{about}\n{name} = {_toml(name, value)}"
 
 
 def load(
@@ -332,7 +346,7 @@ def _refusal(
     if name not in model.model_fields:
         return InvalidArgumentError(_unknown(model, name))
     origin = f" ({origins[name]})" if origins else ""
-    if name == "spark_conf":  # it may have secrets in it, so it is not shown as a whole
+    if name in _TOLD_IN_PART:
         return InvalidArgumentError(f"{name} is refused{origin}: {first.get('ctx', {}).get('error', first['msg'])}")
     told = allowed(name, model.model_fields[name])
     if first["type"] == "less_than_equal" and (high := str(first["ctx"]["le"])) not in told:
@@ -340,8 +354,7 @@ def _refusal(
     return InvalidArgumentError(f"{name} is {first['input']!r}{origin}; allowed: {told}")
 
 
-def _toml(value: object) -> str:
-    if isinstance(value, int):
+def _toml(name: str, value: object) -> str:
+    if isinstance(value, int) or (name == "jwt_issuers" and value is not None):  # a table, as it is written
         return str(value)
-    # JSON's strings are TOML's, but for DEL.
-    return json.dumps("" if value is None else str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
+    return quoted("" if value is None else str(value))

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, TypeVar
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
@@ -18,6 +19,9 @@ from tarry.base.delay import parse_duration_ms, parse_levels
 from tarry.base.endpoint import parse_address, socket_path
 from tarry.base.errors import InvalidArgumentError
 from tarry.base.exposure import parse_listeners
+from tarry.base.issuer_settings import check_provider_url
+from tarry.base.issuer_table import ALLOWED as ISSUERS_ALLOWED
+from tarry.base.issuer_table import issuers_line, parse_issuers
 from tarry.base.spark_conf import parse_lines
 
 T = TypeVar("T", str, str | None)
@@ -100,6 +104,28 @@ def _spark_conf(value: object) -> object:
     return value
 
 
+def _issuers(value: object) -> str | None:
+    """Turn a table of a file into a line."""
+    if value is None:
+        return None
+    try:
+        line = issuers_line(value)
+        parse_issuers(line)
+    except InvalidArgumentError as error:
+        raise ValueError(str(error)) from error
+    return line
+
+
+def _origin(value: str | None) -> str | None:
+    """Take the slash away that people write at the end."""
+    if value is None:
+        return None
+    origin = checked(lambda url: check_provider_url(url, "it"))(value).removesuffix("/")
+    if urlsplit(origin).path or "?" in origin:
+        raise ValueError("it has more than a host and a port")
+    return origin
+
+
 @dataclass(frozen=True, slots=True)
 class Allowed:
     """Allowed values of a setting, in words; part of its annotation."""
@@ -121,6 +147,13 @@ Address = Annotated[str | None, BeforeValidator(_empty_is_none), _ADDRESS, Allow
 GatewayAddress = Annotated[str | None, BeforeValidator(_empty_is_none), AfterValidator(checked(socket_path)), _PLACE]
 Optional = Annotated[str | None, BeforeValidator(_empty_is_none)]
 SparkConf = Annotated[str, BeforeValidator(_spark_conf), _CONF]
+Issuers = Annotated[str | None, BeforeValidator(_issuers), Allowed(ISSUERS_ALLOWED)]
+Origin = Annotated[
+    str | None,
+    BeforeValidator(_empty_is_none),
+    AfterValidator(_origin),
+    Allowed('https://HOST or https://HOST:PORT, http:// of this machine alone, or "" for none'),
+]
 Networks = Annotated[str, AfterValidator(checked(parse_networks)), _NETWORKS]
 Ports = Annotated[str, AfterValidator(checked(parse_ports)), _PORTS]
 Listeners = Annotated[str, AfterValidator(checked(parse_listeners)), Allowed('"flight link" or one, "" for none')]

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from tarry.api import operations as ops
 from tarry.api.access import AccessToken
-from tarry.api.accounts import QuotaAccounts
+from tarry.api.accounts import QuotaAccount, QuotaAccounts
 from tarry.api.audit import BY_A_FRONT, NOBODY_ASKED, AskedBy
 from tarry.api.board import Board, Member, OnMessage
 from tarry.api.calls import Calls, method
@@ -284,10 +284,10 @@ class Broker(Calls):
     store_committed = method(ops.AnnounceStore)
     set_pipeline_status = method(ops.SetPipelineStatus)
 
-    def open_subscription(self, request: Subscribe) -> GroupSubscription:
+    def open_subscription(self, request: Subscribe, account: QuotaAccount | None = None) -> GroupSubscription:
         """Add a consumer to a group: see :meth:`tarry.api.local.AnyBroker.open_subscription`."""
         self._health.check_serving()
-        return self.components.consumers.subscribe(request)
+        return self.components.consumers.subscribe(request, account)
 
     def subscribe(
         self,

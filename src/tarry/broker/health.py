@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Callable
 
-from tarry.base.errors import ClosedError, CorruptError, FatalError, TarryError
+from tarry.base.errors import ClosedError, CorruptError, FatalError, OwnershipLostError, TarryError
 
 log = logging.getLogger(__name__)
 
@@ -32,12 +32,15 @@ class Health:
 
     @property
     def fatal_code(self) -> str | None:
-        """``corrupt`` if a damaged file ended the broker, ``fatal`` for other errors; None if it did not fail."""
+        """``corrupt`` if a damaged file ended the broker, ``ownership_lost`` if its logs are another one's.
+
+        ``fatal`` for other errors; None if it did not fail.
+        """
         return None if self.fatal is None else self._fatal_class.code
 
     @property
     def _fatal_class(self) -> type[TarryError]:
-        return CorruptError if isinstance(self.fatal, CorruptError) else FatalError
+        return next((cls for cls in (CorruptError, OwnershipLostError) if isinstance(self.fatal, cls)), FatalError)
 
     def listen(self, on_end: Callable[[], None]) -> None:
         """Call ``on_end`` when the broker ends, for whatever reason: from any thread, maybe more than once."""
@@ -47,7 +50,7 @@ class Health:
         """Check that the broker serves.
 
         Raises:
-            FatalError, CorruptError, ClosedError: it does not serve any more.
+            FatalError, CorruptError, OwnershipLostError, ClosedError: it does not serve any more.
         """
         if self.fatal is not None:
             raise self._fatal_class(f"the broker has failed: {self.fatal}")

@@ -257,15 +257,9 @@ class Identities:
         """Return the provider of the tokens of a new credential; None: it is another kind.
 
         Raises:
-            InvalidArgumentError: there is no such one.
+            InvalidArgumentError: there is no such one, or there are several.
         """
-        if request.kind != "jwt":
-            return None
-        if not self.issuers.all:
-            raise InvalidArgumentError(
-                "this broker takes no JSON Web Tokens; allowed with the settings jwt_issuer and jwt_audience"
-            )
-        return self.issuers.all[0].url
+        return self.issuers.find(request.issuer) if request.kind == "jwt" else None
 
     def _check_free(self, made: Credential) -> None:
         """Refuse a second credential by which the same caller would be known."""

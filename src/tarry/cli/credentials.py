@@ -119,19 +119,25 @@ def add_certificate(
 def add_jwt(
     identity: Name,
     claim: Annotated[str, typer.Option("--claim", metavar="NAME=VALUE", help="As groups=tarry-billing or sub=42.")],
+    issuer: Annotated[
+        str | None, typer.Option("--issuer", metavar="NAME", help="The provider, by name or iss; needed with several.")
+    ] = None,
     description: Description = "",
     expires_ms: Expires = None,
     endpoint: Endpoint = DEFAULT_ENDPOINT,
     json: Json = False,
 ) -> None:
-    """Have an identity known by a claim in JSON Web Tokens of the provider in the broker's settings.
+    """Have an identity known by a claim in JSON Web Tokens of a provider in the broker's settings.
 
     \b
     tarry identity add-jwt billing --claim groups=tarry-billing
+    tarry identity add-jwt clerk --claim sub=42 --issuer keycloak
     """
     until_ms = None if expires_ms is None else expiry_ms(expires_ms, "--expires")
     with connect(endpoint) as client:
-        made = client.add_credential(identity, kind="jwt", claim=claim, description=description, expires_ms=until_ms)
+        made = client.add_credential(
+            identity, kind="jwt", claim=claim, issuer=issuer, description=description, expires_ms=until_ms
+        )
     plain = {"id": made.id, "identity": made.identity, "issuer": made.issuer, "claim": made.claim}
     output.result({**plain, "expires_ms": made.expires_ms}, f"{made.id}: {made.claim} of {made.issuer}", json=json)
 
@@ -172,7 +178,9 @@ def in_short(credential: Credential) -> str:
 
 
 def _name_of(credential: Credential) -> str:
-    return credential.access_key or credential.san or credential.claim or ""
+    if credential.claim is not None:
+        return f"{credential.claim} of {credential.issuer}"
+    return credential.access_key or credential.san or ""
 
 
 def _row(credential: Credential) -> tuple[str | None, ...]:

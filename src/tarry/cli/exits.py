@@ -15,6 +15,7 @@ from tarry.base.errors import (
     KeyExistsError,
     LockedError,
     OverloadedError,
+    OwnershipLostError,
     TarryError,
     UnauthenticatedError,
     UnavailableError,
@@ -35,6 +36,7 @@ class ExitCode(IntEnum):
     FATAL = 7
     NOT_DONE = 8
     FORBIDDEN = 9
+    OWNERSHIP_LOST = 10
     INTERRUPTED = 130
 
 
@@ -53,6 +55,8 @@ MEANINGS = {
     "or a key was taken",
     ExitCode.FORBIDDEN: "not allowed: the broker asks who calls, and no token was shown, or it is not taken, or its "
     "identity has not the right",
+    ExitCode.OWNERSHIP_LOST: "the broker stopped, for its data directory is another one's now: its file `lock` was "
+    "deleted, or another broker wrote to it",
     ExitCode.INTERRUPTED: "interrupted from the keyboard",
 }
 
@@ -67,6 +71,7 @@ _BY_ERROR: list[tuple[type[TarryError], ExitCode]] = [
     (OverloadedError, ExitCode.REFUSED),
     (DiskFullError, ExitCode.REFUSED),
     (FilterPausedError, ExitCode.REFUSED),
+    (OwnershipLostError, ExitCode.OWNERSHIP_LOST),  # before the class that it belongs to
     (FatalError, ExitCode.FATAL),
 ]
 

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from tarry.base.errors import CorruptError, FatalError
+from tarry.base.errors import CorruptError, FatalError, OwnershipLostError
 from tarry.cli import output
-from tarry.cli.exits import ExitCode
+from tarry.cli.exits import ExitCode, exit_code
 from tarry.cli.options import DEFAULT_ENDPOINT, Endpoint, Json, connect
 
 
@@ -39,7 +39,8 @@ def pending(
 def status(endpoint: Endpoint = DEFAULT_ENDPOINT, json: Json = False) -> None:
     """Health and counters of a broker.
 
-    Exit code 1 when it answers but does not serve, 4 when a damaged file ended it, 7 when a disk failed it.
+    Exit code 1 when it answers but does not serve, 4 when a damaged file ended it, 7 when a disk failed it, 10 when its
+    directory became another broker's.
 
     \b
     tarry status
@@ -49,5 +50,5 @@ def status(endpoint: Endpoint = DEFAULT_ENDPOINT, json: Json = False) -> None:
         status = client.status()
     output.result(status, status, json=json)
     if status.get("state") != "serving":
-        by_code = {CorruptError.code: ExitCode.CORRUPT, FatalError.code: ExitCode.FATAL}
+        by_code = {each.code: exit_code(each()) for each in (CorruptError, FatalError, OwnershipLostError)}
         raise typer.Exit(by_code.get(status.get("fatal_code") or "", ExitCode.FAILED))

@@ -15,7 +15,14 @@ from tarry.base.arrow_memory import bound_default_pool
 from tarry.base.config import Config
 from tarry.base.descriptors import ConnectionLimits, raise_limit
 from tarry.base.endpoint import parse_address
-from tarry.base.errors import CorruptError, FatalError, InvalidArgumentError, TarryError, UnavailableError
+from tarry.base.errors import (
+    CorruptError,
+    FatalError,
+    InvalidArgumentError,
+    OwnershipLostError,
+    TarryError,
+    UnavailableError,
+)
 from tarry.base.logs import log_to_stderr
 from tarry.base.memory import Trimmer
 from tarry.base.placement import ANY_CORE, Placement, SharedCore, collect_often, settle_memory, shorten_turns
@@ -48,6 +55,7 @@ def run(config: Config, *, unknown_variables: Sequence[str] = (), verbose: bool 
 
     Raises:
         TarryError: it could not start. FatalError: a disk failed it while it ran. CorruptError: a damaged file did.
+        OwnershipLostError: its directory is another broker's now.
     """
     log_to_stderr(verbose=verbose)
     # Beside that bound: Arrow's own allocators keep what was freed; the system's gives it back.
@@ -205,6 +213,8 @@ def _failure(status: dict[str, Any]) -> TarryError:
     if status["fatal_code"] == CorruptError.code:
         how = "copy the data directory, then see 'When a file is damaged' in docs/operations.md"
         error: TarryError = CorruptError(f"{status['fatal']}; the broker has stopped, and lost nothing else: {how}")
+    elif status["fatal_code"] == OwnershipLostError.code:
+        error = OwnershipLostError(f"{status['fatal']}; see docs/high-availability.md")
     else:
         how = "start again when the disk is sound"
         error = FatalError(f"{status['fatal']}; what was acknowledged is on disk: {how}")

@@ -14,11 +14,13 @@ from tarry.base.addresses import AddressPolicy
 from tarry.base.clock import Clock
 from tarry.base.config import Config
 from tarry.base.errors import InvalidArgumentError
-from tarry.base.issuer_settings import IssuerSettings
+from tarry.base.issuer_settings import IssuerSettings, name_of
+from tarry.base.issuer_table import parse_issuers
 from tarry.base.listeners import Listeners
 from tarry.identity.jwt import JwtIssuer
 from tarry.identity.jwt_fetching import START_S, FetchedKeys
 from tarry.identity.jwt_keys import FileKeys, KeySource
+from tarry.outbound.tls import client_context
 
 
 class PublishedIssuer(NamedTuple):
@@ -55,14 +57,17 @@ class Issuers:
         system's.
 
         Raises:
-            InvalidArgumentError: a file has no keys, or a package is missing.
+            InvalidArgumentError: a file has no keys or no authorities, or a package is missing.
         """
+        self._names = {each.name: each.issuer for each in settings}
         self._listeners = Listeners()
         self.listen = self._listeners.add
         """Have a function called after each change of keys, in whichever thread: see :meth:`Listeners.add`."""
         self._clock = clock
         self._lock = threading.Lock()
         self._policy, self._ca_file = policy or AddressPolicy(setting="jwt"), ca_file
+        if ca_file is not None:
+            client_context(ca_file, f"{self._policy.setting}_ca_file")  # else each fetch would find out, too late
         self._fetched: list[FetchedKeys] = []
         self.all = tuple(JwtIssuer(each.issuer, each.audience, self._source(each), clock) for each in settings)
         """The providers; none: no tokens are taken."""
@@ -82,6 +87,28 @@ class Issuers:
             InvalidArgumentError: they contradict each other; or as above.
         """
         return cls(settings_of(config), clock, policy_of(config), config.jwt_ca_file)
+
+    def find(self, named: str | None) -> str:
+        """Return how the tokens of a provider name it; ``named``: that, or its name in the settings.
+
+        None: the only one.
+
+        Raises:
+            InvalidArgumentError: there is no such one, or there are several.
+        """
+        if not self._names:
+            raise InvalidArgumentError(
+                "this broker takes no JSON Web Tokens; allowed with the settings jwt_issuer and jwt_audience, or "
+                "jwt_issuers"
+            )
+        allowed = ", ".join(f"{name} ({url})" for name, url in self._names.items())
+        if named is None:
+            if len(self._names) > 1:
+                raise InvalidArgumentError(f"issuer is not given, and there are several providers; allowed: {allowed}")
+            return next(iter(self._names.values()))
+        if named not in self._names.values() and named not in self._names:
+            raise InvalidArgumentError(f"issuer is {named!r:.300}; allowed: {allowed}")
+        return self._names.get(named, named)
 
     def look(self) -> None:
         """Have newer keys looked for, where it is time."""
@@ -129,15 +156,39 @@ def settings_of(config: Config) -> Sequence[IssuerSettings]:
     Raises:
         InvalidArgumentError: they contradict each other.
     """
+    found = [*_only(config), *parse_issuers(config.jwt_issuers)]
+    for taken in ([each.name for each in found], [each.issuer for each in found]):
+        for one in taken:
+            if taken.count(one) > 1:
+                raise InvalidArgumentError(
+                    f"two providers have the name or the issuer {one!r:.300} (jwt_issuer, jwt_issuers); allowed: one"
+                )
+    return found
+
+
+def _only(config: Config) -> Sequence[IssuerSettings]:
+    """Return the provider of the settings that are for one."""
     given = {
         "jwt_issuer": config.jwt_issuer,
         "jwt_audience": config.jwt_audience,
         "jwt_keys_file": config.jwt_keys_file,
         "jwt_keys_url": config.jwt_keys_url,
+        "jwt_client_id": config.jwt_client_id,
+        "jwt_client_secret_file": config.jwt_client_secret_file,
     }
     if not any(given.values()):
         return ()
     if not (config.jwt_issuer and config.jwt_audience):
         shown = ", ".join(f"{name} is {value!r}" for name, value in given.items())
-        raise InvalidArgumentError(f"{shown}; allowed: the first two, and maybe one of the others, or none")
-    return (IssuerSettings(config.jwt_issuer, config.jwt_audience, config.jwt_keys_file, config.jwt_keys_url),)
+        raise InvalidArgumentError(f"{shown}; allowed: the first two, and maybe some of the others, or none")
+    one = IssuerSettings(
+        name_of(config.jwt_issuer),
+        config.jwt_issuer,
+        config.jwt_audience,
+        config.jwt_keys_file,
+        config.jwt_keys_url,
+        config.jwt_client_id,
+        config.jwt_client_secret_file,
+        config.jwt_scopes,
+    )
+    return (one,)

@@ -6,9 +6,11 @@ signature.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import hmac
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-from tarry.api.issuers import TOKEN_CHARS_MAX, VerifiedToken
+from tarry.api.issuers import TOKEN_CHARS_MAX, ProviderLogin, VerifiedToken
 from tarry.base.clock import Clock
 from tarry.base.errors import UnauthenticatedError
 from tarry.identity.jwt_keys import KeySource
@@ -43,8 +45,10 @@ class JwtIssuer:
         """Return its keys as they are now: another object after each change."""
         return self._source.look()
 
-    def verify(self, token: str) -> VerifiedToken:
+    def verify(self, token: str, login: ProviderLogin | None = None) -> VerifiedToken:
         """Return a token that is signed by the provider, for this broker, and good now.
+
+        ``login``: it has to be the ID token of this login instead, for its client.
 
         Raises:
             UnauthenticatedError: it is not; the text says what is wrong, and nothing of the token's content.
@@ -60,7 +64,7 @@ class JwtIssuer:
             now=now_ms // 1000,
             leeway=LEEWAY_S,
             iss={"essential": True, "value": self.url},
-            aud={"essential": True, "value": self.audience},
+            aud={"essential": True, "value": self.audience if login is None else login.client},
             exp={"essential": True},
         )
         try:
@@ -76,6 +80,8 @@ class JwtIssuer:
         expires_s = claims["exp"]
         if isinstance(expires_s, bool) or not isinstance(expires_s, int | float) or not 0 < expires_s < _SECONDS_MAX:
             raise _refused("exp is no instant")
+        if login is not None:
+            _check_login(claims, login)
         return VerifiedToken(claims, int((expires_s + LEEWAY_S) * 1000), self.url)
 
     def ask_again(self) -> None:
@@ -85,6 +91,15 @@ class JwtIssuer:
     def close(self) -> None:
         """Look for no more keys."""
         self._source.close()
+
+
+def _check_login(claims: Mapping[str, Any], login: ProviderLogin) -> None:
+    """Refuse an ID token of another login or client (OpenID Connect Core, 3.1.3.7)."""
+    if not hmac.compare_digest(str(claims.get("nonce")).encode(errors="replace"), login.nonce.encode()):
+        raise _refused("it is of another login: its nonce is not the one of this")
+    party, audiences = claims.get("azp"), claims["aud"]
+    if (party is not None or (isinstance(audiences, list) and len(audiences) > 1)) and party != login.client:
+        raise _refused("it was made for another client (azp)")
 
 
 def _refused(why: str) -> UnauthenticatedError:

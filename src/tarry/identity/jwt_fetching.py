@@ -7,24 +7,22 @@ does not answer, or answers nonsense, leaves the last good keys in use.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import threading
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tarry.base.addresses import AddressPolicy
 from tarry.base.clock import Clock
-from tarry.base.errors import InvalidArgumentError, TarryError, UnavailableError
+from tarry.base.errors import InvalidArgumentError, TarryError
 from tarry.base.event_loop import post
 from tarry.base.extras import missing_extra
 from tarry.base.issuer_settings import IssuerSettings, check_provider_url
 from tarry.identity.jwt_keys import OnChange, public_keys
+from tarry.identity.provider_requests import ANSWER_BYTES_MAX, ANSWER_S, discover, fetch
 
 if TYPE_CHECKING:
     from joserfc.jwk import KeySet
-
-    from tarry.outbound.client import HttpClient
 
 log = logging.getLogger(__name__)
 
@@ -36,10 +34,6 @@ FIRST_MS = 10_000
 """Milliseconds at least, while there are no keys at all."""
 START_S = 5.0
 """Seconds that a start waits for the keys."""
-ANSWER_S = 10.0
-"""Seconds that a provider has for an answer."""
-ANSWER_BYTES_MAX = 1 << 20
-HEADERS = {"accept": "application/json", "user-agent": "tarry"}
 
 
 class FetchedKeys:
@@ -156,40 +150,3 @@ class FetchedKeys:
             await client.close()
             with self._lock:
                 self._under_way = None
-
-
-async def discover(client: HttpClient, settings: IssuerSettings) -> dict[str, Any]:
-    """Return what a provider publishes of itself.
-
-    Raises:
-        UnavailableError: it does not answer. InvalidArgumentError: it is another one's.
-    """
-    url = settings.discovery_url
-    content = await fetch(client, url)
-    try:
-        told = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise UnavailableError(f"{url} answers no JSON") from error
-    named = told.get("issuer") if isinstance(told, dict) else None
-    if named != settings.issuer:
-        raise InvalidArgumentError(f"{url} is of the issuer {named!r:.300}; allowed: {settings.issuer!r:.300}")
-    return dict(told)
-
-
-async def fetch(client: HttpClient, url: str) -> bytes:
-    """Return what a URL has.
-
-    Raises:
-        UnavailableError: there is no answer, or none that is taken.
-    """
-    from tarry.outbound.connection import HttpTarget
-
-    answer = await client.send(HttpTarget(url, "GET"), HEADERS, b"", ANSWER_S)
-    if answer.status is None:
-        raise UnavailableError(f"{url}: {answer.error}")
-    if answer.status != 200:
-        about = "; redirects are not followed" if 300 <= answer.status < 400 else ""
-        raise UnavailableError(f"{url} answers {answer.status}{about}")
-    if len(answer.content) >= ANSWER_BYTES_MAX:
-        raise UnavailableError(f"{url} answers {ANSWER_BYTES_MAX} bytes or more; allowed: less")
-    return answer.content

@@ -7,14 +7,14 @@ is durable **and** its writer was still the owner at that moment. So whoever syn
 what a later owner will not find. Several rounds may be under way, of one log or of several.
 
 One life of one broker as the owner is an *epoch*. ``docs/decisions/0058-log-engines.md`` says what an engine promises,
-and ``tests/contract/test_log_engines.py`` holds each engine to it.
+and ``tests/engines/test_conformance.py`` holds each engine to it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 from tarry.log.files import AppendFile
 from tarry.log.frame import LogKind
@@ -27,21 +27,11 @@ class LogPlace(NamedTuple):
     position: int
 
 
-Position = Mapping[LogKind, LogPlace]
-"""A place in each log; a log that is not named is meant from its beginning."""
-
-
-class Claim(NamedTuple):
-    """Ownership: the number of its epoch, and the end of what former owners have left."""
-
-    epoch: int
-    tail: Position
-
-
 class Part(NamedTuple):
     """Bytes of one log, as they are in its segment: a follower that writes them there has the same file.
 
-    The first part of a segment begins at position 0, and begins with the file's header.
+    The first part of a segment begins at position 0, and begins with the file's header. One without content takes the
+    segment back (:meth:`Log.discard`).
     """
 
     kind: LogKind
@@ -88,8 +78,10 @@ class Log(Protocol):
 class LogEngine(Protocol):
     """Keeper of the logs of one broker."""
 
-    def claim(self) -> Claim:
-        """Become the owner. Before it returns, nothing can be opened for writing.
+    def claim(self) -> int:
+        """Become the owner, and return the number of this epoch, which is higher than all before.
+
+        Nothing may be opened for writing before.
 
         Raises:
             LockedError: another one owns the logs, and this engine cannot take them over while it lives.
@@ -107,23 +99,31 @@ class LogEngine(Protocol):
         """Return one of the logs."""
         ...
 
-    def end(self) -> Position:
-        """Return how far the logs are written, durable or not, as they stand now.
-
-        What a log refers to in another one is before the end of that one.
-        """
-        ...
-
-    def follow(self, position: Position) -> Iterator[Part]:
-        """Yield what is behind ``position`` up to the :meth:`end` of this moment; gapless within each log.
-
-        What one part refers to in another log comes before it. Any process may follow, the owner or another.
-
-        Raises:
-            TrimmedError: a segment of ``position``, or behind it, was deleted.
-        """
-        ...
-
     def release(self) -> None:
         """Give the logs up, after the last sync."""
+        ...
+
+
+P = TypeVar("P")
+
+
+class Followed(Protocol[P]):
+    """An engine whose logs can be followed. ``P``: its way to say how far, which others only keep.
+
+    The owner may follow, and where an engine keeps logs that machines share, any other process.
+    """
+
+    def end(self) -> P:
+        """Return how far the logs are durable; before any was opened, how far former owners wrote."""
+        ...
+
+    def follow(self, position: P | None) -> Iterator[tuple[P, Part]]:
+        """Yield what is behind ``position`` up to the present end, each part with the place behind it.
+
+        None: from the oldest that is kept. It is gapless within each log, and what one part refers to in another log
+        comes before it.
+
+        Raises:
+            TrimmedError: a segment behind ``position`` was deleted.
+        """
         ...

@@ -8,13 +8,12 @@ a second owner writes its name over the first one's, and :meth:`FileEngine.is_ow
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from tarry.base.errors import TrimmedError
 from tarry.base.lock_file import LockFile
-from tarry.log.engine import Claim, LogPlace, Part, Position
+from tarry.log.engine import LogPlace, Part
 from tarry.log.files import AppendFile, Files, sync_directory
 from tarry.log.frame import LogKind
 from tarry.log.segment import SegmentReader, list_segments, segment_path
@@ -26,6 +25,8 @@ DIRECTORIES = {
     LogKind.AUDIT: "audit",
 }
 """Names in the data directory, in the order in which one log may refer to what is in those before it."""
+Cut = Mapping[LogKind, LogPlace]
+"""A place in each log; one that is not named was not begun."""
 PART_BYTES = 1 << 20
 """About the size of a part that a follower gets."""
 
@@ -37,25 +38,30 @@ class FileLog:
         self.kind = kind
         self.directory = directory
         self._files = files
+        self._synced: dict[int, int] = {}  # of segments that were opened: how much is durable
 
     def open(self, segment: int) -> AppendFile:
-        return self._files.open_append(segment_path(self.directory, segment))
+        file = self._files.open_append(segment_path(self.directory, segment))
+        self._synced[segment] = 0
+        return _SegmentFile(file, segment, self._synced)
 
     def discard(self, segment: int) -> None:
+        self._synced.pop(segment, None)
         self._files.remove(segment_path(self.directory, segment))
         sync_directory(self.directory)
 
     def trim(self, segment: int) -> None:
+        self._synced.pop(segment, None)
         path = segment_path(self.directory, segment)
         self._files.remove(path)
         self._files.remove(path.with_suffix(".idx"))
 
     def end(self) -> LogPlace | None:
-        """Return how far it is written; None: it was never begun."""
-        while segments := list_segments(self.directory):
-            with suppress(FileNotFoundError):  # trimmed, or discarded, meanwhile
-                return LogPlace(segments[-1], segment_path(self.directory, segments[-1]).stat().st_size)
-        return None
+        """Return how far it is durable, or how far a former owner wrote it; None: it was never begun."""
+        if synced := self._synced.copy():
+            return LogPlace(*max(synced.items()))
+        segments = list_segments(self.directory)
+        return LogPlace(segments[-1], segment_path(self.directory, segments[-1]).stat().st_size) if segments else None
 
     def parts(self, start: LogPlace | None, end: LogPlace) -> Iterator[Part]:
         """Yield what is between two places. Raises TrimmedError: it is not there any more."""
@@ -82,6 +88,23 @@ class FileLog:
                 begin += len(content)
 
 
+class _SegmentFile:
+    """A segment file that notes how much of it is durable."""
+
+    def __init__(self, file: AppendFile, segment: int, synced: dict[int, int]) -> None:
+        self._file, self._segment, self._synced = file, segment, synced
+        self.write, self.truncate, self.close = file.write, file.truncate, file.close
+
+    @property
+    def size(self) -> int:
+        return self._file.size
+
+    def sync(self) -> None:
+        size = self._file.size
+        self._file.sync()
+        self._synced[self._segment] = size
+
+
 class FileEngine:
     """Logs in a data directory. ``files`` is the disk."""
 
@@ -90,11 +113,11 @@ class FileEngine:
         self._logs = {kind: FileLog(files, data / name, kind) for kind, name in DIRECTORIES.items()}
         self._lock: LockFile | None = None
 
-    def claim(self) -> Claim:
+    def claim(self) -> int:
         """Hold the directory. Raises LockedError: another process holds it, or this one does already."""
         self._data.mkdir(mode=0o750, parents=True, exist_ok=True)
         self._lock = LockFile(self._data / "lock", held=self._data, user="broker")
-        return Claim(self._lock.number, self.end())
+        return self._lock.number
 
     def is_owner(self) -> bool:
         return self._lock is not None and self._lock.is_held
@@ -102,14 +125,17 @@ class FileEngine:
     def log(self, kind: LogKind) -> FileLog:
         return self._logs[kind]
 
-    def end(self) -> dict[LogKind, LogPlace]:
+    def end(self) -> Cut:
         # Backwards: what a log refers to is in those before it, and was written before.
         ends = {kind: self._logs[kind].end() for kind in reversed(self._logs)}
         return {kind: end for kind in self._logs if (end := ends[kind]) is not None}
 
-    def follow(self, position: Position) -> Iterator[Part]:
+    def follow(self, position: Cut | None) -> Iterator[tuple[Cut, Part]]:
+        reached = position or {}
         for kind, end in self.end().items():
-            yield from self._logs[kind].parts(position.get(kind), end)
+            for part in self._logs[kind].parts(reached.get(kind), end):
+                reached = {**reached, kind: part.end}
+                yield reached, part
 
     def release(self) -> None:
         if self._lock is not None:

@@ -7,15 +7,14 @@ redirects, cookies, proxies or decompression.
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import Mapping
 
 from aiohappyeyeballs import start_connection
 
 from tarry.base.addresses import AddressPolicy
-from tarry.base.errors import InvalidArgumentError
 from tarry.outbound.connection import CONTENT_BYTES_MAX, HttpAnswer, HttpTarget, LostError, ReceiverConnection
 from tarry.outbound.resolver import AddressRefusedError, CheckedResolver, SocketGate
+from tarry.outbound.tls import client_context
 
 IDLE_S = 30.0
 """Seconds that an idle connection is kept."""
@@ -40,7 +39,7 @@ class HttpClient:
         self._loop = asyncio.get_running_loop()
         self._resolver = CheckedResolver(policy)
         self._gate = SocketGate(policy)
-        self._tls = _tls(ca_file, f"{policy.setting}_ca_file")
+        self._tls = client_context(ca_file, f"{policy.setting}_ca_file")
         self._content_bytes_max = content_bytes_max
         self._kept: dict[_Place, list[ReceiverConnection]] = {}
         self._sweeper: asyncio.TimerHandle | None = None
@@ -154,16 +153,3 @@ def _request(target: HttpTarget, headers: Mapping[str, str], body: bytes) -> byt
         # The makers of headers let nothing through that ends a line: this is the last check.
         raise ValueError("a header has more than one line")
     return f"{target.head}{lines}content-length: {len(body)}\r\n\r\n".encode("ascii") + body
-
-
-def _tls(ca_file: str | None, setting: str) -> ssl.SSLContext:
-    context = ssl.create_default_context()
-    context.set_alpn_protocols(["http/1.1"])
-    if ca_file is not None:
-        try:
-            context.load_verify_locations(ca_file)
-        except OSError as error:
-            raise InvalidArgumentError(
-                f"{setting} {ca_file}: {error.strerror or error}; allowed: a PEM file of certificates"
-            ) from error
-    return context

@@ -78,11 +78,12 @@ class AddCredential(Operation[IssuedCredential]):
     Args:
         expires_ms: it is refused from this instant on; None: never.
         kind: "token"; "access_key", with which clients of RocketMQ sign; "certificate", of a client by TLS;
-            or "jwt", a JSON Web Token of the provider in the broker's settings.
+            or "jwt", a JSON Web Token of a provider in the broker's settings.
         access_key: the name of the access key; None: one is made.
         secret: the access key's own, from elsewhere; None: one is made.
         san: the name in the certificate: ``spiffe://example/billing``, ``billing.example``, ``CN:billing``.
-        claim: what tokens of the broker's provider have, as ``groups=tarry-billing``.
+        claim: what tokens of a provider have, as ``groups=tarry-billing``.
+        issuer: that provider, by its name in the settings or as its tokens name it (``iss``); None: the only one.
 
     Raises:
         NotFoundError: there is no such identity. InvalidArgumentError: a value is not allowed.
@@ -100,6 +101,7 @@ class AddCredential(Operation[IssuedCredential]):
     secret: str | None = field(default=None, repr=False)
     san: str | None = None
     claim: str | None = None
+    issuer: str | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -112,6 +114,8 @@ class AddCredential(Operation[IssuedCredential]):
             raise InvalidArgumentError("san is for the kind certificate, which needs it; allowed: both, or neither")
         if (self.kind == "jwt") != (self.claim is not None):
             raise InvalidArgumentError("claim is for the kind jwt, which needs it; allowed: both, or neither")
+        if self.kind != "jwt" and self.issuer is not None:
+            raise InvalidArgumentError(f"issuer is for the kind jwt; allowed for a {self.kind}: none")
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,11 +15,13 @@ of this front.
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from urllib.parse import parse_qsl, urlsplit
 
 from tarry.api.audit import LoginReason
+from tarry.api.issuers import ProviderLogin
 from tarry.api.local import AnyBroker
 from tarry.base.endpoint import parse_address
 from tarry.base.errors import UnauthenticatedError
@@ -38,6 +40,7 @@ _FORWARDING = frozenset(
         *(b"x-azure-clientip", b"x-azure-socketip", b"x-envoy-external-address", b"x-original-host", b"x-original-url"),
     )
 )
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[-.0-9A-Za-z]+)(:[0-9]+)?")
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 
 
@@ -133,6 +136,18 @@ class Access:
             namespaces = ", ".join(sorted(owner.tokens))
             return AccessRefusal(403, f"the access token is for {namespaces}; allowed: one for *", "forbidden")
         return owner.principal
+
+    def owner_of_login(self, token: str, login: ProviderLogin, peer: str) -> Principal | AccessRefusal:
+        """Return who has logged in at a provider, by the ID token of that login.
+
+        A refusal is noted, of the address ``peer``.
+        """
+        if not self.knows_identities:
+            return self._unknown("there are no identities; allowed: an access token for everything", peer, "other")
+        try:
+            return self.authenticator.by_login(token, login, peer=peer)
+        except UnauthenticatedError as error:
+            return AccessRefusal(401, str(error), "unauthenticated")  # which is noted
 
     def owner_of_certificate(self, proof: object, headers: Headers, peer: str) -> Principal | AccessRefusal | None:
         """Return whose a request without a token is, by its connection's certificate.
@@ -254,6 +269,17 @@ def foreign_page(headers: Mapping[bytes, bytes]) -> str | None:
     if headers.get(b"sec-fetch-site", b"same-origin") in (b"same-origin", b"none"):
         return None
     return "the request comes from a foreign page"
+
+
+def own_origin(scope: Scope) -> str | None:
+    """Return this front's origin for a browser of this machine; None: it may be another machine's.
+
+    Nobody else's ``Host`` is believed: whoever reaches a front by a network, or by a proxy, can write what it likes.
+    """
+    host = dict(scope["headers"]).get(b"host", b"").decode("latin-1")
+    if _forwarding(scope["headers"]) is not None or not _HOST.fullmatch(host) or not is_loopback(_name_of(host)):
+        return None
+    return f"{scope['scheme']}://{host}"
 
 
 def _forwarding(headers: Iterable[tuple[bytes, bytes]]) -> str | None:

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from tarry.base.setting_types import Address, Networks
+from tarry.base.setting_types import Address, Networks, Origin
 from tarry.fronts.kit.settings import FrontSettings
 
 
@@ -17,6 +17,9 @@ class HttpSettings(FrontSettings):
     http_admin: Address = Field(None, description="HOST:PORT of lmstfy's admin API, beside `http`; empty: off.")
     http_access: Literal["auto", "open", "tokens"] = Field(
         "auto", description="REST and console need access tokens, or not; auto: not where only this machine gets."
+    )
+    http_console_url: Origin = Field(
+        None, description="URL of the console, to which a provider's login leads back; empty: on this machine alone."
     )
     http_proxies: Networks = Field(
         "off", description="Networks of proxies whose `X-Forwarded-For` tells the console who guesses at its login."

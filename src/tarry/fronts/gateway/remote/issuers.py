@@ -15,7 +15,7 @@ from tarry.identity.jwt_keys import ToldKeys
 log = logging.getLogger(__name__)
 
 ASK_MS = 1000
-"""Milliseconds between two questions for newer keys: strangers can cause them."""
+"""Milliseconds between two questions for newer keys of a provider: strangers can cause them."""
 
 
 class RemoteIssuers:
@@ -24,7 +24,7 @@ class RemoteIssuers:
     def __init__(self, clock: Clock, ask: Callable[[str], None]) -> None:
         """``ask`` asks the broker for newer keys of a provider."""
         self._clock, self._ask = clock, ask
-        self._asked_ms: int | None = None
+        self._asked_ms: dict[str, int] = {}
         self.all: tuple[JwtIssuer, ...] = ()
 
     def on_told(self, told: Sequence[Mapping[str, Any]]) -> None:
@@ -44,7 +44,8 @@ class RemoteIssuers:
             log.error("no JSON Web Tokens are taken here: %s", error)
 
     def _ask_again(self, url: str) -> None:
-        now_ms = self._clock.now_ms()
-        if self._asked_ms is None or abs(now_ms - self._asked_ms) >= ASK_MS:
-            self._asked_ms = now_ms
+        # Of each provider by itself: who shows tokens in the name of one must not keep out those of another.
+        now_ms, asked_ms = self._clock.now_ms(), self._asked_ms.get(url)
+        if asked_ms is None or abs(now_ms - asked_ms) >= ASK_MS:
+            self._asked_ms[url] = now_ms
             self._ask(url)

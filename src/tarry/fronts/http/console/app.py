@@ -15,11 +15,12 @@ from tarry.base.addresses import Network
 from tarry.base.errors import TarryError
 from tarry.fronts.http.access import Access
 from tarry.fronts.http.app import App
-from tarry.fronts.http.console import compose, dead, groups, login, messages, overview, push, series
+from tarry.fronts.http.console import compose, dead, groups, login, messages, overview, push, series, sign_in
 from tarry.fronts.http.console.figures import ConsoleFigures
 from tarry.fronts.http.console.guard import LOGIN, Guard
 from tarry.fronts.http.console.guesses import Guesses
 from tarry.fronts.http.console.page import HERE, Console, make_templates
+from tarry.fronts.http.console.providers import LoginProviders
 from tarry.fronts.http.console.sessions import VisitorSessions
 from tarry.fronts.http.services import HttpServices
 
@@ -45,6 +46,8 @@ SHOWN: dict[str, Page] = {
     "/console/push": push.show,
     LOGIN: login.show,
 }
+OF_PROVIDERS: dict[str, Page] = {sign_in.BEGIN: sign_in.begin, sign_in.BACK: sign_in.back}
+"""The way to a provider, and back."""
 CHANGES: dict[str, Page] = {
     "/console/topic": groups.set_topic,
     "/console/group": groups.change_group,
@@ -63,9 +66,15 @@ def console_app(services: HttpServices, access: Access, proxies: Sequence[Networ
     """Return the pages, for the paths ``/``, ``/console/…`` and ``/static/…``.
 
     On the event loop's thread. ``proxies``: networks of those that say in ``X-Forwarded-For`` from whom a request is.
+
+    Raises:
+        InvalidArgumentError: a setting of logins at providers is not right.
     """
     sessions = VisitorSessions()
-    console = Console(services, access, sessions, Guesses(proxies), ConsoleFigures(services), make_templates())
+    providers = LoginProviders.of(services)
+    console = Console(
+        services, access, sessions, Guesses(proxies), providers, ConsoleFigures(services), make_templates()
+    )
 
     async def on_error(request: Request, error: Exception) -> Response:
         return console.seen_by(request.state.principal).refuse(request, error)
@@ -85,7 +94,7 @@ def console_app(services: HttpServices, access: Access, proxies: Sequence[Networ
         return show
 
     routes = [
-        *(Route(path, as_seen(page), methods=["GET"]) for path, page in SHOWN.items()),
+        *(Route(path, as_seen(page), methods=["GET"]) for path, page in (SHOWN | OF_PROVIDERS).items()),
         *(Route(path, as_seen(page), methods=["POST"]) for path, page in CHANGES.items()),
         Mount("/static", StaticFiles(directory=HERE / "static")),
     ]

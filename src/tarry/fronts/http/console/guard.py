@@ -30,6 +30,11 @@ def cookie_of(scheme: str) -> str:
     return f"__Host-{COOKIE}" if scheme == "https" else COOKIE
 
 
+def session_cookie(id: str, scheme: str) -> str:
+    """Return the header's value that sets the cookie of a session."""
+    return f"{cookie_of(scheme)}={id}; Path=/; HttpOnly; SameSite=Strict{'; Secure' if scheme == 'https' else ''}"
+
+
 FORM_TOKEN = "form_token"
 LOGIN = "/console/login"
 STATIC = "/static/"
@@ -101,10 +106,12 @@ class Guard:
         elif session is None or (admitted := self._let_in(session, request)) is None:
             if session is not None:
                 self._sessions.end(session)
-            if request.url.path != LOGIN:
+            is_of_provider = request.url.path.startswith(f"{LOGIN}/")
+            if request.url.path != LOGIN and not is_of_provider:
                 return _to_login(request)
             session = self._sessions.visit(request.cookies.get(name), now_ms)
-            if session.id != request.cookies.get(name):
+            # A provider's way back comes without cookies of one site: there may be a session, which has to stay.
+            if session.id != request.cookies.get(name) and not is_of_provider:
                 new.append(session)
         request.state.principal = admitted or NOBODY
         request.state.session = session
@@ -112,7 +119,13 @@ class Guard:
 
     def _let_in(self, session: VisitorSession, request: Request) -> Principal | None:
         """Return who has logged in; None: nobody, or the token is not taken any more."""
-        admitted = None if session.secret is None else self._access.owner_of(session.secret, peer_of(request.scope))
+        if session.secret is None:
+            return None
+        peer = peer_of(request.scope)
+        if session.login is None:
+            admitted = self._access.owner_of(session.secret, peer)
+        else:
+            admitted = self._access.owner_of_login(session.secret, session.login, peer)
         return None if isinstance(admitted, AccessRefusal) else admitted
 
     async def _check_form(self, request: Request, session: VisitorSession) -> Response | None:
@@ -134,10 +147,8 @@ class Guard:
 def _headers(is_static: bool, new: list[VisitorSession], scheme: str) -> list[tuple[bytes, bytes]]:
     # A file's address has the hash of its content.
     kept = b"public, max-age=31536000, immutable" if is_static else b"no-store"
-    by_tls = scheme == "https"
-    name, secure = cookie_of(scheme), "; Secure" if by_tls else ""
-    cookies = [f"{name}={s.id}; Path=/; HttpOnly; SameSite=Strict{secure}".encode() for s in new]
-    own = [HSTS] if by_tls else []
+    cookies = [session_cookie(each.id, scheme).encode() for each in new]
+    own = [HSTS] if scheme == "https" else []
     return [(b"cache-control", kept), *own, *((b"set-cookie", cookie) for cookie in cookies)]
 
 

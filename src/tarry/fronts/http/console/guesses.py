@@ -41,14 +41,18 @@ class Guesses:
 
     def note(self, peer: str, now_ms: int) -> None:
         """Note that a peer has shown a token that lets nobody in."""
+        self._refused.say("a login to the console was refused to %s: its token is not taken", peer)
+        self.count(peer, now_ms)
+
+    def count(self, peer: str, now_ms: int) -> None:
+        """Count a login that was refused to a peer; whoever calls this has logged it."""
         moments = self._failed.setdefault(peer, [])
         moments[:] = [*moments, now_ms][-GUESSES_MAX:]
         self._failed.move_to_end(peer)
         while len(self._failed) > PEERS_MAX:
             self._failed.popitem(last=False)
-        self._refused.say("a login to the console was refused to %s: its token is not taken", peer)
         if self.wait_ms(peer, now_ms):
-            self._waits.say("%s has shown %d wrong tokens, and has to wait before it may guess on", peer, GUESSES_MAX)
+            self._waits.say("%s was refused %d times, and has to wait before it may guess on", peer, GUESSES_MAX)
 
     def peer_of(self, request: Request) -> str:
         """Return the address of a request's sender.

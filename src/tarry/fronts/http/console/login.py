@@ -6,15 +6,15 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from tarry.fronts.http.access import AccessRefusal
-from tarry.fronts.http.console.guard import LOGIN, cookie_of
-from tarry.fronts.http.console.page import Console, field
+from tarry.fronts.http.console.guard import LOGIN, session_cookie
+from tarry.fronts.http.console.page import Console, field, link, own_path
 
 
 async def show(console: Console, request: Request) -> Response:
     """Return the login form, or a redirect if the visitor is let in already."""
     if not console.access.asks or request.state.session.secret is not None:
         return RedirectResponse("/", 303)
-    return _form(console, request, 200, request.query_params.get("next", "/"), None)
+    return login_page(console, request, 200, request.query_params.get("next", "/"), None)
 
 
 async def log_in(console: Console, request: Request) -> Response:
@@ -27,13 +27,8 @@ async def log_in(console: Console, request: Request) -> Response:
         return _refused(console, request, after, admitted)
     console.sessions.end(request.state.session)
     session = console.sessions.begin(now_ms, secret)
-    # A path of this console only: never another site.
-    is_ours = after.startswith("/") and not after.startswith("//") and "\\" not in after
-    response = RedirectResponse(after if is_ours else "/", 303)
-    by_tls = request.url.scheme == "https"
-    response.set_cookie(
-        cookie_of(request.url.scheme), session.id, path="/", httponly=True, samesite="strict", secure=by_tls
-    )
+    response = RedirectResponse(own_path(after), 303)  # never another site
+    response.headers.append("set-cookie", session_cookie(session.id, request.url.scheme))
     return response
 
 
@@ -41,13 +36,13 @@ def _refused(console: Console, request: Request, after: str, refusal: AccessRefu
     peer, now_ms = console.guesses.peer_of(request), console.now_ms
     if (wait_ms := console.guesses.wait_ms(peer, now_ms)) > 0:
         wait_s = -(-wait_ms // 1000)
-        answer = _form(console, request, 429, after, f"Too many tokens were wrong. Try again in {wait_s} seconds.")
+        answer = login_page(console, request, 429, after, f"Too many tokens were wrong. Try again in {wait_s} seconds.")
         answer.headers["retry-after"] = str(wait_s)
         return answer
     console.guesses.note(peer, now_ms)
     is_narrow = refusal.status == 403
     text = "This token is for one namespace; the console needs one for *." if is_narrow else "No such token."
-    return _form(console, request, 403, after, text)
+    return login_page(console, request, 403, after, text)
 
 
 async def log_out(console: Console, request: Request) -> Response:
@@ -56,6 +51,21 @@ async def log_out(console: Console, request: Request) -> Response:
     return RedirectResponse(LOGIN, 303)
 
 
-def _form(console: Console, request: Request, status: int, after: str, error: str | None) -> Response:
-    values = {"next": after, "error": error, "of_identity": console.access.knows_identities}
+def login_page(
+    console: Console, request: Request, status: int, after: str, error: str | None, *, has_form: bool = True
+) -> Response:
+    """Return the page to log in, which goes on with the page ``after``.
+
+    ``has_form``: False where the browser has not sent its cookie, without which no form is taken.
+    """
+    is_of_identity = console.access.knows_identities
+    further = own_path(after)
+    providers = [(name, link(at, next="" if further == "/" else further)) for name, at in console.providers.beginnings]
+    values = {
+        "next": after,
+        "error": error,
+        "of_identity": is_of_identity,
+        "has_form": has_form,
+        "providers": providers if is_of_identity else [],
+    }
     return console.render(request, "login.html.j2", status, title="Log in", **values)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.requests import Request
@@ -19,6 +19,7 @@ from tarry.fronts.http.access import Access
 from tarry.fronts.http.console import formatting as shown
 from tarry.fronts.http.console.figures import ConsoleFigures
 from tarry.fronts.http.console.guesses import Guesses
+from tarry.fronts.http.console.providers import LoginProviders
 from tarry.fronts.http.console.sessions import VisitorSession, VisitorSessions
 from tarry.fronts.http.errors import status_of
 from tarry.fronts.http.services import HttpServices
@@ -27,6 +28,8 @@ from tarry.identity.principal import Principal
 from tarry.identity.rights import Rights
 
 HERE = Path(__file__).parent
+_SAFE = ":/%#?=@[]!$&'()*+,;"
+"""Characters that addresses have unescaped (RFC 3986), and the sign of what is escaped."""
 
 
 def _sees_all(rights: Rights) -> bool:
@@ -66,6 +69,7 @@ class Console:
     access: Access
     sessions: VisitorSessions
     guesses: Guesses
+    providers: LoginProviders
     figures: ConsoleFigures
     templates: Environment
 
@@ -122,6 +126,12 @@ def link(path: str, **query: Any) -> str:
     """Return an address; values that are None or empty are left out."""
     given = {name: value for name, value in query.items() if value is not None and value != ""}
     return f"{path}?{urlencode(given)}" if given else path
+
+
+def own_path(after: str) -> str:
+    """Return a path of this console to go on with, escaped; "/" for all else."""
+    is_ours = after.startswith("/") and not after.startswith("//") and "\\" not in after
+    return quote(after, safe=_SAFE) if is_ours else "/"
 
 
 def field(request: Request, name: str) -> str:

@@ -13,6 +13,8 @@ import secrets
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
+from tarry.api.issuers import ProviderLogin
+
 SESSIONS_MAX = 10_000
 LIFE_MS = 12 * 3_600_000
 """A session that was not used for this time is forgotten."""
@@ -35,6 +37,8 @@ class VisitorSession:
     form_token: str
     used_ms: int
     secret: str | None = None
+    login: ProviderLogin | None = None
+    """The login at a provider, of which the secret is the ID token; None: it is another token."""
     notices: list[VisitorNotice] = field(default_factory=list)
 
     def notify(self, text: str, *, is_error: bool = False) -> None:
@@ -70,9 +74,9 @@ class VisitorSessions:
         self._sessions.move_to_end(session.id)
         return session
 
-    def begin(self, now_ms: int, secret: str | None = None) -> VisitorSession:
+    def begin(self, now_ms: int, secret: str | None = None, login: ProviderLogin | None = None) -> VisitorSession:
         """Begin a new session. If there are too many, the least recently used one is forgotten."""
-        session = VisitorSession(secrets.token_urlsafe(32), secrets.token_urlsafe(32), now_ms, secret)
+        session = VisitorSession(secrets.token_urlsafe(32), secrets.token_urlsafe(32), now_ms, secret, login)
         self._sessions[session.id] = session
         while len(self._sessions) > SESSIONS_MAX:
             self._sessions.popitem(last=False)

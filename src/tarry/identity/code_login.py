@@ -1,0 +1,205 @@
+"""Logins at a provider by authorization code with PKCE: where browsers go, and tokens for codes.
+
+OpenID Connect Core (section 3.1), RFC 7636 (PKCE, with S256 alone), RFC 9207 (the provider names itself).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import quote_plus, urlencode
+
+from tarry.base.clock import Clock
+from tarry.base.errors import InvalidArgumentError, TarryError, UnauthenticatedError, UnavailableError
+from tarry.base.issuer_settings import IssuerSettings, check_provider_url
+from tarry.identity.provider_requests import discover, json_of, send_form
+
+if TYPE_CHECKING:
+    from tarry.outbound.client import HttpClient
+
+KEPT_MS = 300_000
+"""Milliseconds for which it is remembered what a provider publishes of itself."""
+AGAIN_MS = 5_000
+"""Milliseconds in which a provider that did not answer is not asked again: strangers can cause it."""
+REDEEMED_MAX = 16
+"""Codes of one provider that are on their way at a time."""
+CODE_CHARS_MAX = 4096
+SECRET_CHARS_MAX = 4096
+_CODE = re.compile(rf"[!-~]{{1,{CODE_CHARS_MAX}}}")
+_ERROR = re.compile(r"[a-z_]{1,64}")
+
+
+class ProviderEndpoints(NamedTuple):
+    """Addresses of a provider, and its ways."""
+
+    authorization: str
+    token: str
+    takes_basic: bool
+    """True if a client shows its secret in a header; False: in the form."""
+    names_itself: bool
+    """True if each of its answers to a login says whose it is."""
+
+
+class CodeLogin:
+    """The logins at one provider. On an event loop."""
+
+    def __init__(self, settings: IssuerSettings, client: HttpClient, clock: Clock) -> None:
+        """Look for the client's secret, and ask the provider nothing yet.
+
+        Raises:
+            InvalidArgumentError: the file has no secret.
+        """
+        self.name, self.issuer = settings.name, settings.issuer
+        self.client_id = settings.client_id or ""
+        """Name of this client at the provider."""
+        self._settings, self._client, self._clock = settings, client, clock
+        self._endpoints: ProviderEndpoints | None = None
+        self._asked_ms: int | None = None
+        self._failure: TarryError | None = None
+        self._lock = asyncio.Lock()
+        self._redeemed = 0
+        self._secret()
+
+    async def address(self, redirect_uri: str, state: str, nonce: str, verifier: str) -> str:
+        """Return where a browser logs in.
+
+        Raises:
+            TarryError: the provider does not say it.
+        """
+        asked = {
+            "response_type": "code",
+            "client_id": self.client_id,
+            "redirect_uri": redirect_uri,
+            "scope": self._settings.scopes,
+            "state": state,
+            "nonce": nonce,
+            "code_challenge": challenge_of(verifier),
+            "code_challenge_method": "S256",
+        }
+        url = (await self._find()).authorization
+        return f"{url}{'&' if '?' in url else '?'}{urlencode(asked)}"
+
+    async def is_of_another(self, named: str | None) -> bool:
+        """Return whether an answer that names its provider, or does not, is of another one (RFC 9207).
+
+        Raises:
+            TarryError: the provider does not say whether it names itself.
+        """
+        return (await self._find()).names_itself if named is None else named != self.issuer
+
+    async def redeem(self, code: str, redirect_uri: str, verifier: str) -> str:
+        """Return the ID token for a code, which nobody has verified yet.
+
+        Raises:
+            UnauthenticatedError: the provider does not take the code.
+            UnavailableError: it does not answer as it should; or too many are on their way.
+        """
+        if not _CODE.fullmatch(code):
+            raise UnauthenticatedError(f"no code; allowed: 1 to {CODE_CHARS_MAX} visible characters of ASCII")
+        if self._redeemed >= REDEEMED_MAX:
+            raise UnavailableError(f"{REDEEMED_MAX} logins are on their way at {self.name} already")
+        self._redeemed += 1
+        try:
+            return await self._redeem(code, redirect_uri, verifier)
+        finally:
+            self._redeemed -= 1
+
+    async def _redeem(self, code: str, redirect_uri: str, verifier: str) -> str:
+        endpoints, secret = await self._find(), self._secret()
+        fields = {
+            "grant_type": "authorization_code",
+            "code": code,
+            "redirect_uri": redirect_uri,
+            "client_id": self.client_id,
+            "code_verifier": verifier,
+        }
+        headers: Mapping[str, str] = {}
+        if secret is not None and endpoints.takes_basic:
+            headers = {"authorization": _basic(self.client_id, secret)}
+        elif secret is not None:
+            fields["client_secret"] = secret
+        status, content = await send_form(self._client, endpoints.token, fields, headers)
+        if status != 200:
+            why = _error_of(content)
+            if why == "invalid_grant":
+                raise UnauthenticatedError(f"{self.name} does not take the code")
+            raise UnavailableError(f"{endpoints.token} answers {status}{f' ({why})' if why else ''}")
+        token = json_of(content, endpoints.token).get("id_token")
+        if not isinstance(token, str):
+            raise UnavailableError(f"{endpoints.token} answers no id_token; the scopes are {self._settings.scopes!r}")
+        return token
+
+    async def _find(self) -> ProviderEndpoints:
+        """Return the provider's addresses, and ask for them at most once at a time."""
+        async with self._lock:
+            now_ms, asked_ms = self._clock.now_ms(), self._asked_ms
+            kept_ms = AGAIN_MS if self._failure is not None else KEPT_MS
+            if asked_ms is None or abs(now_ms - asked_ms) >= kept_ms:  # a clock may be set back
+                try:
+                    self._endpoints = _endpoints_of(await discover(self._client, self._settings))
+                    self._failure = None
+                except TarryError as error:
+                    self._failure = error
+                self._asked_ms = now_ms
+            if self._endpoints is None:
+                assert self._failure is not None
+                raise UnavailableError(str(self._failure))
+            return self._endpoints  # the last good ones, where it did not answer now
+
+    def _secret(self) -> str | None:
+        """Return the client's secret, as its file has it now; None: it has none.
+
+        Raises:
+            InvalidArgumentError: the file has none.
+        """
+        name = self._settings.client_secret_file
+        if name is None:
+            return None
+        try:
+            secret = Path(name).read_text().strip()
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or "it is no text"
+            raise InvalidArgumentError(f"client_secret_file {name!r}: {why}; allowed: a file of a secret") from error
+        if not 1 <= len(secret) <= SECRET_CHARS_MAX or not secret.isprintable():
+            # The content of the file is not repeated: it would be in the log.
+            raise InvalidArgumentError(
+                f"client_secret_file {name!r} has {len(secret)} characters, or some that cannot be printed; allowed: "
+                f"1 to {SECRET_CHARS_MAX}, in one line"
+            )
+        return secret
+
+
+def challenge_of(verifier: str) -> str:
+    """Return what a browser carries to the provider of a verifier (RFC 7636: S256)."""
+    return base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).rstrip(b"=").decode()
+
+
+def _endpoints_of(told: Mapping[str, Any]) -> ProviderEndpoints:
+    authorization, token = (
+        check_provider_url(str(told.get(name)), name) for name in ("authorization_endpoint", "token_endpoint")
+    )
+    ways = told.get("token_endpoint_auth_methods_supported")
+    takes_basic = not isinstance(ways, list) or "client_secret_basic" in ways or "client_secret_post" not in ways
+    names_itself = told.get("authorization_response_iss_parameter_supported") is True
+    return ProviderEndpoints(authorization, token, takes_basic, names_itself)
+
+
+def _basic(client_id: str, secret: str) -> str:
+    """Return the header by which a client shows its secret (RFC 6749, section 2.3.1)."""
+    pair = f"{quote_plus(client_id)}:{quote_plus(secret)}"
+    return f"Basic {base64.b64encode(pair.encode()).decode()}"
+
+
+def _error_of(content: bytes) -> str:
+    """Return the error that a refusal names, in RFC 6749's form; empty: nothing else is repeated."""
+    try:
+        named = json.loads(content).get("error")
+    except (ValueError, AttributeError, RecursionError):
+        return ""
+    return named if isinstance(named, str) and _ERROR.fullmatch(named) else ""

@@ -1,0 +1,102 @@
+"""A broker on an engine whose logs machines share: another machine goes on where one ended.
+
+The small files of a data directory (the checkpoint, the secret of handles) are carried over by hand: they are not in
+the logs. The registry of names is not: it is made again.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tarry.base.config import Config
+from tarry.base.errors import OwnershipLostError, TarryError
+from tarry.testing import TestBroker, TestClock
+from tests.crash.tools import SMALL
+from tests.engines.memory import MemoryEngine, SharedRounds
+from tests.faults import FaultyFiles
+
+
+class Machines:
+    """Brokers on machines of their own, one store of rounds, one of messages."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory, self.clock, self.shared = directory, TestClock(), SharedRounds()
+        self.files: list[FaultyFiles] = []
+        self.number = 0
+
+    def broker(self) -> TestBroker:
+        self.number += 1
+        data = self.directory / str(self.number)
+        data.mkdir()
+        if self.number > 1:
+            for path in (self.directory / str(self.number - 1)).iterdir():
+                if path.is_file() and path.name != "lock":
+                    shutil.copy(path, data)
+        config = Config(data=data, store=str(self.directory / "store"), pipeline="off", **SMALL)
+        self.files.append(FaultyFiles())
+        engine = MemoryEngine(self.shared, self.files[-1], data)
+        return TestBroker(config, self.clock, self.files[-1], engine=engine, threads=False)
+
+    def close(self) -> None:
+        for files in self.files:
+            files.close_all()
+
+
+@pytest.fixture
+def machines(tmp_path: Path) -> Iterator[Machines]:
+    machines = Machines(tmp_path)
+    yield machines
+    machines.close()
+
+
+def bodies(broker: TestBroker, topic: str) -> list[bytes]:
+    batch = broker.receive(topic, "g", max_messages=100)
+    broker.ack(topic, "g", batch["lease"].to_numpy(), batch["offset"].to_numpy())
+    return sorted(batch["body"].to_pylist())
+
+
+def test_another_machine_has_all_that_was_answered(machines: Machines) -> None:
+    first = machines.broker()
+    for number in range(200):
+        first.schedule("a", f"{number:03}".encode(), delay=1 if number < 50 else 3600, id=f"a{number}")
+    cancelled = first.schedule("a", b"cancelled", delay=3600, key="k")
+    assert first.cancel(cancelled.handle) == "done"
+    first.advance("1.5s")
+    done = bodies(first, "a")
+    assert len(done) == 50
+    # Its machine is gone, and its directory with it.
+    second = machines.broker()
+    second.step()
+    assert bodies(second, "a") == [], "what was acknowledged comes again"
+    [pending] = second.pending()
+    assert pending.pending == 150
+    assert second.cancel(cancelled.handle) == "cancelled"
+    again = second.schedule("a", b"100", delay=1, id="a100")
+    assert again.outcome == "duplicate"
+    second.advance("1h")
+    assert bodies(second, "a") == [f"{number:03}".encode() for number in range(50, 150)]
+    second.close()
+
+
+def test_the_former_owner_answers_nothing(machines: Machines) -> None:
+    first = machines.broker()
+    first.schedule("a", b"1", delay=1)
+    second = machines.broker()
+    with pytest.raises(TarryError):
+        first.schedule("a", b"2", delay=1)
+    second.advance("1s")
+    assert bodies(second, "a") == [b"1"]
+    second.close()
+
+
+def test_an_owner_that_writes_nothing_finds_out(machines: Machines) -> None:
+    first = machines.broker()
+    first.step()
+    second = machines.broker()
+    with pytest.raises(OwnershipLostError):
+        first.step()
+    second.close()
