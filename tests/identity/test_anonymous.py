@@ -37,7 +37,7 @@ from tarry.client import Client
 from tarry.fronts.flight.front import FlightFront
 from tarry.fronts.gateway.front import GatewayFront, socket_of
 from tarry.fronts.http.front import HttpFront
-from tarry.fronts.kit.exposure import warn_anonymous
+from tarry.fronts.kit.exposure import AnonymousWarning
 from tarry.fronts.link.front import LinkFront
 from tarry.fronts.metrics.front import MetricsFront
 from tarry.fronts.mqtt.front import MqttFront
@@ -410,17 +410,25 @@ def test_a_kept_session_goes_on_when_its_client_shows_a_token(known: Known) -> N
         front.stop()
 
 
-def test_a_start_warns_where_other_machines_reach_it(
-    known: Known, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_log_warns_where_other_machines_reach_it(known: Known, caplog: pytest.LogCaptureFixture) -> None:
     ports = {"http": "0.0.0.0:7777 (2 workers)", "mqtt": "127.0.0.1:1883", "gateways": "0.0.0.0:7612"}
-    for grants, words in (([], None), (["deny produce a"], None), (GRANTS, "http on 0.0.0.0:7777")):
-        known.broker.set_identity(ANONYMOUS, grants)
+    warning = AnonymousWarning(ports, known.broker)
+    stop = known.broker.listen_to_identities(warning.look)
+    warning.look()
+    for grants, words in (
+        ([], None),
+        (["deny produce a"], None),
+        (GRANTS, "http on 0.0.0.0:7777 and shows"),
+        (GRANTS, None),
+        (GRANTS[:1], "may: produce orders-*;"),
+    ):
         caplog.clear()
-        warn_anonymous(ports, known.broker)
-        assert [words in record.getMessage() if words else False for record in caplog.records] == [True] * bool(words)
-    assert "produce orders-*" in caplog.text and "mqtt" not in caplog.text
+        known.broker.set_identity(ANONYMOUS, grants)
+        said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+        assert len(said) == bool(words) and all(words in each for each in said if words)
+        assert "mqtt" not in caplog.text
     known.broker.delete_identity(ANONYMOUS)
     caplog.clear()
-    warn_anonymous(ports, known.broker)
+    AnonymousWarning(ports, known.broker).look()
     assert not caplog.records
+    stop()
