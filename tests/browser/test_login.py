@@ -68,3 +68,28 @@ def test_log_in_at_a_provider(tmp_path: Path) -> None:
                 expect(page.locator("[role=alert]")).to_contain_text("not begun in this browser")
                 page.click("text=Log in with a token")
                 expect(page.locator("#secret")).to_be_visible()
+
+
+def test_a_link_of_another_site(tmp_path: Path) -> None:
+    """The browser sends no session with it, and is let in all the same."""
+    config = ServerConfig(data=tmp_path, pipeline="off", flight=None, disk_free_bytes_min=0, http_access="tokens")
+    with (
+        Broker.open(config) as broker,
+        HttpFront.start(broker, "127.0.0.1:0") as front,
+        visiting(f"http://localhost:{front.port}") as visit,
+    ):
+        page = visit.go("/console/topics?q=1")
+        page.fill("#secret", broker.create_token("*").secret)
+        page.keyboard.press("Enter")
+        expect(page).to_have_url(re.compile(r"/console/topics\?q=1$"))
+        paths = ("/console/pending?key=a%26b", "/console/login?next=%2Fconsole%2Fpending%3Fkey%3Da%2526b")
+        links = "<br>".join(f'<a href="{visit.address}{path}">here</a>' for path in paths)
+        page.route("http://other.example/", lambda route: route.fulfill(body=links, content_type="text/html"))
+        for n in range(len(paths)):
+            page.goto("http://other.example/")
+            page.locator("a").nth(n).click()
+            expect(page).to_have_url(f"{visit.address}/console/pending?key=a%26b")
+            expect(page.locator("header")).to_contain_text("Log out")
+            page.go_back()
+            expect(page).to_have_url("http://other.example/")
+        assert visit.complaints == []

@@ -87,6 +87,9 @@ def console_app(services: HttpServices, access: Access, proxies: Sequence[Networ
         seen = console.seen_by(request.state.principal)
         return seen.render(request, "error.html.j2", status, title=f"{status}", text=text)
 
+    def go_on(request: Request, further: str, by_itself: bool) -> Response:
+        return login.go_on_page(console.seen_by(request.state.principal), request, further, by_itself=by_itself)
+
     def as_seen(page: Page) -> Callable[[Request], Awaitable[Response]]:
         async def show(request: Request) -> Response:
             return await page(console.seen_by(request.state.principal), request)
@@ -101,4 +104,4 @@ def console_app(services: HttpServices, access: Access, proxies: Sequence[Networ
     # What is handled as Exception is raised again afterwards, for the server's log: bugs, and nothing else.
     handlers = {HTTPException: on_http_error, TarryError: on_error, Exception: on_error}
     app = Starlette(routes=routes, exception_handlers=handlers)
-    return Guard(app, access, sessions, services.broker.clock)
+    return Guard(app, access, sessions, services.broker.clock, go_on)

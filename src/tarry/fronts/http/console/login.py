@@ -11,10 +11,11 @@ from tarry.fronts.http.console.page import Console, field, link, own_path
 
 
 async def show(console: Console, request: Request) -> Response:
-    """Return the login form, or a redirect if the visitor is let in already."""
+    """Return the login form, or a redirect to where it leads if the visitor is let in already."""
+    after = request.query_params.get("next", "/")
     if not console.access.asks or request.state.session.secret is not None:
-        return RedirectResponse("/", 303)
-    return login_page(console, request, 200, request.query_params.get("next", "/"), None)
+        return RedirectResponse(own_path(after), 303)
+    return login_page(console, request, 200, after, None)
 
 
 async def log_in(console: Console, request: Request) -> Response:
@@ -69,3 +70,19 @@ def login_page(
         "providers": providers if is_of_identity else [],
     }
     return console.render(request, "login.html.j2", status, title="Log in", **values)
+
+
+def go_on_page(
+    console: Console,
+    request: Request,
+    further: str,
+    title: str = "Opening the console",
+    name: str | None = None,
+    *,
+    by_itself: bool = True,
+) -> Response:
+    """Return the page that goes on with an address of the console, as of its own site: with all cookies.
+
+    ``name``: who has just logged in; None: a link of another site leads here. ``by_itself``: False, by a click.
+    """
+    return console.render(request, "go_on.html.j2", title=title, name=name, next=further, by_itself=by_itself)

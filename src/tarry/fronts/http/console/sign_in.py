@@ -17,7 +17,7 @@ from tarry.base.errors import TarryError, UnauthenticatedError
 from tarry.fronts.http.access import AccessRefusal
 from tarry.fronts.http.console.attempts import ATTEMPT_MS, LoginAttempt
 from tarry.fronts.http.console.guard import LOGIN, session_cookie
-from tarry.fronts.http.console.login import login_page
+from tarry.fronts.http.console.login import go_on_page, login_page
 from tarry.fronts.http.console.page import Console, link, own_path
 from tarry.identity.code_login import CodeLogin
 
@@ -97,8 +97,7 @@ async def _sign_in(
         text = f"{login.name} has let you in, and this broker does not: {admitted.text}."
         raise SignInRefusedError(403, text, admitted.text, is_noted=True, is_guess=True)
     session = console.sessions.begin(console.now_ms, token, confirmed)
-    further = own_path(attempt.after)
-    response = console.render(request, "signed_in.html.j2", title="Logged in", name=admitted.name, next=further)
+    response = go_on_page(console, request, own_path(attempt.after), "Logged in", admitted.name)
     response.headers.append("set-cookie", session_cookie(session.id, request.url.scheme))
     return response
 
