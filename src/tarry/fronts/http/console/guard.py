@@ -20,24 +20,12 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from tarry.base.clock import Clock
 from tarry.fronts.http.access import SAFE_METHODS, Access, AccessRefusal, foreign_page, peer_of
 from tarry.fronts.http.app import App, Receive, Scope, Send
+from tarry.fronts.http.console.cookies import SessionCookie
 from tarry.fronts.http.console.sessions import VisitorSession, VisitorSessions
 from tarry.identity.principal import NOBODY, Principal
 
-COOKIE = "tarry_console"
 HSTS = (b"strict-transport-security", b"max-age=31536000")
-"""By TLS: browsers come by TLS alone from then on (RFC 6797)."""
-
-
-def cookie_of(scheme: str) -> str:
-    """Return the name of the cookie; by TLS one that no other host can set (RFC 6265bis, section 4.1.3.2)."""
-    return f"__Host-{COOKIE}" if scheme == "https" else COOKIE
-
-
-def session_cookie(id: str, scheme: str) -> str:
-    """Return the header's value that sets the cookie of a session."""
-    return f"{cookie_of(scheme)}={id}; Path=/; HttpOnly; SameSite=Strict{'; Secure' if scheme == 'https' else ''}"
-
-
+"""By TLS: browsers come by TLS alone from then on (RFC 6797). A proxy with TLS says it by itself."""
 FORM_TOKEN = "form_token"
 LOGIN = "/console/login"
 AGAIN = "again"
@@ -81,10 +69,13 @@ class Guard:
     ``scope["state"]`` gets the ``session``, the ``principal`` and, of a POST, its ``form``.
     """
 
-    def __init__(self, app: App, access: Access, sessions: VisitorSessions, clock: Clock, go_on: GoOn) -> None:
+    def __init__(
+        self, app: App, access: Access, sessions: VisitorSessions, cookie: SessionCookie, clock: Clock, go_on: GoOn
+    ) -> None:
         self._app = app
         self._access = access
         self._sessions = sessions
+        self._cookie = cookie
         self._clock = clock
         self._go_on = go_on
 
@@ -92,12 +83,15 @@ class Guard:
         is_static = scope["path"].startswith(STATIC)
         new: list[VisitorSession] = []
 
+        request = Request(scope, receive)
+
         async def send_guarded(message: MutableMapping[str, Any]) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [*message["headers"], *HEADERS, *_headers(is_static, new, scope["scheme"])]
+                cookies = ((b"set-cookie", self._cookie.text(request, each.id).encode()) for each in new)
+                own = _headers(is_static, scope["scheme"])
+                message["headers"] = [*message["headers"], *HEADERS, *own, *cookies]
             await send(message)
 
-        request = Request(scope, receive)
         refusal = None if is_static else await self._check(request, new)
         await (refusal or self._app)(scope, receive, send_guarded)
 
@@ -107,7 +101,7 @@ class Guard:
         admitted = None if self._access.asks else self._access.admit(request.scope)
         if isinstance(admitted, AccessRefusal):
             return PlainTextResponse(admitted.text, admitted.status)
-        session = self._sessions.find(request.cookies.get(cookie_of(request.url.scheme)), now_ms)
+        session = self._sessions.find(self._cookie.find(request), now_ms)
         if admitted is None and session is not None and (admitted := self._let_in(session, request)) is None:
             self._sessions.end(session)
             session = None
@@ -124,7 +118,7 @@ class Guard:
         """Begin the visit of a browser that shows no session; return an answer instead of the page, or None."""
         is_foreign = foreign_page(dict(request.scope["headers"])) is not None
         is_of_provider = request.url.path.startswith(f"{LOGIN}/")
-        cookie = request.cookies.get(cookie_of(request.url.scheme))
+        cookie = self._cookie.find(request)
         # Where the cookie may have been kept back, there may be a session, which has to stay.
         may_set = not is_foreign and not is_of_provider
         session = self._sessions.begin(now_ms) if is_in and may_set else self._sessions.visit(cookie, now_ms)
@@ -159,21 +153,21 @@ class Guard:
         if form is None:
             return PlainTextResponse(f"the form has too much in it; allowed: {FORM_BYTES_MAX} bytes of text", 413)
         if not session.allows(form.get(FORM_TOKEN, [""])[0]):
+            url = self._cookie.url
+            where = f" The console is at {url}." if url is not None else ""
             return PlainTextResponse(
                 "The form is from before the console was restarted, or cookies are off. Nothing was changed: go back, "
-                "load the page again, and try again.",
+                f"load the page again, and try again.{where}",
                 403,
             )
         request.state.form = form
         return None
 
 
-def _headers(is_static: bool, new: list[VisitorSession], scheme: str) -> list[tuple[bytes, bytes]]:
+def _headers(is_static: bool, scheme: str) -> list[tuple[bytes, bytes]]:
     # A file's address has the hash of its content.
     kept = b"public, max-age=31536000, immutable" if is_static else b"no-store"
-    cookies = [session_cookie(each.id, scheme).encode() for each in new]
-    own = [HSTS] if scheme == "https" else []
-    return [(b"cache-control", kept), *own, *((b"set-cookie", cookie) for cookie in cookies)]
+    return [(b"cache-control", kept), *([HSTS] if scheme == "https" else [])]
 
 
 def _is_page(request: Request) -> bool:

@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from tarry.fronts.http.access import AccessRefusal
-from tarry.fronts.http.console.guard import LOGIN, session_cookie
+from tarry.fronts.http.console.guard import LOGIN
 from tarry.fronts.http.console.page import Console, field, link, own_path
 
 
@@ -29,7 +29,7 @@ async def log_in(console: Console, request: Request) -> Response:
     console.sessions.end(request.state.session)
     session = console.sessions.begin(now_ms, secret)
     response = RedirectResponse(own_path(after), 303)  # never another site
-    response.headers.append("set-cookie", session_cookie(session.id, request.url.scheme))
+    console.cookie.set(response, request, session.id)
     return response
 
 
@@ -47,9 +47,14 @@ def _refused(console: Console, request: Request, after: str, refusal: AccessRefu
 
 
 async def log_out(console: Console, request: Request) -> Response:
-    """End the session."""
+    """End the session.
+
+    A browser that keeps pages to go back to drops them with the cookie.
+    """
     console.sessions.end(request.state.session)
-    return RedirectResponse(LOGIN, 303)
+    response = RedirectResponse(LOGIN, 303)
+    console.cookie.remove(response, request)
+    return response
 
 
 def login_page(

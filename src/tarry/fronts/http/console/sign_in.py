@@ -16,7 +16,8 @@ from tarry.api.issuers import ProviderLogin
 from tarry.base.errors import TarryError, UnauthenticatedError
 from tarry.fronts.http.access import AccessRefusal
 from tarry.fronts.http.console.attempts import ATTEMPT_MS, LoginAttempt
-from tarry.fronts.http.console.guard import LOGIN, session_cookie
+from tarry.fronts.http.console.cookies import cookie_name
+from tarry.fronts.http.console.guard import LOGIN
 from tarry.fronts.http.console.login import go_on_page, login_page
 from tarry.fronts.http.console.page import Console, link, own_path
 from tarry.identity.code_login import CodeLogin
@@ -98,7 +99,7 @@ async def _sign_in(
         raise SignInRefusedError(403, text, admitted.text, is_noted=True, is_guess=True)
     session = console.sessions.begin(console.now_ms, token, confirmed)
     response = go_on_page(console, request, own_path(attempt.after), "Logged in", admitted.name)
-    response.headers.append("set-cookie", session_cookie(session.id, request.url.scheme))
+    console.cookie.set(response, request, session.id)
     return response
 
 
@@ -169,7 +170,7 @@ def _refuse(console: Console, request: Request, refusal: SignInRefusedError) -> 
 
 
 def _cookie_of(origin: str) -> str:
-    return f"__Host-{COOKIE}" if origin.startswith("https:") else COOKIE
+    return cookie_name(COOKIE, origin.startswith("https:"))
 
 
 def _set_cookie(response: Response, origin: str, value: str, age_s: int) -> None:
