@@ -66,15 +66,18 @@ def login_page(
     """
     is_of_identity = console.access.knows_identities
     further = own_path(after)
-    providers = [(name, link(at, next="" if further == "/" else further)) for name, at in console.providers.beginnings]
+    asked = "" if further == "/" else further
+    providers = [(name, link(at, next=asked)) for name, at in console.providers.beginnings]
     values = {
         "next": after,
         "error": error,
         "of_identity": is_of_identity,
         "has_form": has_form,
         "providers": providers if is_of_identity else [],
+        "with_token": link(LOGIN, next=asked),
     }
-    return console.render(request, "login.html.j2", status, title="Log in", **values)
+    title = "Log in" if error is None else "Not logged in"
+    return console.render(request, "login.html.j2", status, title=title, **values)
 
 
 def go_on_page(
