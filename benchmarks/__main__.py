@@ -32,6 +32,7 @@ MODULES = (
     *("intake", "memory", "pipeline", "push", "relay", "rocketmq", "rocketmq_classic", "rocketmq_disk"),
     "spark_write_curve",
     "tenants",
+    "tenants_filters",
     "wires",
 )
 """To import them is what registers their benchmarks."""

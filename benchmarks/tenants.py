@@ -74,7 +74,7 @@ async def _neighbour(address: str, token: str) -> np.ndarray:
             await client.schedule("quiet.a", b"x" * 256, due=now_ms() + HOUR_MS)
             latency.append(time.perf_counter() - start)
 
-        await _paced(one, NEIGHBOUR_PER_S, SECONDS)
+        await paced(one, NEIGHBOUR_PER_S, SECONDS)
     return np.array(latency)
 
 
@@ -92,12 +92,12 @@ async def _greedy(address: str, token: str) -> dict[str, float]:
                 refused += 1
 
         start = time.perf_counter()
-        asked = await _paced(one, ASKED, SECONDS + 5)
+        asked = await paced(one, ASKED, SECONDS + 5)
         elapsed = time.perf_counter() - start
     return {"asked": asked, "accepted": accepted, "refused": refused, "seconds": elapsed}
 
 
-async def _paced(one, per_s: int, seconds: float) -> int:
+async def paced(one, per_s: int, seconds: float) -> int:
     """Begin so many calls a second, whether those before have ended or not; wait for all."""
     tasks: set[asyncio.Task[None]] = set()
     begun, start = 0, time.perf_counter()

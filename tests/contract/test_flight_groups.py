@@ -34,6 +34,7 @@ class Holder:
 
     silent = False
     held = 0
+    account = held_back = None
 
     def __init__(self, error: TarryError, lease_ms: int) -> None:
         self.error, self.lease_ms = error, lease_ms
@@ -79,7 +80,7 @@ class Registrar:
     def listen(self, on_news: Callable[[], None]) -> Callable[[], None]:
         return on_news
 
-    def subscribe(self, *, prefetch: int, lease_ms: int) -> Holder:
+    def subscribe(self, *, prefetch: int, lease_ms: int, account: object) -> Holder:
         self.holders.append(Holder(next(self.errors), lease_ms))
         return self.holders[-1]
 

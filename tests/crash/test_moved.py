@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 import socket
 from pathlib import Path
@@ -11,6 +13,7 @@ import pytest
 
 from tarry.base.config import Config
 from tarry.base.errors import LockedError, OwnershipLostError
+from tarry.base.lock_file import LockFile
 from tarry.broker.verification import plan_checks
 from tarry.testing import TestBroker, open_broker
 from tarry.verify import Finding
@@ -68,6 +71,22 @@ def test_a_directory_that_is_open_on_another_machine_is_refused(
         monkeypatch.setattr(socket, "gethostname", lambda: "second-machine")
         with pytest.raises(LockedError, match=r"process \d+ on [^)]+\); one is allowed"), open_broker(tmp_path):
             pass
+
+
+def test_a_lock_that_cannot_be_read_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And is given back: a descriptor that is left open would hold the directory until the process ends."""
+
+    def failing(*_: object) -> bytes:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "pread", failing)
+        lock = LockFile(tmp_path / "lock", held=tmp_path, user="broker")
+        assert lock.is_held
+        with pytest.raises(LockedError, match=r"in use by another broker \(process unknown\)"):
+            LockFile(tmp_path / "lock", held=tmp_path, user="broker")
+    lock.release()
+    LockFile(tmp_path / "lock", held=tmp_path, user="broker").release()
 
 
 def written_by_another(lock: Path) -> None:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from tarry.cli.exits import ExitCode
+from tarry.cli.gateway import own_settings
 from tarry.cli.main import run
 
 
@@ -36,6 +37,24 @@ def test_what_cannot_be_is_refused(
 ) -> None:
     assert run([argument.format(tmp=tmp_path) for argument in arguments]) == ExitCode.USAGE
     assert text in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("given", "far", "near"),
+    [
+        ({}, (None, None), (None, None)),
+        ({"tls_version_min": "1.3"}, ("1.3", None), ("1.3", None)),
+        ({"tls_clients": "optional", "tls_version_min": "1.2"}, ("1.2", "optional"), ("1.2", "optional")),
+    ],
+)
+def test_what_a_gateway_asks_of_clients_is_the_brokers_where_it_is_not_given(
+    given: dict[str, str], far: tuple[str | None, ...], near: tuple[str | None, ...]
+) -> None:
+    """A default must not take back what the broker asks for."""
+    for is_near, expected in ((False, far), (True, near)):
+        own = own_settings(given, is_near=is_near)
+        assert (own.get("tls_version_min"), own.get("tls_clients")) == expected
+        assert ("data" in own) is not is_near
 
 
 _WORKER = """

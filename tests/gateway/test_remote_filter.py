@@ -10,10 +10,13 @@ import pytest
 from tarry.api import filter_pause
 from tarry.api.groups import GroupSettings
 from tarry.api.operation import data
+from tarry.api.quotas import Quotas
 from tarry.base.clock import TestClock
 from tarry.base.errors import FilterPausedError
 from tarry.fronts.gateway.remote.group import RemoteGroup
 from tarry.fronts.gateway.remote.link import Link
+from tarry.identity.accounts import AccountBook
+from tarry.identity.rights import Rights
 from tarry.message.filter_sql import SqlFilter
 from tarry.message.schema import SCHEMA
 
@@ -61,3 +64,14 @@ def test_a_slow_filter_behind_a_gateway_is_paused_as_the_brokers_are(monkeypatch
             group.wants(batch_of("b"))
     group.update(state("sql: n = 'c'"))
     assert group.wants(batch_of("b", "c")).tolist() == [False, True], "another one was set"
+
+
+def test_a_reader_pays_for_its_filter_and_the_broker_is_told() -> None:
+    told: list[str] = []
+    book = AccountBook(TestClock(), told.append)
+    account = book.of("billing")
+    account.set(Quotas.of({"filter_ms_per_second": 1000}), Rights(()))
+    group = RemoteGroup(cast(Link, None), state("sql: n = 'b'"), lambda _: (0, 0), TestClock())
+    assert group.wants(batch_of(*"ab" * 500), account).sum() == 500
+    assert told == ["billing"]
+    assert account.take_spent()["filter_ms_per_second"] > 0

@@ -67,7 +67,14 @@ class Hall:
         )
 
     def add(
-        self, name: str, count: int = 1, *, lease_ms: int = 1000, wait_s: float = LONG_S, host: str = "127.0.0.1"
+        self,
+        name: str,
+        count: int = 1,
+        *,
+        lease_ms: int = 1000,
+        wait_s: float = LONG_S,
+        host: str = "127.0.0.1",
+        account: Any = None,
     ) -> FakeRequest:
         request = FakeRequest(host)
         receive = JobReceive(cast(ReceiveQueue, self.queue), ("ns", "q"), count, lease_ms, 0)
@@ -76,7 +83,7 @@ class Hall:
             assert name not in self.answers
             self.answers[name] = jobs
 
-        self._waiting.add(cast(HttpRequest, request), receive, wait_s, answer)
+        self._waiting.add(cast(HttpRequest, request), receive, account, wait_s, answer)
         return request
 
     @property
@@ -142,6 +149,15 @@ async def test_leases_of_other_lengths_wait_beside(hall: Hall) -> None:
     hall.add("a", lease_ms=1000)
     hall.add("b", lease_ms=2000)
     assert [(w.rows_max, cast(Any, w.subscription).lease_ms) for w in hall.queue.waiting] == [(1, 1000), (1, 2000)]
+
+
+@on_loop
+async def test_requests_of_other_identities_wait_beside(hall: Hall) -> None:
+    """Each is held against its own quotas."""
+    for name, account in (("a", "billing"), ("b", "other"), ("c", "billing"), ("d", None)):
+        hall.add(name, account=account)
+    found = [(w.rows_max, cast(Any, w.subscription).account) for w in hall.queue.waiting]
+    assert found == [(2, "billing"), (1, "other"), (1, None)]
 
 
 @on_loop

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import subprocess
 import sys
@@ -21,8 +22,11 @@ from tests.identity.doors import ANY_PORT, CALLERS, Ports
 from tests.loopgrpc.certificates import Certificate, make_certificate
 from tests.waiting import wait_until
 
+from tarry.api.audit import AuditRecord
+from tarry.api.operations import ReadAuditLog
 from tarry.base.file_changes import LOOK_S
 from tarry.broker import Broker
+from tarry.broker.audit_reading import read_lines
 from tarry.fronts.registry import ServerConfig
 
 pytestmark = [pytest.mark.rest, pytest.mark.timeout(300)]
@@ -54,7 +58,7 @@ class Place:
         self.authority = Authority(directory / "authority", self.trusted)
         self.shown = self.authority.sign(uri(SHOP))
         self.log = directory / "log"
-        data = directory / "data"
+        self._data = data = directory / "data"
         tls = {"certificate": self.now.certificate, "key": self.now.key, "client_ca": self.authority.file}
         settings = {f"tls_{name}": str(path) for name, path in tls.items()}
         settings |= {"flight_tls": "on", "rocketmq_tls": "on", "remoting_vip": "off", "disk_free_bytes_min": "0"}
@@ -106,6 +110,11 @@ class Place:
         time.sleep(LOOKED_AT_S)
         serial = serial_of(self.now)
         assert {name: self.serials(name) for name in CALLERS} == {name: {serial} for name in CALLERS}
+
+    def reloads(self) -> list[AuditRecord]:
+        """The lines of the audit log about files that were read again. All of them are there a moment later."""
+        time.sleep(LOOKED_AT_S)
+        return read_lines(self._data, ReadAuditLog(operation="reload"))
 
     def close(self) -> None:
         self._process.terminate()
@@ -194,6 +203,10 @@ def test_no_call_fails_while_a_certificate_is_exchanged(tmp_path: Path, workers:
         load.goes_on()
         load.stop()
         assert load.failures == []
+        lines = place.reloads()
+        done = [each.details["serial"] for each in lines if each.outcome == "done"]
+        assert len(done) == 2 and int(done[-1], 16) == serial_of(place.now), "one of each change, whoever noticed it"
+        assert {each.outcome for each in lines} == {"done", "failed"}
     text = place.log.read_text()
     assert "the last good certificate stays in use" in text
     assert "Traceback" not in text
@@ -213,6 +226,7 @@ def test_broken_and_missing_files_leave_the_last_good_ones_in_use(tmp_path: Path
             time.sleep(LOOKED_AT_S)
             assert {name: place.serials(name) for name in CALLERS} == {name: {serial} for name in CALLERS}
             assert "the last good certificate stays in use" in place.log.read_text()
+        assert [each.outcome for each in place.reloads()] == ["failed", "failed"]
         files.certificate.write_bytes(good)
         place.exchange()
         place.check_shown()
@@ -232,6 +246,9 @@ def test_another_authority_of_clients_holds_for_new_connections(tmp_path: Path, 
         for name in CALLERS:
             assert not is_let_in(place, name, place.shown), name
             assert is_let_in(place, name, other.sign(uri(SHOP))), name
+        [line] = place.reloads()
+        authorities = hashlib.sha256(place.authority.file.read_bytes()).hexdigest()
+        assert (line.outcome, line.details["client_ca_sha256"]) == ("done", authorities)
 
 
 def is_let_in(place: Place, name: str, shown: ClientCertificate) -> bool:

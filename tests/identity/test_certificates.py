@@ -66,6 +66,17 @@ def test_a_certificate_that_names_nobody_is_refused_with_its_names(doors: Doors,
 
 
 @pytest.mark.usefixtures("_known")
+@pytest.mark.parametrize("port", CALLERS)
+def test_a_certificate_that_names_nobody_is_something_that_is_shown(doors: Doors, port: str) -> None:
+    doors.broker.set_identity("anonymous", ["produce *", "look *"])
+    try:
+        with pytest.raises(REFUSED, match="no identity has"):
+            doors.enter(port, doors.authority.sign(dns("nobody.example")))
+    finally:
+        doors.broker.delete_identity("anonymous")
+
+
+@pytest.mark.usefixtures("_known")
 @pytest.mark.parametrize("port", OF_CALLERS)
 def test_a_wrong_token_is_refused_whatever_the_certificate_names(doors: Doors, port: str) -> None:
     with pytest.raises(REFUSED) as refused:

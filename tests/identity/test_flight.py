@@ -106,6 +106,6 @@ def test_a_stream_of_a_removed_credential_takes_nothing_more(known: Known, fligh
     writer.write_batch(batch("orders.a"))
     answer = decode_answer(reader.read().to_pybytes())
     assert isinstance(answer, TarryError)
-    assert answer.code == "unavailable"
+    assert answer.code == "unauthenticated"
     writer.close()
     assert sum(each.pending for each in known.broker.pending()) == 1

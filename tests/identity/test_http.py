@@ -193,7 +193,7 @@ def test_a_waiting_receive_ends_with_its_credential(place: HttpPlace, known: Kno
         wait_until(lambda: _waits(place, "orders.a", "billing"))
         forget(known.broker, "billing")
         answer = waiting.result(15)
-    assert (answer.status_code, answer.json()["error"]) == (503, "unavailable")
+    assert (answer.status_code, answer.json()["error"]) == (401, "unauthenticated")
     known.broker.schedule("orders.a", b"x")
     wait_until(lambda: known.broker.group_info("orders.a", "billing").ready == 1)
     assert group.name == "billing"

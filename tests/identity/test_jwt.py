@@ -15,8 +15,10 @@ from joserfc import jwt
 from joserfc.jwk import ECKey, Key, KeySet, OctKey, OKPKey, RSAKey
 from tests.identity.authority import dns
 from tests.identity.doors import LET_IN, Doors, RefusedError, open_doors
+from tests.waiting import wait_until
 
 from tarry.api.identities import IssuedCredential
+from tarry.api.operations import ReadAuditLog
 from tarry.base.config import Config
 from tarry.base.errors import InvalidArgumentError, UnauthenticatedError, UnavailableError
 from tarry.base.redaction import without_tokens
@@ -301,3 +303,17 @@ def test_a_token_in_the_wrong_place_is_not_repeated(place: Place) -> None:
     for shown in (token, token[:40], f"x{token}x"):
         assert token[:20] not in without_tokens(f"the user name is {shown!r}; allowed: another")
     assert without_tokens("eyJ") == "eyJ"
+
+
+def test_new_keys_of_a_provider_are_in_the_audit_log(tmp_path: Path) -> None:
+    provider = Provider(tmp_path / "jwks.json")
+    with Broker.open(Config(data=tmp_path / "data", pipeline="off", **provider.settings()), audited=True) as broker:
+        provider.publish(RSAKey.generate_key(2048, {"kid": "second"}))
+
+        def told() -> list[str]:
+            broker.token_issuers[0].look()
+            found = broker.components.audit.read(ReadAuditLog(operation="reload"))
+            return [each.details["file"] for each in found]
+
+        wait_until(told)
+        assert told() == [ISSUER]

@@ -7,21 +7,25 @@ import json
 import threading
 import tomllib
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from tests.identity.conftest import BILLING, Known
+from tests.identity.http_place import forget
 from tests.link.raw_client import RawClient, RefusedError
 from tests.waiting import wait_until
 
 from tarry.api.outcome import Outcome
 from tarry.base.errors import ForbiddenError, TarryError, UnauthenticatedError
+from tarry.cli.exits import ExitCode
 from tarry.cli.main import run
 from tarry.client import AsyncClient, Client
 from tarry.errors import InvalidArgumentError
 from tarry.fronts.link.front import LinkFront
+from tarry.fronts.link.receives import Receives
 from tarry.link.credentials import find_token, keep_token
 from tarry.link.frames import CLIENT, VERSION, FrameKind, Poll, SettleFrame, SettleOp
 
@@ -145,6 +149,14 @@ def test_a_group_of_another_is_not_reached_by_its_number(known: Known, front: Li
     billing.close()
 
 
+def test_a_client_does_not_consume_for_the_account_of_another(known: Known, front: LinkFront) -> None:
+    billing = raw(front, known.billing)
+    number = billing.group("orders.a", "billing")
+    billing.send(FrameKind.POLL, 1, Poll(number, 10, 0, 10, "admin").encode())
+    assert "a POLL names an identity" in billing.read(FrameKind.POLLED, 1).decode()
+    billing.close()
+
+
 def test_a_token_that_is_no_text(front: LinkFront) -> None:
     with pytest.raises(RefusedError, match="token is a list"):
         raw(front, ["a"])
@@ -174,6 +186,77 @@ def test_a_removed_credential_ends_its_connections(known: Known, front: LinkFron
         assert isinstance(errors[0], UnauthenticatedError)
         with pytest.raises(UnauthenticatedError):
             client.ping()
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Set when the broker has been asked for messages by a RECEIVE."""
+    asked, receive = threading.Event(), Receives.receive
+
+    def note(receives: Receives, number: int, payload: memoryview) -> None:
+        receive(receives, number, payload)
+        asked.set()
+
+    monkeypatch.setattr(Receives, "receive", note)
+    return asked
+
+
+def test_a_receive_that_waits_is_told_that_its_token_was_revoked(
+    known: Known, front: LinkFront, asked: threading.Event
+) -> None:
+    with Client(front.address, token=known.billing, timeout=30) as client, ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(client.receive, "orders.a", group="billing", wait=30)
+        assert asked.wait(20)
+        forget(known.broker, "billing")
+        with pytest.raises(UnauthenticatedError, match="was removed or has expired"):
+            waiting.result(20)
+
+
+def test_tarry_receive_ends_with_its_token(
+    known: Known,
+    front: LinkFront,
+    asked: threading.Event,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("TARRY_TOKEN", known.billing)
+    command = ["receive", "orders.a", "--group", "billing", "--wait", "20s", "--endpoint", front.address]
+    with ThreadPoolExecutor(1) as pool:
+        ending = pool.submit(run, command)
+        assert asked.wait(20)
+        forget(known.broker, "billing")
+        assert ending.result(20) == ExitCode.FORBIDDEN
+    assert "was removed or has expired" in capsys.readouterr().err
+
+
+def test_a_connection_whose_token_is_good_still_is_told_to_come_again(known: Known, front: LinkFront) -> None:
+    client = raw(front, known.billing)
+    known.broker.set_identity("billing", ["produce orders.*"])
+    ended = client.ended()
+    assert ended is not None and (ended["code"], "rights" in ended["message"]) == ("unavailable", True)
+    client = raw(front, known.billing)
+    forget(known.broker, "billing")
+    ended = client.ended()
+    assert ended is not None and ended["code"] == "unauthenticated"
+
+
+def test_a_consumer_goes_on_with_the_new_token_of_its_file(
+    known: Known, front: LinkFront, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "token"
+    file.write_text(known.billing)
+    monkeypatch.setenv("TARRY_TOKEN_FILE", str(file))
+    with Client(front.address, timeout=30) as client:
+        consumed = iter(client.consume("orders.a", group="billing", auto_ack=True))
+        known.broker.schedule("orders.a", b"by the old one")
+        assert next(consumed).body == b"by the old one"
+        [old] = next(each for each in known.broker.list_identities() if each.name == "billing").credentials
+        new = known.broker.add_credential("billing")
+        file.write_text(new.secret)
+        known.broker.remove_credential(old.id)
+        wait_until(lambda: new.id in known.broker.credential_uses.take())
+        known.broker.schedule("orders.a", b"by the new one")
+        assert b"by the new one" in {next(consumed).body, next(consumed).body}  # that it had came again
 
 
 def test_changed_rights_hold_for_connections_that_stand(known: Known, front: LinkFront) -> None:

@@ -184,6 +184,7 @@ def test_dead_letters_are_for_their_groups_readers(shop: Shop) -> None:
     assert mine.send("orders.new", b"dead").code == OK
     [message] = mine.pull_until(1, "orders.new", "billing")
     assert send_back(mine, message, -1, group="billing", originTopic="orders.new") == OK
+    mine.pull_until(1, "%DLQ%billing", "billing", queueId=1)  # it is on its way there
     route = {"topic": "%DLQ%billing"}
     assert mine.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, route).code == OK
     assert other.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, route).code == FORBIDDEN

@@ -9,6 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from tarry.api.accounts import HeldBack
+from tarry.api.quotas import FILTERING, RECEIVING
+from tarry.errors import QuotaExceededError
+from tarry.fronts.kit import receiving
 from tarry.fronts.kit.receiving import GATHER_S, ReceiveQueue
 
 pytestmark = pytest.mark.asyncio
@@ -18,6 +22,8 @@ class Group:
     """Has so many messages, and counts how often it is asked; a subscription of itself, too."""
 
     silent = False
+    account: Any = None
+    held_back: Any = None
 
     def __init__(self) -> None:
         self.closed = False
@@ -110,4 +116,81 @@ async def test_who_has_left_is_handed_nothing_also_before_its_call_back() -> Non
     await asyncio.wait_for(waiting, 60)
     assert asked == [32]
     assert group.ready == 1
+    queue.close()
+
+
+class Limits:
+    """An account with a quota on consuming."""
+
+    limits_consuming = True
+
+    def refusal(self, held: HeldBack) -> QuotaExceededError:
+        return QuotaExceededError(f"{held.quota} is used up")
+
+
+class Held(Group):
+    """A consumer that is handed nothing for a quota, of a group with messages."""
+
+    def __init__(self, group: Group, quota: str) -> None:
+        super().__init__()
+        self.account, self.held_back, self._group = Limits(), HeldBack(quota, 0.01), group
+
+    def poll(self, rows_max: int) -> tuple[pa.RecordBatch | None, float | None]:
+        self.asked += 1
+        return (None, self.held_back.wait_s) if self.held_back is not None else self._group.poll(rows_max)
+
+
+@pytest.mark.parametrize("quota", [RECEIVING[0], FILTERING])
+async def test_who_has_used_up_a_quota_holds_up_nobody_and_is_served_when_it_has_not(quota: str) -> None:
+    group: Any = Group()
+    queue = ReceiveQueue(asyncio.get_running_loop(), group)
+    held: Any = Held(group, quota)
+    waiting = queue.receive(held, 32)
+    group.ready = 1
+    first = queue.receive(group, 32)
+    await asyncio.wait_for(first, 60)
+    behind = queue.receive(group, 32)
+    group.come(1)
+    await asyncio.wait_for(behind, 60)
+    assert not waiting.done()
+    held.held_back = None
+    group.ready = 1  # without news: it looks by itself
+    batch = await asyncio.wait_for(waiting, 60)
+    assert batch is not None
+    queue.close()
+
+
+async def test_news_are_nothing_to_those_who_are_held_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(receiving, "DELAY_S_MAX", 3600.0)
+    group: Any = Group()
+    queue = ReceiveQueue(asyncio.get_running_loop(), group)
+    held: Any = Held(group, RECEIVING[0])
+    held.held_back = HeldBack(RECEIVING[0], 3600.0)
+    waiting = queue.receive(held, 32)
+    for _ in range(10):
+        group.come(1)
+        await asyncio.sleep(0)
+    assert held.asked == 1
+    batch = await asyncio.wait_for(queue.receive(group, 5), 60)
+    assert batch is not None
+    group.closed = True
+    group.on_news()
+    assert await asyncio.wait_for(waiting, 60) is None
+
+
+async def test_who_filters_too_much_is_refused_after_the_delay_and_a_stream_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(receiving, "DELAY_S_MAX", 0.02)
+    group: Any = Group()
+    queue = ReceiveQueue(asyncio.get_running_loop(), group)
+    stream = queue.receive(Held(group, FILTERING), 32, is_patient=True)  # type: ignore[arg-type]
+    slow = queue.receive(Held(group, RECEIVING[0]), 32)  # type: ignore[arg-type]
+    refused: Any = Held(group, FILTERING)
+    with pytest.raises(QuotaExceededError, match="filter_ms_per_second is used up"):
+        await asyncio.wait_for(queue.receive(refused, 32), 60)
+    assert refused.asked >= 2
+    assert not stream.done()
+    assert not slow.done()
+    assert len(queue) == 2
     queue.close()

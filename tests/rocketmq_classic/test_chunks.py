@@ -28,7 +28,7 @@ PROPERTIES = st.none() | st.dictionaries(NAME, VALUE, max_size=5)
 
 def group(filter: str = "", wanted: list[bool] | None = None) -> Any:
     return SimpleNamespace(
-        name="g", settings=SimpleNamespace(filter=filter), wants=lambda batch: np.array(wanted, np.bool_)
+        name="g", settings=SimpleNamespace(filter=filter), wants=lambda batch, _: np.array(wanted, np.bool_)
     )
 
 

@@ -127,9 +127,11 @@ def test_a_door_in_the_clear_for_other_machines_is_warned_of(
     monkeypatch.setattr("tarry.fronts.kit.door.is_exposed", lambda address: exposed)
 
     async def test() -> None:
-        door = Door(Echo, LIMITS, **tls)
+        told: list[str] = []
+        door = Door(Echo, LIMITS, on_clear=told.append, **tls)
         address = await door.listen("127.0.0.1:0")
-        assert (f"other machines reach {address}" in caplog.text) == exposed
+        assert (f"at {address}, and clients may come there without TLS" in caplog.text) == exposed
+        assert told == [address] * exposed
         await door.drain(0)
 
     on_loop(test)

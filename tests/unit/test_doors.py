@@ -15,10 +15,13 @@ from typing import Any
 import pyarrow.flight as fl
 import pytest
 import uvloop
+from cryptography import x509
+from cryptography.hazmat.primitives.hashes import SHA256
 from tests.loopgrpc.certificates import Certificate, make_certificate
 from tests.waiting import wait_until
 
 from loopgrpc import UnreadBytes
+from tarry.api.audit import Reloaded
 from tarry.base.descriptors import ConnectionLimits
 from tarry.base.errors import InvalidArgumentError
 from tarry.base.placement import ANY_CORE
@@ -41,6 +44,7 @@ from tarry.fronts.mqtt.front import MqttFront
 from tarry.fronts.registry import FRONTS, ServerConfig
 from tarry.fronts.rocketmq.classic.front import RemotingFront
 from tarry.fronts.rocketmq.front import RocketMQFront
+from tarry.identity.refusals import Refusals
 from tarry.testing import TestClock
 
 ANY_PORT = "127.0.0.1:0"
@@ -168,6 +172,8 @@ def test_a_new_certificate_is_shown_at_every_port(
     (tmp_path / "new").mkdir()
     new = make_certificate(tmp_path / "new")
     before, after = certificate.client_context(), new.client_context()
+    read_again: list[tuple[str, Reloaded]] = []
+    monkeypatch.setattr(Refusals, "reloaded", lambda _, listener, each: read_again.append((listener, each)))
     with serving(port, **tls_of(certificate)) as address:
         handshake(address, before)
         new.certificate.replace(certificate.certificate)
@@ -175,6 +181,10 @@ def test_a_new_certificate_is_shown_at_every_port(
         handshake(address, after)
         with pytest.raises(ssl.SSLCertVerificationError):
             handshake(address, before)
+    [(listener, told)] = read_again
+    assert (listener, told.file) == (port.removesuffix(" admin"), str(certificate.certificate))
+    shown = x509.load_pem_x509_certificate(certificate.certificate.read_bytes())
+    assert told.content["sha256"] == shown.fingerprint(SHA256()).hex()
 
 
 @pytest.mark.parametrize("port", PORTS)

@@ -7,7 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.loopgrpc.certificates import make_certificate
+from tests.unit.test_doors import PORTS
 
+from tarry.api.clear_ports import ClearPort
+from tarry.base.descriptors import ConnectionLimits
 from tarry.base.errors import InvalidArgumentError
 from tarry.base.exposure import check_exposure, is_exposed, is_loopback, parse_listeners
 from tarry.broker import Broker
@@ -97,3 +101,37 @@ def test_a_port_of_this_machine_is_no_matter(tmp_path: Path, caplog: pytest.LogC
     ):
         assert broker.status()["insecure_open"] == {}
     assert not [r for r in caplog.records if "insecure_open" in r.getMessage()]
+
+
+@pytest.mark.parametrize(
+    ("port", "tls"), [("flight", ""), ("mqtt", ""), ("mqtt", "both"), ("http", ""), ("rocketmq", ""), ("link", "on")]
+)
+def test_a_port_in_the_clear_that_other_machines_reach_is_said_in_log_status_and_console(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, port: str, tls: str
+) -> None:
+    monkeypatch.setattr("tarry.base.exposure.is_loopback", lambda _: False)  # no test listens elsewhere
+    files = make_certificate(tmp_path)
+    given = {"tls": tls, "tls_certificate": str(files.certificate), "tls_key": str(files.key)} if tls else {}
+    opened = {"insecure_open": "flight link", "http_access": "open"}
+    with Broker.open(ServerConfig(data=tmp_path / "data", pipeline="off", **opened, **given)) as broker:
+        front = PORTS[port](broker, ConnectionLimits())
+        try:
+            found = broker.status()["clear_ports"]
+            if tls == "on":
+                assert found == []
+                return
+            [told] = found
+            assert (told["listener"], told["address"]) == (port, front.address)
+            assert "tls_certificate" in told["text"]
+            assert any(each["text"].lower() == told["text"].lower() for each in health(broker.overview()))
+            assert any("without TLS" in record.getMessage() for record in caplog.records)
+        finally:
+            front.stop()
+
+
+def test_ports_of_workers_are_told_once(tmp_path: Path) -> None:
+    with Broker.open(ServerConfig(data=tmp_path / "data", pipeline="off")) as broker:
+        port = ClearPort("http", "0.0.0.0:7777").fields()
+        for name in ("1", "2"):
+            broker.board.join("http", name, lambda *_: None).post("status", {"clear_ports": [port]})
+        assert broker.status()["clear_ports"] == [port]

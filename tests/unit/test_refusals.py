@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tarry.api.audit import AskedBy
+from tarry.api.audit import AskedBy, Reloaded
 from tarry.identity.refusals import BURST, KEYS_MAX, LOGINS_MAX, RIGHTS_MS, Refusals
 
 
@@ -88,3 +88,28 @@ def test_a_worker_s_refusals_are_taken() -> None:
     noted.refusals.take({"lines": [{"operation": "login", "peer": "p" * 999}], "counts": {"signature": 3, "new": 1}})
     assert len(noted.lines[0]["peer"]) == 300
     assert (noted.refusals.counts["signature"], noted.refusals.counts["other"]) == (3, 1)
+
+
+def test_files_that_were_read_again_are_told_once_of_all_listeners_and_workers() -> None:
+    noted, worker = Noted(), Noted()
+    one, two = Reloaded("a.pem", {"sha256": "1"}), Reloaded("a.pem", {"sha256": "2"})
+    broken = Reloaded("a.pem", {}, "no certificate")
+    for each in (one, one, two, broken, two):
+        noted.refusals.reloaded("http", each)
+        noted.refusals.reloaded("mqtt", each)
+        worker.refusals.reloaded("http", each)
+    noted.refusals.take({"lines": worker.lines[-1:], "counts": {}})
+    told = [(line["front"], line["outcome"], line["details"].get("sha256")) for line in noted.lines]
+    assert told == [("http", "done", "1"), ("http", "done", "2"), ("http", "failed", None), ("http", "done", "2")]
+    assert noted.lines[2]["details"]["text"] == "no certificate"
+    elsewhere = {**worker.lines[-1], "details": {**worker.lines[-1]["details"], "host": "another"}}
+    noted.refusals.take({"lines": [elsewhere], "counts": {}})
+    assert noted.lines[-1]["details"]["host"] == "another"
+
+
+def test_a_flood_of_strangers_hides_no_files_that_were_read_again() -> None:
+    noted = Noted()
+    for number in range(BURST + 1):
+        noted.login(f"peer {number}")
+    noted.refusals.reloaded("http", Reloaded("a.pem", {"sha256": "1"}))
+    assert noted.lines[-1]["operation"] == "reload"

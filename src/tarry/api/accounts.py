@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Protocol
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple, Protocol
 
 from tarry.api.quotas import Quotas, QuotaUse
+from tarry.base.errors import QuotaExceededError
+
+
+class HeldBack(NamedTuple):
+    """A quota that is used up, for which a consumer is handed nothing."""
+
+    quota: str
+    wait_s: float
+    """Seconds until something is left of it."""
 
 
 class QuotaAccount(Protocol):
     """The use of one identity, held against its quotas. Any thread."""
+
+    @property
+    def name(self) -> str:
+        """Name of the identity."""
+        ...
 
     @property
     def is_bounded(self) -> bool:
@@ -32,6 +46,34 @@ class QuotaAccount(Protocol):
         Raises:
             QuotaExceededError: names the quota. Nothing was counted.
         """
+        ...
+
+    @property
+    def limits_consuming(self) -> bool:
+        """True if a quota is on what it receives or filters; else none of the next four has to be called."""
+        ...
+
+    def held_back(self, *, filters: bool) -> HeldBack | None:
+        """Return the quota for which it is handed nothing now; None: there is none.
+
+        ``filters``: conditions choose its messages. The time until then counts as one by which it was delayed.
+        """
+        ...
+
+    def receivable(self, rows_max: int) -> int:
+        """Return how many messages it may be handed at once now: 1 to ``rows_max``."""
+        ...
+
+    def charge_received(self, messages: int, size: int) -> None:
+        """Count messages that were handed out, ``size`` bytes in all. What is too much is owed."""
+        ...
+
+    def charge_filter(self, cpu_s: float) -> None:
+        """Count CPU time of conditions. What is too much is owed."""
+        ...
+
+    def refusal(self, held: HeldBack) -> QuotaExceededError:
+        """Count a refusal, and return it: it names the identity, the quota and its limit."""
         ...
 
     def check_group(self, topic: str, name: str) -> None:
@@ -66,8 +108,8 @@ class QuotaAccount(Protocol):
         """Count them no more."""
         ...
 
-    def charge_elsewhere(self, messages: int, size: int) -> dict[str, float]:
-        """Count messages that another process has let pass; return the rest of each rate, by quota."""
+    def charge_elsewhere(self, spent: Mapping[str, float]) -> dict[str, float]:
+        """Count what another process has let pass, by quota; return the rest of each rate."""
         ...
 
     def use(self) -> QuotaUse:

@@ -1,7 +1,8 @@
-"""The audit log as it is told: its lines, and who caused them."""
+"""The audit log as it is told: its lines, and who or what caused them."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -57,7 +58,8 @@ class AuditRecord:
     operation: str
     """Name of the operation.
 
-    "login": a credential was not taken. "right": a right was missing outside of an operation.
+    "login": a credential was not taken. "right": a right was missing outside of an operation. "reload": files were read
+    again.
     """
     outcome: str
     """One of :data:`AUDIT_OUTCOMES`."""
@@ -76,8 +78,23 @@ class AuditRecord:
     """Number of the line that told of the beginning."""
 
 
+RELOAD = "reload"
+"""Operation of a line about files that were read again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reloaded:
+    """Files that were read again since they have changed: certificates, authorities, keys."""
+
+    file: str
+    content: Mapping[str, str | int]
+    """Details that tell the new content from the former; nothing secret. Empty after an error."""
+    error: str | None = None
+    """The reason for which the former content stays in use."""
+
+
 class NotesRefusals(Protocol):
-    """Is told who was refused. Any thread."""
+    """Is told who was refused, and which files were read again. Any thread."""
 
     def login(self, front: str, peer: str, reason: LoginReason, *, credential: str | None = None) -> None:
         """Note a caller whose credential was not taken."""
@@ -85,4 +102,12 @@ class NotesRefusals(Protocol):
 
     def right(self, asked: AskedBy, right: str, topic: str | None, group: str | None, operation: str) -> None:
         """Note a caller who has not a right; ``operation``: "right" outside of one."""
+        ...
+
+    def anonymous(self, asked: AskedBy) -> None:
+        """Note a caller that has shown no credential, and is let in as the identity for such callers."""
+        ...
+
+    def reloaded(self, listener: str, reloaded: Reloaded) -> None:
+        """Note what a listener has read again; what another one has told already is noted once."""
         ...

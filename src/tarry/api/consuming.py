@@ -13,6 +13,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from tarry.api.accounts import HeldBack, QuotaAccount
 from tarry.api.groups import GroupSettings
 from tarry.base.errors import TarryError
 from tarry.base.types import Int64s, Mask
@@ -51,6 +52,19 @@ class Subscription(Protocol):
     @property
     def held(self) -> int:
         """Number of messages that are leased to this consumer and not settled."""
+        ...
+
+    @property
+    def account(self) -> QuotaAccount | None:
+        """The use of the consumer's identity, held against its quotas; None: it has none."""
+        ...
+
+    @property
+    def held_back(self) -> HeldBack | None:
+        """The quota of its identity that is used up, so that a poll gets nothing; None: there is none.
+
+        Behind a gateway it is always None: the broker knows.
+        """
         ...
 
     def poll(self, rows_max: int) -> tuple[pa.RecordBatch | None, float | None]:
@@ -202,14 +216,15 @@ class ConsumerGroup(Protocol):
         """
         ...
 
-    def subscribe(self, *, prefetch: int, lease_ms: int) -> Subscription:
-        """Add a consumer to the group."""
+    def subscribe(self, *, prefetch: int, lease_ms: int, account: QuotaAccount | None = None) -> Subscription:
+        """Add a consumer to the group; ``account``: the use of its identity."""
         ...
 
-    def wants(self, batch: pa.RecordBatch) -> Mask:
+    def wants(self, batch: pa.RecordBatch, account: QuotaAccount | None = None) -> Mask:
         """Return which rows of the topic's queue are for this group, and match its filter.
 
-        The columns are :data:`tarry.api.views.QUEUED`. For readers of the queue by offsets.
+        The columns are :data:`tarry.api.views.QUEUED`. For readers of the queue by offsets; ``account``: that of the
+        reader, which pays for a condition's CPU time.
 
         Raises:
             InvalidArgumentError: the filter is a condition that takes too long.

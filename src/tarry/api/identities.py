@@ -16,6 +16,8 @@ from typing import Literal
 from tarry.base.errors import InvalidArgumentError
 
 CredentialKind = Literal["token", "access_key", "certificate", "jwt"]
+ANONYMOUS: Literal["anonymous"] = "anonymous"
+"""Name of the identity of whoever shows no credential, where there is one of that name."""
 
 NAME = re.compile(r"[A-Za-z0-9][-_.A-Za-z0-9]{0,99}")
 TOKEN_PREFIX = "tarry_"
@@ -32,7 +34,8 @@ class Credential:
 
     id: str
     """Names the credential, and tells nothing of its secret."""
-    kind: CredentialKind
+    kind: CredentialKind | Literal["anonymous"]
+    """"anonymous": it shows none; that of the identity of that name, which is kept nowhere."""
     description: str
     created_ms: int
     expires_ms: int | None

@@ -9,9 +9,10 @@ from typing import Any, Protocol, TypeVar
 import pyarrow as pa
 
 from tarry.api.access import AccessToken
-from tarry.api.accounts import QuotaAccounts
+from tarry.api.accounts import QuotaAccount, QuotaAccounts
 from tarry.api.audit import AskedBy, NotesRefusals
 from tarry.api.board import Member, OnMessage
+from tarry.api.clear_ports import ClearPorts
 from tarry.api.consuming import ConsumerGroup, Subscription
 from tarry.api.credential_uses import CredentialUses
 from tarry.api.identities import Identity
@@ -99,6 +100,11 @@ class AnyBroker(Protocol):
     @property
     def credential_uses(self) -> CredentialUses:
         """The place where authenticators note which credentials are used."""
+        ...
+
+    @property
+    def clear_ports(self) -> ClearPorts:
+        """The place where doors note that other machines may speak without TLS there."""
         ...
 
     @property
@@ -254,6 +260,9 @@ class LocalBroker(AnyBroker, Protocol):
         """Write batches as files of a bulk job's attempt, for its commit; also return the count of each topic."""
         ...
 
-    def open_subscription(self, request: Subscribe) -> Subscription:
-        """Add a consumer to a group, which is created (durably) when it is new."""
+    def open_subscription(self, request: Subscribe, account: QuotaAccount | None = None) -> Subscription:
+        """Add a consumer to a group, which is created (durably) when it is new.
+
+        ``account``: the use of the consumer's identity.
+        """
         ...

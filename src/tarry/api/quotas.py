@@ -3,6 +3,8 @@
 | name | limit on |
 |---|---|
 | ``messages_per_second``, ``bytes_per_second`` | messages that it schedules, and their bytes |
+| ``received_messages_per_second``, ``received_bytes_per_second`` | messages handed out to it, and their bytes |
+| ``filter_ms_per_second`` | CPU time that conditions take to choose messages for it, in milliseconds |
 | ``pending`` | pending messages in the topics to which it may produce |
 | ``topics``, ``groups`` | topics to which it may produce, and groups for which it may consume |
 | ``creations_per_minute`` | topics and groups that it makes |
@@ -19,8 +21,16 @@ from tarry.base.errors import InvalidArgumentError
 
 QUOTA_MAX = 1 << 53
 """Largest value: what JSON's readers know exactly."""
-RATES = ("messages_per_second", "bytes_per_second")
+SENDING = ("messages_per_second", "bytes_per_second")
+RECEIVING = ("received_messages_per_second", "received_bytes_per_second")
+FILTERING = "filter_ms_per_second"
+RATES = (*SENDING, *RECEIVING, FILTERING)
 """Limits that delay before they refuse."""
+DELAY_S_MAX = 1.0
+"""Longest delay of a request that does not wait itself.
+
+What would have to wait longer is refused after it.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +39,9 @@ class Quotas:
 
     messages_per_second: int | None = None
     bytes_per_second: int | None = None
+    received_messages_per_second: int | None = None
+    received_bytes_per_second: int | None = None
+    filter_ms_per_second: int | None = None
     pending: int | None = None
     topics: int | None = None
     groups: int | None = None
@@ -66,8 +79,11 @@ class QuotaUse:
     identity: str
     quotas: dict[str, int]
     used: dict[str, int]
-    """Counts by the name of the quota: pending, topics, groups, connections, inflight_bytes."""
+    """Counts by the name of the quota: pending, topics, groups, connections, inflight_bytes.
+
+    Of a rate that is limited: what is used up of one second's worth; more than the limit: it is owed.
+    """
     refused: dict[str, int] = field(default_factory=dict)
     """Requests that were refused since the start, by the name of the quota."""
     delayed_ms: int = 0
-    """Time by which requests were delayed since the start."""
+    """Time by which requests were delayed since the start, or during which consumers were held back."""

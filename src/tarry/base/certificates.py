@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,24 @@ def ends_ms(file: Path) -> int | None:
     except (OSError, ValueError):
         return None
     return int(certificate.not_valid_after_utc.timestamp() * 1000)
+
+
+def fingerprints(certificate: Path, client_ca: Path | None) -> dict[str, str | int]:
+    """Return details that tell one certificate from another, and one file of authorities.
+
+    Empty where one is none.
+    """
+    from cryptography import x509  # see ends_ms
+    from cryptography.hazmat.primitives.hashes import SHA256
+
+    try:
+        shown = x509.load_pem_x509_certificate(certificate.read_bytes())
+        authorities = {} if client_ca is None else {"client_ca_sha256": sha256(client_ca.read_bytes()).hexdigest()}
+    except (OSError, ValueError):
+        return {}
+    ends = int(shown.not_valid_after_utc.timestamp() * 1000)
+    number = f"{shown.serial_number:x}"
+    return {"sha256": shown.fingerprint(SHA256()).hex(), "serial": number, "ends_ms": ends, **authorities}
 
 
 def ending(config: Config, now_ms: int) -> list[dict[str, Any]]:

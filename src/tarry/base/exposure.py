@@ -30,6 +30,15 @@ def parse_listeners(text: str) -> frozenset[str]:
     return names
 
 
+def is_number(host: str) -> bool:
+    """Return whether a host is written as an IP address, and not as a name."""
+    try:
+        ipaddress.ip_address(host.strip("[]"))
+    except ValueError:
+        return False
+    return True
+
+
 def is_loopback(name: str) -> bool:
     """Return whether a host, as written, is this machine: ``localhost``, or a loopback address."""
     if name.lower() == "localhost" or name.lower().endswith(".localhost"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import socket
+from contextlib import suppress
 from pathlib import Path
 
 from tarry.base.errors import LockedError
@@ -29,19 +30,23 @@ class LockFile:
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            process, host, _ = _decoded(os.pread(self._fd, _BYTES_MAX, 0))
+            content = b""
+            with suppress(OSError):
+                content = os.pread(self._fd, _BYTES_MAX, 0)
             os.close(self._fd)
+            process, host, _ = _decoded(content)
             place = f" on {host}" if host not in ("", socket.gethostname()) else ""
             raise LockedError(
                 f"{held} is in use by another {user} (process {process or 'unknown'}{place}); one is allowed"
             ) from error
-        self.number = _decoded(os.pread(self._fd, _BYTES_MAX, 0))[2] + 1
-        self._content: bytes | None = f"{os.getpid()} {socket.gethostname()} {self.number}\n".encode()
-        try:
-            os.pwrite(self._fd, self._content, 0)
-            os.ftruncate(self._fd, len(self._content))
-        except OSError:
-            self._content = None  # on a full disk it holds without it
+        self.number = 1
+        self._content: bytes | None = None
+        with suppress(OSError):  # it holds also where the disk is full, or cannot be read
+            self.number = _decoded(os.pread(self._fd, _BYTES_MAX, 0))[2] + 1
+            content = f"{os.getpid()} {socket.gethostname()} {self.number}\n".encode()
+            os.pwrite(self._fd, content, 0)
+            os.ftruncate(self._fd, len(content))
+            self._content = content
 
     @property
     def is_held(self) -> bool:

@@ -27,7 +27,7 @@ class TokenBucket:
         # A token that is a rounding error short is whole: otherwise the wait below would be 0.
         return int(self._tokens + 1e-6)
 
-    def take(self, count: int) -> None:
+    def take(self, count: float) -> None:
         """Take tokens; if they are more than there are, later ones pay for them."""
         if self._per_second:
             self._tokens -= count

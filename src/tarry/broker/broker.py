@@ -14,10 +14,11 @@ import pyarrow as pa
 
 from tarry.api import operations as ops
 from tarry.api.access import AccessToken
-from tarry.api.accounts import QuotaAccounts
+from tarry.api.accounts import QuotaAccount, QuotaAccounts
 from tarry.api.audit import BY_A_FRONT, NOBODY_ASKED, AskedBy
 from tarry.api.board import Board, Member, OnMessage
 from tarry.api.calls import Calls, method
+from tarry.api.clear_ports import ClearPorts
 from tarry.api.credential_uses import CredentialUses
 from tarry.api.identities import Identity
 from tarry.api.issuers import TokenIssuer
@@ -133,6 +134,11 @@ class Broker(Calls):
     def credential_uses(self) -> CredentialUses:
         """The uses of credentials: see :attr:`tarry.api.local.AnyBroker.credential_uses`."""
         return self.components.identities.days.uses
+
+    @property
+    def clear_ports(self) -> ClearPorts:
+        """The ports without TLS: see :attr:`tarry.api.local.AnyBroker.clear_ports`."""
+        return self.components.status.clear_ports
 
     @property
     def token_issuers(self) -> Sequence[TokenIssuer]:
@@ -278,10 +284,10 @@ class Broker(Calls):
     store_committed = method(ops.AnnounceStore)
     set_pipeline_status = method(ops.SetPipelineStatus)
 
-    def open_subscription(self, request: Subscribe) -> GroupSubscription:
+    def open_subscription(self, request: Subscribe, account: QuotaAccount | None = None) -> GroupSubscription:
         """Add a consumer to a group: see :meth:`tarry.api.local.AnyBroker.open_subscription`."""
         self._health.check_serving()
-        return self.components.consumers.subscribe(request)
+        return self.components.consumers.subscribe(request, account)
 
     def subscribe(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from tarry.api.accounts import QuotaAccount
 from tarry.api.operations import Receive
 from tarry.api.operations.delivery import Subscribe
 from tarry.api.views import DELIVERY
@@ -20,13 +21,13 @@ class Consumers:
         self._groups = groups
         self._lease_ms = lease_ms
 
-    def subscribe(self, request: Subscribe) -> GroupSubscription:
+    def subscribe(self, request: Subscribe, account: QuotaAccount | None = None) -> GroupSubscription:
         """Add a consumer to a group, which is created (durably) when it is new."""
         group = self._groups.get_or_create(
             request.topic, request.group, start=request.start, broadcast=request.broadcast
         )
         lease_ms = request.lease_ms or group.settings.lease_ms or self._lease_ms
-        return group.subscribe(prefetch=request.prefetch, lease_ms=lease_ms)
+        return group.subscribe(prefetch=request.prefetch, lease_ms=lease_ms, account=account)
 
     def receive(self, request: Receive) -> pa.RecordBatch:
         """Lease ready messages, waiting for the first."""

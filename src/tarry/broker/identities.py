@@ -20,6 +20,7 @@ from tarry.api import operations as ops
 from tarry.api.access import check_description, digest_of
 from tarry.api.certificate_names import checked_name
 from tarry.api.identities import (
+    ANONYMOUS,
     AccessDecision,
     Credential,
     Identity,
@@ -39,6 +40,7 @@ from tarry.base.clock import Clock
 from tarry.base.errors import CorruptError, InvalidArgumentError, NotFoundError
 from tarry.base.listeners import Listeners
 from tarry.broker.access_secrets import AccessSecrets
+from tarry.broker.anonymous import check_for_anybody, warn_of_another, with_anonymous
 from tarry.broker.credential_days import CredentialDays
 from tarry.broker.lock_out import WaysIn
 from tarry.identity.accounts import AccountBook
@@ -116,6 +118,7 @@ class Identities:
         self.ways_in = WaysIn(frozenset(each.url for each in self.issuers.all))
         """The credentials that keep somebody able to change identities."""
         self.ways_in.warn(self._kept, clock.now_ms())
+        warn_of_another(self._kept)
         self.days = CredentialDays(files, clock, directory)
         """The days on which credentials were used last."""
         self._publish()
@@ -125,6 +128,8 @@ class Identities:
         check_name(request.name)
         if request.name in (*OWN_GRANTS, LOCAL.name):
             raise InvalidArgumentError(f"identity {request.name!r} is the broker's own; allowed: another name")
+        if request.name == ANONYMOUS:
+            check_for_anybody(request.grants or [])
         check_description(request.description or "")
         grants = None if request.grants is None else _checked(request.grants)
         quotas = None if request.quotas is None else Quotas.of(request.quotas).limits()
@@ -147,7 +152,7 @@ class Identities:
         self.days.take()
         return [
             replace(each, credentials=[replace(one, last_used=self.days.of(one)) for one in each.credentials])
-            for each in map(shown, self._kept)
+            for each in map(shown, with_anonymous(self._kept))
         ]
 
     def keep_days(self) -> None:
@@ -156,7 +161,7 @@ class Identities:
         Raises:
             OSError: the disk is full, for example; it is tried again.
         """
-        self.days.look(self._kept)
+        self.days.look(with_anonymous(self._kept))
 
     def delete(self, request: ops.DeleteIdentity) -> None:
         """Forget an identity: see :class:`tarry.api.operations.DeleteIdentity`."""
@@ -167,6 +172,10 @@ class Identities:
     def add_credential(self, request: ops.AddCredential) -> IssuedCredential:
         """Make a credential: see :class:`tarry.api.operations.AddCredential`."""
         check_description(request.description)
+        if request.identity == ANONYMOUS:
+            raise InvalidArgumentError(
+                f"{ANONYMOUS} is whoever shows no credential, so it can have none; allowed: another identity"
+            )
         now_ms = self._clock.now_ms()
         if request.expires_ms is not None and request.expires_ms <= now_ms:
             raise InvalidArgumentError(f"expires_ms is {request.expires_ms}; allowed: later than now, {now_ms}")
@@ -199,6 +208,10 @@ class Identities:
                 if len(rest) < len(identity.credentials):
                     self._replace(identity, rest)
                     return
+            if request.id == ANONYMOUS and any(each.name == ANONYMOUS for each in self._kept):
+                raise InvalidArgumentError(
+                    f"{ANONYMOUS} shows no credential that could be removed; allowed: tarry identity delete {ANONYMOUS}"
+                )
         raise NotFoundError(f"there is no credential {request.id!r:.80}; allowed: the id of one that is listed")
 
     def quota_use(self, request: ops.GetQuotaUse) -> list[QuotaUse]:
@@ -234,7 +247,7 @@ class Identities:
         self.issuers.close()
         self.days.take()
         try:
-            self.days.write(self._kept)
+            self.days.write(with_anonymous(self._kept))
         except OSError as error:
             log.warning("when credentials were used could not be written: %s", error)
         if self._token is not None:
@@ -305,7 +318,7 @@ class Identities:
     def _publish(self) -> None:
         known = tuple(each for each in self._kept if each.credentials)
         if known:
-            known = (*known, *self._own())
+            known = (*(each for each in with_anonymous(self._kept) if each.credentials), *self._own())
         self.accounts.update(known)
         self.snapshot = known
 

@@ -127,6 +127,7 @@ def open_files(around: Opened) -> OpenedFiles:
         wanted=around.audited,
     )
     undo.callback(audit.close)
+    issuers.listen(partial(_note_keys, audit, issuers))
     jobs = Jobs(config.data, checkpoint.jobs_changes)
     registry = Registry(
         around.files,
@@ -219,3 +220,9 @@ def _open_ready_log(around: Opened, checkpoint: Checkpoint) -> ReadyLog:
         on_append=around.lateness.on_queued,
         on_damage=around.damage.report,
     )
+
+
+def _note_keys(audit: AuditWriter, issuers: Issuers) -> None:
+    """Have the audit log tell of a provider's new keys: whoever has them says who callers are."""
+    for issuer in issuers.published:
+        audit.refusals.reloaded("broker", issuer.reloaded())

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tarry.api.board import Board
+from tarry.api.clear_ports import ClearPorts, with_workers
 from tarry.base.certificates import ending
 from tarry.base.clock import Clock
 from tarry.base.config import Config
@@ -51,6 +52,8 @@ class Status:
     _board: Board
     _audit: AuditWriter
     _identities: Identities
+    clear_ports: ClearPorts = field(init=False, default_factory=ClearPorts)
+    """The ports of this process at which other machines may speak without TLS."""
     _started_ms: int = field(init=False)
     _exposed: dict[str, str] = field(init=False)
 
@@ -63,7 +66,7 @@ class Status:
         wheel, intake, last, snapshot = self._wheel, self._intake, self._progress.last, self._store.snapshot
         uri, table_id = self._store.place
         places = self._damage.texts + self._small_files.lost
-        fatal = self._health.fatal
+        fatal, gateways = self._health.fatal, self._board.shown("status")
         return {
             "version": VERSION,
             "state": self._health.state,
@@ -92,9 +95,10 @@ class Status:
             "pipeline": self._pipeline.status,
             "push": self._push.states(),
             "insecure_open": {} if self._identities.snapshot else self._exposed,
+            "clear_ports": with_workers(self.clear_ports, gateways),
             "audit": self._audit.state,
             "certificates": ending(self._config, self._clock.now_ms()),
-            "gateways": self._board.shown("status"),
+            "gateways": gateways,
         }
 
     def ping(self) -> dict[str, Any]:

@@ -25,7 +25,8 @@ def audit_log(
     until: Until = None,
     who: Annotated[str | None, typer.Option("--who", metavar="NAME", help="Of this caller.")] = None,
     operation: Annotated[
-        str | None, typer.Option("--operation", metavar="NAME", help="Of this operation; 'login', 'right': refusals.")
+        str | None,
+        typer.Option("--operation", metavar="NAME", help="Of this one; login, right: refusals; reload: files."),
     ] = None,
     outcome: Annotated[
         str | None, typer.Option("--outcome", metavar="WORD", help="begun, done, failed or refused.")

@@ -171,6 +171,8 @@ def _parts(now: Figures) -> Iterable[Text]:
     yield _text(f"pipeline  {state}{restarts}{error}", style="red" if failed else "")
     for listener, address in (now.get("insecure_open") or {}).items():
         yield _text(f"open      {listener} on {address} asks nobody who they are", style="red")
+    for port in now.get("clear_ports") or ():
+        yield _text(f"clear     {port['listener']} on {port['address']} takes clients without TLS", style="red")
     low = disk["free_bytes"] < disk["free_bytes_min"]
     limit = f"producers are refused below {size(disk['free_bytes_min'])}"
     yield _text(f"disk      {size(disk['free_bytes'])} free, {limit}", style="bold red" if low else "")

@@ -41,35 +41,24 @@ def gateway(
     The workers share the port. One that ends is started again; while the broker is away, clients wait at the port.
     Settings are the broker's, but for those that name files, where they are given here: data (for a certificate of its
     own), rocketmq_keys, rocketmq_tls, rocketmq_tls_certificate, rocketmq_tls_key; tls_certificate, tls_key and
-    tls_client_ca, for RocketMQ's clients and for a broker that asks for a certificate; and gateway_secret and
-    gateway_tls_ca: the secret that a broker asks for by TCP, and who signs its certificate where it speaks TLS.
+    tls_client_ca, for RocketMQ's clients and for a broker that asks for a certificate; tls_clients and tls_version_min;
+    and gateway_secret and gateway_tls_ca: the secret that a broker asks for by TCP, and who signs its certificate where
+    it speaks TLS.
 
     \b
     tarry serve --data data --set gateway=10.0.0.5:7612 --set gateway_secret=FILE
     tarry gateway --broker 10.0.0.5:7612 --rocketmq 0.0.0.0:8081 --workers 4 --set gateway_secret=FILE
     tarry serve --data data --rocketmq 127.0.0.1:8081 --workers 2     # the same beside the broker, in one command
     """
-    from tarry.fronts.gateway.remote.broker import OWN_SETTINGS
     from tarry.fronts.gateway.supervisor import WorkerSupervisor
-    from tarry.fronts.registry import ServerConfig, front_of
+    from tarry.fronts.registry import front_of
 
-    is_near = socket_path(broker) is not None
-    given = pairs(settings or [])
-    others = sorted(set(given) - set(OWN_SETTINGS))
-    if others:
-        raise InvalidArgumentError(f"--set {others[0]}: that is the broker's; allowed: {', '.join(OWN_SETTINGS)}")
-    loaded = load(None, given, model=ServerConfig)
+    own = own_settings(pairs(settings or []), is_near=socket_path(broker) is not None)
     front_of(FRONT).check_installed()
-    # What names a file of this machine is this machine's, also where it is not given; beside the broker it is the same.
-    own = {
-        name: value
-        for name in OWN_SETTINGS
-        if (not is_near or loaded.origins[name] != "default") and (value := getattr(loaded.config, name)) is not None
-    }
     log_to_stderr(verbose=verbose)
     raise_limit()
     with StopSignals() as stop:
-        worker = Settings(broker, FRONT, rocketmq, verbose, {name: str(value) for name, value in own.items()})
+        worker = Settings(broker, FRONT, rocketmq, verbose, own)
         supervisor = WorkerSupervisor(worker.command, rocketmq, FRONT, workers)
         supervisor.start()
         try:
@@ -79,3 +68,26 @@ def gateway(
         finally:
             supervisor.stop()
     logging.getLogger("tarry.gateway").info("stopped")
+
+
+def own_settings(given: dict[str, str], *, is_near: bool) -> dict[str, str]:
+    """Return the settings that a gateway has in place of its broker's.
+
+    ``is_near``: both are on one machine.
+
+    Raises:
+        InvalidArgumentError: one that was given is the broker's, or a value is not allowed.
+    """
+    from tarry.fronts.gateway.remote.broker import OWN_IF_GIVEN, OWN_SETTINGS
+    from tarry.fronts.registry import ServerConfig
+
+    allowed = (*OWN_SETTINGS, *OWN_IF_GIVEN)
+    others = sorted(set(given) - set(allowed))
+    if others:
+        raise InvalidArgumentError(f"--set {others[0]}: that is the broker's; allowed: {', '.join(allowed)}")
+    loaded = load(None, given, model=ServerConfig)
+    # What names a file of this machine is this machine's, also where it is not given; beside the broker it is the same.
+    always = () if is_near else OWN_SETTINGS
+    names = [name for name in allowed if name in always or loaded.origins[name] != "default"]
+    values = {name: getattr(loaded.config, name) for name in names}
+    return {name: str(value) for name, value in values.items() if value is not None}

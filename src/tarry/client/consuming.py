@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from tarry.api.views import DELIVERY
 from tarry.api.wire import decode_error, decode_json
-from tarry.base.errors import ClosedError, NotFoundError, TarryError, UnavailableError
+from tarry.base.errors import ClosedError, NotFoundError, TarryError, UnauthenticatedError, UnavailableError
 from tarry.base.event_loop import answer_future, post
 from tarry.base.types import Int64s
 from tarry.client.background import background_loop
@@ -113,6 +113,9 @@ class ConsumingConnection:
             stream.on_polled(decode_error(bytes(payload)) if len(payload) else None)
 
     def _on_refused(self, error: TarryError) -> None:
+        if isinstance(error, UnauthenticatedError):
+            # The file of the token may have another by now; if not, connecting again tells.
+            error = UnavailableError(str(error))
         for stream in list(self.streams.values()):
             stream.end(error)
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
 from concurrent.futures import TimeoutError as FutureTimeoutError
 
-from tarry.base.errors import TarryError, UnavailableError
+from tarry.base.errors import TarryError, UnauthenticatedError, UnavailableError
 from tarry.base.event_loop import post
 from tarry.link.frames import FrameKind, Pairs, decode_rows
 from tarry.link.peer import LinkPeer, OnAnswer
@@ -107,6 +107,12 @@ class ReceiveQuestion(Question):
         self._asked = peer, number
         if self._future.cancelled():
             self._withdraw()
+
+    def _on_answer(self, answer: memoryview | TarryError) -> None:
+        # What a receive asks for is not half done: so it can say why the broker has ended the connection.
+        if isinstance(answer, UnavailableError) and isinstance(answer.__cause__, UnauthenticatedError):
+            answer = UnauthenticatedError(str(answer.__cause__))
+        super()._on_answer(answer)
 
     def _on_done(self, future: Future[memoryview]) -> None:
         if future.cancelled():

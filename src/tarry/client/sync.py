@@ -168,6 +168,9 @@ class Client(Calls):
         Args:
             options: max_messages, wait, lease, start, broadcast: see
                 :class:`tarry.client.consumer.ReceiveOptions` and :class:`tarry.client.consumer.HoldOptions`.
+
+        Raises:
+            QuotaExceededError: the identity has received, or filtered, too much. It has no message for it: try again.
         """
         return self.receiver().receive((topic, group), **options)
 

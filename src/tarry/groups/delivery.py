@@ -12,6 +12,8 @@ from enum import Enum
 import numpy as np
 import pyarrow as pa
 
+from tarry.api.accounts import HeldBack
+from tarry.api.quotas import DELAY_S_MAX
 from tarry.api.views import DELIVERY
 from tarry.base.types import Int32s, Int64s, extremes
 from tarry.groups.copier import DeadLetterCopier
@@ -33,6 +35,7 @@ ENOUGH_BYTES = READ_BYTES * 7 // 8
 """Another read is not worth its cost when so many bytes have been read."""
 SCAN_ROWS = 65_536
 """Rows that a group passes over before others get its lock."""
+BODY = SCHEMA.get_field_index("body")
 LOOK_AGAIN_MS = 50
 FILTERING_S = 1.0
 """Longest wait, in seconds, for filtering, of a caller that does not wait for messages.
@@ -57,6 +60,8 @@ class _Why(Enum):
     """Others should have the lock before more is looked at."""
     SILENT = 5
     """The consumer has not been heard of since its leases ended."""
+    HELD_BACK = 6
+    """A quota of the consumer's identity is used up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +105,10 @@ class GroupDelivery:
 
         Raises:
             FilterPausedError: the group's filter is a condition that takes too long; nothing was passed over.
+            QuotaExceededError: it does not wait as long as a quota of its identity is used up.
         """
         end = None if wait_s is None else time.monotonic() + wait_s
+        delay_end = time.monotonic() + DELAY_S_MAX
         while True:
             seen = self._news.count
             with self._state.lock:
@@ -111,16 +118,31 @@ class GroupDelivery:
                 batch, why = self._lease(holder, rows_max)
                 left = None if end is None else end - time.monotonic()
                 over = left is not None and left <= 0
-                left = None if batch is not None or over else self._until_next(left, why)
+                left = None if batch is not None or over else self._until_next(left, why, holder)
             if self._state.copies:
                 self._copier.run()
             if batch is not None:
                 return batch
             if why is _Why.UNFINISHED:
                 continue
+            if why is _Why.HELD_BACK and wait_s == 0:
+                self._delay(holder, seen, delay_end - time.monotonic())
+                continue
             if why is _Why.SILENT or (over and why is not _Why.FILTERING):
                 return None
             self._news.wait(seen, FILTERING_S if over else left)
+
+    def _delay(self, holder: Holder, seen: int, left_s: float) -> None:
+        """Have a consumer that does not wait be delayed for its quota, up to ``left_s`` seconds, then refused.
+
+        It would take an empty answer for the end of what there is.
+        """
+        held = self.held_back(holder)
+        if held is None or holder.account is None:
+            return
+        if left_s <= 0:
+            raise holder.account.refusal(held)
+        self._news.wait(seen, min(held.wait_s, left_s))
 
     def poll(self, holder: Holder, rows_max: int) -> tuple[pa.RecordBatch | None, float | None]:
         """See :meth:`tarry.api.consuming.Subscription.poll`.
@@ -132,7 +154,7 @@ class GroupDelivery:
             if self._state.closed or holder.closed:
                 return None, None
             batch, why = self._lease(holder, rows_max)
-            again = None if batch is not None else 0.0 if why is _Why.UNFINISHED else self._until_next(None, why)
+            again = None if batch is not None else self._until_next(None, why, holder)
         if self._state.copies:
             self._copier.run()
         return batch, again
@@ -160,6 +182,13 @@ class GroupDelivery:
             room = min(room, settings.inflight_max - self._state.leases.rows)
             if room <= 0:
                 return None, _Why.FULL
+        account = holder.account
+        self._selection.choose_for(account)
+        if account is not None and account.limits_consuming:
+            if self._selection.held_back(account) is not None:
+                holder.was_full = True  # messages that fall due meanwhile do not wait for the broker
+                return None, _Why.HELD_BACK
+            room = account.receivable(room)
         chosen: list[_Chosen] = []
         try:
             why = self._choose(chosen, room, now)
@@ -313,12 +342,25 @@ class GroupDelivery:
         leases = np.full(len(offsets), number, np.int64)
         for at, field, values in zip(_ADDED_AT, _ADDED, (offsets, leases, attempts), strict=True):
             batch = batch.add_column(at, field, pa.array(values, field.type))
+        if holder.account is not None and holder.account.limits_consuming:
+            holder.account.charge_received(batch.num_rows, batch.column(BODY).nbytes)
         return batch
 
-    def _until_next(self, left: float | None, why: _Why) -> float | None:
+    def held_back(self, holder: Holder) -> HeldBack | None:
+        """See :attr:`tarry.api.consuming.Subscription.held_back`."""
+        return None if holder.account is None else self._selection.held_back(holder.account)
+
+    def _until_next(self, left: float | None, why: _Why, holder: Holder) -> float | None:
         """Return how long a waiting consumer may sleep before something of its group comes due."""
+        if why is _Why.UNFINISHED:
+            return 0.0
         if why is _Why.PAUSED:
             return left
+        if why is _Why.HELD_BACK:
+            held = self.held_back(holder)
+            # Quotas may be raised meanwhile.
+            again_s = 0.0005 if held is None else min(held.wait_s, DELAY_S_MAX)
+            return again_s if left is None else min(again_s, left)
         # What is being looked at is announced, and nothing is handed out before.
         moments = [self._state.copies.next_ms]
         if why not in (_Why.FULL, _Why.FILTERING):

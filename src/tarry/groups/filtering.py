@@ -4,7 +4,8 @@ A caller may be a front's event loop. Tag expressions are evaluated at once. A c
 reads the messages itself and has no group's lock; when its result is there, all waiting consumers are notified. A
 condition that was quick there is evaluated on the spot for few messages from then on. One that takes too long is
 paused, with the group's consumers, so that users who may set filters, of however many groups, cannot stop others who
-share a front with them, or fill the memory.
+share a front with them, or fill the memory. The CPU time of a condition is that of the consumer for whom messages are
+looked at: it counts for the quota of its identity.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ import logging
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 
+from tarry.api.accounts import QuotaAccount
 from tarry.api.filter_pause import PART_ROWS, FilterPause
 from tarry.base.errors import FilterPausedError, TarryError
 from tarry.base.types import Int64s, Mask
@@ -51,6 +54,8 @@ class Filtering:
     _pause: FilterPause
     _run_apart: RunApart | None
     _read_rows: ReadRows
+    asker: QuotaAccount | None = None
+    """The account of the consumer for whom messages are looked at now; None: it has none."""
     _is_quick: bool = False
     """True if the filter was quick in a thread, so that it may be evaluated on the spot."""
     _is_slow: bool = False
@@ -65,6 +70,11 @@ class Filtering:
     def paused(self) -> str:
         """The reason why the filter is paused; empty: it is not."""
         return self._pause.reason
+
+    @property
+    def has_condition(self) -> bool:
+        """True if the filter is a condition, whose CPU time counts. Lock-free."""
+        return isinstance(self._policy.filter, SqlFilter)
 
     @property
     def is_evaluating(self) -> bool:
@@ -116,29 +126,43 @@ class Filtering:
             return unwanted_by(self._group, wanted, batch)
         self._pause.check()
         if self._run_apart is None:
-            return self._with_others(batch, self._pause.mask(wanted, batch))
+            return self._with_others(batch, self._charged(self.asker, lambda: self._pause.mask(wanted, batch)))
         found = self._find(offsets)
         if not len(found):
             small = batch.column("properties").nbytes <= HERE_BYTES
             if small and self._is_for_the_spot(wanted, len(offsets)):
                 try:
-                    return self._with_others(batch, wanted.mask_within(batch, HERE_S))
+                    mask = self._charged(self.asker, lambda: wanted.mask_within(batch, HERE_S))
+                    return self._with_others(batch, mask)
                 except FilterTooSlowError:
                     self._is_quick, self._is_slow = False, True
             self._begin(wanted, offsets)
         return self._with_others(batch.slice(0, len(found)), found)
 
-    def wants(self, batch: pa.RecordBatch) -> Mask:
+    def wants(self, batch: pa.RecordBatch, account: QuotaAccount | None = None) -> Mask:
         """See :meth:`tarry.api.consuming.ConsumerGroup.wants`. Without the lock."""
         wanted = self._policy.filter
         if not isinstance(wanted, SqlFilter):
             return ~unwanted_by(self._group, wanted, batch)
         self._pause.check()
-        return ~self._with_others(batch, self._pause.mask(wanted, batch))
+        return ~self._with_others(batch, self._charged(account, lambda: self._pause.mask(wanted, batch)))
 
     def _is_for_the_spot(self, wanted: SqlFilter, rows: int) -> bool:
-        # Not if it would wait for a thread that evaluates it for a reader by offsets.
-        return self._is_quick and rows <= HERE_ROWS and not wanted.is_busy
+        # Not if it would wait for a thread that evaluates it for a reader by offsets. A thread looks at one part, and
+        # no more of a long queue, when the quota of who asks has been used up meanwhile.
+        if not self._is_quick or rows > HERE_ROWS or wanted.is_busy:
+            return False
+        return self.asker is None or self.asker.held_back(filters=True) is None
+
+    def _charged(self, account: QuotaAccount | None, evaluate: Callable[[], Mask]) -> Mask:
+        """Evaluate a condition, in CPU time of this thread that the account pays for, whatever comes of it."""
+        if account is None or not account.limits_consuming:
+            return evaluate()
+        began_s = time.thread_time()
+        try:
+            return evaluate()
+        finally:
+            account.charge_filter(time.thread_time() - began_s)
 
     def _with_others(self, batch: pa.RecordBatch, matching: Mask) -> Mask:
         return unwanted_by(self._group, None, batch) | ~matching
@@ -166,14 +190,14 @@ class Filtering:
         assert self._run_apart is not None
         if self._is_evaluating:
             return
-        part = offsets[:PART_ROWS]
+        part, asker = offsets[:PART_ROWS], self.asker
         try:
-            self._run_apart(lambda: self._evaluate(wanted, part), self._is_quick)
+            self._run_apart(lambda: self._evaluate(wanted, part, asker), self._is_quick, asker)
             self._is_evaluating = True
         except RuntimeError:
             pass  # the broker has stopped meanwhile: nothing is handed out any more
 
-    def _evaluate(self, wanted: SqlFilter, offsets: Int64s) -> None:
+    def _evaluate(self, wanted: SqlFilter, offsets: Int64s, asker: QuotaAccount | None) -> None:
         matching, error, cpu_s = None, None, 0.0
         try:
             if self._policy.filter is not wanted:
@@ -184,7 +208,8 @@ class Filtering:
             # A consumer that reads rows that retention has deleted finds that out.
             matching = np.ones(looked, np.bool_)
             if batch is not None:
-                matching[np.searchsorted(offsets, kept)] = self._pause.mask(wanted, batch)
+                mask = self._charged(asker, lambda: self._pause.mask(wanted, batch))
+                matching[np.searchsorted(offsets, kept)] = mask
             cpu_s = time.thread_time() - began_s
         except FilterPausedError:
             pass  # the next callers get the error

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from tarry.api.accounts import HeldBack, QuotaAccount
 from tarry.api.consuming import ConsumerGroup, OnResult
 from tarry.api.groups import GroupSettings
 from tarry.api.settings import Start
@@ -51,6 +52,14 @@ class GroupSubscription:
     @property
     def silent(self) -> bool:
         return self._holder.silent
+
+    @property
+    def account(self) -> QuotaAccount | None:
+        return self._holder.account
+
+    @property
+    def held_back(self) -> HeldBack | None:
+        return self._delivery.held_back(self._holder)
 
     def poll(self, rows_max: int) -> tuple[pa.RecordBatch | None, float | None]:
         return self._delivery.poll(self._holder, rows_max)
@@ -161,12 +170,12 @@ class Group:
         topic = self._state.topic
         return topic.first, topic.end
 
-    def subscribe(self, *, prefetch: int, lease_ms: int) -> GroupSubscription:
-        holder = Holder(prefetch, lease_ms, since_ms=self._clock.now_ms())
+    def subscribe(self, *, prefetch: int, lease_ms: int, account: QuotaAccount | None = None) -> GroupSubscription:
+        holder = Holder(prefetch, lease_ms, since_ms=self._clock.now_ms(), account=account)
         return GroupSubscription(self, holder, self._delivery, self._lease_manager, prefetch)
 
-    def wants(self, batch: pa.RecordBatch) -> Mask:
-        return self._filtering.wants(batch)
+    def wants(self, batch: pa.RecordBatch, account: QuotaAccount | None = None) -> Mask:
+        return self._filtering.wants(batch, account)
 
     @property
     def is_filtering(self) -> bool:

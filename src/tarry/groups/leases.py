@@ -13,6 +13,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from tarry.api.accounts import QuotaAccount
 from tarry.base.types import Int32s, Int64s, Mask
 from tarry.groups.states import State, StateEvent, States, move, move_all
 
@@ -36,6 +37,8 @@ class Holder:
     lease_ms: int
     since_ms: int
     """Since when it has been waiting, with room for what it waits for."""
+    account: QuotaAccount | None = None
+    """The use of its identity, held against its quotas; None: it has none."""
     held: int = 0
     """Number of messages that are leased to it and not settled."""
     closed: bool = False

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tarry.api.accounts import HeldBack, QuotaAccount
 from tarry.api.groups import TopicSettings
 from tarry.base.delay import INT64_MAX
 from tarry.base.types import Int64s, Mask, extremes
@@ -42,6 +43,14 @@ class Selection:
     _policy: Policy
     _filtering: Filtering
     _services: GroupServices
+
+    def choose_for(self, asker: QuotaAccount | None) -> None:
+        """Choose for a consumer with this account from now on: it pays for the CPU time of a condition."""
+        self._filtering.asker = asker
+
+    def held_back(self, account: QuotaAccount) -> HeldBack | None:
+        """See :meth:`tarry.api.accounts.QuotaAccount.held_back`. Lock-free."""
+        return account.held_back(filters=self._filtering.has_condition) if account.limits_consuming else None
 
     def defer(self, rows: UpcomingRows, due: Int64s) -> None:
         """Hold these rows back until they are due (each at its ``due``).

@@ -3,7 +3,8 @@
 A rate that is used up first delays: a front waits for :meth:`CountedAccount.wait_s` before it goes on with a request.
 Only what would have to wait longer is refused. So a client that sends one message after the other is slowed down to
 its rate and sees no error, and one that does not wait cannot pile up work. What one request takes more than there is,
-later ones pay for: a batch is taken whole or not at all.
+later ones pay for: a batch is taken whole or not at all. Consumers are handed nothing while a rate of theirs is used up
+(:meth:`CountedAccount.held_back`), so no lease is lost for it.
 
 Messages, topics and groups that are there are counted in the topics on which an identity has rights, whoever made them,
 once a second; what it adds meanwhile is added.
@@ -18,24 +19,22 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from tarry.api.accounts import HeldBack
 from tarry.api.identities import Identity
 from tarry.api.needs import Right
-from tarry.api.quotas import Quotas, QuotaUse
+from tarry.api.quotas import DELAY_S_MAX, FILTERING, RECEIVING, SENDING, Quotas, QuotaUse
 from tarry.base.clock import Clock
 from tarry.base.errors import QuotaExceededError
 from tarry.base.token_bucket import TokenBucket
+from tarry.identity.rates import Rates
 from tarry.identity.rights import Rights
 from tarry.message.receipt import TopicPending
 from tarry.message.schema import is_internal
 
-WAIT_S_MAX = 1.0
-"""Longest delay of a request. What would have to wait longer is refused after it."""
 COUNT_S = 1.0
 """Seconds for which a count of what is there holds."""
-BURST_S = 1.0
-"""Seconds for which unused messages and bytes are saved up."""
 CREATIONS_S = 60.0
-"""The same of topics and groups that may be made."""
+"""Seconds for which topics and groups that may be made are saved up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +69,8 @@ class CountedAccount:
     """The use of one identity: see :class:`tarry.api.accounts.QuotaAccount`."""
 
     __slots__ = (
-        *("_buckets", "_connections", "_count", "_creations", "_delayed_s", "_existing", "_inflight_bytes", "_lock"),
-        *("_name", "_now_s", "_on_spent", "_refused", "_rights", "_spent", "is_bounded", "quotas"),
+        *("_connections", "_count", "_creations", "_existing", "_inflight_bytes", "_lock", "_now_s", "_on_spent"),
+        *("_rates", "_refused", "_rights", "is_bounded", "limits_consuming", "name", "quotas"),
     )
 
     def __init__(
@@ -81,20 +80,16 @@ class CountedAccount:
         existing: Callable[[], Existing],
         on_spent: Callable[[str], None] | None,
     ) -> None:
-        self._name, self._now_s, self._existing, self._on_spent = name, now_s, existing, on_spent
-        self._spent = (0, 0)
-        """Messages and bytes that were let pass here and of which the broker has not been told."""
+        self.name, self._now_s, self._existing, self._on_spent = name, now_s, existing, on_spent
         self._lock = threading.Lock()
         self._rights = Rights(())
-        self._buckets: dict[str, TokenBucket] = {}
+        self._rates = Rates(now_s)
         self._creations = TokenBucket(0, 0.0)
         self._count: Count | None = None
         self._connections = self._inflight_bytes = 0
         self._refused: Counter[str] = Counter()
-        self._delayed_s = 0.0
         self.quotas = Quotas()
-        self.is_bounded = False
-        """True if it has a quota; without one, nothing has to be asked or counted."""
+        self.is_bounded = self.limits_consuming = False
 
     def set(self, quotas: Quotas, rights: Rights) -> None:
         """Hold it against these quotas from now on, with the rights that it has now."""
@@ -104,25 +99,22 @@ class CountedAccount:
             if quotas == self.quotas:
                 return
             now_s = self._now_s()
-            rates = {"messages_per_second": quotas.messages_per_second, "bytes_per_second": quotas.bytes_per_second}
-            self._buckets = {name: TokenBucket(rate, now_s, BURST_S) for name, rate in rates.items() if rate}
+            self._rates.set(quotas)
             self._creations = TokenBucket((quotas.creations_per_minute or 0) / CREATIONS_S, now_s, CREATIONS_S)
             self.quotas, self.is_bounded = quotas, quotas != Quotas()
+            self.limits_consuming = not quotas.limits().keys().isdisjoint((*RECEIVING, FILTERING))
 
     # -- messages ------------------------------------------------------------------------------------------------------
 
     def wait_s(self) -> float:
-        """Return the seconds by which a request with messages is to be delayed, up to :data:`WAIT_S_MAX`.
+        """Return the seconds by which a request with messages is to be delayed, up to :data:`DELAY_S_MAX`.
 
         They are counted as waited for.
         """
-        if not self._buckets:
+        if not self.is_bounded:
             return 0.0
         with self._lock:
-            now_s = self._now_s()
-            wait_s = min(WAIT_S_MAX, max(bucket.debt_s(now_s) for bucket in self._buckets.values()))
-            self._delayed_s += wait_s
-        return wait_s
+            return self._rates.delay_s()
 
     def charge(self, messages: int, size: int, topics: Iterable[str]) -> None:
         """Count messages that are to be scheduled, ``size`` bytes in all, for these topics.
@@ -139,49 +131,71 @@ class CountedAccount:
             self._check_new("topics", self.quotas.topics, topics, lambda: self._counted().topics)
             if self._count is not None:
                 self._count.pending += messages
-            self._take(messages, size)
-            if self._on_spent is not None and self._buckets:
-                was_told = self._spent == (0, 0)
-                self._spent = self._spent[0] + messages, self._spent[1] + size
-                if was_told:
-                    self._on_spent(self._name)
-
-    def charge_elsewhere(self, messages: int, size: int) -> dict[str, float]:
-        """See :meth:`tarry.api.accounts.QuotaAccount.charge_elsewhere`."""
-        with self._lock:
-            self._take(messages, size)
-            now_s = self._now_s()
-            return {name: bucket.left(now_s) for name, bucket in self._buckets.items()}
-
-    def take_spent(self) -> tuple[int, int]:
-        """Return the messages and bytes of which the broker has to be told; they are told then."""
-        with self._lock:
-            spent, self._spent = self._spent, (0, 0)
-            return spent
-
-    def take_over(self, left: Mapping[str, float]) -> None:
-        """Have as much left of each rate as the broker says, less what was spent since it was asked."""
-        with self._lock:
-            now_s = self._now_s()
-            for name, bucket in self._buckets.items():
-                if name in left:
-                    bucket.set_left(left[name] - self._spent[name != "messages_per_second"], now_s)
-
-    def _take(self, messages: int, size: int) -> None:
-        for name, bucket in self._buckets.items():
-            bucket.take(messages if name == "messages_per_second" else size)
+            self._take(dict(zip(SENDING, (messages, size), strict=True)))
 
     def _check_rates(self) -> None:
-        now_s = self._now_s()
-        for name, bucket in self._buckets.items():
-            debt_s = bucket.debt_s(now_s)
-            if debt_s > WAIT_S_MAX:
-                self._refuse(name, f"the quota {name}={getattr(self.quotas, name)} is used up", debt_s)
+        for name, debt_s in self._rates.debts():
+            if debt_s > DELAY_S_MAX:
+                self._refuse(name, self._used_up(name), debt_s)
+
+    def _take(self, used: Mapping[str, float]) -> None:
+        if self._rates.take(used) and self._on_spent is not None:
+            self._on_spent(self.name)
+
+    def _used_up(self, quota: str) -> str:
+        return f"the quota {quota}={getattr(self.quotas, quota)} is used up"
 
     def _check_pending(self, messages: int, most: int) -> None:
         pending = self._counted().pending
         if pending + messages > most:
             self._refuse("pending", f"{messages} more beside {pending} pending messages; the quota is {most}")
+
+    # -- consuming -----------------------------------------------------------------------------------------------------
+
+    def held_back(self, *, filters: bool) -> HeldBack | None:
+        """See :meth:`tarry.api.accounts.QuotaAccount.held_back`."""
+        if not self.limits_consuming:
+            return None
+        with self._lock:
+            return self._rates.held_back(filters=filters)
+
+    def receivable(self, rows_max: int) -> int:
+        """Return how many messages it may be handed at once now: 1 to ``rows_max``."""
+        with self._lock:
+            return self._rates.receivable(rows_max)
+
+    def charge_received(self, messages: int, size: int) -> None:
+        """Count messages that were handed out, ``size`` bytes in all."""
+        with self._lock:
+            self._take(dict(zip(RECEIVING, (messages, size), strict=True)))
+
+    def charge_filter(self, cpu_s: float) -> None:
+        """Count CPU time of conditions."""
+        with self._lock:
+            self._take({FILTERING: cpu_s * 1000})
+
+    def refusal(self, held: HeldBack) -> QuotaExceededError:
+        """Count a refusal, and return it."""
+        with self._lock:
+            return self._refusal(held.quota, self._used_up(held.quota), held.wait_s)
+
+    # -- several processes ---------------------------------------------------------------------------------------------
+
+    def charge_elsewhere(self, spent: Mapping[str, float]) -> dict[str, float]:
+        """See :meth:`tarry.api.accounts.QuotaAccount.charge_elsewhere`."""
+        with self._lock:
+            self._rates.take(spent)
+            return self._rates.left()
+
+    def take_spent(self) -> dict[str, float]:
+        """Return what the broker has to be told of, by quota; it is told then."""
+        with self._lock:
+            return self._rates.take_spent()
+
+    def take_over(self, left: Mapping[str, float]) -> None:
+        """Have as much left of each rate as the broker says, less what was spent since it was asked."""
+        with self._lock:
+            self._rates.take_over(left)
 
     # -- what is made, and held ----------------------------------------------------------------------------------------
 
@@ -255,11 +269,12 @@ class CountedAccount:
     def use(self) -> QuotaUse:
         """Return what is used."""
         with self._lock:
-            used = {"connections": self._connections, "inflight_bytes": self._inflight_bytes}
+            used = {"connections": self._connections, "inflight_bytes": self._inflight_bytes, **self._rates.used()}
             if self.is_bounded:
                 count = self._counted()
                 used |= {"pending": count.pending, "topics": len(count.topics), "groups": len(count.groups)}
-            return QuotaUse(self._name, self.quotas.limits(), used, dict(self._refused), round(self._delayed_s * 1000))
+            delayed_ms = round(self._rates.delayed_s * 1000)
+            return QuotaUse(self.name, self.quotas.limits(), used, dict(self._refused), delayed_ms)
 
     def _counted(self) -> Count:
         now_s = self._now_s()
@@ -268,8 +283,11 @@ class CountedAccount:
         return self._count
 
     def _refuse(self, quota: str, text: str, wait_s: float = 1.0) -> NoReturn:
+        raise self._refusal(quota, text, wait_s)
+
+    def _refusal(self, quota: str, text: str, wait_s: float) -> QuotaExceededError:
         self._refused[quota] += 1
-        raise QuotaExceededError(f"{self._name}: {text} ({quota}); try again in {max(0.1, wait_s):.1f} s")
+        return QuotaExceededError(f"{self.name}: {text} ({quota}); try again in {max(0.1, wait_s):.1f} s")
 
 
 class AccountBook:

@@ -12,12 +12,13 @@ from tarry.api.access import AccessToken, digest_of
 from tarry.api.accounts import QuotaAccounts
 from tarry.api.audit import LoginReason, NotesRefusals
 from tarry.api.credential_uses import CredentialUses
-from tarry.api.identities import Credential, Identity, is_token
+from tarry.api.identities import ANONYMOUS, Credential, Identity, is_token
 from tarry.api.issuers import ProviderLogin, TokenIssuer, VerifiedToken, is_jwt, issuer_of
 from tarry.base.bounded_cache import BoundedCache
 from tarry.base.clock import Clock
 from tarry.base.errors import UnauthenticatedError
 from tarry.identity.access_tokens import KnownTokens
+from tarry.identity.credential_index import CredentialIndex, Owned
 from tarry.identity.principal import LOCAL, Principal
 from tarry.identity.rights import EVERYTHING, Rights
 
@@ -27,6 +28,7 @@ _WAYS = (
 )
 VERIFIED_MAX = 10_000
 """Tokens of a provider that are remembered, so that each is verified once."""
+HOUR_MS = 3_600_000
 _NAMED_MAX = 8
 """Names of a certificate that a refusal repeats."""
 OWNER = Principal("local-admin", EVERYTHING, "user")
@@ -92,12 +94,14 @@ class Authenticator:
         self.tokens = KnownTokens(broker, front)
         """The owners of access tokens, who are known also where nobody is asked."""
         self._seen: tuple[Identity, ...] = ()
-        self._by_digest: dict[str, tuple[Principal, Credential]] = {}
-        self._by_id: dict[str, tuple[Principal, Credential]] = {}
-        self._by_access_key: dict[str, tuple[Principal, Credential]] = {}
-        self._by_san: dict[str, tuple[Principal, Credential]] = {}
-        self._by_claim: list[tuple[Principal, Credential]] = []
+        self._index = CredentialIndex(())
+        self._principals: dict[str, Principal] = {}
+        """Callers that have come, by their credential."""
+        self._former: dict[str, Principal] = {}
+        """Callers that came before the last change, and have not come since."""
         self._verified: BoundedCache[tuple[str, ProviderLogin | None], _KnownToken] = BoundedCache(VERIFIED_MAX)
+        self._anonymous_peers: BoundedCache[str, int] = BoundedCache(VERIFIED_MAX)
+        """By address from which somebody came who showed nothing, the hour in which that was told."""
 
     def note_use(self, credential: str) -> None:
         """Note that a credential was used, by its id; whoever checks a signature does it for an access key."""
@@ -122,10 +126,12 @@ class Authenticator:
         if token is None and certificate is not None:
             return self.by_certificate(certificate, peer)
         if token is None:
-            if self.asks:
-                self.note_refusal("none_shown", peer)
-                raise UnauthenticatedError(f"this broker asks who calls, and no token was shown; allowed: {_WAYS}")
-            return LOCAL
+            if not self.asks:
+                return LOCAL
+            if (anonymous := self.by_nothing(peer)) is not None:
+                return anonymous
+            self.note_refusal("none_shown", peer)
+            raise UnauthenticatedError(f"this broker asks who calls, and no token was shown; allowed: {_WAYS}")
         if not self.asks:
             return LOCAL  # nobody is asked, so it does not matter what a client has kept
         try:
@@ -145,6 +151,34 @@ class Authenticator:
             raise UnauthenticatedError(f"the token that was shown {reason}; allowed: one that was not removed")
         return principal
 
+    @property
+    def takes_nothing(self) -> bool:
+        """True if a caller that shows no credential at all is let in."""
+        self._look()
+        return ANONYMOUS in self._index.by_id
+
+    def by_nothing(self, peer: str | None = None) -> Principal | None:
+        """Return the caller that shows no credential at all; None: it has to show one.
+
+        ``peer``: its address, for the audit log; None: nothing is noted. It is for whoever has found that nothing was
+        shown. What was shown and is not taken is not nothing.
+        """
+        self._look()
+        found = self._index.by_id.get(ANONYMOUS)
+        if found is None:
+            return None
+        self.note_use(ANONYMOUS)
+        if peer is not None:
+            self._note_anonymous(self._principal(found), peer)
+        return self._principal(found)
+
+    def _note_anonymous(self, principal: Principal, peer: str) -> None:
+        """Have the audit log tell once an hour of an address from which somebody comes so."""
+        hour = self._broker.clock.now_ms() // HOUR_MS
+        if self._anonymous_peers.get(peer) != hour:
+            self._anonymous_peers.keep(peer, hour)
+            self._broker.refusals.anonymous(principal.asks(peer))
+
     def note_refusal(self, reason: LoginReason, peer: str | None, credential: str | None = None) -> None:
         """Note a caller at the address ``peer`` whose credential was not taken, or who has shown none.
 
@@ -160,14 +194,14 @@ class Authenticator:
             UnauthenticatedError: it has expired.
         """
         self._look()
-        if self._by_digest:
+        if self._index.by_digest:
             digest = digest_of(secret)
             # The time of a look-up by hash reveals hashes at most, and nobody can choose those.
-            found = self._by_digest.get(digest)
-            if found is not None and hmac.compare_digest(found[1].digest, digest):
-                self._check_expiry(found[1])
-                self.note_use(found[1].id)
-                return found[0]
+            found = self._index.by_digest.get(digest)
+            if found is not None and hmac.compare_digest(found.credential.digest, digest):
+                self._check_expiry(found.credential)
+                self.note_use(found.credential.id)
+                return self._principal(found)
         owner = self.tokens.identify(secret)
         return None if owner is None else owner.principal
 
@@ -225,14 +259,15 @@ class Authenticator:
 
     def _owner(self, verified: VerifiedToken) -> tuple[Principal, Credential]:
         found = [
-            each for each in self._by_claim if each[1].issuer == verified.issuer and verified.has(each[1].claim or "")
+            each
+            for each in self._index.by_claim
+            if each.credential.issuer == verified.issuer and verified.has(each.credential.claim or "")
         ]
-        if len({principal.name for principal, _ in found}) != 1:
+        if len({each.identity.name for each in found}) != 1:
             of_nobody = "which no identity has; allowed: one of tarry identity add-jwt"
             why = "which are of several identities; allowed: those of one" if found else of_nobody
             raise UnauthenticatedError(f"the JSON Web Token that was shown is good, with claims {why}")
-        principal, credential = found[0]
-        return replace(principal, expires_ms=verified.expires_ms), credential
+        return replace(self._principal(found[0]), expires_ms=verified.expires_ms), found[0].credential
 
     def by_certificate(self, names: Sequence[str], peer: str | None = None) -> Principal:
         """Return the caller whose certificate was verified, by the names in it.
@@ -245,18 +280,18 @@ class Authenticator:
         if not self.asks:
             return LOCAL
         self._look()
-        found = dict(self._by_san[name] for name in names if name in self._by_san)
-        if len({principal.name for principal in found}) != 1:
+        found = [self._index.by_san[name] for name in names if name in self._index.by_san]
+        if len({each.identity.name for each in found}) != 1:
             self.note_refusal("not_known", peer)
             of_nobody = "which no identity has; allowed: a name of tarry identity add-certificate, or a token"
             why = "which are of several identities; allowed: those of one" if found else of_nobody
             raise UnauthenticatedError(f"the client's certificate names {_shown(names)}, {why}")
-        principal, credential = next(iter(found.items()))
+        credential = found[0].credential
         if self._is_over(credential):
             self.note_refusal("expired", peer, credential.id)
         self._check_expiry(credential)
         self.note_use(credential.id)
-        return principal
+        return self._principal(found[0])
 
     def by_access_key(self, name: str, peer: str | None = None) -> AccessKey | None:
         """Return an access key by its name, for a check of what was signed with it; None: no identity has it.
@@ -267,19 +302,20 @@ class Authenticator:
             UnauthenticatedError: it has expired, or its secret is not known in this process.
         """
         self._look()
-        found = self._by_access_key.get(name)
+        found = self._index.by_access_key.get(name)
         if found is None:
             return None
-        if self._is_over(found[1]):
-            self.note_refusal("expired", peer, found[1].id)
-        self._check_expiry(found[1])
-        secret = self._broker.access_secret(found[1].id)
+        credential = found.credential
+        if self._is_over(credential):
+            self.note_refusal("expired", peer, credential.id)
+        self._check_expiry(credential)
+        secret = self._broker.access_secret(credential.id)
         if secret is None:
             raise UnauthenticatedError(
                 f"the secret of access key {name!r:.80} is not known to this gateway; "
                 "allowed: a token, a certificate, or a port of the broker's own machine"
             )
-        return AccessKey(found[0], secret, found[1].expires_ms)
+        return AccessKey(self._principal(found), secret, credential.expires_ms)
 
     def by_user(self, user: int) -> Principal | None:
         """Return the caller at the other end of a Unix socket, by its user; None: it has to say more."""
@@ -292,8 +328,22 @@ class Authenticator:
         """The instant at which a credential expires next; None: none does."""
         self._look()
         now_ms = self._broker.clock.now_ms()
-        moments = [c.expires_ms for _, c in self._by_id.values() if c.expires_ms is not None and c.expires_ms > now_ms]
-        return min(moments, default=None)
+        moments = (owned.credential.expires_ms for owned in self._index.by_id.values())
+        return min((each for each in moments if each is not None and each > now_ms), default=None)
+
+    def has_credential(self, principal: Principal) -> bool:
+        """Return whether the credential that a caller has shown is taken still, whatever its rights are now.
+
+        True of one that has shown none.
+        """
+        if principal.credential is None:
+            return True
+        self._look()
+        found = self._index.by_id.get(principal.credential)
+        if found is None:
+            return self.tokens.has(principal)
+        is_past = principal.expires_ms is not None and principal.expires_ms <= self._broker.clock.now_ms()
+        return not is_past and not self._is_over(found.credential)
 
     def is_known(self, principal: Principal) -> bool:
         """Return whether a caller that was known is known still, with the rights that it had.
@@ -304,14 +354,13 @@ class Authenticator:
             return True
         if principal.credential is None:
             return not self.asks
-        self._look()
-        found = self._by_id.get(principal.credential)
-        if found is None:
-            return self.tokens.has(principal)
-        now, credential = found
-        if (now.name, now.account) != (principal.name, principal.account) or self._is_over(credential):
+        if not self.has_credential(principal):
             return False
-        if principal.expires_ms is not None and principal.expires_ms <= self._broker.clock.now_ms():
+        owned = self._index.by_id.get(principal.credential)
+        if owned is None:
+            return True  # an access token, whose rights do not change
+        now = self._principal(owned)
+        if (now.name, now.account) != (principal.name, principal.account):
             return False
         if not principal.rights.are_within(now.rights):
             return False
@@ -329,35 +378,30 @@ class Authenticator:
         identities = self._broker.identities
         if identities is self._seen:
             return
-        former = self._by_id
-        self._seen, self._by_digest, self._by_id, self._by_access_key, self._by_san = identities, {}, {}, {}, {}
-        self._by_claim = []
-        for identity in identities:
-            rights = Rights.of(identity.grants)
-            account = self._broker.accounts.of(identity.name)
-            for credential in identity.credentials:
-                known = former.get(credential.id)
-                is_same = (
-                    known is not None
-                    and (known[0].name, known[0].account) == (identity.name, account)
-                    and known[0].rights.grants == rights.grants
-                )
-                principal = (
-                    known[0]
-                    if known is not None and is_same
-                    else Principal(
-                        identity.name, rights, credential.id, account, self._broker.refusals, self._front or None
-                    )
-                )
-                self._by_id[credential.id] = principal, credential
-                if credential.access_key is not None:
-                    self._by_access_key[credential.access_key] = principal, credential
-                elif credential.san is not None:
-                    self._by_san[credential.san] = principal, credential
-                elif credential.claim is not None:
-                    self._by_claim.append((principal, credential))
-                else:
-                    self._by_digest[credential.digest] = principal, credential
+        self._seen, self._index = identities, CredentialIndex(identities)
+        self._former = {
+            id_: each for id_, each in {**self._former, **self._principals}.items() if id_ in self._index.by_id
+        }
+        self._principals = {}
+
+    def _principal(self, owned: Owned) -> Principal:
+        """Return the caller of a credential, the same one as before as long as name and rights are."""
+        identity, credential = owned
+        known = self._principals.get(credential.id)
+        if known is None:
+            known = self._principals[credential.id] = self._made(identity, credential.id)
+        return known
+
+    def _made(self, identity: Identity, credential: str) -> Principal:
+        rights, account = Rights.of(identity.grants), self._broker.accounts.of(identity.name)
+        former = self._former.pop(credential, None)
+        is_same = former is not None and (former.name, former.account, former.rights.grants) == (
+            *(identity.name, account),
+            rights.grants,
+        )
+        if former is not None and is_same:
+            return former
+        return Principal(identity.name, rights, credential, account, self._broker.refusals, self._front or None)
 
 
 def _shown(names: Sequence[str]) -> str:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Sequence
+from hashlib import sha256
 from typing import Any, NamedTuple, Self
 
+from tarry.api.audit import Reloaded
 from tarry.base.addresses import AddressPolicy
 from tarry.base.clock import Clock
 from tarry.base.config import Config
@@ -31,6 +34,11 @@ class PublishedIssuer(NamedTuple):
     def fields(self) -> dict[str, Any]:
         """Return what is told."""
         return self._asdict()
+
+    def reloaded(self) -> Reloaded:
+        """Return what the audit log has of its keys when they have changed."""
+        keys = json.dumps(self.keys, sort_keys=True).encode()
+        return Reloaded(self.url, {"keys_sha256": sha256(keys).hexdigest()})
 
 
 class Issuers:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from tarry.api.accounts import QuotaAccount
 from tarry.api.audit import AskedBy, NotesRefusals
-from tarry.api.identities import AccessDecision, WhoIs
+from tarry.api.identities import ANONYMOUS, AccessDecision, WhoIs
 from tarry.api.needs import OF_THE_BROKER, Right
 from tarry.api.operations import CheckAccess
 from tarry.base.errors import ForbiddenError
@@ -39,6 +39,11 @@ class Principal:
         """True if nobody was asked who it is, and it may do everything."""
         return self.credential is None and self.rights.is_unlimited
 
+    @property
+    def is_anonymous(self) -> bool:
+        """True if it has shown no credential, on a port that asks."""
+        return self.credential == ANONYMOUS
+
     def check(
         self,
         right: Right,
@@ -58,7 +63,8 @@ class Principal:
         """
         if not self.rights.allow(right, topic, group):
             self.note_refusal(right, topic, group, operation, asked)
-            raise ForbiddenError(f"{self.name} has not the right {_shown(right, topic, group)}; see tarry whoami")
+            who = f"{self.name}, as whom you come without a credential," if self.is_anonymous else self.name
+            raise ForbiddenError(f"{who} has not the right {_shown(right, topic, group)}; see tarry whoami")
 
     def note_refusal(
         self, right: Right, topic: str | None, group: str | None, operation: str = "right", asked: AskedBy | None = None

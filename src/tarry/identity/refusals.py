@@ -1,4 +1,4 @@
-"""Refused callers, counted and written down within bounds, whoever comes how often.
+"""Refused callers, counted and written down within bounds; and files that were read again.
 
 Of the logins of one address ten a second are written, of the refusals of one right on one topic the first in a minute;
 the others are counted, and the count is written when that time is over. All together there is a bucket of
@@ -7,12 +7,14 @@ the others are counted, and the count is written when that time is over. All tog
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import Any
 
-from tarry.api.audit import REFUSAL_REASONS, AskedBy, LoginReason
+from tarry.api.audit import REFUSAL_REASONS, RELOAD, AskedBy, LoginReason, Reloaded
+from tarry.base.errors import InvalidArgumentError
 
 Line = Mapping[str, Any]
 WriteLine = Callable[[Line], None]
@@ -26,6 +28,8 @@ KEYS_MAX = 4_096
 """Addresses, and rights of callers, that are told apart at a time."""
 BURST = 300
 REFILL_MS = 1_000
+FILES_MAX = 256
+"""Files of which it is known what was told of them last."""
 TEXT_MAX = 300
 
 
@@ -90,6 +94,8 @@ class Refusals:
         self._logins = Windows(LOGINS_MAX, LOGINS_MS)
         self._rights = Windows(RIGHTS_MAX, RIGHTS_MS)
         self._counts: Counter[str] = Counter()
+        self._reloads: dict[tuple[object, object], Line] = {}
+        """By machine and file, the details that were told last."""
         self._room, self._filled_ms = BURST, now_ms()
         self._left_out = 0
 
@@ -111,6 +117,23 @@ class Refusals:
         line = {**asked.fields(), "operation": operation, "code": "forbidden", "details": given}
         self._note(self._rights, (asked.who, right, topic, group), line, "right")
 
+    def reloaded(self, listener: str, reloaded: Reloaded) -> None:
+        """See :meth:`tarry.api.audit.NotesRefusals.reloaded`."""
+        details = {"host": socket.gethostname(), "file": reloaded.file, **reloaded.content}
+        outcome = {"outcome": "done"}
+        if reloaded.error is not None:
+            outcome = {"outcome": "failed", "code": InvalidArgumentError.code}
+            details["text"] = reloaded.error
+        line = _cut({"operation": RELOAD, **outcome, "front": listener, "details": details})
+        # Strangers cannot cause it, so there is no bound that they could use up.
+        if self._write is not None and self._is_news(line["details"]):
+            self._write(line)
+
+    def anonymous(self, asked: AskedBy) -> None:
+        """See :meth:`tarry.api.audit.NotesRefusals.anonymous`."""
+        line = {**asked.fields(), "operation": "login", "outcome": "done"}
+        self._note(self._logins, ("anonymous", asked.front, asked.peer), line, None)
+
     def read(self, line: Line) -> None:
         """Write the first line a minute of a caller who reads what only few may."""
         self._note(self._rights, (line.get("who"), line["operation"]), line, None)
@@ -120,8 +143,9 @@ class Refusals:
         with self._lock:
             for reason, count in told["counts"].items():
                 self._counts[reason if reason in REFUSAL_REASONS else "other"] += int(count)
-        for line in told["lines"]:
-            self._emit([_cut(line)])
+        for line in map(_cut, told["lines"]):
+            if line.get("operation") != RELOAD or self._is_news(line["details"]):
+                self._emit([line])
 
     def flush(self) -> None:
         """Write the counts of times that are over. Called about once a second."""
@@ -133,6 +157,17 @@ class Refusals:
                 self._left_out = self._logins.left_out = self._rights.left_out = 0
                 lines.append({"operation": "refusals", "code": "left_out", "more": left_out})
         self._emit(lines)
+
+    def _is_news(self, details: Line) -> bool:
+        """Return whether that is something else than what was told last of a file that was read again."""
+        file = details.get("host"), details.get("file")
+        with self._lock:
+            if self._reloads.get(file) == details:
+                return False
+            if len(self._reloads) >= FILES_MAX:
+                self._reloads.clear()
+            self._reloads[file] = details
+        return True
 
     def _note(self, windows: Windows, key: Hashable, line: Line, reason: str | None) -> None:
         with self._lock:

@@ -15,10 +15,11 @@ import pyarrow as pa
 
 from tarry.api import operations as ops
 from tarry.api.access import AccessToken
-from tarry.api.accounts import QuotaAccounts
+from tarry.api.accounts import QuotaAccount, QuotaAccounts
 from tarry.api.audit import AskedBy, NotesRefusals
 from tarry.api.audited import AUDITED
 from tarry.api.board import Member, OnMessage
+from tarry.api.clear_ports import ClearPorts
 from tarry.api.consuming import ConsumerGroup, Subscription
 from tarry.api.credential_uses import CredentialUses
 from tarry.api.identities import AccessDecision, Identity
@@ -78,6 +79,11 @@ class SeenBroker:
     def credential_uses(self) -> CredentialUses:
         """The uses of credentials: see :attr:`tarry.api.local.AnyBroker.credential_uses`."""
         return self._broker.credential_uses
+
+    @property
+    def clear_ports(self) -> ClearPorts:
+        """The ports without TLS: see :attr:`tarry.api.local.AnyBroker.clear_ports`."""
+        return self._broker.clear_ports
 
     @property
     def token_issuers(self) -> Sequence[TokenIssuer]:
@@ -230,11 +236,11 @@ class SeenBroker:
         self.principal.check(Right.CONSUME, topic, name)
         return self._broker.find_group(topic, name)
 
-    def open_subscription(self, request: Subscribe) -> Subscription:
+    def open_subscription(self, request: Subscribe, account: QuotaAccount | None = None) -> Subscription:
         """Add a consumer to a group: see :meth:`tarry.api.local.LocalBroker.open_subscription`."""
         check_request(self.principal, request)
         self._count_group(request.topic, request.group)
-        return self._local.open_subscription(request)
+        return self._local.open_subscription(request, self.principal.account)
 
     # -- quotas --------------------------------------------------------------------------------------------------------
 

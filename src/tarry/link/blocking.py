@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from tarry.api.wire import decode_error, decode_json
 from tarry.base.endpoint import parse_address
-from tarry.base.errors import ClosedError, TarryError, UnavailableError
+from tarry.base.errors import ClosedError, TarryError, UnauthenticatedError, UnavailableError
 from tarry.link.address import BrokerAddress
 from tarry.link.frames import (
     CLIENT,
@@ -242,6 +242,8 @@ def _answer(connection: socket.socket) -> tuple[int, memoryview, bool]:
         try:
             kind, number, payload = _read(connection)
         except ConnectionResetError:
+            if isinstance(ending, UnauthenticatedError):  # what was asked for may have been done
+                raise UnavailableError(f"the broker has ended the connection: {ending}") from None
             if ending is not None:
                 raise ending from None
             raise

@@ -196,14 +196,19 @@ class Poll(NamedTuple):
     prefetch: int
     lease_ms: int
     rows_max: int
+    identity: str = ""
+    """Name of the identity that consumes, of a worker's poll; empty: it has none."""
 
     def encode(self) -> bytes:
-        return _POLL.pack(*self)
+        fixed = _POLL.pack(self.group, self.prefetch, self.lease_ms, self.rows_max)
+        return fixed + self.identity.encode() if self.identity else fixed
 
     @classmethod
     def decode(cls, raw: memoryview) -> Poll:
-        _check_length("a poll", raw, _POLL.size)
-        return cls(*_POLL.unpack(raw))
+        fixed, name = raw[: _POLL.size], raw[_POLL.size :]
+        _check_length("a poll", fixed, _POLL.size)
+        group, prefetch, lease_ms, rows_max = _POLL.unpack(fixed)
+        return cls(group, prefetch, lease_ms, rows_max, str(name, errors="replace") if name else "")
 
 
 class SettleFrame(NamedTuple):

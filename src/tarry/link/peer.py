@@ -29,7 +29,10 @@ from tarry.link.frames import (
 log = logging.getLogger(__name__)
 
 OnAnswer: TypeAlias = Callable[[memoryview | TarryError], None]
-"""Called once, on the loop's thread, with the payload of an answer, or the error in its place."""
+"""Called once, on the loop's thread, with the payload of an answer, or the error in its place.
+
+That of a lost connection has as its cause what the broker has refused of the connection, if it has.
+"""
 OnFrame: TypeAlias = Callable[[int, memoryview], None]
 """Called on the loop's thread with the number and the payload of a frame that answers no question."""
 
@@ -74,6 +77,8 @@ class LinkPeer(asyncio.Protocol):
         """Set when the connection is made."""
         self.welcome: asyncio.Future[Mapping[str, Any]] = loop.create_future()
         """The broker's description of itself; its error where it does not take this side."""
+        self.refused: TarryError | None = None
+        """The broker's last refusal of the connection, not of a question."""
         self.lost = False
         self.ended_by: Exception | None = None
         """The transport's reason of an end before the greeting, which nobody has explained."""
@@ -147,7 +152,9 @@ class LinkPeer(asyncio.Protocol):
             self.welcome.set_exception(self._ungreeted(error))
         waiting, self._waiting = self._waiting, {}
         for on_answer in waiting.values():
-            on_answer(UnavailableError(LOST))
+            lost = UnavailableError(LOST)
+            lost.__cause__ = self.refused
+            on_answer(lost)
         self._on_lost()
 
     def _ungreeted(self, error: Exception | None) -> UnavailableError:
@@ -180,4 +187,5 @@ class LinkPeer(asyncio.Protocol):
         elif not self.welcome.done():
             self.welcome.set_exception(refused)
         else:
+            self.refused = refused
             self._on_refused(refused)

@@ -91,6 +91,11 @@ def parse_filter(text: str) -> Filter:
     return SqlFilter(stripped, stripped[len(CONDITION) :]) if stripped.startswith(CONDITION) else TagFilter(stripped)
 
 
+def is_condition(text: str | None) -> bool:
+    """Return whether a filter, as it is stored, is a condition: one that takes CPU time for each message."""
+    return text is not None and text.startswith(CONDITION)
+
+
 def check_meant(text: str) -> None:
     """Check that no tag of a filter looks like two tags that something joins, and that no tag is missing.
 

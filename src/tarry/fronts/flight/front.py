@@ -26,12 +26,12 @@ from tarry.fronts.kit.first_bytes import HTTP2, FirstBytes
 from tarry.fronts.kit.front import FrontServices
 from tarry.fronts.kit.listening import port_of
 from tarry.fronts.kit.loop_front import LoopFront, OnListening
-from tarry.fronts.kit.tls import ReloadedTls
-from tarry.fronts.kit.tls_settings import shared_files
+from tarry.fronts.kit.tls_settings import PortTls, shared_files
 from tarry.fronts.link.client import client_sessions
 from tarry.fronts.link.port import LinkConnections
 from tarry.fronts.link.threads import PortThreads
 
+ALPN = ("h2",)
 MESSAGE_BYTES_MAX = 288 << 20
 """The largest batch that is accepted has 256 MiB."""
 HALF_BYTES_MAX = 2 * MESSAGE_BYTES_MAX
@@ -67,7 +67,7 @@ class FlightFront(LoopFront):
         )
         # Twice: a client that does not end its preface is told by GOAWAY first.
         begin_s = 2 * limits.preface_s
-        tls = flight_tls(config)
+        tls = flight_tls(config).noted(broker, FLIGHT)
         links = LinkConnections(self._broker, pool, threads, self._unread, client_sessions, gather_s=0.0)
         new_protocol = partial(
             FirstBytes,
@@ -75,7 +75,9 @@ class FlightFront(LoopFront):
             matching=lambda place: grpc.new_protocol(_coded(place)),
             other=links.new_protocol,
         )
-        door = Door(new_protocol, self._connections, tls=tls, begin_s=begin_s, asks=True)
+        door = Door(
+            new_protocol, self._connections, tls=tls.context(ALPN), on_clear=tls.on_clear, begin_s=begin_s, asks=True
+        )
         # The pipeline is a process of this machine: it needs no certificate by a socket that is its user's alone.
         near = Door(links.new_protocol, self._connections)
         try:
@@ -110,7 +112,7 @@ def check(config: Config) -> None:
     Raises:
         InvalidArgumentError: other machines reach it and no setting allows that, or its TLS is not what it should be.
     """
-    flight_tls(config)
+    flight_tls(config).context()
     settings = FlightSettings.of(config)
     if settings.flight is not None:
         check_exposed(FLIGHT, settings.flight, config)
@@ -122,18 +124,18 @@ def pipeline_socket(config: Config) -> str | None:
     return local_socket(config.data, "pipeline") if needs_it else None
 
 
-def flight_tls(config: Config) -> ReloadedTls | None:
-    """Return the certificate that the port shows; None: clients connect without TLS.
+def flight_tls(config: Config) -> PortTls:
+    """Return the TLS of the port.
 
     Raises:
-        InvalidArgumentError: there is none, or it cannot be read.
+        InvalidArgumentError: it is to be in TLS, and there is no certificate.
     """
     if FlightSettings.of(config).flight_tls == "off":
-        return None
+        return PortTls()
     files = shared_files(config)
     if files is None:
         raise InvalidArgumentError("flight_tls is 'on' and there is no tls_certificate; allowed: both, or off")
-    return ReloadedTls(files, ("h2",))
+    return PortTls(files)
 
 
 def start(services: FrontServices) -> FlightFront:

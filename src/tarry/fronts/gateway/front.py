@@ -48,7 +48,7 @@ class GatewayFront:
         guard = LinkGuard(
             connections=connections or ConnectionLimits(),
             unread=UnreadBytes(),
-            tls=tls,
+            tls=tls.noted(broker, "gateway"),
             secret=None if trust.secret is None else trust,
             half_open_max=GREETING_MAX,
             begin_s=HELLO_S,

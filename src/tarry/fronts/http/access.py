@@ -25,7 +25,7 @@ from tarry.api.issuers import ProviderLogin
 from tarry.api.local import AnyBroker
 from tarry.base.endpoint import parse_address
 from tarry.base.errors import UnauthenticatedError
-from tarry.base.exposure import is_loopback
+from tarry.base.exposure import is_loopback, is_number
 from tarry.fronts.http.app import Scope
 from tarry.fronts.http.exchange import Headers
 from tarry.fronts.kit.peer_proof import certificate_of
@@ -109,6 +109,10 @@ class Access:
             owner = self.owner_of_certificate(proof, headers, peer_of(scope))
             if owner is not None:
                 return owner
+        if not secret and not shows_secret(headers):
+            anonymous = self.anonymous(scope)
+            if anonymous is not None:
+                return anonymous
         if not secret:
             text = _NO_SECRET if self.knows_identities else _NEEDS_TOKEN
             return self._unknown(text, peer_of(scope), "none_shown")
@@ -162,6 +166,15 @@ class Access:
         except UnauthenticatedError as error:
             return AccessRefusal(401, str(error), "unauthenticated")  # which is noted
 
+    def anonymous(self, scope: Scope) -> Principal | AccessRefusal | None:
+        """Return whose a request is that shows nothing at all; None: it has to show something.
+
+        Any page that somebody looks at may make a browser send it.
+        """
+        if not self.authenticator.takes_nothing:
+            return None
+        return _refusal_of_foreigners(scope, anonymous=True) or self.authenticator.by_nothing(peer_of(scope))
+
     def _unknown(self, text: str, peer: str, reason: LoginReason) -> AccessRefusal:
         self.authenticator.note_refusal(reason, peer)
         return AccessRefusal(401, text, "unauthenticated" if self.knows_identities else "unauthorized")
@@ -212,7 +225,12 @@ def _password(basic: bytes) -> bytes:
         return b""
 
 
-def _refusal_of_foreigners(scope: Scope) -> AccessRefusal | None:
+def _refusal_of_foreigners(scope: Scope, *, anonymous: bool = False) -> AccessRefusal | None:
+    """Refuse what a proxy forwards, or what a page of another site may have a browser send.
+
+    Of who is ``anonymous`` also its GET, which may consume. A name of another machine in ``Host`` may be that of a page
+    whose name server points here; a number is not.
+    """
     if (forwarding := _forwarding(scope["headers"])) is not None:
         return AccessRefusal(
             403,
@@ -222,11 +240,13 @@ def _refusal_of_foreigners(scope: Scope) -> AccessRefusal | None:
         )
     headers = dict(scope["headers"])
     host = headers.get(b"host", b"").decode("latin-1")
-    if not is_loopback(_name_of(host)):
+    name = _name_of(host)
+    if not is_loopback(name) and not (anonymous and is_number(name)):
         return AccessRefusal(
             403, f"Host is {host!r:.80}; allowed without access tokens: a name or address of this machine", "forbidden"
         )
-    if scope["method"] in SAFE_METHODS or (foreign := foreign_page(headers)) is None:
+    is_safe = scope["method"] in SAFE_METHODS and not anonymous
+    if is_safe or (foreign := foreign_page(headers)) is None:
         return None
     return AccessRefusal(403, f"{foreign}; allowed without access tokens: pages of this front", "forbidden")
 

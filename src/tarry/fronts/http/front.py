@@ -33,7 +33,7 @@ from tarry.fronts.http.settings import HttpSettings
 from tarry.fronts.kit.front import FrontServices
 from tarry.fronts.kit.listening import SharedPort, port_of
 from tarry.fronts.kit.loop_front import LoopFront, OnListening
-from tarry.fronts.kit.tls_settings import port_tls
+from tarry.fronts.kit.tls_settings import PortTls, port_tls
 
 EVENTS = "/events"
 """End of the paths of event streams, whose sessions are in one process."""
@@ -139,7 +139,7 @@ class HttpFront(LoopFront):
     ) -> HttpServer:
         access = Access(self._broker, mode_of(setting, f"{host}:0"), services.callers.authenticator)
         admin = HttpApplication(Admin(services, access, access_log), whole=False)
-        tls = port_tls(self._broker.config, "http")
+        tls = self._tls()
         server = HttpServer(loop, self._broker.clock, admin, {}, self._connections, self._unread, self._limits, tls)
         try:
             listening = await server.listen(f"{host}:{port}")
@@ -158,9 +158,12 @@ class HttpFront(LoopFront):
             self._connections,
             self._unread,
             self._limits,
-            None if from_workers else port_tls(self._broker.config, "http"),
+            None if from_workers else self._tls(),
             from_workers=from_workers,
         )
+
+    def _tls(self) -> PortTls:
+        return port_tls(self._broker.config, "http").noted(self._broker, "http")
 
 
 def start(services: FrontServices) -> HttpFront:

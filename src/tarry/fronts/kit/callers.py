@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 
 from tarry.api.accounts import QuotaAccount
 from tarry.api.local import AnyBroker
-from tarry.base.errors import TarryError, UnavailableError
+from tarry.base.errors import TarryError, UnauthenticatedError, UnavailableError
 from tarry.base.event_loop import post
 from tarry.identity.authenticator import Authenticator
 from tarry.identity.principal import Principal
@@ -19,10 +19,8 @@ LOOK_S = 1.0
 """Seconds between two looks at a broker that does not tell of changes, while there are connections."""
 EXPIRY_S_MAX = 3600.0
 """A clock that is set may make an expiry early or late: within this time it is looked at again."""
-_GONE = UnavailableError(
-    "the credential of this connection was removed or has expired, or its rights have changed; connect again"
-)
-"""Whoever connects again is told what is the matter, or goes on with the new rights."""
+_CHANGED = "the rights of this connection's caller have changed, or callers are asked now who they are; connect again"
+_GONE = "the credential of this connection was removed or has expired; connect again with one that is taken"
 
 
 @runtime_checkable
@@ -64,6 +62,9 @@ class Callers:
     ) -> None:
         """Note whose a connection is; ``refuse`` tells the other side and cuts it off.
 
+        It gets an UnauthenticatedError where the credential is gone, which no retry helps, and an UnavailableError
+        where the caller may connect again with what it has: its rights have changed.
+
         ``counts``: it counts as one of the connections that its identity may have.
 
         Raises:
@@ -101,7 +102,8 @@ class Callers:
     def _look(self) -> None:
         for principal, refuse, _ in list(self._known.values()):
             if not self.authenticator.is_known(principal):
-                refuse(_GONE)
+                is_changed = self.authenticator.has_credential(principal)
+                refuse(UnavailableError(_CHANGED) if is_changed else UnauthenticatedError(_GONE))
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+from tarry.api.clear_ports import ClearPort
 from tarry.base.descriptors import ConnectionLimits
 from tarry.base.endpoint import parse_address, socket_path
 from tarry.base.exposure import is_exposed
@@ -25,7 +26,7 @@ from tarry.base.log_limiter import LogLimiter
 from tarry.fronts.kit.admission import BEGIN_S, Admission, Admissions
 from tarry.fronts.kit.listening import listen_at, listen_on
 from tarry.fronts.kit.peer_proof import proof_of
-from tarry.fronts.kit.tls import ReloadedTls
+from tarry.fronts.kit.tls import OnClear, ReloadedTls
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +51,7 @@ class Door:
         *,
         tls: ReloadedTls | None = None,
         plain: bool = False,
+        on_clear: OnClear | None = None,
         half_open_max: int | None = None,
         begin_s: float | None = BEGIN_S,
         asks: bool = False,
@@ -62,13 +64,14 @@ class Door:
             limits: limits on all connections and on those of one peer.
             tls: TLS for clients; None: they connect without it.
             plain: with ``tls``, clients may connect without it, too.
+            on_clear: called with each address at which other machines may speak without TLS.
             half_open_max: limit on connections that have sent nothing; None: a quarter of all.
             begin_s: seconds within which a connection must send something; None: no limit.
             asks: the protocol calls the admission's ``trusted`` once a request has shown whose it is, or need not.
         """
         self._new_protocol = new_protocol
         self._tls = tls
-        self._plain = plain
+        self._plain, self._on_clear = plain, on_clear
         self._begin_s = begin_s
         self._loop = asyncio.get_running_loop()
         self._admissions = Admissions(limits, half_open_max, begin_s, asks=asks)
@@ -106,14 +109,11 @@ class Door:
         return _address_of(listening)
 
     def _warn_clear(self, address: str) -> None:
-        """Log that other machines may speak in the clear here."""
+        """Log, and have noted, that other machines may speak in the clear here."""
         if is_exposed(address) and (self._tls is None or self._plain):
-            log.warning(
-                "other machines reach %s, and clients may come there without TLS: who listens on the way reads their "
-                "tokens and messages; with tls_certificate and tls_key, allow TLS alone (tls, flight_tls or "
-                "rocketmq_tls = on)",
-                address,
-            )
+            log.warning("%s", ClearPort("a port", address))
+            if self._on_clear is not None:
+                self._on_clear(address)
 
     def close(self) -> None:
         """Accept no more connections, and close those that have no protocol yet."""

@@ -15,11 +15,14 @@ from typing import Any, Protocol, TypeAlias, cast
 
 import pyarrow as pa
 
+from tarry.api.accounts import HeldBack, QuotaAccount
 from tarry.api.consuming import ConsumerGroup, DistantSubscription, Subscription
 from tarry.api.local import AnyBroker
+from tarry.api.quotas import DELAY_S_MAX, FILTERING
 from tarry.base.errors import TarryError
 from tarry.base.event_loop import post, settle_future
 from tarry.base.types import Int64s
+from tarry.fronts.kit.held_back import check_held_back, delayed_s
 
 GATHER_S = 0.004
 """Seconds for which messages gather after all ready ones have been handed out."""
@@ -76,6 +79,12 @@ class Waiter:
 
     Meanwhile the receives behind this one are served. An acknowledgement, which makes room, is news of the group.
     """
+    is_patient: bool = False
+    """True for a stream, which is never refused for a quota: it gets fewer messages."""
+    is_asked: bool = False
+    """True if a broker elsewhere was asked on its behalf."""
+    filtered_until_s: float | None = None
+    """The loop's time until which it waits for its identity's quota on filters; None: it does not."""
 
 
 class ReceiveQueue:
@@ -95,6 +104,10 @@ class ReceiveQueue:
         self._loop = loop
         self._waiting: dict[Waiter, None] = {}  # in order of arrival
         self._planned = False
+        self._asked_in_vain = False
+        """True if the group had nothing when it was asked last; False: those that wait were all passed over."""
+        self._held_until_s = 0.0
+        """The loop's time until which all that wait are held back for quotas: news are for none of them."""
         self._timer: asyncio.TimerHandle | None = None
         self._emptied_s = 0.0
         """The loop's time at which the last ready message was handed out."""
@@ -107,27 +120,27 @@ class ReceiveQueue:
         """Queue a waiter. Its ``on_result`` may be called before this returns."""
         # Queued before the group is asked: a message that becomes ready afterwards is announced only to queued waiters.
         self._waiting[waiter] = None
-        if not self._planned and next(iter(self._waiting)) is waiter:
+        if not self._planned and (not self._asked_in_vain or next(iter(self._waiting)) is waiter):
             self._planned = True
             self._plan()
 
     def remove(self, waiter: Waiter) -> None:
         """Remove a waiter, so that its ``on_result`` is not called any more. No effect if it has left already."""
-        was_first = next(iter(self._waiting), None) is waiter
+        was_asked = waiter in self._waiting and waiter.is_asked
         self._waiting.pop(waiter, None)
-        if was_first:
+        if was_asked:
             waiter.subscription.withdraw()
-            if self._waiting and self.group.gathers and not self._planned:
+            if self._waiting and not self._planned:
                 # A broker in another process has been asked on behalf of the first waiter only.
                 self._planned = True
                 self._loop.call_soon(self._plan)
 
     def receive(
-        self, subscription: Subscription, rows_max: int, room: HasRoom | None = None
+        self, subscription: Subscription, rows_max: int, room: HasRoom | None = None, *, is_patient: bool = False
     ) -> asyncio.Future[pa.RecordBatch | None]:
         """Return a future of up to ``rows_max`` messages. Cancel the future to leave the queue.
 
-        The result None means the same as in :data:`Received`.
+        The result None means the same as in :data:`Received`. ``is_patient``: see :class:`Waiter`.
 
         Raises:
             TarryError: when the future is awaited; see :meth:`Subscription.poll`.
@@ -136,7 +149,9 @@ class ReceiveQueue:
 
         # A timer may serve the queue between the cancellation and its callback. Messages that were handed out then and
         # given back would have lost a try: `done` as `has_left` prevents it.
-        waiter = Waiter(subscription, rows_max, partial(_settle, future, self.group), future.done, room)
+        waiter = Waiter(
+            subscription, rows_max, partial(_settle, future, self.group), future.done, room, is_patient=is_patient
+        )
         future.add_done_callback(lambda _: self.remove(waiter))
         self.add(waiter)
         return future
@@ -148,7 +163,7 @@ class ReceiveQueue:
 
     def _on_news(self) -> None:
         # From any thread, often from the dispatcher's between two messages, so the group is not asked here.
-        if self._waiting and not self._planned:
+        if self._waiting and not self._planned and (self._loop.time() >= self._held_until_s or self.group.closed):
             self._planned = True
             post(self._loop, self._plan)
 
@@ -169,12 +184,14 @@ class ReceiveQueue:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        self._asked_in_vain, self._held_until_s, again_s, all_held = False, 0.0, None, True
         for waiter in list(self._waiting):
             if waiter not in self._waiting or waiter.has_left() or waiter.is_full():
+                all_held = False
                 continue  # another's callback removed it, or it was cancelled and its own callback is yet to run
             room = waiter.room
             if room is not None and not room.is_free:
-                self._serve_later(CROWDED_S)
+                again_s, all_held = _sooner(again_s, CROWDED_S), False
                 continue
             if self.group.closed:
                 self._release_all()
@@ -186,24 +203,69 @@ class ReceiveQueue:
                 continue
             received: Received
             try:
-                received, again_s = waiter.subscription.poll(waiter.rows_max)
+                received, wait_s = waiter.subscription.poll(waiter.rows_max)
             except TarryError as error:
-                received, again_s = error, None
+                received, wait_s = error, None
             if received is None:
-                if again_s is not None:
-                    self._serve_later(again_s)
-                return
+                wait_s, is_alone = self._on_nothing(waiter, wait_s)
+                again_s = _sooner(again_s, wait_s)
+                all_held = all_held and is_alone and not self.group.gathers
+                if is_alone:
+                    continue
+                self._asked_in_vain = True
+                break
             if isinstance(received, pa.RecordBatch) and received.num_rows < waiter.rows_max and not self.group.gathers:
                 self._emptied_s = self._loop.time()
             del self._waiting[waiter]
             if room is not None and isinstance(received, pa.RecordBatch):
                 room.hold(received.nbytes)
             waiter.on_result(received)
+        if again_s is not None:
+            self._serve_later(again_s)
+            if all_held:
+                self._held_until_s = self._loop.time() + again_s
+
+    def _on_nothing(self, waiter: Waiter, wait_s: float | None) -> tuple[float | None, bool]:
+        """Return in how many seconds to ask again for a waiter without messages, and if others may get some.
+
+        They may if it alone is held back for a quota. Behind a gateway only the broker knows that.
+        """
+        waiter.is_asked = self.group.gathers
+        account = waiter.subscription.account
+        if account is None or not account.limits_consuming:
+            return wait_s, False
+        held = waiter.subscription.held_back
+        if held is not None and held.quota == FILTERING:
+            return self._delay(waiter, account, held), True
+        waiter.filtered_until_s = None
+        if held is None:
+            return wait_s, waiter.is_asked
+        return min(held.wait_s, DELAY_S_MAX), True  # quotas may be raised meanwhile
+
+    def _delay(self, waiter: Waiter, account: QuotaAccount, held: HeldBack) -> float | None:
+        """Delay a receive whose filter takes more than its identity may use.
+
+        Returns in how many seconds to look again; None: it was refused.
+        """
+        if waiter.is_patient:
+            return min(held.wait_s, DELAY_S_MAX)
+        now_s = self._loop.time()
+        if waiter.filtered_until_s is None:
+            waiter.filtered_until_s = now_s + DELAY_S_MAX
+        if now_s < waiter.filtered_until_s:
+            return min(held.wait_s, waiter.filtered_until_s - now_s)
+        del self._waiting[waiter]
+        waiter.on_result(account.refusal(held))
+        return None
 
     def _release_all(self) -> None:
         waiting, self._waiting = self._waiting, {}
         for waiter in waiting:
             waiter.on_result(None)
+
+
+def _sooner(one_s: float | None, other_s: float | None) -> float | None:
+    return min((each for each in (one_s, other_s) if each is not None), default=None)
 
 
 def leases_of(batch: pa.RecordBatch) -> tuple[Int64s, Int64s]:
@@ -236,13 +298,19 @@ async def receive_within(
     Who is cancelled has given back what was handed out in that moment.
 
     Raises:
+        QuotaExceededError: see :func:`check_held_back`.
         TarryError: see :meth:`Subscription.poll`.
     """
     received = queue.receive(subscription, rows_max, room)
     ends = (received,) if until is None else (received, until)
     try:
-        await asyncio.wait(ends, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
-        return received.result() if received.done() else None
+        longest_s = delayed_s(subscription, wait_s)
+        await asyncio.wait(ends, timeout=longest_s, return_when=asyncio.FIRST_COMPLETED)
+        if received.done():
+            return received.result()
+        if until is None or not until.done():
+            check_held_back(subscription, wait_s)
+        return None
     except asyncio.CancelledError:
         if received.done() and not received.cancelled() and received.exception() is None:
             give_back(queue.group, received.result())
@@ -260,6 +328,7 @@ async def poll_now(
     None: there is no message, or the time was not enough.
 
     Raises:
+        QuotaExceededError: a quota of its identity was used up for as long as a request is delayed.
         TarryError: see :meth:`Subscription.poll`.
     """
     group = subscription.group
@@ -270,14 +339,20 @@ async def poll_now(
         return batch
     news = asyncio.Event()
     stop_listening = group.listen(lambda: post(loop, news.set))
-    end_s = loop.time() + timeout_s
+    end_s, refused_s = (loop.time() + each for each in (timeout_s, DELAY_S_MAX))
     try:
         while (left_s := end_s - loop.time()) > 0:
             news.clear()
             batch, is_final = poll_once(subscription, rows_max)
             if is_final:
                 return batch
-            if group.is_filtering:
+            held, account = subscription.held_back, subscription.account
+            if held is not None and account is not None:
+                # Not empty: there may be messages, and who asks for all that there are would end.
+                if (delay_s := refused_s - loop.time()) <= 0:
+                    raise account.refusal(held)
+                await asyncio.sleep(min(held.wait_s, delay_s))
+            elif group.is_filtering:
                 async with asyncio.timeout(left_s):
                     await news.wait()
             else:
@@ -292,13 +367,15 @@ async def poll_now(
 def poll_once(subscription: Subscription, rows_max: int) -> tuple[pa.RecordBatch | None, bool]:
     """Return the result of a poll, and whether it stands.
 
-    It does not while messages have to be filtered or skipped first.
+    It does not while messages have to be filtered or skipped first, or a quota is used up.
 
     Raises:
         TarryError: see :meth:`Subscription.poll`.
     """
     batch, again_s = subscription.poll(rows_max)
-    return batch, batch is not None or not (subscription.group.is_filtering or again_s == 0)
+    if batch is not None:
+        return batch, True
+    return None, not (subscription.group.is_filtering or again_s == 0 or subscription.held_back is not None)
 
 
 async def _poll_elsewhere(

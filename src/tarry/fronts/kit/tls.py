@@ -9,12 +9,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypeAlias
 
-from tarry.base.certificates import ends_ms, state_of
+from tarry.api.audit import Reloaded
+from tarry.base.certificates import ends_ms, fingerprints, state_of
 from tarry.base.errors import InvalidArgumentError
 from tarry.base.file_changes import FileChanges
 
 log = logging.getLogger(__name__)
+
+OnReload: TypeAlias = Callable[[Reloaded], None]
+"""Called with what was read again. Be quick, never raise."""
+OnClear: TypeAlias = Callable[[str], None]
+"""Called with an address at which other machines may speak without TLS. Be quick, never raise."""
 
 WARN_S = 86_400.0
 """Seconds between warnings of a certificate that ends soon."""
@@ -45,9 +52,15 @@ class ReloadedTls:
     """The TLS context of the files as they are now, or of the last good ones. On one thread."""
 
     def __init__(
-        self, files: TlsFiles, alpn: tuple[str, ...] = (), clock_s: Callable[[], float] = time.monotonic
+        self,
+        files: TlsFiles,
+        alpn: tuple[str, ...] = (),
+        clock_s: Callable[[], float] = time.monotonic,
+        on_reload: OnReload | None = None,
     ) -> None:
         """Read the files; ``alpn`` names the protocols that clients may choose.
+
+        ``on_reload`` is called when they were read again and are others, or cannot be used any more.
 
         Raises:
             InvalidArgumentError: the files are not a certificate and its key, or not authorities.
@@ -57,6 +70,8 @@ class ReloadedTls:
         self._clock_s = clock_s
         self._changes = FileChanges(files.paths, clock_s)
         self._context = self._read()
+        self._on_reload = on_reload
+        self._told = self._told_of(None)
         self._warned_s = float("-inf")
         self._warn(clock_s())
 
@@ -86,8 +101,20 @@ class ReloadedTls:
             self._context = self._read()
         except InvalidArgumentError as error:
             log.error("the last good certificate stays in use: %s", error)
+            self._tell(self._told_of(str(error)))
         else:
             log.info("the certificate %s was read again", self._files.certificate)
+            self._tell(self._told_of(None))
+
+    def _tell(self, now: Reloaded) -> None:
+        before, self._told = self._told, now
+        if now != before and self._on_reload is not None:
+            self._on_reload(now)
+
+    def _told_of(self, error: str | None) -> Reloaded:
+        certificate, client_ca = self._files.certificate, self._files.client_ca
+        authorities = None if client_ca is None else Path(client_ca)
+        return Reloaded(certificate, {} if error else fingerprints(Path(certificate), authorities), error)
 
     def _read(self) -> ssl.SSLContext:
         context = server_context(self._files.certificate, self._files.key, self._files.client_ca)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Annotated, Literal
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
+from tarry.api.clear_ports import ClearPort
 from tarry.base.config import Config
 from tarry.base.errors import InvalidArgumentError
 from tarry.base.setting_types import Allowed, Optional, checked
 from tarry.fronts.kit.settings import FrontSettings
-from tarry.fronts.kit.tls import ReloadedTls, TlsFiles
+from tarry.fronts.kit.tls import OnClear, OnReload, ReloadedTls, TlsFiles
+
+if TYPE_CHECKING:  # settings are loaded before Arrow, whose environment is set first
+    from tarry.api.local import AnyBroker
 
 TLS_LISTENERS = ("http", "link", "metrics", "mqtt", "gateway")
 """Ports that take TLS by the shared settings alone."""
@@ -64,6 +68,18 @@ class PortTls:
     """None: clients connect without TLS."""
     plain: bool = False
     """True if clients may connect without TLS, too."""
+    on_reload: OnReload | None = field(default=None, compare=False)
+    """Is told of files that were read again."""
+    on_clear: OnClear | None = field(default=None, compare=False)
+    """Is told of an address at which other machines may speak without TLS."""
+
+    def noted(self, broker: AnyBroker, listener: str) -> PortTls:
+        """Return the same, whose new files and addresses without TLS the broker notes as a listener's."""
+        return replace(
+            self,
+            on_reload=lambda files: broker.refusals.reloaded(listener, files),
+            on_clear=lambda address: broker.clear_ports.note(ClearPort(listener, address)),
+        )
 
     def context(self, alpn: tuple[str, ...] = ()) -> ReloadedTls | None:
         """Read the files; None without TLS. ``alpn`` names the protocols that clients may choose.
@@ -71,7 +87,7 @@ class PortTls:
         Raises:
             InvalidArgumentError: the files are not a certificate and its key, or not authorities.
         """
-        return None if self.files is None else ReloadedTls(self.files, alpn)
+        return None if self.files is None else ReloadedTls(self.files, alpn, on_reload=self.on_reload)
 
 
 def shared_files(config: Config) -> TlsFiles | None:

@@ -68,7 +68,14 @@ class ClientSession:
         self.welcome: Mapping[str, Any] = {"identity": self._principal.name}
         self.flow = Flow(out)
         self._submissions = ClientSubmissions(shared, out, self.flow, self._principal)
-        self._consumers = LinkConsumers(shared.groups, out, room=out, consumers_max=CONSUMERS_MAX, of_client=True)
+        self._consumers = LinkConsumers(
+            shared.groups,
+            out,
+            room=out,
+            consumers_max=CONSUMERS_MAX,
+            of_client=True,
+            account_of=lambda _: self._principal.account,
+        )
         self._receives = Receives(shared, out, CONSUMERS_MAX, self._principal)
         self._staging = Staging(broker, shared.loop, shared.threads.staging, out, self.flow)
         self._stopping: UnavailableError | None = None
@@ -140,6 +147,8 @@ class ClientSession:
 
     def _checked(self, asked: Poll) -> Poll:
         self._check_serving()
+        if asked.identity:
+            raise InvalidArgumentError("a POLL names an identity; allowed: of a worker")
         self._check_group(self._shared.groups.find(asked.group))
         PREFETCH.check("prefetch", asked.prefetch)
         MESSAGES.check("rows_max", asked.rows_max)

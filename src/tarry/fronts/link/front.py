@@ -36,7 +36,7 @@ class LinkFront:
             connections=connections or ConnectionLimits(),
             unread=unread or UnreadBytes(),
             # By a socket of this machine, TLS would protect nothing.
-            tls=port_tls(broker.config, "link") if socket_path(address) is None else PortTls(),
+            tls=port_tls(broker.config, "link").noted(broker, "link") if socket_path(address) is None else PortTls(),
         )
         self._port = LinkPort("tarry-link", broker, address, placement, guard, client_sessions, gather_s=0.0)
         self.address = self._port.address

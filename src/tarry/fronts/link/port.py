@@ -120,6 +120,7 @@ class LinkPort:
             guard.connections,
             tls=guard.tls.context(),
             plain=guard.tls.plain,
+            on_clear=guard.tls.on_clear,
             half_open_max=guard.half_open_max,
             begin_s=guard.begin_s,
         )

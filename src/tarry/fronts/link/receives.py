@@ -100,7 +100,8 @@ class Receives:
         served = await self._group(operation)
         subscribe, group = operation.subscription, served.group  # it checks the lease
         lease_ms = lease_ms_of(group, self._shared.broker, operation.lease_ms)
-        subscription = group.subscribe(prefetch=subscribe.prefetch, lease_ms=lease_ms)
+        account = self._principal.account
+        subscription = group.subscribe(prefetch=subscribe.prefetch, lease_ms=lease_ms, account=account)
         rows_max = operation.max_messages
         if not operation.wait_ms:
             batch = await poll_now(self._shared.loop, subscription, rows_max, FILTERING_S)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from tarry.api.accounts import QuotaAccount
 from tarry.api.consuming import ConsumerGroup, Subscription
 from tarry.base.errors import ClosedError, CorruptError, InvalidArgumentError, TarryError
 from tarry.fronts.kit.receiving import HasRoom, Received, Waiter
@@ -61,6 +62,7 @@ class LinkConsumers:
         room: HasRoom | None = None,
         consumers_max: int | None = None,
         of_client: bool = False,
+        account_of: Callable[[Poll], QuotaAccount | None],
     ) -> None:
         """Serve consumers.
 
@@ -73,11 +75,13 @@ class LinkConsumers:
             of_client: each POLL says how much the consumer may hold, and is answered, also when it is withdrawn or the
                 consumer is silent: by POLLED without an error. That a file is damaged is told when what came before is
                 settled, as the client then ends the consumer.
+            account_of: returns the account of the identity for which a consumer's first poll is.
         """
         self._groups, self._out = groups, out
         self._on_handed_out = on_handed_out
         self._room, self._consumers_max = room, consumers_max
         self._of_client = of_client
+        self._account_of = account_of
         self._consumers: dict[int, _Consumer] = {}
         self._batches = 0
 
@@ -149,7 +153,9 @@ class LinkConsumers:
                 raise InvalidArgumentError(f"one consumer more; allowed on a connection: {self._consumers_max}")
             served = self._groups.find(poll.group)
             prefetch_max = PREFETCH_MAX if self._of_client else poll.prefetch
-            subscription = served.group.subscribe(prefetch=prefetch_max, lease_ms=poll.lease_ms)
+            subscription = served.group.subscribe(
+                prefetch=prefetch_max, lease_ms=poll.lease_ms, account=self._account_of(poll)
+            )
             consumer = self._consumers[number] = _Consumer(number, served, subscription, prefetch_max)
         elif consumer.waiter is not None:
             raise InvalidArgumentError(f"consumer {number} polls twice; allowed: once at a time")
@@ -165,6 +171,8 @@ class LinkConsumers:
             lambda received: self._on_polled(consumer, rows_max, received),
             is_full=lambda: consumer.subscription.held >= consumer.prefetch,
             room=self._room,
+            # An error would end the client's consumer, and so give back what it works on.
+            is_patient=self._of_client,
         )
         consumer.served.queue.add(consumer.waiter)
 

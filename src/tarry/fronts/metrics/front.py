@@ -32,7 +32,7 @@ class MetricsFront(LoopFront):
             pool,
             Viewers(Authenticator(self._broker, "metrics")).refusal,
             connections=self._connections,
-            tls=port_tls(self._broker.config, "metrics"),
+            tls=port_tls(self._broker.config, "metrics").noted(self._broker, "metrics"),
         )
         grace_s = await on_listening(port_of(await server.listen(f"{self._host}:{self._asked_port}")))
         await server.stop(grace_s)

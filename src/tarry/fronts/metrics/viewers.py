@@ -22,9 +22,10 @@ class Viewers:
         if not self._authenticator.asks:
             request.trusted()
             return None
-        secret = secret_of(request.headers)
-        certificate = None if shows_secret(request.headers) else certificate_of(request.principal)
-        if secret is None and certificate is None:
+        secret, is_shown = secret_of(request.headers), shows_secret(request.headers)
+        certificate = None if is_shown else certificate_of(request.principal)
+        is_known = secret is not None or certificate is not None
+        if not is_known and (is_shown or not self._authenticator.takes_nothing):
             self._authenticator.note_refusal("none_shown", request.host)
             return _answer(401, "no token was shown; allowed: Authorization: Bearer TOKEN, with the right look on *")
         try:

@@ -2,7 +2,8 @@
 
 Without identities the setting ``mqtt_access`` says if a client needs an access token as its password. Beside identities
 every client is asked: the password is a token of an identity, one of a provider or an access token, or user name and
-password are an access key and its secret; one without a password is of whom its certificate names.
+password are an access key and its secret; one without a password is of whom its certificate names. One that shows
+neither of these, nor a user name, is the identity "anonymous", if there is one.
 """
 
 from __future__ import annotations
@@ -52,6 +53,10 @@ class Authentication:
         try:
             if certificate is not None and connect.password is None:
                 return _of_user(connect.user or "", self.callers.authenticator.by_certificate(certificate, host))
+            if connect.password is None and not connect.user:
+                anonymous = self.callers.authenticator.by_nothing(host)
+                if anonymous is not None:
+                    return anonymous
             return self._known(connect.user or "", connect.password or b"", host)
         except UnauthenticatedError as error:
             # 3.1.1 has a code for a login that cannot be read, and one for a client that may not come in.

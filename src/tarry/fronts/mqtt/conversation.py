@@ -185,8 +185,9 @@ class MqttConversation:
         self._tells = (
             packet_bytes_max > TEXTS_FROM_BYTES and connect.properties.get("request_problem_information", 1) > 0
         )
+        desk = services.desk.seen_by(self._principal)
         self._sender = Sender(
-            services.desk.seen_by(self._principal),
+            desk,
             version,
             connection.write,
             connection.settled,
@@ -194,7 +195,7 @@ class MqttConversation:
             tells=self._tells,
         )
         self._receiver = MqttReceiver(
-            services.desk,
+            desk,
             services.settling,
             connection,
             lambda: self.end(Reason.ADMINISTRATIVE, "a group of the client was deleted"),

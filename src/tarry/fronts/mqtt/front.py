@@ -36,7 +36,7 @@ class MqttFront(LoopFront):
     async def _serve(self, pool: Executor, on_listening: OnListening) -> None:
         loop, config = asyncio.get_running_loop(), self._broker.config
         settings = MqttSettings.of(config)
-        tls = port_tls(config, "mqtt")
+        tls = port_tls(config, "mqtt").noted(self._broker, "mqtt")
         desk = Desk(self._broker, loop, pool, self._unread)
         settling, sessions = Settling(loop), Sessions(desk, settings.mqtt_session_ms_max / 1000)
         packet_bytes_max = config.body_bytes_max + PACKET_BYTES_SPARE
@@ -48,7 +48,7 @@ class MqttFront(LoopFront):
             new = partial(MqttConversation, services)
             return MqttConnection(admission, new, packet_bytes_max, budget, self._unread)
 
-        door = Door(connection, self._connections, tls=tls.context(), plain=tls.plain)
+        door = Door(connection, self._connections, tls=tls.context(), plain=tls.plain, on_clear=tls.on_clear)
         await sessions.recover()
         try:
             port = port_of(await door.listen(f"{self._host}:{self._asked_port}"))

@@ -99,7 +99,8 @@ class MqttReceiver:
             return
         group = queue.group
         lease_ms = lease_ms_of(group, self._desk.broker)
-        subscription = group.subscribe(prefetch=max(self._inflight_max, ROWS_MAX), lease_ms=lease_ms)
+        prefetch, account = max(self._inflight_max, ROWS_MAX), self._desk.principal.account
+        subscription = group.subscribe(prefetch=prefetch, lease_ms=lease_ms, account=account)
         self._consumers[filter] = MqttConsumer(topic, queue, subscription, qos, properties)
         self.plan()
 
@@ -153,6 +154,7 @@ class MqttReceiver:
                     rows,
                     partial(self._on_received, consumer),
                     room=self._outgoing.room,
+                    is_patient=True,
                 )
                 consumer.queue.add(consumer.waiter)
 

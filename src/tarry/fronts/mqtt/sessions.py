@@ -11,6 +11,7 @@ import logging
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from tarry.api.identities import ANONYMOUS
 from tarry.api.needs import Right
 from tarry.api.operations import ListGroups
 from tarry.base.errors import TarryError
@@ -165,8 +166,9 @@ class Sessions:
 def _is_own(session: Session, principal: Principal) -> bool:
     """Return whether a session is a caller's. Messages and will of another's are not for this one.
 
-    One of a former run, or of the time before there were identities, is for whoever may consume what is in it.
+    One of a former run, of the time before there were identities, or of somebody who showed no credential, is for
+    whoever may consume what is in it: so a client that shows one from now on goes on with its session.
     """
-    if session.owner in (None, LOCAL.name):
+    if session.owner in (None, LOCAL.name, ANONYMOUS):
         return all(principal.rights.allow(Right.CONSUME, topic, session.group) for topic in session.topics)
     return principal is LOCAL or session.owner == principal.name

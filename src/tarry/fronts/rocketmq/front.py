@@ -50,7 +50,7 @@ class RocketMQFront(LoopFront):
         run_in_thread = RunInThread(loop, pool)
         signs = bool(self._broker.identities or RocketMQSettings.of(config).rocketmq_keys)
         asked = f"{self._host}:{self._asked_port}"
-        tls = rocketmq_tls(config, self._broker.clock.now_ms(), asked, signs=signs)
+        tls = rocketmq_tls(config, self._broker.clock.now_ms(), asked, signs=signs).noted(self._broker, "rocketmq")
         address = ListeningAddress(self._host, self._asked_port)
         self._components = components = Components(self._broker, loop, run_in_thread, address, self._unread)
         limits = _limits(config)
@@ -66,6 +66,7 @@ class RocketMQFront(LoopFront):
             self._connections,
             tls=tls.context(ALPN),
             plain=tls.plain,
+            on_clear=tls.on_clear,
             begin_s=2 * limits.preface_s,
             asks=True,
         )

@@ -19,6 +19,7 @@ import pyarrow as pa
 from tarry.api.access import AccessToken
 from tarry.api.audit import AskedBy
 from tarry.api.board import Member, OnMessage
+from tarry.api.clear_ports import ClearPorts
 from tarry.api.credential_uses import WORKERS_KEY, CredentialUses
 from tarry.api.identities import Identity
 from tarry.api.internal_topics import check_rows
@@ -80,6 +81,8 @@ OWN_SETTINGS = (
     *(name for front in FRONTS for name in front.own_settings),
 )
 """Settings about files: those of the gateway's machine, if it is another one than the broker's."""
+OWN_IF_GIVEN = ("tls_clients", "tls_version_min")
+"""Settings of the gateway's machine where they are given there; else the broker's."""
 NO_MORE: Mapping[str, Any] = {}
 TOLD_USES_MAX = 10_000
 """Credentials that a worker tells the broker of at a time."""
@@ -126,7 +129,9 @@ class RemoteBroker:
     """
 
     def __init__(self, address: str, worker: str, front: str, name: str, own: Mapping[str, Any] | None = None) -> None:
-        """Greet the broker. ``own``: settings in place of the broker's, of :data:`OWN_SETTINGS`.
+        """Greet the broker.
+
+        ``own``: settings in place of the broker's, of :data:`OWN_SETTINGS` and :data:`OWN_IF_GIVEN`.
 
         Raises:
             InvalidArgumentError: no address, or the broker does not take this gateway. UnavailableError: there is no
@@ -145,6 +150,7 @@ class RemoteBroker:
         self._accounts = RemoteAccounts(self._clock, self._existing)
         self._identities = RemoteIdentities(self._accounts.book)
         self._uses = CredentialUses()
+        self._clear_ports = ClearPorts()
         self._issuers = RemoteIssuers(self._clock, self._ask_keys)
         self.refusals = Refusals(self._clock.now_ms, self._tell_refusal)
         """Is told who was refused here; the broker is told within the same bounds."""
@@ -194,7 +200,7 @@ class RemoteBroker:
         self.refusals.flush()
         link = self.link
         rows = {"sent": link.rows_in, "received": link.rows_out, "batches": link.batches_in}
-        self._member.post("status", {**status, **rows})
+        self._member.post("status", {**status, **rows, "clear_ports": self._clear_ports.shown()})
 
     def _tell_refusal(self, line: Line) -> None:
         """Tell the broker of a refusal, and how many there were. Any thread."""
@@ -245,6 +251,11 @@ class RemoteBroker:
     @property
     def credential_uses(self) -> CredentialUses:
         return self._uses
+
+    @property
+    def clear_ports(self) -> ClearPorts:
+        """Those of this process, which :meth:`say` tells the broker."""
+        return self._clear_ports
 
     @property
     def token_issuers(self) -> Sequence[TokenIssuer]:

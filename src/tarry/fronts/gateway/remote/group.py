@@ -7,6 +7,7 @@ is somebody for them. Messages that arrive for a question that was withdrawn mea
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -15,6 +16,7 @@ from weakref import ref
 import numpy as np
 import pyarrow as pa
 
+from tarry.api.accounts import QuotaAccount
 from tarry.api.consuming import OnLease, OnPolled, OnResult, OnSettled
 from tarry.api.filter_pause import FilterPause
 from tarry.api.groups import GroupSettings
@@ -83,7 +85,7 @@ class RemoteGroup:
     def queue_ends(self) -> tuple[int, int]:
         return self._read_ends(self)
 
-    def wants(self, batch: pa.RecordBatch) -> Mask:
+    def wants(self, batch: pa.RecordBatch, account: QuotaAccount | None = None) -> Mask:
         text, wanted = self._filter
         if text != self.settings.filter:
             text = self.settings.filter
@@ -91,12 +93,17 @@ class RemoteGroup:
         if not isinstance(wanted, SqlFilter):
             return ~unwanted_by(self.name, None if wanted.matches_all else wanted, batch)
         self._pause.check()
-        return ~unwanted_by(self.name, None, batch) & self._pause.mask(wanted, batch)
+        began_s = time.thread_time()
+        try:
+            return ~unwanted_by(self.name, None, batch) & self._pause.mask(wanted, batch)
+        finally:
+            if account is not None and account.limits_consuming:
+                account.charge_filter(time.thread_time() - began_s)
 
     # -- consuming -----------------------------------------------------------------------------------------------------
 
-    def subscribe(self, *, prefetch: int, lease_ms: int) -> RemoteSubscription:
-        return RemoteSubscription(self, self._link, prefetch, lease_ms)
+    def subscribe(self, *, prefetch: int, lease_ms: int, account: QuotaAccount | None = None) -> RemoteSubscription:
+        return RemoteSubscription(self, self._link, prefetch, lease_ms, account)
 
     def listen(self, on_news: Callable[[], None]) -> Callable[[], None]:
         return self._listeners.add(on_news)
@@ -219,8 +226,14 @@ class RemoteSubscription:
     On the loop's thread.
     """
 
-    def __init__(self, group: RemoteGroup, link: Link, prefetch: int, lease_ms: int) -> None:
+    held_back = None
+
+    def __init__(
+        self, group: RemoteGroup, link: Link, prefetch: int, lease_ms: int, account: QuotaAccount | None
+    ) -> None:
         self.group = group
+        self.account = account
+        """Told by its identity's name to the broker, which counts what is handed out, and filters."""
         self.closed = False
         self._link = link
         self._prefetch = prefetch
@@ -253,7 +266,7 @@ class RemoteSubscription:
             return
         number = self._link.number()
         self._link.receive(number, _PollNow(self._link, number, on_polled))
-        poll = Poll(self.group.number, self._prefetch, self._lease_ms, rows_max)
+        poll = self._poll_frame(rows_max)
         self._link.send(FrameKind.POLL_NOW, number, poll.encode())
 
     def withdraw(self) -> None:
@@ -324,8 +337,11 @@ class RemoteSubscription:
         if self._number is None:
             self._number = self._link.number()
             self._link.receive(self._number, _Weak(ref(self), self._link))
-        poll = Poll(self.group.number, self._prefetch, self._lease_ms, rows_max)
-        self._link.send(FrameKind.POLL, self._number, poll.encode())
+        self._link.send(FrameKind.POLL, self._number, self._poll_frame(rows_max).encode())
+
+    def _poll_frame(self, rows_max: int) -> Poll:
+        identity = "" if self.account is None else self.account.name
+        return Poll(self.group.number, self._prefetch, self._lease_ms, rows_max, identity)
 
     # -- called by the link --------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ import logging
 
 import pyarrow as pa
 
+from tarry.api.accounts import QuotaAccount, QuotaAccounts
 from tarry.api.consuming import ConsumerGroup, Subscription
 from tarry.base.errors import TarryError
 from tarry.base.types import Int64s
@@ -31,9 +32,9 @@ class WorkerConsumers:
     Methods with a payload handle the frame that bears their name.
     """
 
-    def __init__(self, groups: GroupTable, out: Outgoing) -> None:
-        self._groups = groups
-        self._consumers = LinkConsumers(groups, out, self._on_handed_out)
+    def __init__(self, groups: GroupTable, out: Outgoing, accounts: QuotaAccounts) -> None:
+        self._groups, self._accounts = groups, accounts
+        self._consumers = LinkConsumers(groups, out, self._on_handed_out, account_of=self._account_of)
         self._untaken: dict[int, tuple[ConsumerGroup, Int64s, Int64s]] = {}
         """Batches that were handed out and are not confirmed yet, by number."""
         self._filtering: set[asyncio.Task[None]] = set()
@@ -56,7 +57,8 @@ class WorkerConsumers:
         poll = Poll.decode(payload)
         try:
             served = self._groups.find(poll.group)
-            subscription = served.group.subscribe(prefetch=poll.prefetch, lease_ms=poll.lease_ms)
+            account = self._account_of(poll)
+            subscription = served.group.subscribe(prefetch=poll.prefetch, lease_ms=poll.lease_ms, account=account)
             batch, is_final = poll_once(subscription, poll.rows_max)
         except TarryError as error:
             self._consumers.on_nothing(number, error)
@@ -67,6 +69,9 @@ class WorkerConsumers:
         task = asyncio.get_running_loop().create_task(self._poll_filtered(number, subscription, poll.rows_max))
         self._filtering.add(task)
         task.add_done_callback(self._filtering.discard)
+
+    def _account_of(self, poll: Poll) -> QuotaAccount | None:
+        return self._accounts.of(poll.identity) if poll.identity else None
 
     def taken(self, number: int, payload: memoryview) -> None:
         self._untaken.pop(number, None)

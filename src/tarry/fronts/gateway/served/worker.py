@@ -151,7 +151,7 @@ class WorkerLink:
         self.welcome = _welcome(shared, said)
         self.flow = None
         self._groups = links[self._worker] = GroupCalls(shared, out, partial(_link_of, links, self._worker))
-        self._consumers = WorkerConsumers(shared.groups, out)
+        self._consumers = WorkerConsumers(shared.groups, out, shared.broker.accounts)
         self._seat = BoardSeat(broker.board, front, name, out)
         submissions = Submissions(shared, out)
         self.handlers: Handlers = {
@@ -175,7 +175,7 @@ class WorkerLink:
         """Count what the worker has let pass of identities with quotas, and tell what is left."""
         accounts = self._shared.broker.accounts
         spent = decode_json(bytes(payload))
-        left = {name: accounts.of(name).charge_elsewhere(*map(int, each)) for name, each in spent.items()}
+        left = {name: accounts.of(name).charge_elsewhere(each) for name, each in spent.items()}
         self._out.write(frame(FrameKind.RESULT, number, encode_json(left)))
 
     def on_writable(self) -> None:

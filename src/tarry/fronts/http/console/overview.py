@@ -87,8 +87,13 @@ def health(overview: Mapping[str, Any]) -> list[dict[str, str]]:
     for listener, address in overview["insecure_open"].items():
         text = f"Whoever reaches {listener} at {address} may do everything: that port asks nobody who they are"
         found.append({"level": "warn", "text": text})
+    found += [{"level": "warn", "text": _sentence(port["text"])} for port in overview["clear_ports"]]
     if pipeline.get("error"):
         found.append({"level": "warn", "text": f"The Spark pipeline: {pipeline['error']}"})
     elif pipeline.get("state") in ("waiting", "stopped"):
         found.append({"level": "warn", "text": f"The Spark pipeline is {pipeline['state']}; nothing is late for that"})
     return found
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]

@@ -88,6 +88,8 @@ class Admin:
         """Return the answer to whoever may not do everything; None: it may."""
         # Without the query, whose "token" is one that is made.
         admitted = self._admit(request)
+        if isinstance(admitted, Principal) and admitted.is_anonymous:
+            admitted = AccessRefusal(401, "no token was shown; allowed: one of an administrator", "unauthenticated")
         if isinstance(admitted, AccessRefusal):
             headers = ((b"www-authenticate", b'Basic realm="tarry"'),) if admitted.status == 401 else ()
             return HttpResponse(admitted.status, answer(admitted.status, {"error": admitted.text}).body, headers)

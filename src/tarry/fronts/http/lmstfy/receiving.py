@@ -15,8 +15,9 @@ from typing import cast
 
 import pyarrow as pa
 
-from tarry.api.consuming import DistantSubscription
-from tarry.base.errors import OverloadedError, TarryError
+from tarry.api.accounts import QuotaAccount
+from tarry.api.consuming import DistantSubscription, Subscription
+from tarry.base.errors import OverloadedError, QuotaExceededError, TarryError
 from tarry.base.event_loop import settle_future
 from tarry.batching.coalescing import EndOfTurn
 from tarry.fronts.http.exchange import HttpRequest, HttpResponse
@@ -29,7 +30,7 @@ from tarry.fronts.http.lmstfy.sending import UINT32_MAX
 from tarry.fronts.http.lmstfy.settling import Acknowledging, Held
 from tarry.fronts.http.lmstfy.waiting import JobReceive, OnJobs, Waiting
 from tarry.fronts.http.services import HttpServices
-from tarry.fronts.kit.receiving import Received, ReceiveQueue, Waiter, give_back
+from tarry.fronts.kit.receiving import FILTERING_S, Received, ReceiveQueue, Waiter, give_back, poll_now
 from tarry.fronts.kit.unread import Room
 
 TTR_S, TIMEOUT_S, COUNT = 120, 0, 1
@@ -48,6 +49,8 @@ class _Asking:
 
     receive: JobReceive
     http: HttpRequest
+    account: QuotaAccount | None
+    """The use of its caller's identity."""
     on_jobs: OnJobs
 
 
@@ -58,7 +61,9 @@ class JobReceiver:
         self._services = services
         self._acknowledging = acknowledging
         self._landing = landing
-        self._asking: dict[tuple[ReceiveQueue, int], list[_Asking]] = {}
+        self._asking: dict[tuple[ReceiveQueue, int, QuotaAccount | None], list[_Asking]] = {}
+        self._delayed: set[asyncio.Task[None]] = set()
+        """Polls that wait for a quota."""
         self._end_of_turn = EndOfTurn(services.loop, self._poll)
         self._waiting = Waiting(services.loop, self._jobs, services.unread)
 
@@ -69,7 +74,8 @@ class JobReceiver:
             receive = self._look(request)
         if receive is None:
             return self._consume(request)
-        self._ask(_Asking(receive, request.http, partial(self._on_jobs, request, receive)))
+        account = request.principal.account
+        self._ask(_Asking(receive, request.http, account, partial(self._on_jobs, request, receive)))
         return None
 
     def _look(self, request: LmstfyRequest) -> JobReceive | None:
@@ -90,7 +96,8 @@ class JobReceiver:
             if wait_s:
                 # Before it waits: it may be answered while it is added.
                 self._services.callers.add(request, request.principal, lambda _: request.http.stop_waiting())
-                self._waiting.add(request.http, receive, wait_s, partial(self._on_waited, request, receive.count))
+                on_waited = partial(self._on_waited, request, receive.count)
+                self._waiting.add(request.http, receive, request.principal.account, wait_s, on_waited)
                 return
         _answer(request, receive.count, jobs)
 
@@ -113,10 +120,13 @@ class JobReceiver:
         # Whoever is not known any more waits no longer: it is answered that there is no job.
         self._services.callers.add(request, request.principal, lambda _: http.stop_waiting())
         try:
-            jobs = await self._now(list(receives.values()), http)
+            account = request.principal.account
+            jobs = await self._now(list(receives.values()), http, account)
             if not jobs:
                 wait_s = max(timeout_s, *(self._landing.left_s(queue.group.topic_name) for queue in receives))
-                found = await self._wait(http, room, list(receives), count, lease_ms, wait_s) if wait_s else None
+                found = (
+                    await self._wait(http, room, account, list(receives), count, lease_ms, wait_s) if wait_s else None
+                )
                 jobs = [] if found is None else self._jobs(receives[found[0]], found[1])
             return answer_of(jobs, count)
         finally:
@@ -125,11 +135,14 @@ class JobReceiver:
 
     # -- now ---------------------------------------------------------------------------------------------------------
 
-    async def _now(self, receives: list[JobReceive], http: HttpRequest) -> list[LmstfyJob]:
+    async def _now(
+        self, receives: list[JobReceive], http: HttpRequest, account: QuotaAccount | None
+    ) -> list[LmstfyJob]:
         found: list[LmstfyJob] = []
         for receive in receives:
             future: asyncio.Future[list[LmstfyJob]] = self._services.loop.create_future()
-            self._ask(_Asking(replace(receive, count=receive.count - len(found)), http, partial(settle_future, future)))
+            receive = replace(receive, count=receive.count - len(found))
+            self._ask(_Asking(receive, http, account, partial(settle_future, future)))
             try:
                 found += await future
             except OverloadedError:
@@ -141,7 +154,8 @@ class JobReceiver:
         return found
 
     def _ask(self, asking: _Asking) -> None:
-        self._asking.setdefault((asking.receive.queue, asking.receive.lease_ms), []).append(asking)
+        key = asking.receive.queue, asking.receive.lease_ms, asking.account
+        self._asking.setdefault(key, []).append(asking)
         self._end_of_turn.plan()
 
     def _poll(self) -> None:
@@ -169,15 +183,41 @@ class JobReceiver:
             return
         receive, count = requests[0].receive, sum(request.receive.count for request in requests)
         try:
-            subscription = receive.queue.group.subscribe(prefetch=count, lease_ms=receive.lease_ms)
+            account = requests[0].account
+            subscription = receive.queue.group.subscribe(prefetch=count, lease_ms=receive.lease_ms, account=account)
             if receive.queue.group.gathers:
                 cast(DistantSubscription, subscription).poll_now(count, partial(self._on_polled, requests))
                 return
             batch, _ = subscription.poll(count)
         except TarryError as error:
             self._hand_out(requests, error)
+            return
+        if batch is None and subscription.held_back is not None:
+            self._delay(requests, subscription)
         else:
             self._hand_out(requests, batch)
+
+    def _delay(self, requests: list[_Asking], subscription: Subscription) -> None:
+        """Delay requests for a quota: those that wait anyway, as they do for jobs; others up to a second."""
+        later: list[_Asking] = []
+        for request in requests:
+            if request.receive.timeout_s:
+                request.on_jobs([])
+            else:
+                later.append(request)
+        if later:
+            task = self._services.loop.create_task(self._poll_in_turn(later, subscription))
+            self._delayed.add(task)
+            task.add_done_callback(self._delayed.discard)
+
+    async def _poll_in_turn(self, requests: list[_Asking], subscription: Subscription) -> None:
+        count = sum(request.receive.count for request in requests)
+        received: Received
+        try:
+            received = await poll_now(self._services.loop, subscription, count, FILTERING_S)
+        except TarryError as error:
+            received = error
+        self._on_polled(requests, received)
 
     def _on_polled(self, requests: list[_Asking], received: Received) -> None:
         """Take what a broker elsewhere has leased; clients may have left meanwhile."""
@@ -193,7 +233,9 @@ class JobReceiver:
     def _hand_out(self, requests: list[_Asking], received: Received) -> None:
         if isinstance(received, TarryError):
             for request in requests:
-                request.on_jobs(received)
+                # A broker elsewhere has refused what one that waits has time for.
+                is_early = isinstance(received, QuotaExceededError) and request.receive.timeout_s
+                request.on_jobs([] if is_early else received)
             return
         jobs = [] if received is None or not requests else self._jobs(requests[0].receive, received)
         at = 0
@@ -204,7 +246,14 @@ class JobReceiver:
     # -- later -------------------------------------------------------------------------------------------------------
 
     async def _wait(
-        self, http: HttpRequest, room: Room, queues: list[ReceiveQueue], count: int, lease_ms: int, timeout_s: float
+        self,
+        http: HttpRequest,
+        room: Room,
+        account: QuotaAccount | None,
+        queues: list[ReceiveQueue],
+        count: int,
+        lease_ms: int,
+        timeout_s: float,
     ) -> Messages | None:
         """Return the messages of the first queue that has some; None: there were none in this time."""
         loop = self._services.loop
@@ -215,7 +264,7 @@ class JobReceiver:
         for queue in queues:
             if result.done():
                 break
-            subscription = queue.group.subscribe(prefetch=count, lease_ms=lease_ms)
+            subscription = queue.group.subscribe(prefetch=count, lease_ms=lease_ms, account=account)
             waiter = Waiter(subscription, count, _taker(result, queue), room=room)
             waiters.append((queue, waiter))
             queue.add(waiter)

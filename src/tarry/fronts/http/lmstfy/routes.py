@@ -234,10 +234,14 @@ class Lmstfy:
         """Return the identity of a request without a token.
 
         Raises:
-            RefusalError: its connection's certificate names none, or there is no certificate.
+            RefusalError: its connection's certificate names none; or there is no certificate, and it has to show one.
         """
         shown = shows_secret(http.headers)
         admitted = None if shown else self._access.owner_of_certificate(http.principal, http.headers, http.host)
+        if admitted is None and not shown:
+            admitted = self._access.anonymous(
+                {"method": http.method, "headers": http.headers, "client": (http.host, 0)}
+            )
         if isinstance(admitted, Principal):
             return admitted
         if admitted is None:

@@ -1,7 +1,7 @@
 """Requests that wait for jobs of a queue, without a thread or a task.
 
-Requests for the same queue, with leases of the same length, wait as one: a poll costs nearly the same for one message
-as for many, and in a steady stream each of them would poll for the message that has just become due.
+Requests of one identity for the same queue, with leases of the same length, wait as one: a poll costs nearly the same
+for one message as for many, and in a steady stream each of them would poll for the message that has just become due.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from loopgrpc import UnreadBytes
+from tarry.api.accounts import QuotaAccount
 from tarry.base.errors import TarryError
 from tarry.fronts.http.exchange import HttpRequest
 from tarry.fronts.http.lmstfy.jobs import LmstfyJob
@@ -56,18 +57,23 @@ class Waiting:
         self._loop = loop
         self._jobs_of = jobs_of
         self._unread = unread
-        self._lines: dict[tuple[ReceiveQueue, int], _Line] = {}
+        self._lines: dict[tuple[ReceiveQueue, int, QuotaAccount | None], _Line] = {}
 
-    def add(self, request: HttpRequest, receive: JobReceive, wait_s: float, answer: OnJobs) -> None:
-        """Wait for jobs, so long at most; ``answer`` is called once, with none when the client goes first."""
-        key = receive.queue, receive.lease_ms
+    def add(
+        self, request: HttpRequest, receive: JobReceive, account: QuotaAccount | None, wait_s: float, answer: OnJobs
+    ) -> None:
+        """Wait for jobs, so long at most; ``answer`` is called once, with none when the client goes first.
+
+        ``account``: the use of the caller's identity.
+        """
+        key = receive.queue, receive.lease_ms, account
         line = self._lines.get(key)
         if line is None:
-            line = self._lines[key] = _Line(self._loop, receive, self._jobs_of, self._on_empty, self._unread)
+            line = self._lines[key] = _Line(self._loop, receive, account, self._jobs_of, self._on_empty, self._unread)
         line.add(request, receive, wait_s, answer)
 
     def _on_empty(self, line: _Line) -> None:
-        key = line.receive.queue, line.receive.lease_ms
+        key = line.receive.queue, line.receive.lease_ms, line.account
         if self._lines.get(key) is line:  # it may have a successor already
             del self._lines[key]
 
@@ -79,6 +85,7 @@ class _Line:
         self,
         loop: asyncio.AbstractEventLoop,
         receive: JobReceive,
+        account: QuotaAccount | None,
         jobs_of: JobsOf,
         on_empty: Callable[[_Line], None],
         unread: UnreadBytes,
@@ -86,6 +93,7 @@ class _Line:
         self._loop = loop
         self.receive = receive
         """The parts that all requests share; its count is that of one of them."""
+        self.account = account
         self._jobs_of = jobs_of
         self._on_empty = on_empty
         self._unread = unread
@@ -125,7 +133,8 @@ class _Line:
         elif self._waiter is not None:
             self._waiter.rows_max = min(self._wanted, ROWS_MAX)
         else:
-            subscription = queue.group.subscribe(prefetch=ROWS_MAX, lease_ms=self.receive.lease_ms)
+            lease_ms = self.receive.lease_ms
+            subscription = queue.group.subscribe(prefetch=ROWS_MAX, lease_ms=lease_ms, account=self.account)
             self._waiter = Waiter(subscription, min(self._wanted, ROWS_MAX), self._on_received, room=self)
             queue.add(self._waiter)
 

@@ -42,7 +42,8 @@ class ReceiveEndpoint(OperationEndpoint):
         room.check()
         # Which also checks the lease.
         subscribe = operation.subscription
-        subscription = queue.group.subscribe(prefetch=subscribe.prefetch, lease_ms=lease_ms)
+        account = services.principal.account
+        subscription = queue.group.subscribe(prefetch=subscribe.prefetch, lease_ms=lease_ms, account=account)
         if not operation.wait_ms:
             return _some(await poll_now(services.loop, subscription, operation.max_messages, FILTERING_S), room)
         left = request.watch()

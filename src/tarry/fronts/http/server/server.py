@@ -63,6 +63,7 @@ class HttpServer:
             connections,
             tls=tls.context(ALPN),
             plain=tls.plain,
+            on_clear=tls.on_clear,
             half_open_max=self.limits.half_open_max,
             begin_s=2 * self.limits.header_s,  # a slow client gets its timeout as an HTTP answer first
             asks=True,

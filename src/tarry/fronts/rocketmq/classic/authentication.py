@@ -55,14 +55,17 @@ class Authenticator:
         if not self._callers.asks or self._callers.names(command.fields.get(ACCESS_KEY, "")):
             return True
         try:
-            return _is_unsigned(command) and self._callers.by_certificate(proof) is not None
+            return _is_unsigned(command) and (
+                self._callers.by_certificate(proof) is not None or self._callers.takes_nothing
+            )
         except UnauthenticatedError:
             return False
 
-    def identify(self, command: RemotingCommand, proof: object) -> Principal | None:
+    def identify(self, command: RemotingCommand, proof: object, peer: str) -> Principal | None:
         """Return whose a command is, by its signature; None: a stranger's, which is answered nevertheless.
 
-        One that is not signed is of whom the connection's certificate names, by what it has proved.
+        One that is not signed is of whom the connection's certificate names, by what it has proved; without one, of who
+        shows nothing, at the address ``peer``.
 
         Raises:
             RequestRefused: NO_PERMISSION. UnauthenticatedError: the key has expired, or is not known here.
@@ -73,6 +76,8 @@ class Authenticator:
         if command.code in UNSIGNED and not callers.has_identities:
             return None
         if _is_unsigned(command) and (principal := callers.by_certificate(proof)) is not None:
+            return principal
+        if _is_unsigned(command) and (principal := callers.by_nothing(peer)) is not None:
             return principal
         name = command.fields.get(ACCESS_KEY, "")
         # Compare for an unknown key, too, so that the time taken does not reveal which keys exist.

@@ -11,6 +11,7 @@ from collections import OrderedDict
 
 import pyarrow as pa
 
+from tarry.api.accounts import QuotaAccount
 from tarry.api.consuming import ConsumerGroup
 from tarry.base.bounded_cache import BoundedCache
 from tarry.fronts.rocketmq.classic.message_bytes import MessageRows, TopicBytes
@@ -69,13 +70,13 @@ class Chunk:
         """Return whether the rows that a group wants are known; otherwise call :meth:`choose`."""
         return _wants_all(group, self._has_only) or _key(group) in self._wanted
 
-    def choose(self, group: ConsumerGroup) -> None:
-        """Find the messages that a group wants. In a thread, since a filter may take long.
+    def choose(self, group: ConsumerGroup, account: QuotaAccount | None = None) -> None:
+        """Find the messages that a group wants; ``account`` pays for it. In a thread: a filter may take long.
 
         Raises:
             InvalidArgumentError: the filter is a condition that takes too long.
         """
-        key, wanted = _key(group), group.wants(self._batch)
+        key, wanted = _key(group), group.wants(self._batch, account)
         self._wanted.keep(key, None if wanted.all() else frozenset(wanted.nonzero()[0].tolist()))
 
     def collect(

@@ -107,7 +107,10 @@ class RemotingFront(LoopFront):
         signs = bool(broker.identities or RocketMQSettings.of(broker.config).rocketmq_keys)
         asked = f"{self._host}:{self._asked_port}"
         tls = rocketmq_tls(broker.config, broker.clock.now_ms(), asked, signs=signs)
-        return Door(new_protocol, self._connections, tls=tls.context(), plain=tls.plain, asks=True)
+        tls = tls.noted(broker, "remoting")
+        return Door(
+            new_protocol, self._connections, tls=tls.context(), plain=tls.plain, on_clear=tls.on_clear, asks=True
+        )
 
     async def _listen_vip(self, door: Door) -> None:
         port = self._asked_port - VIP_PORT_BELOW

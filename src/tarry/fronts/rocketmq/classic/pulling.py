@@ -11,10 +11,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from tarry.api.accounts import QuotaAccount
 from tarry.api.consuming import ConsumerGroup
 from tarry.api.local import AnyBroker
 from tarry.api.operations import DeleteGroup
 from tarry.base.errors import TarryError
+from tarry.fronts.kit.held_back import receivable_in_turn
 from tarry.fronts.rocketmq.classic.chunks import ChunkCache
 from tarry.fronts.rocketmq.classic.codes import ResponseCode
 from tarry.fronts.rocketmq.classic.connection import OpenRequest, RemotingConnection, Reply
@@ -95,8 +97,7 @@ class Puller:
         queue = None if filter is None else self._groups.find_queue(topic, name, filter)
         if queue is None:
             return self._pull_when_known(request, topic, name, filter)
-        self._begin(request, topic, queue.group, number, flags)
-        return None
+        return self._begin(request, topic, queue.group, number, flags)
 
     def _note_look(self, topic: str, group: str, connection: RemotingConnection) -> None:
         """Have a tool's group forgotten when the last connection that uses it ends.
@@ -131,19 +132,38 @@ class Puller:
         if self._groups.find_queue(topic, name, known) is None:
             await self._offsets.meet(topic, name)
         queue = await self._groups.prepare_queue(topic, name, known)
-        self._begin(request, topic, queue.group, fields.whole("queueId"), fields.whole("sysFlag", 0))
+        begun = self._begin(request, topic, queue.group, fields.whole("queueId"), fields.whole("sysFlag", 0))
+        if begun is not None:
+            await begun
 
-    def _begin(self, request: OpenRequest, topic: str, group: ConsumerGroup, number: int, flags: int) -> None:
+    def _begin(
+        self, request: OpenRequest, topic: str, group: ConsumerGroup, number: int, flags: int
+    ) -> Awaitable[None] | None:
         fields = request.fields
         wait_s = min(fields.whole("suspendTimeoutMillis", 0) / 1000, WAIT_S_MAX) if flags & SUSPEND else 0.0
         rows_max = max(1, min(fields.whole("maxMsgNums", 32), self._rows_max))
+        account = request.principal.account
+        pull = Pull(request, group, number, fields.whole("queueOffset"), rows_max, wait_s, account)
+        if account is not None and account.limits_consuming:
+            return self._read_in_turn(topic, pull, account)
+        self._read(topic, pull)
+        return None
+
+    async def _read_in_turn(self, topic: str, pull: Pull, account: QuotaAccount) -> None:
+        """Read when the quotas of the caller let it have something."""
+        begun_s = self._loop.time()
+        pull.rows_max = await receivable_in_turn(self._loop, pull.group, account, pull.rows_max, pull.wait_s)
+        pull.wait_s = max(0.0, pull.wait_s - (self._loop.time() - begun_s))
+        self._read(topic, pull)
+
+    def _read(self, topic: str, pull: Pull) -> None:
         reader = self._readers.get(topic)
         if reader is None:
             reader = self._readers[topic] = QueueReader(
                 self._broker, self._loop, topic, self._queues, self._chunks, self._run_in_thread, self._pass_over,
                 self._dead_queues.place(topic),
             )  # fmt: skip
-        reader.add(Pull(request, group, number, fields.whole("queueOffset"), rows_max, wait_s))
+        reader.add(pull)
 
     def _pass_over(self, pull: Pull) -> None:
         self._offsets.pass_over_later(pull.group.topic_name, pull.group.name, pull.queue, pull.start, pull.at)

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tarry.api.accounts import QuotaAccount
 from tarry.api.consuming import ConsumerGroup
 from tarry.api.local import AnyBroker
 from tarry.api.operations import GetQueues, ReadQueue
@@ -45,12 +46,33 @@ PassOver = Callable[["Pull"], None]
 class Pull:
     """A consumer's pull, until it is answered."""
 
-    __slots__ = ("at", "begun_s", "group", "host", "queue", "request", "rows_max", "start", "timer", "wait_s")
+    __slots__ = (
+        "account",
+        "at",
+        "begun_s",
+        "group",
+        "host",
+        "queue",
+        "request",
+        "rows_max",
+        "start",
+        "timer",
+        "wait_s",
+    )
 
     def __init__(
-        self, request: OpenRequest, group: ConsumerGroup, queue: int, start: int, rows_max: int, wait_s: float
+        self,
+        request: OpenRequest,
+        group: ConsumerGroup,
+        queue: int,
+        start: int,
+        rows_max: int,
+        wait_s: float,
+        account: QuotaAccount | None = None,
     ) -> None:
         self.request = request
+        self.account = account
+        """The use of its identity; None: it has none."""
         self.group = group
         self.queue = queue
         self.start = start
@@ -155,7 +177,10 @@ class QueueReader:
             return None
         parts = self._collect(pull)
         if parts:
-            return self._answer(pull, ResponseCode.SUCCESS, b"".join(parts))
+            body = b"".join(parts)
+            if pull.account is not None and pull.account.limits_consuming:
+                pull.account.charge_received(len(parts), len(body))
+            return self._answer(pull, ResponseCode.SUCCESS, body)
         if pull.at < self._ends[1]:
             return self._need_read(pull)
         if group.queue_ends[1] != pull.at and self._loop.time() >= self._not_before_s:
@@ -267,7 +292,7 @@ class QueueReader:
         try:
             # If the pull is behind the known end, read that end.
             if chunk is not None and pull.at < self._ends[1]:
-                await self._run_in_thread(lambda: chunk.choose(pull.group))
+                await self._run_in_thread(lambda: chunk.choose(pull.group, pull.account))
                 self._serve_each(self._hungry)
             else:
                 next_first = self._chunks.next_first(self._topic, pull.at)
@@ -322,7 +347,7 @@ class QueueReader:
             batch = batch.slice(0, row)
         chunk = Chunk(batch, start, batch.column("offset")[-1].as_py() + 1, topic, self._queues, self._shown)
         if not chunk.knows(pull.group):
-            chunk.choose(pull.group)
+            chunk.choose(pull.group, pull.account)
         return _Read((first, end), chunk, early_ms)
 
     def _forget_closed(self) -> None:

@@ -19,6 +19,7 @@ from tarry.api.operations import FollowQueue, GetGroup, GetQueues
 from tarry.base.bounded_cache import BoundedCache
 from tarry.base.errors import NotFoundError
 from tarry.base.event_loop import post
+from tarry.fronts.kit.held_back import check_held_back, delayed_s
 from tarry.fronts.kit.receiving import ReceiveQueue, give_back
 from tarry.fronts.kit.unread import Room
 from tarry.fronts.rocketmq.classic.codes import RequestRefused, ResponseCode
@@ -169,16 +170,20 @@ class Popper:
         rows_max = min(pop.rows_max, max(1, ANSWER_BYTES_MAX // max(1, largest)))
         # A client that does not take its answers gets no more of them: they would be kept here.
         await request.connection.wait_until_writable()
-        subscription = queue.group.subscribe(prefetch=rows_max, lease_ms=pop.invisible_ms)
+        account = request.principal.account
+        subscription = queue.group.subscribe(prefetch=rows_max, lease_ms=pop.invisible_ms, account=account)
         received = queue.receive(subscription, rows_max, room)
         try:
-            await asyncio.wait([received], timeout=pop.wait_s)
+            await asyncio.wait([received], timeout=delayed_s(subscription, pop.wait_s))
         except asyncio.CancelledError:
             # The connection has ended: give back messages that were handed out for it in this same turn.
             if not received.cancel() and received.exception() is None:
                 give_back(queue.group, received.result())
             raise
-        return received.result() if received.done() or not received.cancel() else None
+        if received.done() or not received.cancel():
+            return received.result()
+        check_held_back(subscription, pop.wait_s)
+        return None
 
     def _nothing(self, pop: _Pop) -> Reply:
         return Reply(ResponseCode.POLLING_TIMEOUT, self._fields(pop, 0), remark="nothing has come in time")

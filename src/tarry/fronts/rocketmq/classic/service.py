@@ -85,7 +85,7 @@ class Service:
 
     def _identified(self, request: OpenRequest) -> Principal | None:
         try:
-            return self._authenticator.identify(request.command, request.connection.proof)
+            return self._authenticator.identify(request.command, request.connection.proof, request.connection.peer_host)
         except (RequestRefused, TarryError) as error:
             self._callers.note_refusal(error, request.connection.peer_host)
             raise

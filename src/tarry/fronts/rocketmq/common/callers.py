@@ -125,6 +125,15 @@ class SigningCallers:
             return None
         return self._authenticator.by_certificate(names)
 
+    @property
+    def takes_nothing(self) -> bool:
+        """True if who signs nothing, and shows nothing, is let in: see :meth:`Authenticator.by_nothing`."""
+        return self._authenticator.takes_nothing
+
+    def by_nothing(self, peer: str) -> Principal | None:
+        """Return the identity of who signs nothing, and shows nothing: see :meth:`Authenticator.by_nothing`."""
+        return self._authenticator.by_nothing(peer)
+
     def note_use(self, principal: Principal) -> None:
         """Note that a signature with an access key of an identity was good."""
         if principal.credential is not None:

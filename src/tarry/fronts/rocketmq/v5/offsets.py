@@ -10,10 +10,12 @@ from typing import Any
 import pyarrow as pa
 
 from loopgrpc import Call
+from tarry.api.accounts import QuotaAccount
 from tarry.api.consuming import ConsumerGroup
 from tarry.api.local import AnyBroker
 from tarry.api.operations import AdvanceGroup, FindOffset, FollowQueue, GetQueues, ReadQueue
 from tarry.base.errors import InvalidArgumentError, NotFoundError
+from tarry.fronts.kit.held_back import receivable_in_turn
 from tarry.fronts.kit.receiving import wait_for_rows
 from tarry.fronts.rocketmq.common.callers import SigningCallers
 from tarry.fronts.rocketmq.common.groups import ClientGroups
@@ -57,12 +59,17 @@ class Offsets:
         start, rows_max = request.offset, max(1, min(request.batch_size, BATCH_MAX))
         filter = filter_of(self._groups, request.filter_expression)
         group = (await self._groups.prepare_queue(topic, name, filter)).group
-        await wait_for_rows(self._loop, group, start, poll_s(request, call, self._loop.time()))
+        wait_s, account = poll_s(request, call, self._loop.time()), caller.principal.account
+        end_s = self._loop.time() + wait_s
+        await wait_for_rows(self._loop, group, start, wait_s)
+        if account is not None and account.limits_consuming:
+            left_s = end_s - self._loop.time()
+            rows_max = await receivable_in_turn(self._loop, group, account, rows_max, left_s)
         self._callers.check_known(caller.principal)  # it may have waited for a minute
         first, end = group.queue_ends
         messages: list[bytes] = []
         if 0 <= start < end:
-            messages, start = await self._run_in_thread(lambda: self._read(group, request, start, rows_max))
+            messages, start = await self._run_in_thread(lambda: self._read(group, request, start, rows_max, account))
         elif start != end:
             raise Refusal(Code.ILLEGAL_OFFSET, f"offset {start} of topic {topic!r}; allowed: {first} to {end}")
         yield service.PullMessageResponse(status=OK if messages else _EMPTY).SerializeToString()
@@ -70,7 +77,9 @@ class Offsets:
             yield message
         yield service.PullMessageResponse(next_offset=start).SerializeToString()
 
-    def _read(self, group: ConsumerGroup, request: Any, start: int, rows_max: int) -> tuple[list[bytes], int]:
+    def _read(
+        self, group: ConsumerGroup, request: Any, start: int, rows_max: int, account: QuotaAccount | None
+    ) -> tuple[list[bytes], int]:
         """Return the messages from ``start`` on that the group wants, and the next offset.
 
         It may wait for the disk: a client may store an offset that it is told, so everything below has to be durable.
@@ -81,7 +90,10 @@ class Offsets:
         stop = min(end, begin + rows_max)
         batches = self._broker.call(ReadQueue(topic, begin, stop)) if begin < stop else iter(())
         # Messages that the group does not want are skipped, and count as pulled.
-        wanted = [batch.filter(pa.array(group.wants(batch))) for batch in batches]
+        wanted = [batch.filter(pa.array(group.wants(batch, account))) for batch in batches]
+        if account is not None and account.limits_consuming:
+            for batch in wanted:
+                account.charge_received(batch.num_rows, batch.column("body").nbytes)
         return [m for batch in wanted for m in answers_of(batch, request.message_queue.topic, self._host)], stop
 
     def _ends(self, topic: str) -> tuple[int, int]:

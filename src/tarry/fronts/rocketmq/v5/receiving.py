@@ -16,6 +16,7 @@ import pyarrow as pa
 from loopgrpc import Call, Promise, Responses, UnreadBytes, framed
 from tarry.base.clock import Clock
 from tarry.base.errors import TarryError, UnauthenticatedError
+from tarry.fronts.kit.held_back import check_held_back, delayed_s
 from tarry.fronts.kit.receiving import Received, ReceiveQueue, Waiter, give_back, leases_of
 from tarry.fronts.kit.unread import Room
 from tarry.fronts.rocketmq.common.callers import SigningCallers
@@ -117,7 +118,8 @@ class ReceiveCall:
 
     __slots__ = (
         "_asked_topic", "_batch", "_callers", "_client", "_clients", "_clock", "_host", "_lease_ms", "_loop",
-        "_principal", "_queue", "_request", "_room", "_sent_rows", "_timer", "_until_s", "_waiter", "answer",
+        "_principal", "_queue", "_request", "_room", "_sent_rows", "_timer", "_until_s", "_wait_s",
+        "_waiter", "answer",
     )  # fmt: skip
 
     def __init__(
@@ -148,6 +150,8 @@ class ReceiveCall:
         self._lease_ms = lease_ms
         now_s = loop.time()
         self._until_s = now_s + poll_s(request, call, now_s, clients.request_timeout_s(client))
+        self._wait_s = 0.0
+        """Seconds for which it wants to wait in the queue."""
         self._queue: ReceiveQueue | None = None
         self._waiter: Waiter | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -187,14 +191,16 @@ class ReceiveCall:
         self._queue = queue
         rows_max = max(1, min(self._request.batch_size, BATCH_MAX))
         if self._request.auto_renew:
-            subscription = self._client.push_subscription(queue.group)
+            subscription = self._client.push_subscription(queue.group, self._principal.account)
             self._give_back_lost_attempt(queue)
         else:
-            subscription = queue.group.subscribe(prefetch=rows_max, lease_ms=self._lease_ms)
+            account = self._principal.account
+            subscription = queue.group.subscribe(prefetch=rows_max, lease_ms=self._lease_ms, account=account)
         self._waiter = Waiter(subscription, rows_max, self._on_received, room=self._room)
         queue.add(self._waiter)
         if not self.answer.done():
-            self._timer = self._loop.call_at(self._until_s, self._on_timeout)
+            wait_s = self._wait_s = self._until_s - self._loop.time()
+            self._timer = self._loop.call_later(delayed_s(subscription, wait_s), self._on_timeout)
             self._callers.add(self, self._principal, self._on_gone)
 
     def _attempt_key(self, queue: ReceiveQueue) -> AttemptKey:
@@ -261,7 +267,13 @@ class ReceiveCall:
 
     def _on_timeout(self) -> None:
         self._leave_queue()
-        self._end(_nothing(self._clock.now_ms()))
+        try:
+            if self._waiter is not None:
+                check_held_back(self._waiter.subscription, self._wait_s)
+        except TarryError as error:
+            self._refuse(error)
+        else:
+            self._end(_nothing(self._clock.now_ms()))
 
     def _on_call_end(self, call: Call) -> None:
         self._room.release()

@@ -1,0 +1,49 @@
+"""Receives whose identity has used up a quota: how long they wait, and when they are refused."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tarry.api.accounts import QuotaAccount
+from tarry.api.consuming import ConsumerGroup, Subscription
+from tarry.api.quotas import DELAY_S_MAX
+from tarry.message.filter import is_condition
+
+
+def delayed_s(subscription: Subscription, wait_s: float) -> float:
+    """Return how long a receive that waits up to ``wait_s`` seconds takes: longer, if it is held back."""
+    is_delayed = wait_s < DELAY_S_MAX and subscription.held_back is not None
+    return DELAY_S_MAX if is_delayed else wait_s
+
+
+def check_held_back(subscription: Subscription, wait_s: float) -> None:
+    """Refuse a receive that got nothing for a quota, unless it waits for longer than a request is delayed.
+
+    An answer without messages would say that there are none.
+
+    Raises:
+        QuotaExceededError: a quota of its identity is used up.
+    """
+    held = None if wait_s >= DELAY_S_MAX else subscription.held_back
+    if held is not None and subscription.account is not None:
+        raise subscription.account.refusal(held)
+
+
+async def receivable_in_turn(
+    loop: asyncio.AbstractEventLoop, group: ConsumerGroup, account: QuotaAccount, rows_max: int, wait_s: float
+) -> int:
+    """Wait for the quotas of a reader by offsets, up to ``wait_s`` seconds, a second at least.
+
+    Returns how many messages it may be handed at once.
+
+    Raises:
+        QuotaExceededError: a quota was used up for so long.
+    """
+    end_s = loop.time() + max(wait_s, DELAY_S_MAX)
+    filters = is_condition(group.settings.filter)
+    while (held := account.held_back(filters=filters)) is not None:
+        left_s = end_s - loop.time()
+        if left_s <= 0:
+            raise account.refusal(held)
+        await asyncio.sleep(min(held.wait_s, left_s, DELAY_S_MAX))
+    return account.receivable(rows_max)
