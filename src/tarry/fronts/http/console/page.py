@@ -17,6 +17,7 @@ from tarry.api.needs import Right
 from tarry.base.errors import TarryError
 from tarry.fronts.http.access import Access
 from tarry.fronts.http.console import formatting as shown
+from tarry.fronts.http.console.cookies import SessionCookie
 from tarry.fronts.http.console.figures import ConsoleFigures
 from tarry.fronts.http.console.guesses import Guesses
 from tarry.fronts.http.console.providers import LoginProviders
@@ -68,6 +69,7 @@ class Console:
     services: HttpServices
     access: Access
     sessions: VisitorSessions
+    cookie: SessionCookie
     guesses: Guesses
     providers: LoginProviders
     figures: ConsoleFigures

@@ -16,8 +16,9 @@ from tarry.api.issuers import ProviderLogin
 from tarry.base.errors import TarryError, UnauthenticatedError
 from tarry.fronts.http.access import AccessRefusal
 from tarry.fronts.http.console.attempts import ATTEMPT_MS, LoginAttempt
-from tarry.fronts.http.console.guard import LOGIN, session_cookie
-from tarry.fronts.http.console.login import login_page
+from tarry.fronts.http.console.cookies import cookie_name
+from tarry.fronts.http.console.guard import LOGIN
+from tarry.fronts.http.console.login import go_on_page, login_page
 from tarry.fronts.http.console.page import Console, link, own_path
 from tarry.identity.code_login import CodeLogin
 
@@ -59,7 +60,7 @@ async def begin(console: Console, request: Request) -> Response:
         except TarryError as error:
             raise _unanswered(login, error) from error
     except SignInRefusedError as refusal:
-        return _refuse(console, request, refusal)
+        return _refuse(console, request, refusal, after)
     response = RedirectResponse(address, 303)
     _set_cookie(response, origin, attempt.cookie, ATTEMPT_MS // 1000)
     return response
@@ -78,7 +79,7 @@ async def back(console: Console, request: Request) -> Response:
     try:
         response = await _sign_in(console, request, login, attempt, origin)
     except SignInRefusedError as refusal:
-        response = _refuse(console, request, refusal)
+        response = _refuse(console, request, refusal, attempt.after)
     _set_cookie(response, origin, "", 0)  # it is good for one way back
     return response
 
@@ -94,12 +95,14 @@ async def _sign_in(
     confirmed = ProviderLogin(login.issuer, login.client_id, attempt.nonce)
     admitted = console.access.owner_of_login(token, confirmed, peer)
     if isinstance(admitted, AccessRefusal):
-        text = f"{login.name} has let you in, and this broker does not: {admitted.text}."
+        text = (
+            f"{login.name} has let you in, and this broker does not: {admitted.text}. "
+            "Log in in another way, or ask who runs this broker."
+        )
         raise SignInRefusedError(403, text, admitted.text, is_noted=True, is_guess=True)
     session = console.sessions.begin(console.now_ms, token, confirmed)
-    further = own_path(attempt.after)
-    response = console.render(request, "signed_in.html.j2", title="Logged in", name=admitted.name, next=further)
-    response.headers.append("set-cookie", session_cookie(session.id, request.url.scheme))
+    response = go_on_page(console, request, own_path(attempt.after), "Logged in", admitted.name)
+    console.cookie.set(response, request, session.id)
     return response
 
 
@@ -159,18 +162,18 @@ def _back(origin: str, login: CodeLogin) -> str:
     return origin + BACK.format(provider=login.name)
 
 
-def _refuse(console: Console, request: Request, refusal: SignInRefusedError) -> Response:
+def _refuse(console: Console, request: Request, refusal: SignInRefusedError, after: str = "/") -> Response:
     peer = console.guesses.peer_of(request)
     console.providers.refused.say("a login to the console at a provider was refused to %s: %s", peer, refusal.why)
     if refusal.is_guess:
         console.guesses.count(peer, console.now_ms)
     if not refusal.is_noted:
         console.access.authenticator.note_refusal("other", peer)
-    return login_page(console, request, refusal.status, "/", refusal.text, has_form=False)
+    return login_page(console, request, refusal.status, after, refusal.text, has_form=False)
 
 
 def _cookie_of(origin: str) -> str:
-    return f"__Host-{COOKIE}" if origin.startswith("https:") else COOKIE
+    return cookie_name(COOKIE, origin.startswith("https:"))
 
 
 def _set_cookie(response: Response, origin: str, value: str, age_s: int) -> None:
