@@ -18,6 +18,7 @@ from tests.identity.doors import LET_IN, Doors, RefusedError, open_doors
 from tests.waiting import wait_until
 
 from tarry.api.identities import IssuedCredential
+from tarry.api.issuers import TokenEvidence
 from tarry.api.operations import ReadAuditLog
 from tarry.base.config import Config
 from tarry.base.errors import InvalidArgumentError, UnauthenticatedError, UnavailableError
@@ -108,6 +109,35 @@ def test_connections_end_with_their_token(doors: Doors, provider: Provider) -> N
                 with suppress(UnavailableError):  # of a call that was under way when its connection ended
                     link.topic_info("orders.new")
     doors.broker.remove_credential(made.id)
+
+
+@pytest.mark.parametrize("how", ["key", "claim"])
+def test_connections_end_with_what_has_verified_their_token(tmp_path: Path, how: str) -> None:
+    provider = Provider(tmp_path / "jwks.json")
+    with open_doors(tmp_path, **provider.settings()) as doors:
+        add(doors.broker)
+        shown = doors.authority.sign(dns("nobody.example"))
+        tls = ClientTls(str(doors.ca), str(shown.certificate), str(shown.key))
+        token = provider.sign(time.time())
+        with (
+            doors.socket("http", shown) as http,
+            Client(f"localhost:{doors.port('link')}", tls=tls, token=token) as link,
+        ):
+            assert link.whoami().identity == "shop"
+            head = f"host: x\r\nconnection: close\r\nauthorization: Bearer {token}\r\n\r\n"
+            http.sendall(f"GET /v1/topics/orders.idle/groups/g/events HTTP/1.1\r\n{head}".encode())
+            assert http.recv(4096).startswith(b"HTTP/1.1 200")
+            if how == "key":
+                provider.publish(ECKey.generate_key("P-256", {"kid": "second"}))
+                # Nobody shows a token meanwhile: the broker looks by itself.
+            else:
+                add(doors.broker, "sub=42", "root")
+            while http.recv(1 << 16):
+                pass
+            with pytest.raises(UnauthenticatedError, match=r"is not taken|of several identities"):
+                for _ in range(1000):
+                    with suppress(UnavailableError):  # of a call that was under way when its connection ended
+                        link.topic_info("orders.new")
 
 
 # -- what is taken -----------------------------------------------------------------------------------------------------
@@ -210,6 +240,58 @@ def test_a_caller_is_known_until_its_token_ends(place: Place) -> None:
     place.clock.advance_ms(1)
     assert not place.authenticator.is_known(principal)
     assert "is expired" in place.refused(token)
+
+
+def test_a_caller_is_known_as_long_as_its_key_is_published(place: Place) -> None:
+    """Whatever ``exp`` it has: with a key that was stolen, it has any."""
+    principal = place.authenticator.by_token(place.sign(exp=START_MS // 1000 + 10**9))
+    second = ECKey.generate_key("P-256", {"kid": "second"})
+    place.provider.publish(second, place.provider.key)
+    place.clock.advance_ms(2000)
+    assert place.authenticator.is_known(principal), "there is one more"
+    place.provider.publish(second)
+    place.clock.advance_ms(2000)
+    assert not place.authenticator.is_known(principal)
+    assert not place.authenticator.has_credential(principal), "it has to show another token"
+    place.provider.publish(ECKey.generate_key("P-256", {"kid": "first"}))
+    place.clock.advance_ms(2000)
+    assert not place.authenticator.is_known(principal), "another key of the same name"
+    place.provider.publish(place.provider.key)
+    place.clock.advance_ms(2000)
+    assert place.authenticator.is_known(principal)
+
+
+def test_a_caller_is_known_as_long_as_its_claims_are_of_one_identity(place: Place) -> None:
+    principal = place.authenticator.by_token(place.sign())
+    add(place.broker, "groups=b", "root")
+    assert place.authenticator.is_known(principal), "a claim that it has not"
+    second = add(place.broker, "groups=a", "shop")
+    assert place.authenticator.is_known(principal), "one more of the same identity"
+    place.broker.remove_credential(second.id)
+    second = add(place.broker, "groups=a", "root")
+    assert not place.authenticator.is_known(principal)
+    assert not place.authenticator.has_credential(principal)
+    place.broker.remove_credential(second.id)
+    assert place.authenticator.is_known(principal)
+
+
+def test_who_is_asked_again_is_compared_once_for_each_change(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Connections of a worker are looked at each second."""
+    read: list[TokenEvidence] = []
+    whole = TokenEvidence.read
+    monkeypatch.setattr(TokenEvidence, "read", lambda mine: read.append(mine) or whole(mine))
+    principal = place.authenticator.by_token(place.sign())
+    assert all(place.authenticator.is_known(principal) for _ in range(5))
+    assert len(read) == 0
+    place.broker.set_identity("other", ["look *"])
+    assert all(place.authenticator.is_known(principal) for _ in range(5))
+    assert len(read) == 1
+
+
+def test_nothing_of_a_token_is_shown_with_its_caller(place: Place) -> None:
+    token = place.sign()
+    shown = repr(place.authenticator.by_token(token))
+    assert "tarry-shop" not in shown and not any(part in shown for part in token.split("."))
 
 
 def test_more_rights_hold_for_a_caller_that_is_known(place: Place) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
+from joserfc.jwk import ECKey
 from tests.gateway.places import GatewayPlace
 from tests.gateway.worker_places import http_workers
 from tests.identity.provider import KEYS, OidcProvider, providing
@@ -151,3 +152,40 @@ def test_an_mqtt_connection_ends_with_its_token(mqtt: Mqtt, provider: OidcProvid
     raw.socket.settimeout(30)
     while raw.socket.recv(4096):
         pass
+
+
+def withdraw(provider: OidcProvider, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Publish another key alone, and have it fetched soon."""
+    provider.published = [ECKey.generate_key("P-256", {"kid": "second"})]
+    monkeypatch.setattr(jwt_fetching, "REFRESH_MS", 0)
+
+
+def test_an_mqtt_connection_ends_with_the_key_of_its_token(
+    mqtt: Mqtt, provider: OidcProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raw, reason = connect(mqtt, VERSIONS[-1], provider.sign())
+    assert reason == 0
+    withdraw(provider, monkeypatch)
+    raw.socket.settimeout(30)
+    while raw.socket.recv(4096):
+        pass
+
+
+@pytest.mark.parametrize("how", ["key", "claim"])
+def test_streams_of_workers_end_with_what_has_verified_their_token(
+    tmp_path: Path, provider: OidcProvider, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    with http_workers(tmp_path / "data", 1, **provider.settings()) as workers:
+        add(workers.broker)
+        mine = {"authorization": f"Bearer {provider.sign()}"}
+        with httpx.Client(base_url=f"http://{workers.fronts[0].address}", timeout=30) as http:
+            wait_until(lambda: http.get("/v1/whoami", headers=mine).status_code == 200)
+            with http.stream("GET", "/v1/topics/orders.idle/groups/g/events", headers=mine) as stream:
+                assert stream.status_code == 200
+                if how == "key":
+                    withdraw(provider, monkeypatch)
+                else:
+                    workers.broker.add_credential("root", kind="jwt", claim="sub=42")
+                for _ in stream.iter_raw():
+                    pass
+            assert http.get("/v1/whoami", headers=mine).status_code == 401

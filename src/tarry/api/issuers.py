@@ -6,7 +6,7 @@ import base64
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from tarry.base.errors import InvalidArgumentError
 
@@ -23,12 +23,39 @@ class VerifiedToken:
     """It is refused from then on."""
     issuer: str
     """The provider that has signed it."""
+    key: str
+    """Thumbprint of the provider's key by which it was verified (RFC 7638)."""
 
     def has(self, claim: str) -> bool:
         """Return whether it has a claim, as ``NAME=VALUE``: the claim is that text, or a list with it."""
         name, _, value = claim.partition("=")
         found = self.claims.get(name)
         return found == value if isinstance(found, str) else isinstance(found, list) and value in found
+
+
+@dataclass(slots=True)
+class TokenEvidence:
+    """The reasons to believe a token that was verified, to be looked at again when they may change.
+
+    The token itself is not kept. Its claims are kept as JSON, which needs less room than they do.
+    """
+
+    issuer: str
+    key: str
+    expires_ms: int
+    content: str
+    identities: object = None
+    """The last identities of which the claims were those of one alone."""
+
+    @classmethod
+    def of(cls, verified: VerifiedToken, identities: object) -> Self:
+        """Keep what has verified a token, whose claims are of one of these identities."""
+        content = json.dumps(verified.claims, ensure_ascii=False, separators=(",", ":"))
+        return cls(verified.issuer, verified.key, verified.expires_ms, content, identities)
+
+    def read(self) -> VerifiedToken:
+        """Return the token as it was verified."""
+        return VerifiedToken(json.loads(self.content), self.expires_ms, self.issuer, self.key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +77,10 @@ class TokenIssuer(Protocol):
 
     def look(self) -> object:
         """Return its keys as they are now: another object after each change."""
+        ...
+
+    def has_key(self, thumbprint: str) -> bool:
+        """Return whether one of its keys, as they are now, has this thumbprint."""
         ...
 
     def verify(self, token: str, login: ProviderLogin | None = None) -> VerifiedToken:

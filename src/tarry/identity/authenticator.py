@@ -13,7 +13,7 @@ from tarry.api.accounts import QuotaAccounts
 from tarry.api.audit import LoginReason, NotesRefusals
 from tarry.api.credential_uses import CredentialUses
 from tarry.api.identities import ANONYMOUS, Credential, Identity, is_token
-from tarry.api.issuers import ProviderLogin, TokenIssuer, VerifiedToken, is_jwt, issuer_of
+from tarry.api.issuers import ProviderLogin, TokenEvidence, TokenIssuer, VerifiedToken, is_jwt, issuer_of
 from tarry.base.bounded_cache import BoundedCache
 from tarry.base.clock import Clock
 from tarry.base.errors import UnauthenticatedError
@@ -258,6 +258,11 @@ class Authenticator:
         return _KnownToken(principal, credential, self._seen, issuer, keys)
 
     def _owner(self, verified: VerifiedToken) -> tuple[Principal, Credential]:
+        owned, evidence = self._owned(verified), TokenEvidence.of(verified, self._seen)
+        principal = replace(self._principal(owned), expires_ms=verified.expires_ms, evidence=evidence)
+        return principal, owned.credential
+
+    def _owned(self, verified: VerifiedToken) -> Owned:
         found = [
             each
             for each in self._index.by_claim
@@ -267,7 +272,20 @@ class Authenticator:
             of_nobody = "which no identity has; allowed: one of tarry identity add-jwt"
             why = "which are of several identities; allowed: those of one" if found else of_nobody
             raise UnauthenticatedError(f"the JSON Web Token that was shown is good, with claims {why}")
-        return replace(self._principal(found[0]), expires_ms=verified.expires_ms), found[0].credential
+        return found[0]
+
+    def _holds(self, evidence: TokenEvidence) -> bool:
+        """Return whether a token would be believed again, by the keys and the identities of now."""
+        issuer = next((each for each in self._broker.token_issuers if each.url == evidence.issuer), None)
+        if issuer is None or not issuer.has_key(evidence.key):
+            return False
+        if evidence.identities is not self._seen:
+            try:
+                self._owned(evidence.read())
+            except UnauthenticatedError:
+                return False
+            evidence.identities = self._seen
+        return True
 
     def by_certificate(self, names: Sequence[str], peer: str | None = None) -> Principal:
         """Return the caller whose certificate was verified, by the names in it.
@@ -334,7 +352,7 @@ class Authenticator:
     def has_credential(self, principal: Principal) -> bool:
         """Return whether the credential that a caller has shown is taken still, whatever its rights are now.
 
-        True of one that has shown none.
+        True of one that has shown none. Of a provider's token also its key and its claims are looked at again.
         """
         if principal.credential is None:
             return True
@@ -342,6 +360,8 @@ class Authenticator:
         found = self._index.by_id.get(principal.credential)
         if found is None:
             return self.tokens.has(principal)
+        if principal.evidence is not None and not self._holds(principal.evidence):
+            return False
         is_past = principal.expires_ms is not None and principal.expires_ms <= self._broker.clock.now_ms()
         return not is_past and not self._is_over(found.credential)
 

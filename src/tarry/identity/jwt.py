@@ -35,6 +35,8 @@ class JwtIssuer:
         """``url`` is what tokens have as ``iss``; ``source`` has the keys."""
         self.url, self.audience = url, audience
         self._source, self._clock = source, clock
+        self._thumbprints: tuple[object, frozenset[str]] = None, frozenset()
+        """Those of the keys that are named first."""
 
     @property
     def keys(self) -> KeySet | None:
@@ -44,6 +46,15 @@ class JwtIssuer:
     def look(self) -> KeySet | None:
         """Return its keys as they are now: another object after each change."""
         return self._source.look()
+
+    def has_key(self, thumbprint: str) -> bool:
+        """Return whether one of its keys, as they are now, has this thumbprint: see :class:`TokenIssuer`."""
+        keys = self.look()
+        of, found = self._thumbprints
+        if of is not keys:
+            found = frozenset(() if keys is None else (each.thumbprint() for each in keys))
+            self._thumbprints = keys, found
+        return thumbprint in found
 
     def verify(self, token: str, login: ProviderLogin | None = None) -> VerifiedToken:
         """Return a token that is signed by the provider, for this broker, and good now.
@@ -58,7 +69,7 @@ class JwtIssuer:
         keys, now_ms = self.look(), self._clock.now_ms()
         if keys is None:
             raise _refused("the keys of its provider have not come yet, which the broker's log tells more of")
-        from joserfc import errors, jwt
+        from joserfc import errors, jwk, jwt
 
         registry = jwt.JWTClaimsRegistry(
             now=now_ms // 1000,
@@ -67,8 +78,14 @@ class JwtIssuer:
             aud={"essential": True, "value": self.audience if login is None else login.client},
             exp={"essential": True},
         )
+        used: list[jwk.Key] = []
+
+        def choose(header: jwk.GuestProtocol) -> jwk.Key:
+            used[:] = [jwk.guess_key(keys, header, use="sig")]
+            return used[0]
+
         try:
-            claims = jwt.decode(token, keys, algorithms=ALGORITHMS).claims
+            claims = jwt.decode(token, choose, algorithms=ALGORITHMS).claims
             registry.validate(claims)
         except errors.InvalidKeyIdError as error:
             self._source.ask_again()
@@ -82,7 +99,7 @@ class JwtIssuer:
             raise _refused("exp is no instant")
         if login is not None:
             _check_login(claims, login)
-        return VerifiedToken(claims, int((expires_s + LEEWAY_S) * 1000), self.url)
+        return VerifiedToken(claims, int((expires_s + LEEWAY_S) * 1000), self.url, used[0].thumbprint())
 
     def ask_again(self) -> None:
         """Have newer keys looked for soon: see :meth:`KeySource.ask_again`."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from tarry.api.accounts import QuotaAccount
 from tarry.api.audit import AskedBy, NotesRefusals
 from tarry.api.identities import ANONYMOUS, AccessDecision, WhoIs
+from tarry.api.issuers import TokenEvidence
 from tarry.api.needs import OF_THE_BROKER, Right
 from tarry.api.operations import CheckAccess
 from tarry.base.errors import ForbiddenError
@@ -31,6 +32,8 @@ class Principal:
     front: str | None = None
     """The front that has found out who it is."""
 
+    evidence: TokenEvidence | None = field(default=None, repr=False)
+    """The reasons to believe the provider's token that it has shown; None: it has shown none."""
     expires_ms: int | None = None
     """It is known no longer from then on; None: as long as its credential."""
 

@@ -20,7 +20,10 @@ LOOK_S = 1.0
 EXPIRY_S_MAX = 3600.0
 """A clock that is set may make an expiry early or late: within this time it is looked at again."""
 _CHANGED = "the rights of this connection's caller have changed, or callers are asked now who they are; connect again"
-_GONE = "the credential of this connection was removed or has expired; connect again with one that is taken"
+_GONE = (
+    "the credential of this connection was removed or has expired, or its provider's key or its claims are taken no "
+    "longer; connect again with one that is taken"
+)
 
 
 @runtime_checkable
@@ -29,12 +32,14 @@ class TellsOfChanges(Protocol):
 
     def listen_to_identities(self, on_change: Callable[[], None]) -> Callable[[], None]: ...
     def listen_to_tokens(self, on_change: Callable[[], None]) -> Callable[[], None]: ...
+    def listen_to_issuers(self, on_change: Callable[[], None]) -> Callable[[], None]: ...
 
 
 class Callers:
     """Callers by connection, or by request. On the loop's thread; made on it.
 
-    A change of the identities or access tokens is looked at soon after it was made, and an expiry when it comes.
+    A change of the identities, of access tokens or of a provider's keys is looked at soon after it was made, and an
+    expiry when it comes.
     """
 
     def __init__(self, broker: AnyBroker, loop: asyncio.AbstractEventLoop, front: str) -> None:
@@ -48,7 +53,7 @@ class Callers:
         self._stops.append(broker.credential_uses.watch(self._open))
         self._is_told = isinstance(broker, TellsOfChanges)
         if isinstance(broker, TellsOfChanges):
-            for listen in (broker.listen_to_identities, broker.listen_to_tokens):
+            for listen in (broker.listen_to_identities, broker.listen_to_tokens, broker.listen_to_issuers):
                 self._stops.append(listen(lambda: post(loop, self._look_soon)))
             self._look()
 
