@@ -70,9 +70,9 @@ class Subscription(Protocol):
 
     @property
     def filters_first(self) -> bool:
-        """True if its last poll got nothing since messages have to be filtered first, in a thread of this process.
+        """True if its last poll got nothing since messages have to be filtered first.
 
-        Listeners of its group are notified when that ends.
+        A thread of this process does it; listeners of its group are notified when that ends.
         """
         ...
 

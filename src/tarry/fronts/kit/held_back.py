@@ -13,7 +13,7 @@ from tarry.message.filter import is_condition
 
 
 def rest_s(subscription: Subscription, waited_s: float) -> float:
-    """Return the seconds for which a receive waits on that has got nothing in ``waited_s``: a second's rest.
+    """Return for how many seconds a receive waits on that has got nothing: for the rest of a second.
 
     0 if it was not for a quota.
     """
@@ -21,7 +21,10 @@ def rest_s(subscription: Subscription, waited_s: float) -> float:
 
 
 async def wait_or_rest(ends: Collection[asyncio.Future[Any]], subscription: Subscription, wait_s: float) -> None:
-    """Wait until one of ``ends`` is done, up to ``wait_s`` seconds; a second at least, if it is held back then."""
+    """Wait until one of ``ends`` is done, up to ``wait_s`` seconds.
+
+    A receive that is held back then waits for a second at least.
+    """
     done, _ = await asyncio.wait(ends, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
     if not done and (left_s := rest_s(subscription, wait_s)):
         await asyncio.wait(ends, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
