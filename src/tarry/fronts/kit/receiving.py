@@ -127,6 +127,8 @@ class ReceiveQueue:
         self._held_until_s = 0.0
         """The loop's time until which all that wait are held back for quotas: news are for none of them."""
         self._timer: asyncio.TimerHandle | None = None
+        self._looks_s = 0.0
+        """The loop's time for which the timer is set."""
         self._emptied_s = 0.0
         """The loop's time at which the last ready message was handed out."""
         self._rested_s = 0.0
@@ -207,6 +209,7 @@ class ReceiveQueue:
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._loop.call_later(wait_s, self._serve)
+        self._looks_s = self._loop.time() + wait_s
 
     def _serve(self) -> None:
         self._planned = False
@@ -245,7 +248,7 @@ class ReceiveQueue:
         self._asked_in_vain = look.is_vain
         if not look.is_held:
             self._held_until_s = 0.0  # news are for this one
-        if look.again_s is not None and (self._timer is None or self._timer.when() > self._loop.time() + look.again_s):
+        if look.again_s is not None and (self._timer is None or self._looks_s > self._loop.time() + look.again_s):
             self._serve_later(look.again_s)
 
     def _look_at(self, waiter: Waiter, held: dict[QuotaAccount, HeldBack]) -> _Look:
