@@ -28,7 +28,7 @@ GATHER_S = 0.004
 """Seconds for which messages gather after all ready ones have been handed out."""
 
 LONG_S = 0.002
-"""Seconds that a look at all that wait may take, without any of them getting anything, before there is a rest."""
+"""Seconds that a look at all that wait, in vain, may take before there is a rest."""
 REST = 9
 """So many times as long as such a look is the rest after it: a tenth of a loop at most is for it."""
 CROWDED_S = 0.25
@@ -132,7 +132,7 @@ class ReceiveQueue:
         self._emptied_s = 0.0
         """The loop's time at which the last ready message was handed out."""
         self._rested_s = 0.0
-        """The loop's time until which those that wait are left alone: the last look at them was long, and in vain."""
+        """The loop's time until which those that wait are left alone, after a long look in vain."""
         self._stop_listening = group.listen(self._on_news)
 
     def __len__(self) -> int:
