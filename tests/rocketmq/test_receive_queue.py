@@ -13,7 +13,7 @@ from tarry.api.accounts import HeldBack
 from tarry.api.quotas import FILTERING, RECEIVING
 from tarry.errors import QuotaExceededError
 from tarry.fronts.kit import receiving
-from tarry.fronts.kit.receiving import GATHER_S, ReceiveQueue, Waiter
+from tarry.fronts.kit.receiving import GATHER_S, ReceiveQueue, Waiter, receive_within
 
 pytestmark = pytest.mark.asyncio
 
@@ -81,6 +81,18 @@ async def test_who_has_more_to_get_does_not_wait() -> None:
         assert batch is not None
         rows.append(batch.num_rows)
     assert rows == [32, 32, 32]
+    queue.close()
+
+
+async def test_who_waits_for_less_than_messages_gather_is_served_all_the_same() -> None:
+    group: Any = Group()
+    queue = ReceiveQueue(asyncio.get_running_loop(), group, gather_s=0.1)
+    group.come(1)
+    assert queue.receive(group, 32).done(), "and nothing is left"
+    group.come(1)
+    batch = await receive_within(queue, group, 32, 0.001)
+    assert batch is not None
+    assert group.asked == 2
     queue.close()
 
 

@@ -184,9 +184,7 @@ class Service:
         try:
             yield arrow_data(DELIVERY.serialize(), has_body=False)
             room.check()  # other answers may have come between
-            batch = None
-            if not wait_s or subscription.held_back is None:
-                batch = await poll_now(self._loop, subscription, request.max_messages, FILTERING_S)
+            batch = await poll_now(self._loop, subscription, request.max_messages, FILTERING_S, waits_later=wait_s > 0)
             if batch is None and wait_s and self._stopping is None:
                 queue = self._queues.of(subscription.group)
                 batch = await receive_within(queue, subscription, request.max_messages, wait_s, room)

@@ -22,7 +22,7 @@ from tarry.api.quotas import DELAY_S_MAX, FILTERING
 from tarry.base.errors import TarryError
 from tarry.base.event_loop import post, settle_future
 from tarry.base.types import Int64s
-from tarry.fronts.kit.held_back import check_held_back, delayed_s
+from tarry.fronts.kit.held_back import check_held_back, wait_or_rest
 
 GATHER_S = 0.004
 """Seconds for which messages gather after all ready ones have been handed out."""
@@ -33,6 +33,9 @@ REST = 9
 """So many times as long as such a look is the rest after it: a tenth of a loop at most is for it."""
 CROWDED_S = 0.25
 """Seconds between checks for a client having read enough of its answers to get more."""
+
+_TIMER_S = 0.001
+"""By so many seconds two timers of the loop are apart, so that they run in their order."""
 
 WAIT_S_MAX = 86_400.0
 """Longest wait for messages, of fronts that bound it: one that wants more is answered after a day."""
@@ -137,6 +140,11 @@ class ReceiveQueue:
 
     def __len__(self) -> int:
         return len(self._waiting)
+
+    @property
+    def least_wait_s(self) -> float:
+        """Seconds for which a receive waits at least, so that the group is asked for it once."""
+        return max(0.0, self._pause_s) + _TIMER_S if self._planned else 0.0
 
     def add(self, waiter: Waiter) -> None:
         """Queue a waiter. Its ``on_result`` may be called before this returns."""
@@ -369,8 +377,7 @@ async def receive_within(
     received = queue.receive(subscription, rows_max, room)
     ends = (received,) if until is None else (received, until)
     try:
-        longest_s = delayed_s(subscription, wait_s)
-        await asyncio.wait(ends, timeout=longest_s, return_when=asyncio.FIRST_COMPLETED)
+        await wait_or_rest(ends, subscription, max(wait_s, queue.least_wait_s))
         if received.done():
             return received.result()
         if until is None or not until.done():
@@ -385,11 +392,17 @@ async def receive_within(
 
 
 async def poll_now(
-    loop: asyncio.AbstractEventLoop, subscription: Subscription, rows_max: int, timeout_s: float
+    loop: asyncio.AbstractEventLoop,
+    subscription: Subscription,
+    rows_max: int,
+    timeout_s: float,
+    *,
+    waits_later: bool = False,
 ) -> pa.RecordBatch | None:
     """Return the messages that are ready now, without leaving a thread waiting.
 
     Where messages must first be filtered in a thread or skipped, wait up to ``timeout_s`` seconds for that.
+    ``waits_later``: the caller waits if there are none, and so it does for a quota.
     None: there is no message, or the time was not enough.
 
     Raises:
@@ -412,12 +425,14 @@ async def poll_now(
             if is_final:
                 return batch
             held, account = subscription.held_back, subscription.account
+            if held is not None and waits_later:
+                return None
             if held is not None and account is not None:
                 # Not empty: there may be messages, and who asks for all that there are would end.
                 if (delay_s := refused_s - loop.time()) <= 0:
                     raise account.refusal(held)
                 await asyncio.sleep(min(held.wait_s, delay_s))
-            elif group.is_filtering:
+            elif subscription.filters_first:
                 async with asyncio.timeout(left_s):
                     await news.wait()
             else:
@@ -440,7 +455,7 @@ def poll_once(subscription: Subscription, rows_max: int) -> tuple[pa.RecordBatch
     batch, again_s = subscription.poll(rows_max)
     if batch is not None:
         return batch, True
-    return None, not (subscription.group.is_filtering or again_s == 0 or subscription.held_back is not None)
+    return None, not (subscription.filters_first or again_s == 0 or subscription.held_back is not None)
 
 
 async def _poll_elsewhere(
