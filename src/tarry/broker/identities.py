@@ -85,7 +85,7 @@ class Identities:
     ) -> None:
         """Read what is on disk, and make the token of this start.
 
-        ``sign``: what tells that the file has been there before. Without it the broker would ask nobody who they are.
+        ``sign``: why the file has, or may have, been there before. Without it the broker would ask nobody who they are.
 
         Raises:
             CorruptError: it is damaged or of another version; or it has been there, and is missing.
@@ -344,9 +344,9 @@ class Identities:
         fields = read_json(self._path, [VERSION])
         if fields is None and sign is not None:
             raise CorruptError(
-                f"{self._path} is missing, which had been there ({sign} tells so), and without it this broker would "
-                "ask nobody who they are; restore it from a copy, or make the first identity again while the broker "
-                "is stopped (tarry identity create --data)"
+                f"{self._path} is missing, {sign}, and without it this broker would ask nobody who they are; restore "
+                "it from a copy, or make the first identity again while the broker is stopped (tarry identity create "
+                "--data)"
             )
         if fields is None:
             return ()
