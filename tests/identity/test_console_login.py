@@ -478,7 +478,7 @@ def test_what_is_refused_is_in_the_audit_log(tmp_path: Path, provider: OidcProvi
             return broker.components.audit.read(ReadAuditLog(operation="login"))
 
         wait_until(lambda: len(refused()) >= 2)
-        assert {each.code for each in refused()} == {"other", "not_known"}
+        assert {each.code for each in refused()} == {"other", "claims"}
 
 
 # -- settings ----------------------------------------------------------------------------------------------------------

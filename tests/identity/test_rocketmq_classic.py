@@ -145,6 +145,15 @@ def test_who_has_no_right_gets_nothing(shop: Shop, code: RequestCode) -> None:
     assert len(messages_of(root.pull("orders.new", "billing", 0, 0).body)) == 1
 
 
+@pytest.mark.parametrize("key", [None, ""])
+def test_who_shows_no_key_is_told_so(shop: Shop, key: str | None) -> None:
+    answer = shop.client(key).ask(RequestCode.GET_TOPIC_CONFIG, {"topic": "orders.new"})
+    assert answer.code == FORBIDDEN
+    assert answer.remark == "no credential was shown; needed: the fields AccessKey and Signature"
+    counts = shop.broker.status()["audit"]["refused"]
+    assert (counts["none_shown"], counts["signature"]) == (1, 0)
+
+
 def test_two_keys_of_different_rights(shop: Shop) -> None:
     mine, other, reader = shop.as_("shop"), shop.as_("other"), shop.as_("reader")
     assert mine.send("orders.new", b"x").code == OK

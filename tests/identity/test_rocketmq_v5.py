@@ -72,6 +72,15 @@ def test_who_is_not_known_is_refused_before_anything_is_read(shop: Shop) -> None
         assert refused.value.code == Code.UNAUTHORIZED
 
 
+@pytest.mark.parametrize("headers", [{}, signed("", "")])
+def test_who_shows_no_key_is_told_so(shop: Shop, headers: dict[str, str]) -> None:
+    answer = shop.client(headers=headers).send("orders.new")
+    assert answer.status.code == Code.UNAUTHORIZED
+    assert answer.status.message.startswith("no credential was shown; needed: the header authorization")
+    counts = shop.broker.status()["audit"]["refused"]
+    assert (counts["none_shown"], counts["signature"]) == (1, 0)
+
+
 def test_two_keys_of_different_rights(shop: Shop) -> None:
     mine, other = shop.as_("shop"), shop.as_("other")
     assert code_of(mine, "orders.new") == Code.OK

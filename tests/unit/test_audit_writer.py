@@ -17,7 +17,7 @@ from tests.waiting import wait_until
 from tarry.api import operations as ops
 from tarry.api.audit import AskedBy
 from tarry.base.config import Config
-from tarry.base.errors import DiskFullError, ForbiddenError, InvalidArgumentError, NotFoundError
+from tarry.base.errors import DiskFullError, ForbiddenError, InvalidArgumentError, LoginRefusal, NotFoundError
 from tarry.broker import Broker
 from tarry.broker.audit_log import AuditLog
 from tarry.broker.audit_reading import read_lines
@@ -135,7 +135,7 @@ def test_off_and_embedded_nothing_is_written(tmp_path: Path) -> None:
         with Broker.open(Config(data=tmp_path / name, pipeline="off", **config), audited=audited) as broker:
             broker.set_group("t", "g")
             broker.set_identity("root", ["admin"])
-            broker.refusals.login("http", "10.0.0.1", "not_known")
+            broker.refusals.login("http", "10.0.0.1", LoginRefusal())
             with pytest.raises(NotFoundError, match="audit_log=on"):
                 broker.audit_log()
             assert broker.status()["audit"]["refused"]["not_known"] == 1
@@ -179,6 +179,7 @@ import sys
 from pathlib import Path
 from threading import Thread
 from tarry.base.config import Config
+from tarry.base.errors import LoginRefusal
 from tarry.broker import Broker
 
 broker = Broker.open(Config(data=Path(sys.argv[1]), pipeline="off"), audited=True)
@@ -193,7 +194,7 @@ def change(first):
             broker.set_topic(f"t{number}", ordered=True)
         sys.stdout.write(f"{number}\\n")
         sys.stdout.flush()
-        broker.refusals.login("http", f"10.0.0.{number % 100}", "not_known")
+        broker.refusals.login("http", f"10.0.0.{number % 100}", LoginRefusal())
 
 for first in range(3):
     Thread(target=change, args=(first,)).start()

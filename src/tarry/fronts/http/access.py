@@ -20,11 +20,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from urllib.parse import parse_qsl, urlsplit
 
-from tarry.api.audit import LoginReason
 from tarry.api.issuers import ProviderLogin
 from tarry.api.local import AnyBroker
 from tarry.base.endpoint import parse_address
-from tarry.base.errors import UnauthenticatedError
+from tarry.base.errors import LoginReason, UnauthenticatedError
 from tarry.base.exposure import is_loopback, is_number
 from tarry.fronts.http.app import Scope
 from tarry.fronts.http.exchange import Headers

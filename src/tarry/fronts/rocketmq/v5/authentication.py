@@ -19,7 +19,7 @@ from tarry.base.bounded_cache import BoundedCache
 from tarry.base.clock import Clock
 from tarry.base.errors import TarryError
 from tarry.base.redaction import without_tokens
-from tarry.fronts.rocketmq.common.callers import SigningCallers
+from tarry.fronts.rocketmq.common.callers import SigningCallers, none_shown
 from tarry.fronts.rocketmq.common.refusal import Code, Refusal
 from tarry.identity.principal import LOCAL, Principal
 
@@ -116,6 +116,11 @@ class Authenticator:
             return principal
         if shows_none and (principal := self._known.by_nothing(call.host)) is not None:
             return principal
+        if shows_none:
+            raise none_shown(
+                "the header authorization, MQv2-HMAC-SHA1 Credential=ACCESS_KEY, SignedHeaders=x-mq-date-time, "
+                "Signature=HEX"
+            )
         authorization = headers[0].decode("latin-1")
         if authorization.startswith(_BEARER):
             return self._known.by_token(authorization.removeprefix(_BEARER).strip())
@@ -129,7 +134,7 @@ class Authenticator:
         if match is None:
             raise Refusal(
                 Code.UNAUTHORIZED,
-                "the header authorization is missing or none; needed: MQv2-HMAC-SHA1 Credential=ACCESS_KEY, "
+                "the header authorization is no signature; needed: MQv2-HMAC-SHA1 Credential=ACCESS_KEY, "
                 "SignedHeaders=x-mq-date-time, Signature=HEX",
             )
         name, signature = match[1], match[2].lower()
