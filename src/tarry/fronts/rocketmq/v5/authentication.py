@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hmac
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from hashlib import sha1
 from typing import NamedTuple
@@ -49,6 +49,8 @@ class CallingClient:
     namespace: str
     """Empty if there is none."""
     principal: Principal = LOCAL
+    host: str = field(default="", compare=False)
+    """The address that its calls come from, without the port; empty where nobody is asked."""
 
 
 class _Verified(NamedTuple):
@@ -64,7 +66,7 @@ class Authenticator:
     def __init__(self, callers: SigningCallers, clock: Clock) -> None:
         self._known = callers
         self._clock = clock
-        self._callers: BoundedCache[tuple[bytes, bytes, Principal], CallingClient] = BoundedCache(CALLERS_MAX)
+        self._callers: BoundedCache[tuple[bytes, bytes, Principal, str], CallingClient] = BoundedCache(CALLERS_MAX)
         self._verified: BoundedCache[tuple[bytes, bytes], _Verified] = BoundedCache(SIGNATURES_MAX)
 
     def authenticate(self, call: Call) -> CallingClient:
@@ -73,8 +75,8 @@ class Authenticator:
         Raises:
             Refusal: CLIENT_ID_REQUIRED; UNAUTHORIZED. UnauthenticatedError.
         """
-        principal = self._identify_noted(call) if self._known.asks else LOCAL
-        headers = call.value(b"x-mq-client-id"), call.value(b"x-mq-namespace"), principal
+        principal, host = (self._identify_noted(call), call.host) if self._known.asks else (LOCAL, "")
+        headers = call.value(b"x-mq-client-id"), call.value(b"x-mq-namespace"), principal, host
         caller = self._callers.get(headers)
         return self._remember(*headers) if caller is None else caller
 
@@ -85,13 +87,13 @@ class Authenticator:
         except (Refusal, TarryError):
             return False
 
-    def _remember(self, id: bytes, namespace: bytes, principal: Principal) -> CallingClient:
+    def _remember(self, id: bytes, namespace: bytes, principal: Principal, host: str) -> CallingClient:
         if not id:
             raise Refusal(Code.CLIENT_ID_REQUIRED, "the header x-mq-client-id is missing or empty; it is needed")
-        caller = CallingClient(id.decode("latin-1"), namespace.decode("latin-1"), principal)
+        caller = CallingClient(id.decode("latin-1"), namespace.decode("latin-1"), principal, host)
         if principal is not LOCAL:
             caller = replace(caller, id=f"{principal.name}\0{caller.id}")
-        return self._callers.keep((id, namespace, principal), caller)
+        return self._callers.keep((id, namespace, principal, host), caller)
 
     def _identify_noted(self, call: Call) -> Principal:
         try:
