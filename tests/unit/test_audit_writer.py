@@ -151,6 +151,31 @@ def test_each_line_goes_to_stderr_too(tmp_path: Path, capfd: pytest.CaptureFixtu
     assert [(line["n"], line["previous"]) for line in told] == [(each.n, each.previous) for each in kept]
 
 
+def test_a_search_by_identity_finds_what_was_done_to_it(broker: Broker, capsys: pytest.CaptureFixture[str]) -> None:
+    broker.set_identity("root", ["admin"])
+    broker.add_credential("root")
+    broker.set_identity("orders", ["produce orders.*"])
+    made = broker.add_credential("orders", kind="certificate", san="orders.example")
+    broker.remove_credential(made.id)
+    broker.set_push("orders", topic="t", url="https://example.com/")
+    broker.delete_identity("orders")
+    found = broker.components.audit.read(ops.ReadAuditLog(identity="orders", outcome="done"))
+    assert [each.operation for each in found] == [
+        *("set-identity", "add-credential", "remove-credential", "delete-identity")
+    ]
+    assert found[2].details == {"id": made.id, "identity": "orders"}
+    data = str(broker.config.data)
+    assert run(["audit-log", "--data", data, "--identity", "orders", "-n", "1"]) == 0
+    head, line = capsys.readouterr().out.splitlines()
+    assert "delete-identity" in line
+    assert head.split() == ["LINE", "WHEN", "WHO", "PORT", "FROM", "OPERATION", "OUTCOME", "DETAILS"]
+
+
+def test_an_operation_that_is_none_is_refused(broker: Broker, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["audit-log", "--data", str(broker.config.data), "--operation", "nosuchop"]) == 2
+    assert "operation is 'nosuchop'; allowed: login, right, reload" in capsys.readouterr().err
+
+
 def test_a_long_list_of_grants_is_told_by_its_hash(broker: Broker) -> None:
     broker.set_identity("many", [f"produce {'x' * 200}{number}" for number in range(500)])
     [line, _] = broker.components.audit.read(ops.ReadAuditLog(operation="set-identity"))

@@ -214,6 +214,15 @@ class Identities:
                 )
         raise NotFoundError(f"there is no credential {request.id!r:.80}; allowed: the id of one that is listed")
 
+    def details_of(self, operation: object) -> dict[str, str]:
+        """Return what the audit log has of an operation beside its fields: whose a credential is."""
+        if not isinstance(operation, ops.RemoveCredential):
+            return {}
+        for identity in self._kept:
+            if any(each.id == operation.id for each in identity.credentials):
+                return {"identity": identity.name}
+        return {}
+
     def quota_use(self, request: ops.GetQuotaUse) -> list[QuotaUse]:
         """Return what identities use: see :class:`tarry.api.operations.GetQuotaUse`."""
         names = [each.name for each in self._kept] if request.identity is None else [self._find(request.identity).name]
