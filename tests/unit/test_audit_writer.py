@@ -94,7 +94,7 @@ def test_a_right_that_is_missing_is_there(broker: Broker) -> None:
     assert [(each.operation, each.peer) for each in found] == [
         ("pause", "10.0.0.9"),
         ("set-push", "10.0.0.9"),
-        ("right", None),
+        ("right", "10.0.0.9"),
     ]
     assert found[0].details == {"right": "manage", "topic": "orders.a", "group": "g"}
     assert broker.status()["audit"]["refused"]["right"] == 5
