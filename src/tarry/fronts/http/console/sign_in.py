@@ -14,7 +14,6 @@ from starlette.responses import RedirectResponse, Response
 
 from tarry.api.issuers import ProviderLogin
 from tarry.base.errors import OverloadedError, TarryError, UnauthenticatedError
-from tarry.fronts.http.access import AccessRefusal
 from tarry.fronts.http.console.attempts import ATTEMPT_MS, LoginAttempt
 from tarry.fronts.http.console.cookies import cookie_name
 from tarry.fronts.http.console.guard import LOGIN
