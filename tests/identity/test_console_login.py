@@ -524,7 +524,7 @@ def test_what_is_refused_is_in_the_audit_log(tmp_path: Path, provider: OidcProvi
             return broker.components.audit.read(ReadAuditLog(operation="login"))
 
         wait_until(lambda: len(refused()) >= 2 + len(CODE_REFUSALS))
-        assert {each.code for each in refused()} == {"other", "not_known"}
+        assert {each.code for each in refused()} == {"other", "claims"}
 
 
 def _answer(status: int, content: str) -> tuple[int, dict[str, str], bytes]:

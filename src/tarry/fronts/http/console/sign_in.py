@@ -14,12 +14,12 @@ from starlette.responses import RedirectResponse, Response
 
 from tarry.api.issuers import ProviderLogin
 from tarry.base.errors import OverloadedError, TarryError, UnauthenticatedError
-from tarry.fronts.http.access import AccessRefusal
 from tarry.fronts.http.console.attempts import ATTEMPT_MS, LoginAttempt
 from tarry.fronts.http.console.cookies import cookie_name
 from tarry.fronts.http.console.guard import LOGIN
 from tarry.fronts.http.console.login import go_on_page, login_page
 from tarry.fronts.http.console.page import Console, link, own_path
+from tarry.fronts.http.foreign import AccessRefusal
 from tarry.identity.code_login import CodeLogin
 
 COOKIE = "tarry_login"
