@@ -11,7 +11,7 @@ import pytest
 
 from tarry.broker import Broker
 from tarry.fronts.http.access import Access, mode_of, secret_of
-from tarry.fronts.http.foreign import AccessRefusal, own_origin
+from tarry.fronts.http.foreign import AccessRefusal, origin_of, own_origin
 from tarry.identity.principal import LOCAL, Principal
 from tarry.testing import open_broker
 
@@ -190,3 +190,17 @@ def test_the_mode() -> None:
 )
 def test_the_origin_that_is_believed(scheme: str, headers: dict[str, str], origin: str | None) -> None:
     assert own_origin({**request(**headers), "scheme": scheme}) == origin
+
+
+@pytest.mark.parametrize(
+    ("url", "origin"),
+    [
+        ("https://Tarry.Example", "https://tarry.example"),
+        ("https://tarry.example:443", "https://tarry.example"),
+        ("http://localhost:80", "http://localhost"),
+        ("http://localhost:443", "http://localhost:443"),
+        ("https://[::1]:8443", "https://[::1]:8443"),
+    ],
+)
+def test_an_origin_is_as_browsers_write_it(url: str, origin: str) -> None:
+    assert origin_of(url) == origin

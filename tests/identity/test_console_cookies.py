@@ -92,6 +92,26 @@ def test_who_comes_past_the_proxy_is_told_where_the_console_is(tmp_path: Path) -
         assert answer.status_code == 403 and f"The console is at {URL}." in answer.text
 
 
+def test_a_form_is_of_the_consoles_origin(tmp_path: Path) -> None:
+    """Its scheme counts, and not the name by which a proxy reaches the console."""
+    with console(tmp_path / "data", URL) as (place, secret):
+        for origin, host, status in (
+            (URL, "tarry.example", 303),
+            (URL, "10.0.0.7:8080", 303),
+            ("http://tarry.example", "tarry.example", 403),
+            ("https://tarry.example:8443", "tarry.example:8443", 403),
+            ("null", "tarry.example", 403),
+        ):
+            browser = Proxied(place, URL)
+            name, value, _ = cookie_of(browser.get(LOGIN))
+            token = FORM.search(browser.get(LOGIN, f"{name}={value}").text)
+            assert token is not None
+            headers = {"host": host, "origin": origin, "cookie": f"{name}={value}"}
+            answer = place.http.post(LOGIN, data={"form_token": token[1], "secret": secret}, headers=headers)
+            assert answer.status_code == status, (origin, host, answer.text)
+            place.http.cookies.clear()
+
+
 @pytest.mark.parametrize("url", [None, URL])
 def test_a_session_leaves_the_browser_when_somebody_logs_out(tmp_path: Path, url: str | None) -> None:
     with console(tmp_path / "data", url) as (place, secret):

@@ -201,6 +201,21 @@ def test_logging_out_ends_the_session(start: Callable[..., Place]) -> None:
     assert browser.http.get("/console/topics").status_code == 303
 
 
+def test_a_second_login_ends_the_first(start: Callable[..., Place]) -> None:
+    """Two tabs have begun one. A provider of the same site has the browser send the session's cookie."""
+    browser = start().browser()
+    address = browser.leave()
+    cookie = browser.http.cookies["tarry_login"]
+    browser.log_in()
+    first = browser.http.cookies["tarry_console"]
+    browser.http.cookies["tarry_login"] = cookie
+    browser.go_on(browser.way_back(address))
+    assert browser.http.cookies["tarry_console"] != first
+    browser.http.cookies.clear()
+    browser.http.cookies["tarry_console"] = first
+    assert browser.http.get("/console/topics").status_code == 303
+
+
 def test_who_is_in_is_not_sent_away(start: Callable[..., Place]) -> None:
     browser = start().browser()
     browser.log_in()

@@ -75,11 +75,15 @@ def refusal_of_foreign_forms(scope: Scope) -> AccessRefusal | None:
     return None if foreign is None else AccessRefusal(403, f"{foreign}; allowed: pages of this front", "forbidden")
 
 
-def foreign_page(headers: Mapping[bytes, bytes]) -> str | None:
-    """Return by what a browser shows that a request comes from a page of another site; None: it does not."""
+def foreign_page(headers: Mapping[bytes, bytes], own: str | None = None) -> str | None:
+    """Return the sign by which a request comes from a page of another site; None: there is none.
+
+    ``own``: this front's origin for browsers; None: its host and port are those of ``Host``, by whichever scheme.
+    """
     if b"origin" in headers:
         origin = headers[b"origin"].decode("latin-1")
-        return None if _is_own(origin, headers) else f"Origin is {origin!r:.80}"
+        is_own = _is_own(origin, headers) if own is None else origin == own
+        return None if is_own else f"Origin is {origin!r:.80}"
     if headers.get(b"sec-fetch-site", b"same-origin") in (b"same-origin", b"none"):
         return None
     return "the request comes from a foreign page"
@@ -111,6 +115,13 @@ def _is_own(url: str, headers: Mapping[bytes, bytes]) -> bool:
         return urlsplit(url).netloc == headers.get(b"host", b"").decode("latin-1")
     except ValueError:
         return False
+
+
+def origin_of(url: str) -> str:
+    """Return the origin of a URL as browsers write it: in small letters, without the usual port."""
+    parts = urlsplit(url.lower())
+    usual = {"https": ":443", "http": ":80"}.get(parts.scheme, "")
+    return f"{parts.scheme}://{parts.netloc.removesuffix(usual)}"
 
 
 def own_origin(scope: Scope) -> str | None:

@@ -22,7 +22,7 @@ from tarry.fronts.http.access import Access, peer_of
 from tarry.fronts.http.app import App, Receive, Scope, Send
 from tarry.fronts.http.console.cookies import SessionCookie
 from tarry.fronts.http.console.sessions import VisitorSession, VisitorSessions
-from tarry.fronts.http.foreign import SAFE_METHODS, AccessRefusal, foreign_page
+from tarry.fronts.http.foreign import SAFE_METHODS, AccessRefusal, foreign_page, origin_of
 from tarry.identity.principal import NOBODY, Principal
 
 HSTS = (b"strict-transport-security", b"max-age=31536000")
@@ -77,6 +77,7 @@ class Guard:
         self._access = access
         self._sessions = sessions
         self._cookie = cookie
+        self._own = None if cookie.url is None else origin_of(cookie.url)
         self._clock = clock
         self._go_on = go_on
 
@@ -117,7 +118,7 @@ class Guard:
 
     def _begin(self, request: Request, now_ms: int, new: list[VisitorSession], *, is_in: bool) -> Response | None:
         """Begin the visit of a browser that shows no session; return an answer instead of the page, or None."""
-        is_foreign = foreign_page(dict(request.scope["headers"])) is not None
+        is_foreign = foreign_page(dict(request.scope["headers"]), self._own) is not None
         is_of_provider = request.url.path.startswith(f"{LOGIN}/")
         cookie = self._cookie.find(request)
         # Where the cookie may have been kept back, there may be a session, which has to stay.
@@ -148,7 +149,7 @@ class Guard:
         return None if isinstance(admitted, AccessRefusal) else admitted
 
     async def _check_form(self, request: Request, session: VisitorSession) -> Response | None:
-        if foreign_page(dict(request.scope["headers"])) is not None:
+        if foreign_page(dict(request.scope["headers"]), self._own) is not None:
             return PlainTextResponse("the form comes from another site; allowed: pages of this console", 403)
         form = await _read_form(request)
         if form is None:

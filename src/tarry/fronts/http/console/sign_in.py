@@ -104,6 +104,7 @@ async def _sign_in(
         )
         raise SignInRefusedError(403, text, admitted.text, is_noted=True)
     console.guesses.give_back(peer, counted_ms)
+    console.sessions.end(request.state.session)  # a provider of the same site has the browser send it
     session = console.sessions.begin(console.now_ms, token, confirmed)
     response = go_on_page(console, request, own_path(attempt.after), "Logged in", admitted.name)
     console.cookie.set(response, request, session.id)
