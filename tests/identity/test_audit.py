@@ -138,6 +138,27 @@ def test_http(audited: Known) -> None:
     ]
 
 
+def test_a_missing_right_is_noted_with_the_address(audited: Known) -> None:
+    front = LinkFront.start(audited.broker, f"{HOST}:0")
+    try:
+        with Client(front.address, token=audited.billing) as client:
+            for call in (
+                lambda: client.schedule("secret.a", b"x"),
+                lambda: next(iter(client.consume("secret.b", group="g"))),
+                lambda: client.receive("secret.c", group="g"),
+            ):
+                with pytest.raises(ForbiddenError):
+                    call()
+    finally:
+        front.stop(0.2)
+    with serving(audited.broker) as place:
+        assert place.status("POST", "/v1/topics/secret.d/messages", audited.billing, json={"body": "x"}) == 403
+        assert place.status("GET", "/v1/topics/secret.e/groups/g/events", audited.billing) == 403
+    refused = until_read(audited, 5, outcome="refused", who="billing")
+    assert {each.peer for each in refused} == {HOST}
+    assert {each.front for each in refused} == {"link", "http"}
+
+
 def test_a_worker_s_callers_and_refusals_reach_the_broker(audited: Known) -> None:
     audited.broker.set_group("orders.a", "g")
 

@@ -27,6 +27,7 @@ from tarry.api.identities import Identity
 from tarry.api.quotas import DELAY_S_MAX, QUOTAS, Quotas
 from tarry.api.wire import decode_answer
 from tarry.base.errors import from_wire
+from tarry.cli.main import run
 from tarry.client import Client
 from tarry.errors import InvalidArgumentError, QuotaExceededError
 from tarry.fronts.flight.front import FlightFront
@@ -79,7 +80,7 @@ def test_more_than_a_second_ahead_is_refused_with_the_time_to_come_again() -> No
     counted.account.charge(100, 0, ())
     counted.account.charge(1, 0, ())
     with pytest.raises(
-        QuotaExceededError, match=r"billing: .*messages_per_second=100 is used up.*again in 1\.0 s"
+        QuotaExceededError, match=r"billing: the quota messages_per_second=100 is used up; try again in 1\.0 s"
     ) as e:
         counted.account.charge(1, 0, ())
     assert e.value.retry_after_s == 1.0
@@ -232,6 +233,26 @@ def test_quotas_outlive_a_restart_and_are_told(tmp_path: Path, known: Known) -> 
 
 
 # -- several processes -------------------------------------------------------------------------------------------------
+
+
+def test_the_commands_show_quotas(
+    known: Known, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TARRY_TOKEN", known.admin)
+    front = LinkFront.start(known.broker, "127.0.0.1:0")
+    place, said = ["--endpoint", front.address], "messages_per_second=5, pending=9"
+    try:
+        assert run(["identity", "set", "billing", "-q", "messages_per_second=5", "-q", "pending=9", *place]) == 0
+        assert f"; quotas: {said}\n" in capsys.readouterr().out
+        assert run(["identity", "show", "billing", *place]) == 0
+        assert f"; quotas: {said}\n" in capsys.readouterr().err
+        assert run(["identity", "list", *place]) == 0
+        assert said in capsys.readouterr().out
+        monkeypatch.setenv("TARRY_TOKEN", known.billing)
+        assert run(["whoami", *place]) == 0
+        assert f"; quotas: {said}\n" in capsys.readouterr().out
+    finally:
+        front.stop()
 
 
 def test_what_a_worker_lets_pass_counts_for_all() -> None:

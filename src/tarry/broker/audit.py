@@ -138,13 +138,17 @@ class AuditWriter:
         """Lines of this process, and refusals by reason, for the status."""
         return {"on": self.is_on, "lines": self.lines, "lost": self.lost, "refused": self.refusals.counts}
 
-    def carry_out(self, operation: Operation[R], asked: AskedBy, do: Callable[[], R]) -> R:
+    def carry_out(
+        self, operation: Operation[R], asked: AskedBy, do: Callable[[], R], found: Mapping[str, str] | None = None
+    ) -> R:
         """Carry out an operation of :attr:`kinds`, and write it down.
+
+        ``found``: details that the operation itself does not have.
 
         Raises:
             DiskFullError, OverloadedError: the log cannot be written, so nothing was begun. TarryError: as ``do``.
         """
-        kind, line = self.kinds[type(operation)], self._line_of(operation, asked)
+        kind, line = self.kinds[type(operation)], self._line_of(operation, asked, found or {})
         if kind is AuditKind.READ:
             result = do()
             self.refusals.read({**line, "outcome": "done"})
@@ -201,8 +205,8 @@ class AuditWriter:
 
     # -- writing -------------------------------------------------------------------------------------------------------
 
-    def _line_of(self, operation: Operation[Any], asked: AskedBy) -> dict[str, Any]:
-        details = told(operation)
+    def _line_of(self, operation: Operation[Any], asked: AskedBy, found: Mapping[str, str]) -> dict[str, Any]:
+        details = {**told(operation), **found}
         content = json.dumps(details, default=str).encode()
         if len(content) > DETAILS_BYTES_MAX:
             details = {"bytes": len(content), "blake2b": blake2b(content, digest_size=32).hexdigest()}

@@ -37,6 +37,7 @@ from tarry.api.issuers import check_claim
 from tarry.api.needs import Right
 from tarry.api.quotas import Quotas, QuotaUse
 from tarry.base.clock import Clock
+from tarry.base.delay import format_ms
 from tarry.base.errors import CorruptError, InvalidArgumentError, NotFoundError
 from tarry.base.listeners import Listeners
 from tarry.broker.access_secrets import AccessSecrets
@@ -173,7 +174,10 @@ class Identities:
             )
         now_ms = self._clock.now_ms()
         if request.expires_ms is not None and request.expires_ms <= now_ms:
-            raise InvalidArgumentError(f"expires_ms is {request.expires_ms}; allowed: later than now, {now_ms}")
+            raise InvalidArgumentError(
+                f"expires_ms is {request.expires_ms} ({format_ms(request.expires_ms)}); allowed: later than now, "
+                f"{format_ms(now_ms)}"
+            )
         made, secret = _made(request, now_ms, self._issuer(request))
         with self._lock:
             found = self._find(request.identity)
@@ -208,6 +212,15 @@ class Identities:
                     f"{ANONYMOUS} shows no credential that could be removed; allowed: tarry identity delete {ANONYMOUS}"
                 )
         raise NotFoundError(f"there is no credential {request.id!r:.80}; allowed: the id of one that is listed")
+
+    def details_of(self, operation: object) -> dict[str, str]:
+        """Return what the audit log has of an operation beside its fields: whose a credential is."""
+        if not isinstance(operation, ops.RemoveCredential):
+            return {}
+        for identity in self._kept:
+            if any(each.id == operation.id for each in identity.credentials):
+                return {"identity": identity.name}
+        return {}
 
     def quota_use(self, request: ops.GetQuotaUse) -> list[QuotaUse]:
         """Return what identities use: see :class:`tarry.api.operations.GetQuotaUse`."""

@@ -284,7 +284,8 @@ class CountedAccount:
 
     def _refusal(self, quota: str, text: str, wait_s: float) -> QuotaExceededError:
         self._refused[quota] += 1
-        return QuotaExceededError(f"{self.name}: {text} ({quota}); try again in {max(0.1, wait_s):.1f} s")
+        named = "" if f"{quota}=" in text else f" ({quota})"
+        return QuotaExceededError(f"{self.name}: {text}{named}; try again in {max(0.1, wait_s):.1f} s")
 
 
 class AccountBook:

@@ -52,17 +52,18 @@ class Principal:
         *,
         operation: str = "right",
         asked: AskedBy | None = None,
+        peer: str | None = None,
     ) -> None:
         """Refuse what the caller has no right to.
 
         ``topic`` is None for a right on the broker itself; for another right, None is every topic there may be.
-        A refusal is noted, of the ``operation`` and the caller where they are known.
+        A refusal is noted, of the ``operation`` and of who ``asked``, or of its address ``peer``, as far as known.
 
         Raises:
             ForbiddenError: it is not granted.
         """
         if not self.rights.allow(right, topic, group):
-            self.note_refusal(right, topic, group, operation, asked)
+            self.note_refusal(right, topic, group, operation, asked or self.asks(peer))
             who = f"{self.name}, as whom you come without a credential," if self.is_anonymous else self.name
             raise ForbiddenError(f"{who} has not the right {_shown(right, topic, group)}; see tarry whoami")
 

@@ -79,7 +79,7 @@ class Receiver:
         group = group_of(request.group, caller.namespace)
         topic = actual_topic(asked_topic, request.message_queue.broker.name)
         if not caller.principal.rights.is_unlimited:
-            check_consume(caller.principal, topic, group)
+            check_consume(caller.principal, topic, group, peer=caller.host)
         self._topics.check(asked_topic)
         lease_ms = 0 if request.auto_renew else _invisible_ms(request)
         filter = filter_of(self._groups, request.filter_expression)
