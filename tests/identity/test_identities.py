@@ -17,6 +17,7 @@ from tarry.api.needs import OF_THE_BROKER, Right
 from tarry.base.config import Config
 from tarry.base.errors import CorruptError, InvalidArgumentError, NotFoundError, UnauthenticatedError
 from tarry.broker import Broker
+from tarry.cli.main import run
 from tarry.fronts.kit.exposure import relying_on_identities
 from tarry.fronts.registry import ServerConfig
 from tarry.identity.authenticator import Authenticator
@@ -199,7 +200,7 @@ def test_a_credential_ends_at_its_time(tmp_path: Path) -> None:
     with open_broker(tmp_path, clock=clock) as broker:
         broker.set_identity("admin", ["admin"])
         broker.add_credential("admin")
-        with pytest.raises(InvalidArgumentError, match="expires_ms"):
+        with pytest.raises(InvalidArgumentError, match=r"\(1970-01-01T00:16:40.000Z\); allowed: later than now, 1970"):
             broker.add_credential("admin", expires_ms=1_000_000)
         short = broker.add_credential("admin", expires_ms=1_005_000)
         authenticator = Authenticator(broker)
@@ -226,6 +227,47 @@ def test_a_lost_or_damaged_file_opens_no_door(tmp_path: Path) -> None:
     with pytest.raises(CorruptError, match="damaged"), open_broker(tmp_path):
         pass
     path.write_bytes(content)
+    with open_broker(tmp_path) as broker:
+        assert [each.name for each in broker.list_identities()] == ["admin"]
+
+
+@pytest.mark.parametrize("lost", ["identities.json", "secret.key"])
+def test_a_start_that_is_refused_for_a_lost_file_changes_nothing_and_says_so_again(
+    tmp_path: Path, lost: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with open_broker(tmp_path) as broker:
+        broker.set_identity("admin", ["admin"])
+        broker.add_credential("admin")
+        broker.add_credential("admin", kind="access_key")
+        broker.schedule("t", b"x", delay=60)
+        broker.checkpoint()
+    (tmp_path / lost).unlink()
+    (tmp_path / "broker.id").unlink()
+    shutil.rmtree(tmp_path / "store")
+
+    def there() -> dict[str, bytes]:
+        paths = (path for path in tmp_path.rglob("*") if path.is_file() and path.name != "lock")
+        return {str(path.relative_to(tmp_path)): path.read_bytes() for path in paths}
+
+    before = there()
+    for _ in range(2):
+        caplog.clear()
+        with pytest.raises(CorruptError, match=f"{lost} is missing"), open_broker(tmp_path):
+            pass
+        [line] = [record.message for record in caplog.records if record.levelname == "ERROR"]
+        assert f"{lost}: missing. A start without it is refused" in line or "With access keys the start is" in line
+        assert there() == before
+
+
+def test_without_a_copy_of_the_key_identities_are_made_again(tmp_path: Path) -> None:
+    with open_broker(tmp_path) as broker:
+        broker.set_identity("admin", ["admin"])
+        broker.add_credential("admin")
+        broker.add_credential("admin", kind="access_key")
+        broker.checkpoint()
+    for name in ("secret.key", "identities.json"):
+        (tmp_path / name).unlink()
+    assert run(["identity", "create", "admin", "--all", "--no-keep", "--data", str(tmp_path)]) == 0
     with open_broker(tmp_path) as broker:
         assert [each.name for each in broker.list_identities()] == ["admin"]
 

@@ -14,6 +14,7 @@ from tests.rocketmq_classic.remoting import Remoting, dead_letters, messages_of,
 from tests.rocketmq_place import Place, serving
 from tests.waiting import wait_until
 
+from tarry.api.audit import AskedBy
 from tarry.api.operations import GetQueues
 from tarry.fronts.rocketmq.classic import locks
 from tarry.fronts.rocketmq.classic.authentication import signature_of
@@ -22,6 +23,7 @@ from tarry.fronts.rocketmq.classic.components import Components
 from tarry.fronts.rocketmq.classic.frames import RemotingCommand, encode
 from tarry.fronts.rocketmq.classic.front import RemotingFront
 from tarry.fronts.rocketmq.classic.needs import NEEDS, nothing
+from tarry.identity.refusals import Refusals
 
 OK, FORBIDDEN = ResponseCode.SUCCESS, ResponseCode.NO_PERMISSION
 GRANTS = {
@@ -142,6 +144,23 @@ def test_who_has_no_right_gets_nothing(shop: Shop, code: RequestCode) -> None:
     else:
         assert answer.code == FORBIDDEN, answer.remark
     assert len(messages_of(root.pull("orders.new", "billing", 0, 0).body)) == 1
+
+
+@pytest.mark.parametrize("key", [None, ""])
+def test_who_shows_no_key_is_told_so(shop: Shop, key: str | None) -> None:
+    answer = shop.client(key).ask(RequestCode.GET_TOPIC_CONFIG, {"topic": "orders.new"})
+    assert answer.code == FORBIDDEN
+    assert answer.remark == "no credential was shown; needed: the fields AccessKey and Signature"
+    counts = shop.broker.status()["audit"]["refused"]
+    assert (counts["none_shown"], counts["signature"]) == (1, 0)
+
+
+def test_a_missing_right_is_noted_with_the_address(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    noted: list[AskedBy] = []
+    monkeypatch.setattr(Refusals, "right", lambda self, asked, *of: noted.append(asked))
+    assert shop.as_("other").send("orders.new").code == FORBIDDEN
+    [asked] = noted
+    assert (asked.who, asked.front, asked.peer) == ("other", "rocketmq", "127.0.0.1")
 
 
 def test_two_keys_of_different_rights(shop: Shop) -> None:

@@ -18,7 +18,7 @@ from tests.waiting import wait_until
 from tarry.api import operations as ops
 from tarry.api.audit import AskedBy
 from tarry.base.config import Config
-from tarry.base.errors import DiskFullError, ForbiddenError, InvalidArgumentError, NotFoundError
+from tarry.base.errors import DiskFullError, ForbiddenError, InvalidArgumentError, LoginRefusal, NotFoundError
 from tarry.broker import Broker
 from tarry.broker.audit_bounds import CHANGES_MAX, CHANGES_MS, TEXT_MAX
 from tarry.broker.audit_log import AuditLog
@@ -98,7 +98,7 @@ def test_a_right_that_is_missing_is_there(broker: Broker) -> None:
     assert [(each.operation, each.peer) for each in found] == [
         ("pause", "10.0.0.9"),
         ("set-push", "10.0.0.9"),
-        ("right", None),
+        ("right", "10.0.0.9"),
     ]
     assert found[0].details == {"right": "manage", "topic": "orders.a", "group": "g"}
     assert broker.status()["audit"]["refused"]["right"] == 5
@@ -139,7 +139,7 @@ def test_off_and_embedded_nothing_is_written(tmp_path: Path) -> None:
         with Broker.open(Config(data=tmp_path / name, pipeline="off", **config), audited=audited) as broker:
             broker.set_group("t", "g")
             broker.set_identity("root", ["admin"])
-            broker.refusals.login("http", "10.0.0.1", "not_known")
+            broker.refusals.login("http", "10.0.0.1", LoginRefusal())
             with pytest.raises(NotFoundError, match="audit_log=on"):
                 broker.audit_log()
             assert broker.status()["audit"]["refused"]["not_known"] == 1
@@ -153,6 +153,31 @@ def test_each_line_goes_to_stderr_too(tmp_path: Path, capfd: pytest.CaptureFixtu
     told = [json.loads(line) for line in capfd.readouterr().err.splitlines() if line.startswith('{"n"')]
     kept = read_lines(tmp_path, ops.ReadAuditLog())
     assert [(line["n"], line["previous"]) for line in told] == [(each.n, each.previous) for each in kept]
+
+
+def test_a_search_by_identity_finds_what_was_done_to_it(broker: Broker, capsys: pytest.CaptureFixture[str]) -> None:
+    broker.set_identity("root", ["admin"])
+    broker.add_credential("root")
+    broker.set_identity("orders", ["produce orders.*"])
+    made = broker.add_credential("orders", kind="certificate", san="orders.example")
+    broker.remove_credential(made.id)
+    broker.set_push("orders", topic="t", url="https://example.com/")
+    broker.delete_identity("orders")
+    found = broker.components.audit.read(ops.ReadAuditLog(identity="orders", outcome="done"))
+    assert [each.operation for each in found] == [
+        *("set-identity", "add-credential", "remove-credential", "delete-identity")
+    ]
+    assert found[2].details == {"id": made.id, "identity": "orders"}
+    data = str(broker.config.data)
+    assert run(["audit-log", "--data", data, "--identity", "orders", "-n", "1"]) == 0
+    head, line = capsys.readouterr().out.splitlines()
+    assert "delete-identity" in line
+    assert head.split() == ["LINE", "WHEN", "WHO", "PORT", "FROM", "OPERATION", "OUTCOME", "DETAILS"]
+
+
+def test_an_operation_that_is_none_is_refused(broker: Broker, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["audit-log", "--data", str(broker.config.data), "--operation", "nosuchop"]) == 2
+    assert "operation is 'nosuchop'; allowed: login, right, reload" in capsys.readouterr().err
 
 
 def test_a_long_list_of_grants_is_told_by_its_hash(broker: Broker) -> None:
@@ -254,6 +279,7 @@ import sys
 from pathlib import Path
 from threading import Thread
 from tarry.base.config import Config
+from tarry.base.errors import LoginRefusal
 from tarry.broker import Broker
 
 broker = Broker.open(Config(data=Path(sys.argv[1]), pipeline="off"), audited=True)
@@ -268,7 +294,7 @@ def change(first):
             broker.set_topic(f"t{number}", ordered=True)
         sys.stdout.write(f"{number}\\n")
         sys.stdout.flush()
-        broker.refusals.login("http", f"10.0.0.{number % 100}", "not_known")
+        broker.refusals.login("http", f"10.0.0.{number % 100}", LoginRefusal())
 
 for first in range(3):
     Thread(target=change, args=(first,)).start()

@@ -1,6 +1,7 @@
-"""Signs that a data directory had identities.
+"""Identities that a data directory had, and has lost: the start is refused before anything is written.
 
-A broker that has lost their file would ask nobody who they are.
+A broker that has lost their file would ask nobody who they are. One that has lost the key by which the secrets of
+access keys are sealed cannot check signatures.
 """
 
 from __future__ import annotations
@@ -9,19 +10,40 @@ from pathlib import Path
 
 from tarry.api.operations import AddCredential, ReadAuditLog
 from tarry.base.errors import CorruptError
+from tarry.broker.access_secrets import has_lost_key, lost_key
 from tarry.broker.audit_log import DIRECTORY, HEAD_FILE
 from tarry.broker.audit_reading import read_lines
 from tarry.broker.credential_days import FILE as DAYS_FILE
 from tarry.broker.directory import Checkpoint
 from tarry.broker.verification import audit_log_checks
-from tarry.identity.file import FILE
+from tarry.identity.file import FILE, VERSION
 from tarry.link.credentials import ADMIN_TOKEN_FILE
+from tarry.log.json_file import read_json
 from tarry.verify.check import Finding
 
 _TOLD = "which had been there ({} tells so)"
 
 
-def sign_of_identities(data: Path, checkpoint: Checkpoint | None) -> str | None:
+def check_identities(data: Path, checkpoint: Checkpoint | None) -> None:
+    """Refuse to start without the identities that a directory had.
+
+    ``checkpoint``: None: it is missing.
+
+    Raises:
+        CorruptError: their file is missing, or damaged, or the key that their secrets are sealed by is missing.
+    """
+    path = data / FILE
+    if (fields := read_json(path, [VERSION])) is not None:
+        if has_lost_key(data, fields.get("sealed")):
+            raise lost_key(data)
+    elif (sign := _sign_of_identities(data, checkpoint)) is not None:
+        raise CorruptError(
+            f"{path} is missing, {sign}, and without it this broker would ask nobody who they are; restore it from a "
+            "copy, or make the first identity again while the broker is stopped (tarry identity create --data)"
+        )
+
+
+def _sign_of_identities(data: Path, checkpoint: Checkpoint | None) -> str | None:
     """Return in words why a directory may have had identities; None: nothing says so.
 
     ``checkpoint``: None: it is missing, so it may have been lost together with them. Then the audit log is read, too:

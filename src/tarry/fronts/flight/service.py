@@ -230,9 +230,7 @@ class Service:
         self, subscription: Subscription, rows_max: int, wait_s: float, room: Room, refused: asyncio.Future[TarryError]
     ) -> pa.RecordBatch | None:
         """Return messages; None: none came within ``wait_s`` seconds, or until the caller was ``refused``."""
-        batch = None
-        if not wait_s or subscription.held_back is None:
-            batch = await poll_now(self._loop, subscription, rows_max, FILTERING_S)
+        batch = await poll_now(self._loop, subscription, rows_max, FILTERING_S, waits_later=wait_s > 0)
         if batch is None and wait_s and self._stopping is None:
             queue = self._queues.of(subscription.group)
             batch = await receive_within(queue, subscription, rows_max, wait_s, room, refused)

@@ -14,11 +14,10 @@ from __future__ import annotations
 import base64
 from urllib.parse import parse_qsl
 
-from tarry.api.audit import LoginReason
 from tarry.api.issuers import ProviderLogin
 from tarry.api.local import AnyBroker
 from tarry.base.endpoint import parse_address
-from tarry.base.errors import UnauthenticatedError
+from tarry.base.errors import LoginReason, UnauthenticatedError
 from tarry.base.exposure import is_loopback
 from tarry.fronts.http.app import Scope
 from tarry.fronts.http.exchange import Headers

@@ -95,7 +95,8 @@ def console_app(services: HttpServices, access: Access, proxies: Sequence[Networ
 
     def as_seen(page: Page) -> Callable[[Request], Awaitable[Response]]:
         async def show(request: Request) -> Response:
-            return await page(console.seen_by(request.state.principal), request)
+            seen = console.seen_by(request.state.principal, console.guesses.peer_of(request))
+            return await page(seen, request)
 
         return show
 

@@ -95,7 +95,7 @@ class Admin:
             headers = ((b"www-authenticate", b'Basic realm="tarry"'),) if admitted.status == 401 else ()
             return HttpResponse(admitted.status, answer(admitted.status, {"error": admitted.text}).body, headers)
         if not admitted.rights.allow(Right.ADMIN):
-            admitted.note_refusal(Right.ADMIN, None, None)
+            admitted.note_refusal(Right.ADMIN, None, None, asked=admitted.asks(request.host, "http"))
             return answer(403, {"error": f"{admitted.name} has not the right admin; see tarry whoami"})
         return None
 

@@ -193,12 +193,12 @@ class Lmstfy:
             secret = self._secret(shown, http)
             if not secret:
                 request.principal = self._of_certificate(http)
-                _check_rights(request.principal, target)
+                _check_rights(request.principal, target, http.host)
                 return
             owner = self._access.identify(secret)
             if owner is None or owner.token_for(target.namespace) is None:
                 request.principal = self._identity(secret, owner, http.host)
-                _check_rights(request.principal, target)
+                _check_rights(request.principal, target, http.host)
                 return
             if shown:
                 self._last_found = self._access.tokens, shown, target.namespace, owner
@@ -286,7 +286,7 @@ class Lmstfy:
         return NO_CONTENT
 
 
-def _check_rights(principal: Principal, target: Target) -> None:
+def _check_rights(principal: Principal, target: Target, peer: str) -> None:
     """Ask an identity for what a route needs. A queue's jobs are those of its one group.
 
     Raises:
@@ -295,7 +295,7 @@ def _check_rights(principal: Principal, target: Target) -> None:
     queues = target.queue.split(",") if target.route.several else [target.queue]
     for topic in [topic_of(target.namespace, queue) for queue in queues if queue]:
         for right in target.route.rights:
-            principal.check(right, topic, None if right is PRODUCE else GROUP)
+            principal.check(right, topic, None if right is PRODUCE else GROUP, peer=peer)
 
 
 def _shown(headers: Headers) -> bytes:
