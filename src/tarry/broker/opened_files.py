@@ -100,6 +100,8 @@ def open_files(around: Opened) -> OpenedFiles:
         not fit.
     """
     config, undo, engine = around.config, around.undo, around.engine
+    issuers = Issuers.of(config, around.clock)  # settings that are refused leave no directory behind
+    undo.callback(issuers.close)
     engine.claim()
     undo.callback(engine.release)
     reserve = DiskReserve(around.files, config)
@@ -112,8 +114,7 @@ def open_files(around: Opened) -> OpenedFiles:
     secret = read_secret(around.files, config.data)
     access_tokens = AccessTokens(around.files, around.clock, config.data)
     sign = sign_of_identities(config.data, checkpoint if has_checkpoint else None)
-    issuers = Issuers.of(config, around.clock)
-    undo.callback(issuers.close)
+    issuers.begin()
     identities = Identities(around.files, around.clock, config.data, issuers, sign=sign)
     undo.callback(identities.close)
     audit = AuditWriter.open(
