@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Mapping
@@ -86,6 +87,32 @@ def test_more_than_a_second_ahead_is_refused_with_the_time_to_come_again() -> No
     assert from_wire("quota_exceeded", str(e.value)).retryable
     counted.now_s += 3
     counted.send(100)
+
+
+def test_of_many_at_once_none_is_refused_before_it_has_waited_for_a_second() -> None:
+    """They all see the same little debt, and then take more than a second's worth from each other."""
+
+    async def use() -> list[float]:
+        loop = asyncio.get_running_loop()
+        account = CountedAccount("billing", loop.time, lambda: Existing({}, frozenset()), None)
+        account.set(Quotas.of({"messages_per_second": 5}), Rights(()))
+        principal = Principal("billing", Rights(()), "id", account)
+        refused_s: list[float] = []
+
+        async def send() -> None:
+            began_s = loop.time()
+            await principal.in_turn()
+            try:
+                principal.charge(1, 0, ())
+            except QuotaExceededError:
+                refused_s.append(loop.time() - began_s)
+
+        await asyncio.gather(*(send() for _ in range(40)))
+        return refused_s
+
+    refused_s = asyncio.run(use())
+    assert 20 < len(refused_s) < 30
+    assert min(refused_s) >= DELAY_S_MAX - 0.01
 
 
 def test_a_large_batch_is_taken_whole_and_paid_for_afterwards() -> None:

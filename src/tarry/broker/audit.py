@@ -62,9 +62,21 @@ class AuditWriter:
     """Writes and reads a broker's audit log. Any thread."""
 
     def __init__(
-        self, audit_log: AuditLog | None, data: Path, clock: Clock, health: Health, *, threaded: bool, copy: bool
+        self,
+        audit_log: AuditLog | None,
+        data: Path,
+        clock: Clock,
+        health: Health,
+        *,
+        threaded: bool,
+        copy: bool,
+        by: AskedBy | None = None,
     ) -> None:
-        """``audit_log``: None: nothing is written. ``copy``: each line goes to stderr, too."""
+        """``audit_log``: None: nothing is written. ``copy``: each line goes to stderr, too.
+
+        ``by``: whoever has the directory open, if it is no broker.
+        """
+        self._by = {} if by is None else by.fields()
         self._log, self._data, self._clock, self._health, self._copy = audit_log, data, clock, health, copy
         self.refusals = Refusals(clock.now_ms, None if audit_log is None else self.note)
         """Is told who was refused."""
@@ -97,10 +109,12 @@ class AuditWriter:
         *,
         threaded: bool,
         wanted: bool,
+        by: AskedBy | None = None,
     ) -> AuditWriter:
         """Open the audit log of a data directory, whose lines are in ``lines``.
 
-        Nothing is written if it is not ``wanted``, or off.
+        Nothing is written if it is not ``wanted``, or off. ``by``: whoever opens it, if it is no broker; its beginning
+        and end are told with that.
 
         Raises:
             OSError: the disk does not allow it.
@@ -110,8 +124,8 @@ class AuditWriter:
         limits = AuditLimits(config.audit_log_file_bytes, config.audit_log_bytes_max, config.audit_log_retention_ms)
         audit_log = AuditLog(lines, files, config.data, limits, clock.now_ms(), on_damage)
         copy = config.audit_log_copy == "stderr"
-        audit = cls(audit_log, config.data, clock, health, threaded=threaded, copy=copy)
-        audit.note({"operation": "start", "outcome": "done", "details": {"version": VERSION}})
+        audit = cls(audit_log, config.data, clock, health, threaded=threaded, copy=copy, by=by)
+        audit.note({**audit._by, "operation": "start", "outcome": "done", "details": {"version": VERSION}})
         return audit
 
     @property
@@ -184,7 +198,7 @@ class AuditWriter:
         if self._ticks is not None:
             self._ticks.join()
         if self._commits is not None and self._log is not None:
-            self.note({"operation": "stop", "outcome": "done"})
+            self.note({**self._by, "operation": "stop", "outcome": "done"})
             self._commits.close()
             if self._health.fatal is None:
                 self._log.close(self._clock.now_ms())

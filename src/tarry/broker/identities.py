@@ -45,7 +45,7 @@ from tarry.broker.anonymous import check_for_anybody, warn_of_another, with_anon
 from tarry.broker.credential_days import CredentialDays
 from tarry.broker.lock_out import WaysIn
 from tarry.identity.accounts import AccountBook
-from tarry.identity.file import FILE
+from tarry.identity.file import FILE, VERSION
 from tarry.identity.grants import Grant
 from tarry.identity.issuers import Issuers
 from tarry.identity.principal import LOCAL, Principal
@@ -56,7 +56,6 @@ from tarry.log.json_file import change_json, make_private, read_json
 
 log = logging.getLogger(__name__)
 
-VERSION = 1
 ADMIN = "local-admin"
 """Identity of whoever shows the token in that file."""
 PIPELINE = "local-pipeline"
@@ -81,15 +80,11 @@ class Identities:
         clock: Clock,
         directory: Path,
         issuers: Issuers | None = None,
-        *,
-        sign: str | None = None,
     ) -> None:
         """Read what is on disk, and make the token of this start.
 
-        ``sign``: what tells that the file has been there before. Without it the broker would ask nobody who they are.
-
         Raises:
-            CorruptError: it is damaged or of another version; or it has been there, and is missing.
+            CorruptError: it is damaged or of another version, or the key of the secrets in it is missing.
         """
         self._files = files
         self._clock = clock
@@ -106,7 +101,7 @@ class Identities:
         self.exposed: dict[str, str] = {}
         """Ports that other machines reach since callers are asked, by name: one has to be known still."""
         self._secrets = AccessSecrets(files, directory)
-        self._kept: tuple[Identity, ...] = self._read(sign)
+        self._kept: tuple[Identity, ...] = self._read()
         self.snapshot: tuple[Identity, ...] = ()
         """Identities with a credential, and the broker's own; none: nobody is asked.
 
@@ -353,14 +348,8 @@ class Identities:
         credential = Credential(id, "token", "", now_ms, None, digest_of(token))
         return Identity(name, list(OWN_GRANTS[name]), "", now_ms, [credential])
 
-    def _read(self, sign: str | None) -> tuple[Identity, ...]:
+    def _read(self) -> tuple[Identity, ...]:
         fields = read_json(self._path, [VERSION])
-        if fields is None and sign is not None:
-            raise CorruptError(
-                f"{self._path} is missing, which had been there ({sign} tells so), and without it this broker would "
-                "ask nobody who they are; restore it from a copy, or make the first identity again while the broker "
-                "is stopped (tarry identity create --data)"
-            )
         if fields is None:
             return ()
         try:

@@ -106,15 +106,12 @@ class CountedAccount:
 
     # -- messages ------------------------------------------------------------------------------------------------------
 
-    def wait_s(self) -> float:
-        """Return the seconds by which a request with messages is to be delayed, up to :data:`DELAY_S_MAX`.
-
-        They are counted as waited for.
-        """
+    def wait_s(self, waited_s: float = 0.0) -> float:
+        """See :meth:`tarry.api.accounts.QuotaAccount.wait_s`."""
         if not self.is_bounded:
             return 0.0
         with self._lock:
-            return self._rates.delay_s()
+            return self._rates.delay_s(waited_s)
 
     def charge(self, messages: int, size: int, topics: Iterable[str]) -> None:
         """Count messages that are to be scheduled, ``size`` bytes in all, for these topics.

@@ -83,14 +83,16 @@ class Principal:
         """True if its identity has quotas."""
         return self.account is not None and self.account.is_bounded
 
-    def wait_s(self) -> float:
+    def wait_s(self, waited_s: float = 0.0) -> float:
         """Return the seconds by which its next message is to be delayed: see :meth:`QuotaAccount.wait_s`."""
-        return 0.0 if self.account is None else self.account.wait_s()
+        return 0.0 if self.account is None else self.account.wait_s(waited_s)
 
     async def in_turn(self) -> None:
         """Wait as long as its quotas delay its next message."""
         if wait_s := self.wait_s():
             await asyncio.sleep(wait_s)
+            if rest_s := self.wait_s(wait_s):
+                await asyncio.sleep(rest_s)
 
     def charge(self, messages: int, size: int, topics: Iterable[str]) -> None:
         """Count messages that are to be scheduled: see :meth:`QuotaAccount.charge`.

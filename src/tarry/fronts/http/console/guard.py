@@ -18,10 +18,11 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
 from tarry.base.clock import Clock
-from tarry.fronts.http.access import SAFE_METHODS, Access, AccessRefusal, foreign_page, peer_of
+from tarry.fronts.http.access import Access, peer_of
 from tarry.fronts.http.app import App, Receive, Scope, Send
 from tarry.fronts.http.console.cookies import SessionCookie
 from tarry.fronts.http.console.sessions import VisitorSession, VisitorSessions
+from tarry.fronts.http.foreign import SAFE_METHODS, AccessRefusal, foreign_page
 from tarry.identity.principal import NOBODY, Principal
 
 HSTS = (b"strict-transport-security", b"max-age=31536000")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from tarry.fronts.http.access import AccessRefusal
 from tarry.fronts.http.console.guard import LOGIN
 from tarry.fronts.http.console.page import Console, field, link, own_path
+from tarry.fronts.http.foreign import AccessRefusal
 
 
 async def show(console: Console, request: Request) -> Response:

@@ -21,8 +21,9 @@ from tarry.api.operation import Operation
 from tarry.api.operations import CreateToken, DeleteToken, LimitToken, ListGroups, ListTokens
 from tarry.base.errors import InvalidArgumentError
 from tarry.base.version import VERSION
-from tarry.fronts.http.access import Access, AccessRefusal
+from tarry.fronts.http.access import Access
 from tarry.fronts.http.exchange import BodyTooLargeError, HttpRequest, HttpResponse, Work
+from tarry.fronts.http.foreign import AccessRefusal
 from tarry.fronts.http.lmstfy.access_log import AccessLog
 from tarry.fronts.http.lmstfy.answering import Answering
 from tarry.fronts.http.lmstfy.answers import NO_CONTENT, RefusalError, answer, indented

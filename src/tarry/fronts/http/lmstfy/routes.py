@@ -13,7 +13,7 @@ from tarry.api.access import AccessToken
 from tarry.api.needs import OF_TOPICS
 from tarry.base.bounded_cache import BoundedCache
 from tarry.base.errors import TarryError
-from tarry.fronts.http.access import Access, shows_secret
+from tarry.fronts.http.access import Access, bearer_of, may_have_secret, secret_in, shows_secret
 from tarry.fronts.http.exchange import Handler, Headers, HttpRequest, HttpResponse, Work
 from tarry.fronts.http.lmstfy.access_log import AccessLog
 from tarry.fronts.http.lmstfy.answering import Answering
@@ -119,7 +119,7 @@ class Lmstfy:
             self._admit(request)
             http.trusted()
         work = route.carry(request)
-        if remembered is None and target.known is not None and b"token=" not in http.query:
+        if remembered is None and target.known is not None and not may_have_secret(http.query):
             self._targets.keep((http.method, http.target), target)
         return work
 
@@ -236,7 +236,7 @@ class Lmstfy:
         Raises:
             RefusalError: its connection's certificate names none; or there is no certificate, and it has to show one.
         """
-        shown = shows_secret(http.headers)
+        shown = shows_secret(http.headers) or secret_in(http.query) is not None
         admitted = None if shown else self._access.owner_of_certificate(http.principal, http.headers, http.host)
         if admitted is None and not shown:
             admitted = self._access.anonymous(
@@ -245,8 +245,8 @@ class Lmstfy:
         if isinstance(admitted, Principal):
             return admitted
         if admitted is None:
-            self._access.authenticator.note_refusal("none_shown", http.host)
-            raise RefusalError(401, "token not found")
+            self._access.authenticator.note_refusal("not_known" if shown else "none_shown", http.host)
+            raise RefusalError(401, "invalid token" if shown else "token not found")
         if self._pass_on is not None:
             raise _ElsewhereError  # it may have been made just now
         raise RefusalError(admitted.status, admitted.text)
@@ -254,8 +254,10 @@ class Lmstfy:
     def _secret(self, shown: bytes, http: HttpRequest) -> str:
         """Return the token that a request shows, without its pool; empty: none."""
         text = shown.decode("latin-1")
-        if not text and b"token=" in http.query:
+        if not text and may_have_secret(http.query):
             text = QueryValues(http.query).text("token")
+        if not text:
+            return bearer_of(http.headers)  # no password, which another site's page may have a browser send
         pool, colon, secret = text.partition(":")
         if not colon:
             return text

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from tarry.base.errors import InvalidArgumentError
-from tarry.fronts.http.access import Access, AccessRefusal, peer_of
+from tarry.fronts.http.access import Access, peer_of
 from tarry.fronts.http.app import App, Receive, Scope, Send
 from tarry.fronts.http.errors import HttpError
+from tarry.fronts.http.foreign import AccessRefusal
 from tarry.fronts.http.rest.answer import Answer, error_answer, send_answer
 from tarry.fronts.http.rest.endpoints import routes
 from tarry.fronts.http.rest.request import ClientLeftError, RestRequest

@@ -21,6 +21,7 @@ from tarry.fronts.rocketmq.common.callers import SigningCallers, none_shown
 from tarry.identity.principal import LOCAL, Principal
 
 ACCESS_KEY, SIGNATURE = "AccessKey", "Signature"
+_SHOWN = frozenset((ACCESS_KEY, SIGNATURE, "SecurityToken"))
 UNSIGNED = frozenset(
     {RequestCode.GET_ROUTEINFO_BY_TOPIC, RequestCode.GET_BROKER_CLUSTER_INFO, RequestCode.GET_KV_CONFIG}
 )
@@ -101,7 +102,7 @@ class Authenticator:
 
 
 def _is_unsigned(command: RemotingCommand) -> bool:
-    return ACCESS_KEY not in command.fields and SIGNATURE not in command.fields
+    return _SHOWN.isdisjoint(command.fields)
 
 
 def _same(given: str, expected: str) -> bool:

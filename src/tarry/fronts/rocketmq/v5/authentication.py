@@ -26,7 +26,10 @@ from tarry.identity.principal import LOCAL, Principal
 _AUTHORIZATION = re.compile(
     r"MQv2-HMAC-SHA1\s+Credential=([^,/\s]*)[^,]*,\s*SignedHeaders=x-mq-date-time\s*,\s*Signature=([0-9A-Fa-f]+)\s*\Z"
 )
-_NO_KEY = b" Credential=, "
+_NO_KEY = re.compile(
+    rb"MQv2-HMAC-SHA1\s+Credential=\s*,\s*SignedHeaders=x-mq-date-time\s*,\s*Signature=[0-9A-Fa-f]*\s*\Z"
+)
+"""Header of a client without an access key, which may sign with an empty one: nobody can have that."""
 _BEARER = "Bearer "
 _DATE = "%Y%m%dT%H%M%SZ"
 AGE_MS_MAX = 15 * 3_600_000
@@ -112,8 +115,7 @@ class Authenticator:
         ):
             self._known.note_use(verified.principal)
             return verified.principal
-        # A client without an access key may sign with an empty one, which nobody can have.
-        shows_none = not headers[0] or _NO_KEY in headers[0]
+        shows_none = (not headers[0] or _NO_KEY.match(headers[0])) and not call.value(b"x-mq-session-token")
         if shows_none and (principal := self._known.by_certificate(call.principal)) is not None:
             return principal
         if shows_none and (principal := self._known.by_nothing(call.host)) is not None:
