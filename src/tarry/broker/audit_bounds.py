@@ -1,4 +1,4 @@
-"""Bounds on what the changes of one caller take of the audit log: those of others must not be pushed out of it.
+"""Bounds on the lines that one caller's changes make in the audit log, so that those of others stay.
 
 Of one caller, operation and outcome, the first :data:`CHANGES_MAX` lines in a minute are written. The others are
 counted, and the count is written when that time is over. Not bounded are changes of who may do what, which do not come
