@@ -133,7 +133,9 @@ def test_tokens_are_needed(broker: Broker) -> None:
         ("GET", {"host": "127.0.0.1.evil.example"}, False),
         ("GET", {"host": "192.168.1.1"}, False),
         ("GET", {}, False),
-        ("GET", {"host": "localhost", "origin": "http://evil.example"}, True),  # cannot read the answer
+        ("GET", {"host": "localhost", "origin": "http://evil.example"}, False),  # it may consume
+        ("GET", {"host": "localhost", "sec_fetch_site": "cross-site"}, False),
+        ("GET", {"host": "localhost", "sec_fetch_site": "none"}, True),
         ("POST", {"host": "localhost:7777"}, True),  # curl
         ("POST", {"host": "localhost:7777", "origin": "http://localhost:7777"}, True),
         ("POST", {"host": "localhost:7777", "origin": "http://localhost:80"}, False),
@@ -148,6 +150,12 @@ def test_an_open_front(method: str, headers: dict[str, str], allowed: bool, brok
     assert (admitted is LOCAL) is allowed
     if isinstance(admitted, AccessRefusal):
         assert admitted.status == 403
+
+
+def test_other_sites_may_link_to_an_open_fronts_pages(broker: Broker) -> None:
+    linked = {"host": "localhost", "sec_fetch_site": "cross-site"}
+    assert Access(broker, "open").admit(request(**linked), is_page=True) is LOCAL
+    assert isinstance(Access(broker, "open").admit(request("POST", **linked), is_page=True), AccessRefusal)
 
 
 @pytest.mark.parametrize(

@@ -426,6 +426,7 @@ def test_settings_that_are_not_right_refuse_the_start(
     settings = {"jwt_issuer": ISSUER, "jwt_audience": AUDIENCE, "jwt_keys_file": str(file), **more}
     with pytest.raises(InvalidArgumentError, match=said):
         Broker.open(Config(data=tmp_path / "data", pipeline="off", **settings))
+    assert not (tmp_path / "data").exists()
 
 
 def test_without_a_provider_there_are_no_claims(tmp_path: Path) -> None:

@@ -30,21 +30,6 @@ def test_a_client_that_says_goodbye_gives_back_what_it_holds(place: Place) -> No
     assert again.system_properties.delivery_attempt == 2
 
 
-def test_a_client_that_holds_all_it_may_keeps_nothing_from_others(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(clients, "HELD_MAX", 1)
-    one, other = place.client(), place.client()
-    one.send("orders", b"x")
-    assert len(one.receive("orders", "g", push=True)) == 1
-    first = one.stream("ReceiveMessage", receive_request("orders", "g", wait_s=20, push=True))
-    place.wait_for_receives(1)
-    one.send("orders", b"y")
-    [got] = other.receive("orders", "g", push=True, wait_s=WAIT_S)
-    assert got.body == b"y"
-    first.cancel()
-
-
 def test_a_client_that_vanishes_gives_back_what_it_holds(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clients, "LOST_S", 0.2)
     one, other = place.client(), place.client()

@@ -100,6 +100,8 @@ def open_files(around: Opened) -> OpenedFiles:
         not fit.
     """
     config, undo, engine = around.config, around.undo, around.engine
+    issuers = Issuers.of(config, around.clock)  # settings that are refused leave no directory behind
+    undo.callback(issuers.close)
     engine.claim()
     undo.callback(engine.release)
     has_checkpoint = _has_checkpoint(config.data)
@@ -112,8 +114,7 @@ def open_files(around: Opened) -> OpenedFiles:
     view = View(store.snapshot())
     secret = read_secret(around.files, config.data)
     access_tokens = AccessTokens(around.files, around.clock, config.data)
-    issuers = Issuers.of(config, around.clock)
-    undo.callback(issuers.close)
+    issuers.begin()
     identities = Identities(around.files, around.clock, config.data, issuers)
     undo.callback(identities.close)
     audit = AuditWriter.open(

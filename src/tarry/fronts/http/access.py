@@ -61,16 +61,19 @@ class Access:
         """True if the broker has identities: then each caller has rights of its own."""
         return self.authenticator.asks
 
-    def admit(self, scope: Scope) -> Principal | AccessRefusal:
-        """Return whose a request is, or why it is refused."""
-        admitted = self._admitted(scope)
+    def admit(self, scope: Scope, *, is_page: bool = False) -> Principal | AccessRefusal:
+        """Return whose a request is, or why it is refused.
+
+        ``is_page``: it asks for a page, to which other sites may link.
+        """
+        admitted = self._admitted(scope, is_page=is_page)
         if isinstance(admitted, Principal) and (trusted := scope.get("state", {}).get("trusted")) is not None:
             trusted()
         return admitted
 
-    def _admitted(self, scope: Scope) -> Principal | AccessRefusal:
+    def _admitted(self, scope: Scope, *, is_page: bool) -> Principal | AccessRefusal:
         if not self.asks:
-            return refusal_of_foreigners(scope) or LOCAL
+            return refusal_of_foreigners(scope, is_page=is_page) or LOCAL
         headers = scope["headers"]
         secret = secret_of(headers)
         if not secret and (in_query := secret_in(scope["query_string"])):

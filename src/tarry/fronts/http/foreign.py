@@ -2,8 +2,8 @@
 
 Any page that somebody looks at may make a browser send requests to this machine. Whoever comes by a proxy would seem to
 be at its address. So a request that a proxy says it forwards is refused, the ``Host`` must be a name of this machine
-(else the page's name server could point to it), and a request that changes something may only come from a page of this
-front.
+(else the page's name server could point to it), and a request that changes or consumes something may only come from a
+page of this front.
 """
 
 from __future__ import annotations
@@ -39,10 +39,11 @@ class AccessRefusal:
     code: str
 
 
-def refusal_of_foreigners(scope: Scope, *, anonymous: bool = False) -> AccessRefusal | None:
+def refusal_of_foreigners(scope: Scope, *, anonymous: bool = False, is_page: bool = False) -> AccessRefusal | None:
     """Refuse what a proxy forwards, or what a page of another site may have a browser send.
 
-    Of who is ``anonymous`` also its GET, which may consume, and what may be such a page's though it says nothing.
+    Also its GET, which may consume; ``is_page``: but not where a page is asked for, which other sites may link to. Of
+    who is ``anonymous`` also what may be such a page's though it says nothing.
     A name of another machine in ``Host`` may be that of a page whose name server points here; a number is not.
     """
     if (forwarding := _forwarding(scope["headers"])) is not None:
@@ -59,7 +60,7 @@ def refusal_of_foreigners(scope: Scope, *, anonymous: bool = False) -> AccessRef
         return AccessRefusal(
             403, f"Host is {host!r:.80}; allowed without access tokens: a name or address of this machine", "forbidden"
         )
-    is_safe = scope["method"] in SAFE_METHODS and not anonymous
+    is_safe = is_page and scope["method"] in SAFE_METHODS
     foreign = None if is_safe else foreign_page(headers) or (_unsaid_page(headers) if anonymous else None)
     if foreign is None:
         return None

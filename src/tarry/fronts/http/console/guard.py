@@ -100,7 +100,7 @@ class Guard:
     async def _check(self, request: Request, new: list[VisitorSession]) -> Response | None:
         """Return an answer instead of the page; None: the request may pass."""
         now_ms = self._clock.now_ms()
-        admitted = None if self._access.asks else self._access.admit(request.scope)
+        admitted = None if self._access.asks else self._access.admit(request.scope, is_page=True)
         if isinstance(admitted, AccessRefusal):
             return PlainTextResponse(admitted.text, admitted.status)
         session = self._sessions.find(self._cookie.find(request), now_ms)
