@@ -116,6 +116,7 @@ class FaultyWay(_Way):
     def __init__(self, store: ObjectStore, rng: random.Random, late: set[asyncio.Task[Any]], rate: float) -> None:
         super().__init__(store)
         self._rng, self._rate, self._late = rng, rate, late
+        self._delays_s = rng.choice([(0.01, 0.06), (0.001, 0.01, 0.1, 1.0), (0.0, 0.0, 1.0)])
         self.cut_until_s = self.still_until_s = 0.0
 
     async def create(self, key: str, content: bytes) -> bool:
@@ -156,8 +157,9 @@ class FaultyWay(_Way):
         if now_s < self.cut_until_s:
             await asyncio.sleep(self._rng.random())
             raise UnavailableError("cut off (injected)")
-        slow = 20 if self._chance(self._rate / 4) else 1
-        await asyncio.sleep(max(0.0, self.still_until_s - now_s) + 0.06 * slow * self._rng.random())
+        # From nothing to a second: what matters is that anything may overtake anything.
+        slow_s = self._rng.choice(self._delays_s)
+        await asyncio.sleep(max(0.0, self.still_until_s - now_s) + slow_s * self._rng.random())
 
     def _chance(self, rate: float) -> bool:
         return self._rng.random() < rate

@@ -10,7 +10,7 @@ import shutil
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -32,6 +32,7 @@ from tarry.log.recover import recover_tail
 from tarry.log.segment import SegmentReader, SegmentWriter, list_segments
 from tests.engines.memory import MemoryEngine, SharedRounds, write_parts
 from tests.engines.object_store import MemoryObjects
+from tests.engines.versitygw import served, store_at
 from tests.examples import examples
 from tests.faults import FaultyFiles, fast_directory
 
@@ -136,10 +137,17 @@ class ObjectRig:
 RIGS: dict[str, Callable[[], Rig]] = {"files": FileRig, "memory": MemoryRig, "objects": ObjectRig}
 
 
-@pytest.fixture(params=RIGS)
-def rig(request: pytest.FixtureRequest) -> Iterator[Rig]:
-    with closing(RIGS[request.param]()) as rig:
-        yield rig
+S3 = pytest.param("s3", marks=[pytest.mark.rest, pytest.mark.timeout(1800)])
+
+
+@pytest.fixture(params=[*RIGS, S3])
+def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Rig]:
+    with ExitStack() as stack:
+        if request.param == "s3":
+            endpoint = stack.enter_context(served(tmp_path / "versitygw"))
+            yield stack.enter_context(closing(ObjectRig(store_at(endpoint, "conformance"))))
+        else:
+            yield stack.enter_context(closing(RIGS[request.param]()))
 
 
 def opened(engine: LogEngine, kind: LogKind) -> SegmentWriter:

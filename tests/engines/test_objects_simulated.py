@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -43,6 +44,7 @@ class Simulation:
 
     def __init__(self, seed: int, rate: float) -> None:
         self.rng, self.rate = random.Random(seed), rate
+        self.gaps_s = self.rng.choice([(0.0, 5.0, 40.0), (0.0, 0.0, 2.0)])
         self.objects = MemoryObjects()
         self.late: set[asyncio.Task[Any]] = set()
         self.answered: dict[int, list[int]] = {}
@@ -59,10 +61,10 @@ class Simulation:
             while len(running) >= 3:
                 _, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
             running.add(asyncio.create_task(self.live()))
-            await asyncio.sleep(self.rng.choice([0.0, 5.0, 40.0]) * self.rng.random())
+            await asyncio.sleep(self.rng.choice(self.gaps_s) * self.rng.random())
         await asyncio.wait(running)
         while self.late:
-            await asyncio.sleep(1)
+            await asyncio.wait(self.late)
 
     async def live(self) -> None:
         way = FaultyWay(self.objects, self.rng, self.late, self.rate)
@@ -119,11 +121,10 @@ class Simulation:
     async def follow(self) -> None:
         way = FaultyWay(self.objects, self.rng, self.late, self.rate / 4)
         values: list[int] = []
-        try:
-            async for _, part in follow_parts(way, START, None):
-                values += [int(each) for each in part.content.split()]
-        except UnavailableError:
-            pass
+        with suppress(UnavailableError, TimeoutError):
+            async with asyncio.timeout(20):  # it may be slower than the owner
+                async for _, part in follow_parts(way, START, None):
+                    values += [int(each) for each in part.content.split()]
         self.followed.append(values)
 
     async def check(self) -> int:
@@ -156,7 +157,7 @@ def simulate(seed: int, lives: int, rate: float) -> int:
 
 
 @given(seed=st.integers(0, 1 << 32), rate=st.sampled_from([0.0, 0.02, 0.1, 0.3]))
-@pytest.mark.parametrize("lives", [12])
+@pytest.mark.parametrize("lives", [3, 12])
 def test_no_answered_round_is_lost(lives: int, seed: int, rate: float) -> None:
     simulate(seed, lives, rate)
 
@@ -170,4 +171,4 @@ def test_owners_get_on() -> None:
 @pytest.mark.rest
 @pytest.mark.parametrize("seed", range(examples(20)))
 def test_thousands_of_rounds(seed: int) -> None:
-    assert simulate(seed, 150, 0.05) > 1000
+    assert simulate(seed, 40, 0.03) > 300
