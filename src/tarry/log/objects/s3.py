@@ -6,6 +6,7 @@ The library would repeat requests after errors of the server, conditional ones t
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -85,8 +86,13 @@ class S3Objects:
                 raise self._unavailable(error) from error
 
     async def _answer(self, request: Awaitable[A]) -> A:
+        future = asyncio.ensure_future(request)
         try:
-            return await request
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            # The library's threads come into the interpreter with each answer, and abort a process that is ending.
+            await asyncio.gather(future, return_exceptions=True)
+            raise
         except (self._exists, FileNotFoundError):
             raise
         except (self._error, OSError, ValueError) as error:
