@@ -26,8 +26,8 @@ from tarry.log.objects.content import (
     round_key,
 )
 from tarry.log.objects.engine import ObjectEngine
-from tarry.log.objects.history import START, Claim, History, claim_epoch, follow_parts, reached, read_former
-from tarry.log.objects.rounds import DEPTH, Rounds, gathered
+from tarry.log.objects.history import START, Claim, RoundHistory, claim_epoch, follow_parts, reached, read_former
+from tarry.log.objects.rounds import DEPTH, EpochRounds, gathered
 from tarry.log.objects.store import ObjectStore, try_out
 from tests.engines.object_store import HeldWay, MemoryObjects, run_virtually
 from tests.engines.test_objects_simulated import Read
@@ -52,8 +52,8 @@ class Owner:
         self.depth = depth
         self.way, self.clock = HeldWay(store), TestClock(now_ms)
         self.claim: Claim
-        self.history: History
-        self.rounds: Rounds
+        self.history: RoundHistory
+        self.rounds: EpochRounds
         self.read: list[int] = []
         self.next = 0
 
@@ -66,7 +66,7 @@ class Owner:
         read = Read()
         self.history = await read_former(self.way, self.claim.epoch, read)
         self.read = read.values
-        self.rounds = Rounds(self.way, self.claim, self.history, self.clock, self.depth)
+        self.rounds = EpochRounds(self.way, self.claim, self.history, self.clock, self.depth)
         await self.rounds.first()
 
     def send(self, value: int) -> asyncio.Task[None]:

@@ -21,7 +21,7 @@ from tarry.base.errors import OwnershipLostError, UnavailableError
 from tarry.log.engine import Part
 from tarry.log.frame import LogKind
 from tarry.log.objects.history import START, claim_epoch, follow_parts, reached, read_former
-from tarry.log.objects.rounds import Rounds
+from tarry.log.objects.rounds import EpochRounds
 from tests.engines.object_store import FaultyWay, MemoryObjects, run_virtually
 from tests.examples import examples
 
@@ -91,7 +91,7 @@ class Simulation:
             read = Read()
             history = await read_former(way, claim.epoch, read)
             clock = TestClock(1_000_000 + self.rng.randint(-2000, 2000))
-            rounds = Rounds(way, claim, history, clock, depth=self.rng.choice([1, 2, 4]))
+            rounds = EpochRounds(way, claim, history, clock, depth=self.rng.choice([1, 2, 4]))
             await rounds.first()
         except (OwnershipLostError, UnavailableError):
             return
@@ -110,7 +110,7 @@ class Simulation:
                 task.cancel()
             rounds.abandon()
 
-    async def call(self, epoch: int, rounds: Rounds) -> None:
+    async def call(self, epoch: int, rounds: EpochRounds) -> None:
         while True:
             self.next, value = self.next + 1, self.next
             rounds.add(Part(LogKind.INTAKE, 0, value, b"%d " % value))

@@ -1,4 +1,4 @@
-"""The engine ``objects``: logs in an object store that machines share; the directory is a cache of them.
+"""The engine ``objects``: logs in an object store that machines share; the directory is a cache.
 
 Callers are threads; requests are carried out on an event loop in a thread of its own, so that many are under way.
 """
@@ -26,15 +26,15 @@ from tarry.log.files import AppendFile, Buffer, Files
 from tarry.log.frame import LogKind
 from tarry.log.objects.content import TRIMMED
 from tarry.log.objects.history import START, RoundPlace, claim_epoch, follow_parts, reached, read_former
-from tarry.log.objects.rounds import Rounds
+from tarry.log.objects.rounds import EpochRounds
 from tarry.log.objects.store import ObjectStore, try_out
 from tarry.log.segment import segment_path
 
 A = TypeVar("A")
 LOOK_S = 5.0
-"""How often an owner that is asked looks for another one."""
+"""Time between two looks of an owner that is asked."""
 LOOK_WAIT_S = 1.0
-"""How long it waits for what it sees; later than that, it is what the next call returns."""
+"""Longest wait for what it sees; after that, the next call returns it."""
 
 
 class ObjectEngine:
@@ -47,7 +47,7 @@ class ObjectEngine:
         self._store, self._files, self._data, self._clock = store, files, data, clock
         self._requests = _Requests()
         self._lock: LockFile | None = None
-        self._rounds: Rounds | None = None
+        self._rounds: EpochRounds | None = None
         self._epoch = 0
         self._trimmed: dict[LogKind, int] = {}
         self._look: Future[None] | None = None
@@ -73,7 +73,7 @@ class ObjectEngine:
             raise
         return self._epoch
 
-    async def _claim(self) -> Rounds:
+    async def _claim(self) -> EpochRounds:
         await try_out(self._store)
         claim = await claim_epoch(self._store, f"{socket.gethostname()}:{os.getpid()}")
         cache = _Directory(self._files, self._data)
@@ -82,7 +82,7 @@ class ObjectEngine:
         finally:
             cache.close()
         self._epoch, self._trimmed = claim.epoch, dict(history.trimmed)
-        rounds = Rounds(self._store, claim, history, self._clock)
+        rounds = EpochRounds(self._store, claim, history, self._clock)
         await rounds.first()
         return rounds
 
@@ -129,7 +129,7 @@ class ObjectEngine:
         return self._requests.run(reached(self._store))
 
     def follow(self, position: RoundPlace | None) -> Iterator[tuple[RoundPlace, Part]]:
-        """Yield what is behind ``position``. The owner leaves out what it trimmed; others get all that is there.
+        """Yield what is behind ``position``; the owner leaves out what it trimmed, others get all.
 
         Raises:
             TrimmedError: the owner has trimmed a segment behind ``position``.
@@ -148,7 +148,7 @@ class ObjectEngine:
         if self._lock is not None:
             self._lock.release()
 
-    def _owned(self) -> Rounds:
+    def _owned(self) -> EpochRounds:
         if self._rounds is None:
             raise FatalError(f"the logs of {self._data} were not claimed")
         return self._rounds

@@ -53,8 +53,8 @@ START = RoundPlace(1, 0, 0)
 
 
 @dataclass
-class History:
-    """What all rounds up to a place add up to."""
+class RoundHistory:
+    """Sum of all rounds up to a place."""
 
     digest: bytes = NO_DIGEST
     clock_ms: int = 0
@@ -69,7 +69,7 @@ class History:
 
 
 class Cache(Protocol):
-    """Where a claim puts what it reads."""
+    """Place for what a claim reads."""
 
     def clear(self) -> None:
         """Forget everything: reading begins, or begins again."""
@@ -104,7 +104,7 @@ async def newest_epoch(store: ObjectStore) -> int:
     return len(epochs)
 
 
-async def read_former(store: ObjectStore, epoch: int, cache: Cache) -> History:
+async def read_former(store: ObjectStore, epoch: int, cache: Cache) -> RoundHistory:
     """Read all rounds of the epochs before one that was claimed, and end those that have no end yet.
 
     Each request begins after the claim was answered: what it does not find, the former owner cannot answer any more.
@@ -118,9 +118,9 @@ async def read_former(store: ObjectStore, epoch: int, cache: Cache) -> History:
     return history
 
 
-async def _read_once(store: ObjectStore, epoch: int, cache: Cache) -> History | None:
+async def _read_once(store: ObjectStore, epoch: int, cache: Cache) -> RoundHistory | None:
     cache.clear()
-    history = History()
+    history = RoundHistory()
     for former in range(1, epoch):
         end, number = await _end_of(store, former), 0
         while True:

@@ -1,7 +1,7 @@
 """The rounds of one epoch: what is on its way, and what may be answered.
 
-Everything here runs on one event loop, but :meth:`Rounds.add`. A round that was begun is never taken back: it is in the
-log, or will be found not to be there by a later owner.
+Everything here runs on one event loop, but :meth:`EpochRounds.add`. A round that was begun is never taken back: it is
+in the log, or will be found not to be there by a later owner.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tarry.base.clock import Clock
 from tarry.base.errors import FatalError, OwnershipLostError
 from tarry.log.engine import Part
 from tarry.log.objects.content import StoredRound, digest_of, encode_round, numbered, round_key
-from tarry.log.objects.history import Claim, History
+from tarry.log.objects.history import Claim, RoundHistory
 from tarry.log.objects.store import ObjectStore, asked, created
 
 DEPTH = 8
@@ -26,10 +26,12 @@ ROUND_BYTES = 8 << 20
 """About the size from which a round begins, though nobody waits for it."""
 
 
-class Rounds:
+class EpochRounds:
     """Rounds of one owner. ``history``: what lies before them; it becomes part of this."""
 
-    def __init__(self, store: ObjectStore, claim: Claim, history: History, clock: Clock, depth: int = DEPTH) -> None:
+    def __init__(
+        self, store: ObjectStore, claim: Claim, history: RoundHistory, clock: Clock, depth: int = DEPTH
+    ) -> None:
         self._store, self._claim, self._history, self._clock = store, claim, history, clock
         self._lock = threading.Lock()
         self._open: list[Part] = []
@@ -43,7 +45,7 @@ class Rounds:
         self.answered = 0
         """So many rounds are certain to be in the log that every later owner reads."""
         self.lost: FatalError | None = None
-        """Why nothing is answered any more."""
+        """Reason for which nothing is answered any more."""
 
     def add(self, part: Part) -> bool:
         """Put a part into the round that comes next. From any thread.
@@ -57,7 +59,7 @@ class Rounds:
             return before < ROUND_BYTES <= self._open_bytes
 
     async def first(self) -> None:
-        """Write the epoch's first round, and wait until it is answered: it names the history that it goes on from."""
+        """Write the epoch's first round, which names the history before it; wait until it is answered."""
         await self._slots.acquire()
         self._begin([])
         await self._until(self._next)

@@ -1,13 +1,15 @@
 """An object store by the library ``obstore``: S3, and what speaks S3.
 
-The library would repeat requests after errors of the server, conditional ones too; it is told not to, for
+It is asked by threads of Python: its own would come into the interpreter with each answer, and abort a process that is
+ending. The library would repeat requests after errors of the server, conditional ones too; it is told not to, for
 :func:`~tarry.log.objects.store.asked` does it, and knows what a repetition may find. It reports 409 as "exists", too.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -16,6 +18,8 @@ from tarry.base.extras import missing_extra
 
 A = TypeVar("A")
 TIMEOUT = timedelta(seconds=10)
+REQUESTS = 32
+"""The most requests under way."""
 NO_SUCH_KEY = "<Code>NoSuchKey</Code>"
 
 
@@ -41,6 +45,7 @@ class S3Objects:
         self._obstore: Any = obstore
         self._exists, self._error = AlreadyExistsError, BaseError
         self._uri = uri
+        self._threads = ThreadPoolExecutor(REQUESTS, thread_name_prefix="tarry-log-request")
         http = {"timeout": TIMEOUT, "default_headers": {"cache-control": "no-store"}, **(client or {})}
         try:
             made: Any = store.from_url  # typed by store; options are text here
@@ -50,7 +55,7 @@ class S3Objects:
 
     async def create(self, key: str, content: bytes) -> bool:
         try:
-            await self._answer(self._obstore.put_async(self._store, key, content, mode="create"))
+            await self._answer(lambda: self._obstore.put(self._store, key, content, mode="create"))
         except self._exists:
             return False
         except FileNotFoundError as error:
@@ -59,8 +64,7 @@ class S3Objects:
 
     async def get(self, key: str) -> bytes | None:
         try:
-            found = await self._answer(self._obstore.get_async(self._store, key))
-            return bytes(await self._answer(found.bytes_async()))
+            return await self._answer(lambda: bytes(self._obstore.get(self._store, key).bytes()))
         except FileNotFoundError as error:
             # Not any 404: one of a missing bucket, or of a proxy, says nothing about the key.
             if NO_SUCH_KEY in str(error):
@@ -73,25 +77,24 @@ class S3Objects:
 
     async def list(self, prefix: str) -> list[str]:
         try:
-            found = await self._answer(self._obstore.list(self._store, prefix).collect_async())
+            found = await self._answer(lambda: self._obstore.list(self._store, prefix).collect())
         except FileNotFoundError as error:
             raise self._unavailable(error) from error
         return [each["path"] for each in found]
 
     async def delete(self, key: str) -> None:
         try:
-            await self._answer(self._obstore.delete_async(self._store, key))
+            await self._answer(lambda: self._obstore.delete(self._store, key))
         except FileNotFoundError as error:
             if NO_SUCH_KEY not in str(error):
                 raise self._unavailable(error) from error
 
-    async def _answer(self, request: Awaitable[A]) -> A:
-        future = asyncio.ensure_future(request)
+    async def _answer(self, request: Callable[[], A]) -> A:
+        future = asyncio.get_running_loop().run_in_executor(self._threads, request)
         try:
             return await asyncio.shield(future)
         except asyncio.CancelledError:
-            # The library's threads come into the interpreter with each answer, and abort a process that is ending.
-            await asyncio.gather(future, return_exceptions=True)
+            await asyncio.gather(future, return_exceptions=True)  # else it would come back to a loop that is closed
             raise
         except (self._exists, FileNotFoundError):
             raise

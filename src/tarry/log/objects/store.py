@@ -1,4 +1,4 @@
-"""What the engine asks of an object store, and how it asks: again and again, until there is an answer.
+"""Requests of the engine to an object store, each repeated until there is an answer.
 
 An answer is certain or it is none. :class:`UnavailableError` stands for "cannot be asked": whether a request was
 carried out is unknown then, and nothing may rest on it.
@@ -18,19 +18,20 @@ from tarry.base.errors import FatalError, UnavailableError
 A = TypeVar("A")
 PAUSE_S, PAUSE_MAX_S = 0.05, 1.0
 PATIENCE_S = 10.0
-"""How long a start, or a follower, asks a store that gives no answer."""
+"""Time for which a start, or a follower, asks a store that gives no answer."""
 
 
 class ObjectStore(Protocol):
-    """Objects by name, each created once. Every call raises UnavailableError where there is no certain answer.
+    """Objects by name, each created once.
 
+    Every call raises UnavailableError where there is no certain answer.
     A missing right, an unknown bucket, an error of the server and a timeout are no answers; "no such key" is one, and
     only the store itself can give it. A store reads what was written: GET and list see each object whose PUT was
     answered before they began.
     """
 
     async def create(self, key: str, content: bytes) -> bool:
-        """Create an object if there is none. False: there is one, which may come from an earlier try, or a race."""
+        """Create an object if there is none. False: there is one, perhaps by an earlier try."""
         ...
 
     async def get(self, key: str) -> bytes | None:
@@ -51,7 +52,11 @@ class ObjectStore(Protocol):
 
 
 async def asked(request: Callable[[], Awaitable[A]], patience_s: float = math.inf) -> A:
-    """Repeat a request until it is answered. Raises UnavailableError: it was not, for ``patience_s`` seconds."""
+    """Repeat a request until it is answered.
+
+    Raises:
+        UnavailableError: it was not, for ``patience_s`` seconds.
+    """
     clock = asyncio.get_running_loop()
     until_s = clock.time() + patience_s
     back_off = BackOff(PAUSE_S, PAUSE_MAX_S)
