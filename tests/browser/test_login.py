@@ -12,7 +12,7 @@ from tarry.broker import Broker
 from tarry.fronts.http.front import HttpFront
 from tarry.fronts.registry import ServerConfig
 from tests.browser.chromium import found
-from tests.browser.visit import visiting
+from tests.browser.visit import PHONE, visiting
 from tests.identity.provider import CLIENT, providing
 
 pytestmark = [
@@ -57,7 +57,7 @@ def test_log_in_at_a_provider(tmp_path: Path) -> None:
             broker.add_credential("shop", kind="jwt", claim="groups=tarry-shop")
             with visiting(f"http://localhost:{front.port}") as visit:
                 page = visit.go("/console/topics?q=a")
-                page.click("text=Sign in with")
+                page.click("text=Log in with")
                 expect(page).to_have_url(re.compile(r"^http://localhost:[0-9]+/console/topics\?q=a$"))
                 expect(page.locator("header")).to_contain_text("shop")
                 assert page.evaluate("document.cookie") == "", "scripts see no session"
@@ -68,3 +68,63 @@ def test_log_in_at_a_provider(tmp_path: Path) -> None:
                 expect(page.locator("[role=alert]")).to_contain_text("not begun in this browser")
                 page.click("text=Log in with a token")
                 expect(page.locator("#secret")).to_be_visible()
+
+
+def test_a_link_of_another_site(tmp_path: Path) -> None:
+    """The browser sends no session with it, and is let in all the same."""
+    config = ServerConfig(data=tmp_path, pipeline="off", flight=None, disk_free_bytes_min=0, http_access="tokens")
+    with (
+        Broker.open(config) as broker,
+        HttpFront.start(broker, "127.0.0.1:0") as front,
+        visiting(f"http://localhost:{front.port}") as visit,
+    ):
+        page = visit.go("/console/topics?q=1")
+        page.fill("#secret", broker.create_token("*").secret)
+        page.keyboard.press("Enter")
+        expect(page).to_have_url(re.compile(r"/console/topics\?q=1$"))
+        paths = ("/console/pending?key=a%26b", "/console/login?next=%2Fconsole%2Fpending%3Fkey%3Da%2526b")
+        links = "<br>".join(f'<a href="{visit.address}{path}">here</a>' for path in paths)
+        page.route("http://other.example/", lambda route: route.fulfill(body=links, content_type="text/html"))
+        for n in range(len(paths)):
+            page.goto("http://other.example/")
+            page.locator("a").nth(n).click()
+            expect(page).to_have_url(f"{visit.address}/console/pending?key=a%26b")
+            expect(page.locator("header")).to_contain_text("Log out")
+            page.go_back()
+            expect(page).to_have_url("http://other.example/")
+        assert visit.complaints == []
+
+
+def test_a_page_that_the_browser_has_kept_is_not_shown_again(tmp_path: Path) -> None:
+    """Some browsers keep pages to go back to, whatever these say of being stored."""
+    config = ServerConfig(data=tmp_path, pipeline="off", flight=None, disk_free_bytes_min=0, http_access="tokens")
+    with (
+        Broker.open(config) as broker,
+        HttpFront.start(broker, "127.0.0.1:0") as front,
+        visiting(f"http://localhost:{front.port}") as visit,
+    ):
+        page = visit.go("/console/jobs")
+        page.fill("#secret", broker.create_token("*").secret)
+        page.keyboard.press("Enter")
+        expect(page).to_have_url(re.compile("/console/jobs$"))
+        page.context.clear_cookies()
+        page.evaluate("dispatchEvent(new PageTransitionEvent('pageshow', { persisted: true }))")
+        expect(page.locator("h1")).to_have_text("Log in")
+
+
+def test_names_of_providers_fit_on_a_phone(tmp_path: Path) -> None:
+    name = "a-provider-with-a-long-name-" * 2
+    table = {name: {"issuer": "https://login.example", "audience": "tarry", "client_id": CLIENT}}
+    config = ServerConfig(data=tmp_path, pipeline="off", flight=None, disk_free_bytes_min=0, jwt_issuers=table)
+    with (
+        Broker.open(config) as broker,
+        HttpFront.start(broker, "127.0.0.1:0") as front,
+        visiting(f"http://{front.address}") as visit,
+    ):
+        broker.set_identity("root", ["admin"])
+        broker.add_credential("root")
+        visit.resize(PHONE)
+        visit.go("/console/login")
+        box = visit.page.locator("text=Log in with").first.bounding_box()
+        assert box is not None and box["x"] + box["width"] <= PHONE["width"]
+        assert visit.hangs_over_px <= 0

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from tarry.broker import Broker
-from tarry.fronts.http.access import Access, AccessRefusal, mode_of, own_origin, secret_of
+from tarry.fronts.http.access import Access, mode_of, secret_of
+from tarry.fronts.http.foreign import AccessRefusal, own_origin
 from tarry.identity.principal import LOCAL, Principal
 from tarry.testing import open_broker
 

@@ -37,7 +37,7 @@ from tarry.client import Client
 from tarry.fronts.flight.front import FlightFront
 from tarry.fronts.gateway.front import GatewayFront, socket_of
 from tarry.fronts.http.front import HttpFront
-from tarry.fronts.kit.exposure import warn_anonymous
+from tarry.fronts.kit.exposure import AnonymousWarning
 from tarry.fronts.link.front import LinkFront
 from tarry.fronts.metrics.front import MetricsFront
 from tarry.fronts.mqtt.front import MqttFront
@@ -243,6 +243,9 @@ def test_from_an_open_broker_to_identities_without_a_refusal(tmp_path: Path) -> 
                 assert old.whoami().identity == "local"
                 broker.set_identity(ANONYMOUS, GRANTS)
                 assert old.whoami().identity == "local", "an identity without a credential changes nothing yet"
+                consumed = iter(old.consume("orders-2", group="open"))
+                broker.schedule("orders-2", b"before")
+                assert next(consumed).body == b"before"
                 broker.set_identity("admin", ["admin"])
                 broker.add_credential("admin")
 
@@ -255,7 +258,8 @@ def test_from_an_open_broker_to_identities_without_a_refusal(tmp_path: Path) -> 
                         return ""  # the connection that stood has just ended
 
                 wait_until(lambda: name() == ANONYMOUS)
-                old.schedule("orders-1", b"x", delay=60)
+                old.schedule("orders-2", b"after")
+                assert b"after" in {next(consumed).body, next(consumed).body}  # that it had came again
                 [line] = broker.components.audit.read(ReadAuditLog(operation="login"))
                 assert (line.who, line.outcome, line.front, line.peer) == (ANONYMOUS, "done", "link", "127.0.0.1")
                 [shown] = next(each for each in broker.list_identities() if each.name == ANONYMOUS).credentials
@@ -327,11 +331,99 @@ def test_pages_of_other_sites_and_proxies_are_not_anonymous(known: Known, header
         assert place.status(method, path, known.admin, headers=headers, **asked) == 200
 
 
+BROWSER = {"user-agent": "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36", "accept": "image/avif,image/*,*/*;q=0.8"}
+OTHERS = ["Go-http-client/1.1", "GuzzleHttp/7", "curl/8.5.0", "node", "python-requests/2.32"]
+
+
+def test_a_browser_that_does_not_say_from_where_is_not_anonymous(known: Known) -> None:
+    """By http, to an address that is no loopback one, a browser sends neither Sec-Fetch-Site nor a GET's Origin."""
+    known.broker.set_identity(ANONYMOUS, ["consume *", "look *", "produce *"])
+    host = {"host": "10.1.2.3:7777"}
+    with serving(known.broker) as place:
+        for path in ("/api/open/q", "/v1/whoami", "/v1/topics/orders-1/groups/open/events"):
+            refused = place.ask("GET", path, headers={**host, **BROWSER})
+            assert (refused.status_code, "Mozilla" in refused.text) == (403, True), path
+            assert place.status("GET", path, headers={**host, "user-agent": "mozilla/4.0"}) == 403
+        for site in ("same-origin", "none"):
+            assert place.status("GET", "/v1/whoami", headers={**host, **BROWSER, "sec-fetch-site": site}) == 200
+        origin = {**host, **BROWSER, "origin": "http://10.1.2.3:7777"}
+        assert place.status("POST", "/v1/topics/orders-1/keys/cancel", headers=origin, json={"keys": ["k"]}) == 200
+        assert place.status("GET", "/v1/whoami", known.admin, headers={**host, **BROWSER}) == 200
+        for agent in OTHERS:
+            sent = {**host, "user-agent": agent, "accept-language": "*"}
+            assert place.http.put("/api/open/q", content=b"x", headers=sent).status_code == 201
+            assert place.status("GET", "/api/open/q?timeout=5", headers=sent) == 200
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_a_foreign_referer_is_not_anonymous(known: Known, method: str) -> None:
+    known.broker.set_identity(ANONYMOUS, [*GRANTS, "look *"])
+    path = "/v1/groups" if method == "GET" else "/v1/topics/orders-1/keys/cancel"
+    asked: dict[str, Any] = {} if method == "GET" else {"json": {"keys": ["k"]}}
+    with serving(known.broker) as place:
+        own = f"http://{place.front.address}/somewhere"
+        for referer, status in ((own, 200), ("http://evil.example/", 403), ("x", 403), ("http://[", 403)):
+            assert place.status(method, path, headers={"referer": referer}, **asked) == status, referer
+        assert place.status(method, path, known.admin, headers={"referer": "http://evil.example/"}, **asked) == 200
+
+
 def test_other_kinds_of_authorization_are_a_credential(known: Known) -> None:
     known.broker.set_identity(ANONYMOUS, ["look *"])
     with serving(known.broker) as place:
         assert place.status("GET", "/v1/groups", headers={"authorization": "Negotiate abc"}) == 401
         assert place.status("GET", "/v1/groups?token=x") == 401
+
+
+QUERIES = ["token=default:", "token=default%3A", "token=&token=bad", "%74oken=bad", "token=bad&token=", "token=%20"]
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_a_query_that_names_a_token_shows_something(known: Known, query: str) -> None:
+    known.broker.set_identity(ANONYMOUS, ["look *"])
+    with serving(known.broker) as place:
+        for path in ("/api/open/q/size", "/v1/whoami"):
+            assert place.status("GET", path) == 200
+            assert place.status("GET", f"{path}?token=") == 200, "an empty one is nothing"
+            assert place.status("GET", f"{path}?{query}") == 401
+        assert place.status("GET", "/v1/whoami?" + query, headers={"accept": "text/event-stream"}) == 401
+
+
+@pytest.mark.parametrize("headers", [{"x-token": "default:"}, {"authorization": "Bearer bad"}, {"authorization": "x"}])
+def test_headers_of_lmstfy_that_name_a_token_show_something(known: Known, headers: dict[str, str]) -> None:
+    known.broker.set_identity(ANONYMOUS, ["look *"])
+    with serving(known.broker) as place:
+        assert place.status("GET", "/api/open/q/size", headers=headers) == 401
+
+
+SIGNED = "SignedHeaders=x-mq-date-time, Signature=00"
+
+
+@pytest.mark.parametrize(
+    ("headers", "is_nothing"),
+    [
+        ({"authorization": f"MQv2-HMAC-SHA1 Credential=, {SIGNED}"}, True),
+        ({"authorization": "Bearer tarry_wrong Credential=, x"}, False),
+        ({"authorization": f"MQv2-HMAC-SHA1 Credential=nobody, {SIGNED} Credential=, x"}, False),
+        ({"authorization": f"MQv2-HMAC-SHA1 Credential=, Credential=nobody, {SIGNED}"}, False),
+        ({"x-mq-session-token": "x"}, False),
+    ],
+)
+def test_only_an_empty_key_of_v5_is_nothing(known: Known, headers: dict[str, str], is_nothing: bool) -> None:
+    known.broker.set_identity(ANONYMOUS, GRANTS)
+    with RocketMQFront.start(known.broker, ANY_PORT) as front:
+        rpc = Rpc(front.port, headers=headers, shared=False)
+        assert rpc.send("orders-new").status.code == (Code.OK if is_nothing else Code.UNAUTHORIZED)
+        rpc.close()
+
+
+@pytest.mark.parametrize("name", ["AccessKey", "Signature", "SecurityToken"])
+def test_each_field_of_classic_that_names_a_credential_shows_something(known: Known, name: str) -> None:
+    known.broker.set_identity(ANONYMOUS, ["look *"])
+    with RemotingFront.start(known.broker, ANY_PORT) as front:
+        client = Remoting(front.port)
+        assert client.ask(105, {"topic": "orders-new"}).code != 16
+        assert client.ask(105, {"topic": "orders-new", name: "x"}).code == 16
+        client.close()
 
 
 def test_nobody_logs_in_to_the_console_as_anonymous(known: Known) -> None:
@@ -406,17 +498,25 @@ def test_a_kept_session_goes_on_when_its_client_shows_a_token(known: Known) -> N
         front.stop()
 
 
-def test_a_start_warns_where_other_machines_reach_it(
-    known: Known, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_log_warns_where_other_machines_reach_it(known: Known, caplog: pytest.LogCaptureFixture) -> None:
     ports = {"http": "0.0.0.0:7777 (2 workers)", "mqtt": "127.0.0.1:1883", "gateways": "0.0.0.0:7612"}
-    for grants, words in (([], None), (["deny produce a"], None), (GRANTS, "http on 0.0.0.0:7777")):
-        known.broker.set_identity(ANONYMOUS, grants)
+    warning = AnonymousWarning(ports, known.broker)
+    stop = known.broker.listen_to_identities(warning.look)
+    warning.look()
+    for grants, words in (
+        ([], None),
+        (["deny produce a"], None),
+        (GRANTS, "http on 0.0.0.0:7777 and shows"),
+        (GRANTS, None),
+        (GRANTS[:1], "may: produce orders-*;"),
+    ):
         caplog.clear()
-        warn_anonymous(ports, known.broker)
-        assert [words in record.getMessage() if words else False for record in caplog.records] == [True] * bool(words)
-    assert "produce orders-*" in caplog.text and "mqtt" not in caplog.text
+        known.broker.set_identity(ANONYMOUS, grants)
+        said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+        assert len(said) == bool(words) and all(words in each for each in said if words)
+        assert "mqtt" not in caplog.text
     known.broker.delete_identity(ANONYMOUS)
     caplog.clear()
-    warn_anonymous(ports, known.broker)
+    AnonymousWarning(ports, known.broker).look()
     assert not caplog.records
+    stop()

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.identity.conftest import BILLING, Known
 from tests.identity.http_place import serving
+from tests.identity.test_console import visiting
 from tests.identity.test_gateway import with_worker
 from tests.waiting import wait_until
 
@@ -17,6 +18,7 @@ from tarry.api.operations import PauseGroup, ReadAuditLog
 from tarry.base.config import Config
 from tarry.base.errors import ForbiddenError, NotFoundError, UnauthenticatedError
 from tarry.broker import Broker
+from tarry.broker.audit_reading import read_lines
 from tarry.cli.main import run
 from tarry.client import Client
 from tarry.fronts.flight.front import FlightFront
@@ -136,6 +138,27 @@ def test_http(audited: Known) -> None:
     ]
 
 
+def test_a_missing_right_is_noted_with_the_address(audited: Known) -> None:
+    front = LinkFront.start(audited.broker, f"{HOST}:0")
+    try:
+        with Client(front.address, token=audited.billing) as client:
+            for call in (
+                lambda: client.schedule("secret.a", b"x"),
+                lambda: next(iter(client.consume("secret.b", group="g"))),
+                lambda: client.receive("secret.c", group="g"),
+            ):
+                with pytest.raises(ForbiddenError):
+                    call()
+    finally:
+        front.stop(0.2)
+    with serving(audited.broker) as place:
+        assert place.status("POST", "/v1/topics/secret.d/messages", audited.billing, json={"body": "x"}) == 403
+        assert place.status("GET", "/v1/topics/secret.e/groups/g/events", audited.billing) == 403
+    refused = until_read(audited, 5, outcome="refused", who="billing")
+    assert {each.peer for each in refused} == {HOST}
+    assert {each.front for each in refused} == {"link", "http"}
+
+
 def test_a_worker_s_callers_and_refusals_reach_the_broker(audited: Known) -> None:
     audited.broker.set_group("orders.a", "g")
 
@@ -157,3 +180,33 @@ def test_a_worker_s_callers_and_refusals_reach_the_broker(audited: Known) -> Non
     assert (refused.who, refused.front) == ("billing", "rocketmq")
     counts = audited.broker.status()["audit"]["refused"]
     assert (counts["not_known"], counts["right"]) == (1, 1)
+
+
+def test_pages_of_the_console_ask_for_nothing_that_the_viewer_may_not_see(audited: Known) -> None:
+    audited.broker.schedule("orders.a", b"x", delay=3600)
+    audited.broker.group("orders.a", "billing")
+    with serving(audited.broker) as place, visiting(place, audited.billing) as visitor:
+        for path in ("pending", "series", "topics", "push", "dead", "schedule", "history"):
+            visitor.page(f"/console/{path}")
+        visitor.page("/console/topic", topic="orders.a")
+        visitor.page("/console/group", topic="orders.a", group="billing")
+        audited.broker.components.audit.tick()
+        assert read(audited, outcome="refused", who="billing") == []
+        visitor.page("/console/pending", 403, topic="orders.a")  # it was asked for by its name
+        [line] = until_read(audited, 1, outcome="refused", who="billing")
+        assert (line.operation, line.details["topic"]) == ("list-pending", "orders.a")
+
+
+def test_a_command_in_the_directory_of_a_stopped_broker_is_no_start_of_it(tmp_path: Path) -> None:
+    data = tmp_path / "stopped"
+    assert run(["identity", "create", "admin", "--all", "--no-keep", "--data", str(data)]) == 0
+    lines = read_lines(data, ReadAuditLog())
+    assert [(line.operation, line.outcome) for line in lines] == [
+        ("start", "done"), ("set-identity", "begun"), ("set-identity", "done"), ("add-credential", "begun"),
+        ("add-credential", "done"), ("stop", "done"),
+    ]  # fmt: skip
+    assert {(line.who, line.front) for line in lines} == {("local", "command")}
+    with Broker.open(Config(data=data, pipeline="off"), audited=True):
+        pass
+    started = read_lines(data, ReadAuditLog(operation="start"))
+    assert [(line.who, line.front) for line in started] == [("local", "command"), (None, None)]

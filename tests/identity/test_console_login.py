@@ -7,7 +7,9 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -28,6 +30,7 @@ from tarry.broker import Broker
 from tarry.fronts.http.console.attempts import AFTER_CHARS_MAX, ATTEMPT_MS, COOKIE_CHARS_MAX
 from tarry.fronts.http.console.guesses import GUESSES_MAX
 from tarry.fronts.registry import ServerConfig
+from tarry.identity.code_login import REDEEMED_OF_PEER_MAX
 from tarry.identity.jwt import LEEWAY_S
 from tarry.testing import TestClock, open_broker
 
@@ -127,7 +130,7 @@ def test_one_logs_in_at_the_provider(start: Callable[..., Place], caplog: pytest
     place = start()
     browser = place.browser()
     page = browser.http.get(LOGIN, params={"next": "/console/topics?q=a b"}).text
-    link = re.search(rf'href="({BEGIN}[^"]*)">Sign in with <bdi>{NAME}</bdi>', page)
+    link = re.search(rf'href="({BEGIN}[^"]*)">Log in with <bdi>{NAME}</bdi>', page)
     assert link is not None
     address = browser.leave(html.unescape(link[1]))
     asked = {name: value for name, [value] in parse_qs(urlsplit(address).query).items()}
@@ -183,7 +186,7 @@ def test_a_session_ends_with_its_token(start: Callable[..., Place], clock: TestC
     browser = place.browser()
     browser.log_in()
     assert browser.http.get("/console/topics").status_code == 200
-    clock.advance_ms((300 + LEEWAY_S + 1) * 1000)
+    clock.advance_ms((300 + LEEWAY_S + 600) * 1000)  # the provider's clock is another one, and has gone on
     assert browser.http.get("/console/topics").headers["location"].startswith(LOGIN)
 
 
@@ -313,12 +316,40 @@ def test_an_answer_of_another_provider_is_refused(start: Callable[..., Place], p
     assert browser.log_in() == "/"
 
 
+def test_who_is_refused_goes_on_to_the_same_page_the_next_time(start: Callable[..., Place]) -> None:
+    """Somebody has clicked at the wrong provider."""
+    browser = start().browser()
+    state = parse_qs(urlsplit(browser.leave(next="/console/topics?q=a%26b")).query)["state"][0]
+    page = browser.http.get(f"{BEGIN}/back", params={"error": "access_denied", "state": state}).text
+    for at, text in ((BEGIN, f"Log in with <bdi>{NAME}</bdi>"), (LOGIN, "Log in with a token")):
+        link = re.search(rf'href="{at}\?([^"]*)">{text}', page)
+        assert link is not None
+        assert parse_qs(html.unescape(link[1])) == {"next": ["/console/topics?q=a%26b"]}
+    assert 'href="/console/login">Log in with a token' in browser.http.get(f"{BEGIN}/back?code=x&state=y").text
+
+
+def test_a_refusal_is_told_to_who_does_not_see_it(start: Callable[..., Place]) -> None:
+    """A page that is read aloud begins with its title, and goes to the field that has the focus."""
+    browser = start().browser()
+    page = browser.http.get(LOGIN).text
+    assert "<title>Log in · Tarry</title>" in page and "aria-invalid" not in page
+    token = FORM.search(page)
+    assert token is not None
+    refused = browser.http.post(LOGIN, data={"form_token": token[1], "secret": "wrong", "next": "/"}).text
+    assert "<title>Not logged in · Tarry</title>" in refused
+    field = re.search(r'<input id="secret"[^>]*>', refused)
+    assert field is not None
+    assert {'aria-invalid="true"', 'aria-describedby="login-error', "autofocus"} <= set(field[0].rstrip(">").split(" "))
+    assert '<p class="notice bad" id="login-error" role="alert">' in refused
+
+
 def test_nobody_has_these_claims(start: Callable[..., Place], provider: OidcProvider) -> None:
     provider.claims["groups"] = ["others"]
     browser = start().browser()
     said = browser.said(browser.way_back(browser.leave()))
     assert said.startswith("127.0.0.1 has let you in, and this broker does not: ")
     assert "claims which no identity has" in said
+    assert said.endswith("Log in in another way, or ask who runs this broker.")
 
 
 @pytest.mark.parametrize(
@@ -353,7 +384,6 @@ DOWN: list[tuple[str, Callable[[], Any]]] = [
     (TOKEN, lambda: (200, {}, b"no JSON")),
     (TOKEN, lambda: (200, {}, b"[]")),
     (TOKEN, lambda: (200, {}, b"{}")),
-    (TOKEN, lambda: (401, {}, b'{"error": "invalid_client", "error_description": "<b>"}')),
     (TOKEN, lambda: (200, {}, b" " * (1 << 20))),
 ]
 
@@ -412,17 +442,58 @@ def test_the_token_endpoint_is_asked_at_addresses_that_are_allowed(
     assert "not a public address; allowed by the setting jwt_private_addresses" in caplog.text
 
 
-def test_guesses_are_few(start: Callable[..., Place], provider: OidcProvider, clock: TestClock) -> None:
+CODE_REFUSALS: list[tuple[int, str]] = [
+    (400, '{"error": "invalid_grant"}'),
+    (400, '{"error": "invalid_request", "error_description": "<b>"}'),
+    (401, '{"error": "invalid_client"}'),
+    (404, ""),
+    (429, '{"error": "slow_down"}'),
+]
+
+
+@pytest.mark.parametrize(("status", "content"), CODE_REFUSALS)
+def test_guesses_are_few(
+    start: Callable[..., Place], provider: OidcProvider, clock: TestClock, status: int, content: str
+) -> None:
+    """Whatever the provider says of a wrong code."""
     browser = start().browser()
+    provider.instead[TOKEN] = lambda: (status, {}, content.encode())
+    said = f"does not take the code: it answers {status}" + (f" ({json.loads(content)['error']})" if content else "")
     for _ in range(GUESSES_MAX):
-        state = parse_qs(urlsplit(browser.leave()).query)["state"][0]
-        assert "does not take the code" in browser.said(f"{BEGIN}/back?code=none-at-all&state={state}")
-    asked = provider.asked[TOKEN]
-    back = browser.way_back(browser.leave())
-    assert "Too many logins were refused" in browser.said(back, 429)
-    assert provider.asked[TOKEN] == asked
+        assert said in browser.said(guess(browser))
+    assert "Too many logins were refused" in browser.said(browser.way_back(browser.leave()), 429)
+    assert provider.asked[TOKEN] == GUESSES_MAX
+    del provider.instead[TOKEN]
     clock.advance_ms(60_000)
     assert browser.log_in() == "/"
+
+
+def guess(browser: Browser) -> str:
+    """Begin a login; return the way back with a made-up code."""
+    return f"{BEGIN}/back?code=none-at-all&state={parse_qs(urlsplit(browser.leave()).query)['state'][0]}"
+
+
+def test_guesses_at_one_time_are_few(start: Callable[..., Place], provider: OidcProvider) -> None:
+    place = start()
+    provider.instead[TOKEN] = provider.hang
+    browsers = [place.browser() for _ in range(3 * REDEEMED_OF_PEER_MAX)]
+    backs = [guess(browser) for browser in browsers]
+    with ThreadPoolExecutor(len(browsers)) as pool:
+        answers = [pool.submit(browser.http.get, back) for browser, back in zip(browsers, backs, strict=True)]
+        wait_until(lambda: sum(each.done() for each in answers) == 2 * REDEEMED_OF_PEER_MAX)
+        assert all("are on their way" in each.result().text for each in answers if each.done())
+        provider.hangs.set()
+    assert {each.result().status_code for each in answers} == {503}
+    assert provider.asked[TOKEN] == REDEEMED_OF_PEER_MAX
+    for _ in range(GUESSES_MAX - REDEEMED_OF_PEER_MAX):  # the others were not asked for, and do not count
+        assert "does not answer as it should" in browsers[0].said(guess(browsers[0]), 503)
+    assert "Too many logins were refused" in browsers[0].said(guess(browsers[0]), 429)
+
+
+def test_logins_that_succeed_are_not_few(start: Callable[..., Place]) -> None:
+    place = start()
+    for _ in range(GUESSES_MAX + 1):
+        assert place.browser().log_in() == "/"
 
 
 def test_pages_of_other_sites_keep_nobody_out(start: Callable[..., Place]) -> None:
@@ -445,12 +516,19 @@ def test_what_is_refused_is_in_the_audit_log(tmp_path: Path, provider: OidcProvi
         browser.said(f"{BEGIN}/back?code=none-at-all&state=y")
         provider.claims["groups"] = []
         browser.said(browser.way_back(browser.leave()))
+        for status, content in CODE_REFUSALS:
+            provider.instead[TOKEN] = partial(_answer, status, content)
+            browser.said(guess(browser))
 
         def refused() -> list[Any]:
             return broker.components.audit.read(ReadAuditLog(operation="login"))
 
-        wait_until(lambda: len(refused()) >= 2)
-        assert {each.code for each in refused()} == {"other", "not_known"}
+        wait_until(lambda: len(refused()) >= 2 + len(CODE_REFUSALS))
+        assert {each.code for each in refused()} == {"other", "claims"}
+
+
+def _answer(status: int, content: str) -> tuple[int, dict[str, str], bytes]:
+    return status, {}, content.encode()
 
 
 # -- settings ----------------------------------------------------------------------------------------------------------
@@ -458,7 +536,7 @@ def test_what_is_refused_is_in_the_audit_log(tmp_path: Path, provider: OidcProvi
 
 def test_without_a_client_nobody_logs_in_this_way(start: Callable[..., Place]) -> None:
     browser = start(jwt_client_id=None).browser()
-    assert "Sign in with" not in browser.http.get(LOGIN).text
+    assert "Log in with" not in browser.http.get(LOGIN).text
     assert browser.leave() == LOGIN
     assert browser.http.get(f"{BEGIN}/back?code=none-at-all&state=y").headers["location"] == LOGIN
 
@@ -473,7 +551,7 @@ def test_a_clients_secret(
     file = tmp_path / "secret"
     file.write_text("another\n")
     browser = start(jwt_client_secret_file=str(file)).browser()
-    assert "does not answer as it should" in browser.said(browser.way_back(browser.leave()), 503)
+    assert "it answers 401 (invalid_client)" in browser.said(browser.way_back(browser.leave()))
     file.write_text(SECRET + "\n")
     assert browser.log_in() == "/", "the file is read at each login"
 
@@ -597,7 +675,7 @@ def test_of_several_providers_each_lets_in_its_own(tmp_path: Path, provider: Oid
         place = Place(stack.enter_context(serving(broker)), provider, stack)  # type: ignore[arg-type]
         browser = place.browser()
         page = browser.http.get(LOGIN).text
-        assert re.findall(r"Sign in with <bdi>(.*?)</bdi>", page) == ["one", "two"]
+        assert re.findall(r"Log in with <bdi>(.*?)</bdi>", page) == ["one", "two"]
         assert "no identity has" in browser.said(browser.way_back(browser.leave(f"{LOGIN}/one")))
         back = browser.way_back(browser.leave(f"{LOGIN}/two"))
         assert "not begun" in browser.said(back.replace("/two/back", "/one/back")), "the way back of another"
@@ -618,7 +696,7 @@ def test_with_workers(tmp_path: Path, provider: OidcProvider) -> None:
             stack.enter_context(httpx.Client(base_url=f"http://{front.address}", timeout=60))
             for front in workers.fronts
         )
-        wait_until(lambda: "Sign in with" in first.get(LOGIN).text)
+        wait_until(lambda: "Log in with" in first.get(LOGIN).text)
         address = first.get(BEGIN).headers["location"]
         back = httpx.URL(Browser(first).way_back(address))
         second.cookies.update(first.cookies)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import pyarrow.flight as fl
@@ -11,8 +12,11 @@ import pytest
 from tests.identity.conftest import Known
 from tests.waiting import wait_until
 
+from tarry.api.identities import ANONYMOUS
 from tarry.api.wire import decode_answer, decode_error
+from tarry.broker import Broker
 from tarry.errors import TarryError
+from tarry.fronts.flight import service
 from tarry.fronts.flight.front import FlightFront
 
 SCHEDULE = fl.FlightDescriptor.for_path("schedule")
@@ -109,3 +113,61 @@ def test_a_stream_of_a_removed_credential_takes_nothing_more(known: Known, fligh
     assert answer.code == "unauthenticated"
     writer.close()
     assert sum(each.pending for each in known.broker.pending()) == 1
+
+
+def remove_credential(broker: Broker) -> None:
+    [credential] = next(each for each in broker.list_identities() if each.name == "billing").credentials
+    broker.remove_credential(credential.id)
+
+
+CHANGES: dict[str, Callable[[Broker], object]] = {
+    "unauthenticated": remove_credential,
+    "unavailable": lambda broker: broker.set_identity("billing", ["produce orders.*"]),
+    ANONYMOUS: lambda broker: broker.delete_identity(ANONYMOUS),
+}
+
+
+def receiving(flight: fl.FlightClient, options: fl.FlightCallOptions, wait_ms: int = 60_000) -> list[bytes]:
+    asked = ticket(op="receive", topic="orders.a", group="billing", wait_ms=wait_ms)
+    found: list[bytes] = flight.do_get(asked, options).read_all().column("body").to_pylist()
+    return found
+
+
+def waits(broker: Broker) -> bool:
+    return any(group.group == "billing" for group in broker.groups("orders.a"))
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_receive_that_waits_ends_with_its_callers_rights(known: Known, flight: fl.FlightClient, change: str) -> None:
+    known.broker.set_identity(ANONYMOUS, ["consume orders.*"])
+    options = fl.FlightCallOptions(timeout=60) if change == ANONYMOUS else shown(known.billing)
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(receiving, flight, options)
+        wait_until(lambda: waits(known.broker))
+        CHANGES[change](known.broker)
+        with pytest.raises((fl.FlightUnauthenticatedError, fl.FlightUnavailableError)) as caught:
+            asked.result(timeout=15)
+    code = "unauthenticated" if change == ANONYMOUS else change
+    assert decode_error(caught.value.extra_info).code == code
+    known.broker.schedule("orders.a", b"x")
+    assert receiving(flight, shown(known.admin)) == [b"x"], "it was handed to nobody"
+
+
+def test_receives_that_wait_count_as_connections(known: Known, flight: fl.FlightClient) -> None:
+    known.broker.set_identity("billing", ["consume orders.*"], quotas={"connections": 1})
+    token = known.broker.add_credential("billing").secret
+    asked = ticket(op="receive", topic="orders.a", group="billing", wait_ms=60_000)
+    first = flight.do_get(asked, shown(token))
+    wait_until(lambda: waits(known.broker))
+    with pytest.raises(fl.FlightServerError, match="connections") as caught:
+        receiving(flight, shown(token))
+    assert decode_error(caught.value.extra_info).code == "quota_exceeded"
+    assert receiving(flight, shown(token), 0) == [], "one that does not wait is none"
+    known.broker.schedule("orders.a", b"x")
+    assert first.read_all().num_rows == 1
+    wait_until(lambda: receiving(flight, shown(token), 1) == [])
+
+
+def test_the_wait_is_bounded(known: Known, flight: fl.FlightClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "WAIT_S_MAX", 0.01)
+    assert receiving(flight, shown(known.billing), 10**13) == []

@@ -349,6 +349,17 @@ def test_lmstfy_without_a_known_token(place: HttpPlace, known: Known) -> None:
     assert Queue(place, known.billing).ask("PUT", "ns/q").content == b'{"error":"invalid token"}'
 
 
+def test_lmstfy_takes_a_bearer_token(place: HttpPlace, known: Known) -> None:
+    of_namespace = known.broker.create_token("ns").secret
+    identity = place.token("produce ns/q")
+    for secret in (of_namespace, identity):
+        assert place.status("PUT", "/api/ns/q", secret, content=b"x") == 201
+    refused = place.ask("PUT", "/api/ns/q", "bad", content=b"x")
+    assert (refused.status_code, refused.content) == (401, b'{"error":"invalid token"}')
+    basic = place.http.put("/api/ns/q", content=b"x", auth=("", identity))
+    assert basic.status_code == 401, "a page of another site could have a browser send it"
+
+
 LMSTFY = {
     ("PUT", ""): "produce ns/q", ("PUT", "/bulk"): "produce ns/q", ("GET", ""): "consume ns/q group:lmstfy",
     ("GET", "/peek"): "browse ns/q group:lmstfy", ("GET", "/job/JOB"): "consume ns/q", ("GET", "/size"): "look ns/q",

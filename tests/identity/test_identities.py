@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from tarry.api.needs import OF_THE_BROKER, Right
 from tarry.base.config import Config
 from tarry.base.errors import CorruptError, InvalidArgumentError, NotFoundError, UnauthenticatedError
 from tarry.broker import Broker
+from tarry.cli.main import run
 from tarry.fronts.kit.exposure import relying_on_identities
 from tarry.fronts.registry import ServerConfig
 from tarry.identity.authenticator import Authenticator
@@ -198,7 +200,7 @@ def test_a_credential_ends_at_its_time(tmp_path: Path) -> None:
     with open_broker(tmp_path, clock=clock) as broker:
         broker.set_identity("admin", ["admin"])
         broker.add_credential("admin")
-        with pytest.raises(InvalidArgumentError, match="expires_ms"):
+        with pytest.raises(InvalidArgumentError, match=r"\(1970-01-01T00:16:40.000Z\); allowed: later than now, 1970"):
             broker.add_credential("admin", expires_ms=1_000_000)
         short = broker.add_credential("admin", expires_ms=1_005_000)
         authenticator = Authenticator(broker)
@@ -229,6 +231,47 @@ def test_a_lost_or_damaged_file_opens_no_door(tmp_path: Path) -> None:
         assert [each.name for each in broker.list_identities()] == ["admin"]
 
 
+@pytest.mark.parametrize("lost", ["identities.json", "secret.key"])
+def test_a_start_that_is_refused_for_a_lost_file_changes_nothing_and_says_so_again(
+    tmp_path: Path, lost: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with open_broker(tmp_path) as broker:
+        broker.set_identity("admin", ["admin"])
+        broker.add_credential("admin")
+        broker.add_credential("admin", kind="access_key")
+        broker.schedule("t", b"x", delay=60)
+        broker.checkpoint()
+    (tmp_path / lost).unlink()
+    (tmp_path / "broker.id").unlink()
+    shutil.rmtree(tmp_path / "store")
+
+    def there() -> dict[str, bytes]:
+        paths = (path for path in tmp_path.rglob("*") if path.is_file() and path.name != "lock")
+        return {str(path.relative_to(tmp_path)): path.read_bytes() for path in paths}
+
+    before = there()
+    for _ in range(2):
+        caplog.clear()
+        with pytest.raises(CorruptError, match=f"{lost} is missing"), open_broker(tmp_path):
+            pass
+        [line] = [record.message for record in caplog.records if record.levelname == "ERROR"]
+        assert f"{lost}: missing. A start without it is refused" in line or "With access keys the start is" in line
+        assert there() == before
+
+
+def test_without_a_copy_of_the_key_identities_are_made_again(tmp_path: Path) -> None:
+    with open_broker(tmp_path) as broker:
+        broker.set_identity("admin", ["admin"])
+        broker.add_credential("admin")
+        broker.add_credential("admin", kind="access_key")
+        broker.checkpoint()
+    for name in ("secret.key", "identities.json"):
+        (tmp_path / name).unlink()
+    assert run(["identity", "create", "admin", "--all", "--no-keep", "--data", str(tmp_path)]) == 0
+    with open_broker(tmp_path) as broker:
+        assert [each.name for each in broker.list_identities()] == ["admin"]
+
+
 @pytest.mark.parametrize("sign", ["admin.token", "credential-uses.json", "the audit log"])
 def test_the_file_is_missed_without_the_checkpoint(tmp_path: Path, sign: str, caplog: pytest.LogCaptureFixture) -> None:
     """Lost together with what lists it: other files tell that callers were asked."""
@@ -247,6 +290,48 @@ def test_the_file_is_missed_without_the_checkpoint(tmp_path: Path, sign: str, ca
     with pytest.raises(CorruptError, match=f"which had been there \\({sign} tells so\\)"):
         Broker.open(config)
     assert "checkpoint.json is missing, and there are messages" in caplog.text
+
+
+def overwrite(path: Path) -> None:
+    path.write_bytes(b"\xa5" * path.stat().st_size)
+
+
+DAMAGES: dict[str, Callable[[Path], None]] = {
+    "overwritten": overwrite,
+    "truncated": lambda path: path.write_bytes(b""),
+    "cut": lambda path: path.write_bytes(path.read_bytes()[:20]),
+    "without its head": lambda path: path.unlink() if path.name == "head.json" else overwrite(path),
+    "without its lines": lambda path: None if path.name == "head.json" else path.unlink(),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_an_audit_log_that_cannot_be_read_opens_no_door(tmp_path: Path, damage: str) -> None:
+    """Lost together with all that tells of identities, it would have told."""
+    config = Config(data=tmp_path, pipeline="off")
+    with Broker.open(config, audited=True) as broker:
+        broker.set_identity("admin", ["admin"])
+        broker.add_credential("admin")
+    for name in ("checkpoint.json", "identities.json", "admin.token", "credential-uses.json"):
+        (tmp_path / name).unlink(missing_ok=True)
+    for path in (tmp_path / "audit").iterdir():
+        DAMAGES[damage](path)
+    for _ in range(2):
+        with pytest.raises(CorruptError, match=r"audit log.* is damaged.*move .*audit away.*identity create --data"):
+            Broker.open(config, audited=True)
+    (tmp_path / "audit").rename(tmp_path / "audit-damaged")
+    Broker.open(config, audited=True).close()
+
+
+def test_a_sound_audit_log_without_identities_refuses_nothing(tmp_path: Path) -> None:
+    config = Config(data=tmp_path, pipeline="off")
+    with Broker.open(config, audited=True) as broker:
+        broker.set_group("t", "g", tries=3)
+    [lines] = (path for path in (tmp_path / "audit").iterdir() if path.name != "head.json")
+    with lines.open("ab") as file:
+        file.write(b"TFRM torn")  # as a crash leaves it
+    (tmp_path / "checkpoint.json").unlink()
+    Broker.open(config, audited=True).close()
 
 
 def test_a_lost_checkpoint_is_told_and_nothing_is_lost(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -20,7 +20,7 @@ from tests.waiting import wait_until
 from tarry.api.identities import IssuedCredential
 from tarry.api.operations import ReadAuditLog
 from tarry.base.config import Config
-from tarry.base.errors import InvalidArgumentError, UnauthenticatedError, UnavailableError
+from tarry.base.errors import InvalidArgumentError, LoginRefusal, UnauthenticatedError, UnavailableError
 from tarry.base.redaction import without_tokens
 from tarry.broker import Broker
 from tarry.client import Client, ClientTls
@@ -123,6 +123,7 @@ class Place:
         broker.set_identity("shop", ["produce *"])
         self.made = add(broker)
         self.authenticator = Authenticator(broker)
+        self._refused: UnauthenticatedError | None = None
 
     def sign(self, *key: Key, **more: Any) -> str:
         return self.provider.sign(self.clock.now_ms() / 1000, *key, **more)
@@ -130,7 +131,13 @@ class Place:
     def refused(self, token: str) -> str:
         with pytest.raises(UnauthenticatedError) as refused:
             self.authenticator.by_token(token)
+        self._refused = refused.value
         return str(refused.value)
+
+    def refusal(self) -> LoginRefusal:
+        """Return what the audit log has of the last refusal."""
+        assert self._refused is not None
+        return self._refused.refusal
 
 
 @pytest.fixture
@@ -141,26 +148,30 @@ def place(tmp_path: Path) -> Iterator[Place]:
 
 
 @pytest.mark.parametrize(
-    "more",
+    ("more", "reason"),
     [
-        {"iss": "https://other.example"},
-        {"iss": None},
-        {"aud": "other"},
-        {"aud": None},
-        {"aud": ["other"]},
-        {"exp": None},
-        {"exp": START_MS // 1000 - 31},
-        {"exp": "never"},
-        {"exp": True},
-        {"exp": 1e300},
-        {"nbf": START_MS // 1000 + 100},
-        {"kid": "unknown"},
+        ({"iss": "https://other.example"}, "issuer"),
+        ({"iss": "https://other.example", "kid": "unknown"}, "issuer"),
+        ({"iss": None}, "issuer"),
+        ({"aud": "other"}, "audience"),
+        ({"aud": None}, "audience"),
+        ({"aud": ["other"]}, "audience"),
+        ({"exp": None}, "other"),
+        ({"exp": START_MS // 1000 - 31}, "expired"),
+        ({"exp": "never"}, "other"),
+        ({"exp": True}, "other"),
+        ({"exp": 1e300}, "other"),
+        ({"nbf": START_MS // 1000 + 100}, "other"),
+        ({"kid": "unknown"}, "signature"),
     ],
 )
-def test_a_token_that_is_not_right_is_refused(place: Place, more: dict[str, Any]) -> None:
+def test_a_token_that_is_not_right_is_refused(place: Place, more: dict[str, Any], reason: str) -> None:
     said = place.refused(place.sign(**more))
     assert "is not taken" in said
     assert "tarry-shop" not in said
+    assert place.refusal().reason == reason
+    known = {} if "kid" in more else {"issuer": ISSUER, "sub": "42"}
+    assert place.refusal().details == known, "only what the provider has signed"
 
 
 @pytest.mark.parametrize(
@@ -210,6 +221,7 @@ def test_a_caller_is_known_until_its_token_ends(place: Place) -> None:
     place.clock.advance_ms(1)
     assert not place.authenticator.is_known(principal)
     assert "is expired" in place.refused(token)
+    assert place.refusal().reason == "expired"
 
 
 def test_more_rights_hold_for_a_caller_that_is_known(place: Place) -> None:
@@ -241,8 +253,54 @@ def test_keys_are_read_again_when_they_change(place: Place) -> None:
 
 def test_a_token_of_two_identities_is_of_neither(place: Place) -> None:
     add(place.broker, "sub=42", "root")
-    assert "of several identities" in place.refused(place.sign())
+    assert "of several identities: 'sub=42', 'groups=a', 'groups=tarry-shop';" in place.refused(place.sign())
+    assert place.refusal().reason == "claims"
     assert place.authenticator.by_token(place.sign(groups=None)).name == "root"
+
+
+def test_a_good_one_of_nobody_is_refused_with_the_claims_that_might_be_granted(place: Place) -> None:
+    said = place.refused(
+        place.sign(sub="7", groups=["a", "b"], email="ann@example.com", jti="x1", nonce="y", admin=True, azp="z")
+    )
+    assert "which no identity has: 'sub=7', 'groups=a', 'groups=b', 'email=ann@example.com'; allowed: one of" in said
+    assert place.refusal() == LoginRefusal("claims", details={"issuer": ISSUER, "sub": "7"})
+
+
+def test_many_claims_are_cut(place: Place) -> None:
+    said = place.refused(place.sign(sub="s" * 5000, groups=[f"g{number}" for number in range(100)]))
+    assert "'groups=g6' and 93 more; allowed" in said
+    assert len(said) < 1000
+
+
+def test_reasons_are_in_the_audit_log_and_no_token_is(tmp_path: Path) -> None:
+    provider = Provider(tmp_path / "jwks.json")
+    stranger = ECKey.generate_key("P-256", {"kid": "first"})
+    with Broker.open(Config(data=tmp_path / "data", pipeline="off", **provider.settings()), audited=True) as broker:
+        broker.set_identity("root", ["admin"])
+        broker.add_credential("root")
+        authenticator, now_s = Authenticator(broker, "http"), time.time()
+        tokens = [
+            provider.sign(now_s - 1000),
+            provider.sign(now_s, aud="other"),
+            provider.sign(now_s, stranger),
+            provider.sign(now_s),
+            provider.sign(now_s, iss="https://other.example"),
+        ]
+        for token in tokens:
+            with pytest.raises(UnauthenticatedError):
+                authenticator.by_token(token, peer="10.0.0.1")
+
+        def told() -> Any:
+            return broker.components.audit.read(ReadAuditLog(operation="login"))
+
+        wait_until(lambda: len(told()) == len(tokens))
+        reasons = ["expired", "audience", "signature", "claims", "issuer"]
+        assert [each.code for each in told()] == reasons
+        known = {"issuer": ISSUER, "sub": "42"}
+        assert [each.details for each in told()] == [known, known, {}, known, known]
+        counts = broker.status()["audit"]["refused"]
+        assert {reason: counts[reason] for reason in reasons} == dict.fromkeys(reasons, 1)
+        assert not any(part in str(told()) for token in tokens for part in token.split("."))
 
 
 def test_a_claim_is_of_the_provider_that_was_set_when_it_was_made(tmp_path: Path) -> None:
@@ -286,6 +344,7 @@ def test_settings_that_are_not_right_refuse_the_start(
     settings = {"jwt_issuer": ISSUER, "jwt_audience": AUDIENCE, "jwt_keys_file": str(file), **more}
     with pytest.raises(InvalidArgumentError, match=said):
         Broker.open(Config(data=tmp_path / "data", pipeline="off", **settings))
+    assert not (tmp_path / "data").exists()
 
 
 def test_without_a_provider_there_are_no_claims(tmp_path: Path) -> None:

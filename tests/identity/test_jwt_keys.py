@@ -156,6 +156,7 @@ def test_a_hanging_provider_does_not_refuse_the_start(
     del provider.instead[KEYS]
     provider.hangs.set()  # it answers nonsense
     wait_until(lambda: "has no keys" in caplog.text)
+    assert f"the provider {provider.url}: its tokens are refused: " in caplog.text
     place.clock.advance_ms(FIRST_MS)
     place.wait_taken(place.sign())
 

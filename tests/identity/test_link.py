@@ -363,6 +363,35 @@ def test_where_a_client_finds_its_token(
         who()
 
 
+def test_a_program_is_told_once_that_it_has_taken_a_token_of_an_administrator(
+    known: Known,
+    front: LinkFront,
+    own_home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def told(**given: str) -> list[str]:
+        caplog.clear()
+        with Client(front.address, **given) as client:  # type: ignore[arg-type]
+            client.whoami()
+            client.ping()
+            with client.consume("orders.a", group="billing", timeout=0.1) as consumer:
+                list(consumer)
+        return [record.message for record in caplog.records if "token" in record.message]
+
+    monkeypatch.setenv("TARRY_DATA", str(known.broker.config.data))
+    [line] = told()
+    assert f"{known.broker.config.data / 'admin.token'}" in line
+    path = keep_token(front.address, known.admin)
+    [line] = told()
+    assert "no token was given" in line and str(path) in line
+    assert told(token=known.admin) == [], "it was given"
+    assert run(["whoami", "--endpoint", front.address]) == 0
+    assert not [record for record in caplog.records if "token" in record.message], "people type nothing"
+    path.write_text(f'["{front.address}"]\ntoken = "{known.admin}"\n')
+    assert told() == [], "an entry that somebody has written"
+
+
 def test_a_kept_token_is_for_each_name_of_this_machine(own_home: Path) -> None:
     keep_token("127.0.0.1:7611", "one")
     assert [find_token(f"{host}:7611") for host in ("localhost", "127.0.0.1", "[::1]")] == ["one"] * 3
@@ -399,7 +428,7 @@ def test_the_token_of_a_stopped_broker_is_kept_for_the_address_of_its_settings(
     if kept is None:
         assert "the token was not kept" in told.err and not path.exists()
     else:
-        assert tomllib.loads(path.read_text()) == {kept: {"token": told.out.strip()}}
+        assert tomllib.loads(path.read_text()) == {kept: {"token": told.out.strip(), "admin": True}}
 
 
 def test_a_token_as_it_is_read_from_a_file(known: Known, front: LinkFront, monkeypatch: pytest.MonkeyPatch) -> None:

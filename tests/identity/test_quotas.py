@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Mapping
@@ -26,6 +27,7 @@ from tarry.api.identities import Identity
 from tarry.api.quotas import DELAY_S_MAX, QUOTAS, Quotas
 from tarry.api.wire import decode_answer
 from tarry.base.errors import from_wire
+from tarry.cli.main import run
 from tarry.client import Client
 from tarry.errors import InvalidArgumentError, QuotaExceededError
 from tarry.fronts.flight.front import FlightFront
@@ -78,13 +80,39 @@ def test_more_than_a_second_ahead_is_refused_with_the_time_to_come_again() -> No
     counted.account.charge(100, 0, ())
     counted.account.charge(1, 0, ())
     with pytest.raises(
-        QuotaExceededError, match=r"billing: .*messages_per_second=100 is used up.*again in 1\.0 s"
+        QuotaExceededError, match=r"billing: the quota messages_per_second=100 is used up; try again in 1\.0 s"
     ) as e:
         counted.account.charge(1, 0, ())
     assert e.value.retry_after_s == 1.0
     assert from_wire("quota_exceeded", str(e.value)).retryable
     counted.now_s += 3
     counted.send(100)
+
+
+def test_of_many_at_once_none_is_refused_before_it_has_waited_for_a_second() -> None:
+    """They all see the same little debt, and then take more than a second's worth from each other."""
+
+    async def use() -> list[float]:
+        loop = asyncio.get_running_loop()
+        account = CountedAccount("billing", loop.time, lambda: Existing({}, frozenset()), None)
+        account.set(Quotas.of({"messages_per_second": 5}), Rights(()))
+        principal = Principal("billing", Rights(()), "id", account)
+        refused_s: list[float] = []
+
+        async def send() -> None:
+            began_s = loop.time()
+            await principal.in_turn()
+            try:
+                principal.charge(1, 0, ())
+            except QuotaExceededError:
+                refused_s.append(loop.time() - began_s)
+
+        await asyncio.gather(*(send() for _ in range(40)))
+        return refused_s
+
+    refused_s = asyncio.run(use())
+    assert 20 < len(refused_s) < 30
+    assert min(refused_s) >= DELAY_S_MAX - 0.01
 
 
 def test_a_large_batch_is_taken_whole_and_paid_for_afterwards() -> None:
@@ -205,6 +233,26 @@ def test_quotas_outlive_a_restart_and_are_told(tmp_path: Path, known: Known) -> 
 
 
 # -- several processes -------------------------------------------------------------------------------------------------
+
+
+def test_the_commands_show_quotas(
+    known: Known, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TARRY_TOKEN", known.admin)
+    front = LinkFront.start(known.broker, "127.0.0.1:0")
+    place, said = ["--endpoint", front.address], "messages_per_second=5, pending=9"
+    try:
+        assert run(["identity", "set", "billing", "-q", "messages_per_second=5", "-q", "pending=9", *place]) == 0
+        assert f"; quotas: {said}\n" in capsys.readouterr().out
+        assert run(["identity", "show", "billing", *place]) == 0
+        assert f"; quotas: {said}\n" in capsys.readouterr().err
+        assert run(["identity", "list", *place]) == 0
+        assert said in capsys.readouterr().out
+        monkeypatch.setenv("TARRY_TOKEN", known.billing)
+        assert run(["whoami", *place]) == 0
+        assert f"; quotas: {said}\n" in capsys.readouterr().out
+    finally:
+        front.stop()
 
 
 def test_what_a_worker_lets_pass_counts_for_all() -> None:

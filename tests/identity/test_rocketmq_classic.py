@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 from tests.identity.conftest import add_access_keys
-from tests.rocketmq_classic.remoting import Remoting, messages_of, send_back, send_fields
+from tests.rocketmq_classic.remoting import Remoting, dead_letters, messages_of, send_back, send_fields
 from tests.rocketmq_place import Place, serving
 from tests.waiting import wait_until
 
+from tarry.api.audit import AskedBy
 from tarry.api.operations import GetQueues
 from tarry.fronts.rocketmq.classic import locks
 from tarry.fronts.rocketmq.classic.authentication import signature_of
@@ -22,6 +23,7 @@ from tarry.fronts.rocketmq.classic.components import Components
 from tarry.fronts.rocketmq.classic.frames import RemotingCommand, encode
 from tarry.fronts.rocketmq.classic.front import RemotingFront
 from tarry.fronts.rocketmq.classic.needs import NEEDS, nothing
+from tarry.identity.refusals import Refusals
 
 OK, FORBIDDEN = ResponseCode.SUCCESS, ResponseCode.NO_PERMISSION
 GRANTS = {
@@ -144,6 +146,23 @@ def test_who_has_no_right_gets_nothing(shop: Shop, code: RequestCode) -> None:
     assert len(messages_of(root.pull("orders.new", "billing", 0, 0).body)) == 1
 
 
+@pytest.mark.parametrize("key", [None, ""])
+def test_who_shows_no_key_is_told_so(shop: Shop, key: str | None) -> None:
+    answer = shop.client(key).ask(RequestCode.GET_TOPIC_CONFIG, {"topic": "orders.new"})
+    assert answer.code == FORBIDDEN
+    assert answer.remark == "no credential was shown; needed: the fields AccessKey and Signature"
+    counts = shop.broker.status()["audit"]["refused"]
+    assert (counts["none_shown"], counts["signature"]) == (1, 0)
+
+
+def test_a_missing_right_is_noted_with_the_address(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    noted: list[AskedBy] = []
+    monkeypatch.setattr(Refusals, "right", lambda self, asked, *of: noted.append(asked))
+    assert shop.as_("other").send("orders.new").code == FORBIDDEN
+    [asked] = noted
+    assert (asked.who, asked.front, asked.peer) == ("other", "rocketmq", "127.0.0.1")
+
+
 def test_two_keys_of_different_rights(shop: Shop) -> None:
     mine, other, reader = shop.as_("shop"), shop.as_("other"), shop.as_("reader")
     assert mine.send("orders.new", b"x").code == OK
@@ -184,8 +203,9 @@ def test_dead_letters_are_for_their_groups_readers(shop: Shop) -> None:
     assert mine.send("orders.new", b"dead").code == OK
     [message] = mine.pull_until(1, "orders.new", "billing")
     assert send_back(mine, message, -1, group="billing", originTopic="orders.new") == OK
-    mine.pull_until(1, "%DLQ%billing", "billing", queueId=1)  # it is on its way there
     route = {"topic": "%DLQ%billing"}
+    # It is on its way there, and a route tells of a topic's dead letters once there are some.
+    wait_until(lambda: len(dead_letters(mine, "billing", "billing")) == 1)
     assert mine.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, route).code == OK
     assert other.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, route).code == FORBIDDEN
     for rpc, group, expected in ((mine, "billing", 1), (reader, "TOOLS_CONSUMER", 1), (other, "keepers", 0)):

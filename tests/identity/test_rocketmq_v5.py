@@ -16,8 +16,10 @@ from tests.identity.conftest import add_access_keys
 from tests.rocketmq.rpc import Code, RefusedError, Rpc, consumer, d, now_ms, producer, receive_request, res, s, signed
 from tests.rocketmq_place import Place, serving
 
+from tarry.api.audit import AskedBy
 from tarry.fronts.rocketmq.front import RocketMQFront
 from tarry.identity.principal import Principal
+from tarry.identity.refusals import Refusals
 
 GRANTS = {
     "shop": ["produce orders.*", "consume orders.* group:billing"],
@@ -70,6 +72,23 @@ def test_who_is_not_known_is_refused_before_anything_is_read(shop: Shop) -> None
         with pytest.raises(RefusedError) as refused:
             rpc.receive("orders.new", "billing")
         assert refused.value.code == Code.UNAUTHORIZED
+
+
+@pytest.mark.parametrize("headers", [{}, signed("", "")])
+def test_who_shows_no_key_is_told_so(shop: Shop, headers: dict[str, str]) -> None:
+    answer = shop.client(headers=headers).send("orders.new")
+    assert answer.status.code == Code.UNAUTHORIZED
+    assert answer.status.message.startswith("no credential was shown; needed: the header authorization")
+    counts = shop.broker.status()["audit"]["refused"]
+    assert (counts["none_shown"], counts["signature"]) == (1, 0)
+
+
+def test_a_missing_right_is_noted_with_the_address(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    noted: list[AskedBy] = []
+    monkeypatch.setattr(Refusals, "right", lambda self, asked, *of: noted.append(asked))
+    assert shop.as_("other").send("orders.new").status.code == Code.FORBIDDEN
+    [asked] = noted
+    assert (asked.who, asked.front, asked.peer) == ("other", "rocketmq", "127.0.0.1")
 
 
 def test_two_keys_of_different_rights(shop: Shop) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import socket
 
 import pytest
@@ -50,6 +52,27 @@ async def test_a_listener_of_ones_own_gives_each_connection_its_place() -> None:
     assert [place.events for place in places] == [["begun", "released"], ["released"], ["begun", "released"]]
     listener.close()
     await connections.close()
+
+
+async def test_a_peer_that_has_just_reset_its_connection_does_not_keep_others_from_their_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The reset comes between the last write and the end of this side: the system says ENOTCONN."""
+    if not isinstance(asyncio.get_running_loop(), asyncio.SelectorEventLoop):
+        pytest.skip("uvloop's transports are of C, and cannot be made to fail")
+    ended = []
+
+    def write_eof(transport: object) -> None:
+        ended.append(transport)
+        raise OSError(errno.ENOTCONN, os.strerror(errno.ENOTCONN))
+
+    async with serving(linger_s=0.1) as (server, _), Wire(server.port) as one, Wire(server.port) as other:
+        for wire in (one, other):
+            await wire.settled()
+        with monkeypatch.context() as broken:
+            broken.setattr("asyncio.selector_events._SelectorSocketTransport.write_eof", write_eof)
+            await server.stop(0)
+    assert len(ended) == 2
 
 
 async def test_a_server_that_could_not_listen_may_be_started_again() -> None:

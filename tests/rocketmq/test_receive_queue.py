@@ -13,7 +13,7 @@ from tarry.api.accounts import HeldBack
 from tarry.api.quotas import FILTERING, RECEIVING
 from tarry.errors import QuotaExceededError
 from tarry.fronts.kit import receiving
-from tarry.fronts.kit.receiving import GATHER_S, ReceiveQueue
+from tarry.fronts.kit.receiving import GATHER_S, ReceiveQueue, Waiter, receive_within
 
 pytestmark = pytest.mark.asyncio
 
@@ -81,6 +81,18 @@ async def test_who_has_more_to_get_does_not_wait() -> None:
         assert batch is not None
         rows.append(batch.num_rows)
     assert rows == [32, 32, 32]
+    queue.close()
+
+
+async def test_who_waits_for_less_than_messages_gather_is_served_all_the_same() -> None:
+    group: Any = Group()
+    queue = ReceiveQueue(asyncio.get_running_loop(), group, gather_s=0.1)
+    group.come(1)
+    assert queue.receive(group, 32).done(), "and nothing is left"
+    group.come(1)
+    batch = await receive_within(queue, group, 32, 0.001)
+    assert batch is not None
+    assert group.asked == 2
     queue.close()
 
 
@@ -193,4 +205,62 @@ async def test_who_filters_too_much_is_refused_after_the_delay_and_a_stream_is_n
     assert not stream.done()
     assert not slow.done()
     assert len(queue) == 2
+    queue.close()
+
+
+def full(queue: ReceiveQueue, group: Any, looks: list[int]) -> None:
+    """Queue a consumer that takes nothing more for now."""
+
+    def is_full() -> bool:
+        looks.append(1)
+        return True
+
+    queue.add(Waiter(group, 1, lambda _: None, lambda: False, is_full=is_full))
+
+
+async def test_who_comes_behind_many_that_are_passed_over_is_looked_at_alone() -> None:
+    group: Any = Group()
+    queue = ReceiveQueue(asyncio.get_running_loop(), group)
+    looks: list[int] = []
+    for _ in range(200):
+        full(queue, group, looks)
+    assert len(looks) == 200
+    group.ready = 1
+    batch = await asyncio.wait_for(queue.receive(group, 5), 60)
+    assert batch is not None
+    assert len(looks) <= 400, "once more at most, when ready messages have gathered"
+    queue.close()
+
+
+async def test_many_that_one_quota_holds_back_are_asked_once_each_and_then_one_for_all() -> None:
+    group: Any = Group()
+    queue = ReceiveQueue(asyncio.get_running_loop(), group)
+    account, waiting = Limits(), []
+    for _ in range(100):
+        held: Any = Held(group, RECEIVING[0])
+        held.account = account
+        waiting.append((held, queue.receive(held, 1)))
+    assert [held.asked for held, _ in waiting] == [1] * 100
+    while sum(held.asked for held, _ in waiting) < 105:  # it looks by itself
+        await asyncio.sleep(0.001)
+    assert [held.asked for held, _ in waiting[1:]] == [1] * 99
+    for held, _ in waiting:
+        held.held_back = None
+    group.come(100)
+    for _, future in waiting:
+        assert await asyncio.wait_for(future, 60) is not None
+    queue.close()
+
+
+async def test_a_long_look_in_vain_is_followed_by_a_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(receiving, "LONG_S", -1.0)
+    monkeypatch.setattr(receiving, "REST", 1e9)
+    group: Any = Group()
+    queue = ReceiveQueue(asyncio.get_running_loop(), group)
+    looks: list[int] = []
+    full(queue, group, looks)
+    for _ in range(10):
+        group.come(1)
+        await asyncio.sleep(0)
+    assert len(looks) == 1
     queue.close()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tarry.api import operations as ops
-from tarry.api.audited import AUDITED, TOLD, UNTOLD, AuditKind, right_of, told
+from tarry.api.audited import AUDITED, OF_THE_LOG, TOLD, UNTOLD, AuditKind, right_of, told
 from tarry.api.needs import OnFound, Right
 
 
@@ -36,6 +37,14 @@ def test_no_list_has_a_name_of_no_field() -> None:
     names = {each.name for kind in AUDITED for each in fields(kind)}  # type: ignore[arg-type]
     assert not TOLD & UNTOLD
     assert names == TOLD | UNTOLD
+
+
+def test_the_page_names_what_is_written() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "audit-log.md").read_text()
+    listed = page.split("## Operations")[1].split("## Reasons")[0]
+    assert {
+        name for name in OF_THE_LOG + tuple(kind.wire.name for kind in AUDITED) if f"`{name}`" not in listed
+    } == set()
 
 
 def test_secrets_are_not_told() -> None:

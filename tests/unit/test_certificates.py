@@ -42,6 +42,8 @@ def test_status_tells_of_each_file(tmp_path: Path, days: int, state: str) -> Non
     (tmp_path / "rocketmq").mkdir()
     (tmp_path / "rocketmq" / "certificate.pem").write_text("damaged")
     config = ServerConfig(data=tmp_path, tls_certificate=files.certificate, tls_key=files.key)
+    assert len(ending(config, NOW_MS)) == 1, "no port shows the broker's own"
+    config = ServerConfig(data=tmp_path, tls_certificate=files.certificate, tls_key=files.key, remoting="localhost:0")
     given, own = ending(config, NOW_MS)
     assert (given["setting"], given["file"], given["state"]) == ("tls_certificate", files.certificate, state)
     assert (own["setting"], own["ends_ms"], own["state"]) == ("", None, "unreadable")
@@ -66,6 +68,26 @@ def test_a_port_warns_once_a_day(tmp_path: Path, caplog: pytest.LogCaptureFixtur
     now_s[0] = WARN_S + 1
     tls.context()
     assert said() == 2 * first
+
+
+def test_ports_that_share_a_certificate_warn_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    files, now_s = make(tmp_path, 13), [0.0]
+    ports = [ReloadedTls(files, clock_s=lambda: now_s[0]) for _ in range(5)]
+
+    def said() -> list[str]:
+        return [r.message for r in caplog.records if "ends soon" in r.message]
+
+    [once] = said()
+    assert files.certificate in once
+    now_s[0] = WARN_S + 1
+    for each in ports:
+        each.context()
+    assert len(said()) == 2
+    make(tmp_path, 12)
+    now_s[0] += 2
+    for each in ports:
+        each.context()
+    assert len(said()) == 3, "another certificate, which ends soon, too"
 
 
 def test_the_oldest_version_is_a_setting(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from tarry.api.quotas import FILTERING, RECEIVING, Quotas
 from tarry.base.config import Config
 from tarry.base.errors import FilterPausedError, QuotaExceededError
 from tarry.broker import Broker
+from tarry.fronts.kit.receiving import ReceiveQueue, poll_now, receive_within
 from tarry.groups.filter_threads import FilterThreads
 from tarry.identity.accounts import CountedAccount, Existing
 from tarry.identity.rights import Rights
@@ -129,6 +131,92 @@ def _pass(broker: TestBroker, steps: int) -> None:
         broker.clock.advance_ms(50)
 
 
+# -- what an empty answer says -----------------------------------------------------------------------------------------
+
+
+def test_a_quota_that_is_left_again_at_once_is_no_end_of_the_messages(broker: TestBroker) -> None:
+    put(broker, "a", "1")
+    now_s = [0.0]
+
+    def tick() -> float:
+        now_s[0] += 0.06  # a message's share of the rate takes 0.1 s
+        return now_s[0]
+
+    limited = CountedAccount("billing", tick, lambda: Existing({}, frozenset()), None)
+    limited.set(Quotas.of({"received_messages_per_second": 10}), Rights(()))
+    limited.charge_received(10, 0)
+    batch = asyncio.run(_poll_now(subscribe(broker, limited)))
+    assert batch is not None, "it was held back, and is not any more when one looks why"
+    assert ids(batch) == ["1"]
+
+
+async def _poll_now(consumer: Any) -> pa.RecordBatch | None:
+    return await poll_now(asyncio.get_running_loop(), consumer, 10, 10.0)
+
+
+def test_who_waits_less_than_a_second_is_held_back_for_a_second(broker: TestBroker) -> None:
+    limited = account(broker, received_messages_per_second=10)
+
+    async def use() -> pa.RecordBatch | None:
+        loop = asyncio.get_running_loop()
+        consumer = subscribe(broker, limited)
+        queue = ReceiveQueue(loop, consumer.group)
+        loop.call_soon(limited.charge_received, 15, 0)  # after it has begun to wait, and found nothing
+        loop.call_soon(put, broker, "a", "1")
+        loop.call_later(0.3, broker.clock.advance_ms, 1000)
+        try:
+            return await receive_within(queue, consumer, 10, 0.1)
+        finally:
+            queue.close()
+
+    batch = asyncio.run(use())
+    assert batch is not None
+    assert ids(batch) == ["1"]
+
+
+def test_who_found_nothing_is_not_refused_for_what_is_used_up_meanwhile(broker: TestBroker) -> None:
+    limited = account(broker, received_messages_per_second=10)
+
+    async def use() -> pa.RecordBatch | None:
+        loop = asyncio.get_running_loop()
+        consumer = subscribe(broker, limited)
+        queue = ReceiveQueue(loop, consumer.group)
+        loop.call_soon(limited.charge_received, 1000, 0)
+        try:
+            return await receive_within(queue, consumer, 10, 0.05)
+        finally:
+            queue.close()
+
+    assert asyncio.run(use()) is None
+
+
+def test_a_filter_that_ends_at_once_is_no_end_of_the_messages(tmp_path: Path) -> None:
+    with Broker.open(Config(data=tmp_path, pipeline="off", disk_free_bytes_min=0)) as broker:
+        broker.set_group("a", "g", filter=WANTS_FEW)
+        broker.schedule("a", b"", id="1", properties={"p": "yes"}, delay=0)
+        group = broker.group("a", "g")
+        wait_until(lambda: group.queue_ends[1] == 1)
+        consumer = subscribe(broker, None)
+        poll, looked = consumer.poll, []
+
+        class Slow:
+            """Looks why there was nothing only when the thread has come to its end."""
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(consumer, name)
+
+            def poll(self, rows_max: int) -> Any:
+                found = poll(rows_max)
+                looked.append(found[0])
+                wait_until(lambda: not group.is_filtering)
+                return found
+
+        batch = asyncio.run(_poll_now(Slow()))
+        assert looked[0] is None, "a new filter is evaluated in a thread"
+        assert batch is not None
+        assert ids(batch) == ["1"]
+
+
 # -- filters -----------------------------------------------------------------------------------------------------------
 
 
@@ -222,8 +310,8 @@ def test_a_thread_filters_for_who_asked(tmp_path: Path, costly: list[int]) -> No
         wait_until(lambda: broker.group("a", "g").queue_ends[1] == 1)
         assert consumer.poll(1)[0] is None, "a new filter is evaluated in a thread"
         wait_until(lambda: not broker.group("a", "g").is_filtering)
-        assert consumer.held_back.quota == FILTERING
         assert consumer.poll(1)[0] is None, "it is paid for before it is handed out"
+        assert consumer.held_back.quota == FILTERING
         limited.set(Quotas(), Rights(()))
         assert ids(consumer.fetch(1, 10)) == ["1"]
 

@@ -622,3 +622,12 @@ def test_a_cancellation_is_where_its_target_is_and_names_it() -> None:
     assert cancelled_seqs(rows).tolist() == [7, 2**62]
     assert rows.column("due_ms").to_pylist() == [5, 6] and rows.column("topic").to_pylist() == ["a", "b"]
     assert messages_only(rows).num_rows == 0
+
+
+@pytest.mark.parametrize("nulls", [None, pa.nulls(5000, PROPERTIES)])
+def test_a_message_of_a_large_batch_without_properties_takes_its_own_bytes_alone(nulls: pa.Array | None) -> None:
+    columns = {"topic": ["a"] * 5000, "body": [b"x"] * 5000, "delay_ms": [0] * 5000}
+    batch = admit(pa.record_batch(columns if nulls is None else {**columns, "properties": nulls}), NOW, LIMITS)
+    assert batch.column("properties").null_count == 5000
+    batch.validate(full=True)
+    assert len(batch.slice(7, 1).serialize()) < 2000

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tarry.api.audit import AskedBy, Reloaded
+from tarry.base.errors import LoginRefusal
 from tarry.identity.refusals import BURST, KEYS_MAX, LOGINS_MAX, RIGHTS_MS, Refusals
 
 
@@ -17,7 +18,7 @@ class Noted:
         self.refusals = Refusals(lambda: self.now_ms, self.lines.append)
 
     def login(self, peer: str) -> None:
-        self.refusals.login("http", peer, "not_known")
+        self.refusals.login("http", peer, LoginRefusal("not_known"))
 
     def right(self, who: str, topic: str) -> None:
         self.refusals.right(AskedBy(who, "c1", "link", "10.0.0.1"), "produce", topic, None, "right")

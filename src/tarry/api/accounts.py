@@ -33,9 +33,10 @@ class QuotaAccount(Protocol):
     @property
     def quotas(self) -> Quotas: ...
 
-    def wait_s(self) -> float:
+    def wait_s(self, waited_s: float = 0.0) -> float:
         """Return the seconds by which a request with messages is to be delayed, one at most.
 
+        ``waited_s``: it has waited for so long, and asks if it would be refused now; one at most in all.
         They are counted as waited for.
         """
         ...

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, get_args
+
+from tarry.base.errors import LoginReason, LoginRefusal
 
 AuditOutcome = Literal["begun", "done", "failed", "refused"]
 AUDIT_OUTCOMES: tuple[AuditOutcome, ...] = ("begun", "done", "failed", "refused")
 
-LoginReason = Literal["none_shown", "not_known", "expired", "signature", "gateway", "other"]
-REFUSAL_REASONS = ("none_shown", "not_known", "expired", "signature", "gateway", "other", "right")
+REFUSAL_REASONS = (*get_args(LoginReason), "right")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,7 @@ class Reloaded:
 class NotesRefusals(Protocol):
     """Is told who was refused, and which files were read again. Any thread."""
 
-    def login(self, front: str, peer: str, reason: LoginReason, *, credential: str | None = None) -> None:
+    def login(self, front: str, peer: str, refusal: LoginRefusal) -> None:
         """Note a caller whose credential was not taken."""
         ...
 

@@ -6,12 +6,14 @@ here stays out, so that no secret gets in by being new. A test asks that each fi
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import Field, fields
 from enum import Enum, auto
 from typing import Any
 from urllib.parse import urlsplit
 
 from tarry.api import operations as ops
+from tarry.api.audit import RELOAD
 from tarry.api.needs import Needs, Right
 from tarry.api.operation import Operation
 
@@ -74,6 +76,23 @@ def right_of(needs: Needs) -> Right | None:
 AUDITED: dict[type[Operation[Any]], AuditKind] = {
     kind: audited for kind in ops.OPERATIONS if (audited := _audited(kind)) is not None
 }
+
+
+OF_THE_LOG = (
+    *("login", "right", RELOAD, "refusals", "start", "stop"),
+    *("audit-log-lost", "audit-log-damaged"),
+)
+"""Names that lines have beside those of operations."""
+OPERATION_NAMES = (*OF_THE_LOG, *sorted(kind.wire.name for kind in ops.OPERATIONS))
+"""Names that lines may have: any operation may be refused for a right."""
+_OF_IDENTITIES = frozenset((ops.SetIdentity.wire.name, ops.DeleteIdentity.wire.name))
+
+
+def is_about(identity: str, line: Mapping[str, Any]) -> bool:
+    """Return whether a line is about an identity: its making, rights, quotas, credentials, its end."""
+    details = line.get("details", {})
+    named = details.get("name") if line["operation"] in _OF_IDENTITIES else None
+    return identity in (named, details.get("identity"))
 
 
 def told(operation: Operation[Any]) -> dict[str, Any]:

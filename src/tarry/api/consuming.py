@@ -61,9 +61,18 @@ class Subscription(Protocol):
 
     @property
     def held_back(self) -> HeldBack | None:
-        """The quota of its identity that is used up, so that a poll gets nothing; None: there is none.
+        """The quota of its identity for which its last poll got nothing; None: there was none.
 
-        Behind a gateway it is always None: the broker knows.
+        The poll says so itself: a moment later something may be left of the quota, and the poll would seem to have
+        found no messages. Behind a gateway it is always None: the broker knows.
+        """
+        ...
+
+    @property
+    def filters_first(self) -> bool:
+        """True if its last poll got nothing since messages have to be filtered first.
+
+        A thread of this process does it; listeners of its group are notified when that ends.
         """
         ...
 

@@ -11,6 +11,8 @@ from typing import Any, Protocol
 from tarry.base.errors import InvalidArgumentError
 
 CLAIM_CHARS_MAX = 1000
+_OF_ONE_TOKEN = frozenset(("iss", "aud", "jti", "nonce", "sid", "at_hash", "c_hash", "s_hash", "azp"))
+"""Claims that say nothing of who holds a token, or may not be granted."""
 TOKEN_CHARS_MAX = 16 << 10
 
 
@@ -23,6 +25,23 @@ class VerifiedToken:
     """It is refused from then on."""
     issuer: str
     """The provider that has signed it."""
+
+    @property
+    def grantable(self) -> Sequence[str]:
+        """Claims by which an identity may be known, as ``NAME=VALUE``; its subject and its groups come first."""
+        named = sorted(self.claims.items(), key=lambda each: (each[0] != "sub", each[0] != "groups"))
+        return [
+            f"{name}={value}"
+            for name, values in named
+            if name not in _OF_ONE_TOKEN
+            for value in (values if isinstance(values, list) else [values])
+            if isinstance(value, str) and value
+        ]
+
+    @property
+    def details(self) -> dict[str, str]:
+        """Its provider and its subject, for the audit log."""
+        return details_of(self.issuer, self.claims)
 
     def has(self, claim: str) -> bool:
         """Return whether it has a claim, as ``NAME=VALUE``: the claim is that text, or a list with it."""
@@ -67,11 +86,11 @@ def issuer_of(token: str, issuers: Sequence[TokenIssuer]) -> TokenIssuer | None:
     """Return the provider that a token names, which is to verify it; None: there is no such one."""
     if len(issuers) == 1:
         return issuers[0]
-    named = _named(token)
+    named = named_issuer(token)
     return next((each for each in issuers if each.url == named), None)
 
 
-def _named(token: str) -> object:
+def named_issuer(token: str) -> object:
     """Return what a token that was not verified has as ``iss``; None: it has none, or cannot be read."""
     if len(token) > TOKEN_CHARS_MAX:
         return None
@@ -81,6 +100,12 @@ def _named(token: str) -> object:
     except (ValueError, IndexError, RecursionError):
         return None
     return claims.get("iss") if isinstance(claims, dict) else None
+
+
+def details_of(issuer: str, claims: Mapping[str, Any]) -> dict[str, str]:
+    """Return the provider and the subject of a token that it has signed, for the audit log."""
+    subject = claims.get("sub")
+    return {"issuer": issuer, **({"sub": subject} if isinstance(subject, str) else {})}
 
 
 def is_jwt(token: str) -> bool:

@@ -13,14 +13,20 @@ SOON_MS = 14 * 86_400_000
 _NAMES = "tls_certificate"
 OWN = Path("rocketmq", "certificate.pem")
 """The certificate that the broker has made itself, in its directory."""
+_SHOW_OWN = ("rocketmq", "remoting")
+"""Settings of the ports that show it."""
 
 
 def certificate_files(config: Config) -> dict[str, Path]:
-    """Return the certificates that ports may show, by their setting; the broker's own has none."""
+    """Return the certificates that ports may show, by their setting; the broker's own has none.
+
+    That is there as soon as a port of RocketMQ's has been open once, and counts while one is.
+    """
     given = {name: getattr(config, name) for name in type(config).model_fields if name.endswith(_NAMES)}
     files = {name: Path(file) for name, file in given.items() if file is not None}
     own = config.data / OWN
-    return {**files, "": own} if own.exists() else files
+    is_open = any(getattr(config, port, None) is not None for port in _SHOW_OWN)
+    return {**files, "": own} if is_open and own.exists() else files
 
 
 def ends_ms(file: Path) -> int | None:

@@ -6,7 +6,9 @@ Texts follow one form: what was wrong, with the value, and what is allowed.
 from __future__ import annotations
 
 import re
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
 
 
 class TarryError(Exception):
@@ -83,10 +85,35 @@ class TrimmedError(NotFoundError):
     code = "trimmed"
 
 
+LoginReason = Literal[
+    "none_shown", "not_known", "expired", "signature", "issuer", "audience", "claims", "gateway", "other"
+]
+"""The reason for which a credential was not taken, in the audit log and in metrics; stable."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoginRefusal:
+    """Particulars of a credential that was not taken, for the audit log; nothing secret."""
+
+    reason: LoginReason = "not_known"
+    credential: str | None = None
+    """Its id, where it is known."""
+    details: Mapping[str, str] = field(default_factory=dict)
+
+
 class UnauthenticatedError(TarryError):
-    """The broker asks who a caller is, and no credential was shown, or one that it does not take."""
+    """The broker asks who a caller is, and no credential was shown, or one that it does not take.
+
+    ``refusal``: what the audit log has of it, in the broker alone.
+    """
 
     code = "unauthenticated"
+    refusal = LoginRefusal()
+
+    def __init__(self, text: str, refusal: LoginRefusal | None = None) -> None:
+        super().__init__(text)
+        if refusal is not None:
+            self.refusal = refusal
 
 
 class ForbiddenError(TarryError):

@@ -66,8 +66,11 @@ class AccessSecrets:
         """Take a secret from its file.
 
         Raises:
-            CorruptError: it was sealed by another key, or for another credential. ValueError: it is no base64.
+            CorruptError: it was sealed by another key, or for another credential; or the key is missing.
+            ValueError: it is no base64.
         """
+        if has_lost_key(self._directory, text):
+            raise lost_key(self._directory)  # and none is made: it would seem to be the wrong one
         cipher = self._aead()
         from cryptography.exceptions import InvalidTag
 
@@ -94,6 +97,20 @@ class AccessSecrets:
             secret = read_secret(self._files, self._directory)
             self._cipher = AESGCM(HKDF(SHA256(), 32, salt=None, info=_PURPOSE).derive(secret))
         return self._cipher
+
+
+def has_lost_key(directory: Path, sealed: object) -> bool:
+    """Return whether there is something that was sealed, and no key."""
+    return bool(sealed) and not (directory / SECRET_FILE).exists()
+
+
+def lost_key(directory: Path) -> CorruptError:
+    """Return the refusal of a start without the key."""
+    return CorruptError(
+        f"{directory / SECRET_FILE} is missing, which had sealed the secrets of access keys in identities.json; "
+        "restore it from the copy of which that file is, or remove that file and make all identities again while the "
+        "broker is stopped (tarry identity create --data)"
+    )
 
 
 def _bound(id: str, access_key: str) -> bytes:

@@ -28,6 +28,7 @@ from tarry.base.clock import Clock
 from tarry.base.config import Config
 from tarry.base.errors import CorruptError, NotFoundError, TarryError
 from tarry.base.version import VERSION
+from tarry.broker.audit_bounds import CHANGE_BYTES_MAX, ChangeBounds, cut_texts
 from tarry.broker.audit_log import AuditLimits, AuditLog, Line
 from tarry.broker.audit_reading import read_lines
 from tarry.broker.health import Health
@@ -44,7 +45,7 @@ QUEUE_BYTES_MAX = 8 << 20
 NOTED_MAX = 1_000
 """Lines that nobody waits for and that are not written yet; more are counted as lost."""
 DETAILS_BYTES_MAX = 64 << 10
-"""Longer details are left out, but for their hash."""
+"""Longer details of a change of identities are left out, but for their hash."""
 TICK_S = 1.0
 """Seconds until a line that nobody waits for is durable, and until ``head.json`` has a line."""
 
@@ -62,9 +63,21 @@ class AuditWriter:
     """Writes and reads a broker's audit log. Any thread."""
 
     def __init__(
-        self, audit_log: AuditLog | None, data: Path, clock: Clock, health: Health, *, threaded: bool, copy: bool
+        self,
+        audit_log: AuditLog | None,
+        data: Path,
+        clock: Clock,
+        health: Health,
+        *,
+        threaded: bool,
+        copy: bool,
+        by: AskedBy | None = None,
     ) -> None:
-        """``audit_log``: None: nothing is written. ``copy``: each line goes to stderr, too."""
+        """``audit_log``: None: nothing is written. ``copy``: each line goes to stderr, too.
+
+        ``by``: whoever has the directory open, if it is no broker.
+        """
+        self._by = {} if by is None else by.fields()
         self._log, self._data, self._clock, self._health, self._copy = audit_log, data, clock, health, copy
         self.refusals = Refusals(clock.now_ms, None if audit_log is None else self.note)
         """Is told who was refused."""
@@ -73,6 +86,7 @@ class AuditWriter:
         self.lines = self.lost = 0
         """Lines that were written since the start, and those that could not be."""
         self._noted = self._lost_untold = 0
+        self._bounds = ChangeBounds()
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         self._commits: GroupCommit[_Item] | None = None
@@ -97,10 +111,12 @@ class AuditWriter:
         *,
         threaded: bool,
         wanted: bool,
+        by: AskedBy | None = None,
     ) -> AuditWriter:
         """Open the audit log of a data directory, whose lines are in ``lines``.
 
-        Nothing is written if it is not ``wanted``, or off.
+        Nothing is written if it is not ``wanted``, or off. ``by``: whoever opens it, if it is no broker; its beginning
+        and end are told with that.
 
         Raises:
             OSError: the disk does not allow it.
@@ -110,8 +126,8 @@ class AuditWriter:
         limits = AuditLimits(config.audit_log_file_bytes, config.audit_log_bytes_max, config.audit_log_retention_ms)
         audit_log = AuditLog(lines, files, config.data, limits, clock.now_ms(), on_damage)
         copy = config.audit_log_copy == "stderr"
-        audit = cls(audit_log, config.data, clock, health, threaded=threaded, copy=copy)
-        audit.note({"operation": "start", "outcome": "done", "details": {"version": VERSION}})
+        audit = cls(audit_log, config.data, clock, health, threaded=threaded, copy=copy, by=by)
+        audit.note({**audit._by, "operation": "start", "outcome": "done", "details": {"version": VERSION}})
         return audit
 
     @property
@@ -124,26 +140,31 @@ class AuditWriter:
         """Lines of this process, and refusals by reason, for the status."""
         return {"on": self.is_on, "lines": self.lines, "lost": self.lost, "refused": self.refusals.counts}
 
-    def carry_out(self, operation: Operation[R], asked: AskedBy, do: Callable[[], R]) -> R:
+    def carry_out(
+        self, operation: Operation[R], asked: AskedBy, do: Callable[[], R], found: Mapping[str, str] | None = None
+    ) -> R:
         """Carry out an operation of :attr:`kinds`, and write it down.
+
+        ``found``: details that the operation itself does not have.
 
         Raises:
             DiskFullError, OverloadedError: the log cannot be written, so nothing was begun. TarryError: as ``do``.
         """
-        kind, line = self.kinds[type(operation)], self._line_of(operation, asked)
+        kind, line = self.kinds[type(operation)], self._line_of(operation, asked, found or {})
         if kind is AuditKind.READ:
             result = do()
             self.refusals.read({**line, "outcome": "done"})
             return result
         if kind is AuditKind.IDENTITY:
             line["of"] = self._write({**line, "outcome": "begun"})
+        write = self._write_end if kind is AuditKind.IDENTITY else self._write_bounded
         try:
             result = do()
         except BaseException as error:
             code = error.code if isinstance(error, TarryError) else "internal"
-            self._write_end({**line, "outcome": "failed", "code": code})
+            write({**line, "outcome": "failed", "code": code})
             raise
-        self._write_end({**line, **_made(line, result), "outcome": "done"})
+        write({**line, **_made(line, result), "outcome": "done"})
         return result
 
     def note(self, line: Line) -> None:
@@ -171,6 +192,7 @@ class AuditWriter:
     def tick(self) -> None:
         """Make durable what nobody waits for, and delete what is old."""
         self.refusals.flush()
+        self._tell_counts()
         if self._commits is not None:
             self._commits.submit(_Item(None, None), 0)
 
@@ -180,17 +202,20 @@ class AuditWriter:
         if self._ticks is not None:
             self._ticks.join()
         if self._commits is not None and self._log is not None:
-            self.note({"operation": "stop", "outcome": "done"})
+            self._tell_counts(all_of_them=True)
+            self.note({**self._by, "operation": "stop", "outcome": "done"})
             self._commits.close()
             if self._health.fatal is None:
                 self._log.close(self._clock.now_ms())
 
     # -- writing -------------------------------------------------------------------------------------------------------
 
-    def _line_of(self, operation: Operation[Any], asked: AskedBy) -> dict[str, Any]:
-        details = told(operation)
+    def _line_of(self, operation: Operation[Any], asked: AskedBy, found: Mapping[str, str]) -> dict[str, Any]:
+        details, bytes_max = {**told(operation), **found}, DETAILS_BYTES_MAX
+        if self.kinds[type(operation)] is not AuditKind.IDENTITY:
+            details, bytes_max = cut_texts(details), CHANGE_BYTES_MAX
         content = json.dumps(details, default=str).encode()
-        if len(content) > DETAILS_BYTES_MAX:
+        if len(content) > bytes_max:
             details = {"bytes": len(content), "blake2b": blake2b(content, digest_size=32).hexdigest()}
         line = {"at_ms": self._clock.now_ms(), **asked.fields(), "operation": operation.wire.name}
         return {**line, "details": details} if details else line
@@ -199,6 +224,17 @@ class AuditWriter:
         written: Future[int] = Future()
         self._submit(line, written)
         return written.result()
+
+    def _write_bounded(self, line: Line) -> None:
+        """Write what has happened already, or count it where its caller does the same too often."""
+        for each in self._bounds.take(line, self._clock.now_ms()):
+            self._write_end(each)
+
+    def _tell_counts(self, *, all_of_them: bool = False) -> None:
+        """Write how many changes were counted in times that are over, or until now."""
+        now_ms = self._clock.now_ms()
+        for line in self._bounds.counts(now_ms, all_of_them=all_of_them):
+            self.note({**line, "at_ms": now_ms})
 
     def _write_end(self, line: Line) -> None:
         """Write what has happened already: it is answered as it was, whatever becomes of the line."""

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from tarry.api.audit import AuditRecord
+from tarry.api.audited import OPERATION_NAMES, is_about
 from tarry.api.operation import known
 from tarry.api.operations import ReadAuditLog
+from tarry.base.errors import InvalidArgumentError
 from tarry.broker.audit_log import DIRECTORY
 from tarry.log.chain import ChainedLine, lines_of
 from tarry.log.segment import SegmentReader, list_segments, segment_path
@@ -21,7 +23,12 @@ def read_lines(data: Path, asked: ReadAuditLog) -> list[AuditRecord]:
     """Return the newest lines that are asked for, oldest first.
 
     Damage ends what is read of a file: ``tarry verify`` tells of it.
+
+    Raises:
+        InvalidArgumentError: no line is of such an operation.
     """
+    if asked.operation is not None and asked.operation not in OPERATION_NAMES:
+        raise InvalidArgumentError(f"operation is {asked.operation!r:.80}; allowed: {', '.join(OPERATION_NAMES)}")
     found: list[AuditRecord] = []
     size = 0
     for line in _newest_first(data, asked):
@@ -55,6 +62,7 @@ def _is_asked_for(fields: Any, asked: ReadAuditLog) -> bool:
         (asked.since_ms is None or fields["at_ms"] >= asked.since_ms)
         and (asked.until_ms is None or fields["at_ms"] < asked.until_ms)
         and asked.who in (None, fields.get("who"))
+        and (asked.identity in (None, fields.get("who")) or is_about(asked.identity, fields))
         and asked.operation in (None, fields["operation"])
         and asked.outcome in (None, fields["outcome"])
         and (asked.before is None or fields["n"] < asked.before)

@@ -186,7 +186,8 @@ class Broker(Calls):
         if type(operation) not in self._audited:
             return self._carry_out(operation)
         self._health.check_serving()
-        return self.components.audit.carry_out(operation, asked, partial(self._carry_out, operation))
+        found = self.components.identities.details_of(operation)
+        return self.components.audit.carry_out(operation, asked, partial(self._carry_out, operation), found)
 
     def _carry_out(self, operation: Operation[R]) -> R:
         if not isinstance(operation, _ALWAYS):

@@ -37,6 +37,7 @@ from tarry.api.issuers import check_claim
 from tarry.api.needs import Right
 from tarry.api.quotas import Quotas, QuotaUse
 from tarry.base.clock import Clock
+from tarry.base.delay import format_ms
 from tarry.base.errors import CorruptError, InvalidArgumentError, NotFoundError
 from tarry.base.listeners import Listeners
 from tarry.broker.access_secrets import AccessSecrets
@@ -44,7 +45,7 @@ from tarry.broker.anonymous import check_for_anybody, warn_of_another, with_anon
 from tarry.broker.credential_days import CredentialDays
 from tarry.broker.lock_out import WaysIn
 from tarry.identity.accounts import AccountBook
-from tarry.identity.file import FILE
+from tarry.identity.file import FILE, VERSION
 from tarry.identity.grants import Grant
 from tarry.identity.issuers import Issuers
 from tarry.identity.principal import LOCAL, Principal
@@ -55,7 +56,6 @@ from tarry.log.json_file import change_json, make_private, read_json
 
 log = logging.getLogger(__name__)
 
-VERSION = 1
 ADMIN = "local-admin"
 """Identity of whoever shows the token in that file."""
 PIPELINE = "local-pipeline"
@@ -80,15 +80,11 @@ class Identities:
         clock: Clock,
         directory: Path,
         issuers: Issuers | None = None,
-        *,
-        sign: str | None = None,
     ) -> None:
         """Read what is on disk, and make the token of this start.
 
-        ``sign``: what tells that the file has been there before. Without it the broker would ask nobody who they are.
-
         Raises:
-            CorruptError: it is damaged or of another version; or it has been there, and is missing.
+            CorruptError: it is damaged or of another version, or the key of the secrets in it is missing.
         """
         self._files = files
         self._clock = clock
@@ -105,7 +101,7 @@ class Identities:
         self.exposed: dict[str, str] = {}
         """Ports that other machines reach since callers are asked, by name: one has to be known still."""
         self._secrets = AccessSecrets(files, directory)
-        self._kept: tuple[Identity, ...] = self._read(sign)
+        self._kept: tuple[Identity, ...] = self._read()
         self.snapshot: tuple[Identity, ...] = ()
         """Identities with a credential, and the broker's own; none: nobody is asked.
 
@@ -178,7 +174,10 @@ class Identities:
             )
         now_ms = self._clock.now_ms()
         if request.expires_ms is not None and request.expires_ms <= now_ms:
-            raise InvalidArgumentError(f"expires_ms is {request.expires_ms}; allowed: later than now, {now_ms}")
+            raise InvalidArgumentError(
+                f"expires_ms is {request.expires_ms} ({format_ms(request.expires_ms)}); allowed: later than now, "
+                f"{format_ms(now_ms)}"
+            )
         made, secret = _made(request, now_ms, self._issuer(request))
         with self._lock:
             found = self._find(request.identity)
@@ -213,6 +212,15 @@ class Identities:
                     f"{ANONYMOUS} shows no credential that could be removed; allowed: tarry identity delete {ANONYMOUS}"
                 )
         raise NotFoundError(f"there is no credential {request.id!r:.80}; allowed: the id of one that is listed")
+
+    def details_of(self, operation: object) -> dict[str, str]:
+        """Return what the audit log has of an operation beside its fields: whose a credential is."""
+        if not isinstance(operation, ops.RemoveCredential):
+            return {}
+        for identity in self._kept:
+            if any(each.id == operation.id for each in identity.credentials):
+                return {"identity": identity.name}
+        return {}
 
     def quota_use(self, request: ops.GetQuotaUse) -> list[QuotaUse]:
         """Return what identities use: see :class:`tarry.api.operations.GetQuotaUse`."""
@@ -340,14 +348,8 @@ class Identities:
         credential = Credential(id, "token", "", now_ms, None, digest_of(token))
         return Identity(name, list(OWN_GRANTS[name]), "", now_ms, [credential])
 
-    def _read(self, sign: str | None) -> tuple[Identity, ...]:
+    def _read(self) -> tuple[Identity, ...]:
         fields = read_json(self._path, [VERSION])
-        if fields is None and sign is not None:
-            raise CorruptError(
-                f"{self._path} is missing, which had been there ({sign} tells so), and without it this broker would "
-                "ask nobody who they are; restore it from a copy, or make the first identity again while the broker "
-                "is stopped (tarry identity create --data)"
-            )
         if fields is None:
             return ()
         try:

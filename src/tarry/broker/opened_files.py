@@ -19,7 +19,7 @@ from tarry.broker.disk_reserve import DiskReserve
 from tarry.broker.hand_out_bound import AHEAD_MS, HandOutBound
 from tarry.broker.health import Health
 from tarry.broker.identities import Identities
-from tarry.broker.identity_signs import sign_of_identities
+from tarry.broker.identity_signs import check_identities
 from tarry.broker.jobs import Jobs
 from tarry.broker.queries.lateness import Lateness
 from tarry.broker.recovery import check_store
@@ -100,21 +100,22 @@ def open_files(around: Opened) -> OpenedFiles:
         not fit.
     """
     config, undo, engine = around.config, around.undo, around.engine
+    issuers = Issuers.of(config, around.clock)  # settings that are refused leave no directory behind
+    undo.callback(issuers.close)
     engine.claim()
     undo.callback(engine.release)
-    reserve = DiskReserve(around.files, config)
-    reserve.give_back()
     has_checkpoint = _has_checkpoint(config.data)
     checkpoint, topic_counts = Checkpoint.read_with_counts(config.data)
-    store = _open_store(around, checkpoint)
     small_files = SmallFiles(config.data, checkpoint.small_files)
+    check_identities(config.data, checkpoint if has_checkpoint else None)
+    reserve = DiskReserve(around.files, config)
+    reserve.give_back()
+    store = _open_store(around, checkpoint)
     view = View(store.snapshot())
     secret = read_secret(around.files, config.data)
     access_tokens = AccessTokens(around.files, around.clock, config.data)
-    sign = sign_of_identities(config.data, checkpoint if has_checkpoint else None)
-    issuers = Issuers.of(config, around.clock)
-    undo.callback(issuers.close)
-    identities = Identities(around.files, around.clock, config.data, issuers, sign=sign)
+    issuers.begin()
+    identities = Identities(around.files, around.clock, config.data, issuers)
     undo.callback(identities.close)
     audit = AuditWriter.open(
         config,

@@ -59,8 +59,8 @@ _KINDS = (
     ),
     _Kind(
         IDENTITIES_FILE,
-        "A broker that starts without it asks nobody who they are, and every token is gone.",
-        "make the identities and their tokens again before other machines reach a port (tarry identity create)",
+        "A start without it is refused, since nobody would be asked who they are; every token is gone.",
+        "make the first identity again (tarry identity create admin --all --data DIR), then the others",
     ),
     _Kind(
         HEAD_FILE,
@@ -74,8 +74,10 @@ _KINDS = (
     ),
     _Kind(
         SECRET_FILE,
-        "A start without it makes a new one: handles that were given out before are refused.",
-        "go on, and cancel by key what was to be cancelled by such handles",
+        "A start without it makes a new one: handles that were given out before are refused. "
+        "With access keys the start is refused, since their secrets are sealed by it.",
+        "start, and cancel by key what was to be cancelled by such handles; with access keys, remove identities.json "
+        "and make all identities again (tarry identity create admin --all --data DIR)",
     ),
     _Kind(
         hand_out_bound.FILE,

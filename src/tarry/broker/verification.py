@@ -13,13 +13,13 @@ from tarry.base.errors import CorruptError, LockedError, NotFoundError
 from tarry.broker import access_tokens, audit_log, directory, front_state, hand_out_bound, push_file
 from tarry.broker.directory import ID_FILE, Checkpoint, owner_of, read_secret
 from tarry.broker.hand_out_bound import check_bound
-from tarry.broker.identities import VERSION as IDENTITIES_VERSION
 from tarry.broker.jobs import Jobs
 from tarry.broker.small_files import missing_checks
 from tarry.broker.topic_counts import VERSION as COUNTS_VERSION
 from tarry.broker.topic_counts import path_of
 from tarry.groups import settings_file
 from tarry.identity.file import FILE as IDENTITIES_FILE
+from tarry.identity.file import VERSION as IDENTITIES_VERSION
 from tarry.log.chain import ChainEnd
 from tarry.log.files import OsFiles
 from tarry.log.frame import LogKind

@@ -24,6 +24,9 @@ def audit_log(
     since_ms: Since = None,
     until: Until = None,
     who: Annotated[str | None, typer.Option("--who", metavar="NAME", help="Of this caller.")] = None,
+    identity: Annotated[
+        str | None, typer.Option("--identity", metavar="NAME", help="What it did, and what was done to it.")
+    ] = None,
     operation: Annotated[
         str | None,
         typer.Option("--operation", metavar="NAME", help="Of this one; login, right: refusals; reload: files."),
@@ -45,16 +48,19 @@ def audit_log(
 
     \b
     tarry audit-log --since 1h --who billing
+    tarry audit-log --identity billing
     tarry audit-log --outcome refused --json
     tarry audit-log --data data
     """
     from tarry.api.operations import ReadAuditLog
 
     not_empty(who, "--who")
+    not_empty(identity, "--identity")
     request = ReadAuditLog(
         since_ms=_instant_ms(since_ms, "--since"),
         until_ms=_instant_ms(until, "--until"),
         who=who,
+        identity=identity,
         operation=operation,
         outcome=outcome,
         limit=limit,
@@ -70,10 +76,13 @@ def audit_log(
             output.json_line(_plain(record))
         return
     rows = [
-        (each.n, output.instant(each.at_ms), each.who, each.peer, each.operation, _outcome(each), _details(each))
+        (
+            *(each.n, output.instant(each.at_ms), each.who, each.front, each.peer),
+            *(each.operation, _outcome(each), _details(each)),
+        )
         for each in found
     ]
-    output.table(("LINE", "WHEN", "WHO", "FROM", "OPERATION", "OUTCOME", "DETAILS"), rows)
+    output.table(("LINE", "WHEN", "WHO", "PORT", "FROM", "OPERATION", "OUTCOME", "DETAILS"), rows)
 
 
 def _read(data: Path, request: object) -> list[AuditRecord]:

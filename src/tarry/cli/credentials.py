@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -143,7 +144,7 @@ def add_jwt(
 
 
 def show(name: Name, endpoint: Endpoint = DEFAULT_ENDPOINT, json: Json = False) -> None:
-    """Show an identity: its rights, and its credentials.
+    """Show an identity: its rights, its quotas, and its credentials.
 
     \b
     tarry identity show billing
@@ -155,7 +156,7 @@ def show(name: Name, endpoint: Endpoint = DEFAULT_ENDPOINT, json: Json = False) 
     if json:
         output.json_line(plain_identity(found))
         return
-    output.note(f"{found.name}: {'; '.join(found.grants) or 'no rights'}")
+    output.note(allowed(found.name, found.grants, found.quotas))
     output.table(
         ("ID", "KIND", "NAME", "CREATED", "LAST USED", "EXPIRES", "DESCRIPTION"), [_row(c) for c in found.credentials]
     )
@@ -167,6 +168,17 @@ def plain_identity(identity: Identity) -> dict[str, Any]:
     for credential in plain["credentials"]:
         del credential["digest"]
     return plain
+
+
+def allowed(name: str, grants: Sequence[str], quotas: Mapping[str, int]) -> str:
+    """Return a line about an identity: its rights, and its quotas if it has some."""
+    rights = f"{name}: {'; '.join(grants) or 'no rights'}"
+    return f"{rights}; quotas: {quotas_in_short(quotas)}" if quotas else rights
+
+
+def quotas_in_short(quotas: Mapping[str, int]) -> str:
+    """Return quotas as they are given to ``-q``."""
+    return ", ".join(f"{name}={limit}" for name, limit in quotas.items())
 
 
 def in_short(credential: Credential) -> str:

@@ -9,7 +9,7 @@ import typer
 
 from tarry.base.errors import NotFoundError
 from tarry.cli import credentials, identity_creation, output
-from tarry.cli.credentials import Name, plain_identity
+from tarry.cli.credentials import Name, allowed, plain_identity, quotas_in_short
 from tarry.cli.exits import ExitCode
 from tarry.cli.identity_creation import All, Grants, Quotas, grants_of, limits_of
 from tarry.cli.options import DEFAULT_ENDPOINT, Endpoint, Json, connect
@@ -50,12 +50,12 @@ def set_(
     wanted, limits = grants_of(grants, all_), limits_of(quotas)
     with connect(endpoint) as client:
         found = client.set_identity(name, wanted or None, description=description, quotas=limits)
-    output.result(plain_identity(found), f"{found.name}: {'; '.join(found.grants) or 'no rights'}", json=json)
+    output.result(plain_identity(found), allowed(found.name, found.grants, found.quotas), json=json)
 
 
 @app.command("list")
 def list_(endpoint: Endpoint = DEFAULT_ENDPOINT, json: Json = False) -> None:
-    """List identities with their rights and credentials, and never with secrets.
+    """List identities with their rights, quotas and credentials, and never with secrets.
 
     \b
     tarry identity list
@@ -67,10 +67,13 @@ def list_(endpoint: Endpoint = DEFAULT_ENDPOINT, json: Json = False) -> None:
             output.json_line(plain_identity(identity))
         return
     rows = [
-        (each.name, "; ".join(each.grants), ", ".join(map(credentials.in_short, each.credentials)), each.description)
+        (
+            *(each.name, "; ".join(each.grants), quotas_in_short(each.quotas)),
+            *(", ".join(map(credentials.in_short, each.credentials)), each.description),
+        )
         for each in found
     ]
-    output.table(("NAME", "RIGHTS", "CREDENTIALS", "DESCRIPTION"), rows)
+    output.table(("NAME", "RIGHTS", "QUOTAS", "CREDENTIALS", "DESCRIPTION"), rows)
 
 
 @app.command("quotas")
@@ -141,8 +144,7 @@ def whoami(endpoint: Endpoint = DEFAULT_ENDPOINT, json: Json = False) -> None:
     """
     with connect(endpoint) as client:
         found = client.whoami()
-    shown = f"{found.identity}: {'; '.join(found.grants) or 'no rights'}"
-    output.result(asdict(found), shown, json=json)
+    output.result(asdict(found), allowed(found.identity, found.grants, found.quotas), json=json)
 
 
 def can(

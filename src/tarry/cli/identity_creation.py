@@ -203,12 +203,13 @@ def _opened(data: Path) -> Iterator[Callable[[Operation[Any]], Any]]:
     engine.claim()
     try:
         identities = Identities(OsFiles(), SystemClock(), data)
+        by = AskedBy("local", front="command")
         audit = AuditWriter.open(
             *(Config(data=data), SystemClock(), engine.log(LogKind.AUDIT), OsFiles(), Health(), Damage().report),
             threaded=False,
             wanted=True,
+            by=by,
         )
-        by = AskedBy("local", front="command")
 
         def carry_out(operation: Operation[Any]) -> Any:
             do: Any = identities.set if isinstance(operation, SetIdentity) else identities.add_credential

@@ -42,8 +42,9 @@ SparkConfFile = Annotated[
 def connect(endpoint: str) -> Client:
     """Return a client of the broker at ``endpoint``; close it, or use it in a ``with`` block."""
     from tarry.client import Client
+    from tarry.link.address import BrokerAddress
 
-    return Client(endpoint)
+    return Client(BrokerAddress.of(endpoint))
 
 
 def check_topic_is_known(client: Client, topic: str | None) -> None:

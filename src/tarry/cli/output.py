@@ -87,9 +87,12 @@ def receipt(accepted: Receipt, json: bool, *, outcome: str | None = None) -> Non
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Columns in line, numbers to the right; as wide as they are, so that a pipe gets whole names."""
-    cells = [[str(c) for c in head], *([("" if c is None else printable(str(c))) for c in row] for row in rows)]
-    numbers = [all(row[i].replace(",", "").isdigit() for row in cells[1:] if row[i]) for i in range(len(head))]
+    """Columns in line, as wide as they are, so that a pipe gets whole names.
+
+    Numbers are to the right; what is not there is ``-``.
+    """
+    cells = [[str(c) for c in head], *([("-" if c in (None, "") else printable(str(c))) for c in row] for row in rows)]
+    numbers = [all(row[i].replace(",", "").isdigit() for row in cells[1:] if row[i] != "-") for i in range(len(head))]
     widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
     for row in cells:
         aligned = (c.rjust(w) if n else c.ljust(w) for c, w, n in zip(row, widths, numbers, strict=True))
@@ -112,7 +115,7 @@ def tree(values: Mapping[str, Any], indent: str = "") -> None:
 
 def shown(name: str, value: object) -> str:
     """Return a value for people; an instant, known by its name, also as one."""
-    if value is None:
+    if value in (None, ""):
         return "-"
     if isinstance(value, list):
         return ", ".join(map(str, value)) or "-"

@@ -76,7 +76,7 @@ def run(config: Config, *, unknown_variables: Sequence[str] = (), verbose: bool 
 def _serve(config: Config, files_max: int, stop: StopSignals, stack: ExitStack) -> None:
     # Not before the pool is bounded: Arrow reads its environment when it is loaded.
     from tarry.broker import Broker
-    from tarry.fronts.kit.exposure import warn_anonymous
+    from tarry.fronts.kit.exposure import AnonymousWarning
 
     fronts = _wanted(config)
     placement = SharedCore() if config.share_core == "on" else ANY_CORE
@@ -84,7 +84,9 @@ def _serve(config: Config, files_max: int, stop: StopSignals, stack: ExitStack) 
     connections = ConnectionLimits.of(files_max, sum(front.takes_descriptors for front in fronts))
     running = _start_fronts(fronts, broker, placement, connections, stack)
     addresses = {name: address for front in running.values() for name, address in front.addresses.items()}
-    warn_anonymous(addresses, broker)
+    anonymous = AnonymousWarning(addresses, broker)
+    anonymous.look()
+    stack.callback(broker.listen_to_identities(anonymous.look))
     serving = [f"{name} on {address}" for name, address in addresses.items()]
     output.line(f"tarry {VERSION} serving {', '.join(serving or ['no front'])}, data {config.data}")
     address = running["flight"].addresses["flight"] if "flight" in running else None

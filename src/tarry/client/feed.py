@@ -81,7 +81,7 @@ class Feed:
         self._holding, self._sink = holding, sink
         self._address = connections.address
         self._outage = outage_of(self._address)
-        self._own_trouble = Outage(self._address, meanwhile="asking again and again", over="serves it again")
+        self._own_trouble = Outage(self._address, meanwhile="asking again until it does", over="serves it again")
         self._unsettled = Outage(self._address, meanwhile="those messages come again", over="settles again")
         self._stream: ConsumerStream | None = None
         self._away: tuple[float, TarryError | None] | None = (time.monotonic(), None)

@@ -21,7 +21,9 @@ class Outage:
     ``meanwhile`` is said of what goes on while it lasts, ``over`` when it is over.
     """
 
-    def __init__(self, address: str, *, meanwhile: str = "connecting again and again", over: str = "is back") -> None:
+    def __init__(
+        self, address: str, *, meanwhile: str = "connecting again until it is back", over: str = "is back"
+    ) -> None:
         self._address = address
         self._meanwhile, self._over = meanwhile, over
         self._lock = threading.Lock()

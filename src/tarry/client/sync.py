@@ -17,6 +17,7 @@ import weakref
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from dataclasses import replace
 from typing import Any, TypeVar, Unpack
 
 from tarry.api.calls import Calls
@@ -33,6 +34,7 @@ from tarry.client.producing import IN_DOUBT, Producer
 from tarry.client.questions import no_answer
 from tarry.client.received import ClientReceiver
 from tarry.link.address import BrokerAddress
+from tarry.link.credentials import AdminTokenNotice
 from tarry.link.tls import ClientTls
 from tarry.message.receipt import Accepted, Receipt
 from tarry.message.rows import Row
@@ -48,7 +50,7 @@ class Client(Calls):
 
     def __init__(
         self,
-        address: str = "localhost:7611",
+        address: str | BrokerAddress = "localhost:7611",
         *,
         timeout: float = 30.0,
         tls: ClientTls | None = None,
@@ -57,7 +59,7 @@ class Client(Calls):
         """Make a client; it connects when first used.
 
         Args:
-            address: HOST:PORT, unix:PATH, or tls://HOST:PORT.
+            address: HOST:PORT, unix:PATH, or tls://HOST:PORT; or one that was parsed.
             timeout: how many seconds a call waits for its answer.
             tls: whom to trust, and what to show; None: by ``address``, with the files that the environment names.
             token: shows a broker that asks who the client is; None: what :mod:`tarry.link.credentials` finds.
@@ -69,7 +71,9 @@ class Client(Calls):
             raise InvalidArgumentError("timeout is None; allowed: a number of seconds")
         check_seconds("timeout", timeout)
         self._timeout_s = timeout
-        self.where = BrokerAddress.of(address, tls, token)
+        is_parsed = isinstance(address, BrokerAddress)
+        where = BrokerAddress.of(address, tls, token)
+        self.where = where if is_parsed else replace(where, notice=AdminTokenNotice())
         """The broker's place, and the way to reach it."""
         self.where.check()
         self.address = self.where.text

@@ -12,7 +12,6 @@ from enum import Enum
 import numpy as np
 import pyarrow as pa
 
-from tarry.api.accounts import HeldBack
 from tarry.api.quotas import DELAY_S_MAX
 from tarry.api.views import DELIVERY
 from tarry.base.types import Int32s, Int64s, extremes
@@ -137,7 +136,7 @@ class GroupDelivery:
 
         It would take an empty answer for the end of what there is.
         """
-        held = self.held_back(holder)
+        held = holder.held_back
         if held is None or holder.account is None:
             return
         if left_s <= 0:
@@ -152,6 +151,7 @@ class GroupDelivery:
         """
         with self._state.lock:
             if self._state.closed or holder.closed:
+                holder.held_back, holder.filters_first = None, False
                 return None, None
             batch, why = self._lease(holder, rows_max)
             again = None if batch is not None else self._until_next(None, why, holder)
@@ -161,6 +161,7 @@ class GroupDelivery:
 
     def _lease(self, holder: Holder, rows_max: int) -> tuple[pa.RecordBatch | None, _Why]:
         """Lease messages to ``holder``, and return them; or None, and the reason."""
+        holder.held_back, holder.filters_first = None, False
         settings = self._policy.settings
         if settings.paused:
             holder.was_full = True  # messages that fall due meanwhile do not wait for the broker
@@ -185,7 +186,8 @@ class GroupDelivery:
         account = holder.account
         self._selection.choose_for(account)
         if account is not None and account.limits_consuming:
-            if self._selection.held_back(account) is not None:
+            holder.held_back = self._selection.held_back(account)
+            if holder.held_back is not None:
                 holder.was_full = True  # messages that fall due meanwhile do not wait for the broker
                 return None, _Why.HELD_BACK
             room = account.receivable(room)
@@ -197,7 +199,10 @@ class GroupDelivery:
             # next consumer gets the error first.
             if not chosen:
                 raise
-        return (self._hand_out(holder, chosen, now), _Why.EMPTY) if chosen else (None, why)
+        if chosen:
+            return self._hand_out(holder, chosen, now), _Why.EMPTY
+        holder.filters_first = why is _Why.FILTERING
+        return None, why
 
     def _choose(self, chosen: list[_Chosen], room: int, now: int) -> _Why:
         """Add to ``chosen`` up to ``room`` messages, or so many bytes, of as many frames as needed.
@@ -346,20 +351,14 @@ class GroupDelivery:
             holder.account.charge_received(batch.num_rows, batch.column(BODY).nbytes)
         return batch
 
-    def held_back(self, holder: Holder) -> HeldBack | None:
-        """See :attr:`tarry.api.consuming.Subscription.held_back`."""
-        return None if holder.account is None else self._selection.held_back(holder.account)
-
     def _until_next(self, left: float | None, why: _Why, holder: Holder) -> float | None:
         """Return how long a waiting consumer may sleep before something of its group comes due."""
         if why is _Why.UNFINISHED:
             return 0.0
         if why is _Why.PAUSED:
             return left
-        if why is _Why.HELD_BACK:
-            held = self.held_back(holder)
-            # Quotas may be raised meanwhile.
-            again_s = 0.0005 if held is None else min(held.wait_s, DELAY_S_MAX)
+        if holder.held_back is not None:
+            again_s = min(holder.held_back.wait_s, DELAY_S_MAX)  # quotas may be raised meanwhile
             return again_s if left is None else min(again_s, left)
         # What is being looked at is announced, and nothing is handed out before.
         moments = [self._state.copies.next_ms]

@@ -59,7 +59,11 @@ class GroupSubscription:
 
     @property
     def held_back(self) -> HeldBack | None:
-        return self._delivery.held_back(self._holder)
+        return self._holder.held_back
+
+    @property
+    def filters_first(self) -> bool:
+        return self._holder.filters_first
 
     def poll(self, rows_max: int) -> tuple[pa.RecordBatch | None, float | None]:
         return self._delivery.poll(self._holder, rows_max)

@@ -13,7 +13,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from tarry.api.accounts import QuotaAccount
+from tarry.api.accounts import HeldBack, QuotaAccount
 from tarry.base.types import Int32s, Int64s, Mask
 from tarry.groups.states import State, StateEvent, States, move, move_all
 
@@ -47,6 +47,10 @@ class Holder:
     """True if the consumer extends its leases itself, and answers when it is asked."""
     silent: bool = False
     """See :attr:`tarry.api.consuming.Subscription.silent`."""
+    held_back: HeldBack | None = None
+    """See :attr:`tarry.api.consuming.Subscription.held_back`."""
+    filters_first: bool = False
+    """See :attr:`tarry.api.consuming.Subscription.filters_first`."""
 
     def on_handout(self, now_ms: int) -> int:
         """Note a hand-out; return since when the consumer had been waiting, with room for more."""

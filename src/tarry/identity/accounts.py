@@ -106,15 +106,12 @@ class CountedAccount:
 
     # -- messages ------------------------------------------------------------------------------------------------------
 
-    def wait_s(self) -> float:
-        """Return the seconds by which a request with messages is to be delayed, up to :data:`DELAY_S_MAX`.
-
-        They are counted as waited for.
-        """
+    def wait_s(self, waited_s: float = 0.0) -> float:
+        """See :meth:`tarry.api.accounts.QuotaAccount.wait_s`."""
         if not self.is_bounded:
             return 0.0
         with self._lock:
-            return self._rates.delay_s()
+            return self._rates.delay_s(waited_s)
 
     def charge(self, messages: int, size: int, topics: Iterable[str]) -> None:
         """Count messages that are to be scheduled, ``size`` bytes in all, for these topics.
@@ -287,7 +284,8 @@ class CountedAccount:
 
     def _refusal(self, quota: str, text: str, wait_s: float) -> QuotaExceededError:
         self._refused[quota] += 1
-        return QuotaExceededError(f"{self.name}: {text} ({quota}); try again in {max(0.1, wait_s):.1f} s")
+        named = "" if f"{quota}=" in text else f" ({quota})"
+        return QuotaExceededError(f"{self.name}: {text}{named}; try again in {max(0.1, wait_s):.1f} s")
 
 
 class AccountBook:

@@ -10,13 +10,13 @@ from typing import NamedTuple, Protocol
 
 from tarry.api.access import AccessToken, digest_of
 from tarry.api.accounts import QuotaAccounts
-from tarry.api.audit import LoginReason, NotesRefusals
+from tarry.api.audit import NotesRefusals
 from tarry.api.credential_uses import CredentialUses
 from tarry.api.identities import ANONYMOUS, Credential, Identity, is_token
 from tarry.api.issuers import ProviderLogin, TokenIssuer, VerifiedToken, is_jwt, issuer_of
 from tarry.base.bounded_cache import BoundedCache
 from tarry.base.clock import Clock
-from tarry.base.errors import UnauthenticatedError
+from tarry.base.errors import LoginReason, LoginRefusal, UnauthenticatedError
 from tarry.identity.access_tokens import KnownTokens
 from tarry.identity.credential_index import CredentialIndex, Owned
 from tarry.identity.principal import LOCAL, Principal
@@ -30,7 +30,7 @@ VERIFIED_MAX = 10_000
 """Tokens of a provider that are remembered, so that each is verified once."""
 HOUR_MS = 3_600_000
 _NAMED_MAX = 8
-"""Names of a certificate that a refusal repeats."""
+"""Names of a certificate, or claims of a token, that a refusal repeats."""
 OWNER = Principal("local-admin", EVERYTHING, "user")
 """The user that the broker runs as, by a Unix socket: it may read the data directory anyway."""
 
@@ -131,20 +131,18 @@ class Authenticator:
             if (anonymous := self.by_nothing(peer)) is not None:
                 return anonymous
             self.note_refusal("none_shown", peer)
-            raise UnauthenticatedError(f"this broker asks who calls, and no token was shown; allowed: {_WAYS}")
+            raise UnauthenticatedError(
+                f"this broker asks who calls, and no token was shown; allowed: {_WAYS}", LoginRefusal("none_shown")
+            )
         if not self.asks:
             return LOCAL  # nobody is asked, so it does not matter what a client has kept
         try:
             principal = self.by_secret(token)
-        except UnauthenticatedError:
-            self.note_refusal("expired", peer)
-            raise
-        if principal is None and self.takes_jwt(token):
-            try:
+            if principal is None and self.takes_jwt(token):
                 return self._by_jwt(token)
-            except UnauthenticatedError:
-                self.note_refusal("not_known", peer)
-                raise
+        except UnauthenticatedError as error:
+            self.note_error(error, peer)
+            raise
         if principal is None:
             self.note_refusal("not_known", peer)
             reason = "is not known" if is_token(token) else "is no token: some of it is missing or mistyped"
@@ -179,13 +177,20 @@ class Authenticator:
             self._anonymous_peers.keep(peer, hour)
             self._broker.refusals.anonymous(principal.asks(peer))
 
-    def note_refusal(self, reason: LoginReason, peer: str | None, credential: str | None = None) -> None:
+    def note_refusal(self, reason: LoginReason, peer: str | None) -> None:
         """Note a caller at the address ``peer`` whose credential was not taken, or who has shown none.
 
         None: nothing is noted.
         """
+        self._note(LoginRefusal(reason), peer)
+
+    def note_error(self, error: UnauthenticatedError, peer: str | None) -> None:
+        """Note a caller at the address ``peer`` who was refused by an error; None: nothing is noted."""
+        self._note(error.refusal, peer)
+
+    def _note(self, refusal: LoginRefusal, peer: str | None) -> None:
         if self.notes and peer is not None:
-            self._broker.refusals.login(self._front, peer, reason, credential=credential)
+            self._broker.refusals.login(self._front, peer, refusal)
 
     def by_secret(self, secret: str) -> Principal | None:
         """Return whose credential or access token a secret is, even where nobody is asked; None: nobody's.
@@ -220,8 +225,8 @@ class Authenticator:
         self._look()
         try:
             return self._by_jwt(token, login)
-        except UnauthenticatedError:
-            self.note_refusal("not_known", peer)
+        except UnauthenticatedError as error:
+            self.note_error(error, peer)
             raise
 
     def _by_jwt(self, token: str, login: ProviderLogin | None = None) -> Principal:
@@ -240,7 +245,10 @@ class Authenticator:
     def _good_now(self, principal: Principal, credential: Credential) -> Principal:
         self._check_expiry(credential)
         if principal.expires_ms is not None and principal.expires_ms <= self._broker.clock.now_ms():
-            raise UnauthenticatedError("the JSON Web Token that was shown has expired; allowed: a new one")
+            raise UnauthenticatedError(
+                "the JSON Web Token that was shown has expired; allowed: a new one",
+                LoginRefusal("expired", credential.id),
+            )
         self.note_use(credential.id)
         return principal
 
@@ -251,7 +259,8 @@ class Authenticator:
             issuer = next((each for each in issuers if each.url == login.issuer), None)
         if issuer is None:
             raise UnauthenticatedError(
-                "the JSON Web Token that was shown is of no provider of the broker's settings; allowed: one of these"
+                "the JSON Web Token that was shown is of no provider of the broker's settings; allowed: one of these",
+                LoginRefusal("issuer"),
             )
         keys = issuer.look()
         principal, credential = self._owner(issuer.verify(token, login))
@@ -264,9 +273,13 @@ class Authenticator:
             if each.credential.issuer == verified.issuer and verified.has(each.credential.claim or "")
         ]
         if len({each.identity.name for each in found}) != 1:
-            of_nobody = "which no identity has; allowed: one of tarry identity add-jwt"
-            why = "which are of several identities; allowed: those of one" if found else of_nobody
-            raise UnauthenticatedError(f"the JSON Web Token that was shown is good, with claims {why}")
+            claims = _shown(verified.grantable)
+            of_nobody = f"which no identity has: {claims}; allowed: one of tarry identity add-jwt"
+            why = f"which are of several identities: {claims}; allowed: those of one" if found else of_nobody
+            raise UnauthenticatedError(
+                f"the JSON Web Token that was shown is good, with claims {why}",
+                LoginRefusal("claims", details=verified.details),
+            )
         return replace(self._principal(found[0]), expires_ms=verified.expires_ms), found[0].credential
 
     def by_certificate(self, names: Sequence[str], peer: str | None = None) -> Principal:
@@ -287,9 +300,7 @@ class Authenticator:
             why = "which are of several identities; allowed: those of one" if found else of_nobody
             raise UnauthenticatedError(f"the client's certificate names {_shown(names)}, {why}")
         credential = found[0].credential
-        if self._is_over(credential):
-            self.note_refusal("expired", peer, credential.id)
-        self._check_expiry(credential)
+        self._check_expiry_noted(credential, peer)
         self.note_use(credential.id)
         return self._principal(found[0])
 
@@ -306,14 +317,13 @@ class Authenticator:
         if found is None:
             return None
         credential = found.credential
-        if self._is_over(credential):
-            self.note_refusal("expired", peer, credential.id)
-        self._check_expiry(credential)
+        self._check_expiry_noted(credential, peer)
         secret = self._broker.access_secret(credential.id)
         if secret is None:
             raise UnauthenticatedError(
                 f"the secret of access key {name!r:.80} is not known to this gateway; "
-                "allowed: a token, a certificate, or a port of the broker's own machine"
+                "allowed: a token, a certificate, or a port of the broker's own machine",
+                LoginRefusal("other", credential.id),
             )
         return AccessKey(self._principal(found), secret, credential.expires_ms)
 
@@ -367,9 +377,19 @@ class Authenticator:
         principal.rights = now.rights
         return True
 
+    def _check_expiry_noted(self, credential: Credential, peer: str | None) -> None:
+        try:
+            self._check_expiry(credential)
+        except UnauthenticatedError as error:
+            self.note_error(error, peer)
+            raise
+
     def _check_expiry(self, credential: Credential) -> None:
         if self._is_over(credential):
-            raise UnauthenticatedError(f"the credential {credential.id} expired at {credential.expires_ms}")
+            raise UnauthenticatedError(
+                f"the credential {credential.id} expired at {credential.expires_ms}",
+                LoginRefusal("expired", credential.id),
+            )
 
     def _is_over(self, credential: Credential) -> bool:
         return credential.expires_ms is not None and credential.expires_ms <= self._broker.clock.now_ms()
@@ -405,4 +425,5 @@ class Authenticator:
 
 
 def _shown(names: Sequence[str]) -> str:
-    return ", ".join(f"{name!r:.300}" for name in names[:_NAMED_MAX]) or "nothing"
+    more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
+    return (", ".join(f"{name!r:.300}" for name in names[:_NAMED_MAX]) or "nothing") + more

@@ -60,7 +60,7 @@ def visible(principal: Principal, request: Request, result: Any) -> Any:
     return needs.keep(result, lambda topic, group: principal.rights.allow(Right.LOOK, topic, group))
 
 
-def check_rows(principal: Principal, rows: pa.RecordBatch | pa.Table) -> None:
+def check_rows(principal: Principal, rows: pa.RecordBatch | pa.Table, asked: AskedBy | None = None) -> None:
     """Refuse rows for topics to which a caller may not produce.
 
     Raises:
@@ -69,7 +69,7 @@ def check_rows(principal: Principal, rows: pa.RecordBatch | pa.Table) -> None:
     if principal.rights.is_unlimited:
         return
     for topic in topics_of(rows):
-        principal.check(Right.PRODUCE, topic)
+        principal.check(Right.PRODUCE, topic, asked=asked)
 
 
 def topics_of(rows: pa.RecordBatch | pa.Table) -> list[str]:

@@ -10,13 +10,20 @@ import base64
 import hashlib
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote_plus, urlencode
 
 from tarry.base.clock import Clock
-from tarry.base.errors import InvalidArgumentError, TarryError, UnauthenticatedError, UnavailableError
+from tarry.base.errors import (
+    InvalidArgumentError,
+    OverloadedError,
+    TarryError,
+    UnauthenticatedError,
+    UnavailableError,
+)
 from tarry.base.issuer_settings import IssuerSettings, check_provider_url
 from tarry.identity.provider_requests import discover, json_of, send_form
 
@@ -27,8 +34,12 @@ KEPT_MS = 300_000
 """Milliseconds for which it is remembered what a provider publishes of itself."""
 AGAIN_MS = 5_000
 """Milliseconds in which a provider that did not answer is not asked again: strangers can cause it."""
+MEANWHILE_S = 1.0
+"""Seconds for which a login waits for new addresses of a provider, where there are former ones."""
 REDEEMED_MAX = 16
 """Codes of one provider that are on their way at a time."""
+REDEEMED_OF_PEER_MAX = 4
+"""Those of them that one peer may have: a provider that hangs does not let it hold up all others."""
 CODE_CHARS_MAX = 4096
 SECRET_CHARS_MAX = 4096
 _CODE = re.compile(rf"[!-~]{{1,{CODE_CHARS_MAX}}}")
@@ -62,8 +73,10 @@ class CodeLogin:
         self._endpoints: ProviderEndpoints | None = None
         self._asked_ms: int | None = None
         self._failure: TarryError | None = None
-        self._lock = asyncio.Lock()
-        self._redeemed = 0
+        self._asking: asyncio.Task[None] | None = None
+        """The question that is on its way, for all who wait for its answer."""
+        self._redeemed: Counter[str] = Counter()
+        """Codes that are on their way, by peer."""
         self._secret()
 
     async def address(self, redirect_uri: str, state: str, nonce: str, verifier: str) -> str:
@@ -93,22 +106,28 @@ class CodeLogin:
         """
         return (await self._find()).names_itself if named is None else named != self.issuer
 
-    async def redeem(self, code: str, redirect_uri: str, verifier: str) -> str:
-        """Return the ID token for a code, which nobody has verified yet.
+    async def redeem(self, code: str, redirect_uri: str, verifier: str, peer: str) -> str:
+        """Return the ID token for a code, which nobody has verified yet; ``peer`` has brought it.
 
         Raises:
             UnauthenticatedError: the provider does not take the code.
-            UnavailableError: it does not answer as it should; or too many are on their way.
+            OverloadedError: too many are on their way; it was not asked.
+            UnavailableError: it does not answer as it should.
         """
         if not _CODE.fullmatch(code):
             raise UnauthenticatedError(f"no code; allowed: 1 to {CODE_CHARS_MAX} visible characters of ASCII")
-        if self._redeemed >= REDEEMED_MAX:
-            raise UnavailableError(f"{REDEEMED_MAX} logins are on their way at {self.name} already")
-        self._redeemed += 1
+        if self._redeemed.total() >= REDEEMED_MAX:
+            raise OverloadedError(f"{REDEEMED_MAX} logins are on their way at {self.name}; no more are allowed")
+        if self._redeemed[peer] >= REDEEMED_OF_PEER_MAX:
+            raise OverloadedError(
+                f"{REDEEMED_OF_PEER_MAX} logins of {peer} are on their way at {self.name}; no more are allowed"
+            )
+        self._redeemed[peer] += 1
         try:
             return await self._redeem(code, redirect_uri, verifier)
         finally:
-            self._redeemed -= 1
+            self._redeemed[peer] -= 1
+            self._redeemed += Counter()  # which keeps none of those that have nothing on its way
 
     async def _redeem(self, code: str, redirect_uri: str, verifier: str) -> str:
         endpoints, secret = await self._find(), self._secret()
@@ -127,30 +146,44 @@ class CodeLogin:
         status, content = await send_form(self._client, endpoints.token, fields, headers)
         if status != 200:
             why = _error_of(content)
-            if why == "invalid_grant":
-                raise UnauthenticatedError(f"{self.name} does not take the code")
-            raise UnavailableError(f"{endpoints.token} answers {status}{f' ({why})' if why else ''}")
+            answer = f"{status} ({why})" if why else f"{status}"
+            if 400 <= status < 500:  # whichever error it names: providers differ in what they say of a code
+                raise UnauthenticatedError(f"{self.name} does not take the code: it answers {answer}")
+            raise UnavailableError(f"{endpoints.token} answers {answer}")
         token = json_of(content, endpoints.token).get("id_token")
         if not isinstance(token, str):
             raise UnavailableError(f"{endpoints.token} answers no id_token; the scopes are {self._settings.scopes!r}")
         return token
 
     async def _find(self) -> ProviderEndpoints:
-        """Return the provider's addresses, and ask for them at most once at a time."""
-        async with self._lock:
-            now_ms, asked_ms = self._clock.now_ms(), self._asked_ms
-            kept_ms = AGAIN_MS if self._failure is not None else KEPT_MS
-            if asked_ms is None or abs(now_ms - asked_ms) >= kept_ms:  # a clock may be set back
-                try:
-                    self._endpoints = _endpoints_of(await discover(self._client, self._settings))
-                    self._failure = None
-                except TarryError as error:
-                    self._failure = error
-                self._asked_ms = now_ms
-            if self._endpoints is None:
-                assert self._failure is not None
-                raise UnavailableError(str(self._failure))
-            return self._endpoints  # the last good ones, where it did not answer now
+        """Return the provider's addresses: the last good ones where it is slow, or fails.
+
+        Raises:
+            UnavailableError: there are none.
+        """
+        if self._asking is None and self._is_time():
+            self._asking = asyncio.create_task(self._ask())
+        if self._asking is not None:
+            # Who goes away, or has waited long enough, does not end the question of the others.
+            await asyncio.wait([self._asking], timeout=None if self._endpoints is None else MEANWHILE_S)
+        if self._endpoints is None:
+            raise UnavailableError(str(self._failure))
+        return self._endpoints
+
+    def _is_time(self) -> bool:
+        kept_ms = AGAIN_MS if self._failure is not None else KEPT_MS
+        # A clock may be set back.
+        return self._asked_ms is None or abs(self._clock.now_ms() - self._asked_ms) >= kept_ms
+
+    async def _ask(self) -> None:
+        try:
+            self._endpoints = _endpoints_of(await discover(self._client, self._settings))
+            self._failure = None
+        except TarryError as error:
+            self._failure = error
+        finally:
+            # The pause begins with the answer: else it would be over by the time that a provider has for one.
+            self._asked_ms, self._asking = self._clock.now_ms(), None
 
     def _secret(self) -> str | None:
         """Return the client's secret, as its file has it now; None: it has none.

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 FILE = "identities.json"
+VERSION = 1
 
 
 def asks_callers(data: Path) -> bool:

@@ -51,7 +51,7 @@ class Issuers:
         policy: AddressPolicy | None = None,
         ca_file: str | None = None,
     ) -> None:
-        """Read their keys, or fetch them: a start waits a moment for those, and goes on without.
+        """Read keys that are in files; others are fetched by :meth:`begin`.
 
         ``policy``: addresses at which keys are fetched; ``ca_file``: authorities that are trusted there beside the
         system's.
@@ -74,6 +74,9 @@ class Issuers:
         self.published: tuple[PublishedIssuer, ...] = ()
         """The same, as workers are told: another object after each change."""
         self._publish()
+
+    def begin(self) -> None:
+        """Fetch the keys that are fetched: a start waits a moment for those, and goes on without."""
         self.look()
         until_s = time.monotonic() + START_S
         for fetched in self._fetched:

@@ -124,11 +124,8 @@ class FetchedKeys:
             pass
         except TarryError as error:
             self._has_failed = True
-            log.error(
-                "%s: %s",
-                "its tokens are refused" if self.keys is None else "the last good keys stay in use",
-                error,
-            )
+            what = "its tokens are refused" if self.keys is None else "the last good keys stay in use"
+            log.error("the provider %s: %s: %s", self._settings.issuer, what, error)
         except Exception as error:
             self._has_failed = True
             log.error("the keys of the provider %s", self._settings.issuer, exc_info=error)

@@ -52,17 +52,18 @@ class Principal:
         *,
         operation: str = "right",
         asked: AskedBy | None = None,
+        peer: str | None = None,
     ) -> None:
         """Refuse what the caller has no right to.
 
         ``topic`` is None for a right on the broker itself; for another right, None is every topic there may be.
-        A refusal is noted, of the ``operation`` and the caller where they are known.
+        A refusal is noted, of the ``operation`` and of who ``asked``, or of its address ``peer``, as far as known.
 
         Raises:
             ForbiddenError: it is not granted.
         """
         if not self.rights.allow(right, topic, group):
-            self.note_refusal(right, topic, group, operation, asked)
+            self.note_refusal(right, topic, group, operation, asked or self.asks(peer))
             who = f"{self.name}, as whom you come without a credential," if self.is_anonymous else self.name
             raise ForbiddenError(f"{who} has not the right {_shown(right, topic, group)}; see tarry whoami")
 
@@ -82,14 +83,16 @@ class Principal:
         """True if its identity has quotas."""
         return self.account is not None and self.account.is_bounded
 
-    def wait_s(self) -> float:
+    def wait_s(self, waited_s: float = 0.0) -> float:
         """Return the seconds by which its next message is to be delayed: see :meth:`QuotaAccount.wait_s`."""
-        return 0.0 if self.account is None else self.account.wait_s()
+        return 0.0 if self.account is None else self.account.wait_s(waited_s)
 
     async def in_turn(self) -> None:
         """Wait as long as its quotas delay its next message."""
         if wait_s := self.wait_s():
             await asyncio.sleep(wait_s)
+            if rest_s := self.wait_s(wait_s):
+                await asyncio.sleep(rest_s)
 
     def charge(self, messages: int, size: int, topics: Iterable[str]) -> None:
         """Count messages that are to be scheduled: see :meth:`QuotaAccount.charge`.

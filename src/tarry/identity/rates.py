@@ -53,9 +53,15 @@ class Rates:
         now_s = self._now_s()
         return [(name, self._buckets[name].debt_s(now_s)) for name in SENDING if name in self._buckets]
 
-    def delay_s(self) -> float:
-        """Return the seconds by which a message is to be delayed, up to :data:`DELAY_S_MAX`, and count them."""
-        wait_s = min(DELAY_S_MAX, max((debt_s for _, debt_s in self.debts()), default=0.0))
+    def delay_s(self, waited_s: float) -> float:
+        """Return the seconds by which a message is to be delayed that has waited for so many, and count them.
+
+        Up to :data:`DELAY_S_MAX` in all.
+        """
+        debt_s = max((debt_s for _, debt_s in self.debts()), default=0.0)
+        # Others that waited for the same moment may have been quicker: it is refused only when it has waited long.
+        is_next = waited_s and debt_s <= DELAY_S_MAX
+        wait_s = 0.0 if is_next else max(0.0, min(DELAY_S_MAX - waited_s, debt_s))
         self.delayed_s += wait_s
         return wait_s
 

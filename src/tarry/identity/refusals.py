@@ -13,8 +13,8 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import Any
 
-from tarry.api.audit import REFUSAL_REASONS, RELOAD, AskedBy, LoginReason, Reloaded
-from tarry.base.errors import InvalidArgumentError
+from tarry.api.audit import REFUSAL_REASONS, RELOAD, AskedBy, Reloaded
+from tarry.base.errors import InvalidArgumentError, LoginRefusal
 
 Line = Mapping[str, Any]
 WriteLine = Callable[[Line], None]
@@ -105,10 +105,13 @@ class Refusals:
         with self._lock:
             return {reason: self._counts[reason] for reason in REFUSAL_REASONS}
 
-    def login(self, front: str, peer: str, reason: LoginReason, *, credential: str | None = None) -> None:
+    def login(self, front: str, peer: str, refusal: LoginRefusal) -> None:
         """See :meth:`tarry.api.audit.NotesRefusals.login`."""
-        line = {"operation": "login", "front": front, "peer": peer, "credential": credential, "code": reason}
-        self._note(self._logins, (front, peer), line, reason)
+        line: dict[str, Any] = {"operation": "login", "front": front, "peer": peer, "credential": refusal.credential}
+        line["code"] = refusal.reason
+        if refusal.details:
+            line["details"] = dict(refusal.details)
+        self._note(self._logins, (front, peer), line, refusal.reason)
 
     def right(self, asked: AskedBy, right: str, topic: str | None, group: str | None, operation: str) -> None:
         """See :meth:`tarry.api.audit.NotesRefusals.right`."""

@@ -159,11 +159,11 @@ class SeenBroker:
 
     def call_found(self, operation: Operation[R], check: CheckTopic) -> R:
         """Carry out an operation on what is found: see :meth:`tarry.api.local.AnyBroker.call_found`."""
-        check_request(self.principal, operation)
+        check_request(self.principal, operation, self._asked)
         right = cast(OnFound, operation.needs).right
 
         def check_both(topic: str | None, group: str | None = None, /) -> None:
-            self.principal.check(right, topic, group)
+            self.principal.check(right, topic, group, operation=operation.wire.name, asked=self._asked)
             check(topic, group)
 
         return self._broker.call_found(operation, check_both)
@@ -175,7 +175,7 @@ class SeenBroker:
     def _check_access(self, asked: ops.CheckAccess) -> AccessDecision:
         if asked.identity in (None, self.principal.name):
             return self.principal.decide(asked)
-        self.principal.check(Right.ADMIN)
+        self.principal.check(Right.ADMIN, asked=self._asked)
         return self._broker.call(asked)
 
     # -- scheduling ----------------------------------------------------------------------------------------------------
@@ -190,55 +190,55 @@ class SeenBroker:
         own_handles: bool = False,
     ) -> None:
         """Schedule a batch: see :meth:`tarry.api.local.AnyBroker.submit`."""
-        check_rows(self.principal, data)
+        check_rows(self.principal, data, self._asked)
         submit = partial(self._broker.submit, data, lead=lead, internal=internal, own_handles=own_handles)
         self._submit(data, on_result, submit)
 
     def submit_checked(self, batch: pa.RecordBatch, on_result: OnAccepted, *, own_handles: bool = False) -> None:
         """Schedule a checked batch: see :meth:`tarry.api.local.AnyBroker.submit_checked`."""
-        check_rows(self.principal, batch)
+        check_rows(self.principal, batch, self._asked)
         self._submit(batch, on_result, partial(self._broker.submit_checked, batch, own_handles=own_handles))
 
     def find_keyed(self, topic: str, key: str) -> pa.RecordBatch | Outcome:
         """Return the message under a key: see :meth:`tarry.api.local.AnyBroker.find_keyed`."""
-        self.principal.check(Right.PRODUCE, topic)
+        self.principal.check(Right.PRODUCE, topic, asked=self._asked)
         return self._broker.find_keyed(topic, key)
 
     def replace_keyed(self, topic: str, key: str, seq: int, successor: pa.RecordBatch) -> Outcome:
         """Replace the message under a key: see :meth:`tarry.api.local.AnyBroker.replace_keyed`."""
-        self.principal.check(Right.PRODUCE, topic)
-        check_rows(self.principal, successor)
+        self.principal.check(Right.PRODUCE, topic, asked=self._asked)
+        check_rows(self.principal, successor, self._asked)
         self.principal.charge(1, body_bytes_of(successor), (topic,))
         return self._broker.replace_keyed(topic, key, seq, successor)
 
     def stage_job(self, number: int, batches: Iterable[pa.RecordBatch]) -> tuple[list[StagedFile], Counter[str]]:
         """Stage files of a bulk job: see :meth:`tarry.api.local.LocalBroker.stage_job`."""
-        self.principal.check(Right.BULK)
+        self.principal.check(Right.BULK, asked=self._asked)
         return self._local.stage_job(number, batches)
 
     def submit_dead(
         self, batch: pa.RecordBatch, on_result: OnAccepted, *, topic: str, group: str, attempts: Sequence[int]
     ) -> None:
         """Schedule dead letters: see :meth:`tarry.api.local.LocalBroker.submit_dead`."""
-        self.principal.check(Right.CONSUME, topic, group)
+        self.principal.check(Right.CONSUME, topic, group, asked=self._asked)
         self._local.submit_dead(batch, on_result, topic=topic, group=group, attempts=attempts)
 
     # -- consuming -----------------------------------------------------------------------------------------------------
 
     def group(self, topic: str, name: str, *, start: str | None = None, broadcast: str | None = None) -> ConsumerGroup:
         """Return the group of that name: see :meth:`tarry.api.local.AnyBroker.group`."""
-        self.principal.check(Right.CONSUME, topic, name)
+        self.principal.check(Right.CONSUME, topic, name, asked=self._asked)
         self._count_group(topic, name)
         return self._broker.group(topic, name, start=start, broadcast=broadcast)
 
     def find_group(self, topic: str, name: str) -> ConsumerGroup:
         """Look up a group that exists: see :meth:`tarry.api.local.AnyBroker.find_group`."""
-        self.principal.check(Right.CONSUME, topic, name)
+        self.principal.check(Right.CONSUME, topic, name, asked=self._asked)
         return self._broker.find_group(topic, name)
 
     def open_subscription(self, request: Subscribe, account: QuotaAccount | None = None) -> Subscription:
         """Add a consumer to a group: see :meth:`tarry.api.local.LocalBroker.open_subscription`."""
-        check_request(self.principal, request)
+        check_request(self.principal, request, self._asked)
         self._count_group(request.topic, request.group)
         return self._local.open_subscription(request, self.principal.account)
 

@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, quote
 
 from tarry.base.endpoint import SOCKET, parse_address, socket_path
 from tarry.base.errors import InvalidArgumentError
-from tarry.link.credentials import find_token
+from tarry.link.credentials import AdminTokenNotice, look_for_token
 from tarry.link.frames import CLIENT
 from tarry.link.tls import ClientTls
 
@@ -39,6 +39,8 @@ class BrokerAddress:
     """None: without TLS."""
     token: str | None = field(default=None, repr=False)
     """Shows the broker who the client is; None: what is found at each connection."""
+    notice: AdminTokenNotice | None = field(default=None, repr=False, compare=False)
+    """Told of an administrator's token that is found; None: it is for people, who type nothing."""
 
     @classmethod
     def of(cls, address: str | BrokerAddress, tls: ClientTls | None = None, token: str | None = None) -> BrokerAddress:
@@ -82,8 +84,14 @@ class BrokerAddress:
         Raises:
             InvalidArgumentError: a file that should have the token cannot be read.
         """
-        token = self.token if self.token is not None else find_token(self.text)
-        return {"as": CLIENT} if token is None else {"as": CLIENT, "token": token}
+        if self.token is not None:
+            return {"as": CLIENT, "token": self.token}
+        found = look_for_token(self.text)
+        if found is None:
+            return {"as": CLIENT}
+        if found.admin_path is not None and self.notice is not None:
+            self.notice(self.text, found.admin_path)
+        return {"as": CLIENT, "token": found.text}
 
     @property
     def server_name(self) -> str:

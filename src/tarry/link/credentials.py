@@ -9,16 +9,19 @@ name. Looked for again at each connection, so that a token that is exchanged is 
     token = "tarry_…"
     ["127.0.0.1:7611"]
     token_file = "/var/lib/tarry/admin.token"
+
+The last two serve people at a shell. A program that finds one of an administrator there is told so in its log.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import tomllib
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tarry.base.endpoint import parse_address, socket_path
 from tarry.base.errors import InvalidArgumentError
@@ -27,31 +30,70 @@ from tarry.base.exposure import is_loopback
 ADMIN_TOKEN_FILE = "admin.token"
 """In a broker's data directory: the token of whoever may read that directory."""
 DATA_DEFAULT = "tarry-data"
+_ADMIN = "admin"
+"""In an entry of ``credentials.toml``: true for a token that ``tarry identity create --all`` has kept."""
+
+log = logging.getLogger(__name__)
+
+
+class FoundToken(NamedTuple):
+    """A token, and where it comes from."""
+
+    text: str
+    admin_path: Path | None = None
+    """The file, which nobody named, of an administrator's token; None: it was given, or is another's."""
 
 
 def find_token(address: str) -> str | None:
-    """Return the token for a broker; None: there is none.
+    """Return the token for a broker; None: there is none. Raises as :func:`look_for_token`."""
+    found = look_for_token(address)
+    return None if found is None else found.text
+
+
+def look_for_token(address: str) -> FoundToken | None:
+    """Return the token for a broker, with the file that it comes from; None: there is none.
 
     Raises:
         InvalidArgumentError: a file that was named cannot be read, or is not what it should be.
     """
     token = os.environ.get("TARRY_TOKEN")
     if token and token.strip():
-        return token.strip()
+        return FoundToken(token.strip())
     name = os.environ.get("TARRY_TOKEN_FILE")
     if name:
-        return token_in(Path(name))
-    entry = _entry_of(_entries(credentials_path()), address)
+        return FoundToken(token_in(Path(name)))
+    path = credentials_path()
+    entry = _entry_of(_entries(path), address)
     if isinstance(entry, dict):
         if isinstance(entry.get("token"), str):
-            return str(entry["token"]).strip()
+            return FoundToken(entry["token"].strip(), path if entry.get(_ADMIN) is True else None)
         if isinstance(entry.get("token_file"), str):
-            return token_in(Path(entry["token_file"]))
+            return FoundToken(token_in(Path(entry["token_file"])))
     if _is_here(address):
         # Another user's directory, or none, is no reason to fail: the broker may ask nobody.
         with suppress(OSError, UnicodeDecodeError):
-            return (Path(os.environ.get("TARRY_DATA") or DATA_DEFAULT) / ADMIN_TOKEN_FILE).read_text().strip() or None
+            path = Path(os.environ.get("TARRY_DATA") or DATA_DEFAULT) / ADMIN_TOKEN_FILE
+            if text := path.read_text().strip():
+                return FoundToken(text, path)
     return None
+
+
+class AdminTokenNotice:
+    """Tells a program, once for each file, that it is an administrator by a token that nobody gave it."""
+
+    def __init__(self) -> None:
+        self._told: set[Path] = set()
+
+    def __call__(self, address: str, path: Path) -> None:
+        """Log that the token for a broker is that of ``path``."""
+        if path not in self._told:
+            self._told.add(path)
+            log.warning(
+                "no token was given for %s, so this program has an administrator's, of %s; "
+                "give it its own by token, TARRY_TOKEN or TARRY_TOKEN_FILE",
+                address,
+                path.absolute(),
+            )
 
 
 def token_in(path: Path) -> str:
@@ -78,10 +120,10 @@ def keeps_token(address: str) -> bool:
 
 
 def keep_token(address: str, token: str) -> Path:
-    """Write a token into the user's ``credentials.toml``; return the file's path."""
+    """Write an administrator's token into the user's ``credentials.toml``; return the file's path."""
     path = credentials_path()
     entries = _entries(path)
-    entries[_key(address)] = {"token": token}
+    entries[_key(address)] = {"token": token, _ADMIN: True}
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     temporary = path.with_name(path.name + ".new")
     lines = [

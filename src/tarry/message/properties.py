@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from tarry.base.errors import InvalidMessageError, MessageTooLargeError
 from tarry.base.types import Int64s
 from tarry.message.columns import is_text, lengths_of, shown
-from tarry.message.schema import PROPERTIES, RESERVED
+from tarry.message.schema import PROPERTIES, RESERVED, no_properties
 
 
 def check_properties(column: pa.Array, *, row_bytes_max: int, bytes_max: int, exempt: Sequence[str] = ()) -> pa.Array:
@@ -26,7 +26,7 @@ def check_properties(column: pa.Array, *, row_bytes_max: int, bytes_max: int, ex
         InvalidMessageError: names the row and what is wrong.
     """
     if pa.types.is_null(column.type):
-        return pa.nulls(len(column), PROPERTIES)
+        return no_properties(len(column))
     if _is_struct_of_texts(column.type):
         column = _of_structs(column, bytes_max)
     kind = column.type
@@ -35,6 +35,8 @@ def check_properties(column: pa.Array, *, row_bytes_max: int, bytes_max: int, ex
             f"column 'properties' has type {kind!s:.200}; allowed: {PROPERTIES}, "
             "as of pa.array([[('name', 'text')]], pa.map_(pa.string(), pa.string())), or dicts of texts"
         )
+    if column.null_count == len(column):
+        return no_properties(len(column))
     # Of a slice, keys and items are those of the whole array, and offsets point into them; a null row may span some.
     offsets = column.offsets.to_numpy().astype(np.int64)
     starts, ends = offsets[:-1], offsets[1:]

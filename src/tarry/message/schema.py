@@ -174,9 +174,24 @@ def _field(name: str, values: list[Any], kind: pa.DataType) -> pa.Array:
         raise
 
 
+_NO_ENTRIES = pa.array([], pa.struct([PROPERTIES.key_field, PROPERTIES.item_field]))
+
+
+def no_properties(rows: int) -> pa.Array:
+    """Return a column of :data:`PROPERTIES` that is null in each row.
+
+    The one of ``pa.nulls`` has entries for each row, which nobody sees, and of which a slice of one row takes all along
+    when it is written.
+    """
+    nulls, offsets = bytes(-(-rows // 8)), bytes(4 * (rows + 1))
+    buffers = [pa.py_buffer(nulls), pa.py_buffer(offsets)]
+    return pa.Array.from_buffers(PROPERTIES, rows, buffers, null_count=rows, children=[_NO_ENTRIES])
+
+
 def absent_columns(rows: int) -> dict[str, pa.Array]:
     """Return the columns of :data:`UNNUMBERED` that a producer left out: nulls, and the kind message."""
     columns = {f.name: pa.nulls(rows, f.type) for f in UNNUMBERED}
+    columns["properties"] = no_properties(rows)
     columns["kind"] = pa.array(np.full(rows, Kind.MESSAGE, np.int8), pa.int8())
     return columns
 

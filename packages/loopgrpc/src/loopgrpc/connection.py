@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, Final, Protocol, cast
 
 from loopgrpc.admission import Admission, Admit, host_of
@@ -264,7 +265,9 @@ class Connection(asyncio.Protocol):
             return
         self._transport.resume_reading()
         if self._transport.can_write_eof():
-            self._transport.write_eof()
+            # The peer may have reset the connection, which the loop has not seen yet: ENOTCONN.
+            with suppress(OSError):
+                self._transport.write_eof()
         self._loop.call_later(self._limits.linger_s, self._transport.abort)
 
     def drain(self) -> None:

@@ -23,13 +23,14 @@ class ReadAuditLog(Operation[list[AuditRecord]]):
         since_ms: from this instant on.
         until_ms: before this instant.
         who: of this caller.
+        identity: of this identity: what it did, and what was done to it and its credentials.
         operation: of operations of this name, as "set-group"; "login" and "right" are refusals.
         outcome: begun, done, failed or refused.
         limit: at most so many; fewer where lines are very long.
         before: with a number below this one, to page backwards.
 
     Raises:
-        InvalidArgumentError: there is no such outcome. NotFoundError: this broker writes no audit log.
+        InvalidArgumentError: there is no such outcome or operation. NotFoundError: this broker writes no audit log.
     """
 
     wire = Action("audit-log", "who changed what, and who was refused", many(data(AuditRecord)))
@@ -38,6 +39,7 @@ class ReadAuditLog(Operation[list[AuditRecord]]):
     since_ms: Int64 | None = None
     until_ms: Int64 | None = None
     who: str | None = None
+    identity: str | None = None
     operation: str | None = None
     outcome: str | None = None
     limit: Annotated[int, Ge(1), Le(LIMIT_MAX)] = 100

@@ -8,12 +8,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Executor
+from contextlib import contextmanager
 from itertools import chain
 from typing import Any
 
 import pyarrow as pa
 
 from loopgrpc import Bidi, Call, Framed, GrpcError, Handler, ServerStream, StatusCode, UnreadBytes, framed
+from tarry.api.consuming import Subscription
 from tarry.api.local import LocalBroker
 from tarry.api.operation import Action, Operation, Rows
 from tarry.api.operations import Receive
@@ -30,8 +32,9 @@ from tarry.fronts.flight.sending import PutStream
 from tarry.fronts.kit.callers import Callers
 from tarry.fronts.kit.groups import ReceiveQueues
 from tarry.fronts.kit.peer_proof import certificate_of
-from tarry.fronts.kit.receiving import CROWDED_S, FILTERING_S, poll_now, receive_within
+from tarry.fronts.kit.receiving import CROWDED_S, FILTERING_S, WAIT_S_MAX, poll_now, receive_within
 from tarry.fronts.kit.unread import Room, check_room
+from tarry.identity.principal import Principal
 from tarry.identity.seen import SeenBroker
 
 NAME = "arrow.flight.protocol.FlightService"
@@ -157,7 +160,7 @@ class Service:
         if isinstance(request, Receive):
             return self._receive(broker, request, call.host)
         schema, batches = await self._run(self._begin, broker, request, call.host)
-        return self._rows(schema, batches, call.host)
+        return self._rows(broker.principal, schema, batches, call.host)
 
     def _begin(
         self, broker: SeenBroker, request: Operation[Any], host: str
@@ -169,35 +172,69 @@ class Service:
         schema, batches = rows.encode(broker.call(request))
         return schema, iter(batches)
 
-    async def _rows(self, schema: pa.Schema, batches: Iterator[pa.RecordBatch], host: str) -> Messages:
+    async def _rows(
+        self, principal: Principal, schema: pa.Schema, batches: Iterator[pa.RecordBatch], host: str
+    ) -> Messages:
         """Yield batches, each made when the last has left and there is room."""
-        yield arrow_data(schema.serialize(), has_body=False)
-        while (message := await self._run(_next_data, batches)) is not None:
-            yield message
-            while self._unread.refusal(host) is not None:
-                await asyncio.sleep(CROWDED_S)
+        with self._refused(principal) as refused:
+            yield arrow_data(schema.serialize(), has_body=False)
+            while (message := await self._run(_next_data, batches)) is not None:
+                _check(refused)
+                yield message
+                while self._unread.refusal(host) is not None:
+                    await asyncio.sleep(CROWDED_S)
+                    _check(refused)
+
+    @contextmanager
+    def _refused(self, principal: Principal, *, counts: bool = False) -> Iterator[asyncio.Future[TarryError]]:
+        """Note whose an answer under way is; the future is done once its caller is not known any more.
+
+        ``counts``: as one of its identity's connections.
+
+        Raises:
+            QuotaExceededError: these are too many.
+        """
+        refused: asyncio.Future[TarryError] = self._loop.create_future()
+
+        def refuse(error: TarryError) -> None:
+            if not refused.done():  # each look at the callers tells it again
+                refused.set_result(error)
+
+        self._callers.add(refused, principal, refuse, counts=counts)
+        try:
+            yield refused
+        finally:
+            self._callers.remove(refused)
 
     async def _receive(self, broker: SeenBroker, request: Receive, host: str) -> Messages:
         """Answer a long poll; dropped before its batch was taken, the messages go back at once."""
-        subscription = await self._run(broker.open_subscription, request.subscription)
-        room, wait_s, is_taken = Room(self._unread, host), request.wait_ms / 1000, False
-        try:
-            yield arrow_data(DELIVERY.serialize(), has_body=False)
-            room.check()  # other answers may have come between
-            batch = None
-            if not wait_s or subscription.held_back is None:
-                batch = await poll_now(self._loop, subscription, request.max_messages, FILTERING_S)
-            if batch is None and wait_s and self._stopping is None:
-                queue = self._queues.of(subscription.group)
-                batch = await receive_within(queue, subscription, request.max_messages, wait_s, room)
-            room.release()  # whoever sends it counts it from here
-            if batch is not None:
-                yield arrow_data(batch.serialize())
-            is_taken = True
-        finally:
-            room.release()
-            if not is_taken:
-                subscription.close()
+        wait_s = min(request.wait_ms / 1000, WAIT_S_MAX)
+        with self._refused(broker.principal, counts=bool(wait_s)) as refused:
+            subscription = await self._run(broker.open_subscription, request.subscription)
+            room, is_taken = Room(self._unread, host), False
+            try:
+                yield arrow_data(DELIVERY.serialize(), has_body=False)
+                room.check()  # other answers may have come between
+                batch = await self._batch(subscription, request.max_messages, wait_s, room, refused)
+                _check(refused)  # what it was handed in that moment goes back
+                room.release()  # whoever sends it counts it from here
+                if batch is not None:
+                    yield arrow_data(batch.serialize())
+                is_taken = True
+            finally:
+                room.release()
+                if not is_taken:
+                    subscription.close()
+
+    async def _batch(
+        self, subscription: Subscription, rows_max: int, wait_s: float, room: Room, refused: asyncio.Future[TarryError]
+    ) -> pa.RecordBatch | None:
+        """Return messages; None: none came within ``wait_s`` seconds, or until the caller was ``refused``."""
+        batch = await poll_now(self._loop, subscription, rows_max, FILTERING_S, waits_later=wait_s > 0)
+        if batch is None and wait_s and self._stopping is None:
+            queue = self._queues.of(subscription.group)
+            batch = await receive_within(queue, subscription, rows_max, wait_s, room, refused)
+        return batch
 
     # -- actions -------------------------------------------------------------------------------------------------------
 
@@ -234,6 +271,11 @@ async def _first_of(messages: Messages) -> FlightData:
         raise InvalidArgumentError("the stream ended before its client had said what it wants") from None
     except TimeoutError:
         raise InvalidArgumentError(f"the stream has said nothing for {FIRST_S:g} s") from None
+
+
+def _check(refused: asyncio.Future[TarryError]) -> None:
+    if refused.done():
+        raise refused.result()
 
 
 def _next_data(batches: Iterator[pa.RecordBatch]) -> Framed | None:

@@ -5,44 +5,26 @@ A request without a token is of whom its connection's certificate names.
 A token comes in ``Authorization: Bearer …``, in ``X-Token``, or as the password of Basic authentication; in the query's
 ``token`` only where a client cannot send headers: event streams of browsers, and lmstfy's clients. Once the broker has
 identities, each request shows one, on every address. Without identities there are two modes. In the mode "tokens",
-requests show an access token for everything. In the mode "open", they need none, and two things are dangerous. A
-browser: any page that somebody looks at may make it send requests to this machine. A proxy: everybody would seem to
-come from this machine. So a request that a proxy says it forwards is refused, the ``Host`` must be a name of this
-machine (else the page's name server could point to it), and a request that changes something may only come from a page
-of this front.
+requests show an access token for everything. In the mode "open", they need none; :mod:`.foreign` refuses what somebody
+else may have had sent.
 """
 
 from __future__ import annotations
 
 import base64
-import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl
 
-from tarry.api.audit import LoginReason
 from tarry.api.issuers import ProviderLogin
 from tarry.api.local import AnyBroker
 from tarry.base.endpoint import parse_address
-from tarry.base.errors import UnauthenticatedError
-from tarry.base.exposure import is_loopback, is_number
+from tarry.base.errors import LoginReason, UnauthenticatedError
+from tarry.base.exposure import is_loopback
 from tarry.fronts.http.app import Scope
 from tarry.fronts.http.exchange import Headers
+from tarry.fronts.http.foreign import AccessRefusal, foreign_page, refusal_of_foreign_forms, refusal_of_foreigners
 from tarry.fronts.kit.peer_proof import certificate_of
 from tarry.identity.authenticator import Authenticator
 from tarry.identity.principal import LOCAL, Principal
-
-_FORWARDED = b"x-forwarded-"
-_FORWARDING = frozenset(
-    (
-        *(b"forwarded", b"x-forwarded", b"via", b"cdn-loop", b"x-real-ip", b"x-client-ip", b"x-cluster-client-ip"),
-        *(b"client-ip", b"true-client-ip", b"cf-connecting-ip", b"fly-client-ip", b"fastly-client-ip"),
-        *(b"x-azure-clientip", b"x-azure-socketip", b"x-envoy-external-address", b"x-original-host", b"x-original-url"),
-    )
-)
-_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[-.0-9A-Za-z]+)(:[0-9]+)?")
-SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
-
 
 EVENTS = b"text/event-stream"
 _NO_SECRET = "no token was shown; allowed: Authorization: Bearer TOKEN, of an identity or an access token"
@@ -51,15 +33,6 @@ _IN_QUERY = (
     "the token is in the query, which ends up in logs; allowed: Authorization: Bearer TOKEN; in the query only of "
     "a GET with Accept: text/event-stream, and of lmstfy's API"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class AccessRefusal:
-    """The reason why a request is refused: an HTTP status, a stable code, and a text for people."""
-
-    status: int
-    text: str
-    code: str
 
 
 class Access:
@@ -97,7 +70,7 @@ class Access:
 
     def _admitted(self, scope: Scope) -> Principal | AccessRefusal:
         if not self.asks:
-            return _refusal_of_foreigners(scope) or LOCAL
+            return refusal_of_foreigners(scope) or LOCAL
         headers = scope["headers"]
         secret = secret_of(headers)
         if not secret and (in_query := secret_in(scope["query_string"])):
@@ -116,7 +89,7 @@ class Access:
         if not secret:
             text = _NO_SECRET if self.knows_identities else _NEEDS_TOKEN
             return self._unknown(text, peer_of(scope), "none_shown")
-        refused = _refusal_of_foreign_forms(scope)
+        refused = refusal_of_foreign_forms(scope)
         return refused or self.owner_of(secret, peer_of(scope))
 
     def owner_of(self, secret: str, peer: str) -> Principal | AccessRefusal:
@@ -173,7 +146,7 @@ class Access:
         """
         if not self.authenticator.takes_nothing:
             return None
-        return _refusal_of_foreigners(scope, anonymous=True) or self.authenticator.by_nothing(peer_of(scope))
+        return refusal_of_foreigners(scope, anonymous=True) or self.authenticator.by_nothing(peer_of(scope))
 
     def _unknown(self, text: str, peer: str, reason: LoginReason) -> AccessRefusal:
         self.authenticator.note_refusal(reason, peer)
@@ -198,6 +171,15 @@ def secret_of(headers: Headers) -> str | None:
     return shown.decode("latin-1") if shown else None
 
 
+def bearer_of(headers: Headers) -> str:
+    """Return the token of ``Authorization: Bearer``; empty: there is none."""
+    for name, value in headers:
+        if name == b"authorization":
+            kind, _, token = value.partition(b" ")
+            return token.strip().decode("latin-1") if kind.lower() == b"bearer" else ""
+    return ""
+
+
 def shows_secret(headers: Headers) -> bool:
     """Return whether a request's headers show a credential, of whichever kind."""
     return any(name in (b"authorization", b"x-token") and value for name, value in headers)
@@ -205,7 +187,12 @@ def shows_secret(headers: Headers) -> bool:
 
 def secret_in(query: bytes) -> str | None:
     """Return the secret in a query; None: there is none."""
-    return dict(parse_qsl(query.decode("latin-1"))).get("token") if b"token=" in query else None
+    return dict(parse_qsl(query.decode("latin-1"))).get("token") if may_have_secret(query) else None
+
+
+def may_have_secret(query: bytes) -> bool:
+    """Return whether a query may have a token: quick, and not always right. Names may be encoded, too."""
+    return b"token=" in query or b"%" in query
 
 
 def peer_of(scope: Scope) -> str:
@@ -223,73 +210,3 @@ def _password(basic: bytes) -> bytes:
         return base64.b64decode(basic.strip(), validate=True).partition(b":")[2]
     except ValueError:
         return b""
-
-
-def _refusal_of_foreigners(scope: Scope, *, anonymous: bool = False) -> AccessRefusal | None:
-    """Refuse what a proxy forwards, or what a page of another site may have a browser send.
-
-    Of who is ``anonymous`` also its GET, which may consume. A name of another machine in ``Host`` may be that of a page
-    whose name server points here; a number is not.
-    """
-    if (forwarding := _forwarding(scope["headers"])) is not None:
-        return AccessRefusal(
-            403,
-            f"the request was forwarded ({forwarding}), so whoever reaches the proxy would be taken for this machine; "
-            "allowed: requests without it, or the setting http_access=tokens, and an access token",
-            "forbidden",
-        )
-    headers = dict(scope["headers"])
-    host = headers.get(b"host", b"").decode("latin-1")
-    name = _name_of(host)
-    if not is_loopback(name) and not (anonymous and is_number(name)):
-        return AccessRefusal(
-            403, f"Host is {host!r:.80}; allowed without access tokens: a name or address of this machine", "forbidden"
-        )
-    is_safe = scope["method"] in SAFE_METHODS and not anonymous
-    if is_safe or (foreign := foreign_page(headers)) is None:
-        return None
-    return AccessRefusal(403, f"{foreign}; allowed without access tokens: pages of this front", "forbidden")
-
-
-def _refusal_of_foreign_forms(scope: Scope) -> AccessRefusal | None:
-    """Refuse what another site's page has a browser send with a password that the browser has kept."""
-    headers = dict(scope["headers"])
-    if scope["method"] in SAFE_METHODS or not headers.get(b"authorization", b"").lower().startswith(b"basic "):
-        return None
-    foreign = foreign_page(headers)
-    return None if foreign is None else AccessRefusal(403, f"{foreign}; allowed: pages of this front", "forbidden")
-
-
-def foreign_page(headers: Mapping[bytes, bytes]) -> str | None:
-    """Return by what a browser shows that a request comes from a page of another site; None: it does not."""
-    if b"origin" in headers:
-        origin = headers[b"origin"].decode("latin-1")
-        is_own = urlsplit(origin).netloc == headers.get(b"host", b"").decode("latin-1")
-        return None if is_own else f"Origin is {origin!r:.80}"
-    if headers.get(b"sec-fetch-site", b"same-origin") in (b"same-origin", b"none"):
-        return None
-    return "the request comes from a foreign page"
-
-
-def own_origin(scope: Scope) -> str | None:
-    """Return this front's origin for a browser of this machine; None: it may be another machine's.
-
-    Nobody else's ``Host`` is believed: whoever reaches a front by a network, or by a proxy, can write what it likes.
-    """
-    host = dict(scope["headers"]).get(b"host", b"").decode("latin-1")
-    if _forwarding(scope["headers"]) is not None or not _HOST.fullmatch(host) or not is_loopback(_name_of(host)):
-        return None
-    return f"{scope['scheme']}://{host}"
-
-
-def _forwarding(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
-    """Return the header by which a proxy says that it forwards a request; None: there is none."""
-    for name, _ in headers:
-        if name in _FORWARDING or name.startswith(_FORWARDED):
-            return name.decode("latin-1")
-    return None
-
-
-def _name_of(host: str) -> str:
-    # "name", "name:port", "[::1]:port"
-    return host.partition("]")[0].lstrip("[") if host.startswith("[") else host.partition(":")[0]

@@ -27,6 +27,7 @@ STATUS: Mapping[str, int] = MappingProxyType(
         "forbidden": 403,
         "forged_handle": 403,
         "not_found": 404,
+        "trimmed": 404,
         "stale_lease": 409,
         "stale_commit": 409,
         "illegal_transition": 409,
@@ -39,6 +40,7 @@ STATUS: Mapping[str, int] = MappingProxyType(
         "disk_full": 507,
         "corrupt": 500,
         "fatal": 500,
+        "ownership_lost": 503,
     }
 )
 """Status by the code of a :class:`~tarry.base.errors.TarryError`; else that of its base class.

@@ -19,7 +19,9 @@ class HttpSettings(FrontSettings):
         "auto", description="REST and console need access tokens, or not; auto: not where only this machine gets."
     )
     http_console_url: Origin = Field(
-        None, description="URL of the console, to which a provider's login leads back; empty: on this machine alone."
+        None,
+        description="URL of the console for browsers: where a provider's login leads back to; "
+        "with https, cookies go by TLS alone.",
     )
     http_proxies: Networks = Field(
         "off", description="Networks of proxies whose `X-Forwarded-For` tells the console who guesses at its login."

@@ -53,6 +53,8 @@ class Desk(AsyncCalls):
 
     principal: Principal = LOCAL
     """The caller that it is for; what this one has no right to is refused."""
+    peer: str | None = None
+    """Its address, for the audit log; None: it is not known."""
 
     def __init__(
         self, broker: AnyBroker, loop: asyncio.AbstractEventLoop, pool: Executor, unread: UnreadBytes | None = None
@@ -65,21 +67,25 @@ class Desk(AsyncCalls):
         self._queues = ReceiveQueues(loop)
         self.unread = unread or UnreadBytes()
         """Limit on the bytes of answers that clients have not read."""
-        self._seen: BoundedCache[Principal, Self] = BoundedCache(CALLERS_MAX)
+        self._seen: BoundedCache[tuple[Principal, str | None], Self] = BoundedCache(CALLERS_MAX)
         self._on_close: list[Callable[[str], None]] = []
 
-    def seen_by(self, principal: Principal) -> Self:
-        """Return this desk as a caller sees it. Both have the same queues, of messages of all callers."""
+    def seen_by(self, principal: Principal, peer: str | None = None) -> Self:
+        """Return this desk as a caller sees it. Both have the same queues, of messages of all callers.
+
+        ``peer``: its address, for the audit log.
+        """
         if principal.is_local:
             return self
-        seen: Self | None = self._seen.get(principal)
-        return seen or self._seen.keep(principal, self._made_for(principal))
+        seen: Self | None = self._seen.get((principal, peer))
+        return seen or self._seen.keep((principal, peer), self._made_for(principal, peer))
 
-    def _made_for(self, principal: Principal) -> Self:
+    def _made_for(self, principal: Principal, peer: str | None) -> Self:
         seen = object.__new__(type(self))
         seen.__dict__.update(self.__dict__)
         AsyncCalls.__init__(seen)  # calls that are gathered are those of one caller
-        seen.principal, seen.broker = principal, seen_by(self.broker, principal)
+        seen.principal, seen.peer = principal, peer
+        seen.broker = seen_by(self.broker, principal, principal.asks(peer))
         return seen
 
     async def call(self, operation: Operation[R]) -> R:
@@ -119,12 +125,12 @@ class Desk(AsyncCalls):
     def known_queue(self, topic: str, group: str) -> ReceiveQueue | None:
         """:meth:`receive_queue`, where it was asked for before; else None."""
         # Another caller may have asked for it.
-        self.principal.check(Right.CONSUME, topic, group)
+        self.principal.check(Right.CONSUME, topic, group, peer=self.peer)
         return self._queues.find(topic, group)
 
     async def forget_queue(self, topic: str, group: str) -> None:
         """Delete a group, and end its waiting receives. Nothing where there is no such group."""
-        self.principal.check(Right.MANAGE, topic, group)
+        self.principal.check(Right.MANAGE, topic, group, peer=self.peer)
         self._queues.forget(topic, group)
         with suppress(NotFoundError):
             await self.call(DeleteGroup(topic, group))
@@ -177,7 +183,7 @@ class Desk(AsyncCalls):
         """
         topic = row[0]
         if not self.principal.rights.is_unlimited and isinstance(topic, str):  # another is refused as invalid
-            self.principal.check(Right.PRODUCE, topic)
+            self.principal.check(Right.PRODUCE, topic, peer=self.peer)
 
     def _schedule(self, row: Row) -> asyncio.Future[Receipt]:
         self.check_row(row)

@@ -62,18 +62,25 @@ def warn_exposed(listener: str, address: str, broker: AnyBroker) -> None:
     )
 
 
-def warn_anonymous(addresses: Mapping[str, str], broker: AnyBroker) -> None:
-    """Log what whoever shows no credential may do at ports that other machines reach.
+class AnonymousWarning:
+    """Logs what whoever shows no credential may do at ports that other machines reach. Any thread."""
 
-    ``addresses``: those of all fronts, by their names; behind an address there may be more words.
-    """
-    found = next((each for each in broker.identities if each.name == ANONYMOUS), None)
-    allowed = [] if found is None else [line for line in found.grants if not Grant.parse(line).is_denied]
-    bare = {name: address.partition(" ")[0] for name, address in addresses.items() if name != _GATEWAYS}
-    ports = [f"{name} on {address}" for name, address in bare.items() if is_exposed(address)]
-    if allowed and ports:
-        log.warning(
-            "anonymous: whoever reaches %s and shows no credential may: %s; tarry identity delete anonymous ends it",
-            ", ".join(ports),
-            "; ".join(allowed),
-        )
+    def __init__(self, addresses: Mapping[str, str], broker: AnyBroker) -> None:
+        """``addresses``: those of all fronts, by their names; behind an address there may be more words."""
+        self._broker = broker
+        bare = {name: address.partition(" ")[0] for name, address in addresses.items() if name != _GATEWAYS}
+        self._ports = ", ".join(f"{name} on {address}" for name, address in bare.items() if is_exposed(address))
+        self._said: list[str] = []
+
+    def look(self) -> None:
+        """Say it, if it is something else than what was said last."""
+        found = next((each for each in self._broker.identities if each.name == ANONYMOUS), None)
+        allowed = [] if found is None else [line for line in found.grants if not Grant.parse(line).is_denied]
+        said, self._said = self._said, allowed
+        if self._ports and allowed and allowed != said:
+            log.warning(
+                "anonymous: whoever reaches %s and shows no credential may: %s; tarry identity delete anonymous ends "
+                "it",
+                self._ports,
+                "; ".join(allowed),
+            )

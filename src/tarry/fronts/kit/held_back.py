@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
+from typing import Any
 
 from tarry.api.accounts import QuotaAccount
 from tarry.api.consuming import ConsumerGroup, Subscription
@@ -10,10 +12,22 @@ from tarry.api.quotas import DELAY_S_MAX
 from tarry.message.filter import is_condition
 
 
-def delayed_s(subscription: Subscription, wait_s: float) -> float:
-    """Return how long a receive that waits up to ``wait_s`` seconds takes: longer, if it is held back."""
-    is_delayed = wait_s < DELAY_S_MAX and subscription.held_back is not None
-    return DELAY_S_MAX if is_delayed else wait_s
+def rest_s(subscription: Subscription, waited_s: float) -> float:
+    """Return for how many seconds a receive waits on that has got nothing: for the rest of a second.
+
+    0 if it was not for a quota.
+    """
+    return 0.0 if subscription.held_back is None else max(0.0, DELAY_S_MAX - waited_s)
+
+
+async def wait_or_rest(ends: Collection[asyncio.Future[Any]], subscription: Subscription, wait_s: float) -> None:
+    """Wait until one of ``ends`` is done, up to ``wait_s`` seconds.
+
+    A receive that is held back then waits for a second at least.
+    """
+    done, _ = await asyncio.wait(ends, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
+    if not done and (left_s := rest_s(subscription, wait_s)):
+        await asyncio.wait(ends, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
 
 
 def check_held_back(subscription: Subscription, wait_s: float) -> None:

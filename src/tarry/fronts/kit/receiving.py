@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, TypeAlias, cast
+from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 
 import pyarrow as pa
 
@@ -22,13 +22,20 @@ from tarry.api.quotas import DELAY_S_MAX, FILTERING
 from tarry.base.errors import TarryError
 from tarry.base.event_loop import post, settle_future
 from tarry.base.types import Int64s
-from tarry.fronts.kit.held_back import check_held_back, delayed_s
+from tarry.fronts.kit.held_back import check_held_back, wait_or_rest
 
 GATHER_S = 0.004
 """Seconds for which messages gather after all ready ones have been handed out."""
 
+LONG_S = 0.002
+"""Seconds that a look at all that wait, in vain, may take before there is a rest."""
+REST = 9
+"""So many times as long as such a look is the rest after it: a tenth of a loop at most is for it."""
 CROWDED_S = 0.25
 """Seconds between checks for a client having read enough of its answers to get more."""
+
+_TIMER_S = 0.001
+"""By so many seconds two timers of the loop are apart, so that they run in their order."""
 
 WAIT_S_MAX = 86_400.0
 """Longest wait for messages, of fronts that bound it: one that wants more is answered after a day."""
@@ -83,8 +90,22 @@ class Waiter:
     """True for a stream, which is never refused for a quota: it gets fewer messages."""
     is_asked: bool = False
     """True if a broker elsewhere was asked on its behalf."""
+    was_polled: bool = False
+    """True if its subscription has been polled for it, in vain."""
     filtered_until_s: float | None = None
     """The loop's time until which it waits for its identity's quota on filters; None: it does not."""
+
+
+class _Look(NamedTuple):
+    """Result of a look at one waiter."""
+
+    again_s: float | None = None
+    """Seconds after which it is to be looked at again; None: when there is news."""
+    is_held: bool = False
+    """True if it got nothing for a quota of its identity, so that others may get something."""
+    is_vain: bool = False
+    """True if the group has nothing for those behind it either."""
+    is_served: bool = False
 
 
 class ReceiveQueue:
@@ -109,20 +130,33 @@ class ReceiveQueue:
         self._held_until_s = 0.0
         """The loop's time until which all that wait are held back for quotas: news are for none of them."""
         self._timer: asyncio.TimerHandle | None = None
+        self._looks_s = 0.0
+        """The loop's time for which the timer is set."""
         self._emptied_s = 0.0
         """The loop's time at which the last ready message was handed out."""
+        self._rested_s = 0.0
+        """The loop's time until which those that wait are left alone, after a long look in vain."""
         self._stop_listening = group.listen(self._on_news)
 
     def __len__(self) -> int:
         return len(self._waiting)
 
+    @property
+    def least_wait_s(self) -> float:
+        """Seconds for which a receive waits at least, so that the group is asked for it once."""
+        return max(0.0, self._pause_s) + _TIMER_S if self._planned else 0.0
+
     def add(self, waiter: Waiter) -> None:
         """Queue a waiter. Its ``on_result`` may be called before this returns."""
         # Queued before the group is asked: a message that becomes ready afterwards is announced only to queued waiters.
         self._waiting[waiter] = None
-        if not self._planned and (not self._asked_in_vain or next(iter(self._waiting)) is waiter):
+        if self._planned:
+            return
+        if next(iter(self._waiting)) is waiter or (not self._asked_in_vain and self._pause_s > 0):
             self._planned = True
             self._plan()
+        elif not self._asked_in_vain:
+            self._serve_behind(waiter)
 
     def remove(self, waiter: Waiter) -> None:
         """Remove a waiter, so that its ``on_result`` is not called any more. No effect if it has left already."""
@@ -168,79 +202,118 @@ class ReceiveQueue:
             post(self._loop, self._plan)
 
     def _plan(self) -> None:
-        wait_s = self._emptied_s + self._gather_s - self._loop.time()
+        wait_s = self._pause_s
         if wait_s > 0:
             self._serve_later(wait_s)
         else:
             self._serve()
 
+    @property
+    def _pause_s(self) -> float:
+        """Seconds until those that wait may be looked at again."""
+        return max(self._emptied_s + self._gather_s, self._rested_s) - self._loop.time()
+
     def _serve_later(self, wait_s: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._loop.call_later(wait_s, self._serve)
+        self._looks_s = self._loop.time() + wait_s
 
     def _serve(self) -> None:
         self._planned = False
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._asked_in_vain, self._held_until_s, again_s, all_held = False, 0.0, None, True
+        self._asked_in_vain, self._held_until_s, again_s, all_held, served = False, 0.0, None, True, False
+        held: dict[QuotaAccount, HeldBack] = {}
+        begun_s = self._loop.time()
         for waiter in list(self._waiting):
-            if waiter not in self._waiting or waiter.has_left() or waiter.is_full():
-                all_held = False
-                continue  # another's callback removed it, or it was cancelled and its own callback is yet to run
-            room = waiter.room
-            if room is not None and not room.is_free:
-                again_s, all_held = _sooner(again_s, CROWDED_S), False
-                continue
             if self.group.closed:
                 self._release_all()
                 return
-            if waiter.subscription.silent:
-                # It would be handed nothing, and hold up those behind it.
-                del self._waiting[waiter]
-                waiter.on_result(None)
-                continue
-            received: Received
-            try:
-                received, wait_s = waiter.subscription.poll(waiter.rows_max)
-            except TarryError as error:
-                received, wait_s = error, None
-            if received is None:
-                wait_s, is_alone = self._on_nothing(waiter, wait_s)
-                again_s = _sooner(again_s, wait_s)
-                all_held = all_held and is_alone and not self.group.gathers
-                if is_alone:
-                    continue
+            look = self._look_at(waiter, held)
+            again_s = _sooner(again_s, look.again_s)
+            all_held, served = all_held and look.is_held, served or look.is_served
+            if look.is_vain:
                 self._asked_in_vain = True
                 break
-            if isinstance(received, pa.RecordBatch) and received.num_rows < waiter.rows_max and not self.group.gathers:
-                self._emptied_s = self._loop.time()
-            del self._waiting[waiter]
-            if room is not None and isinstance(received, pa.RecordBatch):
-                room.hold(received.nbytes)
-            waiter.on_result(received)
+        ended_s = self._loop.time()
+        took_s = ended_s - begun_s
+        # Thousands that are full or held back, of one peer, must not keep the loop from others at each piece of news.
+        self._rested_s = ended_s + REST * took_s if took_s > LONG_S and not served else 0.0
         if again_s is not None:
+            again_s = max(again_s, self._rested_s - ended_s)
             self._serve_later(again_s)
             if all_held:
-                self._held_until_s = self._loop.time() + again_s
+                self._held_until_s = ended_s + again_s
 
-    def _on_nothing(self, waiter: Waiter, wait_s: float | None) -> tuple[float | None, bool]:
-        """Return in how many seconds to ask again for a waiter without messages, and if others may get some.
+    def _serve_behind(self, waiter: Waiter) -> None:
+        """Serve one that has just come behind others that were all passed over, and leave those alone."""
+        if self.group.closed:
+            self._release_all()
+            return
+        look = self._look_at(waiter, {})
+        self._asked_in_vain = look.is_vain
+        if not look.is_held:
+            self._held_until_s = 0.0  # news are for this one
+        if look.again_s is not None and (self._timer is None or self._looks_s > self._loop.time() + look.again_s):
+            self._serve_later(look.again_s)
 
-        They may if it alone is held back for a quota. Behind a gateway only the broker knows that.
+    def _look_at(self, waiter: Waiter, held: dict[QuotaAccount, HeldBack]) -> _Look:
+        """Hand messages to a waiter, if it may get some, and there are some.
+
+        ``held``: accounts whose quota was found used up in this pass. Others of them are not asked for: a poll costs
+        more than all else here.
         """
-        waiter.is_asked = self.group.gathers
+        if waiter not in self._waiting or waiter.has_left() or waiter.is_full():
+            return _Look()  # another's callback removed it, or it was cancelled and its own callback is yet to run
+        room, account = waiter.room, waiter.subscription.account
+        if room is not None and not room.is_free:
+            return _Look(CROWDED_S)
+        if waiter.subscription.silent:
+            # It would be handed nothing, and hold up those behind it.
+            del self._waiting[waiter]
+            waiter.on_result(None)
+            return _Look()
+        if account is not None and account in held and waiter.was_polled:
+            return self._held_back(waiter, account, held[account])
+        received: Received
+        try:
+            received, wait_s = waiter.subscription.poll(waiter.rows_max)
+        except TarryError as error:
+            received, wait_s = error, None
+        if received is None:
+            return self._on_nothing(waiter, wait_s, held)
+        if isinstance(received, pa.RecordBatch) and received.num_rows < waiter.rows_max and not self.group.gathers:
+            self._emptied_s = self._loop.time()
+        del self._waiting[waiter]
+        if room is not None and isinstance(received, pa.RecordBatch):
+            room.hold(received.nbytes)
+        waiter.on_result(received)
+        return _Look(is_served=True)
+
+    def _on_nothing(self, waiter: Waiter, wait_s: float | None, held: dict[QuotaAccount, HeldBack]) -> _Look:
+        """Return what a poll without messages means for others.
+
+        They may get some if it alone is held back for a quota. Behind a gateway only the broker knows that.
+        """
+        waiter.was_polled, waiter.is_asked = True, self.group.gathers
         account = waiter.subscription.account
         if account is None or not account.limits_consuming:
-            return wait_s, False
-        held = waiter.subscription.held_back
-        if held is not None and held.quota == FILTERING:
-            return self._delay(waiter, account, held), True
+            return _Look(wait_s, is_vain=True)
+        found = waiter.subscription.held_back
+        if found is None:
+            waiter.filtered_until_s = None
+            # Behind a gateway each is asked for, and told by itself.
+            return _Look(wait_s, is_vain=not self.group.gathers)
+        held[account] = found
+        return self._held_back(waiter, account, found)
+
+    def _held_back(self, waiter: Waiter, account: QuotaAccount, held: HeldBack) -> _Look:
+        if held.quota == FILTERING:
+            return _Look(self._delay(waiter, account, held), is_held=True)
         waiter.filtered_until_s = None
-        if held is None:
-            return wait_s, waiter.is_asked
-        return min(held.wait_s, DELAY_S_MAX), True  # quotas may be raised meanwhile
+        return _Look(min(held.wait_s, DELAY_S_MAX), is_held=True)  # quotas may be raised meanwhile
 
     def _delay(self, waiter: Waiter, account: QuotaAccount, held: HeldBack) -> float | None:
         """Delay a receive whose filter takes more than its identity may use.
@@ -304,8 +377,7 @@ async def receive_within(
     received = queue.receive(subscription, rows_max, room)
     ends = (received,) if until is None else (received, until)
     try:
-        longest_s = delayed_s(subscription, wait_s)
-        await asyncio.wait(ends, timeout=longest_s, return_when=asyncio.FIRST_COMPLETED)
+        await wait_or_rest(ends, subscription, max(wait_s, queue.least_wait_s))
         if received.done():
             return received.result()
         if until is None or not until.done():
@@ -320,11 +392,17 @@ async def receive_within(
 
 
 async def poll_now(
-    loop: asyncio.AbstractEventLoop, subscription: Subscription, rows_max: int, timeout_s: float
+    loop: asyncio.AbstractEventLoop,
+    subscription: Subscription,
+    rows_max: int,
+    timeout_s: float,
+    *,
+    waits_later: bool = False,
 ) -> pa.RecordBatch | None:
     """Return the messages that are ready now, without leaving a thread waiting.
 
     Where messages must first be filtered in a thread or skipped, wait up to ``timeout_s`` seconds for that.
+    ``waits_later``: the caller waits if there are none, and so it does for a quota.
     None: there is no message, or the time was not enough.
 
     Raises:
@@ -347,12 +425,14 @@ async def poll_now(
             if is_final:
                 return batch
             held, account = subscription.held_back, subscription.account
+            if held is not None and waits_later:
+                return None
             if held is not None and account is not None:
                 # Not empty: there may be messages, and who asks for all that there are would end.
                 if (delay_s := refused_s - loop.time()) <= 0:
                     raise account.refusal(held)
                 await asyncio.sleep(min(held.wait_s, delay_s))
-            elif group.is_filtering:
+            elif subscription.filters_first:
                 async with asyncio.timeout(left_s):
                     await news.wait()
             else:
@@ -375,7 +455,7 @@ def poll_once(subscription: Subscription, rows_max: int) -> tuple[pa.RecordBatch
     batch, again_s = subscription.poll(rows_max)
     if batch is not None:
         return batch, True
-    return None, not (subscription.group.is_filtering or again_s == 0 or subscription.held_back is not None)
+    return None, not (subscription.filters_first or again_s == 0 or subscription.held_back is not None)
 
 
 async def _poll_elsewhere(

@@ -8,7 +8,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
+from threading import Lock
 from typing import TypeAlias
 
 from tarry.api.audit import Reloaded
@@ -25,6 +27,8 @@ OnClear: TypeAlias = Callable[[str], None]
 
 WARN_S = 86_400.0
 """Seconds between warnings of a certificate that ends soon."""
+WARNINGS_MAX = 256
+"""Certificates of which it is known when they were warned of; others are warned of once more."""
 VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 """Versions of TLS that may be the oldest."""
 
@@ -46,6 +50,28 @@ class TlsFiles:
     def paths(self) -> tuple[str, ...]:
         """The files that there are."""
         return tuple(path for path in (self.certificate, self.key, self.client_ca) if path is not None)
+
+
+class EndWarning:
+    """The warning that a certificate ends, which all listeners of a process share. Any thread."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._said_s = float("-inf")
+
+    def is_due(self, now_s: float) -> bool:
+        """Return True once a day: whoever asks says it."""
+        with self._lock:
+            is_due = now_s - self._said_s >= WARN_S
+            if is_due:
+                self._said_s = now_s
+            return is_due
+
+
+@lru_cache(WARNINGS_MAX)
+def warning_of(certificate: str, end_ms: int) -> EndWarning:
+    """Return the warning of a certificate that ends then: another one in the same file has its own."""
+    return EndWarning()
 
 
 class ReloadedTls:
@@ -85,13 +111,13 @@ class ReloadedTls:
         return self._context
 
     def _warn(self, now_s: float) -> None:
-        """Say once a day that the certificate ends soon, or has ended."""
+        """Say once a day that the certificate ends soon, or has ended; of ports that share it, one says it."""
         if now_s - self._warned_s < WARN_S:
             return
         self._warned_s = now_s
         end_ms = ends_ms(Path(self._files.certificate))
         state = "valid" if end_ms is None else state_of(end_ms, time.time_ns() // 1_000_000)
-        if end_ms is not None and state != "valid":
+        if end_ms is not None and state != "valid" and warning_of(self._files.certificate, end_ms).is_due(now_s):
             end = datetime.fromtimestamp(end_ms / 1000, UTC).isoformat(" ", "seconds")
             text = "has expired: clients refuse it" if state == "expired" else "ends soon"
             log.warning("the certificate %s %s (%s); put another in its place", self._files.certificate, text, end)

@@ -61,7 +61,8 @@ class ClientSession:
         self._principal = _identified(callers.authenticator, said, admission)
         self._callers, self._out = callers, out
         # Whatever this connection does, it does by the broker as its caller sees it.
-        seen = seen_by(shared.broker, self._principal, self._principal.asks(admission.peer_host))
+        self._asked = self._principal.asks(admission.peer_host)
+        seen = seen_by(shared.broker, self._principal, self._asked)
         broker = cast(LocalBroker, seen)  # clients are in the broker's process
         self._shared = shared = replace(shared, broker=broker)
         callers.add(self, self._principal, refuse, counts=True)
@@ -76,7 +77,7 @@ class ClientSession:
             of_client=True,
             account_of=lambda _: self._principal.account,
         )
-        self._receives = Receives(shared, out, CONSUMERS_MAX, self._principal)
+        self._receives = Receives(shared, out, CONSUMERS_MAX, self._principal, self._asked)
         self._staging = Staging(broker, shared.loop, shared.threads.staging, out, self.flow)
         self._stopping: UnavailableError | None = None
         self.handlers: Handlers = {
@@ -90,7 +91,7 @@ class ClientSession:
             FrameKind.CLOSE: self._consumers.close,
             FrameKind.RETURN: self._return,
             FrameKind.SETTLE: Settlements(shared.groups, out, self.flow, self._check_group).settle,
-            FrameKind.GROUP: ClientGroupCalls(shared, out, self.flow, self._principal).answer,
+            FrameKind.GROUP: ClientGroupCalls(shared, out, self.flow, self._principal, self._asked).answer,
             **Questions(shared, out, (FrameKind.CALL,), _check, self.flow).handlers,
         }
 
@@ -167,7 +168,7 @@ class ClientSession:
             NotFoundError: it is missing. Whoever guesses a number is not told whose it is.
         """
         try:
-            self._principal.check(Right.CONSUME, served.group.topic_name, served.group.name)
+            self._principal.check(Right.CONSUME, served.group.topic_name, served.group.name, asked=self._asked)
         except ForbiddenError:
             raise not_there(served.number) from None
 

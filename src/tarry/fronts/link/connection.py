@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from tarry.api.wire import decode_json, encode_json
-from tarry.base.errors import InvalidArgumentError, OverloadedError, TarryError
+from tarry.base.errors import InvalidArgumentError, LoginRefusal, OverloadedError, TarryError
 from tarry.base.log_limiter import LogLimiter
 from tarry.base.version import VERSION as TARRY
 from tarry.fronts.kit.admission import Admission
@@ -140,7 +140,7 @@ class LinkConnection(asyncio.Protocol):
             try:
                 secret.check(nonce, bytes(payload))
             except InvalidArgumentError:
-                self._shared.broker.refusals.login("gateway", self._admission.peer_host, "gateway")
+                self._shared.broker.refusals.login("gateway", self._admission.peer_host, LoginRefusal("gateway"))
                 raise
             return self._admit(said)
         said = self._greeting(kind, payload)

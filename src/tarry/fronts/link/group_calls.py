@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from tarry.api.audit import AskedBy
 from tarry.api.consuming import ConsumerGroup
 from tarry.api.operations.delivery import Subscribe
 from tarry.api.parsing import from_json
@@ -75,13 +76,13 @@ class GroupCalls:
 class ClientGroupCalls:
     """Group calls of a client, which is not told of changes. On the loop's thread."""
 
-    def __init__(self, shared: Shared, out: Outgoing, flow: Flow, principal: Principal) -> None:
-        self._shared, self._out, self._flow, self._principal = shared, out, flow, principal
+    def __init__(self, shared: Shared, out: Outgoing, flow: Flow, principal: Principal, asked: AskedBy) -> None:
+        self._shared, self._out, self._flow, self._principal, self._asked = shared, out, flow, principal, asked
 
     def answer(self, number: int, payload: memoryview) -> None:
         """Carry out a GROUP frame: the group is made if it is new."""
         request = from_json(Subscribe, decode_request(payload))
-        check_request(self._principal, request)
+        check_request(self._principal, request, self._asked)
         broker = self._shared.broker
         make_group(
             self._shared,

@@ -9,6 +9,7 @@ import asyncio
 
 import pyarrow as pa
 
+from tarry.api.audit import AskedBy
 from tarry.api.consuming import Subscription
 from tarry.api.operations import Receive
 from tarry.api.parsing import from_json
@@ -29,9 +30,11 @@ from tarry.message.columns import stream_bytes
 class Receives:
     """The receives of one connection, up to ``receives_max`` at a time. On the loop's thread."""
 
-    def __init__(self, shared: Shared, out: Outgoing, receives_max: int, principal: Principal) -> None:
+    def __init__(
+        self, shared: Shared, out: Outgoing, receives_max: int, principal: Principal, asked: AskedBy | None = None
+    ) -> None:
         self._shared, self._out, self._receives_max = shared, out, receives_max
-        self._principal = principal
+        self._principal, self._asked = principal, asked
         self._answered: dict[int, Subscription] = {}
         """Of the last receives with messages, by number, what gives them back."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -44,7 +47,7 @@ class Receives:
     def receive(self, number: int, payload: memoryview) -> None:
         """Carry out a RECEIVE: its answer is ROWS."""
         operation = from_json(Receive, decode_request(payload))
-        check_request(self._principal, operation)
+        check_request(self._principal, operation, self._asked)
         if len(self._tasks) >= self._receives_max:
             raise OverloadedError(f"one receive more; allowed on a connection at a time: {self._receives_max}")
         withdrawn = self._withdrawn[number] = self._shared.loop.create_future()

@@ -68,11 +68,14 @@ class ClientSubmissions:
         while self._waiting and not self._is_busy:
             if wait_s := self._principal.wait_s():
                 self._is_busy = True
-                self._shared.loop.call_later(wait_s, self._on_waited)
+                self._shared.loop.call_later(wait_s, self._on_waited, wait_s)
                 break
             self._submit_first()
 
-    def _on_waited(self) -> None:
+    def _on_waited(self, waited_s: float) -> None:
+        if rest_s := self._principal.wait_s(waited_s):
+            self._shared.loop.call_later(rest_s, self._on_waited, waited_s + rest_s)
+            return
         self._is_busy = False
         self._submit_first()
         self._submit_next()

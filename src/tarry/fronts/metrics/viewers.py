@@ -29,7 +29,7 @@ class Viewers:
             self._authenticator.note_refusal("none_shown", request.host)
             return _answer(401, "no token was shown; allowed: Authorization: Bearer TOKEN, with the right look on *")
         try:
-            self._authenticator.by_token(secret, certificate, peer=request.host).check(Right.LOOK)
+            self._authenticator.by_token(secret, certificate, peer=request.host).check(Right.LOOK, peer=request.host)
         except UnauthenticatedError as error:
             return _answer(401, str(error))
         except ForbiddenError as error:

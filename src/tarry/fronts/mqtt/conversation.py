@@ -150,7 +150,7 @@ class MqttConversation:
             self._principal = services.authentication.identify(connect, connection.host, connection.admission.principal)
             services.authentication.callers.add(self, self._principal, self._on_gone, counts=True)
             if connect.will is not None:
-                check_publish(self._principal, connect.will)
+                check_publish(self._principal, connect.will, connection.host)
                 self._will = self._will_of(connect.will, version)
             client_id = connect.client_id or secrets.token_hex(12)
             if not connect.client_id and version != V5 and not connect.clean:
@@ -273,7 +273,7 @@ class MqttConversation:
             if len(session.subscriptions) >= SUBSCRIPTIONS_MAX and filter not in session.subscriptions:
                 raise MqttError(Reason.QUOTA_EXCEEDED, f"more subscriptions than {SUBSCRIPTIONS_MAX}")
             group = source.group or session.group
-            self._principal.check(Right.CONSUME, source.topic, group)
+            self._principal.check(Right.CONSUME, source.topic, group, peer=self._connection.host)
             if source.group is None:
                 session.topics.add(source.topic)
             # What was published before is not for a new subscription.

@@ -90,11 +90,11 @@ class Sender:
             self._write(puback(self._version, packet_id, reason, str(error) if self._tells else ""))
 
 
-def check_publish(principal: Principal, message: PublishPacket) -> None:
+def check_publish(principal: Principal, message: PublishPacket, peer: str) -> None:
     """Refuse a message for a topic to which a client may not produce.
 
     Raises:
         ForbiddenError: it may not. MqttError: the topic is none.
     """
     if not principal.rights.is_unlimited:
-        principal.check(Right.PRODUCE, target_of(message.topic).topic)
+        principal.check(Right.PRODUCE, target_of(message.topic).topic, peer=peer)

@@ -227,6 +227,7 @@ class RemoteSubscription:
     """
 
     held_back = None
+    filters_first = False
 
     def __init__(
         self, group: RemoteGroup, link: Link, prefetch: int, lease_ms: int, account: QuotaAccount | None

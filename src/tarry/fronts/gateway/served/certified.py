@@ -61,7 +61,7 @@ def _gateway(callers: Callers, admission: Admission) -> Principal:
             "certificate's name among the credentials of an identity with the right front"
         )
     principal = callers.authenticator.by_certificate(names, admission.peer_host)
-    principal.check(Right.FRONT)
+    principal.check(Right.FRONT, peer=admission.peer_host)
     return principal
 
 

@@ -16,6 +16,7 @@ from tarry.base.errors import TarryError
 from tarry.fronts.http.access import Access
 from tarry.fronts.http.app import App
 from tarry.fronts.http.console import compose, dead, groups, login, messages, overview, push, series, sign_in
+from tarry.fronts.http.console.cookies import SessionCookie
 from tarry.fronts.http.console.figures import ConsoleFigures
 from tarry.fronts.http.console.guard import LOGIN, Guard
 from tarry.fronts.http.console.guesses import Guesses
@@ -23,6 +24,7 @@ from tarry.fronts.http.console.page import HERE, Console, make_templates
 from tarry.fronts.http.console.providers import LoginProviders
 from tarry.fronts.http.console.sessions import VisitorSessions
 from tarry.fronts.http.services import HttpServices
+from tarry.fronts.http.settings import HttpSettings
 
 Page = Callable[[Console, Request], Awaitable[Response]]
 
@@ -71,9 +73,10 @@ def console_app(services: HttpServices, access: Access, proxies: Sequence[Networ
         InvalidArgumentError: a setting of logins at providers is not right.
     """
     sessions = VisitorSessions()
+    cookie = SessionCookie(HttpSettings.of(services.broker.config).http_console_url)
     providers = LoginProviders.of(services)
     console = Console(
-        services, access, sessions, Guesses(proxies), providers, ConsoleFigures(services), make_templates()
+        services, access, sessions, cookie, Guesses(proxies), providers, ConsoleFigures(services), make_templates()
     )
 
     async def on_error(request: Request, error: Exception) -> Response:
@@ -87,9 +90,13 @@ def console_app(services: HttpServices, access: Access, proxies: Sequence[Networ
         seen = console.seen_by(request.state.principal)
         return seen.render(request, "error.html.j2", status, title=f"{status}", text=text)
 
+    def go_on(request: Request, further: str, by_itself: bool) -> Response:
+        return login.go_on_page(console.seen_by(request.state.principal), request, further, by_itself=by_itself)
+
     def as_seen(page: Page) -> Callable[[Request], Awaitable[Response]]:
         async def show(request: Request) -> Response:
-            return await page(console.seen_by(request.state.principal), request)
+            seen = console.seen_by(request.state.principal, console.guesses.peer_of(request))
+            return await page(seen, request)
 
         return show
 
@@ -101,4 +108,4 @@ def console_app(services: HttpServices, access: Access, proxies: Sequence[Networ
     # What is handled as Exception is raised again afterwards, for the server's log: bugs, and nothing else.
     handlers = {HTTPException: on_http_error, TarryError: on_error, Exception: on_error}
     app = Starlette(routes=routes, exception_handlers=handlers)
-    return Guard(app, access, sessions, services.broker.clock)
+    return Guard(app, access, sessions, cookie, services.broker.clock, go_on)

@@ -43,16 +43,24 @@ class Guesses:
         """Note that a peer has shown a token that lets nobody in."""
         self._refused.say("a login to the console was refused to %s: its token is not taken", peer)
         self.count(peer, now_ms)
+        if self.wait_ms(peer, now_ms):
+            self._waits.say("%s was refused %d times, and has to wait before it may guess on", peer, GUESSES_MAX)
 
     def count(self, peer: str, now_ms: int) -> None:
-        """Count a login that was refused to a peer; whoever calls this has logged it."""
+        """Count a login of a peer, until it is given back; whoever calls this logs it where it is refused."""
         moments = self._failed.setdefault(peer, [])
         moments[:] = [*moments, now_ms][-GUESSES_MAX:]
         self._failed.move_to_end(peer)
         while len(self._failed) > PEERS_MAX:
             self._failed.popitem(last=False)
-        if self.wait_ms(peer, now_ms):
-            self._waits.say("%s was refused %d times, and has to wait before it may guess on", peer, GUESSES_MAX)
+
+    def give_back(self, peer: str, counted_ms: int) -> None:
+        """Count a login no more that was counted at this time: it was no guess."""
+        moments = self._failed.get(peer, [])
+        if counted_ms in moments:
+            moments.remove(counted_ms)
+        if not moments:
+            self._failed.pop(peer, None)
 
     def peer_of(self, request: Request) -> str:
         """Return the address of a request's sender.

@@ -5,16 +5,17 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from tarry.fronts.http.access import AccessRefusal
-from tarry.fronts.http.console.guard import LOGIN, session_cookie
+from tarry.fronts.http.console.guard import LOGIN
 from tarry.fronts.http.console.page import Console, field, link, own_path
+from tarry.fronts.http.foreign import AccessRefusal
 
 
 async def show(console: Console, request: Request) -> Response:
-    """Return the login form, or a redirect if the visitor is let in already."""
+    """Return the login form, or a redirect to where it leads if the visitor is let in already."""
+    after = request.query_params.get("next", "/")
     if not console.access.asks or request.state.session.secret is not None:
-        return RedirectResponse("/", 303)
-    return login_page(console, request, 200, request.query_params.get("next", "/"), None)
+        return RedirectResponse(own_path(after), 303)
+    return login_page(console, request, 200, after, None)
 
 
 async def log_in(console: Console, request: Request) -> Response:
@@ -28,7 +29,7 @@ async def log_in(console: Console, request: Request) -> Response:
     console.sessions.end(request.state.session)
     session = console.sessions.begin(now_ms, secret)
     response = RedirectResponse(own_path(after), 303)  # never another site
-    response.headers.append("set-cookie", session_cookie(session.id, request.url.scheme))
+    console.cookie.set(response, request, session.id)
     return response
 
 
@@ -46,9 +47,14 @@ def _refused(console: Console, request: Request, after: str, refusal: AccessRefu
 
 
 async def log_out(console: Console, request: Request) -> Response:
-    """End the session."""
+    """End the session.
+
+    A browser that keeps pages to go back to drops them with the cookie.
+    """
     console.sessions.end(request.state.session)
-    return RedirectResponse(LOGIN, 303)
+    response = RedirectResponse(LOGIN, 303)
+    console.cookie.remove(response, request)
+    return response
 
 
 def login_page(
@@ -60,12 +66,31 @@ def login_page(
     """
     is_of_identity = console.access.knows_identities
     further = own_path(after)
-    providers = [(name, link(at, next="" if further == "/" else further)) for name, at in console.providers.beginnings]
+    asked = "" if further == "/" else further
+    providers = [(name, link(at, next=asked)) for name, at in console.providers.beginnings]
     values = {
         "next": after,
         "error": error,
         "of_identity": is_of_identity,
         "has_form": has_form,
         "providers": providers if is_of_identity else [],
+        "with_token": link(LOGIN, next=asked),
     }
-    return console.render(request, "login.html.j2", status, title="Log in", **values)
+    title = "Log in" if error is None else "Not logged in"
+    return console.render(request, "login.html.j2", status, title=title, **values)
+
+
+def go_on_page(
+    console: Console,
+    request: Request,
+    further: str,
+    title: str = "Opening the console",
+    name: str | None = None,
+    *,
+    by_itself: bool = True,
+) -> Response:
+    """Return the page that goes on with an address of the console, as of its own site: with all cookies.
+
+    ``name``: who has just logged in; None: a link of another site leads here. ``by_itself``: False, by a click.
+    """
+    return console.render(request, "go_on.html.j2", title=title, name=name, next=further, by_itself=by_itself)

@@ -17,6 +17,7 @@ from tarry.api.needs import Right
 from tarry.base.errors import TarryError
 from tarry.fronts.http.access import Access
 from tarry.fronts.http.console import formatting as shown
+from tarry.fronts.http.console.cookies import SessionCookie
 from tarry.fronts.http.console.figures import ConsoleFigures
 from tarry.fronts.http.console.guesses import Guesses
 from tarry.fronts.http.console.providers import LoginProviders
@@ -68,14 +69,15 @@ class Console:
     services: HttpServices
     access: Access
     sessions: VisitorSessions
+    cookie: SessionCookie
     guesses: Guesses
     providers: LoginProviders
     figures: ConsoleFigures
     templates: Environment
 
-    def seen_by(self, principal: Principal) -> Console:
-        """Return the same for one viewer, who gets no more than its rights allow."""
-        return replace(self, services=self.services.seen_by(principal))
+    def seen_by(self, principal: Principal, peer: str | None = None) -> Console:
+        """Return the same for one viewer, who gets no more than its rights allow; ``peer``: its address."""
+        return replace(self, services=self.services.seen_by(principal, peer))
 
     def may(self, right: str, topic: str | None = None, group: str | None = None) -> bool:
         """Return whether the viewer has a right; without a topic, on all topics."""
@@ -87,7 +89,7 @@ class Console:
         Raises:
             ForbiddenError: it has not.
         """
-        self.services.principal.check(right)
+        self.services.principal.check(right, peer=self.services.peer)
 
     @property
     def now_ms(self) -> int:

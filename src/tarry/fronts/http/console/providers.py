@@ -11,9 +11,9 @@ from starlette.requests import Request
 
 from tarry.base.config import Config
 from tarry.base.log_limiter import LogLimiter
-from tarry.fronts.http.access import own_origin
 from tarry.fronts.http.console.attempts import LoginAttempts
 from tarry.fronts.http.console.guard import LOGIN
+from tarry.fronts.http.foreign import own_origin
 from tarry.fronts.http.services import HttpServices
 from tarry.fronts.http.settings import HttpSettings
 from tarry.identity.code_login import CodeLogin

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from tarry.base.errors import ForbiddenError, TarryError
 from tarry.fronts.http.console import formatting as shown
-from tarry.fronts.http.console.messages import ONE_TOPIC, find
+from tarry.fronts.http.console.messages import find
 from tarry.fronts.http.console.page import Console, link
 from tarry.repeat import Repeat, following, read_state
 
@@ -28,7 +28,7 @@ async def show(console: Console, request: Request) -> Response:
     try:
         rows, after = await find(console, asked, cursor)
     except ForbiddenError as refused:
-        error = str(refused) if topic else ONE_TOPIC
+        error = str(refused)
     return console.render(
         request,
         "series.html.j2",

@@ -13,12 +13,13 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from tarry.api.issuers import ProviderLogin
-from tarry.base.errors import TarryError, UnauthenticatedError
-from tarry.fronts.http.access import AccessRefusal
+from tarry.base.errors import OverloadedError, TarryError, UnauthenticatedError
 from tarry.fronts.http.console.attempts import ATTEMPT_MS, LoginAttempt
-from tarry.fronts.http.console.guard import LOGIN, session_cookie
-from tarry.fronts.http.console.login import login_page
+from tarry.fronts.http.console.cookies import cookie_name
+from tarry.fronts.http.console.guard import LOGIN
+from tarry.fronts.http.console.login import go_on_page, login_page
 from tarry.fronts.http.console.page import Console, link, own_path
+from tarry.fronts.http.foreign import AccessRefusal
 from tarry.identity.code_login import CodeLogin
 
 COOKIE = "tarry_login"
@@ -34,15 +35,10 @@ _NOT_BEGUN = (
 class SignInRefusedError(Exception):
     """A login that does not succeed: a status, a sentence for the visitor, a line for the log."""
 
-    def __init__(self, status: int, text: str, why: str, *, is_noted: bool = False, is_guess: bool = False) -> None:
-        """``is_noted``: the audit log has it already, or need not have it.
-
-        ``is_guess``: the provider was asked for it, or it has shown a token, so a peer may do it a few times alone. All
-        else a page of another site could cause, for its visitors to be kept out.
-        """
+    def __init__(self, status: int, text: str, why: str, *, is_noted: bool = False) -> None:
+        """``is_noted``: the audit log has it already, or need not have it."""
         super().__init__(text)
-        self.status, self.text, self.why = status, text, why
-        self.is_noted, self.is_guess = is_noted, is_guess
+        self.status, self.text, self.why, self.is_noted = status, text, why, is_noted
 
 
 async def begin(console: Console, request: Request) -> Response:
@@ -59,7 +55,7 @@ async def begin(console: Console, request: Request) -> Response:
         except TarryError as error:
             raise _unanswered(login, error) from error
     except SignInRefusedError as refusal:
-        return _refuse(console, request, refusal)
+        return _refuse(console, request, refusal, after)
     response = RedirectResponse(address, 303)
     _set_cookie(response, origin, attempt.cookie, ATTEMPT_MS // 1000)
     return response
@@ -78,7 +74,7 @@ async def back(console: Console, request: Request) -> Response:
     try:
         response = await _sign_in(console, request, login, attempt, origin)
     except SignInRefusedError as refusal:
-        response = _refuse(console, request, refusal)
+        response = _refuse(console, request, refusal, attempt.after)
     _set_cookie(response, origin, "", 0)  # it is good for one way back
     return response
 
@@ -86,21 +82,49 @@ async def back(console: Console, request: Request) -> Response:
 async def _sign_in(
     console: Console, request: Request, login: CodeLogin, attempt: LoginAttempt, origin: str
 ) -> Response:
+    await _check_answer(request, login)
     peer = console.guesses.peer_of(request)
-    if (wait_ms := console.guesses.wait_ms(peer, console.now_ms)) > 0:
-        text = f"Too many logins were refused. Try again in {-(-wait_ms // 1000)} seconds."
-        raise SignInRefusedError(429, text, "too many of its logins were refused", is_noted=True)
-    token = await _redeem(request, login, attempt, origin)
+    counted_ms = _count(console, peer)
+    try:
+        token = await login.redeem(request.query_params.get("code", ""), _back(origin, login), attempt.verifier, peer)
+    except UnauthenticatedError as error:
+        raise SignInRefusedError(403, f"{error}. Please begin again.", str(error)) from error
+    except OverloadedError as error:
+        console.guesses.give_back(peer, counted_ms)
+        text = f"Too many logins at {login.name} are on their way. Please begin again in a moment."
+        raise SignInRefusedError(503, text, str(error), is_noted=True) from error
+    except TarryError as error:
+        raise _unanswered(login, error) from error
     confirmed = ProviderLogin(login.issuer, login.client_id, attempt.nonce)
     admitted = console.access.owner_of_login(token, confirmed, peer)
     if isinstance(admitted, AccessRefusal):
-        text = f"{login.name} has let you in, and this broker does not: {admitted.text}."
-        raise SignInRefusedError(403, text, admitted.text, is_noted=True, is_guess=True)
+        text = (
+            f"{login.name} has let you in, and this broker does not: {admitted.text}. "
+            "Log in in another way, or ask who runs this broker."
+        )
+        raise SignInRefusedError(403, text, admitted.text, is_noted=True)
+    console.guesses.give_back(peer, counted_ms)
     session = console.sessions.begin(console.now_ms, token, confirmed)
-    further = own_path(attempt.after)
-    response = console.render(request, "signed_in.html.j2", title="Logged in", name=admitted.name, next=further)
-    response.headers.append("set-cookie", session_cookie(session.id, request.url.scheme))
+    response = go_on_page(console, request, own_path(attempt.after), "Logged in", admitted.name)
+    console.cookie.set(response, request, session.id)
     return response
+
+
+def _count(console: Console, peer: str) -> int:
+    """Count a code of a peer before the provider is asked, and return when that was.
+
+    Many at a time would all be asked otherwise. Before this, nothing is counted: a page of another site could cause it,
+    for its visitors to be kept out.
+
+    Raises:
+        SignInRefusedError: it has brought too many that let nobody in.
+    """
+    now_ms = console.now_ms
+    if (wait_ms := console.guesses.wait_ms(peer, now_ms)) > 0:
+        text = f"Too many logins were refused. Try again in {-(-wait_ms // 1000)} seconds."
+        raise SignInRefusedError(429, text, "too many of its logins were refused", is_noted=True)
+    console.guesses.count(peer, now_ms)
+    return now_ms
 
 
 def _attempt(console: Console, request: Request, login: CodeLogin, origin: str) -> LoginAttempt:
@@ -118,26 +142,24 @@ def _attempt(console: Console, request: Request, login: CodeLogin, origin: str) 
     return attempt
 
 
-async def _redeem(request: Request, login: CodeLogin, attempt: LoginAttempt, origin: str) -> str:
-    """Return the ID token for the code that the browser brings.
+async def _check_answer(request: Request, login: CodeLogin) -> None:
+    """Refuse an answer of another provider, and one that lets nobody in.
 
     Raises:
-        SignInRefusedError: there is none.
+        SignInRefusedError: it is such a one.
     """
     given = request.query_params
     try:
-        if await login.is_of_another(given.get("iss")):
-            text = f"The answer is not {login.name}'s. Please begin again."
-            raise SignInRefusedError(403, text, "the answer is of another provider (iss)")
-        if "error" in given:
-            why = given["error"] if _ERROR.fullmatch(given["error"]) else "an error that is none"
-            text = f"{login.name} has not let you in: {why}."
-            raise SignInRefusedError(403, text, f"the provider says {why}")
-        return await login.redeem(given.get("code", ""), _back(origin, login), attempt.verifier)
-    except UnauthenticatedError as error:
-        raise SignInRefusedError(403, f"{error}. Please begin again.", str(error), is_guess=True) from error
+        is_of_another = await login.is_of_another(given.get("iss"))
     except TarryError as error:
         raise _unanswered(login, error) from error
+    if is_of_another:
+        text = f"The answer is not {login.name}'s. Please begin again."
+        raise SignInRefusedError(403, text, "the answer is of another provider (iss)")
+    if "error" in given:
+        why = given["error"] if _ERROR.fullmatch(given["error"]) else "an error that is none"
+        text = f"{login.name} has not let you in: {why}."
+        raise SignInRefusedError(403, text, f"the provider says {why}")
 
 
 def _unanswered(login: CodeLogin, error: TarryError) -> SignInRefusedError:
@@ -159,18 +181,16 @@ def _back(origin: str, login: CodeLogin) -> str:
     return origin + BACK.format(provider=login.name)
 
 
-def _refuse(console: Console, request: Request, refusal: SignInRefusedError) -> Response:
+def _refuse(console: Console, request: Request, refusal: SignInRefusedError, after: str = "/") -> Response:
     peer = console.guesses.peer_of(request)
     console.providers.refused.say("a login to the console at a provider was refused to %s: %s", peer, refusal.why)
-    if refusal.is_guess:
-        console.guesses.count(peer, console.now_ms)
     if not refusal.is_noted:
         console.access.authenticator.note_refusal("other", peer)
-    return login_page(console, request, refusal.status, "/", refusal.text, has_form=False)
+    return login_page(console, request, refusal.status, after, refusal.text, has_form=False)
 
 
 def _cookie_of(origin: str) -> str:
-    return f"__Host-{COOKIE}" if origin.startswith("https:") else COOKIE
+    return cookie_name(COOKIE, origin.startswith("https:"))
 
 
 def _set_cookie(response: Response, origin: str, value: str, age_s: int) -> None:

@@ -21,8 +21,9 @@ from tarry.api.operation import Operation
 from tarry.api.operations import CreateToken, DeleteToken, LimitToken, ListGroups, ListTokens
 from tarry.base.errors import InvalidArgumentError
 from tarry.base.version import VERSION
-from tarry.fronts.http.access import Access, AccessRefusal
+from tarry.fronts.http.access import Access
 from tarry.fronts.http.exchange import BodyTooLargeError, HttpRequest, HttpResponse, Work
+from tarry.fronts.http.foreign import AccessRefusal
 from tarry.fronts.http.lmstfy.access_log import AccessLog
 from tarry.fronts.http.lmstfy.answering import Answering
 from tarry.fronts.http.lmstfy.answers import NO_CONTENT, RefusalError, answer, indented
@@ -94,7 +95,7 @@ class Admin:
             headers = ((b"www-authenticate", b'Basic realm="tarry"'),) if admitted.status == 401 else ()
             return HttpResponse(admitted.status, answer(admitted.status, {"error": admitted.text}).body, headers)
         if not admitted.rights.allow(Right.ADMIN):
-            admitted.note_refusal(Right.ADMIN, None, None)
+            admitted.note_refusal(Right.ADMIN, None, None, asked=admitted.asks(request.host, "http"))
             return answer(403, {"error": f"{admitted.name} has not the right admin; see tarry whoami"})
         return None
 

@@ -13,7 +13,7 @@ from tarry.api.access import AccessToken
 from tarry.api.needs import OF_TOPICS
 from tarry.base.bounded_cache import BoundedCache
 from tarry.base.errors import TarryError
-from tarry.fronts.http.access import Access, shows_secret
+from tarry.fronts.http.access import Access, bearer_of, may_have_secret, secret_in, shows_secret
 from tarry.fronts.http.exchange import Handler, Headers, HttpRequest, HttpResponse, Work
 from tarry.fronts.http.lmstfy.access_log import AccessLog
 from tarry.fronts.http.lmstfy.answering import Answering
@@ -119,7 +119,7 @@ class Lmstfy:
             self._admit(request)
             http.trusted()
         work = route.carry(request)
-        if remembered is None and target.known is not None and b"token=" not in http.query:
+        if remembered is None and target.known is not None and not may_have_secret(http.query):
             self._targets.keep((http.method, http.target), target)
         return work
 
@@ -193,12 +193,12 @@ class Lmstfy:
             secret = self._secret(shown, http)
             if not secret:
                 request.principal = self._of_certificate(http)
-                _check_rights(request.principal, target)
+                _check_rights(request.principal, target, http.host)
                 return
             owner = self._access.identify(secret)
             if owner is None or owner.token_for(target.namespace) is None:
                 request.principal = self._identity(secret, owner, http.host)
-                _check_rights(request.principal, target)
+                _check_rights(request.principal, target, http.host)
                 return
             if shown:
                 self._last_found = self._access.tokens, shown, target.namespace, owner
@@ -236,7 +236,7 @@ class Lmstfy:
         Raises:
             RefusalError: its connection's certificate names none; or there is no certificate, and it has to show one.
         """
-        shown = shows_secret(http.headers)
+        shown = shows_secret(http.headers) or secret_in(http.query) is not None
         admitted = None if shown else self._access.owner_of_certificate(http.principal, http.headers, http.host)
         if admitted is None and not shown:
             admitted = self._access.anonymous(
@@ -245,8 +245,8 @@ class Lmstfy:
         if isinstance(admitted, Principal):
             return admitted
         if admitted is None:
-            self._access.authenticator.note_refusal("none_shown", http.host)
-            raise RefusalError(401, "token not found")
+            self._access.authenticator.note_refusal("not_known" if shown else "none_shown", http.host)
+            raise RefusalError(401, "invalid token" if shown else "token not found")
         if self._pass_on is not None:
             raise _ElsewhereError  # it may have been made just now
         raise RefusalError(admitted.status, admitted.text)
@@ -254,8 +254,10 @@ class Lmstfy:
     def _secret(self, shown: bytes, http: HttpRequest) -> str:
         """Return the token that a request shows, without its pool; empty: none."""
         text = shown.decode("latin-1")
-        if not text and b"token=" in http.query:
+        if not text and may_have_secret(http.query):
             text = QueryValues(http.query).text("token")
+        if not text:
+            return bearer_of(http.headers)  # no password, which another site's page may have a browser send
         pool, colon, secret = text.partition(":")
         if not colon:
             return text
@@ -284,7 +286,7 @@ class Lmstfy:
         return NO_CONTENT
 
 
-def _check_rights(principal: Principal, target: Target) -> None:
+def _check_rights(principal: Principal, target: Target, peer: str) -> None:
     """Ask an identity for what a route needs. A queue's jobs are those of its one group.
 
     Raises:
@@ -293,7 +295,7 @@ def _check_rights(principal: Principal, target: Target) -> None:
     queues = target.queue.split(",") if target.route.several else [target.queue]
     for topic in [topic_of(target.namespace, queue) for queue in queues if queue]:
         for right in target.route.rights:
-            principal.check(right, topic, None if right is PRODUCE else GROUP)
+            principal.check(right, topic, None if right is PRODUCE else GROUP, peer=peer)
 
 
 def _shown(headers: Headers) -> bytes:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from tarry.base.errors import InvalidArgumentError
-from tarry.fronts.http.access import Access, AccessRefusal
+from tarry.fronts.http.access import Access, peer_of
 from tarry.fronts.http.app import App, Receive, Scope, Send
 from tarry.fronts.http.errors import HttpError
+from tarry.fronts.http.foreign import AccessRefusal
 from tarry.fronts.http.rest.answer import Answer, error_answer, send_answer
 from tarry.fronts.http.rest.endpoints import routes
 from tarry.fronts.http.rest.request import ClientLeftError, RestRequest
@@ -36,8 +37,9 @@ class RestApp:
         admitted = self._access.admit(scope)
         refusal, principal = (admitted, NOBODY) if isinstance(admitted, AccessRefusal) else (None, admitted)
         services = self._services
-        room = Room(services.unread, (scope["client"] or ("",))[0])
-        request = RestRequest(scope, receive, services.bodies, room, services.seen_by(principal))
+        peer = peer_of(scope)
+        room = Room(services.unread, peer)
+        request = RestRequest(scope, receive, services.bodies, room, services.seen_by(principal, peer))
         if self._pass_on is not None and (refusal is not None or self._is_elsewhere(request)):
             await self._pass_on(scope, receive, send)
             return

@@ -86,7 +86,7 @@ class Events:
         check_open(subscribe)
         desk = request.desk
         name = subscribe.group if subscribe.broadcast is None else f"{subscribe.group}@{subscribe.broadcast}"
-        desk.principal.check(Right.CONSUME, subscribe.topic, name)
+        desk.principal.check(Right.CONSUME, subscribe.topic, name, asked=request.asked)
         if request.method == "HEAD":
             return Answer(media_type=SSE)
         last = request.header("last-event-id")

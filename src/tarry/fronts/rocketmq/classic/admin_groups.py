@@ -93,7 +93,7 @@ class GroupAdmin:
 
         def change() -> None:
             for group, _ in asked:
-                _check_manage(principal, [*self._topics_of(group), RETRY_PREFIX + group], group)
+                _check_manage(principal, [*self._topics_of(group), RETRY_PREFIX + group], group, peer=by.peer)
             for group, retries in asked:
                 # A group belongs to a topic. The group on its retry topic, which each group has, keeps the settings for
                 # topics to come.
@@ -112,7 +112,7 @@ class GroupAdmin:
 
         def delete() -> None:
             topics = self._topics_of(group)
-            _check_manage(request.principal, topics, group)
+            _check_manage(request.principal, topics, group, peer=request.connection.peer_host)
             for topic in topics:
                 self.forget(topic, group, request.asked)
 
@@ -166,7 +166,7 @@ class GroupAdmin:
         topic, group = topic_name(fields.text("topic"), ""), group_name(fields.text("group"), "")
         at_ms, force = fields.whole("timestamp"), fields.truth("isForce")
 
-        _check_manage(request.principal, self._dead_queues.topics(topic), group)
+        _check_manage(request.principal, self._dead_queues.topics(topic), group, peer=request.connection.peer_host)
         stands = [
             await self._reset(name, group, at_ms, request.asked, force=force)
             for name in self._dead_queues.topics(topic)
@@ -207,15 +207,15 @@ class GroupAdmin:
         return topic if place is None else place[0]
 
 
-def _check_manage(principal: Principal, topics: list[str], group: str) -> None:
+def _check_manage(principal: Principal, topics: list[str], group: str, *, peer: str | None) -> None:
     """Refuse a change of a group in these topics; its retry topic goes by the group's name."""
     if principal.rights.is_unlimited:
         return
     for topic in topics:
         if topic == RETRY_PREFIX + group:
-            check_group(principal, Right.MANAGE, group)
+            check_group(principal, Right.MANAGE, group, peer=peer)
         else:
-            principal.check(Right.MANAGE, topic, group)
+            principal.check(Right.MANAGE, topic, group, peer=peer)
 
 
 def _asked(config: dict[str, Any]) -> tuple[str, int]:

@@ -17,10 +17,11 @@ from tarry.base.errors import UnauthenticatedError
 from tarry.base.redaction import without_tokens
 from tarry.fronts.rocketmq.classic.codes import RequestCode, RequestRefused, ResponseCode
 from tarry.fronts.rocketmq.classic.frames import RemotingCommand
-from tarry.fronts.rocketmq.common.callers import SigningCallers
+from tarry.fronts.rocketmq.common.callers import SigningCallers, none_shown
 from tarry.identity.principal import LOCAL, Principal
 
 ACCESS_KEY, SIGNATURE = "AccessKey", "Signature"
+_SHOWN = frozenset((ACCESS_KEY, SIGNATURE, "SecurityToken"))
 UNSIGNED = frozenset(
     {RequestCode.GET_ROUTEINFO_BY_TOPIC, RequestCode.GET_BROKER_CLUSTER_INFO, RequestCode.GET_KV_CONFIG}
 )
@@ -68,7 +69,8 @@ class Authenticator:
         shows nothing, at the address ``peer``.
 
         Raises:
-            RequestRefused: NO_PERMISSION. UnauthenticatedError: the key has expired, or is not known here.
+            RequestRefused: NO_PERMISSION. UnauthenticatedError: the key has expired, or is not known here; there is
+                none.
         """
         callers = self._callers
         if not callers.asks:
@@ -79,6 +81,8 @@ class Authenticator:
             return principal
         if _is_unsigned(command) and (principal := callers.by_nothing(peer)) is not None:
             return principal
+        if not command.fields.get(ACCESS_KEY):
+            raise none_shown("the fields AccessKey and Signature")
         name = command.fields.get(ACCESS_KEY, "")
         # Compare for an unknown key, too, so that the time taken does not reveal which keys exist.
         key, given = callers.find(name), command.fields.get(SIGNATURE, "")
@@ -98,7 +102,7 @@ class Authenticator:
 
 
 def _is_unsigned(command: RemotingCommand) -> bool:
-    return ACCESS_KEY not in command.fields and SIGNATURE not in command.fields
+    return _SHOWN.isdisjoint(command.fields)
 
 
 def _same(given: str, expected: str) -> bool:

@@ -19,7 +19,7 @@ from tarry.api.operations import FollowQueue, GetGroup, GetQueues
 from tarry.base.bounded_cache import BoundedCache
 from tarry.base.errors import NotFoundError
 from tarry.base.event_loop import post
-from tarry.fronts.kit.held_back import check_held_back, delayed_s
+from tarry.fronts.kit.held_back import check_held_back, wait_or_rest
 from tarry.fronts.kit.receiving import ReceiveQueue, give_back
 from tarry.fronts.kit.unread import Room
 from tarry.fronts.rocketmq.classic.codes import RequestRefused, ResponseCode
@@ -174,7 +174,7 @@ class Popper:
         subscription = queue.group.subscribe(prefetch=rows_max, lease_ms=pop.invisible_ms, account=account)
         received = queue.receive(subscription, rows_max, room)
         try:
-            await asyncio.wait([received], timeout=delayed_s(subscription, pop.wait_s))
+            await wait_or_rest([received], subscription, max(pop.wait_s, queue.least_wait_s))
         except asyncio.CancelledError:
             # The connection has ended: give back messages that were handed out for it in this same turn.
             if not received.cancel() and received.exception() is None:

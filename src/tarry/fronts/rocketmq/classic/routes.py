@@ -43,17 +43,17 @@ class Routes:
         if (count := delay_queues(topic, self._config)) is not None:
             return self._answer(request, count, READ)
         if topic not in self._names.own_topics:
-            self._check(topic, request.principal)
+            self._check(topic, request.principal, request.connection.peer_host)
             self._topics.check(topic_name(topic, ""))
         if is_alias(topic):
             return self._route_of_dead_letters(topic, request)
         return self._answer(request, self._queues.count(topic))
 
-    def _check(self, topic: str, principal: Principal) -> None:
+    def _check(self, topic: str, principal: Principal, peer: str) -> None:
         """Refuse a topic of which the caller may not know; dead letters are those of any topic of their group."""
         names = self._dead_queues.topics(topic) if is_alias(topic) else ()
         if not any(may_look(principal.rights, name) for name in names):
-            check_look(principal, topic)
+            check_look(principal, topic, peer=peer)
 
     async def _route_of_dead_letters(self, topic: str, request: OpenRequest) -> Reply:
         """Answer for dead letters. Clients ask every 30 s, and so find topics with a first dead letter."""

@@ -188,7 +188,7 @@ class Sender:
         properties = dict(draft.properties)
         came_from = properties.get(RETRY_TOPIC, "")
         if came_from:
-            check_consume(request.principal, came_from, group)
+            check_consume(request.principal, came_from, group, peer=request.connection.peer_host)
         home = await self._run_in_thread(lambda: dead_letters.home(group, [came_from]))
         if home is None:
             return await self._sent([draft], request, None)

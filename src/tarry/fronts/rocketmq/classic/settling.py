@@ -31,7 +31,6 @@ from tarry.fronts.rocketmq.common.names import group_name, topic_name
 from tarry.fronts.rocketmq.common.refusal import Refusal
 from tarry.fronts.rocketmq.common.rights import check_consume
 from tarry.fronts.rocketmq.common.threads import durably
-from tarry.identity.principal import Principal
 
 ACKS_MAX = 4_096
 """Most acknowledgements of one request."""
@@ -72,7 +71,7 @@ class PopSettler:
             RequestRefused: NO_MESSAGE: some were not held, or none is given.
         """
         acks = json_list(json_object(request.command.body).get("acks"), "acks")
-        named = [named for ack in acks for named in self._read_batch_ack(ack, request.principal)]
+        named = [named for ack in acks for named in self._read_batch_ack(ack, request)]
         if not 1 <= len(named) <= ACKS_MAX:
             raise RequestRefused(
                 ResponseCode.NO_MESSAGE, f"{len(named)} acknowledgements; allowed: 1 to {ACKS_MAX} in one request"
@@ -130,10 +129,10 @@ class PopSettler:
 
         await durably(self._loop, begin)
 
-    def _read_batch_ack(self, ack: dict[str, Any], principal: Principal) -> list[tuple[ConsumerGroup, PopHandle]]:
+    def _read_batch_ack(self, ack: dict[str, Any], request: OpenRequest) -> list[tuple[ConsumerGroup, PopHandle]]:
         names = [json_text({"topic": ack.get("t", ack.get("topic"))}, "topic")]
         names.append(json_text({"consumerGroup": ack.get("c", ack.get("consumerGroup"))}, "consumerGroup"))
-        check_consume(principal, *names)
+        check_consume(request.principal, *names, peer=request.connection.peer_host)
         group = self._find(*names)
         upper, lower, start = (
             _whole(ack, short, long)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from tarry.api.local import AnyBroker
 from tarry.api.needs import OF_TOPICS
-from tarry.base.errors import TarryError, UnauthenticatedError
+from tarry.base.errors import LoginRefusal, TarryError, UnauthenticatedError
 from tarry.fronts.kit.callers import Callers
 from tarry.fronts.kit.peer_proof import certificate_of
 from tarry.identity.grants import Grant
@@ -100,7 +100,10 @@ class SigningCallers:
 
     def note_refusal(self, error: Exception, peer: str) -> None:
         """Note a caller at the address ``peer`` whose signature or token was not taken."""
-        self._authenticator.note_refusal("other" if isinstance(error, TarryError) else "signature", peer)
+        if isinstance(error, UnauthenticatedError):
+            self._authenticator.note_error(error, peer)
+        else:
+            self._authenticator.note_refusal("other" if isinstance(error, TarryError) else "signature", peer)
 
     def by_token(self, token: str) -> Principal:
         """Return the caller that shows a token.
@@ -173,6 +176,11 @@ class SigningCallers:
     def close(self) -> None:
         """Look at callers no more."""
         self._callers.close()
+
+
+def none_shown(needed: str) -> UnauthenticatedError:
+    """Return the refusal of a caller that shows no credential, or an access key without a name."""
+    return UnauthenticatedError(f"no credential was shown; needed: {needed}", LoginRefusal("none_shown"))
 
 
 def _is_of_file(principal: Principal) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hmac
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from hashlib import sha1
 from typing import NamedTuple
@@ -19,14 +19,17 @@ from tarry.base.bounded_cache import BoundedCache
 from tarry.base.clock import Clock
 from tarry.base.errors import TarryError
 from tarry.base.redaction import without_tokens
-from tarry.fronts.rocketmq.common.callers import SigningCallers
+from tarry.fronts.rocketmq.common.callers import SigningCallers, none_shown
 from tarry.fronts.rocketmq.common.refusal import Code, Refusal
 from tarry.identity.principal import LOCAL, Principal
 
 _AUTHORIZATION = re.compile(
     r"MQv2-HMAC-SHA1\s+Credential=([^,/\s]*)[^,]*,\s*SignedHeaders=x-mq-date-time\s*,\s*Signature=([0-9A-Fa-f]+)\s*\Z"
 )
-_NO_KEY = b" Credential=, "
+_NO_KEY = re.compile(
+    rb"MQv2-HMAC-SHA1\s+Credential=\s*,\s*SignedHeaders=x-mq-date-time\s*,\s*Signature=[0-9A-Fa-f]*\s*\Z"
+)
+"""Header of a client without an access key, which may sign with an empty one: nobody can have that."""
 _BEARER = "Bearer "
 _DATE = "%Y%m%dT%H%M%SZ"
 AGE_MS_MAX = 15 * 3_600_000
@@ -49,6 +52,8 @@ class CallingClient:
     namespace: str
     """Empty if there is none."""
     principal: Principal = LOCAL
+    host: str = field(default="", compare=False)
+    """The address that its calls come from, without the port; empty where nobody is asked."""
 
 
 class _Verified(NamedTuple):
@@ -64,7 +69,7 @@ class Authenticator:
     def __init__(self, callers: SigningCallers, clock: Clock) -> None:
         self._known = callers
         self._clock = clock
-        self._callers: BoundedCache[tuple[bytes, bytes, Principal], CallingClient] = BoundedCache(CALLERS_MAX)
+        self._callers: BoundedCache[tuple[bytes, bytes, Principal, str], CallingClient] = BoundedCache(CALLERS_MAX)
         self._verified: BoundedCache[tuple[bytes, bytes], _Verified] = BoundedCache(SIGNATURES_MAX)
 
     def authenticate(self, call: Call) -> CallingClient:
@@ -73,8 +78,8 @@ class Authenticator:
         Raises:
             Refusal: CLIENT_ID_REQUIRED; UNAUTHORIZED. UnauthenticatedError.
         """
-        principal = self._identify_noted(call) if self._known.asks else LOCAL
-        headers = call.value(b"x-mq-client-id"), call.value(b"x-mq-namespace"), principal
+        principal, host = (self._identify_noted(call), call.host) if self._known.asks else (LOCAL, "")
+        headers = call.value(b"x-mq-client-id"), call.value(b"x-mq-namespace"), principal, host
         caller = self._callers.get(headers)
         return self._remember(*headers) if caller is None else caller
 
@@ -85,13 +90,13 @@ class Authenticator:
         except (Refusal, TarryError):
             return False
 
-    def _remember(self, id: bytes, namespace: bytes, principal: Principal) -> CallingClient:
+    def _remember(self, id: bytes, namespace: bytes, principal: Principal, host: str) -> CallingClient:
         if not id:
             raise Refusal(Code.CLIENT_ID_REQUIRED, "the header x-mq-client-id is missing or empty; it is needed")
-        caller = CallingClient(id.decode("latin-1"), namespace.decode("latin-1"), principal)
+        caller = CallingClient(id.decode("latin-1"), namespace.decode("latin-1"), principal, host)
         if principal is not LOCAL:
             caller = replace(caller, id=f"{principal.name}\0{caller.id}")
-        return self._callers.keep((id, namespace, principal), caller)
+        return self._callers.keep((id, namespace, principal, host), caller)
 
     def _identify_noted(self, call: Call) -> Principal:
         try:
@@ -110,12 +115,16 @@ class Authenticator:
         ):
             self._known.note_use(verified.principal)
             return verified.principal
-        # A client without an access key may sign with an empty one, which nobody can have.
-        shows_none = not headers[0] or _NO_KEY in headers[0]
+        shows_none = (not headers[0] or _NO_KEY.match(headers[0])) and not call.value(b"x-mq-session-token")
         if shows_none and (principal := self._known.by_certificate(call.principal)) is not None:
             return principal
         if shows_none and (principal := self._known.by_nothing(call.host)) is not None:
             return principal
+        if shows_none:
+            raise none_shown(
+                "the header authorization, MQv2-HMAC-SHA1 Credential=ACCESS_KEY, SignedHeaders=x-mq-date-time, "
+                "Signature=HEX"
+            )
         authorization = headers[0].decode("latin-1")
         if authorization.startswith(_BEARER):
             return self._known.by_token(authorization.removeprefix(_BEARER).strip())
@@ -129,7 +138,7 @@ class Authenticator:
         if match is None:
             raise Refusal(
                 Code.UNAUTHORIZED,
-                "the header authorization is missing or none; needed: MQv2-HMAC-SHA1 Credential=ACCESS_KEY, "
+                "the header authorization is no signature; needed: MQv2-HMAC-SHA1 Credential=ACCESS_KEY, "
                 "SignedHeaders=x-mq-date-time, Signature=HEX",
             )
         name, signature = match[1], match[2].lower()

@@ -124,6 +124,14 @@ class ConnectedClient:
             self._subscriptions[key] = subscription
         return subscription
 
+    def is_full(self, group: ConsumerGroup) -> bool:
+        """Return whether it holds as many messages of the group as a push consumer may.
+
+        Behind a gateway it is always False: the broker knows.
+        """
+        subscription = None if group.gathers else self._subscriptions.get((group.topic_name, group.name))
+        return subscription is not None and subscription.held >= HELD_MAX
+
     def give_back(self, key: AttemptKey, attempt: Attempt) -> None:
         """Give back the messages handed out for an attempt."""
         subscription = self._subscriptions.get(key[:2])

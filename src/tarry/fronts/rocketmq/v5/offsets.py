@@ -137,7 +137,7 @@ class Offsets:
     async def query(self, caller: CallingClient, request: Any) -> Any:
         """Answer QueryOffset: the first kept offset, the next one, or the first one due at a time or later."""
         topic = topic_of(request.message_queue.topic, caller.namespace)
-        check_look(caller.principal, topic)
+        check_look(caller.principal, topic, peer=caller.host)
         self._topics.check(topic)
         policy = request.query_offset_policy
 
@@ -153,6 +153,6 @@ class Offsets:
     def _names(self, caller: CallingClient, request: Any) -> tuple[str, str]:
         topic = topic_of(request.message_queue.topic, caller.namespace)
         group = group_of(request.group, caller.namespace)
-        check_consume(caller.principal, topic, group)
+        check_consume(caller.principal, topic, group, peer=caller.host)
         self._topics.check(topic)
         return topic, group

@@ -38,7 +38,7 @@ class Recaller:
         """
         topic = topic_of(request.topic, caller.namespace)
         handle, id = read_recall(request.recall_handle, topic)
-        check_produce(caller.principal, topic)
+        check_produce(caller.principal, topic, peer=caller.host)
         [outcome] = await self._run_in_thread(lambda: cancel_in(self._broker, caller.principal, topic, handle))
         if outcome is not Outcome.DONE:
             raise Refusal(Code.NOT_FOUND, f"message {id!r:.300} of topic {topic!r} is not recalled: {outcome}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -16,7 +17,7 @@ import pyarrow as pa
 from loopgrpc import Call, Promise, Responses, UnreadBytes, framed
 from tarry.base.clock import Clock
 from tarry.base.errors import TarryError, UnauthenticatedError
-from tarry.fronts.kit.held_back import check_held_back, delayed_s
+from tarry.fronts.kit.held_back import check_held_back, rest_s
 from tarry.fronts.kit.receiving import Received, ReceiveQueue, Waiter, give_back, leases_of
 from tarry.fronts.kit.unread import Room
 from tarry.fronts.rocketmq.common.callers import SigningCallers
@@ -78,7 +79,7 @@ class Receiver:
         group = group_of(request.group, caller.namespace)
         topic = actual_topic(asked_topic, request.message_queue.broker.name)
         if not caller.principal.rights.is_unlimited:
-            check_consume(caller.principal, topic, group)
+            check_consume(caller.principal, topic, group, peer=caller.host)
         self._topics.check(asked_topic)
         lease_ms = 0 if request.auto_renew else _invisible_ms(request)
         filter = filter_of(self._groups, request.filter_expression)
@@ -197,10 +198,12 @@ class ReceiveCall:
             account = self._principal.account
             subscription = queue.group.subscribe(prefetch=rows_max, lease_ms=self._lease_ms, account=account)
         self._waiter = Waiter(subscription, rows_max, self._on_received, room=self._room)
+        if self._request.auto_renew:
+            self._waiter.is_full = partial(self._client.is_full, queue.group)
         queue.add(self._waiter)
         if not self.answer.done():
-            wait_s = self._wait_s = self._until_s - self._loop.time()
-            self._timer = self._loop.call_later(delayed_s(subscription, wait_s), self._on_timeout)
+            self._wait_s = max(self._until_s - self._loop.time(), queue.least_wait_s)
+            self._timer = self._loop.call_later(self._wait_s, self._on_time)
             self._callers.add(self, self._principal, self._on_gone)
 
     def _attempt_key(self, queue: ReceiveQueue) -> AttemptKey:
@@ -264,6 +267,13 @@ class ReceiveCall:
         if not self.answer.done():
             self._leave_queue()
             self._refuse(UnauthenticatedError(str(error)))
+
+    def _on_time(self) -> None:
+        left_s = 0.0 if self._waiter is None else rest_s(self._waiter.subscription, self._wait_s)
+        if left_s:
+            self._timer = self._loop.call_later(left_s, self._on_timeout)
+        else:
+            self._on_timeout()
 
     def _on_timeout(self) -> None:
         self._leave_queue()

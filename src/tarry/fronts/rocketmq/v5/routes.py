@@ -22,7 +22,6 @@ from tarry.fronts.rocketmq.common.topics import TopicRegistry
 from tarry.fronts.rocketmq.v5.authentication import CallingClient
 from tarry.fronts.rocketmq.v5.resources import group_of, topic_of
 from tarry.fronts.rocketmq.v5.statuses import OK
-from tarry.identity.principal import Principal
 
 _TYPES = [
     definition.MessageType.NORMAL,
@@ -69,7 +68,7 @@ class Routes:
     async def route(self, caller: CallingClient, request: Any) -> Any:
         """Answer QueryRoute. The broker's address is the one that the client used, which may be a proxy's."""
         topic = topic_of(request.topic, caller.namespace)
-        names = await self._queue_names(topic, caller.principal)
+        names = await self._queue_names(topic, caller)
         if not is_alias(topic):
             names *= await self._made_with(topic) or 1
         queues = [self._queue(request, name, number, _TYPES) for number, name in enumerate(names)]
@@ -78,7 +77,7 @@ class Routes:
     async def assignment(self, caller: CallingClient, request: Any) -> Any:
         """Answer QueryAssignment. Every consumer of a group reads all queues."""
         group_of(request.group, caller.namespace)
-        names = await self._queue_names(topic_of(request.topic, caller.namespace), caller.principal)
+        names = await self._queue_names(topic_of(request.topic, caller.namespace), caller)
         numbers: Sequence[int] = [_ANY_QUEUE]
         if not is_alias(request.topic.name):
             numbers = range(max(QUEUES, await self._made_with(topic_of(request.topic, caller.namespace))))
@@ -93,15 +92,15 @@ class Routes:
         """Look up the number of queues that the topic was made with; 0 if it has no such number."""
         return (await self._run_in_thread(lambda: self._broker.call(GetTopic(topic)))).queues
 
-    async def _queue_names(self, topic: str, principal: Principal) -> list[str]:
+    async def _queue_names(self, topic: str, caller: CallingClient) -> list[str]:
         """Return the broker names of a topic's queues, as far as the caller may see them."""
         if is_alias(topic):
             found = await self._run_in_thread(lambda: dead_topics_of(self._broker, topic))
-            names = [name for name in found if may_look(principal.rights, name)]
+            names = [name for name in found if may_look(caller.principal.rights, name)]
             if found and not names:
-                check_look(principal, topic)
+                check_look(caller.principal, topic, peer=caller.host)
             return names or [self._name]
-        check_look(principal, topic)
+        check_look(caller.principal, topic, peer=caller.host)
         self._topics.check(topic)
         return [self._name]
 

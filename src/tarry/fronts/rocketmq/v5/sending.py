@@ -98,7 +98,7 @@ class Sender:
         rules, space = self._rules, caller.namespace
         if not caller.principal.rights.is_unlimited:
             for topic in {topic_of(message.topic, space) for message in messages}:
-                check_produce(caller.principal, topic)
+                check_produce(caller.principal, topic, peer=caller.host)
 
         def make(unpacker: Unpacker) -> list[Draft]:
             return [draft_of(m, topic_of(m.topic, space), self._clock, rules, peer, unpacker) for m in messages]

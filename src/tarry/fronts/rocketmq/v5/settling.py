@@ -169,7 +169,7 @@ class Settler:
     def _find_group(self, caller: CallingClient, topic: str, name: str) -> ConsumerGroup:
         try:
             if not caller.principal.rights.is_unlimited:
-                check_consume(caller.principal, topic, name)
+                check_consume(caller.principal, topic, name, peer=caller.host)
             return self._broker.find_group(topic, name)
         except NotFoundError:
             raise self._stale from None

@@ -141,6 +141,9 @@
     showFields();
   });
 
+  // Some browsers keep pages to go back to, "no-store" or not: one of a session that has ended is not for whoever comes.
+  addEventListener("pageshow", (event) => { if (event.persisted) { root.hidden = true; location.reload(); } });
+
   // -- asking again ----------------------------------------------------------------------------------------------------
   // What was drawn here is not on the page that is asked for again: it stays.
   if (typeof Idiomorph !== "undefined") {
