@@ -16,3 +16,10 @@ def pair_of_ports() -> int:
             except OSError:
                 continue
             return port
+
+
+def free_port() -> int:
+    """A port that is free, as far as one can know."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])

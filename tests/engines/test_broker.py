@@ -7,24 +7,42 @@ the logs. The registry of names is not: it is made again.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from tarry.base.config import Config
 from tarry.base.errors import OwnershipLostError, TarryError
+from tarry.log.engine import LogEngine
+from tarry.log.files import Files
+from tarry.log.objects.engine import ObjectEngine
 from tarry.testing import TestBroker, TestClock
 from tests.crash.tools import SMALL
 from tests.engines.memory import MemoryEngine, SharedRounds
+from tests.engines.object_store import MemoryObjects
 from tests.faults import FaultyFiles
+
+MakeEngine = Callable[[Files, Path], LogEngine]
+
+
+def in_memory(clock: TestClock) -> MakeEngine:
+    shared = SharedRounds()
+    return lambda files, data: MemoryEngine(shared, files, data)
+
+
+def of_objects(clock: TestClock) -> MakeEngine:
+    store = MemoryObjects()
+    return lambda files, data: ObjectEngine(store, files, data, clock, look_s=0.0)
 
 
 class Machines:
     """Brokers on machines of their own, one store of rounds, one of messages."""
 
-    def __init__(self, directory: Path) -> None:
-        self.directory, self.clock, self.shared = directory, TestClock(), SharedRounds()
+    def __init__(self, directory: Path, engines: Callable[[TestClock], MakeEngine]) -> None:
+        self.directory, self.clock = directory, TestClock()
+        self.make, self.engines = engines(self.clock), ExitStack()
         self.files: list[FaultyFiles] = []
         self.number = 0
 
@@ -38,17 +56,19 @@ class Machines:
                     shutil.copy(path, data)
         config = Config(data=data, store=str(self.directory / "store"), pipeline="off", **SMALL)
         self.files.append(FaultyFiles())
-        engine = MemoryEngine(self.shared, self.files[-1], data)
+        engine = self.make(self.files[-1], data)
+        self.engines.callback(engine.release)
         return TestBroker(config, self.clock, self.files[-1], engine=engine, threads=False)
 
     def close(self) -> None:
+        self.engines.close()
         for files in self.files:
             files.close_all()
 
 
-@pytest.fixture
-def machines(tmp_path: Path) -> Iterator[Machines]:
-    machines = Machines(tmp_path)
+@pytest.fixture(params=[in_memory, of_objects])
+def machines(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Machines]:
+    machines = Machines(tmp_path, request.param)
     yield machines
     machines.close()
 

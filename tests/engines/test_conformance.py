@@ -10,7 +10,7 @@ import shutil
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -20,14 +20,19 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from tarry.base.clock import TestClock
 from tarry.base.errors import LockedError, OwnershipLostError, TrimmedError
 from tarry.log import frame
 from tarry.log.engine import LogEngine, Part
 from tarry.log.file_engine import FileEngine
 from tarry.log.frame import LogKind
+from tarry.log.objects.engine import ObjectEngine
+from tarry.log.objects.store import ObjectStore
 from tarry.log.recover import recover_tail
 from tarry.log.segment import SegmentReader, SegmentWriter, list_segments
 from tests.engines.memory import MemoryEngine, SharedRounds, write_parts
+from tests.engines.object_store import MemoryObjects
+from tests.engines.versitygw import served, store_at
 from tests.examples import examples
 from tests.faults import FaultyFiles, fast_directory
 
@@ -103,13 +108,46 @@ class MemoryRig:
             shutil.rmtree(directory)
 
 
-RIGS: dict[str, Callable[[], Rig]] = {"files": FileRig, "memory": MemoryRig}
+@dataclass
+class ObjectRig:
+    """The engine ``objects``, on a store in memory: each life has a machine of its own."""
+
+    store: ObjectStore = field(default_factory=MemoryObjects)
+    is_shared: bool = True
+    machines: list[tuple[Path, FaultyFiles]] = field(default_factory=list)
+    lives: list[ObjectEngine] = field(default_factory=list)
+
+    def engine(self) -> ObjectEngine:
+        self.machines.append((fast_directory(), FaultyFiles()))
+        directory, files = self.machines[-1]
+        self.lives.append(ObjectEngine(self.store, files, directory / "data", TestClock(), look_s=0.0))
+        return self.lives[-1]
+
+    def crash(self, rng: random.Random) -> None:
+        for engine in self.lives:
+            engine.release()  # which writes nothing
+
+    def close(self) -> None:
+        self.crash(random.Random(0))
+        for directory, files in self.machines:
+            files.close_all()
+            shutil.rmtree(directory)
 
 
-@pytest.fixture(params=RIGS)
-def rig(request: pytest.FixtureRequest) -> Iterator[Rig]:
-    with closing(RIGS[request.param]()) as rig:
-        yield rig
+RIGS: dict[str, Callable[[], Rig]] = {"files": FileRig, "memory": MemoryRig, "objects": ObjectRig}
+
+
+S3 = pytest.param("s3", marks=[pytest.mark.rest, pytest.mark.timeout(1800)])
+
+
+@pytest.fixture(params=[*RIGS, S3])
+def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Rig]:
+    with ExitStack() as stack:
+        if request.param == "s3":
+            endpoint = stack.enter_context(served(tmp_path / "versitygw"))
+            yield stack.enter_context(closing(ObjectRig(store_at(endpoint, "conformance"))))
+        else:
+            yield stack.enter_context(closing(RIGS[request.param]()))
 
 
 def opened(engine: LogEngine, kind: LogKind) -> SegmentWriter:
@@ -416,7 +454,11 @@ class MemoryLives(Lives):
     make = MemoryRig
 
 
-@pytest.mark.parametrize("machine", [FileLives, MemoryLives])
+class ObjectLives(Lives):
+    make = ObjectRig
+
+
+@pytest.mark.parametrize("machine", [FileLives, MemoryLives, ObjectLives])
 def test_lives(machine: type[Lives]) -> None:
     case = machine.TestCase
     case.settings = settings(max_examples=examples(40), stateful_step_count=30, deadline=None)

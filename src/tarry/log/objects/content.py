@@ -1,0 +1,127 @@
+"""Names and bytes of the objects: pure encode and decode. Format: ``docs/formats-log-store.md``."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+import zlib
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from tarry.base.errors import CorruptError
+from tarry.log.engine import Part
+from tarry.log.frame import LogKind
+
+VERSION = 1
+MAGIC = b"TARRYRND"
+HEADER = struct.Struct("<8sIIQQ16sq32sQI")
+CRC = struct.Struct("<I")
+PART = struct.Struct("<IIQqQ")
+HEADER_BYTES = HEADER.size + CRC.size
+NO_DIGEST = bytes(32)
+TRIMMED = -1
+"""Position of a part that says: this segment and those before are deleted."""
+
+
+class StoredRound(NamedTuple):
+    """A round as it is in the store. ``digest`` is that of the round before it."""
+
+    epoch: int
+    number: int
+    nonce: bytes
+    clock_ms: int
+    digest: bytes
+    parts: Sequence[Part]
+
+
+def numbered(folder: str, number: int) -> str:
+    """``epoch/00000000000000000042``."""
+    return f"{folder}/{number:020d}"
+
+
+def round_key(epoch: int, number: int) -> str:
+    """``log/E/P``."""
+    return numbered(numbered("log", epoch), number)
+
+
+def digest_of(content: bytes) -> bytes:
+    return hashlib.sha256(content).digest()
+
+
+def encode_round(each: StoredRound) -> bytes:
+    """Return the bytes of a round: always the same for the same round."""
+    body: list[bytes] = []
+    for part in each.parts:
+        body += [PART.pack(part.kind, 0, part.segment, part.position, len(part.content)), part.content]
+    content = b"".join(body)
+    head = HEADER.pack(
+        *(MAGIC, VERSION, len(each.parts), each.epoch, each.number),
+        *(each.nonce, each.clock_ms, each.digest, len(content), zlib.crc32(content)),
+    )
+    return head + CRC.pack(zlib.crc32(head)) + content
+
+
+def decode_round(content: bytes, epoch: int, number: int) -> StoredRound:
+    """Return a round. Raises CorruptError: it is damaged, of another version, or another round."""
+    key = round_key(epoch, number)
+    if len(content) < HEADER_BYTES or zlib.crc32(content[: HEADER.size]) != CRC.unpack_from(content, HEADER.size)[0]:
+        raise CorruptError(f"{key}: the header's checksum does not hold")
+    magic, version, count, *named, nonce, clock_ms, digest, size, crc = HEADER.unpack_from(content)
+    if magic != MAGIC or version != VERSION:
+        raise CorruptError(f"{key} has format version {version}; this program reads version {VERSION}")
+    if named != [epoch, number]:
+        raise CorruptError(f"{key} is round {named[1]} of epoch {named[0]}")
+    body = memoryview(content)[HEADER_BYTES:]
+    if len(body) != size or zlib.crc32(body) != crc:
+        raise CorruptError(f"{key}: the checksum of its parts does not hold")
+    parts, at = [], 0
+    for _ in range(count):
+        kind, _, segment, position, size = PART.unpack_from(body, at)
+        at += PART.size
+        parts.append(Part(LogKind(kind), segment, position, bytes(body[at : at + size])))
+        at += size
+    return StoredRound(epoch, number, nonce, clock_ms, digest, parts)
+
+
+def encode_epoch(epoch: int, nonce: bytes, who: str) -> bytes:
+    """Return the content of ``epoch/E``."""
+    return _encode(epoch=epoch, nonce=nonce.hex(), who=who, addresses=[])
+
+
+def decode_nonce(content: bytes, epoch: int) -> bytes:
+    """Return the nonce in ``epoch/E``. Raises CorruptError."""
+    key = numbered("epoch", epoch)
+    fields = _decode(key, content)
+    try:
+        return bytes.fromhex(fields["nonce"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise CorruptError(f"{key} names no nonce") from error
+
+
+def encode_end(position: int) -> bytes:
+    """Return the content of ``end/E``."""
+    return _encode(position=position)
+
+
+def decode_end(content: bytes, epoch: int) -> int:
+    """Return how many rounds of an epoch count, from ``end/E``. Raises CorruptError."""
+    key = numbered("end", epoch)
+    position = _decode(key, content).get("position")
+    if not isinstance(position, int) or position < 0:
+        raise CorruptError(f"{key} says position {position!r}; allowed: a number from 0")
+    return position
+
+
+def _encode(**fields: object) -> bytes:
+    return json.dumps({"format": VERSION, **fields}).encode()
+
+
+def _decode(key: str, content: bytes) -> dict[str, Any]:
+    try:
+        fields = json.loads(content)
+    except ValueError as error:
+        raise CorruptError(f"{key} is no JSON: {error}") from error
+    if not isinstance(fields, dict) or fields.get("format") != VERSION:
+        raise CorruptError(f"{key} has another format than {VERSION}, which this program reads")
+    return fields

@@ -1,0 +1,248 @@
+"""A shard's log in the store: claiming the next epoch, ending those before, reading, following."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
+from typing import NamedTuple, Protocol
+
+from tarry.base.errors import CorruptError
+from tarry.log.engine import Part
+from tarry.log.frame import LogKind
+from tarry.log.objects.content import (
+    NO_DIGEST,
+    TRIMMED,
+    StoredRound,
+    decode_end,
+    decode_nonce,
+    decode_round,
+    digest_of,
+    encode_end,
+    encode_epoch,
+    numbered,
+    round_key,
+)
+from tarry.log.objects.store import PATIENCE_S, ObjectStore, asked, created
+
+READS = 16
+"""The most rounds that are read at a time."""
+
+
+class Claim(NamedTuple):
+    """An epoch, the nonce that says whose it is, and the object that says so."""
+
+    epoch: int
+    nonce: bytes
+    content: bytes
+
+
+class RoundPlace(NamedTuple):
+    """A place in the log: behind all rounds before ``number`` of an epoch, and so many parts of that one."""
+
+    epoch: int
+    number: int
+    parts: int
+
+
+START = RoundPlace(1, 0, 0)
+
+
+@dataclass
+class RoundHistory:
+    """Sum of all rounds up to a place."""
+
+    digest: bytes = NO_DIGEST
+    clock_ms: int = 0
+    trimmed: dict[LogKind, int] = field(default_factory=dict)
+    """By log: the first segment that is kept, where some were trimmed."""
+
+    def add(self, each: StoredRound, digest: bytes) -> None:
+        self.digest, self.clock_ms = digest, max(self.clock_ms, each.clock_ms)
+        for part in each.parts:
+            if part.position == TRIMMED:
+                self.trimmed[part.kind] = max(self.trimmed.get(part.kind, 0), part.segment + 1)
+
+
+class Cache(Protocol):
+    """Place for what a claim reads."""
+
+    def clear(self) -> None:
+        """Forget everything: reading begins, or begins again."""
+        ...
+
+    def apply(self, parts: Sequence[Part]) -> None:
+        """Put the parts of the next round where they belong."""
+        ...
+
+
+async def claim_epoch(store: ObjectStore, who: str) -> Claim:
+    """Create the epoch after the newest one.
+
+    Raises:
+        UnavailableError: the store cannot be asked. An epoch that nobody has may be there then, which harms nobody.
+        CorruptError: an epoch is missing.
+    """
+    nonce = secrets.token_bytes(16)
+    while True:
+        epoch = await newest_epoch(store) + 1
+        content = encode_epoch(epoch, nonce, who)
+        if await created(store, numbered("epoch", epoch), content, PATIENCE_S) == content:
+            return Claim(epoch, nonce, content)
+
+
+async def newest_epoch(store: ObjectStore) -> int:
+    """Return the number of the newest epoch; 0: there is none. Raises UnavailableError, CorruptError."""
+    epochs = {int(key.rpartition("/")[2]) for key in await asked(lambda: store.list("epoch/"), PATIENCE_S)}
+    # Where one was missing, its predecessor could look for it for ever, and answer what nobody reads.
+    if gaps := set(range(1, len(epochs) + 1)) - epochs:
+        raise CorruptError(f"{numbered('epoch', min(gaps))} is missing, and later ones are there: it was deleted")
+    return len(epochs)
+
+
+async def read_former(store: ObjectStore, epoch: int, cache: Cache) -> RoundHistory:
+    """Read all rounds of the epochs before one that was claimed, and end those that have no end yet.
+
+    Each request begins after the claim was answered: what it does not find, the former owner cannot answer any more.
+
+    Raises:
+        UnavailableError: the store cannot be asked.
+        CorruptError: what has to be there is missing or damaged; names the object.
+    """
+    while (history := await _read_once(store, epoch, cache)) is None:
+        pass
+    return history
+
+
+async def _read_once(store: ObjectStore, epoch: int, cache: Cache) -> RoundHistory | None:
+    cache.clear()
+    history = RoundHistory()
+    for former in range(1, epoch):
+        end, number = await _end_of(store, former), 0
+        while True:
+            async for each, digest in read_rounds(store, former, number, end, history.digest):
+                history.add(each, digest)
+                cache.apply(each.parts)
+                number += 1
+            if end is not None:
+                break
+            # Another claimant may have been first, and have found fewer or more: its end counts for all.
+            content = await created(store, numbered("end", former), encode_end(number), PATIENCE_S)
+            end = decode_end(content, former)
+            if end < number:
+                return None  # what was applied beyond it was never answered
+    return history
+
+
+async def read_rounds(
+    store: ObjectStore, epoch: int, first: int, end: int | None, before: bytes | None
+) -> AsyncGenerator[tuple[StoredRound, bytes], None]:
+    """Yield the rounds of an epoch, each with its digest, up to ``end``; None: to the last that is there.
+
+    ``before``: digest of the round before the first; None: unknown.
+
+    Raises:
+        UnavailableError: the store cannot be asked.
+        CorruptError: a round before ``end`` is missing, or one is damaged.
+    """
+    if end is not None and first >= end:
+        return
+    nonce = await _nonce_of(store, epoch)
+    number, window = first, 1
+    while end is None or number < end:
+        behind = number + window if end is None else min(number + window, end)
+        gets = [partial(store.get, round_key(epoch, each)) for each in range(number, behind)]
+        for content in await asyncio.gather(*(asked(get, PATIENCE_S) for get in gets)):
+            if content is None:
+                if end is not None:
+                    raise CorruptError(f"{round_key(epoch, number)} is missing: epoch {epoch} ends at {end}")
+                return
+            each = decode_round(content, epoch, number)
+            if each.nonce != nonce:
+                raise CorruptError(f"{round_key(epoch, number)} has another nonce than {numbered('epoch', epoch)}")
+            if before is not None and each.digest != before:
+                if end is None and number > 0:
+                    return  # two copies of one machine wrote, and neither was told that this round is its own
+                raise CorruptError(f"{round_key(epoch, number)} follows another round than the one before it")
+            before = digest_of(content)
+            yield each, before
+            number += 1
+        window = min(2 * window, READS)
+
+
+async def reached(store: ObjectStore) -> RoundPlace:
+    """Return a place up to which the log is certain, for who does not own it. Raises UnavailableError."""
+    while newest := await newest_epoch(store):
+        ends = set(await asked(lambda: store.list("end/"), PATIENCE_S))
+        epoch = next(each for each in count(1) if numbered("end", each) not in ends)
+        if epoch < newest:
+            return RoundPlace(epoch, 0, 0)  # the new owner still reads what is behind it
+        folder = numbered("log", epoch) + "/"
+        rounds = set(await asked(partial(store.list, folder), PATIENCE_S))
+        place = next(each for each in count() if round_key(epoch, each) not in rounds)
+        if not await _is_there(store, epoch + 1):
+            return RoundPlace(epoch, place, 0)
+    return START
+
+
+async def follow_parts(
+    store: ObjectStore, place: RoundPlace, until: RoundPlace | None
+) -> AsyncIterator[tuple[RoundPlace, Part]]:
+    """Yield what lies behind a place, as far as it is certain; ``until``: how far it is, for who knows.
+
+    Raises:
+        UnavailableError: the store cannot be asked.
+        CorruptError: a round is missing or damaged.
+    """
+    epoch, number, skipped = place
+    before = None
+    if number and (content := await asked(lambda: store.get(round_key(epoch, number - 1)), PATIENCE_S)):
+        before = digest_of(content)
+    while until is None or (epoch, number) < until[:2]:
+        end = until.number if until is not None and epoch == until.epoch else await _end_of(store, epoch)
+        if end is None and not await _is_there(store, epoch):
+            return
+        async with aclosing(read_rounds(store, epoch, number, end, before)) as rounds:
+            while batch := await _some(rounds):
+                # The owner's own rule: where nobody has claimed by now, nobody will end the epoch before these.
+                if end is None and await _is_there(store, epoch + 1):
+                    break
+                for each, digest in batch:
+                    for at, part in enumerate(each.parts[skipped:], skipped + 1):
+                        if part.position != TRIMMED:
+                            whole = at == len(each.parts)
+                            yield RoundPlace(epoch, number + whole, 0 if whole else at), part
+                    before, number, skipped = digest, number + 1, 0
+        if end is None and await _end_of(store, epoch) is None:
+            return  # the present end; or the new owner has not said yet how far this epoch counts
+        if end is not None:
+            epoch, number, skipped = epoch + 1, 0, 0
+
+
+async def _some(rounds: AsyncIterator[tuple[StoredRound, bytes]]) -> list[tuple[StoredRound, bytes]]:
+    batch = []
+    async for each in rounds:
+        batch.append(each)
+        if len(batch) == READS:
+            break
+    return batch
+
+
+async def _is_there(store: ObjectStore, epoch: int) -> bool:
+    return await asked(lambda: store.exists(numbered("epoch", epoch)), PATIENCE_S)
+
+
+async def _end_of(store: ObjectStore, epoch: int) -> int | None:
+    content = await asked(lambda: store.get(numbered("end", epoch)), PATIENCE_S)
+    return None if content is None else decode_end(content, epoch)
+
+
+async def _nonce_of(store: ObjectStore, epoch: int) -> bytes:
+    content = await asked(lambda: store.get(numbered("epoch", epoch)), PATIENCE_S)
+    if content is None:
+        raise CorruptError(f"{numbered('epoch', epoch)} is missing: it was deleted")
+    return decode_nonce(content, epoch)

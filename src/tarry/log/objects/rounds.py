@@ -1,0 +1,193 @@
+"""The rounds of one epoch: what is on its way, and what may be answered.
+
+Everything here runs on one event loop, but :meth:`EpochRounds.add`. A round that was begun is never taken back: it is
+in the log, or will be found not to be there by a later owner.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Sequence
+from typing import Any
+
+from tarry.base.clock import Clock
+from tarry.base.errors import FatalError, OwnershipLostError
+from tarry.log.engine import Part
+from tarry.log.objects.content import StoredRound, digest_of, encode_round, numbered, round_key
+from tarry.log.objects.history import Claim, RoundHistory
+from tarry.log.objects.store import ObjectStore, asked, created
+
+DEPTH = 8
+"""The most PUTs under way. What is written meanwhile gathers in the round that comes next."""
+LOOKS = 4
+"""The most looks for the next epoch under way."""
+ROUND_BYTES = 8 << 20
+"""About the size from which a round begins, though nobody waits for it."""
+
+
+class EpochRounds:
+    """Rounds of one owner. ``history``: what lies before them; it becomes part of this."""
+
+    def __init__(
+        self, store: ObjectStore, claim: Claim, history: RoundHistory, clock: Clock, depth: int = DEPTH
+    ) -> None:
+        self._store, self._claim, self._history, self._clock = store, claim, history, clock
+        self._lock = threading.Lock()
+        self._open: list[Part] = []
+        self._open_bytes = 0
+        self._slots, self._looks = asyncio.Semaphore(depth), asyncio.Semaphore(LOOKS)
+        self._next = 0
+        self._landed: set[int] = set()  # rounds whose PUT was answered, behind one whose was not
+        self._durable = 0  # so many were, without a gap
+        self._changed = asyncio.Event()
+        self._tasks: dict[asyncio.Task[None], None] = {}  # in the order of their beginning
+        self.answered = 0
+        """So many rounds are certain to be in the log that every later owner reads."""
+        self.lost: FatalError | None = None
+        """Reason for which nothing is answered any more."""
+
+    def add(self, part: Part) -> bool:
+        """Put a part into the round that comes next. From any thread.
+
+        True: that round is large enough to be begun (:meth:`flush`).
+        """
+        with self._lock:
+            before = self._open_bytes
+            self._open.append(part)
+            self._open_bytes += len(part.content)
+            return before < ROUND_BYTES <= self._open_bytes
+
+    async def first(self) -> None:
+        """Write the epoch's first round, which names the history before it; wait until it is answered."""
+        await self._slots.acquire()
+        self._begin([])
+        await self._until(self._next)
+
+    async def sync(self) -> None:
+        """Wait until all that was added before this call is answered.
+
+        Raises:
+            OwnershipLostError: a later epoch was claimed, or another writes in this one; so it is for ever.
+        """
+        await self.flush()
+        await self._until(self._next)
+
+    async def flush(self) -> None:
+        """Send what was added on its way, once there is room for another PUT. Raises OwnershipLostError."""
+        self._check()
+        if not self._open:
+            return  # it is in a round that was begun
+        await self._slots.acquire()
+        if (parts := self._take()) and self.lost is None:
+            self._begin(parts)
+        else:
+            self._slots.release()  # to the next who waits
+        self._check()
+
+    async def look_around(self) -> None:
+        """Look whether the epoch is still this owner's. Raises UnavailableError: it cannot be seen."""
+        epoch, there = self._claim.epoch, await self._store.get(numbered("epoch", self._claim.epoch))
+        if there != self._claim.content:
+            what = "is gone" if there is None else "is another's"
+            self._lose(OwnershipLostError(f"epoch {epoch} has ended: {numbered('epoch', epoch)} {what}"))
+        elif await self._store.exists(numbered("epoch", epoch + 1)):
+            self._lose(self._ended())
+
+    def abandon(self) -> None:
+        """End what is under way, as the end of the process would. A PUT may arrive all the same."""
+        self._lose(FatalError(f"epoch {self._claim.epoch} was given up"))
+
+    def _begin(self, parts: Sequence[Part]) -> None:
+        """Begin a round; the caller has taken a slot for its PUT."""
+        number, history, claim = self._next, self._history, self._claim
+        self._next += 1
+        clock_ms = max(history.clock_ms, self._clock.now_ms())
+        each = StoredRound(claim.epoch, number, claim.nonce, clock_ms, history.digest, gathered(parts))
+        content = encode_round(each)
+        history.add(each, digest_of(content))
+        self._start(self._put(number, content))
+
+    async def _put(self, number: int, content: bytes) -> None:
+        key = round_key(self._claim.epoch, number)
+        try:
+            there = await created(self._store, key, content)
+        finally:
+            self._slots.release()
+        if there != content:
+            self._lose(OwnershipLostError(f"{key} is another's: two copies of one machine write in this epoch"))
+            return
+        self._landed.add(number)
+        if number == self._durable:  # else whoever fills the gap before it goes on for it
+            while self._durable in self._landed:
+                self._landed.remove(self._durable)
+                self._durable += 1
+            await self._look(self._durable)
+
+    async def _look(self, needed: int) -> None:
+        """Look for the next epoch, for all rounds whose PUTs were answered before the look begins."""
+
+        async def look() -> tuple[int, bool]:
+            durable = self._durable
+            return durable, await self._store.exists(numbered("epoch", self._claim.epoch + 1))
+
+        async with self._looks:
+            if self.answered >= needed:
+                return  # by a look that began meanwhile
+            durable, found = await asked(look)
+        if found:
+            self._lose(self._ended())
+        elif self.lost is None:
+            self.answered = max(self.answered, durable)
+            self._wake()
+
+    async def _until(self, number: int) -> None:
+        while self.answered < number:
+            self._check()
+            await self._changed.wait()
+
+    def _take(self) -> list[Part]:
+        with self._lock:
+            parts, self._open, self._open_bytes = self._open, [], 0
+        return parts
+
+    def _ended(self) -> OwnershipLostError:
+        epoch = self._claim.epoch
+        return OwnershipLostError(f"epoch {epoch} has ended: another owner has claimed {epoch + 1}")
+
+    def _check(self) -> None:
+        if self.lost is not None:
+            raise self.lost
+
+    def _lose(self, error: FatalError) -> None:
+        self.lost = self.lost or error
+        for task in self._tasks:
+            if task is not asyncio.current_task():
+                task.cancel()
+        self._wake()
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks[task] = None
+        task.add_done_callback(self._finish)
+
+    def _finish(self, task: asyncio.Task[None]) -> None:
+        self._tasks.pop(task, None)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._lose(FatalError(f"a round of epoch {self._claim.epoch} failed: {error}"))
+
+
+def gathered(parts: Sequence[Part]) -> list[Part]:
+    """Return the parts in the order of their logs, those that go on from one another as one."""
+    runs: list[list[Part]] = []
+    for part in sorted(parts, key=lambda each: each.kind):
+        last = runs[-1][-1] if runs else None
+        if last and last.kind == part.kind and last.content and part.content and last.end == part[1:3]:
+            runs[-1].append(part)
+        else:
+            runs.append([part])
+    return [run[0]._replace(content=b"".join(each.content for each in run)) for run in runs]

@@ -1,0 +1,105 @@
+"""An object store by the library ``obstore``: S3, and what speaks S3.
+
+It is asked by threads of Python: its own would come into the interpreter with each answer, and abort a process that is
+ending. The library would repeat requests after errors of the server, conditional ones too; it is told not to, for
+:func:`~tarry.log.objects.store.asked` does it, and knows what a repetition may find. It reports 409 as "exists", too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from tarry.base.errors import InvalidArgumentError, UnavailableError
+from tarry.base.extras import missing_extra
+
+A = TypeVar("A")
+TIMEOUT = timedelta(seconds=10)
+REQUESTS = 32
+"""The most requests under way."""
+NO_SUCH_KEY = "<Code>NoSuchKey</Code>"
+
+
+class S3Objects:
+    """Objects below ``uri`` (``s3://bucket/prefix``).
+
+    ``options``: what obstore calls configuration (``endpoint``, ``region``, ``access_key_id`` …); what is not given
+    comes from the environment (``AWS_…``). ``client`` is for its HTTP client (``allow_http`` …).
+
+    Raises:
+        InvalidArgumentError: ``uri`` is no such URI, the extra ``objects`` is missing, or an option is unknown.
+    """
+
+    def __init__(self, uri: str, options: dict[str, Any] | None = None, client: dict[str, Any] | None = None) -> None:
+        if not uri.startswith("s3://"):
+            raise InvalidArgumentError(f"logs cannot be kept at {uri}; allowed: s3://bucket/prefix")
+        try:
+            import obstore
+            from obstore import store
+            from obstore.exceptions import AlreadyExistsError, BaseError
+        except ImportError as error:
+            raise InvalidArgumentError(missing_extra(f"a log at {uri}", "objects", error)) from error
+        self._obstore: Any = obstore
+        self._exists, self._error = AlreadyExistsError, BaseError
+        self._uri = uri
+        self._threads = ThreadPoolExecutor(REQUESTS, thread_name_prefix="tarry-log-request")
+        http = {"timeout": TIMEOUT, "default_headers": {"cache-control": "no-store"}, **(client or {})}
+        try:
+            made: Any = store.from_url  # typed by store; options are text here
+            self._store = made(uri, config=options or {}, client_options=http, retry_config={"max_retries": 0})
+        except (BaseError, ValueError) as error:
+            raise InvalidArgumentError(f"the store of the logs, {uri}: {error}") from error
+
+    async def create(self, key: str, content: bytes) -> bool:
+        try:
+            await self._answer(lambda: self._obstore.put(self._store, key, content, mode="create"))
+        except self._exists:
+            return False
+        except FileNotFoundError as error:
+            raise self._unavailable(error) from error  # no such bucket
+        return True
+
+    async def get(self, key: str) -> bytes | None:
+        try:
+            return await self._answer(lambda: bytes(self._obstore.get(self._store, key).bytes()))
+        except FileNotFoundError as error:
+            # Not any 404: one of a missing bucket, or of a proxy, says nothing about the key.
+            if NO_SUCH_KEY in str(error):
+                return None
+            raise self._unavailable(error) from error
+
+    async def exists(self, key: str) -> bool:
+        # Not HEAD: its 404 has no body, and is the same where the bucket is missing. Price and time are the same.
+        return await self.get(key) is not None
+
+    async def list(self, prefix: str) -> list[str]:
+        try:
+            found = await self._answer(lambda: self._obstore.list(self._store, prefix).collect())
+        except FileNotFoundError as error:
+            raise self._unavailable(error) from error
+        return [each["path"] for each in found]
+
+    async def delete(self, key: str) -> None:
+        try:
+            await self._answer(lambda: self._obstore.delete(self._store, key))
+        except FileNotFoundError as error:
+            if NO_SUCH_KEY not in str(error):
+                raise self._unavailable(error) from error
+
+    async def _answer(self, request: Callable[[], A]) -> A:
+        future = asyncio.get_running_loop().run_in_executor(self._threads, request)
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            await asyncio.gather(future, return_exceptions=True)  # else it would come back to a loop that is closed
+            raise
+        except (self._exists, FileNotFoundError):
+            raise
+        except (self._error, OSError, ValueError) as error:
+            raise self._unavailable(error) from error
+
+    def _unavailable(self, error: Exception) -> UnavailableError:
+        return UnavailableError(f"{self._uri} cannot be asked: {str(error).partition('Debug source')[0].strip()}")

@@ -1,0 +1,111 @@
+"""Requests of the engine to an object store, each repeated until there is an answer.
+
+An answer is certain or it is none. :class:`UnavailableError` stands for "cannot be asked": whether a request was
+carried out is unknown then, and nothing may rest on it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import secrets
+from collections.abc import Awaitable, Callable
+from typing import Protocol, TypeVar
+
+from tarry.base.back_off import BackOff
+from tarry.base.errors import FatalError, UnavailableError
+
+A = TypeVar("A")
+PAUSE_S, PAUSE_MAX_S = 0.05, 1.0
+PATIENCE_S = 10.0
+"""Time for which a start, or a follower, asks a store that gives no answer."""
+
+
+class ObjectStore(Protocol):
+    """Objects by name, each created once.
+
+    Every call raises UnavailableError where there is no certain answer.
+    A missing right, an unknown bucket, an error of the server and a timeout are no answers; "no such key" is one, and
+    only the store itself can give it. A store reads what was written: GET and list see each object whose PUT was
+    answered before they began.
+    """
+
+    async def create(self, key: str, content: bytes) -> bool:
+        """Create an object if there is none. False: there is one, perhaps by an earlier try."""
+        ...
+
+    async def get(self, key: str) -> bytes | None:
+        """Return an object's content; None: no such key."""
+        ...
+
+    async def exists(self, key: str) -> bool:
+        """Return whether the store has that key."""
+        ...
+
+    async def list(self, prefix: str) -> list[str]:
+        """Return all keys that begin with ``prefix``, which ends with a slash, in any order."""
+        ...
+
+    async def delete(self, key: str) -> None:
+        """Delete an object; one that is not there is fine."""
+        ...
+
+
+async def asked(request: Callable[[], Awaitable[A]], patience_s: float = math.inf) -> A:
+    """Repeat a request until it is answered.
+
+    Raises:
+        UnavailableError: it was not, for ``patience_s`` seconds.
+    """
+    clock = asyncio.get_running_loop()
+    until_s = clock.time() + patience_s
+    back_off = BackOff(PAUSE_S, PAUSE_MAX_S)
+    while True:
+        try:
+            return await request()
+        except UnavailableError:
+            if clock.time() >= until_s:
+                raise
+        await asyncio.sleep(back_off.fail())
+
+
+async def created(store: ObjectStore, key: str, content: bytes, patience_s: float = math.inf) -> bytes:
+    """Create an object, and return the bytes that are there: ``content``, or another's.
+
+    "There is one" is never believed without a look: it is also what a store says of an earlier try of one's own whose
+    answer was lost, and of a race that nobody has won yet. Raises UnavailableError, as :func:`asked` does.
+    """
+
+    async def attempt() -> bytes:
+        if await store.create(key, content):
+            return content
+        there = await store.get(key)
+        if there is None:
+            raise UnavailableError(f"{key} is said to exist, and is not there")
+        return there
+
+    return await asked(attempt, patience_s)
+
+
+async def try_out(store: ObjectStore) -> None:
+    """Check that a store does what the engine rests on: conditions, rights, and no cache in between.
+
+    Raises:
+        FatalError: it does not; says in which step.
+        UnavailableError: it cannot be asked.
+    """
+    key = f"trial/{secrets.token_hex(16)}"
+
+    async def step(what: str, request: Callable[[], Awaitable[object]], allowed: object) -> None:
+        if (found := await asked(request, PATIENCE_S)) != allowed:
+            raise FatalError(
+                f"the store of the logs answered {found!r} to {what} of {key}; allowed: {allowed!r}. It ignores "
+                "conditions, or a cache answers in its place, and no log can be kept there"
+            )
+
+    await step("a look before the creation", lambda: store.exists(key), False)
+    await step("a creation", lambda: created(store, key, b"1"), b"1")
+    await step("a second creation", lambda: created(store, key, b"2"), b"1")
+    await step("a look after it", lambda: store.exists(key), True)
+    await asked(lambda: store.delete(key), PATIENCE_S)
+    await step("a look after the deletion", lambda: store.exists(key), False)
