@@ -157,7 +157,7 @@ def simulate(seed: int, lives: int, rate: float) -> int:
 
 
 @given(seed=st.integers(0, 1 << 32), rate=st.sampled_from([0.0, 0.02, 0.1, 0.3]))
-@pytest.mark.parametrize("lives", [3, 12])
+@pytest.mark.parametrize("lives", [3, pytest.param(12, marks=pytest.mark.rest)])
 def test_no_answered_round_is_lost(lives: int, seed: int, rate: float) -> None:
     simulate(seed, lives, rate)
 

@@ -437,6 +437,7 @@ def test_a_provider_that_is_down(start: Callable[..., Place], provider: OidcProv
     assert place.browser().log_in() == "/", "what it said before is good until it says something else"
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("name", ["authorization_endpoint", "token_endpoint"])
 @pytest.mark.parametrize("url", ["http://login.example/x", "file:///etc/passwd", "javascript:alert(1)", None])
 def test_addresses_that_a_provider_may_not_have(
@@ -466,6 +467,7 @@ CODE_REFUSALS: list[tuple[int, str]] = [
 ]
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(("status", "content"), CODE_REFUSALS)
 def test_guesses_are_few(
     start: Callable[..., Place], provider: OidcProvider, clock: TestClock, status: int, content: str
@@ -505,6 +507,7 @@ def test_guesses_at_one_time_are_few(start: Callable[..., Place], provider: Oidc
     assert "Too many logins were refused" in browsers[0].said(guess(browsers[0]), 429)
 
 
+@pytest.mark.rest
 def test_logins_that_succeed_are_not_few(start: Callable[..., Place]) -> None:
     place = start()
     for _ in range(GUESSES_MAX + 1):
@@ -556,6 +559,7 @@ def test_without_a_client_nobody_logs_in_this_way(start: Callable[..., Place]) -
     assert browser.http.get(f"{BEGIN}/back?code=none-at-all&state=y").headers["location"] == LOGIN
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("ways", [None, ["client_secret_post"]])
 def test_a_clients_secret(
     start: Callable[..., Place], provider: OidcProvider, tmp_path: Path, ways: list[str] | None
@@ -619,6 +623,7 @@ def test_scopes(start: Callable[..., Place]) -> None:
     assert parse_qs(urlsplit(address).query)["scope"] == ["openid groups"]
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     "headers",
     [{"host": "tarry.example"}, {"host": "localhost:1@evil.example"}, {"x-forwarded-for": "192.0.2.1"}],

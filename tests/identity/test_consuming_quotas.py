@@ -224,6 +224,7 @@ def test_by_the_link(known: Known, used: Used) -> None:
     front.stop(0.2)
 
 
+@pytest.mark.rest
 def test_by_flight(known: Known, used: Used) -> None:
     front = FlightFront.start(known.broker, "127.0.0.1:0")
 
@@ -273,6 +274,7 @@ def test_an_event_stream_goes_on(known: Known, used: Used) -> None:
             assert next(line for line in lines if line.startswith("event")) == "event: message"
 
 
+@pytest.mark.rest
 def test_by_lmstfy(known: Known) -> None:
     known.broker.set_identity("billing", ["produce ns/*", "consume ns/*"])
     used = Used(known.broker, "billing", "ns/q", "lmstfy")
@@ -294,6 +296,7 @@ def test_by_lmstfy(known: Known) -> None:
         assert get(10).status_code == 200
 
 
+@pytest.mark.rest
 def test_by_rocketmq_v5(tmp_path: Path) -> None:
     with serving_rocketmq(V5Shop, tmp_path) as start:
         shop = start()
@@ -322,6 +325,7 @@ def test_filters_by_rocketmq_v5(tmp_path: Path) -> None:
         used.assert_nothing_was_lost()
 
 
+@pytest.mark.rest
 def test_pulls_by_rocketmq_v5(tmp_path: Path) -> None:
     with serving_rocketmq(V5Shop, tmp_path) as start:
         shop = start()
@@ -344,6 +348,7 @@ def test_pulls_by_rocketmq_v5(tmp_path: Path) -> None:
         assert used.account.use().used["received_messages_per_second"] >= 1
 
 
+@pytest.mark.rest
 def test_by_classic_rocketmq(tmp_path: Path) -> None:
     with serving_rocketmq(ClassicShop, tmp_path) as start:
         shop = start(remoting_queues=1)
