@@ -86,13 +86,17 @@ def receipt(accepted: Receipt, json: bool, *, outcome: str | None = None) -> Non
     result(data, f"{accepted.id} due {due} {became} {accepted.handle}", json=json)
 
 
+def _is_of_numbers(texts: Sequence[str]) -> bool:
+    return bool(texts) and all(text.replace(",", "").isdigit() for text in texts)
+
+
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Columns in line, as wide as they are, so that a pipe gets whole names.
 
     Numbers are to the right; what is not there is ``-``.
     """
     cells = [[str(c) for c in head], *([("-" if c in (None, "") else printable(str(c))) for c in row] for row in rows)]
-    numbers = [all(row[i].replace(",", "").isdigit() for row in cells[1:] if row[i] != "-") for i in range(len(head))]
+    numbers = [_is_of_numbers([row[i] for row in cells[1:] if row[i] != "-"]) for i in range(len(head))]
     widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
     for row in cells:
         aligned = (c.rjust(w) if n else c.ljust(w) for c, w, n in zip(row, widths, numbers, strict=True))
