@@ -21,7 +21,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 # What is imported is compiled once, not in each of the hundreds of processes that tests start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test test-core test-rest test-all lint types unit spark-cluster spark-matrix bench dist soak simulate fuzz fuzz-door kills month kafka kafka-jars relay-campaign h2spec compat compat-identities browser stubs lock audit sbom clean
+.PHONY: help setup demo test test-core test-rest test-all lint types unit spark-cluster spark-matrix bench dist soak simulate fuzz fuzz-door kills object-stores month kafka kafka-jars relay-campaign h2spec compat compat-identities browser stubs lock audit sbom clean
 
 help:
 	@echo 'make demo               a year of flight departures through a broker that is killed on the way'
@@ -145,6 +145,9 @@ fuzz-door: $(STAMP)
 
 kills: $(STAMP)
 	$(BIN)/python -m tests.crash.kills $(ARGS)
+
+object-stores: $(STAMP)
+	TARRY_BUILD_VERSITYGW=1 $(BIN)/pytest --timeout 1800 tests/engines $(ARGS)
 
 month: $(STAMP)
 	TARRY_MONTH_STEP_MS=60000 $(BIN)/pytest -s --timeout 0 tests/unit/test_store_month.py $(ARGS)
