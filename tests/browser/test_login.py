@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import expect
@@ -12,13 +15,25 @@ from tarry.broker import Broker
 from tarry.fronts.http.front import HttpFront
 from tarry.fronts.registry import ServerConfig
 from tests.browser.chromium import found
-from tests.browser.visit import PHONE, visiting
+from tests.browser.visit import PHONE, Visit, visiting
 from tests.identity.provider import CLIENT, providing
 
 pytestmark = [
     pytest.mark.browser,
     pytest.mark.skipif(found() is None, reason="chromium is not installed: apt-get install chromium"),
 ]
+
+
+@contextmanager
+def console(data: Path, **settings: Any) -> Iterator[tuple[Broker, Visit]]:
+    """Visit the console of a broker with these settings."""
+    config = ServerConfig(data=data, pipeline="off", flight=None, disk_free_bytes_min=0, **settings)
+    with (
+        Broker.open(config) as broker,
+        HttpFront.start(broker, "127.0.0.1:0") as front,
+        visiting(f"http://localhost:{front.port}") as visit,
+    ):
+        yield broker, visit
 
 
 def test_log_in_and_out(tmp_path: Path) -> None:
@@ -72,12 +87,7 @@ def test_log_in_at_a_provider(tmp_path: Path) -> None:
 
 def test_a_link_of_another_site(tmp_path: Path) -> None:
     """The browser sends no session with it, and is let in all the same."""
-    config = ServerConfig(data=tmp_path, pipeline="off", flight=None, disk_free_bytes_min=0, http_access="tokens")
-    with (
-        Broker.open(config) as broker,
-        HttpFront.start(broker, "127.0.0.1:0") as front,
-        visiting(f"http://localhost:{front.port}") as visit,
-    ):
+    with console(tmp_path, http_access="tokens") as (broker, visit):
         page = visit.go("/console/topics?q=1")
         page.fill("#secret", broker.create_token("*").secret)
         page.keyboard.press("Enter")
@@ -97,12 +107,7 @@ def test_a_link_of_another_site(tmp_path: Path) -> None:
 
 def test_a_page_that_the_browser_has_kept_is_not_shown_again(tmp_path: Path) -> None:
     """Some browsers keep pages to go back to, whatever these say of being stored."""
-    config = ServerConfig(data=tmp_path, pipeline="off", flight=None, disk_free_bytes_min=0, http_access="tokens")
-    with (
-        Broker.open(config) as broker,
-        HttpFront.start(broker, "127.0.0.1:0") as front,
-        visiting(f"http://localhost:{front.port}") as visit,
-    ):
+    with console(tmp_path, http_access="tokens") as (broker, visit):
         page = visit.go("/console/jobs")
         page.fill("#secret", broker.create_token("*").secret)
         page.keyboard.press("Enter")
@@ -115,12 +120,7 @@ def test_a_page_that_the_browser_has_kept_is_not_shown_again(tmp_path: Path) -> 
 def test_names_of_providers_fit_on_a_phone(tmp_path: Path) -> None:
     name = "a-provider-with-a-long-name-" * 2
     table = {name: {"issuer": "https://login.example", "audience": "tarry", "client_id": CLIENT}}
-    config = ServerConfig(data=tmp_path, pipeline="off", flight=None, disk_free_bytes_min=0, jwt_issuers=table)
-    with (
-        Broker.open(config) as broker,
-        HttpFront.start(broker, "127.0.0.1:0") as front,
-        visiting(f"http://{front.address}") as visit,
-    ):
+    with console(tmp_path, jwt_issuers=table) as (broker, visit):
         broker.set_identity("root", ["admin"])
         broker.add_credential("root")
         visit.resize(PHONE)

@@ -23,7 +23,7 @@ from tarry.log.engine import Part
 from tarry.log.file_engine import DIRECTORIES
 from tarry.log.files import AppendFile, Buffer, Files
 from tarry.log.frame import LogKind
-from tarry.log.segment import segment_path
+from tarry.log.segment import remove_segment, segment_path
 
 WAIT_S = 30.0
 
@@ -198,9 +198,7 @@ class MemoryLog:
 
     def trim(self, segment: int) -> None:
         self._engine.trim(self.kind, segment)
-        path = segment_path(self.directory, segment)
-        self._files.remove(path)
-        self._files.remove(path.with_suffix(".idx"))
+        remove_segment(self._files, segment_path(self.directory, segment))
 
 
 class _Segment:

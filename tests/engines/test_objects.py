@@ -74,6 +74,13 @@ class Owner:
         self.rounds.add(Part(LogKind.INTAKE, 0, value, b"%d " % value))
         return asyncio.create_task(self.rounds.sync())
 
+    async def send_held(self, value: int, number: int) -> tuple[asyncio.Event, asyncio.Task[None]]:
+        """Begin the round of that number, which waits right before its PUT until the event is set."""
+        held = self.way.hold("before", "create", self.round(number))
+        sent = self.send(value)
+        await self.way.until_waits("before", "create", self.round(number))
+        return held, sent
+
     def round(self, number: int) -> str:
         return round_key(self.claim.epoch, number)
 
@@ -100,9 +107,7 @@ async def test_a_put_that_arrives_after_a_claim_is_not_answered() -> None:
     store = MemoryObjects()
     first = await Owner(store).begin()
     await first.send(1)
-    held = first.way.hold("before", "create", first.round(2))
-    sent = first.send(2)
-    await first.way.until_waits("before", "create", first.round(2))
+    held, sent = await first.send_held(2, 2)
     second = await Owner(store).begin()
     assert second.read == [1]
     await second.send(3)
@@ -120,9 +125,7 @@ async def test_a_put_that_arrives_after_a_claim_is_not_answered() -> None:
 async def test_a_put_that_arrives_between_claim_and_reading_counts_and_is_not_answered() -> None:
     store = MemoryObjects()
     first = await Owner(store).begin()
-    held = first.way.hold("before", "create", first.round(1))
-    sent = first.send(1)
-    await first.way.until_waits("before", "create", first.round(1))
+    held, sent = await first.send_held(1, 1)
     second = Owner(store)
     second.claim = await claim_epoch(second.way, "test")
     held.set()
@@ -152,9 +155,7 @@ async def test_a_look_that_began_before_a_put_was_answered_says_nothing_of_it() 
     held = first.way.hold("after", "exists", first.after)
     sent = first.send(1)
     await first.way.until_waits("after", "exists", first.after)
-    put = first.way.hold("before", "create", first.round(2))
-    behind = first.send(2)
-    await first.way.until_waits("before", "create", first.round(2))
+    put, behind = await first.send_held(2, 2)
     second = await Owner(store).begin()
     put.set()
     await settle()
@@ -169,9 +170,7 @@ async def test_a_look_that_began_before_a_put_was_answered_says_nothing_of_it() 
 async def test_a_round_waits_for_those_before_it() -> None:
     store = MemoryObjects()
     first = await Owner(store).begin()
-    held = first.way.hold("before", "create", first.round(1))
-    gap = first.send(1)
-    await first.way.until_waits("before", "create", first.round(1))
+    held, gap = await first.send_held(1, 1)
     behind = first.send(2)
     await settle()
     assert first.round(2) in store.objects
@@ -225,9 +224,7 @@ async def test_two_claims_at_once_are_two_epochs() -> None:
 async def test_an_end_that_another_made_earlier_takes_back_what_was_read_beyond_it() -> None:
     store = MemoryObjects()
     first = await Owner(store).begin()
-    held = first.way.hold("before", "create", first.round(1))
-    sent = first.send(1)
-    await first.way.until_waits("before", "create", first.round(1))
+    held, sent = await first.send_held(1, 1)
     second = Owner(store)
     second.claim = await claim_epoch(second.way, "test")
     end = numbered("end", 1)
@@ -255,9 +252,7 @@ async def test_an_end_that_another_made_earlier_takes_back_what_was_read_beyond_
 async def test_an_end_that_another_made_later_is_read_up_to() -> None:
     store = MemoryObjects()
     first = await Owner(store).begin()
-    held = first.way.hold("before", "create", first.round(1))
-    sent = first.send(1)
-    await first.way.until_waits("before", "create", first.round(1))
+    held, sent = await first.send_held(1, 1)
     second = Owner(store)
     second.claim = await claim_epoch(second.way, "test")
     end = numbered("end", 1)
@@ -302,9 +297,7 @@ async def test_an_epoch_ends_where_the_rounds_of_two_copies_part() -> None:
     one, two = await twins(store)
     await one.send(1)
     # The other one's round 1 is denied, but its round 2 is there first.
-    held = two.way.hold("before", "create", two.round(1))
-    sent = two.send(2)
-    await two.way.until_waits("before", "create", two.round(1))
+    held, sent = await two.send_held(2, 1)
     behind = two.send(3)
     await settle()
     with pytest.raises(OwnershipLostError, match="two copies"):
@@ -352,9 +345,8 @@ async def test_a_conflict_that_nobody_won_is_tried_again() -> None:
 async def test_what_is_written_meanwhile_is_one_round_and_one_look_serves_several() -> None:
     store = MemoryObjects()
     owner = await Owner(store, depth=1).begin()
-    held = owner.way.hold("before", "create", owner.round(1))
-    sends = [owner.send(1)]
-    await owner.way.until_waits("before", "create", owner.round(1))
+    held, sent = await owner.send_held(1, 1)
+    sends = [sent]
     sends += [owner.send(value) for value in range(2, 50)]
     await settle()
     held.set()
@@ -368,9 +360,8 @@ async def test_what_is_written_meanwhile_is_one_round_and_one_look_serves_severa
 @virtually
 async def test_one_look_serves_all_rounds_that_wait_for_the_first() -> None:
     owner = await Owner(MemoryObjects()).begin()
-    held = owner.way.hold("before", "create", owner.round(1))
-    sends = [owner.send(1)]
-    await owner.way.until_waits("before", "create", owner.round(1))
+    held, sent = await owner.send_held(1, 1)
+    sends = [sent]
     for value in range(2, 6):
         sends.append(owner.send(value))
         await settle()
@@ -438,9 +429,7 @@ async def test_a_follower_gets_what_is_certain_and_nothing_else() -> None:
         behind = [part.content async for _, part in follow_parts(store, place, None)]
         assert [int(each) for each in behind] == list(range(int(content) + 1, 40))
     # A round that has arrived while another one claims: nobody knows yet.
-    held = first.way.hold("before", "create", first.round(41))
-    sent = first.send(40)
-    await first.way.until_waits("before", "create", first.round(41))
+    held, sent = await first.send_held(40, 41)
     second = Owner(store)
     second.claim = await claim_epoch(second.way, "test")
     held.set()

@@ -24,6 +24,16 @@ class Known:
 
 
 @pytest.fixture
+def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The directory where a client looks for tokens, with nobody's real files; and no other place that has one."""
+    for name in ("TARRY_TOKEN", "TARRY_TOKEN_FILE", "TARRY_DATA"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "home"
+
+
+@pytest.fixture
 def known(tmp_path: Path) -> Iterator[Known]:
     with Broker.open(Config(data=tmp_path / "data", pipeline="off", lease_ms=20_000)) as broker:
         broker.set_identity("admin", ["admin"])

@@ -49,18 +49,11 @@ from tarry.identity.file import FILE
 from tarry.log.files import OsFiles
 from tarry.log.json_file import read_json, write_json
 
+pytestmark = pytest.mark.usefixtures("own_home")
+
 GRANTS = ["produce orders-*", "produce orders/*", "consume orders-* group:open"]
 DONE, FORBIDDEN, UNKNOWN = "done", "forbidden", "unauthenticated"
 ANY_PORT = "127.0.0.1:0"
-
-
-@pytest.fixture(autouse=True)
-def nothing_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No client finds a token."""
-    for name in ("TARRY_TOKEN", "TARRY_TOKEN_FILE", "TARRY_DATA"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
-    monkeypatch.chdir(tmp_path)
 
 
 def _link(address: str, topic: str, credential: str | None) -> str:

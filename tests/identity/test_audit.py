@@ -27,15 +27,9 @@ from tarry.fronts.link.front import LinkFront
 from tarry.identity.authenticator import Authenticator
 from tarry.identity.seen import seen_by
 
+pytestmark = pytest.mark.usefixtures("own_home")
+
 HOST = "127.0.0.1"
-
-
-@pytest.fixture(autouse=True)
-def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("TARRY_TOKEN", "TARRY_TOKEN_FILE", "TARRY_DATA"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
-    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture

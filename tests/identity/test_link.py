@@ -29,15 +29,7 @@ from tarry.fronts.link.receives import Receives
 from tarry.link.credentials import find_token, keep_token
 from tarry.link.frames import CLIENT, VERSION, FrameKind, Poll, SettleFrame, SettleOp
 
-
-@pytest.fixture(autouse=True)
-def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where a client looks for tokens: nobody's real files."""
-    for name in ("TARRY_TOKEN", "TARRY_TOKEN_FILE", "TARRY_DATA"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
-    monkeypatch.chdir(tmp_path)
-    return tmp_path / "home"
+pytestmark = pytest.mark.usefixtures("own_home")
 
 
 @pytest.fixture

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, Protocol
 
 from tarry.api.quotas import Quotas, QuotaUse
 from tarry.base.errors import QuotaExceededError
+from tarry.base.types import Mask
 
 
 class HeldBack(NamedTuple):
@@ -116,6 +118,17 @@ class QuotaAccount(Protocol):
     def use(self) -> QuotaUse:
         """Return what is used."""
         ...
+
+
+def charge_filtering(account: QuotaAccount | None, evaluate: Callable[[], Mask]) -> Mask:
+    """Evaluate a condition, in CPU time of this thread that the account pays for, whatever comes of it."""
+    if account is None or not account.limits_consuming:
+        return evaluate()
+    began_s = time.thread_time()
+    try:
+        return evaluate()
+    finally:
+        account.charge_filter(time.thread_time() - began_s)
 
 
 class QuotaAccounts(Protocol):

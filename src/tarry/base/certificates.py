@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tarry.base.config import Config
+
+if TYPE_CHECKING:
+    from cryptography import x509
 
 SOON_MS = 14 * 86_400_000
 """A certificate that has less left is warned of."""
@@ -31,13 +34,8 @@ def certificate_files(config: Config) -> dict[str, Path]:
 
 def ends_ms(file: Path) -> int | None:
     """Return the instant at which the first certificate of a PEM file ends; None: there is none."""
-    from cryptography import x509  # it takes a while, and most brokers have no certificate
-
-    try:
-        certificate = x509.load_pem_x509_certificate(file.read_bytes())
-    except (OSError, ValueError):
-        return None
-    return int(certificate.not_valid_after_utc.timestamp() * 1000)
+    shown = _first_in(file)
+    return None if shown is None else _end_ms_of(shown)
 
 
 def fingerprints(certificate: Path, client_ca: Path | None) -> dict[str, str | int]:
@@ -45,17 +43,31 @@ def fingerprints(certificate: Path, client_ca: Path | None) -> dict[str, str | i
 
     Empty where one is none.
     """
-    from cryptography import x509  # see ends_ms
+    shown = _first_in(certificate)
+    if shown is None:
+        return {}
     from cryptography.hazmat.primitives.hashes import SHA256
 
     try:
-        shown = x509.load_pem_x509_certificate(certificate.read_bytes())
         authorities = {} if client_ca is None else {"client_ca_sha256": sha256(client_ca.read_bytes()).hexdigest()}
     except (OSError, ValueError):
         return {}
-    ends = int(shown.not_valid_after_utc.timestamp() * 1000)
     number = f"{shown.serial_number:x}"
+    ends = _end_ms_of(shown)
     return {"sha256": shown.fingerprint(SHA256()).hex(), "serial": number, "ends_ms": ends, **authorities}
+
+
+def _first_in(file: Path) -> x509.Certificate | None:
+    from cryptography import x509  # it takes a while, and most brokers have no certificate
+
+    try:
+        return x509.load_pem_x509_certificate(file.read_bytes())
+    except (OSError, ValueError):
+        return None
+
+
+def _end_ms_of(certificate: x509.Certificate) -> int:
+    return int(certificate.not_valid_after_utc.timestamp() * 1000)
 
 
 def ending(config: Config, now_ms: int) -> list[dict[str, Any]]:

@@ -19,14 +19,16 @@ from tarry.base.errors import CorruptError
 from tarry.log import frame
 from tarry.log.chain import CHAIN_START, ChainedLine, ChainEnd, frame_of, line_at
 from tarry.log.engine import Log
+from tarry.log.file_engine import DIRECTORIES
 from tarry.log.files import TRY_AGAIN, Files
+from tarry.log.frame import LogKind
 from tarry.log.json_file import read_json, write_json
 from tarry.log.recover import recover_tail
 from tarry.log.segment import Located, SegmentReader, SegmentWriter, list_segments, segment_path
 
 logger = logging.getLogger(__name__)
 
-DIRECTORY = "audit"
+DIRECTORY = DIRECTORIES[LogKind.AUDIT]
 HEAD_FILE = f"{DIRECTORY}/head.json"
 HEAD_VERSION = 1
 

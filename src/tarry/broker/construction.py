@@ -249,7 +249,7 @@ def _make_loops(around: Opened, opened: OpenedFiles, path: MessagePath, backgrou
         background.bulk,
         background.scrub,
         opened.identities,
-        opened.engine,
+        around.engine,
     )
 
 
@@ -269,7 +269,7 @@ def _assemble(around: Opened, opened: OpenedFiles, path: MessagePath) -> BrokerC
     asking = _make_queries(around, opened, path, background, push, board)
     opened.identities.accounts.count_existing = partial(_existing, asking.queries, groups)
     return BrokerComponents(
-        engine=opened.engine,
+        engine=around.engine,
         secret=opened.secret,
         health=around.health,
         damage=around.damage,

@@ -102,6 +102,8 @@ class Identities:
         """Ports that other machines reach since callers are asked, by name: one has to be known still."""
         self._secrets = AccessSecrets(files, directory)
         self._kept: tuple[Identity, ...] = self._read()
+        self._listed = self._kept
+        """The same, the one that is for whoever shows no credential with something to be known by."""
         self.snapshot: tuple[Identity, ...] = ()
         """Identities with a credential, and the broker's own; none: nobody is asked.
 
@@ -148,7 +150,7 @@ class Identities:
         self.days.take()
         return [
             replace(each, credentials=[replace(one, last_used=self.days.of(one)) for one in each.credentials])
-            for each in map(shown, with_anonymous(self._kept))
+            for each in map(shown, self._listed)
         ]
 
     def keep_days(self) -> None:
@@ -157,7 +159,7 @@ class Identities:
         Raises:
             OSError: the disk is full, for example; it is tried again.
         """
-        self.days.look(with_anonymous(self._kept))
+        self.days.look(self._listed)
 
     def delete(self, request: ops.DeleteIdentity) -> None:
         """Forget an identity: see :class:`tarry.api.operations.DeleteIdentity`."""
@@ -255,7 +257,7 @@ class Identities:
         self.issuers.close()
         self.days.take()
         try:
-            self.days.write(with_anonymous(self._kept))
+            self.days.write(self._listed)
         except OSError as error:
             log.warning("when credentials were used could not be written: %s", error)
         if self._token is not None:
@@ -324,9 +326,10 @@ class Identities:
         self._listeners.tell()
 
     def _publish(self) -> None:
+        self._listed = with_anonymous(self._kept)
         known = tuple(each for each in self._kept if each.credentials)
         if known:
-            known = (*(each for each in with_anonymous(self._kept) if each.credentials), *self._own())
+            known = (*(each for each in self._listed if each.credentials), *self._own())
         self.accounts.update(known)
         self.snapshot = known
 

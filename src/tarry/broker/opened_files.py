@@ -29,6 +29,7 @@ from tarry.broker.topic_counts import TopicCounts
 from tarry.identity.issuers import Issuers
 from tarry.intake import Intake, Segments
 from tarry.log.engine import LogEngine
+from tarry.log.file_engine import DIRECTORIES
 from tarry.log.files import Files
 from tarry.log.frame import LogKind
 from tarry.log.segment import list_segments
@@ -73,7 +74,6 @@ class OpenedFiles:
     The registry is opened later, after everything else was accepted, because opening it changes files.
     """
 
-    engine: LogEngine
     reserve: DiskReserve
     checkpoint: Checkpoint
     topic_counts: TopicCounts
@@ -161,7 +161,6 @@ def open_files(around: Opened) -> OpenedFiles:
     )
     undo.callback(partial(bound.close, is_durable=False))
     return OpenedFiles(
-        engine,
         reserve,
         checkpoint,
         topic_counts,
@@ -186,7 +185,7 @@ def _has_checkpoint(data: Path) -> bool:
     path = data / CHECKPOINT_FILE
     if path.exists():
         return True
-    if any(list_segments(data / name) for name in ("intake", "ready")):
+    if any(list_segments(data / DIRECTORIES[kind]) for kind in (LogKind.INTAKE, LogKind.READY)):
         log.warning(
             "%s is missing, and there are messages: it was lost, or the broker was killed within its first second. "
             "All is recovered from the logs. Messages may come again, and other small files that are lost, too, are "

@@ -25,12 +25,13 @@ from tarry.broker.hand_out_bound import check_bound
 from tarry.broker.jobs import Jobs
 from tarry.broker.store_view import StoreFollower
 from tarry.broker.verification import audit_log_checks, json_versions, own_front_state_checks
+from tarry.log.file_engine import DIRECTORIES
 from tarry.log.files import Files
 from tarry.log.frame import LogKind
 from tarry.log.segment import list_segments
 from tarry.store.place import Place
 from tarry.verify import Check, Finding
-from tarry.verify.logs import DIRECTORIES, segment_checks
+from tarry.verify.logs import segment_checks
 from tarry.verify.small_files import small_checks
 from tarry.verify.store import local_entry_checks, snapshot_checks
 

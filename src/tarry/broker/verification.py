@@ -21,6 +21,7 @@ from tarry.groups import settings_file
 from tarry.identity.file import FILE as IDENTITIES_FILE
 from tarry.identity.file import VERSION as IDENTITIES_VERSION
 from tarry.log.chain import ChainEnd
+from tarry.log.file_engine import LOCK_FILE
 from tarry.log.files import OsFiles
 from tarry.log.frame import LogKind
 from tarry.log.json_file import read_json
@@ -63,7 +64,7 @@ def held(data: Path) -> Iterator[None]:
     Raises:
         NotFoundError: there is no such data directory. LockedError: a broker has it open.
     """
-    lock = data / "lock"
+    lock = data / LOCK_FILE
     if not lock.exists():
         raise NotFoundError(f"{data} is no data directory: it has no file lock")
     descriptor = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)

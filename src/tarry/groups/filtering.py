@@ -14,13 +14,12 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 
-from tarry.api.accounts import QuotaAccount
+from tarry.api.accounts import QuotaAccount, charge_filtering
 from tarry.api.filter_pause import PART_ROWS, FilterPause
 from tarry.base.errors import FilterPausedError, TarryError
 from tarry.base.types import Int64s, Mask
@@ -126,13 +125,13 @@ class Filtering:
             return unwanted_by(self._group, wanted, batch)
         self._pause.check()
         if self._run_apart is None:
-            return self._with_others(batch, self._charged(self.asker, lambda: self._pause.mask(wanted, batch)))
+            return self._with_others(batch, charge_filtering(self.asker, lambda: self._pause.mask(wanted, batch)))
         found = self._find(offsets)
         if not len(found):
             small = batch.column("properties").nbytes <= HERE_BYTES
             if small and self._is_for_the_spot(wanted, len(offsets)):
                 try:
-                    mask = self._charged(self.asker, lambda: wanted.mask_within(batch, HERE_S))
+                    mask = charge_filtering(self.asker, lambda: wanted.mask_within(batch, HERE_S))
                     return self._with_others(batch, mask)
                 except FilterTooSlowError:
                     self._is_quick, self._is_slow = False, True
@@ -145,7 +144,7 @@ class Filtering:
         if not isinstance(wanted, SqlFilter):
             return ~unwanted_by(self._group, wanted, batch)
         self._pause.check()
-        return ~self._with_others(batch, self._charged(account, lambda: self._pause.mask(wanted, batch)))
+        return ~self._with_others(batch, charge_filtering(account, lambda: self._pause.mask(wanted, batch)))
 
     def _is_for_the_spot(self, wanted: SqlFilter, rows: int) -> bool:
         # Not if it would wait for a thread that evaluates it for a reader by offsets. A thread looks at one part, and
@@ -153,16 +152,6 @@ class Filtering:
         if not self._is_quick or rows > HERE_ROWS or wanted.is_busy:
             return False
         return self.asker is None or self.asker.held_back(filters=True) is None
-
-    def _charged(self, account: QuotaAccount | None, evaluate: Callable[[], Mask]) -> Mask:
-        """Evaluate a condition, in CPU time of this thread that the account pays for, whatever comes of it."""
-        if account is None or not account.limits_consuming:
-            return evaluate()
-        began_s = time.thread_time()
-        try:
-            return evaluate()
-        finally:
-            account.charge_filter(time.thread_time() - began_s)
 
     def _with_others(self, batch: pa.RecordBatch, matching: Mask) -> Mask:
         return unwanted_by(self._group, None, batch) | ~matching
@@ -208,7 +197,7 @@ class Filtering:
             # A consumer that reads rows that retention has deleted finds that out.
             matching = np.ones(looked, np.bool_)
             if batch is not None:
-                mask = self._charged(asker, lambda: self._pause.mask(wanted, batch))
+                mask = charge_filtering(asker, lambda: self._pause.mask(wanted, batch))
                 matching[np.searchsorted(offsets, kept)] = mask
             cpu_s = time.thread_time() - began_s
         except FilterPausedError:

@@ -50,7 +50,7 @@ class Selection:
 
     def held_back(self, account: QuotaAccount) -> HeldBack | None:
         """See :meth:`tarry.api.accounts.QuotaAccount.held_back`. Lock-free."""
-        return account.held_back(filters=self._filtering.has_condition) if account.limits_consuming else None
+        return account.held_back(filters=self._filtering.has_condition)
 
     def defer(self, rows: UpcomingRows, due: Int64s) -> None:
         """Hold these rows back until they are due (each at its ``due``).

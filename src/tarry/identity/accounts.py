@@ -145,7 +145,7 @@ class CountedAccount:
     def _check_pending(self, messages: int, most: int) -> None:
         pending = self._counted().pending
         if pending + messages > most:
-            self._refuse("pending", f"{messages} more beside {pending} pending messages; the quota is {most}")
+            self._refuse("pending", f"{messages} more beside {pending} pending messages; the quota is {most} (pending)")
 
     # -- consuming -----------------------------------------------------------------------------------------------------
 
@@ -218,7 +218,7 @@ class CountedAccount:
         if not new:
             return
         if most is not None and len(there) + len(new) > most:
-            self._refuse(quota, f"{len(new)} new beside {len(there)} {quota}; the quota is {most}")
+            self._refuse(quota, f"{len(new)} new beside {len(there)} {quota}; the quota is {most} ({quota})")
         if creations is not None:
             left = self._creations.available(self._now_s())
             if left is not None and left < len(new):
@@ -237,7 +237,9 @@ class CountedAccount:
         with self._lock:
             most = self.quotas.connections
             if most is not None and self._connections >= most:
-                self._refuse("connections", f"one more beside {self._connections} connections; the quota is {most}")
+                self._refuse(
+                    "connections", f"one more beside {self._connections} connections; the quota is {most} (connections)"
+                )
             self._connections += 1
 
     def end_connection(self) -> None:
@@ -255,7 +257,7 @@ class CountedAccount:
             most = min(share, self.quotas.inflight_bytes or share)
             if self._inflight_bytes and self._inflight_bytes + size > most:
                 text = f"{size} bytes more beside {self._inflight_bytes} on their way to the disk; allowed: {most}"
-                self._refuse("inflight_bytes", text)
+                self._refuse("inflight_bytes", f"{text} (inflight_bytes)")
             self._inflight_bytes += size
 
     def end_batch(self, size: int) -> None:
@@ -284,8 +286,7 @@ class CountedAccount:
 
     def _refusal(self, quota: str, text: str, wait_s: float) -> QuotaExceededError:
         self._refused[quota] += 1
-        named = "" if f"{quota}=" in text else f" ({quota})"
-        return QuotaExceededError(f"{self.name}: {text}{named}; try again in {max(0.1, wait_s):.1f} s")
+        return QuotaExceededError(f"{self.name}: {text}; try again in {max(0.1, wait_s):.1f} s")
 
 
 class AccountBook:

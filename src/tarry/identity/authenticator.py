@@ -125,29 +125,28 @@ class Authenticator:
         """
         if token is None and certificate is not None:
             return self.by_certificate(certificate, peer)
-        if token is None:
-            if not self.asks:
-                return LOCAL
-            if (anonymous := self.by_nothing(peer)) is not None:
-                return anonymous
-            self.note_refusal("none_shown", peer)
-            raise UnauthenticatedError(
-                f"this broker asks who calls, and no token was shown; allowed: {_WAYS}", LoginRefusal("none_shown")
-            )
         if not self.asks:
-            return LOCAL  # nobody is asked, so it does not matter what a client has kept
+            return LOCAL  # it does not matter what a client has kept
+        if token is None and (anonymous := self.by_nothing(peer)) is not None:
+            return anonymous
         try:
-            principal = self.by_secret(token)
-            if principal is None and self.takes_jwt(token):
-                return self._by_jwt(token)
+            return self._by_token(token)
         except UnauthenticatedError as error:
             self.note_error(error, peer)
             raise
-        if principal is None:
-            self.note_refusal("not_known", peer)
-            reason = "is not known" if is_token(token) else "is no token: some of it is missing or mistyped"
-            raise UnauthenticatedError(f"the token that was shown {reason}; allowed: one that was not removed")
-        return principal
+
+    def _by_token(self, token: str | None) -> Principal:
+        if token is None:
+            raise UnauthenticatedError(
+                f"this broker asks who calls, and no token was shown; allowed: {_WAYS}", LoginRefusal("none_shown")
+            )
+        principal = self.by_secret(token)
+        if principal is not None:
+            return principal
+        if self.takes_jwt(token):
+            return self._by_jwt(token)
+        reason = "is not known" if is_token(token) else "is no token: some of it is missing or mistyped"
+        raise UnauthenticatedError(f"the token that was shown {reason}; allowed: one that was not removed")
 
     @property
     def takes_nothing(self) -> bool:
@@ -310,15 +309,21 @@ class Authenticator:
         """
         if not self.asks:
             return LOCAL
+        try:
+            return self._by_certificate(names)
+        except UnauthenticatedError as error:
+            self.note_error(error, peer)
+            raise
+
+    def _by_certificate(self, names: Sequence[str]) -> Principal:
         self._look()
         found = [self._index.by_san[name] for name in names if name in self._index.by_san]
         if len({each.identity.name for each in found}) != 1:
-            self.note_refusal("not_known", peer)
             of_nobody = "which no identity has; allowed: a name of tarry identity add-certificate, or a token"
             why = "which are of several identities; allowed: those of one" if found else of_nobody
             raise UnauthenticatedError(f"the client's certificate names {_shown(names)}, {why}")
         credential = found[0].credential
-        self._check_expiry_noted(credential, peer)
+        self._check_expiry(credential)
         self.note_use(credential.id)
         return self._principal(found[0])
 
@@ -335,7 +340,11 @@ class Authenticator:
         if found is None:
             return None
         credential = found.credential
-        self._check_expiry_noted(credential, peer)
+        try:
+            self._check_expiry(credential)
+        except UnauthenticatedError as error:
+            self.note_error(error, peer)
+            raise
         secret = self._broker.access_secret(credential.id)
         if secret is None:
             raise UnauthenticatedError(
@@ -397,13 +406,6 @@ class Authenticator:
         principal.rights = now.rights
         return True
 
-    def _check_expiry_noted(self, credential: Credential, peer: str | None) -> None:
-        try:
-            self._check_expiry(credential)
-        except UnauthenticatedError as error:
-            self.note_error(error, peer)
-            raise
-
     def _check_expiry(self, credential: Credential) -> None:
         if self._is_over(credential):
             raise UnauthenticatedError(
@@ -434,12 +436,9 @@ class Authenticator:
 
     def _made(self, identity: Identity, credential: str) -> Principal:
         rights, account = Rights.of(identity.grants), self._broker.accounts.of(identity.name)
+        now = identity.name, account, rights.grants
         former = self._former.pop(credential, None)
-        is_same = former is not None and (former.name, former.account, former.rights.grants) == (
-            *(identity.name, account),
-            rights.grants,
-        )
-        if former is not None and is_same:
+        if former is not None and (former.name, former.account, former.rights.grants) == now:
             return former
         return Principal(identity.name, rights, credential, account, self._broker.refusals, self._front or None)
 

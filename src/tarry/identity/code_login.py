@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote_plus, urlencode
 
+from tarry.base.base64url import base64url
 from tarry.base.clock import Clock
 from tarry.base.errors import (
     InvalidArgumentError,
@@ -210,7 +211,7 @@ class CodeLogin:
 
 def challenge_of(verifier: str) -> str:
     """Return what a browser carries to the provider of a verifier (RFC 7636: S256)."""
-    return base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).rstrip(b"=").decode()
+    return base64url(hashlib.sha256(verifier.encode()).digest()).rstrip("=")
 
 
 def _endpoints_of(told: Mapping[str, Any]) -> ProviderEndpoints:

@@ -49,7 +49,7 @@ class Rates:
     # -- sending -------------------------------------------------------------------------------------------------------
 
     def debts(self) -> Iterable[tuple[str, float]]:
-        """Yield the rates of sending, each with the seconds until nothing is owed of it."""
+        """Return the rates of sending, each with the seconds until nothing is owed of it."""
         now_s = self._now_s()
         return [(name, self._buckets[name].debt_s(now_s)) for name in SENDING if name in self._buckets]
 

@@ -16,7 +16,7 @@ from tarry.base.lock_file import LockFile
 from tarry.log.engine import LogPlace, Part
 from tarry.log.files import AppendFile, Files, sync_directory
 from tarry.log.frame import LogKind
-from tarry.log.segment import SegmentReader, list_segments, segment_path
+from tarry.log.segment import SegmentReader, list_segments, remove_segment, segment_path
 
 DIRECTORIES = {
     LogKind.INTAKE: "intake",
@@ -25,10 +25,21 @@ DIRECTORIES = {
     LogKind.AUDIT: "audit",
 }
 """Names in the data directory, in the order in which one log may refer to what is in those before it."""
+LOCK_FILE = "lock"
 Cut = Mapping[LogKind, LogPlace]
 """A place in each log; one that is not named was not begun."""
 PART_BYTES = 1 << 20
 """About the size of a part that a follower gets."""
+
+
+def hold_directory(data: Path) -> LockFile:
+    """Hold a data directory, which is made if it is not there.
+
+    Raises:
+        LockedError: another process holds it, or this one does already.
+    """
+    data.mkdir(mode=0o750, parents=True, exist_ok=True)
+    return LockFile(data / LOCK_FILE, held=data, user="broker")
 
 
 class FileLog:
@@ -52,9 +63,7 @@ class FileLog:
 
     def trim(self, segment: int) -> None:
         self._synced.pop(segment, None)
-        path = segment_path(self.directory, segment)
-        self._files.remove(path)
-        self._files.remove(path.with_suffix(".idx"))
+        remove_segment(self._files, segment_path(self.directory, segment))
 
     def end(self) -> LogPlace | None:
         """Return how far it is durable, or how far a former owner wrote it; None: it was never begun."""
@@ -115,8 +124,7 @@ class FileEngine:
 
     def claim(self) -> int:
         """Hold the directory. Raises LockedError: another process holds it, or this one does already."""
-        self._data.mkdir(mode=0o750, parents=True, exist_ok=True)
-        self._lock = LockFile(self._data / "lock", held=self._data, user="broker")
+        self._lock = hold_directory(self._data)
         return self._lock.number
 
     def is_owner(self) -> bool:

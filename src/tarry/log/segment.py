@@ -14,13 +14,19 @@ from tarry.base.descriptors import when_free
 from tarry.base.errors import CorruptError
 from tarry.log import frame
 from tarry.log.engine import Log
-from tarry.log.files import Buffer
+from tarry.log.files import Buffer, Files
 from tarry.log.frame import FrameHeader, LogKind
 
 
 def segment_path(directory: Path, base: int, suffix: str = ".log") -> Path:
     """``directory/00000000000000000042.log``: names sort as numbers do."""
     return directory / f"{base:020d}{suffix}"
+
+
+def remove_segment(files: Files, path: Path) -> None:
+    """Delete a segment, and the index beside it if it has one."""
+    files.remove(path)
+    files.remove(path.with_suffix(".idx"))
 
 
 def list_segments(directory: Path) -> list[int]:

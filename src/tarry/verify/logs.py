@@ -14,13 +14,13 @@ from pathlib import Path
 from tarry.base.errors import CorruptError
 from tarry.intake.sealed_index import is_sound_index
 from tarry.log import frame
+from tarry.log.file_engine import DIRECTORIES
 from tarry.log.frame import LogKind
 from tarry.log.recover import durable_by_witness
 from tarry.log.segment import SegmentReader, list_segments, segment_path
 from tarry.queue.frame_table import read_frames
 from tarry.verify.check import DERIVED, RESTORE, SALVAGE, Check, Finding, Note, Pace, Results
 
-DIRECTORIES = {LogKind.INTAKE: "intake", LogKind.READY: "ready", LogKind.ACKS: "acks"}
 _MEANING = {
     LogKind.INTAKE: "Messages that were accepted, and are not all in the store yet, cannot be read.",
     LogKind.READY: "Messages that are due cannot be handed out from there.",

@@ -83,12 +83,10 @@ class Access:
         if not secret and not shows_secret(headers):
             proof = scope.get("state", {}).get("principal")
             owner = self.owner_of_certificate(proof, headers, peer_of(scope))
+            if owner is None:
+                owner = self.anonymous(scope)
             if owner is not None:
                 return owner
-        if not secret and not shows_secret(headers):
-            anonymous = self.anonymous(scope)
-            if anonymous is not None:
-                return anonymous
         if not secret:
             text = _NO_SECRET if self.knows_identities else _NEEDS_TOKEN
             return self._unknown(text, peer_of(scope), "none_shown")

@@ -21,14 +21,14 @@ from tarry.base.errors import CorruptError, FatalError, TrimmedError
 from tarry.base.event_loop import iterate
 from tarry.base.lock_file import LockFile
 from tarry.log.engine import Part
-from tarry.log.file_engine import DIRECTORIES
+from tarry.log.file_engine import DIRECTORIES, hold_directory
 from tarry.log.files import AppendFile, Buffer, Files
 from tarry.log.frame import LogKind
 from tarry.log.objects.content import TRIMMED
 from tarry.log.objects.history import START, RoundPlace, claim_epoch, follow_parts, reached, read_former
 from tarry.log.objects.rounds import EpochRounds
 from tarry.log.objects.store import ObjectStore, try_out
-from tarry.log.segment import segment_path
+from tarry.log.segment import remove_segment, segment_path
 
 A = TypeVar("A")
 LOOK_S = 5.0
@@ -64,8 +64,7 @@ class ObjectEngine:
             FatalError: it does not do what the engine rests on; OwnershipLostError: another one has claimed meanwhile.
             CorruptError: the log is damaged; names the object.
         """
-        self._data.mkdir(mode=0o750, parents=True, exist_ok=True)
-        self._lock = LockFile(self._data / "lock", held=self._data, user="broker")
+        self._lock = hold_directory(self._data)
         try:
             self._rounds = self._requests.run(self._claim())
         except BaseException:
@@ -172,9 +171,7 @@ class ObjectLog:
 
     def trim(self, segment: int) -> None:
         self._engine.trim(self.kind, segment)
-        path = segment_path(self.directory, segment)
-        self._files.remove(path)
-        self._files.remove(path.with_suffix(".idx"))
+        remove_segment(self._files, segment_path(self.directory, segment))
 
 
 class _CachedSegment:

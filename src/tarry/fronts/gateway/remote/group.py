@@ -7,7 +7,6 @@ is somebody for them. Messages that arrive for a question that was withdrawn mea
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -16,7 +15,7 @@ from weakref import ref
 import numpy as np
 import pyarrow as pa
 
-from tarry.api.accounts import QuotaAccount
+from tarry.api.accounts import QuotaAccount, charge_filtering
 from tarry.api.consuming import OnLease, OnPolled, OnResult, OnSettled
 from tarry.api.filter_pause import FilterPause
 from tarry.api.groups import GroupSettings
@@ -93,12 +92,8 @@ class RemoteGroup:
         if not isinstance(wanted, SqlFilter):
             return ~unwanted_by(self.name, None if wanted.matches_all else wanted, batch)
         self._pause.check()
-        began_s = time.thread_time()
-        try:
-            return ~unwanted_by(self.name, None, batch) & self._pause.mask(wanted, batch)
-        finally:
-            if account is not None and account.limits_consuming:
-                account.charge_filter(time.thread_time() - began_s)
+        matching = charge_filtering(account, lambda: self._pause.mask(wanted, batch))
+        return ~unwanted_by(self.name, None, batch) & matching
 
     # -- consuming -----------------------------------------------------------------------------------------------------
 

@@ -13,6 +13,8 @@ import json
 import secrets
 from dataclasses import dataclass
 
+from tarry.base.base64url import base64url
+
 ATTEMPT_MS = 600_000
 """Milliseconds that somebody has to log in at the provider."""
 AFTER_CHARS_MAX = 1500
@@ -72,4 +74,4 @@ class LoginAttempts:
 
 
 def _text(data: bytes) -> str:
-    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+    return base64url(data).rstrip("=")
