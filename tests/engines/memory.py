@@ -124,8 +124,11 @@ class SharedRounds:
 class MemoryEngine:
     """One owner's engine; ``data`` is its directory, ``files`` the disk that has it."""
 
+    shared = None
+
     def __init__(self, shared: SharedRounds, files: Files, data: Path) -> None:
         self._shared, self._files, self._data = shared, files, data
+        self.files = files
         self._lock = threading.Lock()
         self._open: list[Part] = []
         self._last: Round | None = None

@@ -1,13 +1,13 @@
 """A broker on an engine whose logs machines share: another machine goes on where one ended.
 
-The small files of a data directory (the checkpoint, the secret of handles) are carried over by hand: they are not in
-the logs. The registry of names is not: it is made again.
+In memory, the small files of a data directory (the checkpoint, the secret of handles) are carried over by hand: they
+are not in the rounds. The registry of names is not: it is made again.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -15,48 +15,50 @@ import pytest
 
 from tarry.base.config import Config
 from tarry.base.errors import OwnershipLostError, TarryError
+from tarry.broker.engines import LOCAL
 from tarry.log.engine import LogEngine
 from tarry.log.files import Files
 from tarry.log.objects.engine import ObjectEngine
+from tarry.log.objects.lease import LEASE_S, Lease, boot_s
 from tarry.testing import TestBroker, TestClock
 from tests.crash.tools import SMALL
 from tests.engines.memory import MemoryEngine, SharedRounds
 from tests.engines.object_store import MemoryObjects
 from tests.faults import FaultyFiles
 
-MakeEngine = Callable[[Files, Path], LogEngine]
-
-
-def in_memory(clock: TestClock) -> MakeEngine:
-    shared = SharedRounds()
-    return lambda files, data: MemoryEngine(shared, files, data)
-
-
-def of_objects(clock: TestClock) -> MakeEngine:
-    store = MemoryObjects()
-    return lambda files, data: ObjectEngine(store, files, data, clock, look_s=0.0)
-
 
 class Machines:
     """Brokers on machines of their own, one store of rounds, one of messages."""
 
-    def __init__(self, directory: Path, engines: Callable[[TestClock], MakeEngine]) -> None:
-        self.directory, self.clock = directory, TestClock()
-        self.make, self.engines = engines(self.clock), ExitStack()
+    def __init__(self, directory: Path, kind: str) -> None:
+        self.directory, self.clock, self.kind = directory, TestClock(), kind
+        self.engines = ExitStack()
+        self.rounds, self.objects = SharedRounds(), MemoryObjects()
+        self.skipped_s = 0.0
         self.files: list[FaultyFiles] = []
         self.number = 0
+
+    def engine(self, files: Files, data: Path) -> LogEngine:
+        if self.kind == "memory":
+            return MemoryEngine(self.rounds, files, data)
+        lease = Lease(lambda: boot_s() + self.skipped_s)
+        return ObjectEngine(self.objects, files, data, self.clock, look_s=0.0, local=LOCAL, lease=lease)
+
+    def wait_for_leases(self) -> None:
+        """Have all leases end. Those that can be renewed are renewed with the next step."""
+        self.skipped_s += 2 * LEASE_S
 
     def broker(self) -> TestBroker:
         self.number += 1
         data = self.directory / str(self.number)
         data.mkdir()
-        if self.number > 1:
+        if self.number > 1 and self.kind == "memory":
             for path in (self.directory / str(self.number - 1)).iterdir():
                 if path.is_file() and path.name != "lock":
                     shutil.copy(path, data)
         config = Config(data=data, store=str(self.directory / "store"), pipeline="off", **SMALL)
         self.files.append(FaultyFiles())
-        engine = self.make(self.files[-1], data)
+        engine = self.engine(self.files[-1], data)
         self.engines.callback(engine.release)
         return TestBroker(config, self.clock, self.files[-1], engine=engine, threads=False)
 
@@ -66,7 +68,7 @@ class Machines:
             files.close_all()
 
 
-@pytest.fixture(params=[in_memory, of_objects])
+@pytest.fixture(params=["memory", "objects"])
 def machines(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Machines]:
     machines = Machines(tmp_path, request.param)
     yield machines
@@ -90,6 +92,7 @@ def test_another_machine_has_all_that_was_answered(machines: Machines) -> None:
     assert len(done) == 50
     # Its machine is gone, and its directory with it.
     second = machines.broker()
+    machines.wait_for_leases()
     second.step()
     assert bodies(second, "a") == [], "what was acknowledged comes again"
     [pending] = second.pending()
@@ -108,6 +111,7 @@ def test_the_former_owner_answers_nothing(machines: Machines) -> None:
     second = machines.broker()
     with pytest.raises(TarryError):
         first.schedule("a", b"2", delay=1)
+    machines.wait_for_leases()
     second.advance("1s")
     assert bodies(second, "a") == [b"1"]
     second.close()

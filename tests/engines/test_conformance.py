@@ -24,7 +24,7 @@ from tarry.base.clock import TestClock
 from tarry.base.errors import LockedError, OwnershipLostError, TrimmedError
 from tarry.log import frame
 from tarry.log.engine import LogEngine, Part
-from tarry.log.file_engine import FileEngine
+from tarry.log.file_engine import DIRECTORIES, FileEngine
 from tarry.log.frame import LogKind
 from tarry.log.objects.engine import ObjectEngine
 from tarry.log.objects.store import ObjectStore
@@ -36,7 +36,7 @@ from tests.engines.versitygw import served, store_at
 from tests.examples import examples
 from tests.faults import FaultyFiles, fast_directory
 
-KINDS = tuple(LogKind)
+KINDS = tuple(DIRECTORIES)
 
 
 def one(number: int, size: int = 20, durable_to: int = 0) -> list[bytes | memoryview]:

@@ -14,6 +14,7 @@ import pytest
 from tarry.base.clock import TestClock
 from tarry.base.errors import CorruptError, FatalError, LockedError, OwnershipLostError, UnavailableError
 from tarry.log.engine import Part
+from tarry.log.file_engine import FileEngine
 from tarry.log.frame import LogKind
 from tarry.log.objects.content import (
     TRIMMED,
@@ -479,13 +480,58 @@ def test_a_directory_is_used_by_one_owner(tmp_path: Path) -> None:
 
 
 def test_what_is_in_the_directory_does_not_count(tmp_path: Path) -> None:
+    store = MemoryObjects()
+    engine = ObjectEngine(store, FaultyFiles(), tmp_path, TestClock())
+    engine.claim()
+    engine.release()
     stale = tmp_path / "intake" / f"{7:020d}.log"
     stale.parent.mkdir()
-    stale.write_bytes(b"another's")
-    engine = ObjectEngine(MemoryObjects(), FaultyFiles(), tmp_path, TestClock())
+    stale.write_bytes(b"an earlier life's")
+    engine = ObjectEngine(store, FaultyFiles(), tmp_path, TestClock())
     engine.claim()
     assert not stale.exists()
     engine.release()
+
+
+def test_logs_in_a_directory_are_not_emptied(tmp_path: Path) -> None:
+    own = tmp_path / "intake" / f"{7:020d}.log"
+    own.parent.mkdir()
+    own.write_bytes(b"accepted")
+    store = MemoryObjects()
+    engine = ObjectEngine(store, FaultyFiles(), tmp_path, TestClock())
+    with pytest.raises(LockedError, match=r"is no cache .* it has intake"):
+        engine.claim()
+    assert own.read_bytes() == b"accepted" and not store.objects
+
+
+def test_a_cache_is_not_opened_as_a_directory_of_logs(tmp_path: Path) -> None:
+    engine = ObjectEngine(MemoryObjects(), FaultyFiles(), tmp_path, TestClock(), name="s3://logs/a")
+    engine.claim()
+    engine.release()
+    files = FileEngine(FaultyFiles(), tmp_path)
+    with pytest.raises(LockedError, match="is a cache of the logs in s3://logs/a"):
+        files.claim()
+
+
+def test_small_files_are_part_of_the_log(tmp_path: Path) -> None:
+    store, data = MemoryObjects(), [tmp_path / "1", tmp_path / "2"]
+    first = ObjectEngine(store, FaultyFiles(), data[0], TestClock(), local=("here.json",))
+    first.claim()
+    (data[0] / "sub").mkdir()
+    for name, content in {"a": b"1", "sub/b": b"2", "here.json": b"3", "a ": b"4"}.items():
+        first.files.replace(data[0] / name, content)
+    first.files.replace(data[0] / "a", b"5")
+    (data[0] / "c").write_bytes(b"6")
+    first.keep(data[0] / "c")
+    second = ObjectEngine(store, FaultyFiles(), data[1], TestClock())
+    second.claim()
+    there = {path.relative_to(data[1]).as_posix(): path.read_bytes() for path in data[1].rglob("*") if path.is_file()}
+    del there["lock"], there["cache-of"]
+    assert there == {"a": b"5", "sub/b": b"2", "a ": b"4", "c": b"6"}
+    with pytest.raises(OwnershipLostError):
+        first.files.replace(data[0] / "a", b"7")
+    for engine in (first, second):
+        engine.release()
 
 
 def a_round(**changes: Any) -> StoredRound:

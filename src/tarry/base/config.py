@@ -67,6 +67,11 @@ class Config(BaseSettings):
         Path("tarry-data"), description="Directory of the logs, and of the store where it is local."
     )
     store: Optional = Field(None, description="URI of the store's Delta table; empty: DATA/store.")
+    log: Optional = Field(
+        None,
+        description="URI of an object store that keeps the logs, s3://BUCKET/PREFIX, so that another machine can take "
+        "over; DATA is a cache then. Empty: they are in DATA.",
+    )
     shard: Count = Field(0, ge=0, le=999, description="This broker's part of the store.")
 
     flight_advertised: Address = Field(

@@ -21,6 +21,9 @@ Rows: TypeAlias = npt.NDArray[np.intp]
 
 FEW_VALUES = 16
 
+NEVER_MS = -(1 << 62)
+"""A moment before all due times."""
+
 
 class Key(NamedTuple):
     """A place in the order of delivery: by due time, then by arrival."""

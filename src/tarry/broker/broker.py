@@ -33,6 +33,7 @@ from tarry.base.placement import ANY_CORE, Placement
 from tarry.broker import front_state
 from tarry.broker.components import BrokerComponents
 from tarry.broker.construction import open_components
+from tarry.broker.engines import engine_of
 from tarry.broker.front_state import FrontStateFile
 from tarry.broker.health import Health
 from tarry.broker.operations import found_handlers, handlers
@@ -41,7 +42,6 @@ from tarry.groups import Group, GroupSubscription
 from tarry.identity.issuers import PublishedIssuer
 from tarry.identity.refusals import Refusals
 from tarry.log.engine import LogEngine
-from tarry.log.file_engine import FileEngine
 from tarry.log.files import Files, OsFiles
 from tarry.message.receipt import Accepted, Receipt
 from tarry.message.rows import ID, Row, to_batch
@@ -68,13 +68,14 @@ class Broker(Calls):
     ) -> None:
         self.config = config
         self.clock = clock
-        self._files = files
+        engine = engine or engine_of(config, files, clock)
+        self._files = engine.files
         self._health = Health()
         self.components: BrokerComponents = open_components(
             config,
             clock,
-            files,
-            engine or FileEngine(files, config.data),
+            engine.files,
+            engine,
             self._health,
             threaded=threads,
             placement=placement,

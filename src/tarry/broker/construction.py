@@ -129,6 +129,7 @@ def _make_background(around: Opened, opened: OpenedFiles, path: MessagePath) -> 
         jobs,
         window.announcements,
         window.wheel.lock,
+        around.engine.shared,
     )
     key_backfill = KeyBackfill(
         jobs, follower, opened.registry, accepting.scheduling.carry_out, threaded=around.threaded

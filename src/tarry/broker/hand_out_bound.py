@@ -5,8 +5,9 @@ as long as the disk takes. After a crash this bound says which messages a consum
 that they were cancelled in time (``wheel/handed.py``). It does not depend on a correct clock: a hand-out is due no
 later than the bound that was durable then, whatever the clock says after the restart.
 
-The bound is moved ahead some seconds at a time by the thread that makes checkpoints, so no message waits for an fsync.
-The exception is the first message after a silence, or after a leap of the clock: :meth:`HandOutBound.cover` moves the
+Where machines share the logs, the bound comes from their clock (:mod:`tarry.broker.leased_bound`); else from a file:
+it is moved ahead some seconds at a time by the thread that makes checkpoints, so no message waits for an fsync.
+The exception is the first message after a silence, or after a leap of the clock: :meth:`FileBound.cover` moves the
 bound for it.
 
 The file is overwritten in place, in two slots by turns. That needs no free space, so consumers are served on a full
@@ -22,10 +23,11 @@ import threading
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
 from tarry.base.errors import CorruptError
+from tarry.base.types import NEVER_MS
 from tarry.log.files import Files
-from tarry.wheel.handed import NEVER_MS
 
 log = logging.getLogger(__name__)
 
@@ -104,7 +106,37 @@ def _first_content(until_ms: int) -> bytes:
     return bytes(_SLOTS_AT[1]) + record + bytes(FILE_BYTES - _SLOTS_AT[1] - len(record))
 
 
-class HandOutBound:
+class HandOutBound(Protocol):
+    """The bound of hand-outs of this run: nothing that is due after :attr:`until_ms` may be handed out."""
+
+    @property
+    def left_ms(self) -> int:
+        """The bound that the last run left; NEVER_MS if the ready log has all that was handed out."""
+        ...
+
+    @property
+    def until_ms(self) -> int:
+        """The latest due time that may be handed out now."""
+        ...
+
+    def cover(self, now_ms: int) -> None:
+        """Move the bound, if necessary and possible, so that messages due by now may be handed out."""
+        ...
+
+    def keep_ahead(self, now_ms: int, handed_ms: Callable[[], int]) -> None:
+        """Move the bound on before it is reached; see :meth:`FileBound.keep_ahead`."""
+        ...
+
+    def release(self, fired_until_ms: int) -> None:
+        """Note that the ready log durably has all that is due before ``fired_until_ms``."""
+        ...
+
+    def close(self, *, is_durable: bool) -> None:
+        """Close it; ``is_durable``: the ready log has all that was handed out, and nothing more will be."""
+        ...
+
+
+class FileBound:
     """The bound of hand-outs, in memory and on disk.
 
     ``left_ms`` is the bound that the last run left: messages due up to it may have been handed out. It is NEVER_MS if

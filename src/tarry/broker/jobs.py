@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -31,17 +31,18 @@ _COLUMNS = "number, job, state, reserved, rows, topics, due_min_ms, due_max_ms, 
 class Jobs:
     """The table of bulk jobs. Thread-safe. Nothing is on disk before the first job."""
 
-    def __init__(self, directory: Path, changes_min: int = 0) -> None:
+    def __init__(self, directory: Path, changes_min: int = 0, on_change: Callable[[Path], None] | None = None) -> None:
         """Open the table.
 
         Args:
             directory: the directory of ``jobs.db``.
             changes_min: :attr:`changes` as recorded in the checkpoint.
+            on_change: called with the file's path when a change is in it, before anything rests on that.
 
         Raises:
             CorruptError: the file is damaged, of another version, or older than the checkpoint.
         """
-        self._file = JobsFile(directory / "jobs.db", changes_min)
+        self._file = JobsFile(directory / "jobs.db", changes_min, on_change)
         self._lock = threading.RLock()
         self._left: dict[int, tuple[int, int]] = {}  # by attempt: seqs that are reserved and not handed out
         self.cancelled = CancelledJobs()

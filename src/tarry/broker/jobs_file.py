@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -46,17 +46,18 @@ _FOR_NOW = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_CANTOPEN)
 class JobsFile:
     """The file, which exists once something was written. One thread writes at a time."""
 
-    def __init__(self, path: Path, changes_min: int) -> None:
+    def __init__(self, path: Path, changes_min: int, on_change: Callable[[Path], None] | None = None) -> None:
         """Check the file, if it exists.
 
         Args:
             path: the file.
             changes_min: :attr:`changes` as recorded in the checkpoint.
+            on_change: called with the path after each change.
 
         Raises:
             CorruptError: it is damaged, of another version, missing, or older than the checkpoint.
         """
-        self._path = path
+        self._path, self._on_change = path, on_change
         self.version = 0
         """Version of the file; 0 until something was written."""
         self.changes = 0
@@ -137,6 +138,8 @@ class JobsFile:
                     db.execute("rollback")
                 raise
         self.version, self.changes = VERSION, self._read_changes()
+        if self._on_change is not None:
+            self._on_change(self._path)
 
     def _translated(self, error: sqlite3.Error) -> Exception:
         code = getattr(error, "sqlite_errorcode", None)

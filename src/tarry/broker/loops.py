@@ -144,8 +144,8 @@ class Loops:
     def _check_owner(self) -> None:
         if not self._engine.is_owner():
             raise OwnershipLostError(
-                f"{self._config.data} is another broker's now: its file lock was deleted, or another one wrote to it. "
-                "This one stops, for both would write to the same files"
+                f"the logs of {self._config.data} are another broker's now: its file lock was deleted, or another one "
+                "wrote to it, or claimed the logs in the store. This one stops, for both would write to the same logs"
             )
 
     def _keep_ahead(self) -> None:
@@ -188,6 +188,8 @@ class Loops:
             pass
         self._ready.flush()
         self._check_owner()
+        if self._engine.shared is not None:
+            self._engine.shared.renew()
         self._progress.checkpoint()
         self._identities.keep_days()
         self._identities.issuers.look()

@@ -16,11 +16,12 @@ from tarry.broker.audit import AuditWriter
 from tarry.broker.damage import Damage
 from tarry.broker.directory import CHECKPOINT_FILE, Checkpoint, keep_id, owner_of, read_secret
 from tarry.broker.disk_reserve import DiskReserve
-from tarry.broker.hand_out_bound import AHEAD_MS, HandOutBound
+from tarry.broker.hand_out_bound import AHEAD_MS, FileBound, HandOutBound
 from tarry.broker.health import Health
 from tarry.broker.identities import Identities
 from tarry.broker.identity_signs import check_identities
 from tarry.broker.jobs import Jobs
+from tarry.broker.leased_bound import LeasedBound
 from tarry.broker.queries.lateness import Lateness
 from tarry.broker.recovery import check_store
 from tarry.broker.small_files import SmallFiles
@@ -104,7 +105,7 @@ def open_files(around: Opened) -> OpenedFiles:
     undo.callback(issuers.close)
     engine.claim()
     undo.callback(engine.release)
-    has_checkpoint = _has_checkpoint(config.data)
+    has_checkpoint = engine.shared is None and _has_checkpoint(config.data)
     checkpoint, topic_counts = Checkpoint.read_with_counts(config.data)
     small_files = SmallFiles(config.data, checkpoint.small_files)
     check_identities(config.data, checkpoint if has_checkpoint else None)
@@ -129,7 +130,7 @@ def open_files(around: Opened) -> OpenedFiles:
     )
     undo.callback(audit.close)
     issuers.listen(partial(_note_keys, audit, issuers))
-    jobs = Jobs(config.data, checkpoint.jobs_changes)
+    jobs = Jobs(config.data, checkpoint.jobs_changes, None if engine.shared is None else engine.shared.keep)
     registry = Registry(
         around.files,
         config.data / "registry",
@@ -151,14 +152,7 @@ def open_files(around: Opened) -> OpenedFiles:
     check_store(checkpoint, intake, view, config)
     ready = _open_ready_log(around, checkpoint)
     undo.callback(ready.close)
-    bound = HandOutBound(
-        around.files,
-        config.data,
-        around.clock.now_ms(),
-        is_new=intake.published_seq == 0,
-        # Without threads the caller moves the clock, between two steps: nothing runs ahead.
-        ahead_ms=AHEAD_MS if around.threaded else 0,
-    )
+    bound = _open_bound(around, is_new=intake.published_seq == 0)
     undo.callback(partial(bound.close, is_durable=False))
     return OpenedFiles(
         reserve,
@@ -219,6 +213,19 @@ def _open_ready_log(around: Opened, checkpoint: Checkpoint) -> ReadyLog:
         kept_bytes=min(KEPT_BYTES_MAX, config.disk_free_bytes_min // KEPT_PART),
         on_append=around.lateness.on_queued,
         on_damage=around.damage.report,
+    )
+
+
+def _open_bound(around: Opened, *, is_new: bool) -> HandOutBound:
+    if around.engine.shared is not None:
+        return LeasedBound(around.engine.shared)
+    return FileBound(
+        around.files,
+        around.config.data,
+        around.clock.now_ms(),
+        is_new=is_new,
+        # Without threads the caller moves the clock, between two steps: nothing runs ahead.
+        ahead_ms=AHEAD_MS if around.threaded else 0,
     )
 
 

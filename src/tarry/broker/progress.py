@@ -20,6 +20,7 @@ from tarry.broker.store_view import StoreFollower
 from tarry.broker.topic_counts import TopicCounts
 from tarry.groups import ConsumerGroups
 from tarry.intake import Intake
+from tarry.log.engine import SharedLogs
 from tarry.log.files import DISK_FULL, Files
 from tarry.names import Registry
 from tarry.queue import Journal, ReadyLog
@@ -55,6 +56,7 @@ class Checkpointer:
     _announcements: JobAnnouncements
     _wheel_lock: AbstractContextManager[object]
     """Lock under which accepted rows are published, and due rows are taken out of the wheel."""
+    _shared: SharedLogs | None
     _swept_s: float = -1e9
     _looked_s: float = -1e9
 
@@ -63,6 +65,9 @@ class Checkpointer:
 
         Returns False if no consistent cut could be made now.
         """
+        if self._shared is not None:
+            self._groups.retry_copies()
+            return True
         try:
             cut = self._dispatcher.progress()
         except OSError as error:

@@ -67,6 +67,7 @@ class ConsumerGroups:
         check_topics: Callable[[Collection[str]], None] = lambda _: None,
         *,
         threaded: bool = False,
+        may_hand_out: Callable[[], bool] | None = None,
     ) -> ConsumerGroups:
         """Bring back what the journal, just opened, and the file of settings have.
 
@@ -76,6 +77,7 @@ class ConsumerGroups:
             schedule: schedules what groups send to other topics.
             check_topics: raises where these topics are new and too many.
             threaded: filters that take their time are evaluated in threads.
+            may_hand_out: see :class:`tarry.groups.services.GroupServices`.
 
         Raises:
             CorruptError: they are damaged, or ahead of the ready log.
@@ -87,7 +89,9 @@ class ConsumerGroups:
         retry = parse_retry(f"fixed {config.retry_ms}ms")
         filters = FilterThreads() if threaded else None
         run_apart = None if filters is None else filters.run
-        services = GroupServices(clock, journal, ready.ticket, lease_numbers, on_handout, retry, run_apart)
+        services = GroupServices(
+            clock, journal, ready.ticket, lease_numbers, on_handout, retry, may_hand_out, run_apart
+        )
         lifecycle = GroupLifecycle(
             ready, journal, registry, settings, services, schedule, check_topics, config.groups_max
         )

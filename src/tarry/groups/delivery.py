@@ -61,6 +61,8 @@ class _Why(Enum):
     """The consumer has not been heard of since its leases ended."""
     HELD_BACK = 6
     """A quota of the consumer's identity is used up."""
+    UNLEASED = 7
+    """The broker may not hand out: it is not certain that it still owns the logs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +168,9 @@ class GroupDelivery:
         if settings.paused:
             holder.was_full = True  # messages that fall due meanwhile do not wait for the broker
             return None, _Why.PAUSED
+        if (may_hand_out := self._services.may_hand_out) is not None and not may_hand_out():
+            holder.was_full = True  # messages that fall due meanwhile do not wait for the broker
+            return None, _Why.UNLEASED
         if self._services.journal.is_full:
             # Messages may come back by themselves after the hand-out, and the journal must then have room for that.
             return None, _Why.FULL
@@ -362,10 +367,12 @@ class GroupDelivery:
             return again_s if left is None else min(again_s, left)
         # What is being looked at is announced, and nothing is handed out before.
         moments = [self._state.copies.next_ms]
-        if why not in (_Why.FULL, _Why.FILTERING):
+        if why not in (_Why.FULL, _Why.FILTERING, _Why.UNLEASED):
             moments += [self._state.upcoming.next_ms, self._state.leases.next_deadline_ms]
-        if why is _Why.FULL or (why is not _Why.FILTERING and self._state.cursor < self._state.topic.end):
-            # There is no room, and an ack will wake us; or rows came after we looked, and a notification will.
+        is_more = why is not _Why.FILTERING and self._state.cursor < self._state.topic.end
+        if is_more or why in (_Why.FULL, _Why.UNLEASED):
+            # There is no room, and an ack will wake us; or rows came after we looked, and a notification will. Of a
+            # lease nobody tells.
             moments.append(self._services.clock.now_ms() + LOOK_AGAIN_MS)
         waits = [max(self._services.clock.seconds_until(moment), 0.0005) for moment in moments if moment is not None]
         if left is not None:

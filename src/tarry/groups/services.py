@@ -39,5 +39,7 @@ class GroupServices:
     """
     retry: RetryPolicy
     """Back-off of the groups that have none of their own."""
+    may_hand_out: Callable[[], bool] | None = None
+    """Asked before a hand-out, under the group's lock: False while another broker may own the logs."""
     run_apart: RunApart | None = None
     """Threads that evaluate slow filters; None: they are evaluated in the caller's thread."""

@@ -43,7 +43,8 @@ class IntakeWriter:
     ``add()`` under the lock that the loader moves the horizon with, so that each message is seen by exactly one of them
     (see ``wheel``). ``begin_batch(next_seq)`` is called once for a commit in which commands are decided. ``register(
     batch, plain)`` gets the durable rows of such a commit before they are published, where the decided batch has not
-    registered all that they say itself; ``plain``: all are messages.
+    registered all that they say itself; ``plain``: all are messages. ``confirm()`` is called before a commit without
+    rows is answered: it returns when its answers, which are about former commits, are certainly still true of them.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class IntakeWriter:
         publish: Callable[[list[tuple[pa.RecordBatch, int]], Callable[[], None]], None],
         begin_batch: Callable[[int], WriteBatch] | None = None,
         register: Callable[[pa.RecordBatch, bool], None] | None = None,
+        confirm: Callable[[], None] | None = None,
     ) -> None:
         self._segments = segments
         self._intake = intake
@@ -64,6 +66,7 @@ class IntakeWriter:
         self._publish = publish
         self._begin_batch = begin_batch
         self._register = register
+        self._confirm = confirm
 
     def commit(self, submissions: list[Submission]) -> None:
         """Commit submissions: number, write, fsync, publish and answer.
@@ -90,6 +93,8 @@ class IntakeWriter:
             # Before it is published: what is below a checkpoint's seq is not applied again.
             is_known = batch is None or batch.register(command_rows)
             self._publish_frames(frames, are_messages=is_known)
+        elif self._confirm is not None:
+            self._confirm()
         if batch is not None:
             batch.on_durable()
         self._answer(submissions, first_seq)

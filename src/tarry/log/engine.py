@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar
 
-from tarry.log.files import AppendFile
+from tarry.log.files import AppendFile, Files
 from tarry.log.frame import LogKind
 
 
@@ -32,6 +32,9 @@ class Part(NamedTuple):
 
     The first part of a segment begins at position 0, and begins with the file's header. One without content takes the
     segment back (:meth:`Log.discard`).
+
+    Of kind ``FILES``: a small file as a whole; the content is its path in the directory, of ``position`` bytes, and
+    what is in it.
     """
 
     kind: LogKind
@@ -75,8 +78,70 @@ class Log(Protocol):
         ...
 
 
+class SharedLogs(Protocol):
+    """What an engine does besides whose logs another owner may take over while this one lives.
+
+    A hand-out is not in the log before it takes place, so no look at the log can stop it. An owner may hand out as long
+    as its *lease* lasts, which its rounds prolong, and what is due up to :attr:`until_ms`; the next owner waits for the
+    lease's end, and counts what is due up to :attr:`left_ms` as handed out.
+    """
+
+    @property
+    def left_ms(self) -> int:
+        """Latest due time of what former owners may have handed out; NEVER_MS: the ready log has all of that."""
+        ...
+
+    @property
+    def until_ms(self) -> int:
+        """Latest due time of what may be handed out now; NEVER_MS while nothing may be."""
+        ...
+
+    def may_hand_out(self) -> bool:
+        """Return whether the lease lasts. Cheap: it is asked under locks."""
+        ...
+
+    def renew(self) -> None:
+        """Write a round, so that the lease and :attr:`until_ms` move on; return when it is answered, or will not be.
+
+        Raises:
+            OwnershipLostError: another one owns the logs.
+        """
+        ...
+
+    def confirm(self) -> None:
+        """Return when it is certain that this was the owner at some moment after the call began.
+
+        For answers that are in a former round: a later owner may have changed what they say. Raises OwnershipLostError.
+        """
+        ...
+
+    def keep(self, path: Path) -> None:
+        """Make a small file that a library wrote part of the logs, as it is now; durable on return.
+
+        Those that are replaced by :attr:`LogEngine.files` are so already. Raises OwnershipLostError.
+        """
+        ...
+
+    def hand_over(self, left_ms: int) -> None:
+        """Write the last round: nothing is handed out any more, so the next owner need not wait for the lease's end.
+
+        ``left_ms``: the next owner's :attr:`left_ms`.
+        """
+        ...
+
+
 class LogEngine(Protocol):
     """Keeper of the logs of one broker."""
+
+    @property
+    def files(self) -> Files:
+        """The files of its directory; small ones that are replaced are part of the logs, where machines share them."""
+        ...
+
+    @property
+    def shared(self) -> SharedLogs | None:
+        """What it does besides where another may take over; None: an owner keeps the logs as long as it lives."""
+        ...
 
     def claim(self) -> int:
         """Become the owner, and return the number of this epoch, which is higher than all before.

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from tarry.base.errors import TrimmedError
+from tarry.base.errors import LockedError, TrimmedError
 from tarry.base.lock_file import LockFile
 from tarry.log.engine import LogPlace, Part
 from tarry.log.files import AppendFile, Files, sync_directory
@@ -26,6 +26,8 @@ DIRECTORIES = {
 }
 """Names in the data directory, in the order in which one log may refer to what is in those before it."""
 LOCK_FILE = "lock"
+CACHE_FILE = "cache-of"
+"""In a directory that is a cache of logs elsewhere: where they are."""
 Cut = Mapping[LogKind, LogPlace]
 """A place in each log; one that is not named was not begun."""
 PART_BYTES = 1 << 20
@@ -40,6 +42,17 @@ def hold_directory(data: Path) -> LockFile:
     """
     data.mkdir(mode=0o750, parents=True, exist_ok=True)
     return LockFile(data / LOCK_FILE, held=data, user="broker")
+
+
+def _check_no_cache(data: Path) -> None:
+    try:
+        name = (data / CACHE_FILE).read_text().strip()
+    except FileNotFoundError:
+        return
+    raise LockedError(
+        f"{data} is a cache of the logs in {name}, and what it has may be old; allowed: --log {name}, or another "
+        "directory"
+    )
 
 
 class FileLog:
@@ -117,14 +130,25 @@ class _SegmentFile:
 class FileEngine:
     """Logs in a data directory. ``files`` is the disk."""
 
+    shared = None
+
     def __init__(self, files: Files, data: Path) -> None:
-        self._data = data
+        self.files, self._data = files, data
         self._logs = {kind: FileLog(files, data / name, kind) for kind, name in DIRECTORIES.items()}
         self._lock: LockFile | None = None
 
     def claim(self) -> int:
-        """Hold the directory. Raises LockedError: another process holds it, or this one does already."""
+        """Hold the directory.
+
+        Raises:
+            LockedError: another process holds it, or this one does already; or it is a cache of logs elsewhere.
+        """
         self._lock = hold_directory(self._data)
+        try:
+            _check_no_cache(self._data)
+        except BaseException:
+            self._lock.release()
+            raise
         return self._lock.number
 
     def is_owner(self) -> bool:

@@ -33,6 +33,8 @@ class LogKind(IntEnum):
     READY = 2
     ACKS = 3
     AUDIT = 4
+    FILES = 5
+    """Small files, which are no log of segments: in rounds alone (``docs/formats-log-store.md``)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,11 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tarry.base.types import Int64s, Key, Mask
+from tarry.base.types import NEVER_MS, Int64s, Key, Mask
 from tarry.message.bulk import SEQ_MIN, first_seq
-
-NEVER_MS = -(1 << 62)
-"""A moment before all due times."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,10 @@ HEADER_BYTES = HEADER.size + CRC.size
 NO_DIGEST = bytes(32)
 TRIMMED = -1
 """Position of a part that says: this segment and those before are deleted."""
+HANDED_OVER = -2
+"""Position of a part that says: its writer hands nothing out any more; its content is :data:`LEFT`."""
+LEFT = struct.Struct("<q")
+"""Latest due time of what may have been handed out without being in the ready log."""
 
 
 class StoredRound(NamedTuple):
@@ -82,6 +86,17 @@ def decode_round(content: bytes, epoch: int, number: int) -> StoredRound:
         parts.append(Part(LogKind(kind), segment, position, bytes(body[at : at + size])))
         at += size
     return StoredRound(epoch, number, nonce, clock_ms, digest, parts)
+
+
+def encode_file(name: str, content: bytes) -> Part:
+    """Return the part that is a small file, ``name`` in the directory."""
+    path = name.encode()
+    return Part(LogKind.FILES, 0, len(path), path + content)
+
+
+def decode_file(part: Part) -> tuple[str, bytes]:
+    """Return name and content of a small file."""
+    return part.content[: part.position].decode(), part.content[part.position :]
 
 
 def encode_epoch(epoch: int, nonce: bytes, who: str) -> bytes:

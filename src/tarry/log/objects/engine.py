@@ -11,21 +11,26 @@ import shutil
 import socket
 import threading
 import time
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Collection, Coroutine, Iterator, Sequence
 from concurrent.futures import Future, wait
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 from tarry.base.clock import Clock
-from tarry.base.errors import CorruptError, FatalError, TrimmedError
+from tarry.base.errors import CorruptError, FatalError, LockedError, TrimmedError
 from tarry.base.event_loop import iterate
 from tarry.base.lock_file import LockFile
+from tarry.base.types import NEVER_MS
 from tarry.log.engine import Part
-from tarry.log.file_engine import DIRECTORIES, hold_directory
+from tarry.log.file_engine import CACHE_FILE, DIRECTORIES, LOCK_FILE, hold_directory
 from tarry.log.files import AppendFile, Buffer, Files
 from tarry.log.frame import LogKind
-from tarry.log.objects.content import TRIMMED
+from tarry.log.objects.content import HANDED_OVER, LEFT, TRIMMED
 from tarry.log.objects.history import START, RoundPlace, claim_epoch, follow_parts, reached, read_former
+from tarry.log.objects.kept_files import KeptFiles
+from tarry.log.objects.lease import Lease
 from tarry.log.objects.rounds import EpochRounds
 from tarry.log.objects.store import ObjectStore, try_out
 from tarry.log.segment import remove_segment, segment_path
@@ -35,16 +40,44 @@ LOOK_S = 5.0
 """Time between two looks of an owner that is asked."""
 LOOK_WAIT_S = 1.0
 """Longest wait for what it sees; after that, the next call returns it."""
+HAND_OVER_S = 5.0
+"""Longest wait of an owner that stops for its last round."""
 
 
 class ObjectEngine:
     """Logs in ``store``, one life of one owner; ``data`` is its directory, ``files`` the disk that has it.
 
     It follows the logs of whoever owns them, too: :meth:`end` and :meth:`follow` need no claim.
+
+    Args:
+        store: the shard's objects.
+        files: the disk of the directory.
+        data: the directory, a cache: a claim empties it.
+        clock: the wall clock of rounds.
+        look_s: seconds between two looks of an owner that is asked.
+        name: URI of the logs, for people; the directory has it in :data:`CACHE_FILE`.
+        local: patterns of small files that are no part of the logs.
+        lease: of hand-outs.
     """
 
-    def __init__(self, store: ObjectStore, files: Files, data: Path, clock: Clock, look_s: float = LOOK_S) -> None:
-        self._store, self._files, self._data, self._clock = store, files, data, clock
+    def __init__(
+        self,
+        store: ObjectStore,
+        files: Files,
+        data: Path,
+        clock: Clock,
+        look_s: float = LOOK_S,
+        *,
+        name: str = "an object store",
+        local: Collection[str] = (),
+        lease: Lease | None = None,
+    ) -> None:
+        self._store, self._disk, self._data, self._clock = store, files, data, clock
+        self._name = name
+        self._lease = lease or Lease()
+        self.files = KeptFiles(files, data, local, self.add, self.sync)
+        self.left_ms = NEVER_MS
+        """See :attr:`tarry.log.engine.SharedLogs.left_ms`."""
         self._requests = _Requests()
         self._lock: LockFile | None = None
         self._rounds: EpochRounds | None = None
@@ -59,7 +92,7 @@ class ObjectEngine:
         The directory becomes what the log says; nothing that is in it counts.
 
         Raises:
-            LockedError: another process on this machine uses the directory.
+            LockedError: another process on this machine uses the directory, or it has logs of its own.
             UnavailableError: the store cannot be asked.
             FatalError: it does not do what the engine rests on; OwnershipLostError: another one has claimed meanwhile.
             CorruptError: the log is damaged; names the object.
@@ -73,17 +106,38 @@ class ObjectEngine:
         return self._epoch
 
     async def _claim(self) -> EpochRounds:
+        self._mark_cache()
         await try_out(self._store)
         claim = await claim_epoch(self._store, f"{socket.gethostname()}:{os.getpid()}")
-        cache = _Directory(self._files, self._data)
+        claimed_s = self._lease.now_s()
+        cache = _Directory(self._disk, self._data, self.files)
         try:
             history = await read_former(self._store, claim.epoch, cache)
         finally:
             cache.close()
         self._epoch, self._trimmed = claim.epoch, dict(history.trimmed)
-        rounds = EpochRounds(self._store, claim, history, self._clock)
+        if history.handed_over_ms is not None:
+            self.left_ms = history.handed_over_ms
+        elif claim.epoch > 1:
+            self._lease.wait_for_former(claimed_s)
+            # What a former owner handed out was due by the clock of an answered round and a lease, so the log knows it.
+            lease_ms = round(1000 * self._lease.lease_s)
+            self.left_ms = max(self._clock.now_ms(), history.clock_ms + lease_ms)
+        rounds = EpochRounds(self._store, claim, history, self._clock, lease=self._lease)
         await rounds.first()
+        self._beat = asyncio.create_task(rounds.beat())
         return rounds
+
+    def _mark_cache(self) -> None:
+        """Say in the directory that it is a cache. Raises LockedError: it is none, and has files that are not ours."""
+        marker = self._data / CACHE_FILE
+        there = sorted(path.name for path in self._data.iterdir() if path.name != LOCK_FILE)
+        if there and CACHE_FILE not in there:
+            raise LockedError(
+                f"{self._data} is no cache of logs in an object store: it has {', '.join(there[:5])}, which would be "
+                "deleted; allowed: a directory that is empty or not there"
+            )
+        self._disk.replace(marker, f"{self._name}\n".encode())
 
     def is_owner(self) -> bool:
         """Return whether nobody else was seen to own the logs; a store that cannot be asked shows nobody."""
@@ -94,8 +148,42 @@ class ObjectEngine:
         wait([self._look], LOOK_WAIT_S)
         return rounds.lost is None
 
+    @property
+    def shared(self) -> ObjectEngine:
+        """What it does besides: see :class:`tarry.log.engine.SharedLogs`."""
+        return self
+
+    @property
+    def until_ms(self) -> int:
+        """See :attr:`tarry.log.engine.SharedLogs.until_ms`."""
+        return self._lease.until_ms
+
+    def may_hand_out(self) -> bool:
+        return self._lease.lasts()
+
+    def renew(self) -> None:
+        self._requests.run(self._owned().renew())
+
+    def confirm(self) -> None:
+        self._requests.run(self._owned().confirm())
+
+    def keep(self, path: Path) -> None:
+        self.files.keep(path)
+
+    def hand_over(self, left_ms: int) -> None:
+        """See :meth:`tarry.log.engine.SharedLogs.hand_over`.
+
+        Nothing is said while former leases may last: the next owner has to wait for them as well. Neither if the store
+        gives no answer for some seconds.
+        """
+        if self._lease.begins_in_s > 0:
+            return
+        left = Part(LogKind.FILES, 0, HANDED_OVER, LEFT.pack(left_ms))
+        with suppress(FutureTimeoutError):
+            self._requests.start(self._owned().hand_over(left)).result(HAND_OVER_S)
+
     def log(self, kind: LogKind) -> ObjectLog:
-        return ObjectLog(self, self._files, self._data / DIRECTORIES[kind], kind)
+        return ObjectLog(self, self._disk, self._data / DIRECTORIES[kind], kind)
 
     def add(self, part: Part) -> None:
         """Put a part into the round that comes next."""
@@ -110,6 +198,15 @@ class ObjectEngine:
             OwnershipLostError: another one owns the logs, from now on for ever.
         """
         self._requests.run(self._owned().sync())
+
+    def sync_acks(self) -> None:
+        """Sync, when former leases are over.
+
+        Before, the former owner may hand out again what an acknowledgement would have settled, and each be right.
+        """
+        while (left_s := self._lease.begins_in_s) > 0:
+            time.sleep(min(left_s, LOOK_WAIT_S))
+        self.sync()
 
     def trim(self, kind: LogKind, segment: int) -> None:
         """Note that a segment of a log, and those before it, are needed by nobody.
@@ -181,6 +278,7 @@ class _CachedSegment:
         self._engine, self._file, self._path, self._kind, self._segment = engine, file, path, kind, segment
         self._kept = file.size
         self.close = file.close
+        self._is_written = False
 
     @property
     def size(self) -> int:
@@ -191,6 +289,7 @@ class _CachedSegment:
         self._file.write([content])
         self._engine.add(Part(self._kind, self._segment, self._kept, content))
         self._kept += len(content)
+        self._is_written = True
 
     def truncate(self, size: int) -> None:
         if size < self._kept:
@@ -201,25 +300,36 @@ class _CachedSegment:
         self._file.truncate(size)
 
     def sync(self) -> None:
-        self._engine.sync()
+        if self._kind is LogKind.ACKS and self._is_written:
+            self._engine.sync_acks()
+        else:
+            self._engine.sync()
 
 
 class _Directory:
-    """The segments in a data directory, while a claim makes them again."""
+    """A data directory, while a claim makes it again."""
 
-    def __init__(self, files: Files, data: Path) -> None:
-        self._files, self._data = files, data
+    def __init__(self, files: Files, data: Path, small: KeptFiles) -> None:
+        self._files, self._data, self._small = files, data, small
         self._last: tuple[Path, AppendFile] | None = None
 
     def clear(self) -> None:
         self.close()
-        for name in DIRECTORIES.values():
-            if (self._data / name).exists():
-                shutil.rmtree(self._data / name)
+        self._small.forget()
+        for path in self._data.iterdir():
+            if path.name in (LOCK_FILE, CACHE_FILE):
+                continue
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
 
     def apply(self, parts: Sequence[Part]) -> None:
         for part in parts:
-            if part.position == TRIMMED:
+            if part.kind is LogKind.FILES:
+                if part.position != HANDED_OVER:
+                    self._small.apply(part)
+            elif part.position == TRIMMED:
                 self._trim(part)
             elif part.content:
                 self._write(part)

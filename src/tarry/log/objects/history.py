@@ -15,6 +15,8 @@ from tarry.base.errors import CorruptError
 from tarry.log.engine import Part
 from tarry.log.frame import LogKind
 from tarry.log.objects.content import (
+    HANDED_OVER,
+    LEFT,
     NO_DIGEST,
     TRIMMED,
     StoredRound,
@@ -60,12 +62,17 @@ class RoundHistory:
     clock_ms: int = 0
     trimmed: dict[LogKind, int] = field(default_factory=dict)
     """By log: the first segment that is kept, where some were trimmed."""
+    handed_over_ms: int | None = None
+    """What an owner left that handed over in the last round; None: the last one did not."""
 
     def add(self, each: StoredRound, digest: bytes) -> None:
         self.digest, self.clock_ms = digest, max(self.clock_ms, each.clock_ms)
+        self.handed_over_ms = None
         for part in each.parts:
             if part.position == TRIMMED:
                 self.trimmed[part.kind] = max(self.trimmed.get(part.kind, 0), part.segment + 1)
+            elif part.position == HANDED_OVER:
+                [self.handed_over_ms] = LEFT.unpack(part.content)
 
 
 class Cache(Protocol):
@@ -213,7 +220,7 @@ async def follow_parts(
                     break
                 for each, digest in batch:
                     for at, part in enumerate(each.parts[skipped:], skipped + 1):
-                        if part.position != TRIMMED:
+                        if part.position not in (TRIMMED, HANDED_OVER):
                             whole = at == len(each.parts)
                             yield RoundPlace(epoch, number + whole, 0 if whole else at), part
                     before, number, skipped = digest, number + 1, 0

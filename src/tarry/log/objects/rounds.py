@@ -14,8 +14,10 @@ from typing import Any
 from tarry.base.clock import Clock
 from tarry.base.errors import FatalError, OwnershipLostError
 from tarry.log.engine import Part
+from tarry.log.frame import LogKind
 from tarry.log.objects.content import StoredRound, digest_of, encode_round, numbered, round_key
 from tarry.log.objects.history import Claim, RoundHistory
+from tarry.log.objects.lease import Lease
 from tarry.log.objects.store import ObjectStore, asked, created
 
 DEPTH = 8
@@ -27,17 +29,26 @@ ROUND_BYTES = 8 << 20
 
 
 class EpochRounds:
-    """Rounds of one owner. ``history``: what lies before them; it becomes part of this."""
+    """Rounds of one owner. ``history``: what lies before them; it becomes part of this. ``lease``: they extend it."""
 
     def __init__(
-        self, store: ObjectStore, claim: Claim, history: RoundHistory, clock: Clock, depth: int = DEPTH
+        self,
+        store: ObjectStore,
+        claim: Claim,
+        history: RoundHistory,
+        clock: Clock,
+        depth: int = DEPTH,
+        lease: Lease | None = None,
     ) -> None:
         self._store, self._claim, self._history, self._clock = store, claim, history, clock
         self._lock = threading.Lock()
         self._open: list[Part] = []
         self._open_bytes = 0
         self._slots, self._looks = asyncio.Semaphore(depth), asyncio.Semaphore(LOOKS)
+        self._lease = lease or Lease()
         self._next = 0
+        self._begun: dict[int, tuple[float, int]] = {}  # of rounds that are not answered: begun_s, clock_ms
+        self._begun_s = 0.0
         self._landed: set[int] = set()  # rounds whose PUT was answered, behind one whose was not
         self._durable = 0  # so many were, without a gap
         self._changed = asyncio.Event()
@@ -73,6 +84,34 @@ class EpochRounds:
         await self.flush()
         await self._until(self._next)
 
+    async def renew(self) -> None:
+        """Write a round, whether there is anything to write or not; wait until it is answered.
+
+        Raises OwnershipLostError.
+        """
+        await self._begin_any()
+        await self._until(self._next)
+
+    async def confirm(self) -> None:
+        """Wait until a look that begins now finds no later owner. Raises OwnershipLostError."""
+        if await asked(lambda: self._store.exists(numbered("epoch", self._claim.epoch + 1))):
+            self._lose(self._ended())
+        self._check()
+
+    async def beat(self) -> None:
+        """Write a round each half of a lease in which none began, until the ownership is lost."""
+        while self.lost is None:
+            pause_s = self._begun_s + self._lease.lease_s / 2 - self._lease.now_s()
+            if pause_s > 0:
+                await asyncio.sleep(pause_s)
+                continue
+            await self._begin_any()
+
+    async def hand_over(self, left: Part) -> None:
+        """Write the last round; wait until it is answered. Raises OwnershipLostError."""
+        self.add(left)
+        await self.renew()
+
     async def flush(self) -> None:
         """Send what was added on its way, once there is room for another PUT. Raises OwnershipLostError."""
         self._check()
@@ -98,11 +137,20 @@ class EpochRounds:
         """End what is under way, as the end of the process would. A PUT may arrive all the same."""
         self._lose(FatalError(f"epoch {self._claim.epoch} was given up"))
 
+    async def _begin_any(self) -> None:
+        await self._slots.acquire()
+        if self.lost is None:
+            self._begin(self._take())
+        else:
+            self._slots.release()
+
     def _begin(self, parts: Sequence[Part]) -> None:
         """Begin a round; the caller has taken a slot for its PUT."""
         number, history, claim = self._next, self._history, self._claim
         self._next += 1
+        self._begun_s = self._lease.now_s()
         clock_ms = max(history.clock_ms, self._clock.now_ms())
+        self._begun[number] = self._begun_s, clock_ms
         each = StoredRound(claim.epoch, number, claim.nonce, clock_ms, history.digest, gathered(parts))
         content = encode_round(each)
         history.add(each, digest_of(content))
@@ -138,6 +186,8 @@ class EpochRounds:
         if found:
             self._lose(self._ended())
         elif self.lost is None:
+            for number in range(self.answered, durable):
+                self._lease.extend(*self._begun.pop(number))
             self.answered = max(self.answered, durable)
             self._wake()
 
@@ -186,7 +236,8 @@ def gathered(parts: Sequence[Part]) -> list[Part]:
     runs: list[list[Part]] = []
     for part in sorted(parts, key=lambda each: each.kind):
         last = runs[-1][-1] if runs else None
-        if last and last.kind == part.kind and last.content and part.content and last.end == part[1:3]:
+        goes_on = last and last.kind == part.kind and last.content and part.content and last.end == part[1:3]
+        if goes_on and part.kind is not LogKind.FILES:
             runs[-1].append(part)
         else:
             runs.append([part])

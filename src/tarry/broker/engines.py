@@ -1,0 +1,40 @@
+"""The log engine that the settings ask for."""
+
+from __future__ import annotations
+
+from tarry.base.clock import Clock
+from tarry.base.config import Config
+from tarry.base.errors import InvalidArgumentError
+from tarry.broker import hand_out_bound
+from tarry.broker.directory import CHECKPOINT_FILE
+from tarry.link.credentials import ADMIN_TOKEN_FILE
+from tarry.log.engine import LogEngine
+from tarry.log.file_engine import FileEngine
+from tarry.log.files import Files
+
+LOCAL = (CHECKPOINT_FILE, "topics-*.json", hand_out_bound.FILE, ADMIN_TOKEN_FILE)
+"""Small files that are no part of shared logs.
+
+The checkpoint and what it names are in what a new owner begins from; hand-outs have the log's own clock as their bound;
+and the administrator's token in the clear is for programs of this machine.
+"""
+
+
+def engine_of(config: Config, files: Files, clock: Clock) -> LogEngine:
+    """Return the engine: logs in the data directory, or in an object store (setting ``log``).
+
+    Raises:
+        InvalidArgumentError: the settings do not fit together, or the URI is none of a store that can keep logs.
+    """
+    if config.log is None:
+        return FileEngine(files, config.data)
+    if config.store is None:
+        raise InvalidArgumentError(
+            f"log is {config.log}, and store is not set: messages would be on this machine alone; allowed: with log, a "
+            "store that another machine reaches, as s3://BUCKET/PREFIX"
+        )
+    from tarry.log.objects.engine import ObjectEngine
+    from tarry.log.objects.s3 import S3Objects
+
+    uri = f"{config.log.rstrip('/')}/shard={config.shard}"
+    return ObjectEngine(S3Objects(uri), files, config.data, clock, name=uri, local=LOCAL)
