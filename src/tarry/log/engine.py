@@ -123,7 +123,7 @@ class SharedLogs(Protocol):
         ...
 
     def hand_over(self, left_ms: int) -> None:
-        """Write the last round: nothing is handed out any more, so the next owner need not wait for the lease's end.
+        """End the lease, and write that down, so that the next owner need not wait for its end.
 
         ``left_ms``: the next owner's :attr:`left_ms`.
         """

@@ -178,6 +178,7 @@ class ObjectEngine:
         """
         if self._lease.begins_in_s > 0:
             return
+        self._lease.end()
         left = Part(LogKind.FILES, 0, HANDED_OVER, LEFT.pack(left_ms))
         with suppress(FutureTimeoutError):
             self._requests.start(self._owned().hand_over(left)).result(HAND_OVER_S)

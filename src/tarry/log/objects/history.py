@@ -62,12 +62,15 @@ class RoundHistory:
     clock_ms: int = 0
     trimmed: dict[LogKind, int] = field(default_factory=dict)
     """By log: the first segment that is kept, where some were trimmed."""
+    epoch: int = 0
+    """That of the last round."""
     handed_over_ms: int | None = None
-    """What an owner left that handed over in the last round; None: the last one did not."""
+    """What its owner left, if it has handed over; None: it has not."""
 
     def add(self, each: StoredRound, digest: bytes) -> None:
         self.digest, self.clock_ms = digest, max(self.clock_ms, each.clock_ms)
-        self.handed_over_ms = None
+        if each.epoch != self.epoch:
+            self.epoch, self.handed_over_ms = each.epoch, None
         for part in each.parts:
             if part.position == TRIMMED:
                 self.trimmed[part.kind] = max(self.trimmed.get(part.kind, 0), part.segment + 1)

@@ -29,6 +29,7 @@ class Lease:
     def __init__(self, now_s: Callable[[], float] = boot_s, lease_s: float = LEASE_S) -> None:
         self.now_s, self.lease_s = now_s, lease_s
         self._from_s, self._until_s, self._clock_ms = 0.0, 0.0, NEVER_MS
+        self._is_ended = False
 
     def wait_for_former(self, claimed_s: float) -> None:
         """Have it begin only when any lease of before the claim is over, which was answered at ``claimed_s``."""
@@ -39,6 +40,10 @@ class Lease:
         self._clock_ms = max(self._clock_ms, clock_ms)  # first: a lease that lasts never has a clock of before it
         self._until_s = max(self._until_s, begun_s + self.lease_s)
 
+    def end(self) -> None:
+        """Have it last no longer, for good."""
+        self._is_ended = True
+
     @property
     def begins_in_s(self) -> float:
         """Seconds until former leases are over; 0 or less: they are."""
@@ -46,7 +51,7 @@ class Lease:
 
     def lasts(self) -> bool:
         """Return whether messages may be handed out now."""
-        return self._from_s <= self.now_s() < self._until_s
+        return self._from_s <= self.now_s() < self._until_s and not self._is_ended
 
     @property
     def until_ms(self) -> int:

@@ -8,6 +8,7 @@ ending. The library would repeat requests after errors of the server, conditiona
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -46,7 +47,10 @@ class S3Objects:
         self._exists, self._error = AlreadyExistsError, BaseError
         self._uri = uri
         self._threads = ThreadPoolExecutor(REQUESTS, thread_name_prefix="tarry-log-request")
-        http = {"timeout": TIMEOUT, "default_headers": {"cache-control": "no-store"}, **(client or {})}
+        # obstore takes it from the environment only where it is given no options of its client.
+        allow_http = os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("true", "1")
+        http = {"timeout": TIMEOUT, "default_headers": {"cache-control": "no-store"}, "allow_http": allow_http}
+        http |= client or {}
         try:
             made: Any = store.from_url  # typed by store; options are text here
             self._store = made(uri, config=options or {}, client_options=http, retry_config={"max_retries": 0})
