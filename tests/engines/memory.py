@@ -125,6 +125,7 @@ class MemoryEngine:
     """One owner's engine; ``data`` is its directory, ``files`` the disk that has it."""
 
     shared = None
+    loss = "another has begun an epoch"
 
     def __init__(self, shared: SharedRounds, files: Files, data: Path) -> None:
         self._shared, self._files, self._data = shared, files, data

@@ -19,7 +19,7 @@ from tarry.broker.engines import LOCAL
 from tarry.log.engine import LogEngine
 from tarry.log.files import Files
 from tarry.log.objects.engine import ObjectEngine
-from tarry.log.objects.lease import LEASE_S, Lease, boot_s
+from tarry.log.objects.lease import LEASE_S, OwnerLease, boot_s
 from tarry.testing import TestBroker, TestClock
 from tests.crash.tools import SMALL
 from tests.engines.memory import MemoryEngine, SharedRounds
@@ -41,7 +41,7 @@ class Machines:
     def engine(self, files: Files, data: Path) -> LogEngine:
         if self.kind == "memory":
             return MemoryEngine(self.rounds, files, data)
-        lease = Lease(lambda: boot_s() + self.skipped_s)
+        lease = OwnerLease(lambda: boot_s() + self.skipped_s)
         return ObjectEngine(self.objects, files, data, self.clock, look_s=0.0, local=LOCAL, lease=lease)
 
     def wait_for_leases(self) -> None:

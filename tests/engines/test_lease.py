@@ -15,7 +15,7 @@ from tarry.log.frame import LogKind
 from tarry.log.objects.content import numbered, round_key
 from tarry.log.objects.engine import ObjectEngine
 from tarry.log.objects.history import claim_epoch, read_former
-from tarry.log.objects.lease import LEASE_S, WAITED, Lease
+from tarry.log.objects.lease import LEASE_S, WAITED, OwnerLease
 from tarry.log.objects.rounds import EpochRounds
 from tests.engines.object_store import HeldWay, MemoryObjects
 from tests.engines.test_objects import virtually
@@ -30,7 +30,7 @@ class Owner:
 
     def __init__(self, store: MemoryObjects, now_ms: int = 1000) -> None:
         self.way, self.clock = HeldWay(store), TestClock(now_ms)
-        self.lease = Lease(asyncio.get_running_loop().time)
+        self.lease = OwnerLease(asyncio.get_running_loop().time)
         self.rounds: EpochRounds
 
     async def begin(self) -> Owner:
@@ -112,7 +112,7 @@ class Machines:
 
     def claim(self, now_ms: int) -> ObjectEngine:
         data = self.directory / str(len(self.engines))
-        lease = Lease(lambda: self.now_s)
+        lease = OwnerLease(lambda: self.now_s)
         self.engines.append(ObjectEngine(self.store, FaultyFiles(), data, TestClock(now_ms), lease=lease))
         self.engines[-1].claim()
         return self.engines[-1]

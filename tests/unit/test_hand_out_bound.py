@@ -9,7 +9,7 @@ import pytest
 from tests.crash.tools import damage
 
 from tarry.base.errors import CorruptError
-from tarry.broker.hand_out_bound import FILE, HandOutBound, check_bound, read_bound
+from tarry.broker.hand_out_bound import FILE, FileBound, check_bound, read_bound
 from tarry.log.files import OsFiles
 from tarry.wheel.handed import NEVER_MS
 
@@ -21,10 +21,10 @@ SLOTS = (0, 4096)
 class Box:
     def __init__(self, data: Path) -> None:
         self.data = data
-        self.opened: list[HandOutBound] = []
+        self.opened: list[FileBound] = []
 
-    def open(self, now_ms: int = NOW, *, is_new: bool = False) -> HandOutBound:
-        self.opened.append(HandOutBound(OsFiles(), self.data, now_ms, is_new=is_new, ahead_ms=AHEAD))
+    def open(self, now_ms: int = NOW, *, is_new: bool = False) -> FileBound:
+        self.opened.append(FileBound(OsFiles(), self.data, now_ms, is_new=is_new, ahead_ms=AHEAD))
         return self.opened[-1]
 
     def durable(self) -> int:

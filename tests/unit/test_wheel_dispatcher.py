@@ -10,7 +10,7 @@ from tests.unit.test_wheel_loader import NOW, FakeStore, Rig
 
 from tarry.base.types import Key
 from tarry.broker.dispatcher import Dispatcher
-from tarry.broker.hand_out_bound import HandOutBound
+from tarry.broker.hand_out_bound import FileBound
 from tarry.broker.series import Series
 from tarry.intake import Command
 from tarry.log.file_engine import FileLog
@@ -39,7 +39,7 @@ class Box(Rig):
             cache_bytes_max=0,
         )
         series = no_series(self.wheel, self.ready)
-        self.bound = HandOutBound(OsFiles(), directory, NOW, is_new=True, ahead_ms=0)
+        self.bound = FileBound(OsFiles(), directory, NOW, is_new=True, ahead_ms=0)
         self.dispatcher = Dispatcher(self.wheel, self.intake, self.ready, self.loader, series, self.clock, self.bound)
         self.loader.step()
 

@@ -301,7 +301,7 @@ def _assemble(around: Opened, opened: OpenedFiles, path: MessagePath) -> BrokerC
         changes=asking.changes,
         placed=asking.placed,
         consumers=Consumers(groups, around.config.lease_ms),
-        queues=Queues(opened.ready, opened.intake),
+        queues=Queues(opened.ready, opened.intake, around.may_hand_out),
         key_backfill=background.key_backfill,
         bulk=background.bulk,
         progress=background.progress,

@@ -1,4 +1,4 @@
-"""The bound of hand-outs where machines share the logs: the clock of the last answered round, and a lease.
+"""The bound of hand-outs where machines share the logs: their clock, and a lease.
 
 Whoever takes over reads that clock in the log, so nothing else has to be written (``docs/formats-log-store.md``).
 """

@@ -144,8 +144,8 @@ class Loops:
     def _check_owner(self) -> None:
         if not self._engine.is_owner():
             raise OwnershipLostError(
-                f"the logs of {self._config.data} are another broker's now: its file lock was deleted, or another one "
-                "wrote to it, or claimed the logs in the store. This one stops, for both would write to the same logs"
+                f"{self._config.data} is another broker's now: {self._engine.loss}. "
+                "This one stops, for both would write to the same logs"
             )
 
     def _keep_ahead(self) -> None:

@@ -88,7 +88,7 @@ class Accepting:
 
 
 def _make_accepting(around: Opened, opened: OpenedFiles, window: LoadedWindow) -> Accepting:
-    config = around.config
+    config, shared = around.config, around.engine.shared
 
     def register(batch: pa.RecordBatch, plain: bool = False) -> None:
         # In order, and again after a crash. `plain`: all rows are messages.
@@ -104,7 +104,7 @@ def _make_accepting(around: Opened, opened: OpenedFiles, window: LoadedWindow) -
         publish=WheelPublisher(window.wheel, window.loader.wake, config.wheel_bytes_max).publish,
         begin_batch=window.decisions.begin_batch,
         register=register,
-        confirm=None if around.engine.shared is None else around.engine.shared.confirm,
+        confirm=None if shared is None else shared.confirm,
     )
     commits: GroupCommit[Submission] = GroupCommit(
         "tarry-intake",
@@ -187,7 +187,7 @@ def _make_delivery(around: Opened, opened: OpenedFiles, window: LoadedWindow, ac
         scheduling.put,
         accepting.bound.check_names,
         threaded=around.threaded,
-        may_hand_out=None if around.engine.shared is None else around.engine.shared.may_hand_out,
+        may_hand_out=around.may_hand_out,
     )
     return DispatchPath(series, dispatcher, journal, groups)
 

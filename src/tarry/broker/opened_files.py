@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -66,6 +67,11 @@ class Opened:
     placement: Placement
     audited: bool = False
     """True if who changes what is written down."""
+
+    @property
+    def may_hand_out(self) -> Callable[[], bool] | None:
+        """Function to ask before a hand-out; None: nobody can take the logs over."""
+        return None if self.engine.shared is None else self.engine.shared.may_hand_out
 
 
 @dataclass(frozen=True, slots=True)

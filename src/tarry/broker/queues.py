@@ -5,7 +5,7 @@ Nothing is leased here. A reader that wants retention to wait for it is a group,
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from tarry.api.operations import FindOffset, GetQueues, ReadCancellations, ReadQueue
 from tarry.api.operations.queues import Ends
 from tarry.api.views import CANCELLED, QUEUED
-from tarry.base.errors import InvalidArgumentError, NotFoundError
+from tarry.base.errors import InvalidArgumentError, NotFoundError, OverloadedError
 from tarry.intake import Intake
 from tarry.message.schema import Kind, cancelled_seqs, chunks, concat
 from tarry.queue import ReadyLog, Topic
@@ -27,9 +27,11 @@ BYTES = 8 << 20
 class Queues:
     """Operations on queues by offsets. Any thread."""
 
-    def __init__(self, ready: ReadyLog, intake: Intake) -> None:
+    def __init__(self, ready: ReadyLog, intake: Intake, may_hand_out: Callable[[], bool] | None = None) -> None:
+        """``may_hand_out``: see :class:`tarry.groups.services.GroupServices`; it is asked before each read."""
         self._ready = ready
         self._intake = intake
+        self._may_hand_out = may_hand_out
 
     def state(self, request: GetQueues) -> Ends:
         """Return the first kept offset and the end of each topic's queue; an unknown topic has (0, 0).
@@ -49,7 +51,10 @@ class Queues:
 
         Raises:
             NotFoundError: there is no such topic. InvalidArgumentError: the range is not one of its queue.
+            OverloadedError: another broker may own the logs.
         """
+        if self._may_hand_out is not None and not self._may_hand_out():
+            raise OverloadedError("it is not certain that this broker still owns its logs; try again")
         topic, start, end = request.topic, request.start, request.end
         queue = self._ready.topics.get(topic)
         if queue is None:

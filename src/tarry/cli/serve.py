@@ -33,6 +33,9 @@ def serve(
         str | None, typer.Option(metavar="FILE", help="More of them, as in spark-defaults.conf.")
     ] = None,
     store: Annotated[str | None, typer.Option(metavar="URI", help="The store's Delta table, where not in DIR.")] = None,
+    log: Annotated[
+        str | None, typer.Option(metavar="URI", help="The logs, where not in DIR: s3://…, for a takeover.")
+    ] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Any other setting; repeatable.")
     ] = None,
@@ -63,7 +66,7 @@ def serve(
         **pairs(settings or []),
         **_given(data=data, flight=flight, rocketmq=rocketmq, remoting=remoting),
         **_given(spark_conf=spark_conf or None, spark_conf_file=spark_conf_file),
-        **_given(http=http, http_admin=http_admin),
+        **_given(http=http, http_admin=http_admin, log=log),
         **_given(workers=workers, metrics=metrics, pipeline=pipeline, spark_master=spark_master, store=store),
     }
     loaded = load(config, flags, model=ServerConfig)

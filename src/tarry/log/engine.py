@@ -79,7 +79,7 @@ class Log(Protocol):
 
 
 class SharedLogs(Protocol):
-    """What an engine does besides whose logs another owner may take over while this one lives.
+    """The part of an engine whose logs another owner may take over while this one lives.
 
     A hand-out is not in the log before it takes place, so no look at the log can stop it. An owner may hand out as long
     as its *lease* lasts, which its rounds prolong, and what is due up to :attr:`until_ms`; the next owner waits for the
@@ -88,7 +88,7 @@ class SharedLogs(Protocol):
 
     @property
     def left_ms(self) -> int:
-        """Latest due time of what former owners may have handed out; NEVER_MS: the ready log has all of that."""
+        """Latest due time that former owners may have handed out; NEVER_MS: the ready log has all of that."""
         ...
 
     @property
@@ -101,7 +101,7 @@ class SharedLogs(Protocol):
         ...
 
     def renew(self) -> None:
-        """Write a round, so that the lease and :attr:`until_ms` move on; return when it is answered, or will not be.
+        """Write a round, so that the lease and :attr:`until_ms` move on, and wait until it is answered.
 
         Raises:
             OwnershipLostError: another one owns the logs.
@@ -111,7 +111,7 @@ class SharedLogs(Protocol):
     def confirm(self) -> None:
         """Return when it is certain that this was the owner at some moment after the call began.
 
-        For answers that are in a former round: a later owner may have changed what they say. Raises OwnershipLostError.
+        For answers that rest on former rounds: a later owner may have changed that. Raises OwnershipLostError.
         """
         ...
 
@@ -135,12 +135,15 @@ class LogEngine(Protocol):
 
     @property
     def files(self) -> Files:
-        """The files of its directory; small ones that are replaced are part of the logs, where machines share them."""
+        """The files of its directory.
+
+        Where machines share the logs, small files that are replaced are part of them.
+        """
         ...
 
     @property
     def shared(self) -> SharedLogs | None:
-        """What it does besides where another may take over; None: an owner keeps the logs as long as it lives."""
+        """Its part for logs that another may take over; None: an owner keeps them as long as it lives."""
         ...
 
     def claim(self) -> int:
@@ -158,6 +161,11 @@ class LogEngine(Protocol):
 
         ``sync`` rests on its own look; this is for owners that write nothing for a while.
         """
+        ...
+
+    @property
+    def loss(self) -> str:
+        """Reason for which :meth:`is_owner` is false, for people."""
         ...
 
     def log(self, kind: LogKind) -> Log:

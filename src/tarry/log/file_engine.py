@@ -131,6 +131,7 @@ class FileEngine:
     """Logs in a data directory. ``files`` is the disk."""
 
     shared = None
+    loss = "its file lock was deleted, or another one wrote to it"
 
     def __init__(self, files: Files, data: Path) -> None:
         self.files, self._data = files, data

@@ -30,7 +30,7 @@ from tarry.log.frame import LogKind
 from tarry.log.objects.content import HANDED_OVER, LEFT, TRIMMED
 from tarry.log.objects.history import START, RoundPlace, claim_epoch, follow_parts, reached, read_former
 from tarry.log.objects.kept_files import KeptFiles
-from tarry.log.objects.lease import Lease
+from tarry.log.objects.lease import OwnerLease
 from tarry.log.objects.rounds import EpochRounds
 from tarry.log.objects.store import ObjectStore, try_out
 from tarry.log.segment import remove_segment, segment_path
@@ -70,11 +70,11 @@ class ObjectEngine:
         *,
         name: str = "an object store",
         local: Collection[str] = (),
-        lease: Lease | None = None,
+        lease: OwnerLease | None = None,
     ) -> None:
         self._store, self._disk, self._data, self._clock = store, files, data, clock
         self._name = name
-        self._lease = lease or Lease()
+        self._lease = lease or OwnerLease()
         self.files = KeptFiles(files, data, local, self.add, self.sync)
         self.left_ms = NEVER_MS
         """See :attr:`tarry.log.engine.SharedLogs.left_ms`."""
@@ -129,7 +129,11 @@ class ObjectEngine:
         return rounds
 
     def _mark_cache(self) -> None:
-        """Say in the directory that it is a cache. Raises LockedError: it is none, and has files that are not ours."""
+        """Say in the directory that it is a cache.
+
+        Raises:
+            LockedError: it is none, and has files.
+        """
         marker = self._data / CACHE_FILE
         there = sorted(path.name for path in self._data.iterdir() if path.name != LOCK_FILE)
         if there and CACHE_FILE not in there:
@@ -149,8 +153,13 @@ class ObjectEngine:
         return rounds.lost is None
 
     @property
+    def loss(self) -> str:
+        """See :attr:`tarry.log.engine.LogEngine.loss`."""
+        return str(self._owned().lost)
+
+    @property
     def shared(self) -> ObjectEngine:
-        """What it does besides: see :class:`tarry.log.engine.SharedLogs`."""
+        """Itself: see :class:`tarry.log.engine.SharedLogs`."""
         return self
 
     @property

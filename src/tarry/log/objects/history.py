@@ -65,7 +65,7 @@ class RoundHistory:
     epoch: int = 0
     """That of the last round."""
     handed_over_ms: int | None = None
-    """What its owner left, if it has handed over; None: it has not."""
+    """Left by its owner (:attr:`tarry.log.engine.SharedLogs.left_ms`); None: it has not handed over."""
 
     def add(self, each: StoredRound, digest: bytes) -> None:
         self.digest, self.clock_ms = digest, max(self.clock_ms, each.clock_ms)

@@ -12,8 +12,9 @@ from tarry.log.objects.content import decode_file, encode_file
 
 
 class KeptFiles:
-    """:class:`Files <tarry.log.files.Files>` of the directory ``data``: those that are replaced become parts of rounds.
+    """The files of the directory ``data``; small ones that are replaced become parts of rounds.
 
+    It is a :class:`tarry.log.files.Files`.
     ``local``: patterns of names that stay in the directory. ``add`` puts a part into the next round, ``sync`` waits
     until it is answered.
     """

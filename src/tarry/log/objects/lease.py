@@ -2,8 +2,8 @@
 
 Hand-outs are not in the log before they take place, so what keeps two owners from handing out the same is time: an
 owner that was not answered for ``lease_s`` stops, and the next one waits a little longer than that. It keeps them from
-that alone. That "done" holds rests on :attr:`Lease.until_ms`, which comes from the log's own clock: whoever reads the
-log knows it, whatever their clocks say.
+that alone. That "done" holds rests on :attr:`OwnerLease.until_ms`, which comes from the log's own clock: whoever reads
+the log knows it, whatever their clocks say.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def boot_s() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-class Lease:
+class OwnerLease:
     """One owner's lease. Any thread asks; one extends it."""
 
     def __init__(self, now_s: Callable[[], float] = boot_s, lease_s: float = LEASE_S) -> None:

@@ -17,7 +17,7 @@ from tarry.log.engine import Part
 from tarry.log.frame import LogKind
 from tarry.log.objects.content import StoredRound, digest_of, encode_round, numbered, round_key
 from tarry.log.objects.history import Claim, RoundHistory
-from tarry.log.objects.lease import Lease
+from tarry.log.objects.lease import OwnerLease
 from tarry.log.objects.store import ObjectStore, asked, created
 
 DEPTH = 8
@@ -29,7 +29,10 @@ ROUND_BYTES = 8 << 20
 
 
 class EpochRounds:
-    """Rounds of one owner. ``history``: what lies before them; it becomes part of this. ``lease``: they extend it."""
+    """Rounds of one owner.
+
+    ``history``: what lies before them; it becomes part of this. ``lease``: they extend it.
+    """
 
     def __init__(
         self,
@@ -38,14 +41,14 @@ class EpochRounds:
         history: RoundHistory,
         clock: Clock,
         depth: int = DEPTH,
-        lease: Lease | None = None,
+        lease: OwnerLease | None = None,
     ) -> None:
         self._store, self._claim, self._history, self._clock = store, claim, history, clock
         self._lock = threading.Lock()
         self._open: list[Part] = []
         self._open_bytes = 0
         self._slots, self._looks = asyncio.Semaphore(depth), asyncio.Semaphore(LOOKS)
-        self._lease = lease or Lease()
+        self._lease = lease or OwnerLease()
         self._next = 0
         self._begun: dict[int, tuple[float, int]] = {}  # of rounds that are not answered: begun_s, clock_ms
         self._begun_s = 0.0
