@@ -133,10 +133,20 @@ class FaultyWay(_Way):
             self._arrive_later(key, content)
             raise
 
+    async def delete(self, key: str) -> None:
+        if self._chance(self._rate):
+            self._later(lambda: self.store.delete(key))
+            await self._travel()
+            raise UnavailableError("timeout (injected)")
+        await super().delete(key)
+
     def _arrive_later(self, key: str, content: bytes) -> None:
+        self._later(lambda: self.store.create(key, content))
+
+    def _later(self, request: Callable[[], Coroutine[Any, Any, object]]) -> None:
         async def arrive() -> None:
             await asyncio.sleep(self._rng.choice([0.01, 0.3, 3, 60]) * self._rng.random())
-            await self.store.create(key, content)
+            await request()
 
         task = asyncio.get_running_loop().create_task(arrive())
         self._late.add(task)

@@ -17,9 +17,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tarry.base.clock import TestClock
-from tarry.base.errors import OwnershipLostError, UnavailableError
+from tarry.base.errors import OwnershipLostError, TrimmedError, UnavailableError
 from tarry.log.engine import Part
 from tarry.log.frame import LogKind
+from tarry.log.objects.bases import EpochBases, Source
+from tarry.log.objects.content import BaseFile
 from tarry.log.objects.history import START, claim_epoch, follow_parts, reached, read_former
 from tarry.log.objects.rounds import EpochRounds
 from tests.engines.object_store import FaultyWay, MemoryObjects, run_virtually
@@ -38,6 +40,25 @@ class Read:
     def apply(self, parts: Sequence[Part]) -> None:
         self.values += [int(value) for part in parts for value in part.content.split()]
 
+    def restore(self, file: BaseFile, offset: int, content: bytes) -> None:
+        raise AssertionError("there is no base")
+
+
+class Directory(Read):
+    """The values as a file would have them: each round says where its own belong, and a base has the first of them."""
+
+    def apply(self, parts: Sequence[Part]) -> None:
+        for part in parts:
+            value = int(part.content)
+            assert part.position <= len(self.values), "a gap"
+            if part.position == len(self.values):
+                self.values.append(value)
+            assert self.values[part.position] == value, "the base has what no round has"
+
+    def restore(self, file: BaseFile, offset: int, content: bytes) -> None:
+        assert (file.path, offset) == ("values", 0)
+        self.values = [int(value) for value in content.split()]
+
 
 class Simulation:
     """One run. Afterwards, what was answered is compared with what owners and followers have read."""
@@ -54,15 +75,18 @@ class Simulation:
         self.followed: list[list[int]] = []
         self.clocks: list[TestClock] = []
         self.next = 0
+        self.base_s = self.rng.choice([1.0, 10.0, 1000.0])
+        self.bases = 0
 
     async def run(self, lives: int) -> None:
         running: set[asyncio.Task[None]] = set()
         for _ in range(lives):
             while len(running) >= 3:
-                _, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                ended, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.gather(*ended)
             running.add(asyncio.create_task(self.live()))
             await asyncio.sleep(self.rng.choice(self.gaps_s) * self.rng.random())
-        await asyncio.wait(running)
+        await asyncio.gather(*running)
         while self.late:
             await asyncio.wait(self.late)
 
@@ -88,7 +112,7 @@ class Simulation:
     async def own(self, way: FaultyWay) -> None:
         try:
             claim = await claim_epoch(way, "simulated")
-            read = Read()
+            read = Directory()
             history = await read_former(way, claim.epoch, read)
             clock = TestClock(1_000_000 + self.rng.randint(-2000, 2000))
             rounds = EpochRounds(way, claim, history, clock, depth=self.rng.choice([1, 2, 4]))
@@ -98,7 +122,9 @@ class Simulation:
         assert claim.epoch not in self.read, "an epoch that two have"
         self.read[claim.epoch] = list(read.values)
         self.answered[claim.epoch] = []
-        callers = [asyncio.create_task(self.call(claim.epoch, rounds)) for _ in range(self.rng.randint(1, 4))]
+        values = read.values
+        callers = [asyncio.create_task(self.call(claim.epoch, rounds, values)) for _ in range(self.rng.randint(1, 4))]
+        callers.append(asyncio.create_task(self.keep_bases(rounds, EpochBases(way, claim.epoch), values)))
         try:
             await asyncio.gather(*callers)
         except OwnershipLostError:
@@ -110,10 +136,23 @@ class Simulation:
                 task.cancel()
             rounds.abandon()
 
-    async def call(self, epoch: int, rounds: EpochRounds) -> None:
+    async def keep_bases(self, rounds: EpochRounds, bases: EpochBases, values: list[int]) -> None:
+        while True:
+            await asyncio.sleep(self.base_s * self.rng.random())
+            at = await rounds.mark()
+            content = b" ".join(b"%d" % value for value in values)
+            manifest = await bases.put(at, [Source.of("values", content)])
+            await rounds.sync()
+            await bases.complete(manifest)
+            self.bases += 1
+            with suppress(UnavailableError):
+                await bases.trim(manifest)
+
+    async def call(self, epoch: int, rounds: EpochRounds, values: list[int]) -> None:
         while True:
             self.next, value = self.next + 1, self.next
-            rounds.add(Part(LogKind.INTAKE, 0, value, b"%d " % value))
+            rounds.add(Part(LogKind.INTAKE, 0, len(values), b"%d " % value))
+            values.append(value)
             await rounds.sync()
             self.answered[epoch].append(value)
             await asyncio.sleep(0.2 * self.rng.random())
@@ -121,7 +160,7 @@ class Simulation:
     async def follow(self) -> None:
         way = FaultyWay(self.objects, self.rng, self.late, self.rate / 4)
         values: list[int] = []
-        with suppress(UnavailableError, TimeoutError):
+        with suppress(UnavailableError, TimeoutError, TrimmedError):
             async with asyncio.timeout(20):  # it may be slower than the owner
                 async for _, part in follow_parts(way, START, None):
                     values += [int(each) for each in part.content.split()]
@@ -129,7 +168,7 @@ class Simulation:
 
     async def check(self) -> int:
         """Return how many values were answered."""
-        final = Read()
+        final = Directory()
         last = await claim_epoch(self.objects, "last")
         await read_former(self.objects, last.epoch, final)
         history = final.values

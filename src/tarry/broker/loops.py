@@ -12,7 +12,7 @@ from typing import Any
 from tarry.base.clock import Clock
 from tarry.base.config import Config
 from tarry.base.descriptors import lacks_descriptor
-from tarry.base.errors import OwnershipLostError
+from tarry.base.errors import OwnershipLostError, UnavailableError
 from tarry.base.types import Key
 from tarry.broker.bulk import Bulk
 from tarry.broker.dispatcher import Dispatcher
@@ -80,6 +80,8 @@ class Loops:
             "tarry-keep": self._keep,
             "tarry-scrub": self._scrub.run,
         }
+        if self._engine.shared is not None:
+            loops["tarry-base"] = self._keep_bases
         self._threads = [self._thread(name, loop) for name, loop in loops.items()]
         for thread in self._threads:
             thread.start()
@@ -136,10 +138,18 @@ class Loops:
                 self._bulk.announce_again()
                 self.try_disk(self._identities.keep_days)
                 self._identities.issuers.look()
-                written = self.try_disk(self._progress.checkpoint)
+                written = self._engine.shared is not None or self.try_disk(self._progress.checkpoint)
                 # Unreadable messages prevent checkpoints for good: there is no use in trying all the time.
                 soon = not written and not self._loader.unreadable
                 due_s = time.monotonic() + (0.05 if soon else self._config.checkpoint_interval_ms / 1000)
+
+    def _keep_bases(self) -> None:
+        """Make checkpoints, which take long where machines share the logs: they are uploaded."""
+        while not self._health.ending.wait(self._config.checkpoint_interval_ms / 1000):
+            try:
+                self.try_disk(self._progress.checkpoint)
+            except UnavailableError as error:
+                self._warn(error)
 
     def _check_owner(self) -> None:
         if not self._engine.is_owner():
@@ -170,11 +180,14 @@ class Loops:
         except OSError as error:
             if error.errno not in TRY_AGAIN:
                 raise
-            if time.monotonic() - self._warned_s > WARN_S:
-                self._warned_s = time.monotonic()
-                log.warning("writing failed for now: %s; trying again", error)
+            self._warn(error)
             self._health.ending.wait(LOOK_S)
             return False
+
+    def _warn(self, error: Exception) -> None:
+        if time.monotonic() - self._warned_s > WARN_S:
+            self._warned_s = time.monotonic()
+            log.warning("writing failed for now: %s; trying again", error)
 
     # -- without threads -----------------------------------------------------------------------------------------------
 

@@ -111,7 +111,7 @@ def open_files(around: Opened) -> OpenedFiles:
     undo.callback(issuers.close)
     engine.claim()
     undo.callback(engine.release)
-    has_checkpoint = engine.shared is None and _has_checkpoint(config.data)
+    has_checkpoint = _has_checkpoint(config.data, is_first=engine.shared is not None)
     checkpoint, topic_counts = Checkpoint.read_with_counts(config.data)
     small_files = SmallFiles(config.data, checkpoint.small_files)
     check_identities(config.data, checkpoint if has_checkpoint else None)
@@ -180,12 +180,15 @@ def open_files(around: Opened) -> OpenedFiles:
     )
 
 
-def _has_checkpoint(data: Path) -> bool:
-    """Return whether there is a checkpoint; if not, but there are messages, the log says what that means."""
+def _has_checkpoint(data: Path, *, is_first: bool) -> bool:
+    """Return whether there is a checkpoint; if not, but there are messages, the log says what that means.
+
+    ``is_first``: there need not be one, for logs are whole until there is.
+    """
     path = data / CHECKPOINT_FILE
     if path.exists():
         return True
-    if any(list_segments(data / DIRECTORIES[kind]) for kind in (LogKind.INTAKE, LogKind.READY)):
+    if not is_first and any(list_segments(data / DIRECTORIES[kind]) for kind in (LogKind.INTAKE, LogKind.READY)):
         log.warning(
             "%s is missing, and there are messages: it was lost, or the broker was killed within its first second. "
             "All is recovered from the logs. Messages may come again, and other small files that are lost, too, are "

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from tarry.base.clock import Clock
 from tarry.base.config import Config
-from tarry.broker.directory import Checkpoint
+from tarry.broker.directory import CHECKPOINT_FILE, Checkpoint
 from tarry.broker.disk_reserve import DiskReserve
 from tarry.broker.dispatcher import Dispatcher
 from tarry.broker.dispatcher import FiredProgress as Cut
@@ -29,6 +30,9 @@ FORGET_S = 60.0
 """Time between searches for topics that nobody needs any more."""
 NEVER_OLD_MS = 1 << 62
 """A retention that deletes nothing for its age."""
+BASE_S = 120.0
+"""Time between two checkpoints where machines share the logs: each takes requests, and room in the store."""
+_REGISTRY_COPY = "registry-copy"
 JOBS_SWEEP_S = 600.0
 """Time between sweeps of old bulk jobs."""
 
@@ -57,6 +61,8 @@ class Checkpointer:
     _wheel_lock: AbstractContextManager[object]
     """Lock under which accepted rows are published, and due rows are taken out of the wheel."""
     _shared: SharedLogs | None
+    _base_s: float = BASE_S
+    _based_s: float = field(default_factory=time.monotonic)
     _swept_s: float = -1e9
     _looked_s: float = -1e9
 
@@ -65,7 +71,7 @@ class Checkpointer:
 
         Returns False if no consistent cut could be made now.
         """
-        if self._shared is not None:
+        if self._shared is not None and not self._is_base_due():
             self._groups.retry_copies()
             return True
         try:
@@ -108,6 +114,8 @@ class Checkpointer:
             self._ready.sync(cut.ticket)
             self._registry.sync()
             checkpoint.write(self._files, self._config.data, self._counts)
+            if self._shared is not None:
+                self._keep_base(self._shared)
             self.last = checkpoint
             self._bound.release(checkpoint.fired_until_ms)
             self._announcements.forget_below(checkpoint.fired_seq)
@@ -118,6 +126,22 @@ class Checkpointer:
         if self._registry.exists:
             self._reserve.keep()
         return True
+
+    def _is_base_due(self) -> bool:
+        return time.monotonic() - self._based_s >= self._base_s
+
+    def _keep_base(self, shared: SharedLogs) -> None:
+        """Make the checkpoint on disk what a new owner begins from, before anything that it makes superfluous goes."""
+        data, copy = self._config.data, self._config.data / _REGISTRY_COPY
+        shutil.rmtree(copy, ignore_errors=True)
+        try:
+            self._registry.copy_to(copy)
+            files = {f"registry/{path.name}": path for path in copy.glob("*")}
+            files |= {path.name: path for path in (data / CHECKPOINT_FILE, *data.glob("topics-*.json"))}
+            shared.keep_base(files)
+        finally:
+            shutil.rmtree(copy, ignore_errors=True)
+        self._based_s = time.monotonic()
 
     def _idle_topics(self, cut: Cut) -> set[str]:
         """Return topics without pending or kept messages, groups and settings.
@@ -167,13 +191,16 @@ class Checkpointer:
         """Write down that segments of the ready log before this one may be gone, before the first of them is."""
         self.last = replace(self.last, ready_first=ready_first)
         self.last.write(self._files, self._config.data, self._counts)
+        if self._shared is not None:
+            self._shared.keep(self._config.data / CHECKPOINT_FILE)  # else a new owner would miss these segments
 
     def end(self) -> None:
         """Make the last checkpoint, when nothing is handed out any more.
 
         Then the ready log has all messages that were handed out.
         """
-        self.checkpoint()
+        if self._shared is None:
+            self.checkpoint()
         self._ready.sync(self._ready.ticket())
         self._bound.close(is_durable=True)
 

@@ -12,7 +12,7 @@ and ``tests/engines/test_conformance.py`` holds each engine to it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -119,6 +119,17 @@ class SharedLogs(Protocol):
         """Make a small file that a library wrote part of the logs, as it is now; durable on return.
 
         Those that are replaced by :attr:`LogEngine.files` are so already. Raises OwnershipLostError.
+        """
+        ...
+
+    def keep_base(self, files: Mapping[str, Path]) -> None:
+        """Make what the directory has a base: a new owner begins from it, and reads the rounds of after it alone.
+
+        ``files``: those of it that are no part of the logs, by path in the directory; nobody may change them meanwhile.
+        What a base makes superfluous may be deleted once this returns.
+
+        Raises:
+            OwnershipLostError: another one owns the logs. UnavailableError: the store cannot be asked; try again.
         """
         ...
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rocksdict import BlockBasedOptions, Cache, DBRecoveryMode, Options, Rdict, WriteBatch
+from rocksdict import BlockBasedOptions, Cache, Checkpoint, DBRecoveryMode, Options, Rdict, WriteBatch
 
 from tarry.base.descriptors import when_free
 from tarry.base.errors import ClosedError, CorruptError
@@ -164,6 +164,15 @@ class Database:
         """Make all changes until now durable."""
         if self._db is not None:
             self._db.flush_wal(True)
+
+    def copy_to(self, directory: Path) -> None:
+        """Make a copy as of now, whose files never change; those that this one has, too, take no room.
+
+        Raises:
+            OSError: the disk is full, or no descriptor is free.
+        """
+        if self._db is not None:
+            self._guarded(lambda: Checkpoint(self._db).create_checkpoint(str(directory)))
 
     def close(self) -> None:
         self._closed = True

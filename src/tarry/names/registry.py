@@ -131,6 +131,10 @@ class Registry:
         """Make all changes until now durable."""
         self._database.sync()
 
+    def copy_to(self, directory: Path) -> None:
+        """Make a copy as of now in a new directory; nothing is made if no name was ever used."""
+        self._database.copy_to(directory)
+
     def close(self) -> None:
         self._database.close()
 

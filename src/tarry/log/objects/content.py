@@ -6,7 +6,7 @@ import hashlib
 import json
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tarry.base.errors import CorruptError
@@ -37,6 +37,37 @@ class StoredRound(NamedTuple):
     clock_ms: int
     digest: bytes
     parts: Sequence[Part]
+
+
+class Piece(NamedTuple):
+    """A piece of a file, in an object of its own."""
+
+    key: str
+    size: int
+    crc: int
+
+
+class BaseFile(NamedTuple):
+    """A file of a base. ``is_kept``: a small file, which rounds may replace."""
+
+    path: str
+    size: int
+    is_kept: bool
+    pieces: Sequence[Piece]
+
+
+class Manifest(NamedTuple):
+    """A base: its place, the history before that, and its files.
+
+    ``digest``: of the round before the place; ``trimmed``: by log, the first segment that is kept.
+    """
+
+    epoch: int
+    position: int
+    clock_ms: int
+    digest: bytes
+    trimmed: Mapping[LogKind, int]
+    files: Sequence[BaseFile] = ()
 
 
 def numbered(folder: str, number: int) -> str:
@@ -126,6 +157,38 @@ def decode_end(content: bytes, epoch: int) -> int:
     if not isinstance(position, int) or position < 0:
         raise CorruptError(f"{key} says position {position!r}; allowed: a number from 0")
     return position
+
+
+def encode_manifest(base: Manifest) -> bytes:
+    """Return the content of ``base/E-P/manifest``."""
+    files = [
+        {"path": each.path, "size": each.size, "kept": each.is_kept, "pieces": [list(piece) for piece in each.pieces]}
+        for each in base.files
+    ]
+    return _encode(
+        epoch=base.epoch,
+        position=base.position,
+        clock_ms=base.clock_ms,
+        digest=base.digest.hex(),
+        trimmed={str(int(kind)): segment for kind, segment in base.trimmed.items()},
+        files=files,
+    )
+
+
+def decode_manifest(content: bytes, key: str, epoch: int, position: int) -> Manifest:
+    """Return a base. Raises CorruptError: its manifest is damaged, of another version, or another's."""
+    fields = _decode(key, content)
+    if (fields.get("epoch"), fields.get("position")) != (epoch, position):
+        raise CorruptError(f"{key} is base {fields.get('position')} of epoch {fields.get('epoch')}")
+    try:
+        files = [
+            BaseFile(each["path"], each["size"], each["kept"], [Piece(*piece) for piece in each["pieces"]])
+            for each in fields["files"]
+        ]
+        trimmed = {LogKind(int(kind)): int(segment) for kind, segment in fields["trimmed"].items()}
+        return Manifest(epoch, position, int(fields["clock_ms"]), bytes.fromhex(fields["digest"]), trimmed, files)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise CorruptError(f"{key} is damaged: {error!r}") from error
 
 
 def _encode(**fields: object) -> bytes:

@@ -6,12 +6,13 @@ Callers are threads; requests are carried out on an event loop in a thread of it
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import shutil
 import socket
 import threading
 import time
-from collections.abc import Collection, Coroutine, Iterator, Sequence
+from collections.abc import Collection, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tarry.base.clock import Clock
-from tarry.base.errors import CorruptError, FatalError, LockedError, TrimmedError
+from tarry.base.errors import CorruptError, FatalError, LockedError, TrimmedError, UnavailableError
 from tarry.base.event_loop import iterate
 from tarry.base.lock_file import LockFile
 from tarry.base.types import NEVER_MS
@@ -27,13 +28,16 @@ from tarry.log.engine import Part
 from tarry.log.file_engine import CACHE_FILE, DIRECTORIES, LOCK_FILE, hold_directory
 from tarry.log.files import AppendFile, Buffer, Files
 from tarry.log.frame import LogKind
-from tarry.log.objects.content import HANDED_OVER, LEFT, TRIMMED
+from tarry.log.objects.bases import EpochBases, Source
+from tarry.log.objects.content import HANDED_OVER, LEFT, TRIMMED, BaseFile
 from tarry.log.objects.history import START, RoundPlace, claim_epoch, follow_parts, reached, read_former
 from tarry.log.objects.kept_files import KeptFiles
 from tarry.log.objects.lease import OwnerLease
 from tarry.log.objects.rounds import EpochRounds
 from tarry.log.objects.store import ObjectStore, try_out
-from tarry.log.segment import remove_segment, segment_path
+from tarry.log.segment import list_segments, remove_segment, segment_path
+
+log = logging.getLogger(__name__)
 
 A = TypeVar("A")
 LOOK_S = 5.0
@@ -83,6 +87,9 @@ class ObjectEngine:
         self._rounds: EpochRounds | None = None
         self._epoch = 0
         self._trimmed: dict[LogKind, int] = {}
+        self._sizes: dict[tuple[LogKind, int], int] = {}
+        self._bases: EpochBases | None = None
+        self._trimming: asyncio.Task[None] | None = None
         self._look: Future[None] | None = None
         self._look_s, self._looked_s = look_s, time.monotonic()
 
@@ -125,6 +132,7 @@ class ObjectEngine:
             self.left_ms = max(self._clock.now_ms(), history.clock_ms + lease_ms)
         rounds = EpochRounds(self._store, claim, history, self._clock, lease=self._lease)
         await rounds.first()
+        self._bases = EpochBases(self._store, claim.epoch)
         self._beat = asyncio.create_task(rounds.beat())
         return rounds
 
@@ -179,6 +187,47 @@ class ObjectEngine:
     def keep(self, path: Path) -> None:
         self.files.keep(path)
 
+    def keep_base(self, files: Mapping[str, Path]) -> None:
+        """See :meth:`tarry.log.engine.SharedLogs.keep_base`. Files are as in :class:`Source`; SSTs are final."""
+        self._requests.run(self._keep_base(files))
+
+    async def _keep_base(self, files: Mapping[str, Path]) -> None:
+        rounds, bases = self._owned(), self._bases
+        assert bases is not None, "claimed"
+        if self._trimming is not None:
+            await asyncio.wait([self._trimming])
+        at = await rounds.mark()
+        # Now, so that all of the rounds before the place is in them; and all that is in them is in rounds.
+        manifest = await bases.put(at, await asyncio.to_thread(self._sources, files))
+        await rounds.sync()
+        await bases.complete(manifest)
+        self._trimming = asyncio.create_task(_logged(bases.trim(manifest)))
+
+    def _sources(self, files: Mapping[str, Path]) -> list[Source]:
+        sources = [segment for kind in DIRECTORIES for segment in self._segments(kind)]
+        for name, content in self.files.kept().items():
+            if name not in files:
+                sources.append(Source.of(name, content))
+        for name, path in files.items():
+            sources.append(_file_source(name, path, path.stat().st_size, is_final=path.suffix == ".sst"))
+        return sources
+
+    def _segments(self, kind: LogKind) -> Iterator[Source]:
+        directory = self._data / DIRECTORIES[kind]
+        segments = [each for each in list_segments(directory) if each >= self._trimmed.get(kind, 0)]
+        for each in segments:
+            path = segment_path(directory, each)
+            size = self._sizes.get((kind, each))
+            try:
+                size = path.stat().st_size if size is None else size
+            except FileNotFoundError:
+                continue  # trimmed meanwhile
+            yield _file_source(path.relative_to(self._data).as_posix(), path, size, is_final=each != segments[-1])
+
+    def note_size(self, kind: LogKind, segment: int, size: int) -> None:
+        """Note how much of a segment is in rounds; the file may have more, of a write that failed."""
+        self._sizes[kind, segment] = size
+
     def hand_over(self, left_ms: int) -> None:
         """See :meth:`tarry.log.engine.SharedLogs.hand_over`.
 
@@ -226,6 +275,8 @@ class ObjectEngine:
         """
         if segment >= self._trimmed.get(kind, 0):
             self._trimmed[kind] = segment + 1
+            for each in [each for each in self._sizes if each[0] == kind and each[1] <= segment]:
+                self._sizes.pop(each, None)
             self.add(Part(kind, segment, TRIMMED, b""))
 
     def end(self) -> RoundPlace:
@@ -300,6 +351,7 @@ class _CachedSegment:
         self._engine.add(Part(self._kind, self._segment, self._kept, content))
         self._kept += len(content)
         self._is_written = True
+        self._engine.note_size(self._kind, self._segment, self._kept)
 
     def truncate(self, size: int) -> None:
         if size < self._kept:
@@ -334,6 +386,17 @@ class _Directory:
             else:
                 path.unlink()
 
+    def restore(self, file: BaseFile, offset: int, content: bytes) -> None:
+        path = self._data / file.path
+        if offset == 0:
+            path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+            path.touch(mode=0o600 if file.is_kept else 0o640)
+        with path.open("r+b") as opened:
+            opened.seek(offset)
+            opened.write(content)
+        if file.is_kept:
+            self._small.restore(file.path, path.read_bytes())
+
     def apply(self, parts: Sequence[Part]) -> None:
         for part in parts:
             if part.kind is LogKind.FILES:
@@ -358,9 +421,10 @@ class _Directory:
             self.close()
             self._last = path, self._files.open_append(path)
         file = self._last[1]
-        if file.size != part.position:
+        if file.size < part.position:
             raise CorruptError(f"{path}: the log goes on at {part.position}, and it has {file.size} bytes")
-        file.write([part.content])
+        if new := part.content[file.size - part.position :]:  # a base may have the beginning, or all of it
+            file.write([new])
 
     def _trim(self, part: Part) -> None:
         self.close()
@@ -370,6 +434,22 @@ class _Directory:
 
     def _path(self, kind: LogKind, segment: int) -> Path:
         return segment_path(self._data / DIRECTORIES[kind], segment)
+
+
+def _file_source(name: str, path: Path, size: int, *, is_final: bool) -> Source:
+    def read(at: int, size: int) -> bytes:
+        with path.open("rb") as file:
+            file.seek(at)
+            return file.read(size)
+
+    return Source(name, size, lambda at, size: asyncio.to_thread(read, at, size), is_final)
+
+
+async def _logged(trimming: Coroutine[Any, Any, None]) -> None:
+    try:
+        await trimming
+    except UnavailableError as error:
+        log.warning("what a base makes superfluous could not be deleted: %s; the next one deletes it", error)
 
 
 class _Requests:

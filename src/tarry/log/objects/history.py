@@ -11,14 +11,16 @@ from functools import partial
 from itertools import count
 from typing import NamedTuple, Protocol
 
-from tarry.base.errors import CorruptError
+from tarry.base.errors import CorruptError, OwnershipLostError, TrimmedError
 from tarry.log.engine import Part
 from tarry.log.frame import LogKind
+from tarry.log.objects.bases import GoneError, newest_base, read_base
 from tarry.log.objects.content import (
     HANDED_OVER,
     LEFT,
     NO_DIGEST,
     TRIMMED,
+    BaseFile,
     StoredRound,
     decode_end,
     decode_nonce,
@@ -79,14 +81,18 @@ class RoundHistory:
 
 
 class Cache(Protocol):
-    """Place for what a claim reads."""
+    """Place for what a claim reads: nothing, or a base, then rounds."""
 
     def clear(self) -> None:
         """Forget everything: reading begins, or begins again."""
         ...
 
+    def restore(self, file: BaseFile, offset: int, content: bytes) -> None:
+        """Put a piece of a base's file at its offset, which is where the piece before it ended."""
+        ...
+
     def apply(self, parts: Sequence[Part]) -> None:
-        """Put the parts of the next round where they belong."""
+        """Put the parts of the next round where they belong; behind a base, they may be there already."""
         ...
 
 
@@ -120,7 +126,7 @@ async def read_former(store: ObjectStore, epoch: int, cache: Cache) -> RoundHist
     Each request begins after the claim was answered: what it does not find, the former owner cannot answer any more.
 
     Raises:
-        UnavailableError: the store cannot be asked.
+        UnavailableError: the store cannot be asked. OwnershipLostError: a later owner has gone on already.
         CorruptError: what has to be there is missing or damaged; names the object.
     """
     while (history := await _read_once(store, epoch, cache)) is None:
@@ -129,23 +135,55 @@ async def read_former(store: ObjectStore, epoch: int, cache: Cache) -> RoundHist
 
 
 async def _read_once(store: ObjectStore, epoch: int, cache: Cache) -> RoundHistory | None:
+    """Read what :func:`read_former` does; None: begin again."""
     cache.clear()
-    history = RoundHistory()
-    for former in range(1, epoch):
-        end, number = await _end_of(store, former), 0
+    history, first, place = RoundHistory(), 1, 0
+    base = await newest_base(store, epoch)
+    if base is not None:
+        try:
+            async for file, offset, content in read_base(store, base):
+                cache.restore(file, offset, content)
+        except GoneError:
+            if await _is_base_behind(store, epoch, base.epoch, base.position):
+                return None
+            raise
+        history = RoundHistory(base.digest, base.clock_ms, dict(base.trimmed), base.epoch)
+        first, place = base.epoch, base.position
+    for former in range(first, epoch):
+        end, number = await _end_of(store, former), place if former == first else 0
         while True:
-            async for each, digest in read_rounds(store, former, number, end, history.digest):
-                history.add(each, digest)
-                cache.apply(each.parts)
-                number += 1
+            try:
+                async for each, digest in read_rounds(store, former, number, end, history.digest):
+                    history.add(each, digest)
+                    cache.apply(each.parts)
+                    number += 1
+            except GoneError:
+                if await _is_base_behind(store, epoch, former, number):
+                    return None
+                raise
             if end is not None:
                 break
+            # The former owner does not know of the claim yet, and may have deleted what its newest base is instead of.
+            if await _is_base_behind(store, epoch, former, number):
+                return None
             # Another claimant may have been first, and have found fewer or more: its end counts for all.
             content = await created(store, numbered("end", former), encode_end(number), PATIENCE_S)
             end = decode_end(content, former)
             if end < number:
                 return None  # what was applied beyond it was never answered
     return history
+
+
+async def _is_base_behind(store: ObjectStore, epoch: int, former: int, number: int) -> bool:
+    """Return whether a base of epochs before ``epoch`` lies behind a place, as of now.
+
+    Raises:
+        OwnershipLostError: a later owner has one, and may have deleted anything.
+    """
+    base = await newest_base(store)
+    if base is not None and base.epoch >= epoch:
+        raise OwnershipLostError(f"epoch {epoch} has ended: there is a base of epoch {base.epoch}")
+    return base is not None and (base.epoch, base.position) > (former, number)
 
 
 async def read_rounds(
@@ -157,7 +195,7 @@ async def read_rounds(
 
     Raises:
         UnavailableError: the store cannot be asked.
-        CorruptError: a round before ``end`` is missing, or one is damaged.
+        GoneError: a round before ``end`` is missing. CorruptError: one is damaged.
     """
     if end is not None and first >= end:
         return
@@ -169,7 +207,7 @@ async def read_rounds(
         for content in await asyncio.gather(*(asked(get, PATIENCE_S) for get in gets)):
             if content is None:
                 if end is not None:
-                    raise CorruptError(f"{round_key(epoch, number)} is missing: epoch {epoch} ends at {end}")
+                    raise GoneError(f"{round_key(epoch, number)} is missing: epoch {epoch} ends at {end}")
                 return
             each = decode_round(content, epoch, number)
             if each.nonce != nonce:
@@ -191,9 +229,11 @@ async def reached(store: ObjectStore) -> RoundPlace:
         epoch = next(each for each in count(1) if numbered("end", each) not in ends)
         if epoch < newest:
             return RoundPlace(epoch, 0, 0)  # the new owner still reads what is behind it
+        base = await newest_base(store, epoch + 1)
+        kept = base.position if base is not None and base.epoch == epoch else 0
         folder = numbered("log", epoch) + "/"
         rounds = set(await asked(partial(store.list, folder), PATIENCE_S))
-        place = next(each for each in count() if round_key(epoch, each) not in rounds)
+        place = next(each for each in count(kept) if round_key(epoch, each) not in rounds)
         if not await _is_there(store, epoch + 1):
             return RoundPlace(epoch, place, 0)
     return START
@@ -205,11 +245,14 @@ async def follow_parts(
     """Yield what lies behind a place, as far as it is certain; ``until``: how far it is, for who knows.
 
     Raises:
-        UnavailableError: the store cannot be asked.
+        TrimmedError: rounds behind ``place`` were deleted. UnavailableError: the store cannot be asked.
         CorruptError: a round is missing or damaged.
     """
     epoch, number, skipped = place
     before = None
+    base = await newest_base(store)
+    if base is not None and (base.epoch, base.position) > (epoch, number):
+        raise TrimmedError(f"rounds before base {base.epoch}-{base.position} were deleted")
     if number and (content := await asked(lambda: store.get(round_key(epoch, number - 1)), PATIENCE_S)):
         before = digest_of(content)
     while until is None or (epoch, number) < until[:2]:
@@ -217,7 +260,7 @@ async def follow_parts(
         if end is None and not await _is_there(store, epoch):
             return
         async with aclosing(read_rounds(store, epoch, number, end, before)) as rounds:
-            while batch := await _some(rounds):
+            while batch := await _some_kept(rounds):
                 # The owner's own rule: where nobody has claimed by now, nobody will end the epoch before these.
                 if end is None and await _is_there(store, epoch + 1):
                     break
@@ -233,12 +276,15 @@ async def follow_parts(
             epoch, number, skipped = epoch + 1, 0, 0
 
 
-async def _some(rounds: AsyncIterator[tuple[StoredRound, bytes]]) -> list[tuple[StoredRound, bytes]]:
+async def _some_kept(rounds: AsyncIterator[tuple[StoredRound, bytes]]) -> list[tuple[StoredRound, bytes]]:
     batch = []
-    async for each in rounds:
-        batch.append(each)
-        if len(batch) == READS:
-            break
+    try:
+        async for each in rounds:
+            batch.append(each)
+            if len(batch) == READS:
+                break
+    except GoneError as error:
+        raise TrimmedError(f"{error}; a base takes its place") from error
     return batch
 
 

@@ -45,6 +45,10 @@ class KeptFiles:
         path.touch(mode=0o600)  # there may be secrets in it
         path.write_bytes(content)
 
+    def restore(self, name: str, content: bytes) -> None:
+        """Note a file that a base has."""
+        self._kept[name] = content
+
     def forget(self) -> None:
         """Forget what was read: reading begins again."""
         self._kept.clear()

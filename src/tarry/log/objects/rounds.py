@@ -15,7 +15,7 @@ from tarry.base.clock import Clock
 from tarry.base.errors import FatalError, OwnershipLostError
 from tarry.log.engine import Part
 from tarry.log.frame import LogKind
-from tarry.log.objects.content import StoredRound, digest_of, encode_round, numbered, round_key
+from tarry.log.objects.content import Manifest, StoredRound, digest_of, encode_round, numbered, round_key
 from tarry.log.objects.history import Claim, RoundHistory
 from tarry.log.objects.lease import OwnerLease
 from tarry.log.objects.store import ObjectStore, asked, created
@@ -94,6 +94,13 @@ class EpochRounds:
         """
         await self._begin_any()
         await self._until(self._next)
+
+    async def mark(self) -> Manifest:
+        """Begin a round with what was added, and return the place behind it, as a base without files."""
+        await self._begin_any()
+        self._check()
+        history = self._history
+        return Manifest(self._claim.epoch, self._next, history.clock_ms, history.digest, dict(history.trimmed))
 
     async def confirm(self) -> None:
         """Wait until a look that begins now finds no later owner. Raises OwnershipLostError."""

@@ -1,0 +1,193 @@
+"""Bases: what a new owner begins from instead of the first round, and what makes former rounds superfluous.
+
+A base is a set of files as they were when all rounds before a place were in them. It may have more, of rounds that came
+while it was made; these are answered before it counts, and to apply them again changes nothing. It counts once its
+manifest is there, which is created last. Format: ``docs/formats-log-store.md``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import NamedTuple
+
+from tarry.base.errors import CorruptError
+from tarry.log.objects.content import (
+    BaseFile,
+    Manifest,
+    Piece,
+    decode_end,
+    decode_manifest,
+    encode_manifest,
+    numbered,
+    round_key,
+)
+from tarry.log.objects.store import PATIENCE_S, ObjectStore, asked, created
+
+PIECE_BYTES = 32 << 20
+DELETES = 16
+"""The most deletions under way."""
+_FOLDER, _MANIFEST = "base/", "/manifest"
+
+
+class Source(NamedTuple):
+    """A file for a base.
+
+    ``read(at, size)`` returns a part of it. ``is_final``: it never changes again, so later bases of the epoch need not
+    have it put again. ``is_kept``: a small file that rounds may replace.
+    """
+
+    path: str
+    size: int
+    read: Callable[[int, int], Awaitable[bytes]]
+    is_final: bool = False
+    is_kept: bool = False
+
+    @classmethod
+    def of(cls, path: str, content: bytes) -> Source:
+        """Return a small file with this content."""
+
+        async def read(at: int, size: int) -> bytes:
+            return content[at : at + size]
+
+        return cls(path, len(content), read, is_kept=True)
+
+
+@dataclass
+class EpochBases:
+    """The bases that one owner makes."""
+
+    store: ObjectStore
+    epoch: int
+    _final: dict[str, BaseFile] = field(default_factory=dict)
+    _deleted: int | None = None
+    """Rounds of this epoch that were deleted; None: those of former epochs were not either."""
+
+    async def put(self, at: Manifest, sources: Iterable[Source]) -> Manifest:
+        """Put the files of a base whose place and history are ``at``'s; return what its manifest says.
+
+        Raises:
+            OSError: a file cannot be read.
+        """
+        files = []
+        for number, source in enumerate(sources):
+            there = self._final.get(source.path)
+            if not source.is_final or there is None or there.size != source.size:
+                there = await self._put(at, number, source)
+                if source.is_final:
+                    self._final[source.path] = there
+            files.append(there)
+        self._final = {each.path: each for each in files if each.path in self._final}
+        return at._replace(files=files)
+
+    async def _put(self, at: Manifest, number: int, source: Source) -> BaseFile:
+        pieces: list[Piece] = []
+        for begin in range(0, source.size, PIECE_BYTES):
+            content = await source.read(begin, min(PIECE_BYTES, source.size - begin))
+            key = f"{_folder_of(at.epoch, at.position)}/{number}-{len(pieces)}"
+            if await created(self.store, key, content) != content:
+                raise CorruptError(f"{key} is there, and is another's")
+            pieces.append(Piece(key, len(content), zlib.crc32(content)))
+        return BaseFile(source.path, source.size, source.is_kept, pieces)
+
+    async def complete(self, manifest: Manifest) -> None:
+        """Have a base count. All that is in it has to be answered before."""
+        key, content = f"{_folder_of(manifest.epoch, manifest.position)}{_MANIFEST}", encode_manifest(manifest)
+        if await created(self.store, key, content) != content:
+            raise CorruptError(f"{key} is there, and is another's")
+
+    async def trim(self, manifest: Manifest) -> None:
+        """Delete what nobody needs beside a base that counts: rounds before its place, and what is in others alone.
+
+        Raises:
+            UnavailableError: not all of it could be deleted; the next call deletes the rest.
+        """
+        if self._deleted is None:
+            rounds = await asked(lambda: self.store.list("log/"), PATIENCE_S)
+            own = numbered("log", self.epoch)
+            await self._delete([key for key in rounds if key < own])
+            self._deleted = 0
+        await self._delete(round_key(self.epoch, each) for each in range(self._deleted, manifest.position))
+        self._deleted = manifest.position
+        needed = {piece.key for each in manifest.files for piece in each.pieces}
+        needed.add(f"{_folder_of(manifest.epoch, manifest.position)}{_MANIFEST}")
+        there = await asked(lambda: self.store.list(_FOLDER), PATIENCE_S)
+        place = manifest.epoch, manifest.position
+        # Manifests first: a base whose files go must not look whole. Of later bases, of a later owner, none.
+        old = sorted((key for key in there if key not in needed and _place_of(key) < place), key=_is_no_manifest)
+        await self._delete([key for key in old if not _is_no_manifest(key)])
+        await self._delete([key for key in old if _is_no_manifest(key)])
+
+    async def _delete(self, keys: Iterable[str]) -> None:
+        free = asyncio.Semaphore(DELETES)
+
+        async def delete(key: str) -> None:
+            async with free:
+                await asked(lambda: self.store.delete(key), PATIENCE_S)
+
+        await asyncio.gather(*(delete(key) for key in keys))
+
+
+async def newest_base(store: ObjectStore, before: int | None = None) -> Manifest | None:
+    """Return the newest base that counts, of the epochs before one if it is given; None: there is none.
+
+    Raises:
+        UnavailableError: the store cannot be asked. CorruptError: a manifest is damaged.
+    """
+    while True:
+        keys = await asked(lambda: store.list(_FOLDER), PATIENCE_S)
+        places = sorted((_place_of(key) for key in keys if key.endswith(_MANIFEST)), reverse=True)
+        for epoch, position in places:
+            if before is not None and epoch >= before:
+                continue
+            end = await asked(partial(store.get, numbered("end", epoch)), PATIENCE_S)
+            if end is not None and position > decode_end(end, epoch):
+                continue  # its writer was no owner any more, and did not know
+            key = f"{_folder_of(epoch, position)}{_MANIFEST}"
+            content = await asked(partial(store.get, key), PATIENCE_S)
+            if content is None:
+                break  # a newer one has taken its place meanwhile
+            return decode_manifest(content, key, epoch, position)
+        else:
+            return None
+
+
+async def read_base(store: ObjectStore, manifest: Manifest) -> AsyncIterator[tuple[BaseFile, int, bytes]]:
+    """Yield the pieces of a base's files in order: the file, the piece's offset in it, its bytes.
+
+    Raises:
+        UnavailableError: the store cannot be asked.
+        GoneError: one is not there: a newer base may have taken its place. CorruptError: one is damaged.
+    """
+    for each in manifest.files:
+        offset = 0
+        if not each.pieces:
+            yield each, 0, b""
+        for piece in each.pieces:
+            content = await asked(partial(store.get, piece.key), PATIENCE_S)
+            if content is None:
+                raise GoneError(f"{piece.key} is missing: {each.path} of base {manifest.epoch}-{manifest.position}")
+            if len(content) != piece.size or zlib.crc32(content) != piece.crc:
+                raise CorruptError(f"{piece.key} is damaged: its checksum does not hold")
+            yield each, offset, content
+            offset += piece.size
+
+
+class GoneError(CorruptError):
+    """Something was deleted, perhaps since a newer base takes its place."""
+
+
+def _folder_of(epoch: int, position: int) -> str:
+    return f"{numbered('base', epoch)}-{position:020d}"
+
+
+def _place_of(key: str) -> tuple[int, int]:
+    epoch, _, position = key.removeprefix(_FOLDER).partition("/")[0].partition("-")
+    return int(epoch), int(position)
+
+
+def _is_no_manifest(key: str) -> bool:
+    return not key.endswith(_MANIFEST)
