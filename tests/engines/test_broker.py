@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tarry.api.operations import GetGroup
 from tarry.base.config import Config
 from tarry.base.errors import OwnershipLostError, TarryError
 from tarry.broker.engines import LOCAL
@@ -25,6 +26,7 @@ from tests.crash.tools import SMALL
 from tests.engines.memory import MemoryEngine, SharedRounds
 from tests.engines.object_store import MemoryObjects
 from tests.faults import FaultyFiles
+from tests.waiting import wait_until
 
 
 class Machines:
@@ -43,6 +45,10 @@ class Machines:
             return MemoryEngine(self.rounds, files, data)
         lease = OwnerLease(lambda: boot_s() + self.skipped_s)
         return ObjectEngine(self.objects, files, data, self.clock, look_s=0.0, local=LOCAL, lease=lease)
+
+    def keys(self, prefix: str) -> set[str]:
+        """Names in the store of rounds."""
+        return {key for key in list(self.objects.objects) if key.startswith(prefix)}
 
     def wait_for_leases(self) -> None:
         """Have all leases end. Those that can be renewed are renewed with the next step."""
@@ -103,6 +109,50 @@ def test_another_machine_has_all_that_was_answered(machines: Machines) -> None:
     second.advance("1h")
     assert bodies(second, "a") == [f"{number:03}".encode() for number in range(50, 150)]
     second.close()
+
+
+def keep_base(broker: TestBroker) -> None:
+    broker.components.progress.base_s = 0.0
+    assert broker.components.progress.checkpoint()
+    broker.components.progress.base_s = 1e9
+
+
+def test_another_machine_goes_on_from_a_base(tmp_path: Path) -> None:
+    machines = Machines(tmp_path, "objects")
+    first = machines.broker()
+    for number in range(200):
+        first.schedule("a", f"{number:03}".encode(), delay=1 if number < 100 else 3600, id=f"a{number}")
+    cancelled = first.schedule("a", b"cancelled", delay=3600, key="k")
+    assert first.cancel(cancelled.handle) == "done"
+    first.set_group("a", "g", tries=7)
+    first.advance("1.5s")
+    assert len(bodies(first, "a")) == 100
+    rounds_before = machines.keys("log/")
+    keep_base(first)
+    after = first.schedule("a", b"after", delay=3600, key="l")
+    kept = first.schedule("b", b"b", delay=1)
+    wait_until(lambda: not rounds_before & machines.objects.objects.keys())
+    second = machines.broker()
+    machines.wait_for_leases()
+    second.step()
+    assert bodies(second, "a") == [], "what was acknowledged comes again"
+    assert second.call(GetGroup("a", "g")).tries == 7
+    assert second.cancel(cancelled.handle) == "cancelled"
+    assert second.schedule("a", b"100", delay=1, id="a100").outcome == "duplicate"
+    assert second.cancel_key("a", "l") == "done" and second.cancel(after.handle) == "cancelled"
+    second.advance("1s")
+    assert bodies(second, "b") == [b"b"] and second.cancel(kept.handle) == "delivered"
+    keep_base(second)
+    second.advance("30m")
+    second.close()
+    third = machines.broker()
+    third.advance("30m")
+    assert bodies(third, "a") == [f"{number:03}".encode() for number in range(100, 200)]
+    keep_base(third)
+    keep_base(third)
+    wait_until(lambda: len([key for key in machines.keys("base/") if key.endswith("manifest")]) == 1)
+    third.close()
+    machines.close()
 
 
 def test_the_former_owner_answers_nothing(machines: Machines) -> None:

@@ -61,7 +61,7 @@ class Checkpointer:
     _wheel_lock: AbstractContextManager[object]
     """Lock under which accepted rows are published, and due rows are taken out of the wheel."""
     _shared: SharedLogs | None
-    _base_s: float = BASE_S
+    base_s: float = BASE_S
     _based_s: float = field(default_factory=time.monotonic)
     _swept_s: float = -1e9
     _looked_s: float = -1e9
@@ -128,7 +128,7 @@ class Checkpointer:
         return True
 
     def _is_base_due(self) -> bool:
-        return time.monotonic() - self._based_s >= self._base_s
+        return time.monotonic() - self._based_s >= self.base_s
 
     def _keep_base(self, shared: SharedLogs) -> None:
         """Make the checkpoint on disk what a new owner begins from, before anything that it makes superfluous goes."""

@@ -222,7 +222,11 @@ class ObjectEngine:
                 size = path.stat().st_size if size is None else size
             except FileNotFoundError:
                 continue  # trimmed meanwhile
-            yield _file_source(path.relative_to(self._data).as_posix(), path, size, is_final=each != segments[-1])
+            is_final = each != segments[-1]
+            yield _file_source(path.relative_to(self._data).as_posix(), path, size, is_final=is_final)
+            index = segment_path(directory, each, ".idx")
+            if is_final and index.exists():
+                yield _file_source(index.relative_to(self._data).as_posix(), index, index.stat().st_size, is_final=True)
 
     def note_size(self, kind: LogKind, segment: int, size: int) -> None:
         """Note how much of a segment is in rounds; the file may have more, of a write that failed."""
