@@ -140,6 +140,7 @@ class Simulation:
         while True:
             await asyncio.sleep(self.base_s * self.rng.random())
             at = await rounds.mark()
+            await asyncio.sleep(self.rng.random())  # files grow while a base is made
             content = b" ".join(b"%d" % value for value in values)
             manifest = await bases.put(at, [Source.of("values", content)])
             await rounds.sync()
