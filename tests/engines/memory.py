@@ -124,6 +124,8 @@ class SharedRounds:
 class MemoryEngine:
     """One owner's engine; ``data`` is its directory, ``files`` the disk that has it."""
 
+    fences_store = False
+
     def __init__(self, shared: SharedRounds, files: Files, data: Path) -> None:
         self._shared, self._files, self._data = shared, files, data
         self._lock = threading.Lock()

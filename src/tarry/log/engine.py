@@ -78,6 +78,11 @@ class Log(Protocol):
 class LogEngine(Protocol):
     """Keeper of the logs of one broker."""
 
+    @property
+    def fences_store(self) -> bool:
+        """True if a former owner may still run after a claim: commits to the store then carry the epoch."""
+        ...
+
     def claim(self) -> int:
         """Become the owner, and return the number of this epoch, which is higher than all before.
 

@@ -117,6 +117,8 @@ class _SegmentFile:
 class FileEngine:
     """Logs in a data directory. ``files`` is the disk."""
 
+    fences_store = False  # who holds the lock is alone: nobody takes it over while it lives
+
     def __init__(self, files: Files, data: Path) -> None:
         self._data = data
         self._logs = {kind: FileLog(files, data / name, kind) for kind, name in DIRECTORIES.items()}

@@ -43,6 +43,8 @@ class ObjectEngine:
     It follows the logs of whoever owns them, too: :meth:`end` and :meth:`follow` need no claim.
     """
 
+    fences_store = True
+
     def __init__(self, store: ObjectStore, files: Files, data: Path, clock: Clock, look_s: float = LOOK_S) -> None:
         self._store, self._files, self._data, self._clock = store, files, data, clock
         self._requests = _Requests()
