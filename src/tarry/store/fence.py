@@ -16,7 +16,10 @@ protects those of a new owner). Nor is a commit of other programs, or one withou
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+from deltalake import CommitProperties, Transaction
 
 from tarry.base.errors import OwnershipLostError
 
@@ -63,3 +66,23 @@ class Fence:
         """
         if found is not None and found > self.epoch:
             self.check(found)
+
+    def properties(self, info: Mapping[str, str], versions: Mapping[str, int], *, claims: bool) -> CommitProperties:
+        """Return the properties of a commit that is exactly the next version, or fails.
+
+        ``info`` is for the commit info, ``versions`` are app transactions. ``claims``: the commit sets the number.
+        """
+        if claims:
+            versions = {**versions, self.id: self.epoch}
+        return commit_properties({**info, EPOCH_KEY: str(self.epoch)}, versions, retries_max=0)
+
+
+def commit_properties(
+    info: Mapping[str, str], versions: Mapping[str, int], *, retries_max: int | None
+) -> CommitProperties:
+    """Return a commit's properties; ``retries_max`` None: delta-rs tries again as often as it thinks right."""
+    return CommitProperties(
+        custom_metadata=dict(info),
+        max_commit_retries=retries_max,
+        app_transactions=[Transaction(*each) for each in versions.items()] or None,
+    )

@@ -10,35 +10,33 @@ fence of the shard (``fence.py``).
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, Transaction
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
-from deltalake.transaction import AddAction, RemoveAction
+from deltalake.transaction import RemoveAction
 
 from tarry.api.jobs import StagedFile
 from tarry.base.clock import Clock, SystemClock
-from tarry.base.errors import CorruptError, InvalidArgumentError, UnavailableError
+from tarry.base.errors import CorruptError, UnavailableError
 from tarry.log.files import not_now, passing_error
-from tarry.message.schema import SCHEMA
+from tarry.store.actions import Commit, add_action, described
 from tarry.store.claims import check_present
-from tarry.store.columns import FOR_QUERIES, PARTITION_COLUMNS, TABLE, instant_text
-from tarry.store.fence import EPOCH_KEY, Fence
+from tarry.store.columns import FOR_QUERIES, PARTITION_COLUMNS, TABLE
+from tarry.store.creation import CHECKPOINT_COMMITS, PROPERTIES, STATISTICS, open_table
+from tarry.store.fence import Fence, commit_properties
 from tarry.store.locallog import FILES_KEY, REMOVED_KEY, mend, remove_lone_records, sync_checkpoint, sync_entries
 from tarry.store.orphans import ORPHAN_AGE_HOURS
 from tarry.store.owner import Owner, configuration_of, owner_key, relay_numbers_id
-from tarry.store.place import Place, sync_up
+from tarry.store.place import Place
 from tarry.store.snapshot import FileColumns, Snapshot
 
 log = logging.getLogger(__name__)
 
-CHECKPOINT_COMMITS = 50
 COMMITTED_AGE_MS_MAX = (ORPHAN_AGE_HOURS - 1) * 3_600_000
 """Age of the oldest staged file that is committed where commits are fenced.
 
@@ -46,35 +44,10 @@ Clocks of two machines, and of the store's service, may differ by less than the 
 """
 CONFLICTS_MAX = 20
 """Tries of a commit that conflicts with others and is not stale."""
-LOG_RETENTION, FILE_RETENTION = "delta.logRetentionDuration", "delta.deletedFileRetentionDuration"
-_STATISTICS = "delta.dataSkippingStatsColumns"
-_PROPERTIES = {
-    "delta.checkpointInterval": str(CHECKPOINT_COMMITS),
-    LOG_RETENTION: "interval 1 days",
-    FILE_RETENTION: "interval 1 days",
-    _STATISTICS: "due_ms,due,seq,topic",
-}
 _USER_METADATA = "userMetadata"
 """A field of Delta's own: Spark's DESCRIBE HISTORY has a column of it."""
-_REQUIRED = {*SCHEMA.names, *PARTITION_COLUMNS}
 # Checkpoints and the clean-up of old entries are made here, each durable before the next: see locallog.py.
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Commit:
-    """Changes of a commit.
-
-    ``files`` are added, the files ``removed`` (paths in the table) are removed, and the app transactions get these
-    ``versions``. If files are removed, the added ones have only their rows. ``operation`` and ``info`` are for people
-    who read the log.
-    """
-
-    operation: str
-    files: Sequence[StagedFile] = ()
-    removed: Sequence[str] = ()
-    versions: Mapping[str, int] = field(default_factory=dict)
-    info: Mapping[str, str] = field(default_factory=dict)
 
 
 class Publisher:
@@ -125,8 +98,7 @@ class Publisher:
                 mend(self._place.local, version_min)
             # Not where one was acted on: it is elsewhere, or gone. An empty one in its place would look like damage.
             creates, properties = create and version_min <= 0, owner.property_of(shard) if owner else {}
-            versions = {self._fence.id: self._fence.epoch} if self._fence else {}
-            self._table = _open(self._place, create=creates, properties=properties, versions=versions)
+            self._table = open_table(self._place, create=creates, properties=properties, fence=self._fence)
         except TableNotFoundError as error:
             if version_min > 0:
                 raise CorruptError(
@@ -269,15 +241,16 @@ class Publisher:
         removals = self._removals(commit, now_ms)
         if removals or not commit.versions:
             info[REMOVED_KEY] = str(len(removals))
-        info[_USER_METADATA] = _described(commit, removals)
+        info[_USER_METADATA] = described(commit, removals)
         adds = (add_action(file, now_ms, data_change=not removals) for file in commit.files)
         self._table.create_write_transaction(
             [*adds, *removals],
             "append",
             Schema.from_arrow(TABLE),
             PARTITION_COLUMNS,
-            # delta-rs takes two commits that remove the same file without a data change for compatible, and any after an
-            # OPTIMIZE: both would add its rows. So this one is on top of the version that was judged, or not at all.
+            # delta-rs takes two commits that remove the same file without a data change for compatible, and any
+            # after an OPTIMIZE: both would add its rows. So this one is on top of the version that was judged, or
+            # not at all.
             commit_properties=self._properties(info, commit.versions, retries_max=0 if removals else None),
             post_commithook_properties=_NO_HOOKS,
         )
@@ -338,18 +311,10 @@ class Publisher:
         Raises:
             OwnershipLostError: by that version, the shard is another epoch's.
         """
-        if (fence := self._fence) is not None:
-            if claims:
-                fence.check_claim(self.version_of(fence.id))
-                versions = {**versions, fence.id: fence.epoch}
-            else:
-                self._check_fence()
-            info, retries_max = {**info, EPOCH_KEY: str(fence.epoch)}, 0
-        return CommitProperties(
-            custom_metadata=dict(info),
-            max_commit_retries=retries_max,
-            app_transactions=[Transaction(*each) for each in versions.items()] or None,
-        )
+        if (fence := self._fence) is None:
+            return commit_properties(info, versions, retries_max=retries_max)
+        (fence.check_claim if claims else fence.check)(self.version_of(fence.id))
+        return fence.properties(info, versions, claims=claims)
 
     def _set_properties(
         self, properties: dict[str, str], retries_max: int | None = None, *, claims: bool = False
@@ -413,7 +378,7 @@ class Publisher:
 
         self._on_newest(change)
         if added:
-            self.configure({_STATISTICS: _PROPERTIES[_STATISTICS]})
+            self.configure({STATISTICS: PROPERTIES[STATISTICS]})
 
     def _update(self) -> None:
         try:
@@ -449,85 +414,9 @@ class Publisher:
             log.warning("no checkpoint of the store at version %d: %s", version, error)
 
 
-def _described(commit: Commit, removals: Sequence[RemoveAction]) -> str:
-    """Return the text that an engine's history of the table shows of a commit.
-
-    delta-rs calls each of them WRITE, without figures.
-    """
-    figures = {
-        "files_added": len(commit.files),
-        "rows_added": sum(file.rows for file in commit.files),
-        "bytes_added": sum(file.size for file in commit.files),
-        "files_removed": len(removals),
-        "bytes_removed": sum(each.size for each in removals),
-    }
-    return json.dumps({"operation": f"tarry {commit.operation}", **figures})
-
-
 def intake_id(shard: int) -> str:
     """Return the name of the app transaction whose version is a shard's ``committed_seq``."""
     return f"intake-{shard}"
-
-
-def add_action(file: StagedFile, now_ms: int, *, data_change: bool = True) -> AddAction:
-    """Return the log's action that adds a file, with its bounds.
-
-    ``data_change``: its rows are new to the table.
-    """
-    low = {"due_ms": file.due_min_ms, "seq": file.seq_min, "topic": file.topic_min}
-    high = {"due_ms": file.due_max_ms, "seq": file.seq_max, "topic": file.topic_max}
-    first, last = instant_text(file.due_min_ms), instant_text(file.due_max_ms)
-    if first is not None and last is not None:
-        low["due"], high["due"] = first, last
-    statistics = {"numRecords": file.rows, "minValues": low, "maxValues": high, "nullCount": dict.fromkeys(low, 0)}
-    partition = {"shard": str(file.shard), "bucket": file.bucket}
-    return AddAction(file.path, file.size, partition, now_ms, data_change, json.dumps(statistics))
-
-
-def _open(
-    place: Place, *, create: bool, properties: Mapping[str, str], versions: Mapping[str, int]
-) -> DeltaTable:
-    try:
-        table = DeltaTable(place.uri)
-    except TableNotFoundError:
-        if not create:
-            raise
-        table = _create(place, properties, versions)
-    columns = {each.name for each in table.schema().fields}
-    if table.metadata().partition_columns != PARTITION_COLUMNS or not columns.issuperset(_REQUIRED):
-        raise InvalidArgumentError(
-            f"the Delta table at {place.uri} is not a Tarry store: its columns are {sorted(columns)}, "
-            f"partitioned by {table.metadata().partition_columns}"
-        )
-    return table
-
-
-def _create(place: Place, properties: Mapping[str, str], versions: Mapping[str, int]) -> DeltaTable:
-    if place.local is not None:
-        place.local.mkdir(mode=0o750, parents=True, exist_ok=True)
-    try:
-        # Broker and pipeline may both be the first: "error" makes one of them lose, and open what the other made.
-        table = DeltaTable.create(
-            place.uri,
-            schema=Schema.from_arrow(TABLE),
-            mode="error",
-            partition_by=PARTITION_COLUMNS,
-            configuration={**_PROPERTIES, **properties},
-            raise_if_key_not_exists=False,  # delta-rs knows Delta's own alone
-            # With an epoch: no version of the table is without it, so no earlier owner can commit to it.
-            commit_properties=CommitProperties(app_transactions=[Transaction(*each) for each in versions.items()])
-            if versions
-            else None,
-        )
-    except (DeltaError, OSError) as error:
-        try:
-            table = DeltaTable(place.uri)
-        except TableNotFoundError:
-            raise error from None  # nobody else made it: why it cannot be made is the answer
-    if place.local is not None:
-        sync_entries(place.local, 0, 0)
-        sync_up(place.local, place.local.parent)
-    return table
 
 
 def _wrapped(what: str, error: Exception) -> CorruptError | UnavailableError:

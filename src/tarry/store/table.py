@@ -14,8 +14,10 @@ from collections.abc import Sequence
 from tarry.api.jobs import StagedFile
 from tarry.base.clock import Clock
 from tarry.base.errors import InvalidArgumentError, StaleCommitError
+from tarry.store.actions import Commit
+from tarry.store.creation import FILE_RETENTION, LOG_RETENTION
 from tarry.store.owner import Owner
-from tarry.store.publisher import FILE_RETENTION, LOG_RETENTION, Commit, Publisher, intake_id
+from tarry.store.publisher import Publisher, intake_id
 from tarry.store.snapshot import Snapshot
 
 LOOK_HOURS = 2
@@ -31,7 +33,6 @@ class Store:
         self.root, self.shard, self.table_id = publisher.root, publisher.shard, publisher.table_id
         self.epoch = publisher.epoch
         """The epoch under which is committed (:mod:`tarry.store.fence`); None: nothing is fenced."""
-        self.check_epoch = publisher.check_epoch
 
     @classmethod
     def open(
@@ -60,9 +61,7 @@ class Store:
             UnavailableError: the place cannot be reached or written, or has no table and ``create`` is false.
         """
         store = cls(
-            Publisher(
-                uri, shard=shard, create=create, clock=clock, version_min=version_min, owner=owner, epoch=epoch
-            )
+            Publisher(uri, shard=shard, create=create, clock=clock, version_min=version_min, owner=owner, epoch=epoch)
         )
         store.snapshot()
         return store
@@ -74,6 +73,14 @@ class Store:
             UnavailableError: the place cannot be reached.
         """
         return self._publisher.snapshot()
+
+    def check_epoch(self) -> None:
+        """Look whether the shard is still this epoch's; without an epoch, nothing is looked at.
+
+        Raises:
+            OwnershipLostError: it is another one's. UnavailableError: the place cannot be reached.
+        """
+        self._publisher.check_epoch()
 
     def commit(self, files: Sequence[StagedFile], start_seq: int, end_seq: int) -> Snapshot:
         """Publish ``files`` as the messages of ``[start_seq, end_seq)``, in one durable commit.
