@@ -72,7 +72,7 @@ class FakeIntake(FakeLink):
 
     def state(self) -> dict[str, Any]:
         waiting = self.durable_seq - self.committed_seq
-        state = {
+        state: dict[str, Any] = {
             "first_seq": self.first_seq,
             "durable_seq": self.durable_seq,
             "committed_seq": self.committed_seq,
