@@ -193,7 +193,9 @@ class BrokerClient:
         return state
 
     def join(self) -> IntakeState:
-        """Return the state, and work for this owner from now on: for drivers, which plan and commit under one epoch.
+        """Return the state, and work for this owner alone from now on.
+
+        For drivers, which plan and commit under one epoch.
 
         Raises:
             OwnershipLostError: as :meth:`state`.

@@ -12,7 +12,9 @@ from tarry.store import Store
 
 
 def open_store(state: IntakeState, uri: str | None = None) -> Store:
-    """Open the store that a broker reports, to commit under its epoch; ``uri``: its place for this machine, if another.
+    """Open the store that a broker reports, to commit under its epoch.
+
+    ``uri``: its place for this machine, if another.
 
     Raises:
         OwnershipLostError: a later owner of the broker's log has claimed the store.

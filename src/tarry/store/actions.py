@@ -1,4 +1,4 @@
-"""A commit's changes, and how the Delta log has them: actions that add and remove files, and a text for people."""
+"""A commit's changes, and their form in the Delta log: actions, and a text for people."""
 
 from __future__ import annotations
 

@@ -63,7 +63,9 @@ def differences(claimed: FileContent, content: FileContent) -> Iterator[str]:
 
 
 def check_present(place: Place, files: Sequence[StagedFile], oldest_ms: int | None = None) -> None:
-    """Check that the files are there, with the right sizes, and were written at ``oldest_ms`` (UTC) or later.
+    """Check that the files are there, with the right sizes.
+
+    With ``oldest_ms`` (UTC), check that they were written then or later.
 
     Raises:
         StaleCommitError: a file is missing, has another size, or is older.

@@ -59,7 +59,7 @@ class Fence:
             )
 
     def check_claim(self, found: int | None) -> None:
-        """Check that the shard may be claimed on top of a version with this number: no later epoch has.
+        """Check that no later epoch has claimed the shard, by the number in the version to build on.
 
         Raises:
             OwnershipLostError: one has.

@@ -61,7 +61,7 @@ class Place:
         return [size for size, _ in self.look_at(relatives)]
 
     def look_at(self, relatives: Iterable[str]) -> list[tuple[int | None, int | None]]:
-        """Sizes in bytes, and when files were written last, in UTC milliseconds; None for a file that is not there."""
+        """Sizes in bytes, and when files were written last (UTC, ms); None for one that is not there."""
         infos = self.filesystem.get_file_info([self.path(r) for r in relatives])
         return [(info.size, None if info.mtime_ns is None else info.mtime_ns // 1_000_000) for info in infos]
 

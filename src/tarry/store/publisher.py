@@ -289,7 +289,10 @@ class Publisher:
         check_present(self._place, files, oldest_ms)
 
     def _on_newest(self, change: Callable[[], None]) -> None:
-        """Have ``change`` look at the newest version and commit on top of it; fenced, again after each conflict."""
+        """Have ``change`` look at the newest version and commit on top of it.
+
+        Fenced, it is called again after each conflict.
+        """
         for left in reversed(range(1 if self._fence is None else CONFLICTS_MAX)):
             self.snapshot()
             self._check_fence()

@@ -154,7 +154,9 @@ def given_token(descriptor: int | None) -> str | None:
 
 
 def wait_for_broker(client: BrokerClient, stop: threading.Event) -> IntakeState | None:
-    """Return the broker's first answer, and work for that owner from now on; None if ``stop`` is set before.
+    """Return the broker's first answer; None if ``stop`` is set before.
+
+    The client works for that owner from now on.
 
     Raises:
         UnavailableError: it cannot be reached for :data:`BROKER_WAIT_S`.

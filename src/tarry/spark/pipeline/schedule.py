@@ -243,7 +243,10 @@ def _watch(
     executors: ExecutorWatch,
     lost: Sequence[OwnershipLostError],
 ) -> None:
-    """Report until ``stop``, or until the query has ended, or the upkeep has ``lost`` the store: these are errors."""
+    """Report until ``stop``.
+
+    It is an error if the query ends before, or if ``lost`` has one of the upkeep.
+    """
     reported = time.monotonic()
     idle: str | None = None
     while not stop.wait(1.0):

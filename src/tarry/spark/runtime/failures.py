@@ -34,7 +34,10 @@ def one_line(error: object) -> str:
 
 
 def ownership_lost(line: str) -> OwnershipLostError | None:
-    """Return the error that a line of :func:`one_line` names, if it is this one: it was raised in another process."""
+    """Return the error that a line of :func:`one_line` names, if it is of this class; else None.
+
+    So it is known again when it was raised in another process.
+    """
     _, found, text = line.partition(f"{OwnershipLostError.__module__}.{OwnershipLostError.__name__}: ")
     return OwnershipLostError(text) if found else None
 
