@@ -15,6 +15,9 @@ from tarry.store import Store
 from tarry.store.fence import epoch_id
 from tarry.testing import TestBroker, open_broker
 from tests.engines.test_broker import Machines, bodies, in_memory, of_objects
+from tests.engines.versitygw import BUCKET, served
+from tests.s3 import set_environment
+from tests.unit.test_store_fence import live_at_once
 
 
 @pytest.fixture
@@ -108,3 +111,15 @@ def test_where_nobody_can_be_taken_over_the_store_has_no_epoch(tmp_path: Path) -
     assert (epoch_of(broker), owner_of(machines)) == (None, None)
     broker.close()
     machines.close()
+
+
+@pytest.mark.rest
+@pytest.mark.timeout(1800)  # a build takes minutes, once
+def test_owners_that_claim_and_commit_at_once_in_an_object_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a server whose conditional PUTs are atomic; as on a disk in ``tests/unit/test_store_fence.py``."""
+    with served(tmp_path) as endpoint:
+        set_environment(monkeypatch, endpoint, "A", "S")
+        for number in range(5):
+            live_at_once(f"s3://{BUCKET}/store-{number}")

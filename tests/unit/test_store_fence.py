@@ -356,7 +356,11 @@ def test_of_two_that_make_the_table_at_once_the_later_epoch_has_it(
 
 
 def test_of_many_that_claim_and_commit_at_once_the_last_one_alone_goes_on(tmp_path: Path) -> None:
-    uri = str(tmp_path / "store")
+    live_at_once(str(tmp_path / "store"))
+
+
+def live_at_once(uri: str) -> None:
+    """Four owners claim and commit in threads; also for a store elsewhere (``tests/engines``)."""
     claimed(uri, 1)
     start, lost = threading.Barrier(4), list[int]()
 

@@ -59,7 +59,7 @@ class Fence:
             )
 
     def check_claim(self, found: int | None) -> None:
-        """Check that no later epoch has claimed the shard, by the number in the version to build on.
+        """Check that no later epoch has claimed the shard, by the number in a version.
 
         Raises:
             OwnershipLostError: one has.
@@ -80,7 +80,7 @@ class Fence:
 def commit_properties(
     info: Mapping[str, str], versions: Mapping[str, int], *, retries_max: int | None
 ) -> CommitProperties:
-    """Return a commit's properties; ``retries_max`` None: delta-rs tries again as often as it thinks right."""
+    """Return a commit's properties; ``retries_max`` None: as often as delta-rs thinks right."""
     return CommitProperties(
         custom_metadata=dict(info),
         max_commit_retries=retries_max,
