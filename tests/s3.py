@@ -40,16 +40,20 @@ def listens(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-@pytest.fixture
-def s3_uri(s3_endpoint: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
-    """What an operator sets in the environment: docs/spark-clusters.md."""
+def set_environment(monkeypatch: pytest.MonkeyPatch, endpoint: str, access_key: str, secret_key: str) -> None:
+    """What an operator sets: docs/spark-clusters.md."""
     for name in [n for n in os.environ if n.startswith("AWS_")]:
         monkeypatch.delenv(name)
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "tests")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "tests")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", access_key)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", secret_key)
     monkeypatch.setenv("AWS_REGION", "us-east-1")
-    monkeypatch.setenv("AWS_ENDPOINT_URL", s3_endpoint)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
     monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+
+
+@pytest.fixture
+def s3_uri(s3_endpoint: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    set_environment(monkeypatch, s3_endpoint, "tests", "tests")
     bucket = tmp_path.name.replace("_", "-").lower()
     fs.S3FileSystem(endpoint_override=s3_endpoint, allow_bucket_creation=True).create_dir(bucket)
     return f"s3://{bucket}/a/store"

@@ -20,7 +20,7 @@ from tarry.base.clock import TestClock
 from tarry.base.errors import OwnershipLostError, TrimmedError, UnavailableError
 from tarry.log.engine import Part
 from tarry.log.frame import LogKind
-from tarry.log.objects.bases import EpochBases, Source
+from tarry.log.objects.bases import BaseSource, EpochBases
 from tarry.log.objects.content import BaseFile
 from tarry.log.objects.history import START, claim_epoch, follow_parts, reached, read_former
 from tarry.log.objects.rounds import EpochRounds
@@ -142,7 +142,7 @@ class Simulation:
             at = await rounds.mark()
             await asyncio.sleep(self.rng.random())  # files grow while a base is made
             content = b" ".join(b"%d" % value for value in values)
-            manifest = await bases.put(at, [Source.of("values", content)])
+            manifest = await bases.put(at, [BaseSource.of("values", content)])
             await rounds.sync()
             await bases.complete(manifest)
             self.bases += 1

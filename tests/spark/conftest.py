@@ -51,6 +51,9 @@ class FakeIntake(FakeLink):
         self.durable_seq = 0
         self.fired = (0, 0)
         self.committed_seq = 0
+        self.epoch: int | None = None
+        self.leaves_out: set[str] = set()
+        """Fields that its answers lack, as an older broker's do."""
         self.reports: list[dict[str, Any]] = []
         self.reads: list[tuple[int, int]] = []
         self.states = 0
@@ -69,7 +72,7 @@ class FakeIntake(FakeLink):
 
     def state(self) -> dict[str, Any]:
         waiting = self.durable_seq - self.committed_seq
-        return {
+        state: dict[str, Any] = {
             "first_seq": self.first_seq,
             "durable_seq": self.durable_seq,
             "committed_seq": self.committed_seq,
@@ -83,7 +86,9 @@ class FakeIntake(FakeLink):
             "shard": 0,
             "store_uri": self.store_uri,
             "table_id": self.table_id,
+            "epoch": self.epoch,
         }
+        return {name: value for name, value in state.items() if name not in self.leaves_out}
 
     def wait_until(self, done: Callable[[], bool], timeout_s: float = 240) -> None:
         with self.reported:

@@ -17,8 +17,8 @@ from tarry.base.errors import InvalidArgumentError, NotFoundError
 from tarry.message.admission import MessageLimits
 from tarry.message.schema import SCHEMA, UNNUMBERED
 from tarry.store import StaleCommitError, Store, read_window, stage
+from tarry.store.actions import add_action
 from tarry.store.columns import PARTITION_COLUMNS, TABLE
-from tarry.store.publisher import add_action
 from tests.spark.fake_link import FakeLink
 
 NOW_MS = 1_795_264_000_000

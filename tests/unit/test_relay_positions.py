@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tarry.base.clock import SystemClock
 from tarry.base.errors import InvalidArgumentError
 from tarry.store import StaleCommitError, Store
-from tarry.store.publisher import CHECKPOINT_COMMITS
+from tarry.store.creation import CHECKPOINT_COMMITS
 from tarry_relay.deliver import marker_of, reached
 from tarry_relay.files import Reached
 from tarry_relay.markers import Marker

@@ -23,8 +23,8 @@ from tarry.spark.broker_client import IntakeState
 from tarry.spark.pipeline.compact import Upkeep, in_process
 from tarry.spark.pipeline.upkeep import UpkeepSettings
 from tarry.store import Store, read_window, stage
+from tarry.store.creation import CHECKPOINT_COMMITS
 from tarry.store.layout import DAY_MS, HOUR_MS, label
-from tarry.store.publisher import CHECKPOINT_COMMITS
 from tarry.store.upkeep import NEAR_MS, TIER_FILES, Sizes
 
 from .test_store_upkeep import gone, messages

@@ -10,6 +10,7 @@ from tarry.base.errors import UnavailableError
 from tarry.store import StaleCommitError, Store, read_window, remove_orphans, remove_replaced, rewrite, stage
 from tarry.store.upkeep import expired, plan
 
+from .test_store_fence import NEW, OLD, before_a_version_is_written, claimed, refused
 from .test_store_table import NOW_MS, before_the_next_commit, rows, seqs, staged
 
 
@@ -102,3 +103,16 @@ def test_checkpoints_and_their_clean_up(s3_uri: str, monkeypatch: pytest.MonkeyP
     names = [info.base_name for info in files.get_file_info(fs.FileSelector(base))]
     assert sum(".checkpoint" in name for name in names) == 2
     assert seqs(Store.open(s3_uri)) == list(range(9))
+
+
+def test_an_owner_that_was_taken_over_commits_nothing(s3_uri: str) -> None:
+    """Between its look and its commit, and from then on; one at a time, for here a look and a write are two steps."""
+    old = claimed(s3_uri, OLD)
+    files = staged(old, 0, 10)
+    with before_a_version_is_written(lambda: claimed(s3_uri, NEW)) as calls:
+        refused(s3_uri, lambda: old.commit(files, 0, 10))
+    assert calls == ["create_write_transaction"]
+    refused(s3_uri, lambda: old.keep_for(50))
+    refused(s3_uri, lambda: Store.open(s3_uri, create=False, epoch=OLD))
+    Store.open(s3_uri, create=False, epoch=NEW).commit(files, 0, 10)
+    assert seqs(Store.open(s3_uri)) == list(range(10))

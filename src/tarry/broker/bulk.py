@@ -249,9 +249,11 @@ class Bulk:
         with self._one:
             if self._jobs.get(number).state in (JobState.OPEN, JobState.ABORTED):
                 # Files first: on a full disk, recording the abort needs the room that they take. A commit that comes
-                # nevertheless finds that files are missing. Files of tasks that still write become orphans.
+                # nevertheless finds that files are missing. Files of tasks that still write become orphans. So do all
+                # where this broker may have been taken over: a new owner may go on with the attempt, and commit it.
                 store = self._store
-                remove_staged(store.root, store.shard, prefix_of(number))
+                if store.epoch is None:
+                    remove_staged(store.root, store.shard, prefix_of(number))
             self._jobs.abort(number)
 
     # -- cancelling ----------------------------------------------------------------------------------------------------

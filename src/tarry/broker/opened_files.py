@@ -103,13 +103,13 @@ def open_files(around: Opened) -> OpenedFiles:
     """Open and check the files of a data directory.
 
     Raises:
-        LockedError: another broker has the directory or the store. CorruptError: it is damaged, or it and the store do
-        not fit.
+        LockedError: another broker has the directory or the store. OwnershipLostError: a later owner of the logs has
+        the store already. CorruptError: the directory is damaged, or it and the store do not fit.
     """
     config, undo, engine = around.config, around.undo, around.engine
     issuers = Issuers.of(config, around.clock)  # settings that are refused leave no directory behind
     undo.callback(issuers.close)
-    engine.claim()
+    epoch = engine.claim()
     undo.callback(engine.release)
     has_checkpoint = _has_checkpoint(config.data, is_first=engine.shared is not None)
     checkpoint, topic_counts = Checkpoint.read_with_counts(config.data)
@@ -117,7 +117,7 @@ def open_files(around: Opened) -> OpenedFiles:
     check_identities(config.data, checkpoint if has_checkpoint else None)
     reserve = DiskReserve(around.files, config)
     reserve.give_back()
-    store = _open_store(around, checkpoint)
+    store = _open_store(around, checkpoint, None if engine.shared is None else epoch)
     view = View(store.snapshot())
     secret = read_secret(around.files, config.data)
     access_tokens = AccessTokens(around.files, around.clock, config.data)
@@ -198,14 +198,14 @@ def _has_checkpoint(data: Path, *, is_first: bool) -> bool:
     return False
 
 
-def _open_store(around: Opened, checkpoint: Checkpoint) -> Store:
+def _open_store(around: Opened, checkpoint: Checkpoint, epoch: int | None) -> Store:
     config = around.config
     owner = owner_of(config.data)
     place, version_min = Place.of(config.store_uri), checkpoint.store_version
     if place.local is not None:
         check_before_mending(place, config.shard, owner)  # a directory that is refused is left as it was found
     keep_id(around.files, config.data, owner)
-    return Store.open(config.store_uri, shard=config.shard, version_min=version_min, owner=owner)
+    return Store.open(config.store_uri, shard=config.shard, version_min=version_min, owner=owner, epoch=epoch)
 
 
 def _open_ready_log(around: Opened, checkpoint: Checkpoint) -> ReadyLog:

@@ -62,6 +62,7 @@ class Pipeline:
             "fired_seq": last.fired_seq,
             "expire_until_ms": self._progress.expire_until_ms,
             "cancelled_jobs": self._jobs.cancelled.to_wire(),
+            "epoch": self._store.epoch,
             **self.store_place(),
         }
 

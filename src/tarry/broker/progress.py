@@ -31,7 +31,7 @@ FORGET_S = 60.0
 NEVER_OLD_MS = 1 << 62
 """A retention that deletes nothing for its age."""
 BASE_S = 120.0
-"""Time between two checkpoints where machines share the logs: each takes requests, and room in the store."""
+"""Time between two checkpoints where machines share the logs: each is uploaded."""
 _REGISTRY_COPY = "registry-copy"
 JOBS_SWEEP_S = 600.0
 """Time between sweeps of old bulk jobs."""
@@ -131,7 +131,7 @@ class Checkpointer:
         return time.monotonic() - self._based_s >= self.base_s
 
     def _keep_base(self, shared: SharedLogs) -> None:
-        """Make the checkpoint on disk what a new owner begins from, before anything that it makes superfluous goes."""
+        """Make the checkpoint on disk a base, before anything that it makes superfluous is deleted."""
         data, copy = self._config.data, self._config.data / _REGISTRY_COPY
         shutil.rmtree(copy, ignore_errors=True)
         try:

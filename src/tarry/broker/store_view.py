@@ -84,6 +84,11 @@ class StoreFollower:
         """The table's absolute path or URI, and its id."""
         return self._store.root, self._store.table_id
 
+    @property
+    def epoch(self) -> int | None:
+        """The epoch under which the store is committed to; None: it is not fenced."""
+        return self._store.epoch
+
     def newest(self) -> Snapshot:
         """Return the store's newest snapshot, which the loader may not have."""
         return self._store.snapshot()

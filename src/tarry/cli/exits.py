@@ -56,7 +56,8 @@ MEANINGS = {
     ExitCode.FORBIDDEN: "not allowed: the broker asks who calls, and no token was shown, or it is not taken, or its "
     "identity has not the right",
     ExitCode.OWNERSHIP_LOST: "the broker stopped, for its data directory is another one's now: its file `lock` was "
-    "deleted, or another broker wrote to it",
+    "deleted, or another broker wrote to it; or a later owner of its log has the store: what was to be committed is "
+    "not",
     ExitCode.INTERRUPTED: "interrupted from the keyboard",
 }
 

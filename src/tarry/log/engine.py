@@ -123,7 +123,7 @@ class SharedLogs(Protocol):
         ...
 
     def keep_base(self, files: Mapping[str, Path]) -> None:
-        """Make what the directory has a base: a new owner begins from it, and reads the rounds of after it alone.
+        """Make what the directory has a base, from which a new owner begins instead of the first round.
 
         ``files``: those of it that are no part of the logs, by path in the directory; nobody may change them meanwhile.
         What a base makes superfluous may be deleted once this returns.

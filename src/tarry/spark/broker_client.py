@@ -16,7 +16,7 @@ from tarry.api.jobs import Job, JobState, StagedFile
 from tarry.api.operation import known
 from tarry.api.operations.queues import CANCELLED_RANGE_MAX
 from tarry.api.wire import decode_json, encode_json
-from tarry.base.errors import CorruptError
+from tarry.base.errors import CorruptError, OwnershipLostError
 from tarry.link.address import BrokerAddress
 from tarry.link.blocking import BlockingLink
 from tarry.link.frames import FrameKind
@@ -46,7 +46,8 @@ class IntakeState:
     Seqs are exclusive ends, times UTC milliseconds of the broker's clock. Every message with ``due_ms <
     fired_until_ms`` and ``seq < fired_seq`` is durably in the ready log: the store does not need it. No file of the
     store that ends before ``expire_until_ms`` is needed any more, and no row of the bulk jobs ``cancelled_jobs``
-    (``[number, due_ms, seq]``) from that place on.
+    (``[number, due_ms, seq]``) from that place on. ``epoch``: the one of this owner of the broker's log, under which
+    the store is committed to; None where it is not fenced, and of brokers of before there were epochs.
     """
 
     first_seq: int
@@ -62,6 +63,7 @@ class IntakeState:
     shard: int
     store_uri: str
     table_id: str
+    epoch: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,9 +154,14 @@ class BrokerClient:
     reached.
     """
 
-    def __init__(self, address: str, token: str | None = None) -> None:
-        """Take a broker's address, and the token to show; None: this process finds one by itself."""
+    def __init__(self, address: str, token: str | None = None, *, epoch: int | None = None) -> None:
+        """Take a broker's address, and the token to show; None: this process finds one by itself.
+
+        ``epoch``: that of the owner for which the caller works. Another owner at this address is refused by
+        :meth:`state`. None: whoever is there.
+        """
         self._broker = _LinkCalls(address, token)
+        self._epoch = epoch
         self.close = self._broker.close
 
     def __enter__(self) -> BrokerClient:
@@ -166,14 +173,36 @@ class BrokerClient:
     # -- the intake --------------------------------------------------------------------------------------------------
 
     def state(self) -> IntakeState:
-        """Return the progress of the intake, the store and delivery."""
-        answer = self._broker.answer("intake-state", {})
+        """Return the progress of the intake, the store and delivery.
+
+        Raises:
+            OwnershipLostError: it is of another epoch than the one that this client works for.
+        """
+        answer = {"epoch": None, **self._broker.answer("intake-state", {})}
         missing = [f.name for f in fields(IntakeState) if f.name not in answer]
         if missing:
             raise CorruptError(
                 f"the intake state from {self._broker.address} lacks {missing[0]!r}; given: {sorted(answer)}"
             )
-        return IntakeState(**{f.name: answer[f.name] for f in fields(IntakeState)})
+        state = IntakeState(**{f.name: answer[f.name] for f in fields(IntakeState)})
+        if self._epoch not in (None, state.epoch):
+            raise OwnershipLostError(
+                f"the broker at {self._broker.address} is the owner of epoch {state.epoch}; this works for the one of "
+                f"epoch {self._epoch}, which has ended, and does nothing more; start it again to work for the new owner"
+            )
+        return state
+
+    def join(self) -> IntakeState:
+        """Return the state, and work for this owner alone from now on.
+
+        For drivers, which plan and commit under one epoch.
+
+        Raises:
+            OwnershipLostError: as :meth:`state`.
+        """
+        state = self.state()
+        self._epoch = state.epoch
+        return state
 
     def read(self, start: int, end: int) -> Iterator[pa.RecordBatch]:
         """Yield the messages of ``[start, end)`` in seq order."""

@@ -12,13 +12,16 @@ from tarry.store import Store
 
 
 def open_store(state: IntakeState, uri: str | None = None) -> Store:
-    """Open the store that a broker reports; ``uri``: its place for this machine, if another.
+    """Open the store that a broker reports, to commit under its epoch.
+
+    ``uri``: its place for this machine, if another.
 
     Raises:
+        OwnershipLostError: a later owner of the broker's log has claimed the store.
         InvalidArgumentError: another table is there. UnavailableError: none is, or the place cannot be reached.
         CorruptError: it cannot be read.
     """
-    store = Store.open(uri or state.store_uri, shard=state.shard, create=False)
+    store = Store.open(uri or state.store_uri, shard=state.shard, create=False, epoch=state.epoch)
     check_table(store.root, store.table_id, state)
     return store
 

@@ -8,12 +8,13 @@ Format: ``docs/formats-store.md``.
 """
 
 from tarry.base.errors import StaleCommitError
+from tarry.store.actions import Commit
 from tarry.store.claims import check_claims
 from tarry.store.due import next_due
 from tarry.store.identity import check_same_table, table_id_at
 from tarry.store.orphans import remove_orphans, remove_replaced, remove_staged
 from tarry.store.owner import Owner, check_before_mending
-from tarry.store.publisher import Commit, Publisher
+from tarry.store.publisher import Publisher
 from tarry.store.rewrite import Rewritten, Work, rewrite
 from tarry.store.snapshot import FileColumns, Snapshot
 from tarry.store.stage import stage, staging

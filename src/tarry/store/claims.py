@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from tarry.api.jobs import StagedFile
 from tarry.base.errors import CorruptError, InvalidArgumentError, StaleCommitError
+from tarry.store.columns import instant_text
 from tarry.store.parquet import RowGroup, groups
 from tarry.store.place import Place
 
@@ -61,15 +62,23 @@ def differences(claimed: FileContent, content: FileContent) -> Iterator[str]:
             yield f"{name} {claim}, but its footer says {value}"
 
 
-def check_present(place: Place, files: Sequence[StagedFile]) -> None:
+def check_present(place: Place, files: Sequence[StagedFile], oldest_ms: int | None = None) -> None:
     """Check that the files are there, with the right sizes.
 
+    With ``oldest_ms`` (UTC), check that they were written then or later.
+
     Raises:
-        StaleCommitError: a file is missing, or has another size.
+        StaleCommitError: a file is missing, has another size, or is older.
     """
     # A driver that slept for hours may find its files removed as orphans; a worker on another machine may have written
     # them to its own disk. A commit of a file that is not there would lose its messages.
-    for file, size in zip(files, place.sizes(f.path for f in files), strict=True):
+    found = place.look_at(f.path for f in files)
+    for file, (size, written_ms) in zip(files, found, strict=True):
+        if oldest_ms is not None and written_ms is not None and written_ms < oldest_ms:
+            raise StaleCommitError(
+                f"staged file {file.path} under {place.uri} is of {instant_text(written_ms)}; allowed: of "
+                f"{instant_text(oldest_ms)} or later, for older ones may be removed as orphans; nothing was committed"
+            )
         if size != file.size:
             is_there = "missing" if size is None else f"{size} bytes long"
             raise StaleCommitError(

@@ -3,6 +3,17 @@
 They are left by attempts that died, or were removed by a commit long enough ago. Both are judged by age, as Delta's own
 VACUUM does: a reader may go on with the snapshot that it has, until its files have been out of the table for the
 retention.
+
+A deletion is no commit, so no fence (``fence.py``) stops an owner that was taken over, and no look before it would: it
+may stand still behind its look, for days. What protects the files of a new owner:
+
+- staged, not committed: they are younger than a day when an old owner lists orphans. Those that are older are not
+  committed where commits are fenced (``publisher.py``, an hour less than that day), so what somebody has listed as an
+  orphan, however long ago, is in no later version either.
+- committed: the newest version is read for each list, and names them; a name that was once removed from the table is
+  never added again, for each has a UUID. How long replaced files stay is the table's, changed by fenced commits only.
+- of a job's attempt that was given up: its number may be another attempt's at the new owner. So
+  :func:`remove_staged`, which goes by number and not by age, is not for stores that are fenced.
 """
 
 from __future__ import annotations
@@ -45,7 +56,8 @@ def remove_replaced(root: str, *, older_than_hours: int) -> list[str]:
 def remove_staged(root: str, shard: int, prefix: str) -> list[str]:
     """Delete files that were staged under names with this prefix; return their paths.
 
-    The caller knows that none of them is in the table or will be. Failures are logged; the files are orphans then.
+    The caller knows that none of them is in the table or will be, which in a store whose commits are fenced nobody
+    does. Failures are logged; the files are orphans then.
     """
     place = Place.of(root)
     try:

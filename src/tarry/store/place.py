@@ -58,7 +58,12 @@ class Place:
 
     def sizes(self, relatives: Iterable[str]) -> list[int | None]:
         """Sizes in bytes; None for a file that is not there."""
-        return [info.size for info in self.filesystem.get_file_info([self.path(r) for r in relatives])]
+        return [size for size, _ in self.look_at(relatives)]
+
+    def look_at(self, relatives: Iterable[str]) -> list[tuple[int | None, int | None]]:
+        """Sizes in bytes, and when files were written last (UTC, ms); None for one that is not there."""
+        infos = self.filesystem.get_file_info([self.path(r) for r in relatives])
+        return [(info.size, None if info.mtime_ns is None else info.mtime_ns // 1_000_000) for info in infos]
 
     def remove(self, relatives: Iterable[str]) -> None:
         """Delete files; one that is already gone is fine."""

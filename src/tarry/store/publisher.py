@@ -4,69 +4,50 @@ A version is made durable before it is acted on.
 
 A commit changes files and app transactions together. App transactions are numbers by name, which say what of a source
 is in the table. A commit is judged on the newest version, and again if another driver came in between; of two that race
-from one version with the same app transaction, the second one's commit conflicts.
+from one version with the same app transaction, the second one's commit conflicts. With an epoch, all commits pass the
+fence of the shard (``fence.py``).
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, Transaction
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
-from deltalake.transaction import AddAction, RemoveAction
+from deltalake.transaction import RemoveAction
 
 from tarry.api.jobs import StagedFile
 from tarry.base.clock import Clock, SystemClock
-from tarry.base.errors import CorruptError, InvalidArgumentError, UnavailableError
+from tarry.base.errors import CorruptError, UnavailableError
 from tarry.log.files import not_now, passing_error
-from tarry.message.schema import SCHEMA
+from tarry.store.actions import Commit, add_action, described
 from tarry.store.claims import check_present
-from tarry.store.columns import FOR_QUERIES, PARTITION_COLUMNS, TABLE, instant_text
+from tarry.store.columns import FOR_QUERIES, PARTITION_COLUMNS, TABLE
+from tarry.store.creation import CHECKPOINT_COMMITS, PROPERTIES, STATISTICS, open_table
+from tarry.store.fence import Fence, commit_properties
 from tarry.store.locallog import FILES_KEY, REMOVED_KEY, mend, remove_lone_records, sync_checkpoint, sync_entries
+from tarry.store.orphans import ORPHAN_AGE_HOURS
 from tarry.store.owner import Owner, configuration_of, owner_key, relay_numbers_id
-from tarry.store.place import Place, sync_up
+from tarry.store.place import Place
 from tarry.store.snapshot import FileColumns, Snapshot
 
 log = logging.getLogger(__name__)
 
-CHECKPOINT_COMMITS = 50
+COMMITTED_AGE_MS_MAX = (ORPHAN_AGE_HOURS - 1) * 3_600_000
+"""Age of the oldest staged file that is committed where commits are fenced.
+
+Clocks of two machines, and of the store's service, may differ by less than the hour that is left.
+"""
 CONFLICTS_MAX = 20
 """Tries of a commit that conflicts with others and is not stale."""
-LOG_RETENTION, FILE_RETENTION = "delta.logRetentionDuration", "delta.deletedFileRetentionDuration"
-_STATISTICS = "delta.dataSkippingStatsColumns"
-_PROPERTIES = {
-    "delta.checkpointInterval": str(CHECKPOINT_COMMITS),
-    LOG_RETENTION: "interval 1 days",
-    FILE_RETENTION: "interval 1 days",
-    _STATISTICS: "due_ms,due,seq,topic",
-}
 _USER_METADATA = "userMetadata"
 """A field of Delta's own: Spark's DESCRIBE HISTORY has a column of it."""
-_REQUIRED = {*SCHEMA.names, *PARTITION_COLUMNS}
 # Checkpoints and the clean-up of old entries are made here, each durable before the next: see locallog.py.
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Commit:
-    """Changes of a commit.
-
-    ``files`` are added, the files ``removed`` (paths in the table) are removed, and the app transactions get these
-    ``versions``. If files are removed, the added ones have only their rows. ``operation`` and ``info`` are for people
-    who read the log.
-    """
-
-    operation: str
-    files: Sequence[StagedFile] = ()
-    removed: Sequence[str] = ()
-    versions: Mapping[str, int] = field(default_factory=dict)
-    info: Mapping[str, str] = field(default_factory=dict)
 
 
 class Publisher:
@@ -87,15 +68,19 @@ class Publisher:
         version_min: int = -1,
         may_clean_up: Callable[[], bool] = lambda: True,
         owner: Owner | None = None,
+        epoch: int | None = None,
     ) -> None:
         """Open the store at a path or URI.
 
         With ``create``, create it if it is not there, and add columns that an older one lacks. With ``mends``, on a
         local disk, repair the damage of a power failure; not beside a driver that may be writing at this moment.
-        ``owner``: the broker that owns the shard from now on.
+        ``owner``: the broker that owns the shard from now on. ``epoch``: its number among the owners of its log; owners
+        of lower ones commit nothing from now on. Without an owner: the epoch of the broker whose driver this is. None:
+        its log cannot be taken over, and nothing is fenced.
 
         Raises:
             LockedError: the shard is another broker's, or a relay's.
+            OwnershipLostError: a later epoch has claimed it; a driver's broker has not, or does not own it any more.
             InvalidArgumentError: there is a Delta table that is not a Tarry store, or the place can be none.
             CorruptError: the table cannot be read, or has not ``version_min``, which was acted on; nothing was changed.
             UnavailableError: the place cannot be reached or written, or has no table and ``create`` is false.
@@ -105,12 +90,15 @@ class Publisher:
         """Number of this part of the store."""
         self.root = self._place.uri
         """Path or URI of the table, as :func:`tarry.store.stage` takes it."""
+        self._fence = None if epoch is None else Fence(self.root, shard, epoch)
         try:
+            # Also by an owner that is none any more: what is torn was acted on by nobody, and an entry or a checkpoint
+            # that another one is writing has not its name yet.
             if mends and self._place.local is not None:
                 mend(self._place.local, version_min)
             # Not where one was acted on: it is elsewhere, or gone. An empty one in its place would look like damage.
             creates, properties = create and version_min <= 0, owner.property_of(shard) if owner else {}
-            self._table = _open(self._place, create=creates, properties=properties)
+            self._table = open_table(self._place, create=creates, properties=properties, fence=self._fence)
         except TableNotFoundError as error:
             if version_min > 0:
                 raise CorruptError(
@@ -132,8 +120,26 @@ class Publisher:
         self._synced_version = max(-1, int(self._table.version()) - 1)
         if owner is not None:
             self._claim(owner)
+        else:
+            self._check_fence()
         if create:
             self._add_columns()
+
+    @property
+    def epoch(self) -> int | None:
+        """The epoch under which is committed; None: nothing is fenced."""
+        return None if self._fence is None else self._fence.epoch
+
+    def check_epoch(self) -> None:
+        """Look whether the shard is still this epoch's; without an epoch, nothing is looked at.
+
+        Raises:
+            OwnershipLostError: it is another one's. UnavailableError: the place cannot be reached.
+        """
+        if self._fence is not None:
+            with self._lock:
+                self.snapshot()
+                self._check_fence()
 
     def _check_version(self, version_min: int) -> None:
         version = int(self._table.version())
@@ -192,16 +198,18 @@ class Publisher:
 
         Raises:
             InvalidArgumentError: a file is of another shard. StaleCommitError: a file has gone; nothing was committed.
+            OwnershipLostError: the shard is another epoch's by now; if it was taken over after the commit, that counts.
             UnavailableError: the log cannot be written. Whether the commit took place shows at the next
             :meth:`snapshot`.
         """
         with self._lock:
             for attempt in range(CONFLICTS_MAX):
                 before = self.snapshot()
+                self._check_fence()  # before the judge: what it misses may be what a new owner has changed
                 commit = judge(before)
                 if commit is None:
                     return before
-                check_present(self._place, commit.files)
+                self._check_present(commit.files)
                 try:
                     self.write(commit)
                 except CommitFailedError as error:
@@ -212,6 +220,9 @@ class Publisher:
                     raise _wrapped(f"{what} to {self.root} failed", error) from error
                 break
             snapshot = self.snapshot()
+            # An owner that stood still for days may have written an entry that was cleaned up before: its name was free
+            # again, and nobody reads it. Such a commit must not be told as done, and no checkpoint be made of it.
+            self._check_fence()
             if snapshot.version // CHECKPOINT_COMMITS > before.version // CHECKPOINT_COMMITS and self._may_clean_up():
                 self._checkpoint(snapshot.version)
             return snapshot
@@ -223,27 +234,24 @@ class Publisher:
 
         Raises:
             CommitFailedError: another one came first, which it conflicts with.
+            OwnershipLostError: by that version, the shard is another epoch's.
         """
         now_ms = self._clock.now_ms()  # from then on a reader of an older version has the retention's time
         info = {FILES_KEY: str(len(commit.files)), **commit.info}
         removals = self._removals(commit, now_ms)
         if removals or not commit.versions:
             info[REMOVED_KEY] = str(len(removals))
-        info[_USER_METADATA] = _described(commit, removals)
+        info[_USER_METADATA] = described(commit, removals)
         adds = (add_action(file, now_ms, data_change=not removals) for file in commit.files)
         self._table.create_write_transaction(
             [*adds, *removals],
             "append",
             Schema.from_arrow(TABLE),
             PARTITION_COLUMNS,
-            commit_properties=CommitProperties(
-                custom_metadata=info,
-                # delta-rs takes two commits that remove the same file without a data change for compatible, and any
-                # after an OPTIMIZE: both would add its rows. So this one is on top of the version that was judged, or
-                # not at all.
-                max_commit_retries=0 if removals else None,
-                app_transactions=[Transaction(*each) for each in commit.versions.items()] or None,
-            ),
+            # delta-rs takes two commits that remove the same file without a data change for compatible, and any
+            # after an OPTIMIZE: both would add its rows. So this one is on top of the version that was judged, or
+            # not at all.
+            commit_properties=self._properties(info, commit.versions, retries_max=0 if removals else None),
             post_commithook_properties=_NO_HOOKS,
         )
 
@@ -256,65 +264,124 @@ class Publisher:
         """Set properties of the table. One commit, if one of them is new.
 
         Raises:
-            UnavailableError: the log cannot be written.
+            OwnershipLostError: the shard is another epoch's. UnavailableError: the log cannot be written.
         """
-        with self._lock:
-            self.snapshot()
+
+        def change() -> None:
             if not properties.items() <= self.configuration().items():
                 self._set_properties(properties)
                 self.snapshot()
 
+        with self._lock:
+            self._on_newest(change)
+
     # -- inside ------------------------------------------------------------------------------------------------------
 
-    def _set_properties(self, properties: dict[str, str], retries_max: int | None = None) -> None:
+    def _check_fence(self) -> None:
+        """Judge by the version that was read last."""
+        if self._fence is not None:
+            self._fence.check(self.version_of(self._fence.id))
+
+    def _check_present(self, files: Sequence[StagedFile]) -> None:
+        # Fenced, a file that may be on the list of somebody's search for orphans is not committed: an old owner may
+        # have listed it, stood still, and delete it after this look.
+        oldest_ms = None if self._fence is None else self._clock.now_ms() - COMMITTED_AGE_MS_MAX
+        check_present(self._place, files, oldest_ms)
+
+    def _on_newest(self, change: Callable[[], None]) -> None:
+        """Have ``change`` look at the newest version and commit on top of it.
+
+        Fenced, it is called again after each conflict.
+        """
+        for left in reversed(range(1 if self._fence is None else CONFLICTS_MAX)):
+            self.snapshot()
+            self._check_fence()
+            try:
+                change()
+            except UnavailableError as error:
+                if not (left and isinstance(error.__cause__, CommitFailedError)):
+                    raise
+            else:
+                return
+
+    def _properties(
+        self, info: Mapping[str, str], versions: Mapping[str, int], *, retries_max: int | None, claims: bool = False
+    ) -> CommitProperties:
+        """Return the properties of a commit on top of the version that was read last: all are made with these.
+
+        ``retries_max`` 0: it is the version after that one, or fails. Fenced, each is. ``claims``: it sets the epoch.
+
+        Raises:
+            OwnershipLostError: by that version, the shard is another epoch's.
+        """
+        if (fence := self._fence) is None:
+            return commit_properties(info, versions, retries_max=retries_max)
+        (fence.check_claim if claims else fence.check)(self.version_of(fence.id))
+        return fence.properties(info, versions, claims=claims)
+
+    def _set_properties(
+        self, properties: dict[str, str], retries_max: int | None = None, *, claims: bool = False
+    ) -> None:
         """``retries_max`` 0: as the version after the one that was read last, or not at all."""
-        info = CommitProperties(custom_metadata={FILES_KEY: "0", REMOVED_KEY: "0"}, max_commit_retries=retries_max)
+        info = {FILES_KEY: "0", REMOVED_KEY: "0"}
+        if claims and self._fence is not None:
+            del info[REMOVED_KEY]  # so an entry that has lost its app transaction, its last line, is incomplete
         try:
             self._table.alter.set_table_properties(
                 properties,
                 raise_if_not_exists=False,
-                commit_properties=info,
+                commit_properties=self._properties(info, {}, retries_max=retries_max, claims=claims),
                 post_commithook_properties=_NO_HOOKS,
             )
         except (DeltaError, OSError) as error:
             raise _wrapped(f"cannot set properties of the store {self.root}", error) from error
 
     def _claim(self, owner: Owner) -> None:
-        """Record this broker as the owner of the shard in the table, durably.
+        """Record this broker as the owner of the shard in the table, and its epoch, durably.
 
         Of two brokers that do this at once, one is refused: the commit is the version after the judged one, or it
-        fails.
+        fails. Of two epochs of one broker, the lower one is, whichever comes first.
         """
         claim = owner.property_of(self.shard)
         for attempt in range(CONFLICTS_MAX):
             self.snapshot()
             there = self.configuration()
             owner.check(self.root, self.shard, there, self.version_of(relay_numbers_id(self.shard)))
-            if claim.items() <= there.items():
+            if claim.items() <= there.items() and self._has_claimed():
                 return
             try:
-                self._set_properties(claim, retries_max=0)
+                self._set_properties(claim, retries_max=0, claims=True)
             except UnavailableError as error:
-                if owner_key(self.shard) in there:
+                if owner_key(self.shard) in there and self._fence is None:
                     # A broker is known by its id: the place where it ran is in the table for people alone.
                     log.warning("the store does not say yet where its broker is now: %s", error)
                     return
                 if attempt == CONFLICTS_MAX - 1 or not isinstance(error.__cause__, CommitFailedError):
                     raise
 
+    def _has_claimed(self) -> bool:
+        return self._fence is None or self.version_of(self._fence.id) == self._fence.epoch
+
     def _add_columns(self) -> None:
         """Add the columns for queries to a table of before there were any: their values are null in its files."""
-        self.snapshot()  # nothing is written on top of an entry that a power failure may take away
-        there = {each.name for each in self._table.schema().fields}
-        missing = [each for each in Schema.from_arrow(FOR_QUERIES).fields if each.name not in there]
-        if not missing:
-            return
-        info = CommitProperties(custom_metadata={FILES_KEY: "0", REMOVED_KEY: "0"})
-        try:
-            self._table.alter.add_columns(missing, commit_properties=info, post_commithook_properties=_NO_HOOKS)
-        except (DeltaError, OSError) as error:
-            raise _wrapped(f"cannot add columns to the store {self.root}", error) from error
-        self.configure({_STATISTICS: _PROPERTIES[_STATISTICS]})
+        added = False
+
+        def change() -> None:  # nothing is written on top of an entry that a power failure may take away
+            nonlocal added
+            there = {each.name for each in self._table.schema().fields}
+            missing = [each for each in Schema.from_arrow(FOR_QUERIES).fields if each.name not in there]
+            if not missing:
+                return
+            info = self._properties({FILES_KEY: "0", REMOVED_KEY: "0"}, {}, retries_max=None)
+            try:
+                self._table.alter.add_columns(missing, commit_properties=info, post_commithook_properties=_NO_HOOKS)
+            except (DeltaError, OSError) as error:
+                raise _wrapped(f"cannot add columns to the store {self.root}", error) from error
+            added = True
+
+        self._on_newest(change)
+        if added:
+            self.configure({STATISTICS: PROPERTIES[STATISTICS]})
 
     def _update(self) -> None:
         try:
@@ -350,79 +417,9 @@ class Publisher:
             log.warning("no checkpoint of the store at version %d: %s", version, error)
 
 
-def _described(commit: Commit, removals: Sequence[RemoveAction]) -> str:
-    """Return the text that an engine's history of the table shows of a commit.
-
-    delta-rs calls each of them WRITE, without figures.
-    """
-    figures = {
-        "files_added": len(commit.files),
-        "rows_added": sum(file.rows for file in commit.files),
-        "bytes_added": sum(file.size for file in commit.files),
-        "files_removed": len(removals),
-        "bytes_removed": sum(each.size for each in removals),
-    }
-    return json.dumps({"operation": f"tarry {commit.operation}", **figures})
-
-
 def intake_id(shard: int) -> str:
     """Return the name of the app transaction whose version is a shard's ``committed_seq``."""
     return f"intake-{shard}"
-
-
-def add_action(file: StagedFile, now_ms: int, *, data_change: bool = True) -> AddAction:
-    """Return the log's action that adds a file, with its bounds.
-
-    ``data_change``: its rows are new to the table.
-    """
-    low = {"due_ms": file.due_min_ms, "seq": file.seq_min, "topic": file.topic_min}
-    high = {"due_ms": file.due_max_ms, "seq": file.seq_max, "topic": file.topic_max}
-    first, last = instant_text(file.due_min_ms), instant_text(file.due_max_ms)
-    if first is not None and last is not None:
-        low["due"], high["due"] = first, last
-    statistics = {"numRecords": file.rows, "minValues": low, "maxValues": high, "nullCount": dict.fromkeys(low, 0)}
-    partition = {"shard": str(file.shard), "bucket": file.bucket}
-    return AddAction(file.path, file.size, partition, now_ms, data_change, json.dumps(statistics))
-
-
-def _open(place: Place, *, create: bool, properties: Mapping[str, str]) -> DeltaTable:
-    try:
-        table = DeltaTable(place.uri)
-    except TableNotFoundError:
-        if not create:
-            raise
-        table = _create(place, properties)
-    columns = {each.name for each in table.schema().fields}
-    if table.metadata().partition_columns != PARTITION_COLUMNS or not columns.issuperset(_REQUIRED):
-        raise InvalidArgumentError(
-            f"the Delta table at {place.uri} is not a Tarry store: its columns are {sorted(columns)}, "
-            f"partitioned by {table.metadata().partition_columns}"
-        )
-    return table
-
-
-def _create(place: Place, properties: Mapping[str, str]) -> DeltaTable:
-    if place.local is not None:
-        place.local.mkdir(mode=0o750, parents=True, exist_ok=True)
-    try:
-        # Broker and pipeline may both be the first: "error" makes one of them lose, and open what the other made.
-        table = DeltaTable.create(
-            place.uri,
-            schema=Schema.from_arrow(TABLE),
-            mode="error",
-            partition_by=PARTITION_COLUMNS,
-            configuration={**_PROPERTIES, **properties},
-            raise_if_key_not_exists=False,  # delta-rs knows Delta's own alone
-        )
-    except (DeltaError, OSError) as error:
-        try:
-            table = DeltaTable(place.uri)
-        except TableNotFoundError:
-            raise error from None  # nobody else made it: why it cannot be made is the answer
-    if place.local is not None:
-        sync_entries(place.local, 0, 0)
-        sync_up(place.local, place.local.parent)
-    return table
 
 
 def _wrapped(what: str, error: Exception) -> CorruptError | UnavailableError:

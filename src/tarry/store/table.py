@@ -14,8 +14,10 @@ from collections.abc import Sequence
 from tarry.api.jobs import StagedFile
 from tarry.base.clock import Clock
 from tarry.base.errors import InvalidArgumentError, StaleCommitError
+from tarry.store.actions import Commit
+from tarry.store.creation import FILE_RETENTION, LOG_RETENTION
 from tarry.store.owner import Owner
-from tarry.store.publisher import FILE_RETENTION, LOG_RETENTION, Commit, Publisher, intake_id
+from tarry.store.publisher import Publisher, intake_id
 from tarry.store.snapshot import Snapshot
 
 LOOK_HOURS = 2
@@ -29,6 +31,8 @@ class Store:
     def __init__(self, publisher: Publisher) -> None:
         self._publisher = publisher
         self.root, self.shard, self.table_id = publisher.root, publisher.shard, publisher.table_id
+        self.epoch = publisher.epoch
+        """The epoch under which is committed (:mod:`tarry.store.fence`); None: nothing is fenced."""
 
     @classmethod
     def open(
@@ -40,20 +44,25 @@ class Store:
         clock: Clock | None = None,
         version_min: int = -1,
         owner: Owner | None = None,
+        epoch: int | None = None,
     ) -> Store:
         """Open the store at a path or URI, creating it if it is not there.
 
         On a local disk, this repairs the damage of a power failure. ``create`` is for the table's owner, a broker: a
         job that made one would work on another table than its broker's. ``owner``: the broker that owns the shard from
-        now on.
+        now on. ``epoch``: its number among the owners of a log that can be taken over, or that of the broker whose
+        driver this is; each commit then raises OwnershipLostError once another epoch owns the shard.
 
         Raises:
             LockedError: the shard is another broker's, or a relay's.
+            OwnershipLostError: a later epoch has claimed it; a driver's broker does not own it.
             InvalidArgumentError: there is a Delta table that is not a Tarry store, or the place can be none.
             CorruptError: the table cannot be read, or has not ``version_min``, which was acted on; nothing was changed.
             UnavailableError: the place cannot be reached or written, or has no table and ``create`` is false.
         """
-        store = cls(Publisher(uri, shard=shard, create=create, clock=clock, version_min=version_min, owner=owner))
+        store = cls(
+            Publisher(uri, shard=shard, create=create, clock=clock, version_min=version_min, owner=owner, epoch=epoch)
+        )
         store.snapshot()
         return store
 
@@ -64,6 +73,14 @@ class Store:
             UnavailableError: the place cannot be reached.
         """
         return self._publisher.snapshot()
+
+    def check_epoch(self) -> None:
+        """Look whether the shard is still this epoch's; without an epoch, nothing is looked at.
+
+        Raises:
+            OwnershipLostError: it is another one's. UnavailableError: the place cannot be reached.
+        """
+        self._publisher.check_epoch()
 
     def commit(self, files: Sequence[StagedFile], start_seq: int, end_seq: int) -> Snapshot:
         """Publish ``files`` as the messages of ``[start_seq, end_seq)``, in one durable commit.

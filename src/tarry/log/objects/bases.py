@@ -1,4 +1,4 @@
-"""Bases: what a new owner begins from instead of the first round, and what makes former rounds superfluous.
+"""Bases: a new owner begins from the newest one, instead of the first round.
 
 A base is a set of files as they were when all rounds before a place were in them. It may have more, of rounds that came
 while it was made; these are answered before it counts, and to apply them again changes nothing. It counts once its
@@ -33,7 +33,7 @@ DELETES = 16
 _FOLDER, _MANIFEST = "base/", "/manifest"
 
 
-class Source(NamedTuple):
+class BaseSource(NamedTuple):
     """A file for a base.
 
     ``read(at, size)`` returns a part of it. ``is_final``: it never changes again, so later bases of the epoch need not
@@ -47,7 +47,7 @@ class Source(NamedTuple):
     is_kept: bool = False
 
     @classmethod
-    def of(cls, path: str, content: bytes) -> Source:
+    def of(cls, path: str, content: bytes) -> BaseSource:
         """Return a small file with this content."""
 
         async def read(at: int, size: int) -> bytes:
@@ -66,8 +66,8 @@ class EpochBases:
     _deleted: int | None = None
     """Rounds of this epoch that were deleted; None: those of former epochs were not either."""
 
-    async def put(self, at: Manifest, sources: Iterable[Source]) -> Manifest:
-        """Put the files of a base whose place and history are ``at``'s; return what its manifest says.
+    async def put(self, at: Manifest, sources: Iterable[BaseSource]) -> Manifest:
+        """Put the files of a base with the place and history of ``at``; return its manifest.
 
         Raises:
             OSError: a file cannot be read.
@@ -83,7 +83,7 @@ class EpochBases:
         self._final = {each.path: each for each in files if each.path in self._final}
         return at._replace(files=files)
 
-    async def _put(self, at: Manifest, number: int, source: Source) -> BaseFile:
+    async def _put(self, at: Manifest, number: int, source: BaseSource) -> BaseFile:
         pieces: list[Piece] = []
         for begin in range(0, source.size, PIECE_BYTES):
             content = await source.read(begin, min(PIECE_BYTES, source.size - begin))

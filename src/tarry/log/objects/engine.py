@@ -28,7 +28,7 @@ from tarry.log.engine import Part
 from tarry.log.file_engine import CACHE_FILE, DIRECTORIES, LOCK_FILE, hold_directory
 from tarry.log.files import AppendFile, Buffer, Files
 from tarry.log.frame import LogKind
-from tarry.log.objects.bases import EpochBases, Source
+from tarry.log.objects.bases import BaseSource, EpochBases
 from tarry.log.objects.content import HANDED_OVER, LEFT, TRIMMED, BaseFile
 from tarry.log.objects.history import START, RoundPlace, claim_epoch, follow_parts, reached, read_former
 from tarry.log.objects.kept_files import KeptFiles
@@ -188,7 +188,7 @@ class ObjectEngine:
         self.files.keep(path)
 
     def keep_base(self, files: Mapping[str, Path]) -> None:
-        """See :meth:`tarry.log.engine.SharedLogs.keep_base`. Files are as in :class:`Source`; SSTs are final."""
+        """See :meth:`tarry.log.engine.SharedLogs.keep_base`."""
         self._requests.run(self._keep_base(files))
 
     async def _keep_base(self, files: Mapping[str, Path]) -> None:
@@ -203,16 +203,16 @@ class ObjectEngine:
         await bases.complete(manifest)
         self._trimming = asyncio.create_task(_logged(bases.trim(manifest)))
 
-    def _sources(self, files: Mapping[str, Path]) -> list[Source]:
+    def _sources(self, files: Mapping[str, Path]) -> list[BaseSource]:
         sources = [segment for kind in DIRECTORIES for segment in self._segments(kind)]
         for name, content in self.files.kept().items():
             if name not in files:
-                sources.append(Source.of(name, content))
+                sources.append(BaseSource.of(name, content))
         for name, path in files.items():
             sources.append(_file_source(name, path, path.stat().st_size, is_final=path.suffix == ".sst"))
         return sources
 
-    def _segments(self, kind: LogKind) -> Iterator[Source]:
+    def _segments(self, kind: LogKind) -> Iterator[BaseSource]:
         directory = self._data / DIRECTORIES[kind]
         segments = [each for each in list_segments(directory) if each >= self._trimmed.get(kind, 0)]
         for each in segments:
@@ -440,13 +440,13 @@ class _Directory:
         return segment_path(self._data / DIRECTORIES[kind], segment)
 
 
-def _file_source(name: str, path: Path, size: int, *, is_final: bool) -> Source:
+def _file_source(name: str, path: Path, size: int, *, is_final: bool) -> BaseSource:
     def read(at: int, size: int) -> bytes:
         with path.open("rb") as file:
             file.seek(at)
             return file.read(size)
 
-    return Source(name, size, lambda at, size: asyncio.to_thread(read, at, size), is_final)
+    return BaseSource(name, size, lambda at, size: asyncio.to_thread(read, at, size), is_final)
 
 
 async def _logged(trimming: Coroutine[Any, Any, None]) -> None:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tarry.base.errors import CorruptError, TarryError
+from tarry.base.errors import CorruptError, OwnershipLostError, TarryError
 from tarry.spark.broker_client import BrokerClient, IntakeState
 from tarry.spark.broker_store import open_store
 from tarry.spark.pipeline.job import Reporter, given_token, job_parser, run_job, wait_for_broker
@@ -87,8 +87,10 @@ class Upkeep:
         Damaged files stay as they are, and the status lists them (:attr:`damage`).
 
         Raises:
+            OwnershipLostError: a later owner has the store, or answers in the place of this one's; this is the end.
             TarryError: the broker or the store is out of reach.
         """
+        self._store.check_epoch()  # also where nothing is to be done: a driver of nobody would stay for ever
         snapshot = self._store.snapshot()
         state = self._client.state()
         if passed := expired(snapshot, safe_floor(state, snapshot.committed_seq), state.cancelled_jobs):
@@ -160,12 +162,19 @@ def in_process(works: list[Work]) -> list[Result]:
 
 
 def beside(
-    spark: SparkSession, store: Store, client: BrokerClient, settings: UpkeepSettings
+    spark: SparkSession,
+    store: Store,
+    client: BrokerClient,
+    settings: UpkeepSettings,
+    on_lost: Callable[[OwnershipLostError], None] = lambda _: None,
 ) -> AbstractContextManager[threading.Thread | None]:
-    """Start the upkeep of a broker's store in a thread of its own, in the session of another job."""
+    """Start the upkeep of a broker's store in a thread of its own, in the session of another job.
+
+    It ends with ``on_lost``, called in that thread, where a later owner has the store.
+    """
     cores = partial(cores_for_upkeep, spark)
     upkeep = Upkeep(store, client, Reporter(client, "compact"), settings, on_spark(spark), cores=cores)
-    return in_thread(spark, upkeep, settings.interval_ms)
+    return in_thread(spark, upkeep, settings.interval_ms, on_lost)
 
 
 # -- by itself ---------------------------------------------------------------------------------------------------------
@@ -175,6 +184,7 @@ def run(options: argparse.Namespace, stop: threading.Event) -> Counter[str]:
     """Work until ``stop`` is set, or with ``--once`` until nothing is left to do; return the counts.
 
     Raises:
+        OwnershipLostError: a later owner has the store.
         TarryError: the job cannot start, or with ``--once`` a round failed.
     """
     with BrokerClient(options.flight, given_token(options.token_fd)) as client:
@@ -204,10 +214,10 @@ def once(
     ``uri`` None: the broker's.
 
     Raises:
-        TarryError: the broker or the store is out of reach. CorruptError: files are damaged; all else was done.
+        OwnershipLostError: a later owner has the store. TarryError: the broker or the store is out of reach.
+        CorruptError: files are damaged; all else was done.
     """
-    state = client.state()
-    store = open_store(state, uri)
+    store = open_store(client.join(), uri)
     upkeep = Upkeep(store, client, Reporter(client, "compact"), settings, rewrite, cores=cores)
     published, known = 1, 0
     # Without a damaged file, those that were to be merged with it may be merged.

@@ -33,7 +33,8 @@ class IntakeSource(DataSource):  # type: ignore[misc]
     """The source, with its options.
 
     They are ``flight`` (HOST:PORT), ``token`` (shown to the broker; Spark shows no option of that name), ``start_seq``
-    (the start of a query without a checkpoint), ``cores``, and a Trigger's fields.
+    (the start of a query without a checkpoint), ``cores``, a Trigger's fields, and maybe ``epoch`` (that of the owner
+    for which the query's driver works).
     """
 
     @classmethod
@@ -52,6 +53,7 @@ class IntakeReader(DataSourceStreamReader):  # type: ignore[misc]
 
     def __init__(self, options: dict[str, str]) -> None:
         self._address, self._token = options["flight"], options.get("token")
+        self._epoch = int(options["epoch"]) if "epoch" in options else None
         self._start_seq = int(options["start_seq"])
         self._cores = int(options["cores"])
         self._trigger = Trigger(int(options["bytes_min"]), int(options["interval_ms"]), int(options["rows_max"]))
@@ -69,7 +71,7 @@ class IntakeReader(DataSourceStreamReader):  # type: ignore[misc]
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
         try:
             if self._client is None:
-                self._client = BrokerClient(self._address, self._token)
+                self._client = BrokerClient(self._address, self._token, epoch=self._epoch)
             state = self._client.state()
         except UnavailableError:
             # A broker that restarts, if an operator runs the pipeline. Nothing to schedule until it is back.

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tarry.base.clock import SystemClock
-from tarry.base.errors import NotFoundError, TarryError, UnavailableError
+from tarry.base.errors import NotFoundError, OwnershipLostError, TarryError, UnavailableError
 from tarry.base.logs import log_to_stderr
 from tarry.base.stop_signals import StopSignals
 from tarry.spark.broker_client import BrokerClient, IntakeState
@@ -27,6 +27,9 @@ log = logging.getLogger(__name__)
 
 EXIT_NOT_INSTALLED = 78
 """sysexits' EX_CONFIG: trying again soon will not help."""
+
+EXIT_OWNERSHIP_LOST = 10
+"""The job's owner was taken over, and so has ended; the same as a broker's own (``tarry.cli.exits``)."""
 
 BROKER_WAIT_S = 30.0
 STOP_WAIT_S = 15.0
@@ -77,7 +80,7 @@ class Reporter:
 def run_job(run: Callable[[threading.Event], None], parent_pid: int | None) -> int:
     """Run a job until it ends by itself, or SIGTERM, SIGINT or the parent's end set the event.
 
-    Then end this process, with exit code 0, or 1 after a failure.
+    Then end this process, with exit code 0, 1 after a failure, or :data:`EXIT_OWNERSHIP_LOST`.
     """
     log_to_stderr()
     logging.getLogger("py4j").setLevel(logging.WARNING)
@@ -112,6 +115,9 @@ def _run(run: Callable[[threading.Event], None], stop: threading.Event) -> int:
     except NotFoundError as error:
         log.error("%s", error)
         return EXIT_NOT_INSTALLED
+    except OwnershipLostError as error:
+        log.error("%s", error)
+        return EXIT_OWNERSHIP_LOST
     except Exception as error:  # noqa: BLE001 - the last handler: any error goes to the log and the exit code
         if not stop.is_set():  # a query that is being stopped may fail on the way
             log.error("%s", error)
@@ -150,13 +156,15 @@ def given_token(descriptor: int | None) -> str | None:
 def wait_for_broker(client: BrokerClient, stop: threading.Event) -> IntakeState | None:
     """Return the broker's first answer; None if ``stop`` is set before.
 
+    The client works for that owner from now on.
+
     Raises:
         UnavailableError: it cannot be reached for :data:`BROKER_WAIT_S`.
     """
     deadline = time.monotonic() + BROKER_WAIT_S
     while not stop.is_set():
         try:
-            return client.state()
+            return client.join()
         except UnavailableError:
             if time.monotonic() >= deadline:
                 raise

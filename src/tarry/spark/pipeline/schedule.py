@@ -18,7 +18,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tarry.base.errors import CorruptError, TarryError
+from tarry.base.errors import CorruptError, OwnershipLostError, TarryError
 from tarry.link.credentials import find_token
 from tarry.spark.broker_client import BrokerClient, IntakeState
 from tarry.spark.broker_store import open_store
@@ -29,7 +29,7 @@ from tarry.spark.pipeline.plan import Trigger
 from tarry.spark.pipeline.stage_task import RESULT_SCHEMA, RangeResult, StageTask, decode
 from tarry.spark.runtime.conf import user_conf
 from tarry.spark.runtime.executors import ExecutorWatch
-from tarry.spark.runtime.failures import one_line
+from tarry.spark.runtime.failures import one_line, ownership_lost
 from tarry.spark.runtime.session import build_session
 from tarry.spark.runtime.sole_user import sole_user
 from tarry.store import Store, remove_orphans
@@ -59,7 +59,7 @@ class ScheduleBatch:
         self._store = store
         self._client = client
         self._reporter = reporter
-        self._task = StageTask(flight_for_tasks, store.root, store.table_id, store.shard)
+        self._task = StageTask(flight_for_tasks, store.root, store.table_id, store.shard, epoch=store.epoch)
         self._token = token
         self._notified = True
         self._batches = 0
@@ -101,7 +101,7 @@ class ScheduleBatch:
         """Publish the staged files, and notify the broker; return the batch's summary, None if it is empty.
 
         Raises:
-            StaleCommitError: the store is not where this batch starts.
+            StaleCommitError: the store is not where this batch starts. OwnershipLostError: it is a later owner's.
         """
         if not results:
             return None
@@ -136,10 +136,12 @@ def start_query(
     checkpoint: Path,
     poll_ms: int,
     token: str | None = None,
+    epoch: int | None = None,
 ) -> StreamingQuery:
     """Start the streaming query; without a checkpoint it begins at ``start_seq``.
 
-    ``token``: shown to the broker; None: the process that plans finds one by itself.
+    ``token``: shown to the broker; None: the process that plans finds one by itself. ``epoch``: that of the broker's
+    owner for which this driver works; it plans with no other one.
     """
     from tarry.spark.pipeline.intake_source import IntakeSource
 
@@ -147,6 +149,8 @@ def start_query(
     reader = spark.readStream.format(IntakeSource.name()).option("flight", flight)
     if token is not None:
         reader = reader.option("token", token)
+    if epoch is not None:
+        reader = reader.option("epoch", epoch)
     return (
         reader.option("start_seq", start_seq)
         .option("cores", spark.sparkContext.defaultParallelism)
@@ -166,6 +170,7 @@ def run(options: argparse.Namespace, stop: threading.Event) -> None:
     """Work until ``stop`` is set.
 
     Raises:
+        OwnershipLostError: a later owner has the store, or answers in the place of this driver's.
         TarryError: the job cannot start, or the query has failed.
     """
     token = given_token(options.token_fd)
@@ -216,25 +221,40 @@ def _run_query(
         checkpoint=options.checkpoint,
         poll_ms=options.poll_ms,
         token=token,
+        # Of the owner that was there when this driver began. It is never asked for again: what was planned with one
+        # owner must not be committed under another one's epoch.
+        epoch=state.epoch,
     )
     reporter.update(state="idle", committed_seq=committed_seq)
+    lost: list[OwnershipLostError] = []
     # A connection to the table of its own: neither waits for the other's commits.
-    with compact.beside(spark, open_store(state, store.root), client, upkeep.UpkeepSettings.of(options)):
-        _watch(query, stop, batch, reporter, ExecutorWatch.of(spark))
+    with compact.beside(spark, open_store(state, store.root), client, upkeep.UpkeepSettings.of(options), lost.append):
+        _watch(query, stop, batch, reporter, ExecutorWatch.of(spark), lost)
     reporter.update(state="stopping")
     query.stop()
     spark.stop()
 
 
 def _watch(
-    query: StreamingQuery, stop: threading.Event, batch: ScheduleBatch, reporter: Reporter, executors: ExecutorWatch
+    query: StreamingQuery,
+    stop: threading.Event,
+    batch: ScheduleBatch,
+    reporter: Reporter,
+    executors: ExecutorWatch,
+    lost: Sequence[OwnershipLostError],
 ) -> None:
-    """Report until ``stop``, or until the query has ended, which is an error."""
+    """Report until ``stop``.
+
+    It is an error if the query ends before, or if ``lost`` has one of the upkeep.
+    """
     reported = time.monotonic()
     idle: str | None = None
     while not stop.wait(1.0):
+        if lost:
+            raise lost[0]
         if not query.isActive:
-            raise TarryError(f"the query has ended: {one_line(query.exception() or 'without an error')}")
+            cause = one_line(query.exception() or "without an error")
+            raise ownership_lost(cause) or TarryError(f"the query has ended: {cause}")
         before, idle = idle, executors.missing()
         if idle is not None and before is None:
             log.warning("%s", idle)
@@ -277,7 +297,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the job until SIGTERM, SIGINT or the parent's end.
 
-    The exit code is 0 then, 1 after a failure.
+    The exit code is 0 then, 1 after a failure, 10 after a takeover.
     """
     options = parse(arguments)
     return run_job(lambda stop: run(options, stop), options.parent_pid)

@@ -50,10 +50,12 @@ class StageTask:
     shard: int
     token: str | None = field(default=None, repr=False)
     """Shown to the broker; None: the task's process finds one by itself."""
+    epoch: int | None = None
+    """That of the owner for which the driver works: what another one has is not staged."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         check_same_table(self.root, self.table_id)
-        with BrokerClient(self.flight, self.token) as client:
+        with BrokerClient(self.flight, self.token, epoch=self.epoch) as client:
             for batch in batches:
                 for start, end in zip(batch["start_seq"].to_pylist(), batch["end_seq"].to_pylist(), strict=True):
                     result = json.dumps(asdict(self.stage_range(client, start, end)))

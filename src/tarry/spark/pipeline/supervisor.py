@@ -24,7 +24,7 @@ from tarry.base.clock import SystemClock
 from tarry.base.config import Config
 from tarry.base.spark_conf import lines_of, parse_lines
 from tarry.base.supervision import end_of_process, keep_running
-from tarry.spark.pipeline.job import EXIT_NOT_INSTALLED
+from tarry.spark.pipeline.job import EXIT_NOT_INSTALLED, EXIT_OWNERSHIP_LOST
 from tarry.spark.runtime.conf import user_conf, write_private
 from tarry.spark.runtime.process import kill_session
 
@@ -150,7 +150,9 @@ class PipelineSupervisor:
         keep_running(self._run_child, self._on_end, self._stopping)
 
     def _on_end(self, code: int) -> float:
-        pause_s = self._back_off.lengthen() if code == EXIT_NOT_INSTALLED else self._back_off.fail()
+        # After a takeover this broker ends, too, as soon as it sees that by itself.
+        hopeless = code in (EXIT_NOT_INSTALLED, EXIT_OWNERSHIP_LOST)
+        pause_s = self._back_off.lengthen() if hopeless else self._back_off.fail()
         with self._lock:
             self._next_try_ms = self._clock.now_ms() + int(pause_s * 1000)
             self._restarts += 1

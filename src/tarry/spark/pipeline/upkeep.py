@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from tarry.base.errors import OwnershipLostError
 from tarry.store import Rewritten, Snapshot, StaleCommitError, Store, Work, remove_orphans, remove_replaced
 from tarry.store.damaged import state_of
 from tarry.store.orphans import ORPHAN_AGE_HOURS
@@ -198,11 +199,15 @@ class StoreRewriter:
         """Delete files replaced longer than the retention ago, and files that were never committed.
 
         Each is done when it is time to look again.
+
+        Raises:
+            OwnershipLostError: a later owner has the store. UnavailableError: it is out of reach.
         """
         now = self._monotonic()
         tidy, search = now - self._tidied >= TIDY_EVERY_S, now - self._searched >= ORPHANS_EVERY_S
         if not tidy and not search:
             return
+        self._store.check_epoch()  # deletions are no commits; orphans.py says what protects a later owner's files
         hours = retention_hours(self._store, self._settings.retention_ms)
         if tidy:
             self._tidied = now
@@ -239,16 +244,29 @@ def cores_for_upkeep(spark: SparkSession) -> int:
 
 
 @contextmanager
-def in_thread(spark: SparkSession, upkeep: Rounds, interval_ms: int) -> Iterator[threading.Thread | None]:
+def in_thread(
+    spark: SparkSession,
+    upkeep: Rounds,
+    interval_ms: int,
+    on_lost: Callable[[OwnershipLostError], None] = lambda _: None,
+) -> Iterator[threading.Thread | None]:
     """Do rounds in a thread of their own, in the session of another job.
 
-    They never disturb that job by failing. An interval of 0 means no rounds.
+    They never disturb that job by failing; ``on_lost`` is told of the end by a takeover. An interval of 0 means no
+    rounds.
     """
     if interval_ms == 0:
         yield None
         return
     stop = threading.Event()
-    thread = threading.Thread(target=loop, args=(upkeep, stop, interval_ms / 1000), name="tarry-compact", daemon=True)
+
+    def rounds() -> None:
+        try:
+            loop(upkeep, stop, interval_ms / 1000)
+        except OwnershipLostError as error:
+            on_lost(error)
+
+    thread = threading.Thread(target=rounds, name="tarry-compact", daemon=True)
     thread.start()
     try:
         yield thread
@@ -260,10 +278,17 @@ def in_thread(spark: SparkSession, upkeep: Rounds, interval_ms: int) -> Iterator
 
 
 def loop(upkeep: Rounds, stop: threading.Event, interval_s: float) -> None:
-    """Do a round every ``interval_s``, also after a failed one, until ``stop`` is set."""
+    """Do a round every ``interval_s``, also after a failed one, until ``stop`` is set.
+
+    Raises:
+        OwnershipLostError: a later owner has the store; no round will work any more.
+    """
     while not stop.wait(interval_s):
         try:
             upkeep.round(stop)
+        except OwnershipLostError as error:
+            upkeep.on_failure(error)
+            raise
         except Exception as error:  # noqa: BLE001 - any error is logged, and the next round begins anew
             if not stop.is_set():
                 upkeep.on_failure(error)

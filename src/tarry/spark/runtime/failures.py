@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Iterator
 
+from tarry.base.errors import OwnershipLostError
 from tarry.base.extras import how_to_install
 from tarry.spark.runtime.session import lost_jvm
 
@@ -30,6 +31,15 @@ def one_line(error: object) -> str:
     cause = _cause(text)[:CAUSE_CHARS_MAX] or type(error).__name__
     advice = _advice(text)
     return cause if advice is None else f"{cause}; {advice}"
+
+
+def ownership_lost(line: str) -> OwnershipLostError | None:
+    """Return the error that a line of :func:`one_line` names, if it is of this class; else None.
+
+    So it is known again when it was raised in another process.
+    """
+    _, found, text = line.partition(f"{OwnershipLostError.__module__}.{OwnershipLostError.__name__}: ")
+    return OwnershipLostError(text) if found else None
 
 
 def _cause(text: str) -> str:
