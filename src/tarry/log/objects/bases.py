@@ -76,7 +76,10 @@ class EpochBases:
         for number, source in enumerate(sources):
             there = self._final.get(source.path)
             if not source.is_final or there is None or there.size != source.size:
-                there = await self._put(at, number, source)
+                try:
+                    there = await self._put(at, number, source)
+                except FileNotFoundError:
+                    continue  # a segment that was trimmed meanwhile, as a round from the place on says
                 if source.is_final:
                     self._final[source.path] = there
             files.append(there)
@@ -100,7 +103,7 @@ class EpochBases:
             raise CorruptError(f"{key} is there, and is another's")
 
     async def trim(self, manifest: Manifest) -> None:
-        """Delete what nobody needs beside a base that counts: rounds before its place, and what is in others alone.
+        """Delete what a base that counts takes the place of: rounds before it, and what is in others alone.
 
         Raises:
             UnavailableError: not all of it could be deleted; the next call deletes the rest.

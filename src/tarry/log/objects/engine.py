@@ -8,9 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import shutil
 import socket
-import threading
 import time
 from collections.abc import Collection, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
@@ -20,22 +18,24 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tarry.base.clock import Clock
-from tarry.base.errors import CorruptError, FatalError, LockedError, TrimmedError, UnavailableError
+from tarry.base.errors import CorruptError, FatalError, TrimmedError, UnavailableError
 from tarry.base.event_loop import iterate
 from tarry.base.lock_file import LockFile
 from tarry.base.types import NEVER_MS
 from tarry.log.engine import Part
-from tarry.log.file_engine import CACHE_FILE, DIRECTORIES, LOCK_FILE, hold_directory
+from tarry.log.file_engine import DIRECTORIES, hold_directory
 from tarry.log.files import AppendFile, Buffer, Files
 from tarry.log.frame import LogKind
-from tarry.log.objects.bases import BaseSource, EpochBases
-from tarry.log.objects.content import HANDED_OVER, LEFT, TRIMMED, BaseFile
+from tarry.log.objects.bases import EpochBases
+from tarry.log.objects.cache import CacheDirectory
+from tarry.log.objects.content import HANDED_OVER, LEFT, TRIMMED
 from tarry.log.objects.history import START, RoundPlace, claim_epoch, follow_parts, reached, read_former
 from tarry.log.objects.kept_files import KeptFiles
 from tarry.log.objects.lease import OwnerLease
+from tarry.log.objects.request_loop import RequestLoop
 from tarry.log.objects.rounds import EpochRounds
 from tarry.log.objects.store import ObjectStore, try_out
-from tarry.log.segment import list_segments, remove_segment, segment_path
+from tarry.log.segment import remove_segment, segment_path
 
 log = logging.getLogger(__name__)
 
@@ -77,17 +77,16 @@ class ObjectEngine:
         lease: OwnerLease | None = None,
     ) -> None:
         self._store, self._disk, self._data, self._clock = store, files, data, clock
-        self._name = name
         self._lease = lease or OwnerLease()
         self.files = KeptFiles(files, data, local, self.add, self.sync)
         self.left_ms = NEVER_MS
         """See :attr:`tarry.log.engine.SharedLogs.left_ms`."""
-        self._requests = _Requests()
+        self._cache = CacheDirectory(files, data, self.files, name)
+        self._requests = RequestLoop()
         self._lock: LockFile | None = None
         self._rounds: EpochRounds | None = None
         self._epoch = 0
         self._trimmed: dict[LogKind, int] = {}
-        self._sizes: dict[tuple[LogKind, int], int] = {}
         self._bases: EpochBases | None = None
         self._trimming: asyncio.Task[None] | None = None
         self._look: Future[None] | None = None
@@ -113,15 +112,14 @@ class ObjectEngine:
         return self._epoch
 
     async def _claim(self) -> EpochRounds:
-        self._mark_cache()
+        self._cache.mark()
         await try_out(self._store)
         claim = await claim_epoch(self._store, f"{socket.gethostname()}:{os.getpid()}")
         claimed_s = self._lease.now_s()
-        cache = _Directory(self._disk, self._data, self.files)
         try:
-            history = await read_former(self._store, claim.epoch, cache)
+            history = await read_former(self._store, claim.epoch, self._cache)
         finally:
-            cache.close()
+            self._cache.close()
         self._epoch, self._trimmed = claim.epoch, dict(history.trimmed)
         if history.handed_over_ms is not None:
             self.left_ms = history.handed_over_ms
@@ -135,21 +133,6 @@ class ObjectEngine:
         self._bases = EpochBases(self._store, claim.epoch)
         self._beat = asyncio.create_task(rounds.beat())
         return rounds
-
-    def _mark_cache(self) -> None:
-        """Say in the directory that it is a cache.
-
-        Raises:
-            LockedError: it is none, and has files.
-        """
-        marker = self._data / CACHE_FILE
-        there = sorted(path.name for path in self._data.iterdir() if path.name != LOCK_FILE)
-        if there and CACHE_FILE not in there:
-            raise LockedError(
-                f"{self._data} is no cache of logs in an object store: it has {', '.join(there[:5])}, which would be "
-                "deleted; allowed: a directory that is empty or not there"
-            )
-        self._disk.replace(marker, f"{self._name}\n".encode())
 
     def is_owner(self) -> bool:
         """Return whether nobody else was seen to own the logs; a store that cannot be asked shows nobody."""
@@ -198,39 +181,10 @@ class ObjectEngine:
             await asyncio.wait([self._trimming])
         at = await rounds.mark()
         # Now, so that all of the rounds before the place is in them; and all that is in them is in rounds.
-        manifest = await bases.put(at, await asyncio.to_thread(self._sources, files))
+        manifest = await bases.put(at, await asyncio.to_thread(self._cache.sources, files, self._trimmed))
         await rounds.sync()
         await bases.complete(manifest)
         self._trimming = asyncio.create_task(_logged(bases.trim(manifest)))
-
-    def _sources(self, files: Mapping[str, Path]) -> list[BaseSource]:
-        sources = [segment for kind in DIRECTORIES for segment in self._segments(kind)]
-        for name, content in self.files.kept().items():
-            if name not in files:
-                sources.append(BaseSource.of(name, content))
-        for name, path in files.items():
-            sources.append(_file_source(name, path, path.stat().st_size, is_final=path.suffix == ".sst"))
-        return sources
-
-    def _segments(self, kind: LogKind) -> Iterator[BaseSource]:
-        directory = self._data / DIRECTORIES[kind]
-        segments = [each for each in list_segments(directory) if each >= self._trimmed.get(kind, 0)]
-        for each in segments:
-            path = segment_path(directory, each)
-            size = self._sizes.get((kind, each))
-            try:
-                size = path.stat().st_size if size is None else size
-            except FileNotFoundError:
-                continue  # trimmed meanwhile
-            is_final = each != segments[-1]
-            yield _file_source(path.relative_to(self._data).as_posix(), path, size, is_final=is_final)
-            index = segment_path(directory, each, ".idx")
-            if is_final and index.exists():
-                yield _file_source(index.relative_to(self._data).as_posix(), index, index.stat().st_size, is_final=True)
-
-    def note_size(self, kind: LogKind, segment: int, size: int) -> None:
-        """Note how much of a segment is in rounds; the file may have more, of a write that failed."""
-        self._sizes[kind, segment] = size
 
     def hand_over(self, left_ms: int) -> None:
         """See :meth:`tarry.log.engine.SharedLogs.hand_over`.
@@ -246,7 +200,7 @@ class ObjectEngine:
             self._requests.start(self._owned().hand_over(left)).result(HAND_OVER_S)
 
     def log(self, kind: LogKind) -> ObjectLog:
-        return ObjectLog(self, self._disk, self._data / DIRECTORIES[kind], kind)
+        return ObjectLog(self, self._cache, self._disk, self._data / DIRECTORIES[kind], kind)
 
     def add(self, part: Part) -> None:
         """Put a part into the round that comes next."""
@@ -274,13 +228,12 @@ class ObjectEngine:
     def trim(self, kind: LogKind, segment: int) -> None:
         """Note that a segment of a log, and those before it, are needed by nobody.
 
-        The note is part of the next round, and later owners do not get it. Its bytes stay in the store: they lie in
-        rounds with what others need, and what a new owner begins with is the first round.
+        The note is part of the next round, and later owners do not get it. Its bytes stay in the store until a base
+        takes their place.
         """
         if segment >= self._trimmed.get(kind, 0):
             self._trimmed[kind] = segment + 1
-            for each in [each for each in self._sizes if each[0] == kind and each[1] <= segment]:
-                self._sizes.pop(each, None)
+            self._cache.forget_sizes(kind, segment)
             self.add(Part(kind, segment, TRIMMED, b""))
 
     def end(self) -> RoundPlace:
@@ -318,13 +271,15 @@ class ObjectEngine:
 class ObjectLog:
     """A log of an :class:`ObjectEngine`."""
 
-    def __init__(self, engine: ObjectEngine, files: Files, directory: Path, kind: LogKind) -> None:
+    def __init__(
+        self, engine: ObjectEngine, cache: CacheDirectory, files: Files, directory: Path, kind: LogKind
+    ) -> None:
         self.kind, self.directory = kind, directory
-        self._engine, self._files = engine, files
+        self._engine, self._cache, self._files = engine, cache, files
 
     def open(self, segment: int) -> AppendFile:
         path = segment_path(self.directory, segment)
-        return _CachedSegment(self._engine, self._files.open_append(path), path, self.kind, segment)
+        return _CachedSegment(self._engine, self._cache, self._files.open_append(path), path, self.kind, segment)
 
     def discard(self, segment: int) -> None:
         self._files.remove(segment_path(self.directory, segment))
@@ -339,7 +294,10 @@ class ObjectLog:
 class _CachedSegment:
     """A segment in the directory, whose writes become parts of rounds. What was written is never cut off."""
 
-    def __init__(self, engine: ObjectEngine, file: AppendFile, path: Path, kind: LogKind, segment: int) -> None:
+    def __init__(
+        self, engine: ObjectEngine, cache: CacheDirectory, file: AppendFile, path: Path, kind: LogKind, segment: int
+    ) -> None:
+        self._cache = cache
         self._engine, self._file, self._path, self._kind, self._segment = engine, file, path, kind, segment
         self._kept = file.size
         self.close = file.close
@@ -355,7 +313,7 @@ class _CachedSegment:
         self._engine.add(Part(self._kind, self._segment, self._kept, content))
         self._kept += len(content)
         self._is_written = True
-        self._engine.note_size(self._kind, self._segment, self._kept)
+        self._cache.note_size(self._kind, self._segment, self._kept)
 
     def truncate(self, size: int) -> None:
         if size < self._kept:
@@ -372,115 +330,8 @@ class _CachedSegment:
             self._engine.sync()
 
 
-class _Directory:
-    """A data directory, while a claim makes it again."""
-
-    def __init__(self, files: Files, data: Path, small: KeptFiles) -> None:
-        self._files, self._data, self._small = files, data, small
-        self._last: tuple[Path, AppendFile] | None = None
-
-    def clear(self) -> None:
-        self.close()
-        self._small.forget()
-        for path in self._data.iterdir():
-            if path.name in (LOCK_FILE, CACHE_FILE):
-                continue
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path)
-            else:
-                path.unlink()
-
-    def restore(self, file: BaseFile, offset: int, content: bytes) -> None:
-        path = self._data / file.path
-        if offset == 0:
-            path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
-            path.touch(mode=0o600 if file.is_kept else 0o640)
-        with path.open("r+b") as opened:
-            opened.seek(offset)
-            opened.write(content)
-        if file.is_kept:
-            self._small.restore(file.path, path.read_bytes())
-
-    def apply(self, parts: Sequence[Part]) -> None:
-        for part in parts:
-            if part.kind is LogKind.FILES:
-                if part.position != HANDED_OVER:
-                    self._small.apply(part)
-            elif part.position == TRIMMED:
-                self._trim(part)
-            elif part.content:
-                self._write(part)
-            else:
-                self.close()
-                self._files.remove(self._path(part.kind, part.segment))
-
-    def close(self) -> None:
-        if self._last is not None:
-            self._last[1].close()
-            self._last = None
-
-    def _write(self, part: Part) -> None:
-        path = self._path(part.kind, part.segment)
-        if self._last is None or self._last[0] != path:
-            self.close()
-            self._last = path, self._files.open_append(path)
-        file = self._last[1]
-        if file.size < part.position:
-            raise CorruptError(f"{path}: the log goes on at {part.position}, and it has {file.size} bytes")
-        if new := part.content[file.size - part.position :]:  # a base may have the beginning, or all of it
-            file.write([new])
-
-    def _trim(self, part: Part) -> None:
-        self.close()
-        for path in (self._data / DIRECTORIES[part.kind]).glob("*.log"):
-            if int(path.stem) <= part.segment:
-                self._files.remove(path)
-
-    def _path(self, kind: LogKind, segment: int) -> Path:
-        return segment_path(self._data / DIRECTORIES[kind], segment)
-
-
-def _file_source(name: str, path: Path, size: int, *, is_final: bool) -> BaseSource:
-    def read(at: int, size: int) -> bytes:
-        with path.open("rb") as file:
-            file.seek(at)
-            return file.read(size)
-
-    return BaseSource(name, size, lambda at, size: asyncio.to_thread(read, at, size), is_final)
-
-
 async def _logged(trimming: Coroutine[Any, Any, None]) -> None:
     try:
         await trimming
     except UnavailableError as error:
         log.warning("what a base makes superfluous could not be deleted: %s; the next one deletes it", error)
-
-
-class _Requests:
-    """An event loop in a thread of its own."""
-
-    def __init__(self) -> None:
-        self.loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self.loop.run_forever, name="tarry-log-objects", daemon=True)
-        self._thread.start()
-
-    def start(self, work: Coroutine[Any, Any, A]) -> Future[A]:
-        return asyncio.run_coroutine_threadsafe(work, self.loop)
-
-    def run(self, work: Coroutine[Any, Any, A]) -> A:
-        return self.start(work).result()
-
-    def close(self) -> None:
-        """End all that is under way. A PUT may arrive all the same."""
-        if self.loop.is_closed():
-            return
-        self.run(self._cancel())
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join()
-        self.loop.close()
-
-    async def _cancel(self) -> None:
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
