@@ -72,6 +72,11 @@ class Config(BaseSettings):
         description="URI of an object store that keeps the logs, s3://BUCKET/PREFIX, so that another machine can take "
         "over; DATA is a cache then. Empty: they are in DATA.",
     )
+    takeover: Literal["silent", "standby", "now"] = Field(
+        "silent",
+        description="With log, when another broker owns the logs and writes. silent: it is refused to start; standby: "
+        "it waits until that writes nothing any more; now: it takes over at once.",
+    )
     shard: Count = Field(0, ge=0, le=999, description="This broker's part of the store.")
 
     flight_advertised: Address = Field(

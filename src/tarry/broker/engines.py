@@ -37,4 +37,4 @@ def engine_of(config: Config, files: Files, clock: Clock) -> LogEngine:
     from tarry.log.objects.s3 import S3Objects
 
     uri = f"{config.log.rstrip('/')}/shard={config.shard}"
-    return ObjectEngine(S3Objects(uri), files, config.data, clock, name=uri, local=LOCAL)
+    return ObjectEngine(S3Objects(uri), files, config.data, clock, name=uri, local=LOCAL, takeover=config.takeover)

@@ -36,6 +36,9 @@ def serve(
     log: Annotated[
         str | None, typer.Option(metavar="URI", help="The logs, where not in DIR: s3://…, for a takeover.")
     ] = None,
+    standby: Annotated[
+        bool, typer.Option("--standby", help="With --log: wait until no broker owns the logs, then serve.")
+    ] = False,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Any other setting; repeatable.")
     ] = None,
@@ -57,6 +60,7 @@ def serve(
     tarry serve --data data --rocketmq 127.0.0.1:8081 --remoting 127.0.0.1:9876
     tarry serve --data data --rocketmq 127.0.0.1:8081 --workers 2
     tarry serve --data data --set horizon_ms=2m --set wheel_bytes_max=256MiB
+    tarry serve --data cache --log s3://bucket/log --store s3://bucket/store --standby
     tarry serve --print-config > tarry.toml; tarry serve --config tarry.toml
     """
     from tarry.base.config import load
@@ -66,7 +70,7 @@ def serve(
         **pairs(settings or []),
         **_given(data=data, flight=flight, rocketmq=rocketmq, remoting=remoting),
         **_given(spark_conf=spark_conf or None, spark_conf_file=spark_conf_file),
-        **_given(http=http, http_admin=http_admin, log=log),
+        **_given(http=http, http_admin=http_admin, log=log, takeover="standby" if standby else None),
         **_given(workers=workers, metrics=metrics, pipeline=pipeline, spark_master=spark_master, store=store),
     }
     loaded = load(config, flags, model=ServerConfig)

@@ -145,6 +145,11 @@ def decode_nonce(content: bytes, epoch: int) -> bytes:
         raise CorruptError(f"{key} names no nonce") from error
 
 
+def decode_who(content: bytes, epoch: int) -> str:
+    """Return who has claimed, from ``epoch/E``, for people. Raises CorruptError."""
+    return str(_decode(numbered("epoch", epoch), content).get("who"))
+
+
 def encode_end(position: int) -> bytes:
     """Return the content of ``end/E``."""
     return _encode(position=position)

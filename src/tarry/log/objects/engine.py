@@ -15,7 +15,7 @@ from concurrent.futures import Future, wait
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from tarry.base.clock import Clock
 from tarry.base.errors import CorruptError, FatalError, TrimmedError, UnavailableError
@@ -34,12 +34,14 @@ from tarry.log.objects.kept_files import KeptFiles
 from tarry.log.objects.lease import OwnerLease
 from tarry.log.objects.request_loop import RequestLoop
 from tarry.log.objects.rounds import EpochRounds
+from tarry.log.objects.silence import wait_for_silence
 from tarry.log.objects.store import ObjectStore, try_out
 from tarry.log.segment import remove_segment, segment_path
 
 log = logging.getLogger(__name__)
 
 A = TypeVar("A")
+Takeover = Literal["silent", "standby", "now"]
 LOOK_S = 5.0
 """Time between two looks of an owner that is asked."""
 LOOK_WAIT_S = 1.0
@@ -62,6 +64,8 @@ class ObjectEngine:
         name: URI of the logs, for people; the directory has it in :data:`CACHE_FILE`.
         local: patterns of small files that are no part of the logs.
         lease: of hand-outs.
+        takeover: when a claim takes the logs over from an owner that lives: ``now``; ``silent``: never, it is refused;
+            ``standby``: never, it waits.
     """
 
     def __init__(
@@ -75,9 +79,10 @@ class ObjectEngine:
         name: str = "an object store",
         local: Collection[str] = (),
         lease: OwnerLease | None = None,
+        takeover: Takeover = "now",
     ) -> None:
         self._store, self._disk, self._data, self._clock = store, files, data, clock
-        self._lease = lease or OwnerLease()
+        self._lease, self._takeover = lease or OwnerLease(), takeover
         self.files = KeptFiles(files, data, local, self.add, self.sync)
         self.left_ms = NEVER_MS
         """See :attr:`tarry.log.engine.SharedLogs.left_ms`."""
@@ -98,7 +103,8 @@ class ObjectEngine:
         The directory becomes what the log says; nothing that is in it counts.
 
         Raises:
-            LockedError: another process on this machine uses the directory, or it has logs of its own.
+            LockedError: another process on this machine uses the directory, or it has logs of its own; or the owner of
+                the logs lives.
             UnavailableError: the store cannot be asked.
             FatalError: it does not do what the engine rests on; OwnershipLostError: another one has claimed meanwhile.
             CorruptError: the log is damaged; names the object.
@@ -114,6 +120,8 @@ class ObjectEngine:
     async def _claim(self) -> EpochRounds:
         self._cache.mark()
         await try_out(self._store)
+        if self._takeover != "now":
+            await wait_for_silence(self._store, stands_by=self._takeover == "standby")
         claim = await claim_epoch(self._store, f"{socket.gethostname()}:{os.getpid()}")
         claimed_s = self._lease.now_s()
         try:
