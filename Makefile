@@ -36,7 +36,7 @@ help:
 	@echo 'make soak [ARGS=...]    load with kills, and whether memory, descriptors and files stay: ARGS="--hours 3"; in parts: --directory'
 	@echo 'make simulate [ARGS=...] thousands of simulated crashes: ARGS="--crashes 10000"; a seed that failed: ARGS="--seed N"'
 	@echo 'make kills [ARGS=...]   brokers killed amid hand-outs: "done" is never said of what was handed out: ARGS="--open 200 --serve 50"'
-	@echo 'make models [ARGS=...]  every state of the takeover models (docs/takeover-model.md; g++, half an hour, 4 GiB): ARGS="--only progress", ARGS=--traces'
+	@echo 'make models [ARGS=...]  every state of the takeover models (docs/takeover-model.md; g++, a quarter of an hour, 4 GiB): ARGS="--only progress", ARGS=--traces'
 	@echo 'make object-stores      log engines on a real server of the S3 protocol, which it builds with Go (minutes, once)'
 	@echo 'make fuzz [ARGS=...]    nearly valid calls on every front: ARGS="--seconds 600", ARGS="--seed N"'
 	@echo 'make fuzz-door [ARGS=...] callers without a right at every port of a broker with identities: the same arguments'

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <memory>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -53,6 +54,25 @@ class Arguments {
   std::vector<bool> known_;
 };
 
+// A vector that never moves what it has: a copy while it grows would take half as much memory again.
+template <class T>
+class Pile {
+ public:
+  T& operator[](std::size_t i) { return chunks_[i >> BITS][i & (SIZE - 1)]; }
+  const T& operator[](std::size_t i) const { return chunks_[i >> BITS][i & (SIZE - 1)]; }
+  std::size_t size() const { return size_; }
+  void push_back(const T& value) {
+    if (size_ >> BITS == chunks_.size()) chunks_.push_back(std::make_unique<T[]>(SIZE));
+    (*this)[size_++] = value;
+  }
+
+ private:
+  static constexpr int BITS = 14;
+  static constexpr std::size_t SIZE = 1 << BITS;
+  std::vector<std::unique_ptr<T[]>> chunks_;
+  std::size_t size_ = 0;
+};
+
 template <class Model>
 class Search {
  public:
@@ -94,8 +114,7 @@ class Search {
     bool is_complete = true;
     for (current_ = 0; current_ < states_.size() && !broken_; current_++) {
       if (states_.size() > states_max) { is_complete = false; break; }
-      const State from = states_[current_];  // a copy: `states_` moves when it grows
-      model_.steps_from(from, *this);
+      model_.steps_from(states_[current_], *this);
     }
     std::printf("%s", name);
     for (const std::string& word : arguments.words()) std::printf(" %s", word.c_str());
@@ -175,9 +194,9 @@ class Search {
   }
 
   Model& model_;
-  std::vector<State> states_;
-  std::vector<std::uint32_t> came_from_;
-  std::vector<By> by_;
+  Pile<State> states_;
+  Pile<std::uint32_t> came_from_;
+  Pile<By> by_;
   std::vector<std::uint32_t> table_;
   std::vector<std::pair<std::uint32_t, std::uint32_t>> edges_;
   std::uint64_t mask_ = 0;
