@@ -50,7 +50,7 @@ def unanswered(machines: Machines, call: Callable[[], object]) -> Iterator[list[
     thread = threading.Thread(target=run)
     thread.start()
     try:
-        wait_until(lambda: any(what == "create" for what, _ in way.refused), 20)
+        wait_until(lambda: any(what == "create" for what, _ in way.refused))
         yield returned
     finally:
         way.is_cut = False
