@@ -69,6 +69,21 @@ class _Way:
         raise NotImplementedError
 
 
+class CutWay(_Way):
+    """A way that a test cuts: no request arrives then, and none is answered. Of threads, too."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        super().__init__(store)
+        self.is_cut = False
+        self.refused: list[tuple[str, str]] = []
+
+    async def _pass(self, what: str, key: str, request: Callable[[], Awaitable[A]]) -> A:
+        if self.is_cut:
+            self.refused.append((what, key))
+            raise UnavailableError("cut off")
+        return await request()
+
+
 class HeldWay(_Way):
     """A way on which a test holds up what it names: requests before they are carried out, or their answers."""
 

@@ -24,7 +24,7 @@ from tarry.log.objects.lease import LEASE_S, OwnerLease, boot_s
 from tarry.testing import TestBroker, TestClock
 from tests.crash.tools import SMALL
 from tests.engines.memory import MemoryEngine, SharedRounds
-from tests.engines.object_store import MemoryObjects
+from tests.engines.object_store import CutWay, MemoryObjects
 from tests.faults import FaultyFiles
 from tests.waiting import wait_until
 
@@ -36,15 +36,19 @@ class Machines:
         self.directory, self.clock, self.kind = directory, TestClock(), kind
         self.engines = ExitStack()
         self.rounds, self.objects = SharedRounds(), MemoryObjects()
+        self.boot_s = boot_s
         self.skipped_s = 0.0
+        self.ways: list[CutWay] = []
+        """To the store of rounds, one for each broker of the engine ``objects``."""
         self.files: list[FaultyFiles] = []
         self.number = 0
 
-    def engine(self, files: Files, data: Path) -> LogEngine:
+    def engine(self, files: Files, data: Path, clock: TestClock) -> LogEngine:
         if self.kind == "memory":
             return MemoryEngine(self.rounds, files, data)
-        lease = OwnerLease(lambda: boot_s() + self.skipped_s)
-        return ObjectEngine(self.objects, files, data, self.clock, look_s=0.0, local=LOCAL, lease=lease)
+        lease = OwnerLease(lambda: self.boot_s() + self.skipped_s)
+        self.ways.append(CutWay(self.objects))
+        return ObjectEngine(self.ways[-1], files, data, clock, look_s=0.0, local=LOCAL, lease=lease)
 
     def keys(self, prefix: str) -> set[str]:
         """Names in the store of rounds."""
@@ -54,7 +58,9 @@ class Machines:
         """Have all leases end. Those that can be renewed are renewed with the next step."""
         self.skipped_s += 2 * LEASE_S
 
-    def broker(self) -> TestBroker:
+    def broker(self, clock: TestClock | None = None) -> TestBroker:
+        """Return one on the next machine; ``clock``: its own, else that of all."""
+        clock = clock or self.clock
         self.number += 1
         data = self.directory / str(self.number)
         data.mkdir()
@@ -64,9 +70,9 @@ class Machines:
                     shutil.copy(path, data)
         config = Config(data=data, store=str(self.directory / "store"), pipeline="off", **SMALL)
         self.files.append(FaultyFiles())
-        engine = self.engine(self.files[-1], data)
+        engine = self.engine(self.files[-1], data, clock)
         self.engines.callback(engine.release)
-        return TestBroker(config, self.clock, self.files[-1], engine=engine, threads=False)
+        return TestBroker(config, clock, self.files[-1], engine=engine, threads=False)
 
     def close(self) -> None:
         self.engines.close()

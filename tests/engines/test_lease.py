@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -58,6 +60,20 @@ async def test_it_lasts_from_the_beginning_of_an_answered_put() -> None:
     assert owner.lease.lasts()
     await asyncio.sleep(0.02)
     assert not owner.lease.lasts() and owner.lease.until_ms == NEVER_MS
+
+
+@virtually
+async def test_there_is_none_before_a_round_of_ones_own_epoch_is_answered() -> None:
+    store = MemoryObjects()
+    await Owner(store).begin()
+    second = Owner(store)
+    held = second.way.hold("before", "exists", numbered("epoch", 3))
+    begun = asyncio.create_task(second.begin())
+    await second.way.until_waits("before", "exists", numbered("epoch", 3))
+    assert not second.lease.lasts(), "its first round is in the store, and nobody may be told"
+    held.set()
+    await begun
+    assert second.lease.lasts()
 
 
 @virtually
@@ -182,4 +198,26 @@ def test_nothing_is_handed_over_while_former_leases_may_last(machines: Machines)
     machines.claim(1000).hand_over(NEVER_MS)
     third = machines.claim(1000)
     assert not third.may_hand_out() and third.left_ms == 1000 + LEASE_MS
+    machines.close()
+
+
+def test_acknowledgements_wait_for_former_leases(machines: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the former owner could hand out once more what a consumer was told to be settled."""
+    first, second = machines.claim(1000), machines.claim(1000)
+    intake, acks = (second.log(kind).open(0) for kind in (LogKind.INTAKE, LogKind.ACKS))
+    slept_s = []
+
+    def sleep(seconds: float) -> None:
+        slept_s.append(seconds)
+        machines.now_s += seconds
+
+    monkeypatch.setattr("tarry.log.objects.engine.time", SimpleNamespace(sleep=sleep, monotonic=time.monotonic))
+    for segment in (intake, acks):
+        segment.write([b"entry"])
+    intake.sync()
+    assert first.may_hand_out() and not slept_s, "what is accepted or cancelled need not wait"
+    acks.sync()
+    assert not first.may_hand_out() and sum(slept_s) == pytest.approx(LEASE_S * WAITED)
+    for segment in (intake, acks):
+        segment.close()
     machines.close()

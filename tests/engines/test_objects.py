@@ -271,6 +271,22 @@ async def test_an_end_that_another_made_later_is_read_up_to() -> None:
     assert second.read == [1]
 
 
+@virtually
+async def test_an_end_that_was_deleted_is_found() -> None:
+    """A round that was never answered would be in the history of the third owner, and was not in the second one's."""
+    store = MemoryObjects()
+    first = await Owner(store).begin()
+    held, sent = await first.send_held(1, 1)
+    second = await Owner(store).begin()
+    await second.send(2)
+    held.set()
+    async with lost(sent):
+        pass
+    del store.objects[numbered("end", 1)]
+    with pytest.raises(CorruptError, match=f"{second.round(0)} follows another round"):
+        await Owner(store).begin()
+
+
 async def twins(store: MemoryObjects) -> tuple[Owner, Owner]:
     """An owner, and a copy of it from a snapshot of its machine."""
     one, two = Owner(store), Owner(store)

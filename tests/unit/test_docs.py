@@ -259,8 +259,9 @@ def _curl(line: str, rest: Rest, directory: Path) -> None:
 # -- what is named -----------------------------------------------------------------------------------------------------
 
 
-def test_the_gates_and_tests_of_the_invariants_exist() -> None:
-    page = (ROOT / "docs/invariants.md").read_text()
+@pytest.mark.parametrize("name", ["invariants.md", "takeover-model.md"])
+def test_the_gates_and_tests_of_invariants_exist(name: str) -> None:
+    page = (ROOT / "docs" / name).read_text()
     named = re.findall(r"`((?:src|tests)/[\w/]+\.py)(?:: ([\w, ]+))?`", page)
     assert len(named) > 50
     for path, names in named:

@@ -1,0 +1,1 @@
+"""Explicit-state models of what the code does, and what their runs have to find."""
