@@ -101,7 +101,7 @@ def driver(intake: FakeIntake, tmp_path: Path, compact_interval_ms: int = 0) -> 
 @pytest.mark.rest
 @pytest.mark.parametrize("when", ["tasks read", "it plans", "it has nothing to do"])
 def test_the_schedule_job_ends_with_its_owner(intake: FakeIntake, tmp_path: Path, when: str) -> None:
-    """And the next one works for the new owner, from the same checkpoint of Spark's."""
+    """And the next one works for the new owner."""
     intake.epoch = 5
     claim(intake, 5)
     intake.add(1_000)
