@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 import psutil
@@ -17,9 +17,13 @@ CHUNK_BYTES = 1 << 16
 
 
 class Forwarder:
-    """Forwards connections once it has been told where to. Use it as a context manager."""
+    """Forwards connections once it has been told where to. Use it as a context manager.
 
-    def __init__(self, host: str = "127.0.0.2") -> None:
+    ``on_request`` is called with each piece that comes from a caller, before it goes on.
+    """
+
+    def __init__(self, host: str = "127.0.0.2", on_request: Callable[[bytes], None] = lambda _: None) -> None:
+        self._on_request = on_request
         self._target = ("", 0)
         self._listener = socket.create_server((host, 0))
         self.address = f"{host}:{self._listener.getsockname()[1]}"
@@ -97,16 +101,17 @@ class Forwarder:
         self._open.add(far)
         back = threading.Thread(target=_pump, args=(far, near), daemon=True)
         back.start()
-        _pump(near, far)
+        _pump(near, far, self._on_request)
         back.join()
         for each in (near, far):
             each.close()
             self._open.discard(each)
 
 
-def _pump(source: socket.socket, sink: socket.socket) -> None:
+def _pump(source: socket.socket, sink: socket.socket, on_piece: Callable[[bytes], None] = lambda _: None) -> None:
     with suppress(OSError):
         while data := source.recv(CHUNK_BYTES):
+            on_piece(data)
             sink.sendall(data)
     for each in (source, sink):
         with suppress(OSError):

@@ -101,7 +101,7 @@ def driver(intake: FakeIntake, tmp_path: Path, compact_interval_ms: int = 0) -> 
 @pytest.mark.rest
 @pytest.mark.parametrize("when", ["tasks read", "it plans", "it has nothing to do"])
 def test_the_schedule_job_ends_with_its_owner(intake: FakeIntake, tmp_path: Path, when: str) -> None:
-    """And the next one works for the new owner, from the same checkpoint of Spark's."""
+    """And the next one works for the new owner."""
     intake.epoch = 5
     claim(intake, 5)
     intake.add(1_000)
@@ -125,9 +125,8 @@ def test_the_schedule_job_ends_with_its_owner(intake: FakeIntake, tmp_path: Path
                 claim(intake, 6)
         _, said = old.communicate(timeout=120)
     assert old.returncode == EXIT_OWNERSHIP_LOST, said
-    last = said.strip().splitlines()[-1]
-    assert "epoch 6" in last
-    assert "epoch 5" in last
+    # Not the last line for certain: Spark's threads may have something to say about the query that failed.
+    assert [line for line in said.splitlines() if " ERROR " in line and "epoch 6" in line and "epoch 5" in line], said
     assert stored(intake.store_uri) == expected(0, 1_000)
     if when != "tasks read":
         return  # the next one would do the same

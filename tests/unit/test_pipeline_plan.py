@@ -207,6 +207,13 @@ def test_reconcile(tmp_path: Path, ends: list[int], done: int, committed_seq: in
     assert directory.exists() is kept
 
 
+def test_under_an_epoch_the_plan_of_a_driver_before_is_discarded(tmp_path: Path) -> None:
+    directory = checkpoint(tmp_path / "c", [10, 20], 1)
+    assert reconcile(directory, 10)
+    assert not reconcile(directory, 10, epoch=5)
+    assert not directory.exists()
+
+
 @pytest.mark.parametrize("content", ["", "v1", 'v1\n{}\n{"other": 1}', 'v1\n{}\n{"seq": "x"}', "v1\n{}\n{"])
 def test_an_unreadable_checkpoint_is_discarded(tmp_path: Path, content: str) -> None:
     directory = checkpoint(tmp_path / "c", [10, 20], 1)

@@ -20,8 +20,9 @@ from deltalake.table import TableAlterer
 
 import tarry.store.publisher as store_publisher
 from tarry.api.jobs import StagedFile
+from tarry.base.clock import TestClock
 from tarry.base.errors import LockedError, OwnershipLostError, UnavailableError
-from tarry.store import Commit, Owner, Publisher, StaleCommitError, Store
+from tarry.store import Commit, Owner, Publisher, StaleCommitError, Store, orphans
 from tarry.store.fence import EPOCH_KEY, epoch_id
 from tarry.store.locallog import entries_in, entry_path, is_complete
 
@@ -444,6 +445,33 @@ def test_files_that_somebody_may_take_for_orphans_are_not_committed(tmp_path: Pa
     assert store.snapshot().committed_seq == 0
     Store.open(store.root).commit(files, 0, 10)  # not fenced: as long as they are there
     assert seqs(store) == list(range(10))
+
+
+def test_a_search_for_orphans_that_stood_still_spares_what_was_committed_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An old owner's: it reads the table, stands still for two days, and lists files, by then older than a day."""
+    uri = str(tmp_path / "store")
+    old = Case.of(uri, OLD)
+    orphan = staged(old.store, 90, 95)
+    now_s = time.time()
+    vacuum = DeltaTable.vacuum
+
+    def age(files: list[StagedFile], hours: float) -> None:
+        for file in files:
+            os.utime(Path(uri, file.path), (now_s - hours * 3600,) * 2)
+
+    def late(table: DeltaTable, *args: Any, **kwargs: Any) -> list[str]:
+        new = claimed(uri, NEW)
+        new.commit(old.files, 10, 20)
+        age(old.files, 47)
+        age(orphan, 73)
+        return vacuum(table, *args, **kwargs)
+
+    monkeypatch.setattr(DeltaTable, "vacuum", late)
+    monkeypatch.setattr(orphans, "SystemClock", lambda: TestClock(int((now_s - 48 * 3600) * 1000)))
+    assert orphans.remove_orphans(uri) == [file.path for file in orphan]
+    assert seqs(Store.open(uri)) == list(range(20))
 
 
 def test_without_an_epoch_entries_are_as_they_were(tmp_path: Path) -> None:

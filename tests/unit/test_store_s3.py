@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 from pyarrow import fs
@@ -10,6 +15,7 @@ from tarry.base.errors import UnavailableError
 from tarry.store import StaleCommitError, Store, read_window, remove_orphans, remove_replaced, rewrite, stage
 from tarry.store.upkeep import expired, plan
 
+from ..spark.forwarder import Forwarder
 from .test_store_fence import NEW, OLD, before_a_version_is_written, claimed, refused
 from .test_store_table import NOW_MS, before_the_next_commit, rows, seqs, staged
 
@@ -116,3 +122,41 @@ def test_an_owner_that_was_taken_over_commits_nothing(s3_uri: str) -> None:
     refused(s3_uri, lambda: Store.open(s3_uri, create=False, epoch=OLD))
     Store.open(s3_uri, create=False, epoch=NEW).commit(files, 0, 10)
     assert seqs(Store.open(s3_uri)) == list(range(10))
+
+
+OLD_OWNER = f"""
+import sys
+from tarry.base.errors import OwnershipLostError
+from tarry.store import Store
+from tests.unit.test_store_table import staged
+store = Store.open(sys.argv[1], create=False, epoch={OLD})
+files = staged(store, 0, 10)
+try:
+    store.commit(files, 0, 10)
+except OwnershipLostError as error:
+    print(error)
+"""
+
+
+def test_an_entry_that_is_on_the_wire_during_the_claim_is_refused(s3_uri: str, s3_endpoint: str) -> None:
+    """All looks of the old owner are behind it, and its PUT arrives when the new one has that version."""
+    claimed(s3_uri, OLD)
+    held: list[bytes] = []
+
+    def claim_before(piece: bytes) -> None:
+        request = piece.partition(b"\r\n")[0]
+        if request.startswith(b"PUT ") and f"_delta_log/{1:020}.json".encode() in request and not held:
+            held.append(request)
+            claimed(s3_uri, NEW)
+
+    # A process of its own: delta-rs may keep the interpreter's lock while it waits.
+    with Forwarder("127.0.0.1", claim_before) as way:
+        way.forward_to(s3_endpoint.removeprefix("http://"))
+        path = str(Path(__file__).parents[2])
+        environment = {**os.environ, "PYTHONPATH": path, "AWS_ENDPOINT_URL": f"http://{way.address}"}
+        old = [sys.executable, "-c", OLD_OWNER, s3_uri]
+        done = subprocess.run(old, env=environment, capture_output=True, text=True, timeout=60)
+    assert len(held) == 1, done.stderr
+    assert f"is epoch {NEW}'s, not epoch {OLD}'s" in done.stdout, done.stderr
+    assert len(Store.open(s3_uri).snapshot().files) == 0
+    claimed(s3_uri, NEW).keep_for(50)

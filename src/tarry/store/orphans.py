@@ -7,10 +7,10 @@ retention.
 A deletion is no commit, so no fence (``fence.py``) stops an owner that was taken over, and no look before it would: it
 may stand still behind its look, for days. What protects the files of a new owner:
 
-- staged, not committed: they are younger than a day when an old owner lists orphans. Those that are older are not
-  committed where commits are fenced (``publisher.py``, an hour less than that day), so what somebody has listed as an
-  orphan, however long ago, is in no later version either.
-- committed: the newest version is read for each list, and names them; a name that was once removed from the table is
+- staged, not committed: an orphan was a day old before the table was read to which it is compared. Files of that age
+  are not committed where commits are fenced (``publisher.py``, an hour less than that day), so what somebody has listed
+  as an orphan, however long ago, is in no later version either.
+- committed: the version that was read names them, if they are that old. A name that was once removed from the table is
   never added again, for each has a UUID. How long replaced files stay is the table's, changed by fenced commits only.
 - of a job's attempt that was given up: its number may be another attempt's at the new owner. So
   :func:`remove_staged`, which goes by number and not by age, is not for stores that are fenced.
@@ -25,6 +25,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from pyarrow import fs
 
+from tarry.base.clock import SystemClock
 from tarry.store.place import Place
 
 log = logging.getLogger(__name__)
@@ -74,14 +75,18 @@ def remove_staged(root: str, shard: int, prefix: str) -> list[str]:
 
 def _remove(root: str, older_than_hours: int, *, everything: bool, what: str) -> list[str]:
     try:
+        began_ms = SystemClock().now_ms()
         # A dry run, and deletion by ourselves: a real one would also write entries into the log.
         removable = DeltaTable(root).vacuum(
             older_than_hours, dry_run=True, enforce_retention_duration=False, full=everything
         )
         paths = [path for path in removable if path.endswith(".parquet")]
         place = Place.of(root)
-        # The log speaks of a removed file for longer than the file is there.
-        paths = [path for path, size in zip(paths, place.sizes(paths), strict=True) if size is not None]
+        # Who stands still between reading the table and listing its files does not know those of commits in between.
+        latest_ms = began_ms - older_than_hours * 3_600_000 if everything else began_ms
+        # The log speaks of a removed file for longer than the file is there: it has no time then.
+        found = zip(paths, place.look_at(paths), strict=True)
+        paths = [path for path, (_, written_ms) in found if written_ms is not None and written_ms <= latest_ms]
         place.remove(paths)
     except (DeltaError, OSError) as error:
         log.warning("%s could not be removed: %s", what, error)

@@ -12,6 +12,9 @@ the last batch, S its start (the end before it) and C the store's ``committed_se
 
 Keeping a wrong one would not lose or double anything, because ``Store.commit`` refuses a range that does not start at
 C; but the query would be refused for ever.
+
+Where commits are under an epoch, each is discarded: what a driver before this one has planned may be of another owner
+of the broker's log, and a plan is committed under the epoch in which it was made, or not at all.
 """
 
 from __future__ import annotations
@@ -29,17 +32,17 @@ log = logging.getLogger(__name__)
 _SPARK_NAMES = ("metadata", "offsets", "commits", "sources", "state")
 
 
-def reconcile(directory: Path, committed_seq: int) -> bool:
+def reconcile(directory: Path, committed_seq: int, epoch: int | None = None) -> bool:
     """Discard the checkpoint in ``directory`` unless it fits a store at ``committed_seq``.
 
-    Returns whether it was kept.
+    With an ``epoch``, discard it in any case. Returns whether it was kept.
 
     Raises:
         InvalidArgumentError: the directory holds other files, too; nothing was deleted.
     """
     if not directory.exists():
         return False
-    reason = _disagreement(directory, committed_seq)
+    reason = _disagreement(directory, committed_seq) if epoch is None else "its plan may be another epoch's"
     if reason is None:
         return True
     foreign = sorted(path.name for path in directory.iterdir() if not path.name.lstrip(".").startswith(_SPARK_NAMES))

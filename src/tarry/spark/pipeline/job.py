@@ -8,9 +8,11 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from tarry.base.clock import SystemClock
@@ -175,6 +177,9 @@ def wait_for_broker(client: BrokerClient, stop: threading.Event) -> IntakeState 
 def _end_now(code: int) -> None:
     """End this process and all that it started."""
     logging.shutdown()
+    # The last line is the reason. Threads that lose their JVM now would add tracebacks behind it.
+    with Path(os.devnull).open("w") as nowhere:
+        os.dup2(nowhere.fileno(), sys.stderr.fileno())
     if os.getsid(0) == os.getpid():
         kill_session(os.getpid(), spare_self=True)
     else:

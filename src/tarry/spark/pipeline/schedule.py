@@ -200,7 +200,7 @@ def _run_query(
     kept_hours = upkeep.retention_hours(store, options.store_retention_ms)
     remove_orphans(store.root, older_than_hours=max(kept_hours, ORPHAN_AGE_HOURS))
     committed_seq = store.snapshot().committed_seq
-    reconcile(options.checkpoint, committed_seq)
+    reconcile(options.checkpoint, committed_seq, store.epoch)
     spark = build_session(
         name=f"tarry schedule {state.shard}",
         master=options.master,
