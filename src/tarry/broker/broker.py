@@ -100,21 +100,25 @@ class Broker(Calls):
         files: Files | None = None,
         placement: Placement = ANY_CORE,
         audited: bool = False,
+        is_stopped: Callable[[], bool] = lambda: False,
     ) -> Broker:
         """Open a data directory, recovering what a crash left.
 
         With ``threads=False`` nothing happens by itself: :meth:`step` does what is due (for tests, with a test clock).
         ``placement`` says on which cores the broker's threads run. ``audited``: who changes what is written down, if
-        the settings do not turn it off.
+        the settings do not turn it off. ``is_stopped`` is asked while it stands by (setting ``takeover``).
 
         Raises:
             LockedError: another broker has it open.
+            ClosedError: it stood by, and was stopped.
             CorruptError: it is damaged.
             DiskFullError: something has to be written first, and there is no room for it.
             FatalError: its disk failed, or is read-only.
         """
         clock, files = clock or SystemClock(), files or OsFiles()
-        return cls(config.anchored(), clock, files, threads=threads, placement=placement, audited=audited)
+        config = config.anchored()
+        engine = engine_of(config, files, clock, is_stopped)
+        return cls(config, clock, files, engine=engine, threads=threads, placement=placement, audited=audited)
 
     @property
     def access_tokens(self) -> tuple[AccessToken, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tarry.base.clock import Clock
 from tarry.base.config import Config
 from tarry.base.errors import InvalidArgumentError
@@ -20,8 +22,10 @@ and the administrator's token in the clear is for programs of this machine.
 """
 
 
-def engine_of(config: Config, files: Files, clock: Clock) -> LogEngine:
+def engine_of(config: Config, files: Files, clock: Clock, is_stopped: Callable[[], bool] = lambda: False) -> LogEngine:
     """Return the engine: logs in the data directory, or in an object store (setting ``log``).
+
+    ``is_stopped`` is asked while a claim waits for another owner's end, which then raises ClosedError.
 
     Raises:
         InvalidArgumentError: the settings do not fit together, or the URI is none of a store that can keep logs.
@@ -37,4 +41,13 @@ def engine_of(config: Config, files: Files, clock: Clock) -> LogEngine:
     from tarry.log.objects.s3 import S3Objects
 
     uri = f"{config.log.rstrip('/')}/shard={config.shard}"
-    return ObjectEngine(S3Objects(uri), files, config.data, clock, name=uri, local=LOCAL, takeover=config.takeover)
+    return ObjectEngine(
+        S3Objects(uri),
+        files,
+        config.data,
+        clock,
+        name=uri,
+        local=LOCAL,
+        takeover=config.takeover,
+        is_stopped=is_stopped,
+    )

@@ -16,6 +16,7 @@ from tarry.base.config import Config
 from tarry.base.descriptors import ConnectionLimits, raise_limit
 from tarry.base.endpoint import parse_address
 from tarry.base.errors import (
+    ClosedError,
     CorruptError,
     FatalError,
     InvalidArgumentError,
@@ -69,7 +70,11 @@ def run(config: Config, *, unknown_variables: Sequence[str] = (), verbose: bool 
     log.debug("%d files and connections may be open", files_max)
     with ExitStack() as stack:
         stop = stack.enter_context(StopSignals())
-        _serve(config, files_max, stop, stack)
+        try:
+            _serve(config, files_max, stop, stack)
+        except ClosedError:
+            if not stop.wait(0):
+                raise
     log.info("stopped")
 
 
@@ -80,7 +85,9 @@ def _serve(config: Config, files_max: int, stop: StopSignals, stack: ExitStack) 
 
     fronts = _wanted(config)
     placement = SharedCore() if config.share_core == "on" else ANY_CORE
-    broker = stack.enter_context(Broker.open(config, placement=placement, audited=True))
+    broker = stack.enter_context(
+        Broker.open(config, placement=placement, audited=True, is_stopped=lambda: stop.wait(0))
+    )
     connections = ConnectionLimits.of(files_max, sum(front.takes_descriptors for front in fronts))
     running = _start_fronts(fronts, broker, placement, connections, stack)
     addresses = {name: address for front in running.values() for name, address in front.addresses.items()}

@@ -10,7 +10,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Collection, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from tarry.base.clock import Clock
-from tarry.base.errors import CorruptError, FatalError, TrimmedError, UnavailableError
+from tarry.base.errors import ClosedError, CorruptError, FatalError, TrimmedError, UnavailableError
 from tarry.base.event_loop import iterate
 from tarry.base.lock_file import LockFile
 from tarry.base.types import NEVER_MS
@@ -46,6 +46,7 @@ LOOK_S = 5.0
 """Time between two looks of an owner that is asked."""
 LOOK_WAIT_S = 1.0
 """Longest wait for what it sees; after that, the next call returns it."""
+STOP_LOOK_S = 0.2
 HAND_OVER_S = 5.0
 """Longest wait of an owner that stops for its last round."""
 
@@ -65,7 +66,7 @@ class ObjectEngine:
         local: patterns of small files that are no part of the logs.
         lease: of hand-outs.
         takeover: when a claim takes the logs over from an owner that lives: ``now``; ``silent``: never, it is refused;
-            ``standby``: never, it waits.
+            ``standby``: never, it waits, until ``is_stopped()``, which the claiming thread asks.
     """
 
     def __init__(
@@ -80,9 +81,10 @@ class ObjectEngine:
         local: Collection[str] = (),
         lease: OwnerLease | None = None,
         takeover: Takeover = "now",
+        is_stopped: Callable[[], bool] = lambda: False,
     ) -> None:
         self._store, self._disk, self._data, self._clock = store, files, data, clock
-        self._lease, self._takeover = lease or OwnerLease(), takeover
+        self._lease, self._takeover, self._is_stopped = lease or OwnerLease(), takeover, is_stopped
         self.files = KeptFiles(files, data, local, self.add, self.sync)
         self.left_ms = NEVER_MS
         """See :attr:`tarry.log.engine.SharedLogs.left_ms`."""
@@ -103,6 +105,7 @@ class ObjectEngine:
         The directory becomes what the log says; nothing that is in it counts.
 
         Raises:
+            ClosedError: it was told to stop.
             LockedError: another process on this machine uses the directory, or it has logs of its own; or the owner of
                 the logs lives.
             UnavailableError: the store cannot be asked.
@@ -111,17 +114,24 @@ class ObjectEngine:
         """
         self._lock = hold_directory(self._data)
         try:
+            await_owner = self._requests.start(self._wait_for_owner())
+            while wait([await_owner], STOP_LOOK_S).not_done:
+                if self._is_stopped():
+                    raise ClosedError("stopped while standing by")
+            await_owner.result()
             self._rounds = self._requests.run(self._claim())
         except BaseException:
             self.release()
             raise
         return self._epoch
 
-    async def _claim(self) -> EpochRounds:
-        self._cache.mark()
+    async def _wait_for_owner(self) -> None:
         await try_out(self._store)
         if self._takeover != "now":
             await wait_for_silence(self._store, stands_by=self._takeover == "standby")
+
+    async def _claim(self) -> EpochRounds:
+        self._cache.mark()
         claim = await claim_epoch(self._store, f"{socket.gethostname()}:{os.getpid()}")
         claimed_s = self._lease.now_s()
         try:

@@ -1,0 +1,110 @@
+"""Looks whether an owner lives, on a clock of their own."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tarry.base.clock import TestClock
+from tarry.base.errors import ClosedError, LockedError, UnavailableError
+from tarry.base.types import NEVER_MS
+from tarry.log.engine import Part
+from tarry.log.frame import LogKind
+from tarry.log.objects.content import HANDED_OVER, LEFT, numbered
+from tarry.log.objects.engine import ObjectEngine
+from tarry.log.objects.silence import SILENCE_S, wait_for_silence
+from tests.engines.object_store import HeldWay, MemoryObjects
+from tests.engines.test_lease import Owner
+from tests.engines.test_objects import virtually
+from tests.faults import FaultyFiles
+
+
+@virtually
+async def test_nobody_is_waited_for_where_there_is_no_owner() -> None:
+    await wait_for_silence(MemoryObjects(), stands_by=False)
+    assert asyncio.get_running_loop().time() == 0
+
+
+@virtually
+async def test_an_owner_that_lives_is_named() -> None:
+    store = MemoryObjects()
+    owner = await Owner(store).begin()
+    beat = asyncio.create_task(owner.rounds.beat())
+    with pytest.raises(LockedError, match=r"owned by test, which is alive \(epoch 1\); allowed: stop it first"):
+        await wait_for_silence(store, stands_by=False)
+    beat.cancel()
+    before_s = owner.lease.now_s()
+    await wait_for_silence(store, stands_by=False)
+    assert owner.lease.now_s() - before_s >= SILENCE_S
+
+
+@virtually
+async def test_a_standby_waits_for_each_owner_in_turn() -> None:
+    store = MemoryObjects()
+    first = await Owner(store).begin()
+    beats = [asyncio.create_task(first.rounds.beat())]
+    standby = asyncio.create_task(wait_for_silence(store, stands_by=True))
+    await asyncio.sleep(10 * SILENCE_S)
+    beats.append(asyncio.create_task((await Owner(store).begin()).rounds.beat()))
+    await asyncio.sleep(10 * SILENCE_S)
+    assert not standby.done() and beats[0].done()
+    beats[1].cancel()
+    await asyncio.wait_for(standby, 2 * SILENCE_S)
+
+
+@virtually
+async def test_an_owner_that_has_handed_over_is_not_waited_for() -> None:
+    store = MemoryObjects()
+    owner = await Owner(store).begin()
+    await owner.rounds.hand_over(Part(LogKind.FILES, 0, HANDED_OVER, LEFT.pack(NEVER_MS)))
+    owner.rounds.add(Part(LogKind.AUDIT, 0, 0, b"stopped"))
+    await owner.rounds.sync()
+    before_s = owner.lease.now_s()
+    await wait_for_silence(store, stands_by=False)
+    assert owner.lease.now_s() == before_s
+
+
+@virtually
+async def test_a_store_that_gives_no_answer_is_no_silence() -> None:
+    store = MemoryObjects()
+    owner = await Owner(store).begin()
+    beat = asyncio.create_task(owner.rounds.beat())
+
+    class Cut(HeldWay):
+        is_cut = False
+
+        async def exists(self, key: str) -> bool:
+            if self.is_cut:
+                raise UnavailableError("cut off (injected)")
+            return await super().exists(key)
+
+    way = Cut(store)
+    standby = asyncio.create_task(wait_for_silence(way, stands_by=True))
+    await asyncio.sleep(SILENCE_S)
+    way.is_cut = True
+    await asyncio.sleep(10 * SILENCE_S)
+    assert not standby.done()
+    way.is_cut = False
+    await asyncio.sleep(10 * SILENCE_S)
+    assert not standby.done()
+    beat.cancel()
+    await asyncio.wait_for(standby, 2 * SILENCE_S)
+    assert numbered("epoch", 2) not in store.objects
+
+
+def test_a_standby_can_be_stopped(tmp_path: Path) -> None:
+    store = MemoryObjects()
+    owner = ObjectEngine(store, FaultyFiles(), tmp_path / "1", TestClock())
+    owner.claim()
+    standby = ObjectEngine(
+        store, FaultyFiles(), tmp_path / "2", TestClock(), takeover="standby", is_stopped=lambda: True
+    )
+    with pytest.raises(ClosedError, match="stopped while standing by"):
+        standby.claim()
+    refused = ObjectEngine(store, FaultyFiles(), tmp_path / "2", TestClock(), takeover="silent")
+    with pytest.raises(LockedError, match="which is alive"):
+        refused.claim()
+    assert owner.is_owner() and numbered("epoch", 2) not in store.objects
+    owner.release()
