@@ -133,6 +133,7 @@ def test_another_machine_goes_on_from_a_base(tmp_path: Path) -> None:
     first.set_group("a", "g", tries=7)
     first.advance("1.5s")
     assert len(bodies(first, "a")) == 100
+    assert (first.status()["log"]["epoch"], first.status()["log"]["leased"]) == (1, True)
     rounds_before = machines.keys("log/")
     keep_base(first)
     after = first.schedule("a", b"after", delay=3600, key="l")

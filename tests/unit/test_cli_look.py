@@ -174,6 +174,17 @@ def test_of_many_damaged_places_the_first_are_named(broker: Broker) -> None:
     assert "and 3 more: tarry status" in text
 
 
+def test_logs_in_a_store_are_shown_with_their_costs(broker: Broker) -> None:
+    now = broker.overview()
+    assert now["log"] is None and "log  " not in shown(frame(now, None))
+    requests = {"put": 3600, "get": 3600, "list": 0, "delete": 0}
+    logs = {"uri": "s3://b/l/shard=0", "epoch": 7, "rounds": 3600, "leased": True, "requests": requests}
+    text = shown(frame({**now, "uptime_ms": 3_600_000, "log": logs}, None))
+    assert "epoch 7, 3,600 rounds, about $14 a month of requests" in text
+    without = shown(frame({**now, "uptime_ms": 3_600_000, "log": {**logs, "leased": False}}, None))
+    assert "nothing is handed out: no lease" in without
+
+
 def test_live_damage_leaves_the_tables_less_room(
     broker: Broker, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -216,6 +216,7 @@ def _make_queries(
         board,
         opened.audit,
         opened.identities,
+        around.engine.shared,
     )
     history = HistorySources(places, ready, groups, groups.dead_letters, finder, decisions.state_of, opened.secret)
     queries = Queries(

@@ -24,6 +24,7 @@ from tarry.broker.scrub import Scrub
 from tarry.broker.small_files import SmallFiles
 from tarry.broker.store_view import StoreFollower
 from tarry.intake import Intake
+from tarry.log.engine import SharedLogs
 from tarry.names import Registry
 from tarry.queue import ReadyLog
 from tarry.wheel import Loader, Wheel
@@ -52,6 +53,7 @@ class Status:
     _board: Board
     _audit: AuditWriter
     _identities: Identities
+    _logs: SharedLogs | None
     clear_ports: ClearPorts = field(init=False, default_factory=ClearPorts)
     """The ports of this process at which other machines may speak without TLS."""
     _started_ms: int = field(init=False)
@@ -90,6 +92,7 @@ class Status:
                 "version": snapshot.version,
                 "committed_seq": snapshot.committed_seq,
             },
+            "log": None if self._logs is None else self._logs.state,
             "registry": {"in_use": self._registry.exists, "made_again_ms": self._registry.made_again_ms},
             "checkpoint": {"fired_until_ms": last.fired_until_ms, "fired_seq": last.fired_seq},
             "pipeline": self._pipeline.status,

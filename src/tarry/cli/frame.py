@@ -13,6 +13,10 @@ from tarry.base.delay import format_ms
 from tarry.base.histogram import Histogram
 from tarry.base.printable import printable
 
+PUT_DOLLARS, GET_DOLLARS = 5e-6, 0.4e-6
+"""Price of a request at S3 (us-east-1, standard): PUT and LIST, GET."""
+MONTH_MS = 30 * 86_400_000
+
 Figures = Mapping[str, Any]
 PLACES_MAX = 5
 """So many damaged places are named; `tarry status` has all of them."""
@@ -163,6 +167,8 @@ def _parts(now: Figures) -> Iterable[Text]:
     waiting = f"{intake['waiting_rows']:,} messages ({size(intake['waiting_bytes'])}) wait for the store"
     yield _text(f"intake    {size(intake['bytes'])}, {waiting}")
     yield _text(f"store     version {store['version']}, {store['files']:,} files, {size(store['bytes'])}")
+    if logs := now.get("log"):
+        yield _text(_log_line(logs, now["uptime_ms"]), style="" if logs["leased"] else "red")
     state = pipeline.get("state", "unknown")
     supervisor = pipeline.get("supervisor") or {}
     restarts = f", restarted {supervisor['restarts']} times" if supervisor.get("restarts") else ""
@@ -176,6 +182,15 @@ def _parts(now: Figures) -> Iterable[Text]:
     low = disk["free_bytes"] < disk["free_bytes_min"]
     limit = f"producers are refused below {size(disk['free_bytes_min'])}"
     yield _text(f"disk      {size(disk['free_bytes'])} free, {limit}", style="bold red" if low else "")
+
+
+def _log_line(logs: Figures, uptime_ms: int) -> str:
+    """Owner's epoch, lease, and costs at the present rate since the start."""
+    requests = logs["requests"]
+    dollars = (requests["put"] + requests["list"]) * PUT_DOLLARS + requests["get"] * GET_DOLLARS
+    month = dollars * MONTH_MS / max(uptime_ms, 1)
+    lease = "" if logs["leased"] else ", nothing is handed out: no lease"
+    return f"log       epoch {logs['epoch']}, {logs['rounds']:,} rounds, about ${month:,.0f} a month of requests{lease}"
 
 
 def _due(due_ms: int | None, now_ms: int) -> str:

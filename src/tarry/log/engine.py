@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from tarry.log.files import AppendFile, Files
 from tarry.log.frame import LogKind
@@ -94,6 +94,11 @@ class SharedLogs(Protocol):
     @property
     def until_ms(self) -> int:
         """Latest due time of what may be handed out now; NEVER_MS while nothing may be."""
+        ...
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """Figures for people: ``uri``, ``epoch``, ``rounds`` (answered in it), ``leased``, ``requests`` by kind."""
         ...
 
     def may_hand_out(self) -> bool:

@@ -35,7 +35,7 @@ from tarry.log.objects.lease import OwnerLease
 from tarry.log.objects.request_loop import RequestLoop
 from tarry.log.objects.rounds import EpochRounds
 from tarry.log.objects.silence import wait_for_silence
-from tarry.log.objects.store import ObjectStore, try_out
+from tarry.log.objects.store import CountedObjects, ObjectStore, try_out
 from tarry.log.segment import remove_segment, segment_path
 
 log = logging.getLogger(__name__)
@@ -83,7 +83,8 @@ class ObjectEngine:
         takeover: Takeover = "now",
         is_stopped: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._store, self._disk, self._data, self._clock = store, files, data, clock
+        self._store, self._disk, self._data, self._clock = CountedObjects(store), files, data, clock
+        self._name = name
         self._lease, self._takeover, self._is_stopped = lease or OwnerLease(), takeover, is_stopped
         self.files = KeptFiles(files, data, local, self.add, self.sync)
         self.left_ms = NEVER_MS
@@ -175,6 +176,18 @@ class ObjectEngine:
     def until_ms(self) -> int:
         """See :attr:`tarry.log.engine.SharedLogs.until_ms`."""
         return self._lease.until_ms
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """See :attr:`tarry.log.engine.SharedLogs.state`."""
+        store = self._store
+        return {
+            "uri": self._name,
+            "epoch": self._epoch,
+            "rounds": self._owned().answered,
+            "leased": self.may_hand_out(),
+            "requests": {"put": store.puts, "get": store.gets, "list": store.lists, "delete": store.deletes},
+        }
 
     def may_hand_out(self) -> bool:
         return self._lease.lasts()

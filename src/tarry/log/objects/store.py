@@ -51,6 +51,34 @@ class ObjectStore(Protocol):
         ...
 
 
+class CountedObjects:
+    """An :class:`ObjectStore` whose requests are counted, as stores charge for them. From one event loop."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self.puts = self.gets = self.lists = self.deletes = 0
+
+    async def create(self, key: str, content: bytes) -> bool:
+        self.puts += 1
+        return await self._store.create(key, content)
+
+    async def get(self, key: str) -> bytes | None:
+        self.gets += 1
+        return await self._store.get(key)
+
+    async def exists(self, key: str) -> bool:
+        self.gets += 1
+        return await self._store.exists(key)
+
+    async def list(self, prefix: str) -> list[str]:
+        self.lists += 1
+        return await self._store.list(prefix)
+
+    async def delete(self, key: str) -> None:
+        self.deletes += 1
+        await self._store.delete(key)
+
+
 async def asked(request: Callable[[], Awaitable[A]], patience_s: float = math.inf) -> A:
     """Repeat a request until it is answered.
 
