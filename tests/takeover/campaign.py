@@ -33,15 +33,14 @@ from tarry.log.objects.lease import LEASE_S
 from tests.engines.versitygw import served
 from tests.takeover.clients import (
     GROUP,
+    MESSAGE_LEASE_S,
     ORDERED,
+    PLAIN,
     TOPICS,
     Consumers,
     Producers,
     Recorder,
     now_ms,
-)
-from tests.takeover.clients import (
-    LEASE_S as MESSAGE_LEASE_S,
 )
 from tests.takeover.events import Claim, Delivery, Event, Send, save
 from tests.takeover.history import ACCEPTED, Report, check
@@ -52,6 +51,8 @@ KINDS = ("kill", "stop", "cut", "slow", "clean", "duel")
 PLAIN_KINDS = ("kill", "clean")
 BETWEEN_S = (1.0, 6.0)
 """Time from a takeover to the next fault."""
+INFLIGHT_MAX = 10_000
+"""First value of the setting that is changed at each takeover."""
 PAUSES = 0.3
 """Share of the times between in which the owner stands still."""
 SLOW_MS = (500.0, 1_500.0, 3_000.0)
@@ -83,13 +84,15 @@ class Campaign:
         """Takeovers by kind."""
         self.wrong: list[str] = []
         """Violations that are none of the messages'."""
+        self.setting, self.setting_tried = INFLIGHT_MAX, INFLIGHT_MAX
+        """Value of a setting of a group that was answered last, and the one that was asked for last."""
 
     async def run(self) -> None:
         """Run it. The events are the recorder's."""
         await self._serve("start", now_ms())
         client = self.recorder.client(self.owners.current)
         for topic in TOPICS:
-            await client.set_group(topic, GROUP, tries=0, ordered=topic == ORDERED)
+            await client.set_group(topic, GROUP, tries=0, ordered=topic == ORDERED, inflight_max=INFLIGHT_MAX)
         producing = asyncio.create_task(self.producers.run())
         try:
             for number in range(self.takeovers):
@@ -97,7 +100,10 @@ class Campaign:
                 if self.rng.random() < PAUSES:
                     await self._pause()
                 kind = self.kinds[number % len(self.kinds)] if number < len(self.kinds) else self.rng.choice(self.kinds)
+                setting = asyncio.create_task(self._set())
                 await getattr(self, f"_{kind}")()
+                await setting
+                await self._check_setting()
                 self.count[kind] += 1
                 print(f"{number + 1}: {kind}, served again after {self._served_s():.1f} s", flush=True)
                 if producing.done():
@@ -122,6 +128,22 @@ class Campaign:
         self.recorder.events.append(Claim(begin_ms=begin_ms, end_ms=end_ms, life=life.number, why=why))
         self.consumers.follow(life)
         return life
+
+    async def _set(self) -> None:
+        """Change a setting of a group, around the time of a fault."""
+        client = self.recorder.client(self.owners.current)
+        await asyncio.sleep(self.rng.choice([0.0, 0.01, 0.1]))
+        self.setting_tried += 1
+        with suppress(TarryError):  # it may have happened
+            await client.set_group(PLAIN, GROUP, inflight_max=self.setting_tried)
+            self.setting = self.setting_tried
+
+    async def _check_setting(self) -> None:
+        with suppress(TarryError):  # the broker may stand still for now
+            found = (await self.recorder.client(self.owners.current).group_info(PLAIN, GROUP)).inflight_max
+            if not self.setting <= found <= self.setting_tried:
+                self.wrong.append(f"inflight_max is {found}; answered: {self.setting}, tried: {self.setting_tried}")
+            self.setting = found
 
     async def _ends(self, former: Life, why: str) -> None:
         if not await former.ends_by_itself():

@@ -25,7 +25,7 @@ DELAYS_MS = (0, 0, 20, 200, 800, 2_000, 4_000, 8_000)
 KEY_SENDS = 6
 """A key is used so often, and then a new one: the search for an order is in few calls."""
 TIMEOUT_S = 12.0
-LEASE_S = 5.0
+MESSAGE_LEASE_S = 5.0
 TRIES = 20
 """A send whose answer was lost is repeated so often at most."""
 
@@ -300,7 +300,7 @@ class Consumers:
     async def _by_calls(self, client: AsyncClient, topic: str, life: Life) -> None:
         """By calls: what was acknowledged is certain."""
         while not life.over.is_set():
-            batch = await client.receive(topic, group=GROUP, max_messages=20, wait=0.5, lease=LEASE_S)
+            batch = await client.receive(topic, group=GROUP, max_messages=20, wait=0.5, lease=MESSAGE_LEASE_S)
             came = [self._came(message, life) for message in batch]
             chosen = [each for each in came if self._rng.random() > 0.05]
             for message in (batch[came.index(each)] for each in chosen):
@@ -313,7 +313,7 @@ class Consumers:
 
     async def _by_stream(self, client: AsyncClient, topic: str, life: Life) -> None:
         """By a stream, which connects again by itself: a flush says nothing of what went with an earlier one."""
-        async for message in client.consume(topic, group=GROUP, timeout=1.0, lease=LEASE_S, prefetch=20):
+        async for message in client.consume(topic, group=GROUP, timeout=1.0, lease=MESSAGE_LEASE_S, prefetch=20):
             came = self._came(message, life)
             begin_ms = now_ms()
             message.ack()
