@@ -287,6 +287,7 @@ def main() -> int:
     directory = given.directory or Path(tempfile.mkdtemp(prefix="tarry-takeover-"))
     directory.mkdir(parents=True, exist_ok=True)
     logging.basicConfig(filename=directory / "clients.log", format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # else brokers and the store would be left
     try:
         is_right = asyncio.run(_run(given, directory))
     except pytest.skip.Exception as error:
