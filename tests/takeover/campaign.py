@@ -279,6 +279,7 @@ def main() -> int:
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
     parser.add_argument("--machines", type=int, default=2)
     parser.add_argument("--skew-ms", type=int, default=0, help="by so much machines' clocks are wrong, at most")
+    parser.add_argument("--base-s", type=float, default=5.0, help="time between two bases of the logs")
     parser.add_argument("--rate", type=float, default=40.0, help="calls of producers a second")
     parser.add_argument("--plain", action="store_true", help="one shared directory, no store")
     parser.add_argument("--directory", type=Path, help="where logs and the history stay; else they do after violations")
@@ -312,7 +313,7 @@ async def _run(given: argparse.Namespace, directory: Path) -> bool:
             if proxy is not None:
                 await proxy.start()
             data = directory / ("data" if given.plain else f"data-{number}")
-            machines.append(Machine(f"{number}", data, proxy, given.skew_ms * (number % 3 - 1)))
+            machines.append(Machine(f"{number}", data, proxy, given.skew_ms * (number % 3 - 1), given.base_s))
         kinds = PLAIN_KINDS if given.plain else given.kinds
         campaign = Campaign(Owners(machines, now_ms), rng, kinds, given.takeovers, given.rate, usual)
         begin_s = time.monotonic()

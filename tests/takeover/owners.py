@@ -9,29 +9,31 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import unquote
 
 from tarry.base.errors import TarryError
 from tarry.cli.exits import ExitCode
 from tarry_demo.broker_process import BrokerProcess
 from tests.engines.versitygw import BUCKET
-from tests.takeover import skewed
-from tests.takeover.proxy import Proxy
-from tests.takeover.skewed import VARIABLE
+from tests.takeover import broker
+from tests.takeover.broker import BASE, SKEW
+from tests.takeover.proxy import Proxy, Request
 
 END_S = 30.0
 """So long a broker may take to end that owns the logs no longer, once it goes on and reaches the store."""
 ATTEMPTS = 3
 
 
-def area(target: str) -> str:
+def area(request: Request) -> str:
     """Part of the bucket that a request is about."""
-    return "log" if "shard" in target.partition("/store")[0] else "store"
+    names = request.body.decode("latin-1") if request.kind == "DELETE" else request.target
+    return "log" if "logs/shard" in unquote(names) else "store"
 
 
-class SkewedBroker(BrokerProcess):
-    """A broker whose clock is wrong, as its environment says."""
+class CampaignBroker(BrokerProcess):
+    """A broker that is made for a campaign."""
 
-    MODULE = skewed.__name__
+    MODULE = broker.__name__
 
 
 @dataclass(eq=False)
@@ -88,9 +90,11 @@ class Machine:
     proxy: Proxy | None = None
     skew_ms: int = 0
     """Its clock is ahead by so much."""
+    base_s: float = 5.0
+    """It makes a base so often."""
 
     def make(self, number: int, why: str, fault_ms: float) -> Life:
-        environment = {VARIABLE: str(self.skew_ms)}
+        environment = {SKEW: str(self.skew_ms), BASE: str(self.base_s)}
         settings: dict[str, str | int] = {"pipeline": "off", "disk_free_bytes_min": 0}
         if self.proxy is not None:
             settings |= {"log": f"s3://{BUCKET}/logs", "store": f"s3://{BUCKET}/store"}
@@ -102,7 +106,7 @@ class Machine:
                 "AWS_ALLOW_HTTP": "true",
             }
         log = self.directory.parent / f"{self.directory.name}-{self.name}.log"
-        process = SkewedBroker(self.directory, log, settings, environment)
+        process = CampaignBroker(self.directory, log, settings, environment)
         return Life(number, self, process, why, fault_ms)
 
 

@@ -59,18 +59,20 @@ class Request:
     def kind(self) -> str:
         """Kind as object stores bill them: PUT, LIST, GET, HEAD, DELETE, POST."""
         query = parse_qs(urlsplit(self.target).query, keep_blank_values=True)
-        return "LIST" if self.method == "GET" and ("list-type" in query or "prefix" in query) else self.method
+        if self.method == "GET" and ("list-type" in query or "prefix" in query):
+            return "LIST"
+        return "DELETE" if self.method == "POST" and "delete" in query else self.method
 
 
 class Proxy:
     """Proxy of one owner. Everything is called on the event loop that it was started on."""
 
     def __init__(
-        self, upstream: str, seed: int, faults: Faults | None = None, label: Callable[[str], str] = lambda _: ""
+        self, upstream: str, seed: int, faults: Faults | None = None, label: Callable[[Request], str] = lambda _: ""
     ) -> None:
         """Make a proxy before ``upstream`` (HOST:PORT).
 
-        ``label``: what :attr:`counts` says of a request beside its kind, by its target.
+        ``label``: what :attr:`counts` says of a request beside its kind.
         """
         host, _, port = upstream.rpartition(":")
         self._upstream = host, int(port)
@@ -126,7 +128,7 @@ class Proxy:
         server = _Server(*self._upstream)
         try:
             while (request := await _read_request(reader)) is not None:
-                self.counts[" ".join(filter(None, (request.kind, self._label(request.target))))] += 1
+                self.counts[" ".join(filter(None, (request.kind, self._label(request))))] += 1
                 if (answer := await self._pass(request, server)) is None:
                     return
                 writer.write(answer)

@@ -13,6 +13,7 @@ from tests.sources import ROOT
 from tests.takeover.campaign import former_owners, times
 from tests.takeover.events import Cancel, Claim, Delivery, Event, Send, load
 from tests.takeover.owners import Life, Machine, area
+from tests.takeover.proxy import Request
 
 
 def life(number: int, fault_ms: float, served_ms: float, why: str = "kill") -> Life:
@@ -46,11 +47,18 @@ def test_times_from_a_fault() -> None:
     assert times(events, LIVES) == {("send", "kill"): [1.5], ("hand-out", "kill"): [3.0]}
 
 
-def test_requests_are_of_the_log_or_of_the_store() -> None:
-    assert area("/bucket/logs/shard=0/log/1/2") == "log"
-    assert area("/bucket?list-type=2&prefix=logs%2Fshard%3D0%2Fepoch%2F") == "log"
-    assert area("/bucket/store/_delta_log/0.json") == "store"
-    assert area("/bucket/store/shard=0/part.parquet") == "store"
+@pytest.mark.parametrize(
+    ("of", "method", "target", "body"),
+    [
+        ("log", "PUT", "/bucket/logs/shard=0/log/1/2", b""),
+        ("log", "GET", "/bucket?list-type=2&prefix=logs%2Fshard%3D0%2Fepoch%2F", b""),
+        ("log", "POST", "/bucket?delete", b"<Key>logs/shard=0/log/1/2</Key>"),
+        ("store", "GET", "/bucket/store/_delta_log/0.json", b""),
+        ("store", "PUT", "/bucket/store/shard=0/part.parquet", b"logs/shard=0"),
+    ],
+)
+def test_requests_are_of_the_log_or_of_the_store(of: str, method: str, target: str, body: bytes) -> None:
+    assert area(Request(method, target, b"", body)) == of
 
 
 @pytest.mark.rest

@@ -98,7 +98,9 @@ class Place:
     @asynccontextmanager
     async def running(self, faults: Faults) -> AsyncIterator[Place]:
         server = await asyncio.start_server(self.upstream.serve, "127.0.0.1", 0)
-        self.proxy = Proxy("{}:{}".format(*server.sockets[0].getsockname()[:2]), 1, faults, lambda path: path[1:2])
+        self.proxy = Proxy(
+            "{}:{}".format(*server.sockets[0].getsockname()[:2]), 1, faults, lambda request: request.target[1:2]
+        )
         await self.proxy.start()
         try:
             yield self
@@ -129,7 +131,8 @@ def test_it_passes_what_is_said_and_counts_it() -> None:
         assert connection.body == b"none"
         assert await connection.ask("HEAD", "/a/2") == 404
         assert await connection.ask("GET", "/b?list-type=2&prefix=x") == 404
-        assert place.proxy.counts == {"PUT a": 2, "GET a": 2, "HEAD a": 2, "LIST b": 1}
+        assert await connection.ask("POST", "/b?delete", b"<Delete/>") == 404
+        assert place.proxy.counts == {"PUT a": 2, "GET a": 2, "HEAD a": 2, "LIST b": 1, "DELETE b": 1}
         assert not place.proxy.injected
 
     run(case)

@@ -1,14 +1,20 @@
-"""``tarry`` on a machine whose clock is wrong: ``SKEW_MS=2000 python -m tests.takeover.skewed serve …``."""
+"""``tarry`` on a machine of a campaign: ``SKEW_MS=2000 BASE_S=5 python -m tests.takeover.broker serve …``.
+
+Its clock is ahead by ``SKEW_MS`` milliseconds, or behind; and it makes a base of its logs each ``BASE_S`` seconds.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
+from functools import partialmethod
 
 from tarry.base.clock import SystemClock
+from tarry.broker.progress import Checkpointer
 from tarry.cli.main import run
 
-VARIABLE = "SKEW_MS"
+SKEW, BASE = "SKEW_MS", "BASE_S"
+"""Variables of the environment."""
 
 
 def skew(by_ms: int) -> None:
@@ -20,5 +26,6 @@ def skew(by_ms: int) -> None:
 
 
 if __name__ == "__main__":
-    skew(int(os.environ[VARIABLE]))
+    skew(int(os.environ[SKEW]))
+    Checkpointer.__init__ = partialmethod(Checkpointer.__init__, base_s=float(os.environ[BASE]))  # type: ignore[assignment]
     sys.exit(run())
