@@ -53,6 +53,8 @@ BETWEEN_S = (1.0, 6.0)
 """Time from a takeover to the next fault."""
 INFLIGHT_MAX = 10_000
 """First value of the setting that is changed at each takeover."""
+HAND_OUT_S, HAND_OUT_WITHIN_S = 3.0, 0.03
+"""A fault comes this soon after a hand-out, if there is one in time."""
 PAUSES = 0.3
 """Share of the times between in which the owner stands still."""
 SLOW_MS = (500.0, 1_500.0, 3_000.0)
@@ -101,6 +103,7 @@ class Campaign:
                     await self._pause()
                 kind = self.kinds[number % len(self.kinds)] if number < len(self.kinds) else self.rng.choice(self.kinds)
                 setting = asyncio.create_task(self._set())
+                await self._hand_out()
                 await getattr(self, f"_{kind}")()
                 await setting
                 await self._check_setting()
@@ -126,6 +129,8 @@ class Campaign:
         life = await start(why, fault_ms)
         begin_ms, end_ms = life.claimed_ms
         self.recorder.events.append(Claim(begin_ms=begin_ms, end_ms=end_ms, life=life.number, why=why))
+        if not self.producers.stopping:
+            self.producers.change_newest()
         self.consumers.follow(life)
         return life
 
@@ -144,6 +149,13 @@ class Campaign:
             if not self.setting <= found <= self.setting_tried:
                 self.wrong.append(f"inflight_max is {found}; answered: {self.setting}, tried: {self.setting_tried}")
             self.setting = found
+
+    async def _hand_out(self) -> None:
+        """Wait until something is handed out: the log may not have it yet."""
+        self.recorder.came.clear()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self.recorder.came.wait(), HAND_OUT_S)
+        await asyncio.sleep(self.rng.uniform(0, HAND_OUT_WITHIN_S))
 
     async def _ends(self, former: Life, why: str) -> None:
         if not await former.ends_by_itself():

@@ -6,7 +6,7 @@ import asyncio
 import random
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,6 +26,7 @@ KEY_SENDS = 6
 """A key is used so often, and then a new one: the search for an order is in few calls."""
 TIMEOUT_S = 12.0
 MESSAGE_LEASE_S = 5.0
+CHANGED_AT_ONCE = 40
 TRIES = 20
 """A send whose answer was lost is repeated so often at most."""
 
@@ -52,6 +53,8 @@ class Recorder:
     events: list[Event] = field(default_factory=list)
     errors: Counter[str] = field(default_factory=Counter)
     """Calls without an answer, by the error's code."""
+    came: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set with each delivery."""
     _clients: dict[int, AsyncClient] = field(default_factory=dict)
 
     def client(self, life: Life) -> AsyncClient:
@@ -110,11 +113,19 @@ class Producers:
         while not self.stopping:
             await asyncio.sleep(self._rng.expovariate(self._per_second))
             if len(self._calls) < self.IN_FLIGHT_MAX:
-                task = asyncio.create_task(self._call())
-                self._calls.add(task)
-                task.add_done_callback(self._done)
+                self._begin(self._call())
         while self._calls:
             await asyncio.wait(self._calls)
+
+    def change_newest(self) -> None:
+        """Cancel or move the newest messages at once: what was handed out just before a fault is among them."""
+        for known in self._known[-CHANGED_AT_ONCE:]:
+            self._begin(self._rng.choice([self._cancel, self._move])(known))
+
+    def _begin(self, call: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(call)
+        self._calls.add(task)
+        task.add_done_callback(self._done)
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._calls.discard(task)
@@ -220,8 +231,8 @@ class Producers:
         known = self._known[-min(len(self._known), 1 + int(self._rng.expovariate(1 / 40)))]
         return known, known.key if self._rng.random() < 0.5 else None
 
-    async def _cancel(self) -> None:
-        known, key = self._choose()
+    async def _cancel(self, known: Known | None = None) -> None:
+        known, key = (known, None) if known is not None else self._choose()
         life, target = self._life(), None if key else known.placing
         client = self._recorder.client(life)
         request = client.cancel_key(known.topic, key) if key else client.cancel(known.handle)
@@ -232,10 +243,10 @@ class Producers:
 
         await self._recorder.ask(request, event)
 
-    async def _move(self) -> None:
-        known, key = self._choose()
+    async def _move(self, known: Known | None = None) -> None:
+        known, key = (known, None) if known is not None else self._choose()
         if known.topic != PLAIN:
-            return await self._cancel()  # a series that moves, or order, is not checked
+            return await self._cancel(known)  # a series that moves, or order, is not checked
         life, target = self._life(), None if key else known.placing
         due_ms = self._new_due_ms(known.key or known.placing[0])
         client = self._recorder.client(life)
@@ -327,6 +338,7 @@ class Consumers:
             at_ms=at_ms, name=message.body.decode(), due_ms=message.due_ms, seq=message.seq, life=life.number
         )
         self._recorder.events.append(came)
+        self._recorder.came.set()
         return came
 
     def _acked(self, came: Delivery, begin_ms: float, answer: str) -> Ack:
