@@ -21,7 +21,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 # What is imported is compiled once, not in each of the hundreds of processes that tests start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test test-core test-rest test-all lint types unit spark-cluster spark-matrix bench dist soak simulate fuzz fuzz-door kills models object-stores month kafka kafka-jars relay-campaign h2spec compat compat-identities browser stubs lock audit sbom clean
+.PHONY: help setup demo test test-core test-rest test-all lint types unit spark-cluster spark-matrix bench dist soak simulate fuzz fuzz-door kills models object-stores takeover month kafka kafka-jars relay-campaign h2spec compat compat-identities browser stubs lock audit sbom clean
 
 help:
 	@echo 'make demo               a year of flight departures through a broker that is killed on the way'
@@ -38,6 +38,7 @@ help:
 	@echo 'make kills [ARGS=...]   brokers killed amid hand-outs: "done" is never said of what was handed out: ARGS="--open 200 --serve 50"'
 	@echo 'make models [ARGS=...]  every state of the takeover models (docs/takeover-model.md; g++, a quarter of an hour, 4 GiB): ARGS="--only progress", ARGS=--traces'
 	@echo 'make object-stores      log engines on a real server of the S3 protocol, which it builds with Go (minutes, once)'
+	@echo 'make takeover [ARGS=...] brokers that take a log in an object store over from one another, killed, stopped, cut off, slow: every answer is checked: ARGS="--takeovers 200 --delay-ms 60", ARGS="--seed N"'
 	@echo 'make fuzz [ARGS=...]    nearly valid calls on every front: ARGS="--seconds 600", ARGS="--seed N"'
 	@echo 'make fuzz-door [ARGS=...] callers without a right at every port of a broker with identities: the same arguments'
 	@echo 'make month              a simulated month of commits to the store, one a minute; about an hour'
@@ -153,6 +154,9 @@ models: $(STAMP)
 
 object-stores: $(STAMP)
 	TARRY_BUILD_VERSITYGW=1 $(BIN)/pytest --timeout 1800 tests/engines $(ARGS)
+
+takeover: $(STAMP)
+	TARRY_BUILD_VERSITYGW=1 $(BIN)/python -m tests.takeover.campaign $(ARGS)
 
 month: $(STAMP)
 	TARRY_MONTH_STEP_MS=60000 $(BIN)/pytest -s --timeout 0 tests/unit/test_store_month.py $(ARGS)

@@ -174,6 +174,18 @@ def test_the_former_owner_answers_nothing(machines: Machines) -> None:
     second.close()
 
 
+def test_the_former_owner_refuses_nothing_for_what_it_remembers(machines: Machines) -> None:
+    if machines.kind == "memory":
+        pytest.skip("its owners look before they answer only where they write")
+    first = machines.broker()
+    first.schedule("a", b"1", delay=60, key="k")
+    second = machines.broker()
+    assert second.cancel_key("a", "k") == "done"
+    with pytest.raises(OwnershipLostError):
+        first.schedule("a", b"2", delay=1, key="k", on_key="refuse")
+    second.close()
+
+
 def test_an_owner_that_writes_nothing_finds_out(machines: Machines) -> None:
     first = machines.broker()
     first.step()

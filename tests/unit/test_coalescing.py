@@ -101,6 +101,34 @@ def test_batches_end_by_rows_and_by_bytes(sizes: list[int]) -> None:
         assert sum(size for _, size in batch.entries[:-1]) < 100, "only the last one may be beyond it"
 
 
+def test_a_key_that_an_entry_of_the_same_batch_has_taken_is_asked_for_again() -> None:
+    """That entry was refused with it, and may never be accepted: then nobody had taken the key."""
+    sent = Sent()
+    coalescer = coalescer_of(sent)
+    for number in range(3):
+        coalescer.add((number, 0))
+    coalescer.pump()
+    coalescer.on_refused(sent.batches.pop(0), KeyExistsError("key k is pending", row=1))
+    coalescer.pump()
+    assert sent.refused == {}
+    assert [numbers(batch) for batch in sent.batches] == [[0, 2], [1]]
+    coalescer.on_failed(sent.batches.pop(0), UnavailableError("the link is lost"))
+    sent.accept(coalescer)
+    assert sent.accepted == {1: 1}
+
+
+def test_a_key_that_is_taken_is_asked_for_once() -> None:
+    sent = Sent()
+    coalescer = coalescer_of(sent)
+    for number in range(2):
+        coalescer.add((number, 0))
+    coalescer.pump()
+    coalescer.on_refused(sent.batches.pop(0), KeyExistsError("key k is pending", row=0))
+    coalescer.pump()
+    assert set(sent.refused) == {0}, "no entry is before it"
+    assert [numbers(batch) for batch in sent.batches] == [[1]]
+
+
 @pytest.mark.parametrize("bad", [{3}, {3, 5}, set(range(8))])
 def test_a_bad_row_harms_only_its_own_caller(bad: set[int]) -> None:
     sent = Sent()

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.faults import FaultyFiles
 
-from tarry.base.errors import CorruptError, DiskFullError, OverloadedError, TarryError
+from tarry.base.errors import CorruptError, DiskFullError, FatalError, KeyExistsError, OverloadedError, TarryError
 from tarry.base.types import Key
 from tarry.intake import Intake, IntakeWriter, Segments, Submission
 from tarry.intake.index import Window
@@ -113,6 +113,86 @@ def test_what_lacks_for_now_refuses_all_and_changes_nothing(
     box.commit([2])
     assert box.intake.published_seq == 2
     assert [b["seq"].to_pylist() for b in box.intake.read(0, 2)] == [[0, 1]]
+    box.intake.close()
+
+
+class Commit:
+    """Decisions of one commit, as the writer sees them."""
+
+    def __init__(self, next_seq: int) -> None:
+        self.next_seq = next_seq
+
+    def register(self, rows: int) -> bool:
+        return True
+
+    def on_durable(self) -> None: ...
+
+    def on_refused(self) -> None: ...
+
+
+class Command:
+    """One that writes a message, or is refused for another of its commit."""
+
+    def __init__(self, told: list[str], rows: pa.RecordBatch | None) -> None:
+        self.told, self.rows = told, rows
+
+    def decide(self, batch: Commit) -> pa.RecordBatch:
+        if self.rows is None:
+            raise KeyExistsError("key k is pending in its topic")
+        return self.rows
+
+    def on_durable(self, first_seq: int) -> None:
+        self.told.append("scheduled")
+
+    def on_refused(self, error: TarryError) -> None:
+        self.told.append(error.code)
+
+
+def with_commands(
+    box: Box, monkeypatch: pytest.MonkeyPatch, told: list[str], sync: Callable[[], object], confirm: object = None
+) -> Callable[..., None]:
+    """Commit commands, each with its row or None."""
+    writer = IntakeWriter(
+        box.segments, box.intake, segment_bytes_max=8192, secret=SECRET, publish=box.publish, begin_batch=Commit,
+        confirm=confirm,  # type: ignore[arg-type]
+    )  # fmt: skip
+    monkeypatch.setattr(box.segments, "sync", sync)
+
+    def commit(*rows: pa.RecordBatch | None) -> None:
+        writer.commit([Submission(batch([]), box.answers.append, Command(told, each)) for each in rows])
+
+    return commit
+
+
+def test_a_refusal_is_told_when_what_it_rests_on_is_durable(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    commit = with_commands(box, monkeypatch, told, lambda: told.append("durable"), lambda: told.append("confirmed"))
+    commit(batch([1]), None)
+    assert told[0] == "durable" and sorted(told[1:]) == ["key_exists", "scheduled"]
+    told.clear()
+    commit(None)
+    assert told == ["confirmed", "key_exists"]
+
+
+def test_a_refusal_is_not_told_when_that_is_not_durable(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+
+    def fail() -> None:
+        raise FatalError("ended")
+
+    commit = with_commands(box, monkeypatch, told, fail)
+    with pytest.raises(FatalError):
+        commit(batch([1]), None)
+    assert told == []
+
+
+def test_a_full_disk_refuses_what_would_have_been_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files, told = FaultyFiles(), list[str]()
+    box = Box(tmp_path, files)
+    commit = with_commands(box, monkeypatch, told, box.segments.sync)
+    files.full = True
+    commit(batch([1]), None)
+    assert told == ["disk_full", "disk_full"]
     box.intake.close()
 
 

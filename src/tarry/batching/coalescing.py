@@ -21,7 +21,14 @@ from copy import copy
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-from tarry.base.errors import ClosedError, ForbiddenError, InvalidArgumentError, InvalidMessageError, TarryError
+from tarry.base.errors import (
+    ClosedError,
+    ForbiddenError,
+    InvalidArgumentError,
+    InvalidMessageError,
+    KeyExistsError,
+    TarryError,
+)
 
 log = logging.getLogger(__name__)
 
@@ -177,7 +184,12 @@ class Coalescer(Generic[E]):
                 self._again.extend(Batch([entry], True) for entry in rest)
             elif rest:
                 self._again.append(Batch(rest, True))
-            self.on_failed(Batch([entries[row]]), error.of_row(None))
+            if isinstance(error, KeyExistsError) and row:
+                # An entry before it may have taken the key, and was refused with it. So it is asked for again, alone.
+                self._again.append(Batch([entries[row]], True))
+                self._end()
+            else:
+                self.on_failed(Batch([entries[row]]), error.of_row(None))
         elif isinstance(error, InvalidArgumentError | ForbiddenError) and len(entries) > 1:
             # It does not say which one is to blame.
             self._again.extend(Batch([entry], True) for entry in entries)

@@ -74,7 +74,7 @@ class IntakeWriter:
         A full disk refuses the submissions; other failures are the caller's to treat as fatal.
         """
         first_seq = self._intake.published_seq
-        submissions, batch, command_rows = self._decide(submissions)
+        submissions, refused, batch, command_rows = self._decide(submissions)
         frames = self._encoded(_share_frames(submissions), first_seq)
         try:
             if frames:
@@ -85,7 +85,7 @@ class IntakeWriter:
             if batch is not None:
                 batch.on_refused()
             refusal = not_now(error, self._segments.directory, "nothing was accepted")
-            for s in submissions:
+            for s in [*submissions, *(s for s, _ in refused)]:
                 s.refuse(refusal)
             return
         if frames:
@@ -98,31 +98,33 @@ class IntakeWriter:
         if batch is not None:
             batch.on_durable()
         self._answer(submissions, first_seq)
+        # Not before: a key may be taken by a row of this commit, or by what another owner has cancelled.
+        for s, why in refused:
+            s.refuse(why)
         if self._segments.active_bytes >= self._segment_bytes_max:
             self._segments.roll(self._intake.published_seq)
 
-    def _decide(self, submissions: list[Submission]) -> tuple[list[Submission], WriteBatch | None, int]:
-        """Decide the commands: return the submissions with their rows, and the number of rows.
-
-        Refused submissions are told so, and left out.
-        """
+    def _decide(
+        self, submissions: list[Submission]
+    ) -> tuple[list[Submission], list[tuple[Submission, TarryError]], WriteBatch | None, int]:
+        """Decide the commands: return submissions with their rows, refused ones, and the number of rows."""
         if not any(s.command is not None for s in submissions):
-            return submissions, None, 0
+            return submissions, [], None, 0
         assert self._begin_batch is not None, "nobody is here to decide commands"
         batch = self._begin_batch(self._intake.published_seq)
-        decided, command_rows = [], 0
+        decided, refused, command_rows = [], [], 0
         for s in submissions:
             if s.command is not None:
                 try:
                     rows = s.command.decide(batch)
                 except TarryError as error:
-                    s.refuse(error)
+                    refused.append((s, error))
                     continue
                 s = Submission(NO_ROWS if rows is None else rows, s.on_result, s.command)
                 command_rows += s.batch.num_rows
             batch.next_seq += s.batch.num_rows
             decided.append(s)
-        return decided, batch, command_rows
+        return decided, refused, batch, command_rows
 
     def _encoded(self, batches: list[pa.RecordBatch], seq: int) -> list[_Frame]:
         (_, durable), position, frames = self._segments.position, self._segments.active_bytes, []

@@ -38,10 +38,18 @@ class BrokerProcess:
     MODULE = "tarry"
     """The module that is run: tests have one that fails on purpose."""
 
-    def __init__(self, data: Path, log: Path, settings: Mapping[str, str | int]) -> None:
+    def __init__(
+        self,
+        data: Path,
+        log: Path,
+        settings: Mapping[str, str | int],
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """Make a broker. ``environment``: variables beside those of this process."""
         self.data = data
         self.log = log
         self.address = "127.0.0.1:0"
+        self._environment = dict(environment or {})
         self._settings = dict(settings)
         self._process: subprocess.Popen[str] | None = None
         self._sessions: set[int] = set()
@@ -67,6 +75,7 @@ class BrokerProcess:
         for name, value in self._settings.items():
             command += ["--set", f"{name}={value}"]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("TARRY_")}
+        environment |= self._environment
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 command,

@@ -1,0 +1,351 @@
+"""``make takeover``: brokers that take a log over from one another, by seed, with clients that check every answer.
+
+Machines take turns. The owner is killed (kill), stopped for three leases (stop), cut off from the store (cut), given a
+slow way to it (slow), or told to stop (clean), and the next machine takes over; or two at once, as it was killed
+(duel). Between these, owners stand still for up to two leases, and go on. A former owner that lives must end by
+itself as soon as it goes on, and answer nothing. Clients schedule, cancel, move, replace and consume all the while. In
+the end everything is consumed, and the history is checked. With --plain, the machines share a directory, and there is
+no store: then owners are only killed or told to stop.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import random
+import shutil
+import signal
+import statistics
+import sys
+import tempfile
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from tarry.base.errors import TarryError
+from tarry.log.objects.lease import LEASE_S
+from tests.engines.versitygw import served
+from tests.takeover.clients import (
+    GROUP,
+    MESSAGE_LEASE_S,
+    ORDERED,
+    PLAIN,
+    TOPICS,
+    Consumers,
+    Producers,
+    Recorder,
+    now_ms,
+)
+from tests.takeover.events import Claim, Delivery, Event, Send, save
+from tests.takeover.history import ACCEPTED, Report, check
+from tests.takeover.owners import Life, Machine, Owners, area
+from tests.takeover.proxy import Faults, Proxy, Side
+
+KINDS = ("kill", "stop", "cut", "slow", "clean", "duel")
+PLAIN_KINDS = ("kill", "clean")
+BETWEEN_S = (1.0, 6.0)
+"""Time from a takeover to the next fault."""
+INFLIGHT_MAX = 10_000
+"""First value of the setting that is changed at each takeover."""
+HAND_OUT_S, HAND_OUT_WITHIN_S = 3.0, 0.03
+"""A fault comes this soon after a hand-out, if there is one in time."""
+PAUSES = 0.3
+"""Share of the times between in which the owner stands still."""
+SLOW_MS = (500.0, 1_500.0, 3_000.0)
+AHEAD_MS = 1000 * LEASE_S + 500.0
+"""So far beyond a claim it may count as taken what was due: the log's clock, and a lease."""
+PLAIN_AHEAD_MS = 6_000.0
+DRAIN_S = 180.0
+LATE_S = 3.0
+"""So late a request arrives, or an answer comes, at most: longer than a lease."""
+
+
+@dataclass
+class Campaign:
+    """One run on its machines."""
+
+    owners: Owners
+    rng: random.Random
+    kinds: Sequence[str]
+    takeovers: int
+    per_second: float
+    usual: Faults
+    """Faults of all ways to the store, all the time."""
+
+    def __post_init__(self) -> None:
+        self.recorder = Recorder(self.owners)
+        self.producers = Producers(self.recorder, random.Random(self.rng.random()), self.per_second)
+        self.consumers = Consumers(self.recorder, random.Random(self.rng.random()))
+        self.count: Counter[str] = Counter()
+        """Takeovers by kind."""
+        self.wrong: list[str] = []
+        """Violations that are none of the messages'."""
+        self.setting, self.setting_tried = INFLIGHT_MAX, INFLIGHT_MAX
+        """Value of a setting of a group that was answered last, and the one that was asked for last."""
+
+    async def run(self) -> None:
+        """Run it. The events are the recorder's."""
+        await self._serve("start", now_ms())
+        client = self.recorder.client(self.owners.current)
+        for topic in TOPICS:
+            await client.set_group(topic, GROUP, tries=0, ordered=topic == ORDERED, inflight_max=INFLIGHT_MAX)
+        producing = asyncio.create_task(self.producers.run())
+        try:
+            for number in range(self.takeovers):
+                await asyncio.sleep(self.rng.uniform(*BETWEEN_S))
+                if self.rng.random() < PAUSES:
+                    await self._pause()
+                kind = self.kinds[number % len(self.kinds)] if number < len(self.kinds) else self.rng.choice(self.kinds)
+                setting = asyncio.create_task(self._set())
+                await self._hand_out()
+                await getattr(self, f"_{kind}")()
+                await setting
+                await self._check_setting()
+                self.count[kind] += 1
+                print(f"{number + 1}: {kind}, served again after {self._served_s():.1f} s", flush=True)
+                if producing.done():
+                    producing.result()
+            await asyncio.sleep(self.rng.uniform(*BETWEEN_S))
+        finally:
+            self.producers.stopping = True
+            await producing
+        await self._kill()  # what is only seen by another owner is seen, too
+        await self._drain()
+        await self.consumers.close()
+        await self.recorder.close()
+
+    def _served_s(self) -> float:
+        life = self.owners.current
+        return (life.claimed_ms[1] - life.fault_ms) / 1000
+
+    async def _serve(self, why: str, fault_ms: float) -> Life:
+        start = self.owners.duel if why == "duel" else self.owners.take_over
+        life = await start(why, fault_ms)
+        begin_ms, end_ms = life.claimed_ms
+        self.recorder.events.append(Claim(begin_ms=begin_ms, end_ms=end_ms, life=life.number, why=why))
+        if not self.producers.stopping:
+            self.producers.change_newest()
+        self.consumers.follow(life)
+        return life
+
+    async def _set(self) -> None:
+        """Change a setting of a group, around the time of a fault."""
+        client = self.recorder.client(self.owners.current)
+        await asyncio.sleep(self.rng.choice([0.0, 0.01, 0.1]))
+        self.setting_tried += 1
+        with suppress(TarryError):  # it may have happened
+            await client.set_group(PLAIN, GROUP, inflight_max=self.setting_tried)
+            self.setting = self.setting_tried
+
+    async def _check_setting(self) -> None:
+        with suppress(TarryError):  # the broker may stand still for now
+            found = (await self.recorder.client(self.owners.current).group_info(PLAIN, GROUP)).inflight_max
+            if not self.setting <= found <= self.setting_tried:
+                self.wrong.append(f"inflight_max is {found}; answered: {self.setting}, tried: {self.setting_tried}")
+            self.setting = found
+
+    async def _hand_out(self) -> None:
+        """Wait until something is handed out: the log may not have it yet."""
+        self.recorder.came.clear()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self.recorder.came.wait(), HAND_OUT_S)
+        await asyncio.sleep(self.rng.uniform(0, HAND_OUT_WITHIN_S))
+
+    async def _ends(self, former: Life, why: str) -> None:
+        if not await former.ends_by_itself():
+            self.wrong.append(f"life {former.number} did not end as one that lost the log ({why}): {former.exit_code}")
+
+    async def _pause(self) -> None:
+        self.owners.current.send_signal(signal.SIGSTOP)
+        await asyncio.sleep(self.rng.uniform(0, 2 * LEASE_S))
+        self.owners.current.send_signal(signal.SIGCONT)
+        await asyncio.sleep(self.rng.uniform(0, 1))
+
+    # -- faults --------------------------------------------------------------------------------------------------------
+
+    async def _kill(self, why: str = "kill") -> None:
+        fault_ms = now_ms()
+        self.owners.current.kill()
+        await self._serve(why, fault_ms)
+
+    async def _duel(self) -> None:
+        await self._kill("duel")
+
+    async def _clean(self) -> None:
+        fault_ms, former = now_ms(), self.owners.current
+        await former.stop()
+        if former.exit_code != 0:
+            self.wrong.append(f"life {former.number} was told to stop, and ended with {former.exit_code}")
+        await self._serve("clean", fault_ms)
+
+    async def _stop(self) -> None:
+        fault_ms, former = now_ms(), self.owners.current
+        former.send_signal(signal.SIGSTOP)
+        await self._serve("stop", fault_ms)
+        await asyncio.sleep(max(0.0, 3 * LEASE_S - (now_ms() - fault_ms) / 1000))
+        former.send_signal(signal.SIGCONT)
+        await self._ends(former, "stop")
+
+    async def _cut(self) -> None:
+        fault_ms, former = now_ms(), self.owners.current
+        proxy = _proxy(former)
+        sides: tuple[Side, ...] = self.rng.choice([(), (Side.REQUESTS,), (Side.ANSWERS,)])
+        proxy.cut(*sides)
+        await asyncio.sleep(self.rng.choice([0.0, LEASE_S]))
+        await self._serve("cut", fault_ms)
+        await asyncio.sleep(self.rng.uniform(0, 2 * LEASE_S))
+        proxy.heal()
+        await self._ends(former, "cut")
+
+    async def _slow(self) -> None:
+        fault_ms, former = now_ms(), self.owners.current
+        proxy = _proxy(former)
+        proxy.faults = replace(self.usual, delays_ms=SLOW_MS, late_put=0.1, late_read=0.1)
+        await asyncio.sleep(self.rng.uniform(0, 2 * LEASE_S))
+        await self._serve("slow", fault_ms)
+        await self._ends(former, "slow")
+        proxy.faults = self.usual
+
+    # -- the end -------------------------------------------------------------------------------------------------------
+
+    async def _drain(self) -> None:
+        """Wait until everything was consumed, and every lease of a message was over once."""
+        client, until_ms, empty = self.recorder.client(self.owners.current), now_ms() + 1000 * DRAIN_S, 0
+        state: object = None
+        while empty < 2 * MESSAGE_LEASE_S:
+            if now_ms() > until_ms:
+                self.wrong.append(f"not everything was consumed within {DRAIN_S:g} s: {state}")
+                return
+            await asyncio.sleep(0.5)
+            with suppress(TarryError):
+                state = [(each.topic, each.pending, each.ready) for each in await client.pending()]
+                empty = 0 if any(pending or ready for _, pending, ready in state) else empty + 1
+
+
+def _proxy(life: Life) -> Proxy:
+    assert life.machine.proxy is not None, "a machine without a store"
+    return life.machine.proxy
+
+
+def former_owners(events: Sequence[Event], lives: Sequence[Life]) -> Iterator[str]:
+    """Answers of brokers that had lost the log when they were asked."""
+    for event in events:
+        if isinstance(event, Delivery | Claim) or event.answer == "?" or event.life + 1 >= len(lives):
+            continue
+        if event.begin_ms > lives[event.life + 1].claimed_ms[1]:
+            yield f"life {event.life} answered when life {event.life + 1} served: {event}"
+
+
+def times(events: Sequence[Event], lives: Sequence[Life]) -> dict[tuple[str, str], list[float]]:
+    """Seconds from each fault to the first accepted send and the first hand-out, by kind of fault."""
+    found = defaultdict(list)
+    for life in lives[1:]:
+        own = [event for event in events if event.life == life.number]
+        sends = [each.end_ms for each in own if isinstance(each, Send) and each.answer in ACCEPTED]
+        deliveries = [each.at_ms for each in own if isinstance(each, Delivery)]
+        for what, ends in (("send", sends), ("hand-out", deliveries)):
+            if ends:
+                found[what, life.why].append((min(ends) - life.fault_ms) / 1000)
+    return found
+
+
+def tell(campaign: Campaign, report: Report, took_s: float) -> None:
+    """Print the result."""
+    recorder, owners, counts = campaign.recorder, campaign.owners, report.counts
+    print(f"takeovers: {campaign.count.total()}, {dict(campaign.count)}; starts that failed: {len(owners.failed)}")
+    for text in owners.failed:
+        print(f"  {text}")
+    print(
+        f"accepted {counts['accepted']}, in doubt {counts['in_doubt']}, delivered {counts['delivered']}, "
+        f"repeated {counts['repeated']}, by former owners after an acknowledgement {counts['stale']}"
+    )
+    if counts["undecided"]:
+        print(f"keys with too many calls in doubt to be checked: {counts['undecided']}")
+    kinds = report.kinds
+    print(", ".join(f"{kind} {kinds[kind]}" for kind in ("lost", "early", "after_done", *sorted(kinds))))
+    print(f"calls without an answer: {dict(recorder.errors)}")
+    for (what, why), seconds in sorted(times(recorder.events, owners.lives).items()):
+        median, most = statistics.median(seconds), max(seconds)
+        print(f"fault to first {what}, {why}: p50 {median:.2f} s, max {most:.2f} s, of {len(seconds)}")
+    for kind, number in sorted(owners.requests.items()):
+        print(f"requests, {kind}: {number}, {number / took_s:.1f}/s")
+    injected = sum((each.proxy.injected for each in owners.machines if each.proxy), Counter[str]())
+    print(f"faults on the way to the store: {dict(injected)}")
+
+
+def main() -> int:
+    formatter = argparse.ArgumentDefaultsHelpFormatter
+    parser = argparse.ArgumentParser(
+        "python -m tests.takeover.campaign", description=__doc__, formatter_class=formatter
+    )
+    parser.add_argument("--takeovers", type=int, default=20, metavar="N")
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
+    parser.add_argument("--delay-ms", type=float, default=5.0, help="of each request to the store")
+    parser.add_argument("--faults", type=float, default=0.001, help="rate of each fault of requests, all the time")
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
+    parser.add_argument("--machines", type=int, default=2)
+    parser.add_argument("--skew-ms", type=int, default=0, help="by so much machines' clocks are wrong, at most")
+    parser.add_argument("--base-s", type=float, default=5.0, help="time between two bases of the logs")
+    parser.add_argument("--rate", type=float, default=40.0, help="calls of producers a second")
+    parser.add_argument("--plain", action="store_true", help="one shared directory, no store")
+    parser.add_argument("--directory", type=Path, help="where logs and the history stay; else they do after violations")
+    given = parser.parse_args()
+    print(f"seed {given.seed}", flush=True)
+    directory = given.directory or Path(tempfile.mkdtemp(prefix="tarry-takeover-"))
+    directory.mkdir(parents=True, exist_ok=True)
+    logging.basicConfig(filename=directory / "clients.log", format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # else brokers and the store would be left
+    try:
+        is_right = asyncio.run(_run(given, directory))
+    except pytest.skip.Exception as error:
+        print(error)
+        return 2
+    if given.directory is None and is_right:
+        shutil.rmtree(directory)
+    return 0 if is_right else 1
+
+
+async def _run(given: argparse.Namespace, directory: Path) -> bool:
+    rng = random.Random(given.seed)
+    usual = Faults((given.delay_ms,), *[given.faults] * 5, late_s=LATE_S)
+    with nullcontext(None) if given.plain else served(directory / "bucket") as endpoint:
+        machines = []
+        for number in range(given.machines):
+            proxy = (
+                None
+                if endpoint is None
+                else Proxy(endpoint.removeprefix("http://"), rng.randrange(1 << 30), usual, area)
+            )
+            if proxy is not None:
+                await proxy.start()
+            data = directory / ("data" if given.plain else f"data-{number}")
+            machines.append(Machine(f"{number}", data, proxy, given.skew_ms * (number % 3 - 1), given.base_s))
+        kinds = PLAIN_KINDS if given.plain else given.kinds
+        campaign = Campaign(Owners(machines, now_ms), rng, kinds, given.takeovers, given.rate, usual)
+        begin_s = time.monotonic()
+        try:
+            await campaign.run()
+        finally:
+            save(campaign.recorder.events, directory / "history.jsonl")
+            await campaign.owners.close()
+        took_s = time.monotonic() - begin_s
+    ahead_ms = PLAIN_AHEAD_MS if given.plain else AHEAD_MS
+    # Two clocks differ by twice as much as one from this one.
+    report = check(campaign.recorder.events, ahead_ms=ahead_ms + given.skew_ms, skew_ms=given.skew_ms)
+    tell(campaign, report, took_s)
+    wrong = [*campaign.wrong, *former_owners(campaign.recorder.events, campaign.owners.lives), *report.violations]
+    for each in wrong:
+        print(each)
+    if wrong:
+        print(f"{len(wrong)} violations; the history and the logs are in {directory}")
+    return not wrong
+
+
+if __name__ == "__main__":
+    sys.exit(main())
