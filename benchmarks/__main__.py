@@ -30,6 +30,7 @@ MODULES = (
         "http_lmstfy",
     ),
     *("intake", "memory", "pipeline", "push", "relay", "rocketmq", "rocketmq_classic", "rocketmq_disk"),
+    "log_store",
     "spark_write_curve",
     "tenants",
     "tenants_filters",

@@ -1,0 +1,133 @@
+"""A log in an object store: how long a send takes, how late messages are, how many are accepted. Requests take longer,
+as to S3 (60 ms) and S3 Express (8 ms).
+
+The store is versitygw (``make object-stores`` builds it), which never fsyncs, behind a proxy that delays; both, the
+broker and its clients share the machine. Opt-in, since it has to be built.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from tests.engines.versitygw import BUCKET, served
+from tests.takeover.proxy import Faults, Proxy
+
+from benchmarks.harness import Result, Server, benchmark, child, now_ms, percentiles, start_server, workspace
+from tarry import AsyncClient
+
+HOUR_MS = 3_600_000
+RATE, SECONDS = 1000, 20
+IN_FLIGHT, TOTAL = 512, 20_000
+
+
+@benchmark(opt_in=True)
+def log_store() -> list[Result]:
+    """1,000 msg/s one by one, and 512 in flight, on logs in a store whose requests take 60 or 8 ms longer."""
+    return [result for delay_ms in (60, 8) for result in asyncio.run(_measured(delay_ms))]
+
+
+async def _measured(delay_ms: int) -> list[Result]:
+    with (
+        workspace() as directory,
+        served(directory / "store") as endpoint,
+        _delayed(endpoint, delay_ms) as address,
+        _broker(directory, address) as broker,
+    ):
+        accepted_ms, late_ms = await _steady(broker, directory / "seen.npy")
+        elapsed = await _in_flight(broker)
+    p50, p99 = percentiles(accepted_ms, 50, 99)
+    [late_p99] = percentiles(late_ms, 99)
+    bars = ("≤ 120", "≤ 250", "≥ 4000") if delay_ms == 60 else ("≤ 25", "≤ 60", "≥ 15000")
+    name = f"log in a store, {delay_ms} ms"
+    return [
+        Result(f"{name}: accepted at {RATE:,} msg/s, p50", p50, "ms", bars[0]),
+        Result(f"{name}: accepted, p99", p99, "ms", bars[1]),
+        Result(f"{name}: lateness p99", late_p99, "ms"),
+        Result(f"{name}: early", float((late_ms < 0).sum()), "messages", "≤ 0"),
+        Result(f"{name}: singles, {IN_FLIGHT} in flight", TOTAL / elapsed, "msg/s", bars[2]),
+    ]
+
+
+@contextmanager
+def _delayed(endpoint: str, delay_ms: int) -> Iterator[str]:
+    process = child("log_store", endpoint.removeprefix("http://"), str(delay_ms))
+    try:
+        assert process.stdout is not None
+        yield process.stdout.readline().strip()
+    finally:
+        process.kill()
+        process.wait()
+
+
+@contextmanager
+def _broker(directory: Path, address: str) -> Iterator[Server]:
+    os.environ |= {
+        "AWS_ENDPOINT_URL": f"http://{address}",
+        "AWS_ACCESS_KEY_ID": "A",
+        "AWS_SECRET_ACCESS_KEY": "S",
+        "AWS_REGION": "us-east-1",
+        "AWS_ALLOW_HTTP": "true",
+    }
+    started = start_server(directory / "data", log=f"s3://{BUCKET}/log", store=f"s3://{BUCKET}/store")
+    try:
+        yield started
+    finally:
+        started.kill()
+
+
+async def _steady(broker: Server, seen: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Return how long each send took, and how late each message was, in milliseconds."""
+    rows = RATE * SECONDS
+    delays = np.random.default_rng(3).integers(1000, 5000, rows).tolist()
+    consumer = child("consume", broker.address, "bench", str(rows), str(seen))
+    assert consumer.stdout is not None
+    consumer.stdout.readline()
+    took_s: list[float] = []
+
+    async def send(client: AsyncClient, delay_ms: int) -> None:
+        begun = time.perf_counter()
+        await client.schedule("bench", bytes(256), due=now_ms() + delay_ms)
+        took_s.append(time.perf_counter() - begun)
+
+    async with AsyncClient(broker.address) as client:
+        start, tasks = time.perf_counter(), []
+        while len(tasks) < rows:
+            for delay_ms in delays[len(tasks) : int((time.perf_counter() - start) * RATE)]:
+                tasks.append(asyncio.ensure_future(send(client, delay_ms)))
+            await asyncio.sleep(0.001)
+        await asyncio.gather(*tasks)
+    await asyncio.to_thread(consumer.wait, 60)
+    figures = np.load(seen)
+    return np.array(took_s) * 1000, figures[2] / 1000 - figures[1]
+
+
+async def _in_flight(broker: Server) -> float:
+    """Return how many seconds all of them took."""
+    due = now_ms() + HOUR_MS
+
+    async def task(client: AsyncClient) -> None:
+        for _ in range(TOTAL // IN_FLIGHT):
+            await client.schedule("later", bytes(256), due=due)
+
+    async with AsyncClient(broker.address) as client:
+        start = time.perf_counter()
+        await asyncio.gather(*(task(client) for _ in range(IN_FLIGHT)))
+        return time.perf_counter() - start
+
+
+async def _proxy(upstream: str, delay_ms: float) -> None:
+    proxy = Proxy(upstream, 1, Faults(delays_ms=(delay_ms,)))
+    await proxy.start()
+    print(proxy.address, flush=True)
+    await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(_proxy(sys.argv[1], float(sys.argv[2])))
