@@ -20,35 +20,45 @@ from tests.engines.versitygw import BUCKET, served
 from tests.takeover.proxy import Faults, Proxy
 
 from benchmarks.harness import Result, Server, benchmark, child, now_ms, percentiles, start_server, workspace
-from tarry import AsyncClient
+from tarry import AsyncClient, Client
+from tarry.cli.frame import GET_DOLLARS, PUT_DOLLARS
 
 HOUR_MS = 3_600_000
 RATE, SECONDS = 1000, 20
+LATEST_MS = 5000
+MONTH_S = 30 * 86_400
 IN_FLIGHT, TOTAL = 512, 20_000
 
 
 @benchmark(opt_in=True)
 def log_store() -> list[Result]:
     """1,000 msg/s one by one, and 512 in flight, on logs in a store whose requests take 60 or 8 ms longer."""
-    return [result for delay_ms in (60, 8) for result in asyncio.run(_measured(delay_ms))]
+    return [
+        result
+        for delay_ms, gap_ms in ((60, 0), (60, 200), (8, 0))
+        for result in asyncio.run(_measured(delay_ms, gap_ms))
+    ]
 
 
-async def _measured(delay_ms: int) -> list[Result]:
+async def _measured(delay_ms: int, gap_ms: int) -> list[Result]:
     with (
         workspace() as directory,
         served(directory / "store") as endpoint,
         _delayed(endpoint, delay_ms) as address,
-        _broker(directory, address) as broker,
+        _broker(directory, address, gap_ms) as broker,
     ):
+        before = _dollars(broker)
         accepted_ms, late_ms = await _steady(broker, directory / "seen.npy")
+        dollars = (_dollars(broker) - before) * MONTH_S / (SECONDS + LATEST_MS / 1000)
         elapsed = await _in_flight(broker)
     p50, p99 = percentiles(accepted_ms, 50, 99)
     [late_p99] = percentiles(late_ms, 99)
     bars = ("≤ 120", "≤ 250", "≥ 4000") if delay_ms == 60 else ("≤ 25", "≤ 60", "≥ 15000")
-    name = f"log in a store, {delay_ms} ms"
+    name = f"log in a store, {delay_ms} ms" + (f", {gap_ms} ms between rounds" if gap_ms else "")
     return [
         Result(f"{name}: accepted at {RATE:,} msg/s, p50", p50, "ms", bars[0]),
         Result(f"{name}: accepted, p99", p99, "ms", bars[1]),
+        Result(f"{name}: requests a month, at S3's prices", dollars, "$", "≤ 75" if gap_ms else ""),
         Result(f"{name}: lateness p99", late_p99, "ms"),
         Result(f"{name}: early", float((late_ms < 0).sum()), "messages", "≤ 0"),
         Result(f"{name}: singles, {IN_FLIGHT} in flight", TOTAL / elapsed, "msg/s", bars[2]),
@@ -67,7 +77,7 @@ def _delayed(endpoint: str, delay_ms: int) -> Iterator[str]:
 
 
 @contextmanager
-def _broker(directory: Path, address: str) -> Iterator[Server]:
+def _broker(directory: Path, address: str, gap_ms: int) -> Iterator[Server]:
     os.environ |= {
         "AWS_ENDPOINT_URL": f"http://{address}",
         "AWS_ACCESS_KEY_ID": "A",
@@ -75,17 +85,25 @@ def _broker(directory: Path, address: str) -> Iterator[Server]:
         "AWS_REGION": "us-east-1",
         "AWS_ALLOW_HTTP": "true",
     }
-    started = start_server(directory / "data", log=f"s3://{BUCKET}/log", store=f"s3://{BUCKET}/store")
+    started = start_server(
+        directory / "data", log=f"s3://{BUCKET}/log", store=f"s3://{BUCKET}/store", log_interval_ms=gap_ms
+    )
     try:
         yield started
     finally:
         started.kill()
 
 
+def _dollars(broker: Server) -> float:
+    with Client(broker.address) as client:
+        requests = client.status()["log"]["requests"]
+    return (requests["put"] + requests["list"]) * PUT_DOLLARS + requests["get"] * GET_DOLLARS
+
+
 async def _steady(broker: Server, seen: Path) -> tuple[np.ndarray, np.ndarray]:
     """Return how long each send took, and how late each message was, in milliseconds."""
     rows = RATE * SECONDS
-    delays = np.random.default_rng(3).integers(1000, 5000, rows).tolist()
+    delays = np.random.default_rng(3).integers(1000, LATEST_MS, rows).tolist()
     consumer = child("consume", broker.address, "bench", str(rows), str(seen))
     assert consumer.stdout is not None
     consumer.stdout.readline()

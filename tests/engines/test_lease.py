@@ -35,10 +35,10 @@ class Owner:
         self.lease = OwnerLease(asyncio.get_running_loop().time)
         self.rounds: EpochRounds
 
-    async def begin(self) -> Owner:
+    async def begin(self, gap_s: float = 0.0) -> Owner:
         claim = await claim_epoch(self.way, "test")
         history = await read_former(self.way, claim.epoch, Read())
-        self.rounds = EpochRounds(self.way, claim, history, self.clock, lease=self.lease)
+        self.rounds = EpochRounds(self.way, claim, history, self.clock, lease=self.lease, gap_s=gap_s)
         await self.rounds.first()
         return self
 
@@ -118,6 +118,21 @@ async def test_a_round_that_goes_on_its_way_takes_what_was_added() -> None:
     owner.rounds.add(Part(LogKind.INTAKE, 0, 0, b"1"))
     await owner.rounds.renew()
     assert owner.rounds.answered == 2 and not owner.rounds.lost
+
+
+@virtually
+async def test_rounds_keep_their_distance() -> None:
+    owner = await Owner(MemoryObjects()).begin(gap_s=0.2)
+    loop = asyncio.get_running_loop()
+    begun_s = loop.time()
+    for value in range(5):
+        owner.rounds.add(Part(LogKind.INTAKE, 0, value, b"1"))
+        await owner.rounds.sync()
+    assert 0.99 <= loop.time() - begun_s <= 1.01
+    owner.rounds.add(Part(LogKind.INTAKE, 0, 5, b"1"))
+    many = [asyncio.create_task(owner.rounds.sync()) for _ in range(20)]
+    await asyncio.gather(*many)
+    assert owner.rounds.answered == 7, "one round for all that wait"
 
 
 class Machines:

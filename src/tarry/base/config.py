@@ -72,6 +72,9 @@ class Config(BaseSettings):
         description="URI of an object store that keeps the logs, s3://BUCKET/PREFIX, so that another machine can take "
         "over; DATA is a cache then. Empty: they are in DATA.",
     )
+    log_interval_ms: Milliseconds = Field(
+        0, ge=0, le=1000, description="With log: shortest time between two writes to it; longer is cheaper, and slower."
+    )
     takeover: Literal["silent", "standby", "now"] = Field(
         "silent",
         description="With log, when another broker owns the logs and writes. silent: it is refused to start; standby: "

@@ -50,4 +50,5 @@ def engine_of(config: Config, files: Files, clock: Clock, is_stopped: Callable[[
         local=LOCAL,
         takeover=config.takeover,
         is_stopped=is_stopped,
+        gap_s=config.log_interval_ms / 1000,
     )

@@ -65,6 +65,7 @@ class ObjectEngine:
         name: URI of the logs, for people; the directory has it in :data:`CACHE_FILE`.
         local: patterns of small files that are no part of the logs.
         lease: of hand-outs.
+        gap_s: shortest time between two rounds: the longer, the fewer requests, and the longer a caller waits.
         takeover: when a claim takes the logs over from an owner that lives: ``now``; ``silent``: never, it is refused;
             ``standby``: never, it waits, until ``is_stopped()``, which the claiming thread asks.
     """
@@ -82,9 +83,11 @@ class ObjectEngine:
         lease: OwnerLease | None = None,
         takeover: Takeover = "now",
         is_stopped: Callable[[], bool] = lambda: False,
+        gap_s: float = 0.0,
     ) -> None:
         self._store, self._disk, self._data, self._clock = CountedObjects(store), files, data, clock
         self._name = name
+        self._gap_s = gap_s
         self._lease, self._takeover, self._is_stopped = lease or OwnerLease(), takeover, is_stopped
         self.files = KeptFiles(files, data, local, self.add, self.sync)
         self.left_ms = NEVER_MS
@@ -147,7 +150,7 @@ class ObjectEngine:
             # What a former owner handed out was due by the clock of an answered round and a lease, so the log knows it.
             lease_ms = round(1000 * self._lease.lease_s)
             self.left_ms = max(self._clock.now_ms(), history.clock_ms + lease_ms)
-        rounds = EpochRounds(self._store, claim, history, self._clock, lease=self._lease)
+        rounds = EpochRounds(self._store, claim, history, self._clock, lease=self._lease, gap_s=self._gap_s)
         await rounds.first()
         self._bases = EpochBases(self._store, claim.epoch)
         self._beat = asyncio.create_task(rounds.beat())

@@ -31,7 +31,8 @@ ROUND_BYTES = 8 << 20
 class EpochRounds:
     """Rounds of one owner.
 
-    ``history``: what lies before them; it becomes part of this. ``lease``: they extend it.
+    ``history``: what lies before them; it becomes part of this. ``lease``: they extend it. ``gap_s``: the shortest
+    time between two that somebody waits for.
     """
 
     def __init__(
@@ -42,13 +43,14 @@ class EpochRounds:
         clock: Clock,
         depth: int = DEPTH,
         lease: OwnerLease | None = None,
+        gap_s: float = 0.0,
     ) -> None:
         self._store, self._claim, self._history, self._clock = store, claim, history, clock
         self._lock = threading.Lock()
         self._open: list[Part] = []
         self._open_bytes = 0
         self._slots, self._looks = asyncio.Semaphore(depth), asyncio.Semaphore(LOOKS)
-        self._lease = lease or OwnerLease()
+        self._lease, self._gap_s = lease or OwnerLease(), gap_s
         self._next = 0
         self._begun: dict[int, tuple[float, int]] = {}  # of rounds that are not answered: begun_s, clock_ms
         self._begun_s = 0.0
@@ -84,8 +86,10 @@ class EpochRounds:
         Raises:
             OwnershipLostError: a later epoch was claimed, or another writes in this one; so it is for ever.
         """
+        # Not those that others begin meanwhile: their answers come later.
+        number = self._next + bool(self._open)
         await self.flush()
-        await self._until(self._next)
+        await self._until(number)
 
     async def renew(self) -> None:
         """Write a round, whether there is anything to write or not; wait until it is answered.
@@ -128,6 +132,8 @@ class EpochRounds:
         if not self._open:
             return  # it is in a round that was begun
         await self._slots.acquire()
+        while self._open and (left_s := self._begun_s + self._gap_s - self._lease.now_s()) > 0:
+            await asyncio.sleep(left_s)
         if (parts := self._take()) and self.lost is None:
             self._begin(parts)
         else:
