@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import Future
 from queue import SimpleQueue
 
@@ -21,7 +22,7 @@ from tarry.base.errors import (
     TarryError,
     UnavailableError,
 )
-from tarry.batching.coalescing import Batch, Coalescer, EndOfTurn, fail_futures
+from tarry.batching.coalescing import LATE_BATCHES, LATE_S, Batch, Coalescer, EndOfTurn, fail_futures
 
 Entry = tuple[int, int]
 """Its number, and its size."""
@@ -56,12 +57,40 @@ class Sent:
         coalescer.pump()
 
 
-def coalescer_of(sent: Sent, **options: int) -> Coalescer[Entry]:
-    return Coalescer(sent.send, sent.refuse, **options)
+def coalescer_of(sent: Sent, now_s: Callable[[], float] = lambda: 0.0, **options: int) -> Coalescer[Entry]:
+    return Coalescer(sent.send, sent.refuse, now_s=now_s, **options)
 
 
 def numbers(batch: Batch[Entry]) -> list[int]:
     return [number for number, _ in batch.entries]
+
+
+def test_beside_late_answers_more_batches_go() -> None:
+    sent, now_s = Sent(), 100.0
+    coalescer = coalescer_of(sent, lambda: now_s)
+
+    def add(number: int) -> None:
+        coalescer.add((number, 0))
+        coalescer.pump()
+
+    for number in range(4):
+        add(number)
+    assert len(sent.batches) == 2
+    now_s += 1.5 * LATE_S
+    add(4)
+    assert numbers(sent.batches[2]) == [2, 3, 4], "what had waited goes along"
+    add(5)
+    assert len(sent.batches) == 3, "one for each time that they are late"
+    for _ in range(100):
+        now_s += 1.5 * LATE_S
+        add(6)
+    assert len(sent.batches) == 2 * LATE_BATCHES
+    one = coalescer_of(alone := Sent(), lambda: now_s, batches_max=1)
+    for number in range(3):
+        one.add((number, 0))
+        one.pump()
+        now_s += 1.5 * LATE_S
+    assert len(alone.batches) == 1, "where the order of answers matters, there is one at a time"
 
 
 def test_alone_it_goes_at_once_and_behind_two_batches_it_gathers() -> None:

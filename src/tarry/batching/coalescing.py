@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from copy import copy
@@ -33,6 +34,10 @@ from tarry.base.errors import (
 log = logging.getLogger(__name__)
 
 BATCHES_MAX = 2
+LATE_S = 0.02
+"""Answers that take longer than this come from afar: a broker whose log is in another place, a distant network."""
+LATE_BATCHES = 8
+"""So many times as many batches may wait for those, or an entry would wait for one answer more before it is sent."""
 ROWS_MAX = 4096
 
 E = TypeVar("E")
@@ -88,19 +93,24 @@ class Coalescer(Generic[E]):
         size_of: Callable[[E], int] | None = None,
         bytes_max: int = 0,
         pace: Pacing | None = None,
+        now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         """Make a coalescer.
 
         Args:
-            batches_max: how many batches may wait for their answers.
+            batches_max: how many batches may wait for their answers; one that waits for :data:`LATE_S` may have another
+                beside it, up to :data:`LATE_BATCHES` as many, but where it is 1.
             rows_max: how many entries a batch has at most.
             rows_beside_min: how many entries there must be for a batch to go while another one waits for its answer.
             size_of, bytes_max: the bytes of an entry, and after how many a batch ends; without them it ends by rows.
             pace: holds entries back; then the owner pumps again after :meth:`hold_s`.
+            now_s: the clock of late answers.
         """
         self._send = send
         self._refuse = refuse
         self._batches_max = batches_max
+        self._late_batches_max = batches_max * LATE_BATCHES if batches_max > 1 else batches_max
+        self._now_s, self._sent_s = now_s, 0.0
         self._rows_max = rows_max
         self._rows_beside_min = rows_beside_min
         self._size_of = size_of
@@ -138,7 +148,9 @@ class Coalescer(Generic[E]):
     def is_ready(self) -> bool:
         """Return whether :meth:`pump` would send something now."""
         in_flight = self._in_flight
-        if in_flight >= self._batches_max:
+        if in_flight >= self._batches_max and (
+            in_flight >= self._late_batches_max or self._now_s() - self._sent_s < LATE_S
+        ):
             return False
         if self._again:
             return True
@@ -222,6 +234,7 @@ class Coalescer(Generic[E]):
         if batch is not None:
             if self._pace is not None:
                 self._pace.on_sent()
+            self._sent_s = self._now_s()
             with self._counting:
                 self._in_flight += 1
         return batch
