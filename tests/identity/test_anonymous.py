@@ -450,14 +450,15 @@ def commanded(known: Known, monkeypatch: pytest.MonkeyPatch) -> Iterator[Known]:
 def test_the_command_makes_it_without_a_token(
     commanded: Known, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["identity", "create", "anonymous", "-g", "produce orders.*"]) == 0
-    assert capsys.readouterr().out == "anonymous: produce orders.*\n"
+    command = ["identity", "create", "anonymous", "-g", "produce orders.*", "-q", "messages_per_second=5"]
+    assert run(command) == 0
+    assert capsys.readouterr().out == "anonymous: produce orders.*; quotas: messages_per_second=5\n"
     for more in (["--all"], ["--expires", "1d"]):
         assert run(["identity", "create", "anonymous", *more]) == ExitCode.USAGE
     capsys.readouterr()
     monkeypatch.delenv("TARRY_TOKEN")
     assert run(["whoami"]) == 0
-    assert capsys.readouterr().out == "anonymous: produce orders.*\n"
+    assert capsys.readouterr().out == "anonymous: produce orders.*; quotas: messages_per_second=5\n"
 
 
 def test_the_command_makes_it_in_the_directory_of_a_stopped_broker(

@@ -85,6 +85,19 @@ def test_one_failure_is_for_all_who_wait() -> None:
     run(play)
 
 
+def test_a_bug_is_said_to_be_one() -> None:
+    async def play(bench: Bench) -> None:
+        async def send(*_: Any) -> HttpAnswer:
+            raise KeyError("secret")
+
+        bench.provider.send = send  # type: ignore[method-assign]
+        for _ in range(2):
+            with pytest.raises(UnavailableError, match=f"^{ISSUER} could not be asked: KeyError$"):
+                await bench.begin()
+
+    run(play)
+
+
 def test_who_goes_away_does_not_end_the_question_of_others() -> None:
     async def play(bench: Bench) -> None:
         first, second = (asyncio.create_task(bench.begin()) for _ in range(2))

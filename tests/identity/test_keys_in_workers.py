@@ -17,12 +17,14 @@ from tests.rocketmq.rpc import Code, Rpc, signed
 from tests.rocketmq_place import serving
 from tests.waiting import wait_until
 
+from tarry.base.errors import LoginRefusal, UnauthenticatedError
 from tarry.broker import Broker
 from tarry.fronts.gateway.front import GatewayFront, socket_of
 from tarry.fronts.gateway.remote.broker import RemoteBroker
 from tarry.fronts.registry import ServerConfig
 from tarry.fronts.rocketmq.classic.frames import encode
 from tarry.fronts.rocketmq.classic.passage import HomePassage
+from tarry.identity.authenticator import Authenticator
 from tarry.link.frames import LINK, FrameKind
 
 GRANTS = {"shop": ["produce orders.*", "consume orders.* group:billing"], "other": ["produce stock.*"]}
@@ -94,7 +96,7 @@ def test_a_reply_finds_who_asked_through_another_worker(classic: ClassicPlace) -
     assert (question.body, replier.finish(number).code) == (b"answer", OK)
 
 
-def test_a_gateway_by_tcp_is_told_no_secret(tmp_path: Path) -> None:
+def test_a_gateway_by_tcp_is_told_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     secret = tmp_path / "secret"
     secret.write_text("0123456789abcdef")
     config = ServerConfig(data=tmp_path / "data", pipeline="off", gateway_secret=str(secret))
@@ -107,6 +109,11 @@ def test_a_gateway_by_tcp_is_told_no_secret(tmp_path: Path) -> None:
             await remote.connect(lambda: None)
             assert {each.name for each in remote.identities} >= {"shop", "other"}
             assert [remote.access_secret(id) for id in ids.values()] == [None] * len(ids)
+            refused: list[tuple[str, str, LoginRefusal]] = []
+            monkeypatch.setattr(remote.refusals, "login", lambda *said: refused.append(said))
+            with pytest.raises(UnauthenticatedError, match="not known to this gateway"):
+                Authenticator(remote, "mqtt").by_access_key("shop", "10.0.0.9")
+            assert refused == [("mqtt", "10.0.0.9", LoginRefusal("other", ids["shop"]))]
 
         try:
             asyncio.run(run())

@@ -7,10 +7,11 @@ imports inside functions count like any other.
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Sequence
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from tests.sources import SOURCE_ROOTS
@@ -93,109 +94,51 @@ def place(path: Path) -> Path:
     return next(path.relative_to(root) for root in SOURCE_ROOTS if path.is_relative_to(root))
 
 
+class Source(NamedTuple):
+    """All that is asked of a file here, so that each is parsed once."""
+
+    imports: tuple[tuple[int, str], ...]
+    """Every module that it names in an import, also inside functions, with its line."""
+    clock_readings: tuple[str, ...]
+    state: frozenset[str]
+    """Names of a module under which it keeps something that changes while the process runs."""
+    classes: tuple[tuple[int, str], ...]
+
+
 @cache
-def imported(path: Path) -> tuple[tuple[int, str], ...]:
-    """Every module that a file names in an import, also inside functions, with its line."""
-    package = place(path).parts[:-1]
-    found: list[tuple[int, str]] = []
-    for node in ast.walk(ast.parse(path.read_text())):
+def read(path: Path) -> Source:
+    tree = ast.parse(path.read_text())
+    nodes = list(ast.walk(tree))
+    classes = tuple((node.lineno, node.name) for node in nodes if isinstance(node, ast.ClassDef))
+    return Source(
+        tuple(imports(nodes, place(path).parts[:-1])), tuple(clock_readings(nodes)), module_state(tree, nodes), classes
+    )
+
+
+def imports(nodes: Sequence[ast.AST], package: Sequence[str]) -> Iterator[tuple[int, str]]:
+    for node in nodes:
         if isinstance(node, ast.Import):
-            found += [(node.lineno, alias.name) for alias in node.names]
+            yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             base = ".".join(package[: len(package) - node.level + 1]) if node.level else ""
             module = ".".join(p for p in (base, node.module) if p)
-            found.append((node.lineno, module))
-            found += [(node.lineno, f"{module}.{alias.name}") for alias in node.names]
-    return tuple(found)
+            yield node.lineno, module
+            yield from ((node.lineno, f"{module}.{alias.name}") for alias in node.names)
 
 
-def names_for(path: Path, forbidden: tuple[str, ...]) -> list[str]:
-    found = []
-    for line, module in imported(path):
-        if any(module == f"tarry.{package}" or module.startswith(f"tarry.{package}.") for package in forbidden):
-            found.append(f"{path.relative_to(ROOT)}:{line} imports {module}")
-    return found
-
-
-def module_of(path: Path) -> str:
-    parts = place(path).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-
-def modules_needed(path: Path, modules: Collection[str]) -> set[str]:
-    """Of ``from tarry.log import files``, the module ``tarry.log.files``, and not the package that it is in."""
-    needed = [(line, module) for line, module in imported(path) if module in modules]
-    parents = {(line, module.rpartition(".")[0]) for line, module in needed}
-    return {module for line, module in needed if (line, module) not in parents}
-
-
-def id_of(path: Path) -> str:
-    return str(path.relative_to(ROOT) if path.is_relative_to(ROOT) else place(path))
-
-
-@pytest.mark.parametrize("path", files(*LAYERS), ids=id_of)
-def test_imports_go_downwards(path: Path) -> None:
-    package = path.relative_to(ROOT).parts[0]
-    above = tuple(p for p in LAYERS[LAYERS.index(package) + 1 :] if (package, p) not in DEBTS)
-    assert names_for(path, above) == []
-
-
-def test_a_distribution_needs_those_below_alone() -> None:
-    """Tarry needs neither of those beside it, and they do not need each other."""
-    for package in (tarry.__name__, *BESIDE):
-        others = {other for other in BESIDE if other != package}
-        paths = beside(package)
-        assert paths
-        needed = {module.split(".")[0] for path in paths for _, module in imported(path)}
-        assert needed & others == set()
-
-
-@pytest.mark.parametrize("path", files("client"), ids=id_of)
-def test_the_client_needs_no_broker(path: Path) -> None:
-    assert names_for(path, tuple(p for p in LAYERS if p not in (*SHARED, "client"))) == []
-
-
-@pytest.mark.parametrize("path", files("fronts"), ids=id_of)
-def test_a_front_knows_api_alone(path: Path) -> None:
-    assert names_for(path, tuple(p for p in LAYERS if p not in (*SHARED, "fronts"))) == []
-
-
-@pytest.mark.parametrize("path", ALL, ids=id_of)
-def test_no_private_name_is_imported(path: Path) -> None:
-    names = [(line, module.rsplit(".", 1)[-1]) for line, module in imported(path) if module.startswith("tarry")]
-    assert [f"{line}: {name}" for line, name in names if name.startswith("_")] == []
-
-
-def test_no_circles() -> None:
-    """Of modules, type-only imports included: what needs each other is one thing, or one of them wants a protocol."""
-    names = {module_of(path): path for path in ALL}
-    needs = {name: modules_needed(path, names.keys()) for name, path in names.items()}
-    try:
-        TopologicalSorter(needs).prepare()
-    except CycleError as error:
-        pytest.fail(" imports ".join(reversed(error.args[1])))
-
-
-@pytest.mark.parametrize("path", files(*CORE), ids=id_of)
-def test_wall_clock_time_enters_through_clock_alone(path: Path) -> None:
-    if path.name == "clock.py":
-        return
-    found = []
-    for node in ast.walk(ast.parse(path.read_text())):
+def clock_readings(nodes: Sequence[ast.AST]) -> Iterator[str]:
+    for node in nodes:
         if isinstance(node, ast.Attribute):
             owner = node.value.attr if isinstance(node.value, ast.Attribute) else getattr(node.value, "id", "")
             if (owner, node.attr) in CLOCK_READERS:
-                found.append(f"{node.lineno}: {owner}.{node.attr}")
+                yield f"{node.lineno}: {owner}.{node.attr}"
         elif isinstance(node, ast.ImportFrom) and node.module == "time":
-            found += [
-                f"{node.lineno}: from time import {a.name}" for a in node.names if ("time", a.name) in CLOCK_READERS
-            ]
-    assert found == [], "ask the Clock that was passed in"
+            for alias in node.names:
+                if ("time", alias.name) in CLOCK_READERS:
+                    yield f"{node.lineno}: from time import {alias.name}"
 
 
-def module_state(path: Path) -> set[str]:
-    """Names of a module under which it keeps something that changes while the process runs."""
-    tree = ast.parse(path.read_text())
+def module_state(tree: ast.Module, nodes: Sequence[ast.AST]) -> frozenset[str]:
     values = {
         target.id: node.value
         for node in tree.body
@@ -208,9 +151,7 @@ def module_state(path: Path) -> set[str]:
         for name, value in values.items()
         if isinstance(value, ast.Call) and ast.unparse(value.func).split("[")[0].split(".")[-1] in MADE_TO_CHANGE
     }
-    inside = (
-        node for function in ast.walk(tree) if isinstance(function, ast.FunctionDef) for node in ast.walk(function)
-    )
+    inside = (node for function in nodes if isinstance(function, ast.FunctionDef) for node in ast.walk(function))
     for node in inside:
         match node:
             case ast.Global(names=names):
@@ -219,12 +160,92 @@ def module_state(path: Path) -> set[str]:
                 state.add(name)
             case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=method)) if method in CHANGING:
                 state.add(name)
-    return state & values.keys()
+    return frozenset(state & values.keys())
+
+
+def names_for(paths: Collection[Path], forbidden: Collection[str]) -> list[str]:
+    assert paths
+    forbidden = {f"tarry.{package}" for package in forbidden}
+    return [
+        f"{id_of(path)}:{line} imports {module}"
+        for path in paths
+        for line, module in read(path).imports
+        if ".".join(module.split(".")[:2]) in forbidden
+    ]
+
+
+def module_of(path: Path) -> str:
+    parts = place(path).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def modules_needed(path: Path, modules: Collection[str]) -> set[str]:
+    """Of ``from tarry.log import files``, the module ``tarry.log.files``, and not the package that it is in."""
+    needed = [(line, module) for line, module in read(path).imports if module in modules]
+    parents = {(line, module.rpartition(".")[0]) for line, module in needed}
+    return {module for line, module in needed if (line, module) not in parents}
+
+
+def id_of(path: Path) -> str:
+    return str(path.relative_to(ROOT) if path.is_relative_to(ROOT) else place(path))
+
+
+def test_imports_go_downwards() -> None:
+    found = []
+    for number, package in enumerate(LAYERS):
+        above = tuple(p for p in LAYERS[number + 1 :] if (package, p) not in DEBTS)
+        found += names_for(files(package), above)
+    assert found == []
+
+
+def test_a_distribution_needs_those_below_alone() -> None:
+    """Tarry needs neither of those beside it, and they do not need each other."""
+    for package in (tarry.__name__, *BESIDE):
+        others = {other for other in BESIDE if other != package}
+        paths = beside(package)
+        assert paths
+        needed = {module.split(".")[0] for path in paths for _, module in read(path).imports}
+        assert needed & others == set()
+
+
+def test_the_client_needs_no_broker() -> None:
+    assert names_for(files("client"), tuple(p for p in LAYERS if p not in (*SHARED, "client"))) == []
+
+
+def test_a_front_knows_api_alone() -> None:
+    assert names_for(files("fronts"), tuple(p for p in LAYERS if p not in (*SHARED, "fronts"))) == []
+
+
+def test_no_private_name_is_imported() -> None:
+    names = [
+        (f"{id_of(path)}:{line}", module.rsplit(".", 1)[-1])
+        for path in ALL
+        for line, module in read(path).imports
+        if module.startswith("tarry")
+    ]
+    assert len(names) > len(ALL)
+    assert [f"{where}: {name}" for where, name in names if name.startswith("_")] == []
+
+
+def test_no_circles() -> None:
+    """Of modules, type-only imports included: what needs each other is one thing, or one of them wants a protocol."""
+    names = {module_of(path): path for path in ALL}
+    needs = {name: modules_needed(path, names.keys()) for name, path in names.items()}
+    try:
+        TopologicalSorter(needs).prepare()
+    except CycleError as error:
+        pytest.fail(" imports ".join(reversed(error.args[1])))
+
+
+def test_wall_clock_time_enters_through_clock_alone() -> None:
+    readings = {id_of(path): read(path).clock_readings for path in files(*CORE)}
+    assert readings.pop("base/clock.py") != ()
+    assert {name: found for name, found in readings.items() if found} == {}, "ask the Clock that was passed in"
 
 
 def test_no_module_keeps_state() -> None:
     """But for caches by ``lru_cache`` of values that do not change: who needs something that changes is handed it."""
-    state = {(id_of(path), name) for path in ALL for name in module_state(path)}
+    state = {(id_of(path), name) for path in ALL for name in read(path).state}
     assert state == MODULE_STATE
 
 
@@ -244,7 +265,7 @@ ROLES = {
 def test_a_class_name_has_one_meaning() -> None:
     places: dict[str, list[str]] = {}
     for path in ALL:
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                places.setdefault(node.name, []).append(f"{id_of(path)}:{node.lineno}")
+        for line, name in read(path).classes:
+            if not name.startswith("_"):
+                places.setdefault(name, []).append(f"{id_of(path)}:{line}")
     assert {name: found for name, found in places.items() if len(found) > 1 and name not in ROLES} == {}

@@ -15,7 +15,7 @@ from tarry.base.endpoint import parse_address
 from tarry.base.errors import InvalidArgumentError
 from tarry.base.setting_types import parse_size
 from tarry.cli import output
-from tarry.cli.credentials import Description, Expires, Name, plain_identity
+from tarry.cli.credentials import Description, Expires, Name, allowed, plain_identity
 from tarry.cli.options import DEFAULT_ENDPOINT, Endpoint, Json, connect, expiry_ms
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def _create_anonymous(identity: SetIdentity, data: Path | None, endpoint: str, *
         with connect(endpoint) as client:
             _check_new(client, identity.name)
             made = client.call(identity)
-    output.result(plain_identity(made), f"{made.name}: {'; '.join(made.grants) or 'no rights'}", json=json)
+    output.result(plain_identity(made), allowed(made.name, made.grants, made.quotas), json=json)
 
 
 def _check_new(client: Client, name: str) -> None:

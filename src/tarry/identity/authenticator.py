@@ -339,12 +339,15 @@ class Authenticator:
         found = self._index.by_access_key.get(name)
         if found is None:
             return None
-        credential = found.credential
         try:
-            self._check_expiry(credential)
+            return self._access_key(name, found)
         except UnauthenticatedError as error:
             self.note_error(error, peer)
             raise
+
+    def _access_key(self, name: str, owned: Owned) -> AccessKey:
+        credential = owned.credential
+        self._check_expiry(credential)
         secret = self._broker.access_secret(credential.id)
         if secret is None:
             raise UnauthenticatedError(
@@ -352,7 +355,7 @@ class Authenticator:
                 "allowed: a token, a certificate, or a port of the broker's own machine",
                 LoginRefusal("other", credential.id),
             )
-        return AccessKey(self._principal(found), secret, credential.expires_ms)
+        return AccessKey(self._principal(owned), secret, credential.expires_ms)
 
     def by_user(self, user: int) -> Principal | None:
         """Return the caller at the other end of a Unix socket, by its user; None: it has to say more."""

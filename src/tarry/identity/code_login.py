@@ -182,6 +182,9 @@ class CodeLogin:
             self._failure = None
         except TarryError as error:
             self._failure = error
+        except Exception as error:
+            self._failure = UnavailableError(f"{self.issuer} could not be asked: {type(error).__name__}")
+            raise  # it is a bug: asyncio tells the log of it
         finally:
             # The pause begins with the answer: else it would be over by the time that a provider has for one.
             self._asked_ms, self._asking = self._clock.now_ms(), None

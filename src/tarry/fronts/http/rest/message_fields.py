@@ -9,6 +9,7 @@ import base64
 import binascii
 from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime, timedelta
+from functools import cache
 from typing import (
     Annotated,
     Any,
@@ -268,6 +269,7 @@ def _refuse(error: ValidationError) -> NoReturn:
 # -- what is said of them ----------------------------------------------------------------------------------------------
 
 
+@cache
 def schemas() -> dict[str, Schema]:
     """Return the three schemas, by their names in a description."""
     kinds: dict[str, TypeAdapter[Any]] = {"Message": _MESSAGE, "TopicMessage": _TOPIC_MESSAGE, "Times": _TIMES}

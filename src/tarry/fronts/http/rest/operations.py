@@ -209,6 +209,7 @@ def _is_list(schema: Schema) -> bool:
 # -- what is said of it ------------------------------------------------------------------------------------------------
 
 
+@cache
 def describe(resource: Resource) -> Description:
     """Describe an operation, from its docstring and the types of its fields and of its result."""
     kind: Any = resource.kind
@@ -260,6 +261,7 @@ def _is_nested(schema: Schema) -> bool:
     return _is_list(schema) and (items.get("type") == "array" or any(map(_is_nested, schema.get("anyOf", ()))))
 
 
+@cache
 def result_of(kind: Kind) -> tuple[DescribedBody, dict[str, Schema]]:
     """Return the description of an operation's result, and the schemas that are named in it."""
     wire = kind.wire

@@ -5,6 +5,7 @@ The page has no scripts, and loads nothing from elsewhere.
 
 from __future__ import annotations
 
+import asyncio
 import html
 import json
 import re
@@ -55,6 +56,8 @@ def pages(routes: list[Route]) -> Iterator[Route]:
     documents: dict[str, tuple[bytes, str]] = {}
 
     async def serve(request: RestRequest, names: Names) -> Answer:
+        if not documents:  # when the first is asked for: that takes longer than all else of a start
+            documents.update(await asyncio.to_thread(_documents, [*routes, *found]))
         body, media_type = documents["/" + "/".join(request.segments)]
         tag = etag_of(body)
         headers = {"etag": tag, "content-security-policy": POLICY, "referrer-policy": "no-referrer"}
@@ -68,12 +71,18 @@ def pages(routes: list[Route]) -> Iterator[Route]:
             "GET", "/docs", serve, Description("docs", "broker", "This description, as a page.", (), None, {200: page})
         ),
     ]
-    document = describe([*routes, *found])
-    documents["/openapi.json"] = (json.dumps(document, indent=1).encode() + b"\n", JSON)
-    documents["/docs"] = (render(document).encode(), HTML)
-    documents["/docs/style.css"] = ((files(HERE) / "docs.css").read_bytes(), "text/css; charset=utf-8")
     style = Description("docs_style", "broker", "The page's style.", (), None, {})
     return iter([*found, Route("GET", "/docs/style.css", serve, style)])
+
+
+def _documents(routes: list[Route]) -> dict[str, tuple[bytes, str]]:
+    """Return the content and the media type of each path, of the description of these routes."""
+    document = describe(routes)
+    return {
+        "/openapi.json": (json.dumps(document, indent=1).encode() + b"\n", JSON),
+        "/docs": (render(document).encode(), HTML),
+        "/docs/style.css": ((files(HERE) / "docs.css").read_bytes(), "text/css; charset=utf-8"),
+    }
 
 
 def render(document: dict[str, Any]) -> str:
