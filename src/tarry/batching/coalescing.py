@@ -35,9 +35,9 @@ log = logging.getLogger(__name__)
 
 BATCHES_MAX = 2
 LATE_S = 0.02
-"""Answers that take longer than this come from afar: a broker whose log is in another place, a distant network."""
+"""Answers that take longer than this are late: the broker's log, or the broker, is far away."""
 LATE_BATCHES = 8
-"""So many times as many batches may wait for those, or an entry would wait for one answer more before it is sent."""
+"""So many times as many batches may wait for late answers: who waits to be sent waits for two."""
 ROWS_MAX = 4096
 
 E = TypeVar("E")

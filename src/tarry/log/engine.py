@@ -98,7 +98,7 @@ class SharedLogs(Protocol):
 
     @property
     def state(self) -> dict[str, Any]:
-        """Figures for people: ``uri``, ``epoch``, ``rounds`` (answered in it), ``leased``, ``requests`` by kind."""
+        """Figures for people: ``uri``, ``epoch``, ``rounds`` (of it), ``leased``, ``requests`` by kind."""
         ...
 
     def may_hand_out(self) -> bool:

@@ -1,4 +1,4 @@
-"""A look whether a log's owner lives: it writes a round each half of a lease, also when there is nothing to write.
+"""A look whether a log's owner lives: it writes a round each half of a lease, in any case.
 
 Nothing rests on this but good manners: a claim over an owner that lives is as safe as any other. It costs a takeover.
 """
