@@ -25,8 +25,10 @@ from tarry.base.errors import LockedError, OwnershipLostError, TrimmedError
 from tarry.log import frame
 from tarry.log.engine import LogEngine, Part
 from tarry.log.file_engine import DIRECTORIES, FileEngine
+from tarry.log.files import Files
 from tarry.log.frame import LogKind
 from tarry.log.objects.engine import ObjectEngine
+from tarry.log.objects.lease import LEASE_S, OwnerLease, boot_s
 from tarry.log.objects.store import ObjectStore
 from tarry.log.recover import recover_tail
 from tarry.log.segment import SegmentReader, SegmentWriter, list_segments
@@ -108,6 +110,20 @@ class MemoryRig:
             shutil.rmtree(directory)
 
 
+class PatientEngine(ObjectEngine):
+    """An engine whose claim takes so long that no lease of before has to be waited for."""
+
+    def __init__(self, store: ObjectStore, files: Files, data: Path, clock: TestClock, look_s: float) -> None:
+        self.waited_s = 0.0
+        lease = OwnerLease(lambda: boot_s() + self.waited_s)
+        super().__init__(store, files, data, clock, look_s, lease=lease)
+
+    def claim(self) -> int:
+        epoch = super().claim()
+        self.waited_s = 2 * LEASE_S
+        return epoch
+
+
 @dataclass
 class ObjectRig:
     """The engine ``objects``, on a store in memory: each life has a machine of its own."""
@@ -120,7 +136,7 @@ class ObjectRig:
     def engine(self) -> ObjectEngine:
         self.machines.append((fast_directory(), FaultyFiles()))
         directory, files = self.machines[-1]
-        self.lives.append(ObjectEngine(self.store, files, directory / "data", TestClock(), look_s=0.0))
+        self.lives.append(PatientEngine(self.store, files, directory / "data", TestClock(), look_s=0.0))
         return self.lives[-1]
 
     def crash(self, rng: random.Random) -> None:

@@ -48,6 +48,9 @@ from tarry.message.rows import ID, Row, to_batch
 
 R = TypeVar("R")
 
+STOP_S = 10.0
+"""Longest time that a stop waits for a store of logs that gives no answer."""
+
 
 class Broker(Calls):
     """A broker. Open it with :meth:`open`; close it with :meth:`close` or a ``with`` block. Thread-safe.
@@ -351,6 +354,8 @@ class Broker(Calls):
         if health.closed:
             return
         health.closed = True
+        if parts.engine.shared is not None:
+            parts.engine.shared.stop_by(STOP_S)
         parts.key_backfill.stop()
         parts.commits.close()
         parts.loops.stop()

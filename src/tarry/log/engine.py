@@ -138,6 +138,13 @@ class SharedLogs(Protocol):
         """
         ...
 
+    def stop_by(self, left_s: float) -> None:
+        """Have whoever waits for a store that gives no answer wait for so long at most, from now on; FatalError then.
+
+        What they waited for may be in the log or not.
+        """
+        ...
+
     def hand_over(self, left_ms: int) -> None:
         """End the lease, and write that down, so that the next owner need not wait for its end.
 

@@ -250,14 +250,13 @@ class ObjectEngine:
         """
         self._requests.run(self._owned().sync())
 
-    def sync_acks(self) -> None:
-        """Sync, when former leases are over.
+    def wait_for_former(self) -> None:
+        """Return when former leases are over.
 
-        Before, the former owner may hand out again what an acknowledgement would have settled, and each be right.
+        Before, the former owner may hand out again what an acknowledgement would settle, and each be right.
         """
         while (left_s := self._lease.begins_in_s) > 0:
             time.sleep(min(left_s, LOOK_WAIT_S))
-        self.sync()
 
     def trim(self, kind: LogKind, segment: int) -> None:
         """Note that a segment of a log, and those before it, are needed by nobody.
@@ -295,6 +294,14 @@ class ObjectEngine:
         self._requests.close()
         if self._lock is not None:
             self._lock.release()
+
+    def stop_by(self, left_s: float) -> None:
+        """See :meth:`tarry.log.engine.SharedLogs.stop_by`."""
+        self._requests.start(self._abandon(left_s))
+
+    async def _abandon(self, left_s: float) -> None:
+        await asyncio.sleep(left_s)
+        self._owned().abandon()
 
     def _owned(self) -> EpochRounds:
         if self._rounds is None:
@@ -334,8 +341,7 @@ class _CachedSegment:
         self._cache = cache
         self._engine, self._file, self._path, self._kind, self._segment = engine, file, path, kind, segment
         self._kept = file.size
-        self.close = file.close
-        self._is_written = False
+        self.sync, self.close = engine.sync, file.close
 
     @property
     def size(self) -> int:
@@ -343,10 +349,11 @@ class _CachedSegment:
 
     def write(self, buffers: Sequence[Buffer]) -> None:
         content = b"".join(buffers)
+        if self._kind is LogKind.ACKS:
+            self._engine.wait_for_former()
         self._file.write([content])
         self._engine.add(Part(self._kind, self._segment, self._kept, content))
         self._kept += len(content)
-        self._is_written = True
         self._cache.note_size(self._kind, self._segment, self._kept)
 
     def truncate(self, size: int) -> None:
@@ -356,12 +363,6 @@ class _CachedSegment:
                 "again at the next start"
             )
         self._file.truncate(size)
-
-    def sync(self) -> None:
-        if self._kind is LogKind.ACKS and self._is_written:
-            self._engine.sync_acks()
-        else:
-            self._engine.sync()
 
 
 async def _logged(trimming: Coroutine[Any, Any, None]) -> None:
