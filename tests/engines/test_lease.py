@@ -18,7 +18,7 @@ from tarry.log.objects.content import numbered, round_key
 from tarry.log.objects.engine import ObjectEngine
 from tarry.log.objects.history import claim_epoch, read_former
 from tarry.log.objects.lease import LEASE_S, WAITED, OwnerLease
-from tarry.log.objects.rounds import EpochRounds
+from tarry.log.objects.rounds import ROUND_BYTES, EpochRounds
 from tests.engines.object_store import HeldWay, MemoryObjects
 from tests.engines.test_objects import virtually
 from tests.engines.test_objects_simulated import Read
@@ -133,6 +133,22 @@ async def test_rounds_keep_their_distance() -> None:
     many = [asyncio.create_task(owner.rounds.sync()) for _ in range(20)]
     await asyncio.gather(*many)
     assert owner.rounds.answered == 7, "one round for all that wait"
+
+
+@virtually
+async def test_much_is_written_in_several_rounds() -> None:
+    owner = await Owner(MemoryObjects()).begin()
+    each = bytes(ROUND_BYTES * 2 // 5)
+    for number in range(7):
+        owner.rounds.add(Part(LogKind.INTAKE, 0, number * len(each), each))
+    await owner.rounds.sync()
+    assert owner.rounds.answered == 1 + 4, "two of them fit into a round"
+    owner.rounds.add(Part(LogKind.INTAKE, 1, 0, bytes(2 * ROUND_BYTES)))
+    await owner.rounds.sync()
+    assert owner.rounds.answered == 6, "one part is never cut: a frame is there, or is not"
+    for number in range(3):
+        owner.rounds.add(Part(LogKind.INTAKE, 2, number * len(each), each))
+    assert (await owner.rounds.mark()).position == 8, "all of it is before the mark"
 
 
 class Machines:

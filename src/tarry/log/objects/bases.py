@@ -27,7 +27,7 @@ from tarry.log.objects.content import (
 )
 from tarry.log.objects.store import PATIENCE_S, ObjectStore, asked, created
 
-PIECE_BYTES = 32 << 20
+PIECE_BYTES = 8 << 20
 DELETES = 16
 """The most deletions under way."""
 _FOLDER, _MANIFEST = "base/", "/manifest"

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import deque
 from collections.abc import Coroutine, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from tarry.base.clock import Clock
 from tarry.base.errors import FatalError, OwnershipLostError
@@ -25,7 +26,15 @@ DEPTH = 8
 LOOKS = 4
 """The most looks for the next epoch under way."""
 ROUND_BYTES = 8 << 20
-"""About the size from which a round begins, though nobody waits for it."""
+"""About the size from which a round begins, though nobody waits for it; and the largest, but for a larger part."""
+
+
+class _Begun(NamedTuple):
+    """A round that is not answered: since when it is under way, its clock, and how many parts were taken until it."""
+
+    begun_s: float
+    clock_ms: int
+    taken: int
 
 
 class EpochRounds:
@@ -47,12 +56,12 @@ class EpochRounds:
     ) -> None:
         self._store, self._claim, self._history, self._clock = store, claim, history, clock
         self._lock = threading.Lock()
-        self._open: list[Part] = []
-        self._open_bytes = 0
+        self._open: deque[Part] = deque()
+        self._open_bytes = self._added = self._taken = 0
         self._slots, self._looks = asyncio.Semaphore(depth), asyncio.Semaphore(LOOKS)
         self._lease, self._gap_s = lease or OwnerLease(), gap_s
         self._next = 0
-        self._begun: dict[int, tuple[float, int]] = {}  # of rounds that are not answered: begun_s, clock_ms
+        self._begun: dict[int, _Begun] = {}  # by number, in order
         self._begun_s = 0.0
         self._landed: set[int] = set()  # rounds whose PUT was answered, behind one whose was not
         self._durable = 0  # so many were, without a gap
@@ -71,6 +80,7 @@ class EpochRounds:
         with self._lock:
             before = self._open_bytes
             self._open.append(part)
+            self._added += 1
             self._open_bytes += len(part.content)
             return before < ROUND_BYTES <= self._open_bytes
 
@@ -86,10 +96,14 @@ class EpochRounds:
         Raises:
             OwnershipLostError: a later epoch was claimed, or another writes in this one; so it is for ever.
         """
-        # Not those that others begin meanwhile: their answers come later.
-        number = self._next + bool(self._open)
-        await self.flush()
-        await self._until(number)
+        added = self._added
+        while self._taken < added:
+            await self.flush()
+        # Not those that others have begun meanwhile: their answers come later.
+        number = next((number for number, each in self._begun.items() if each.taken >= added), None)
+        self._check()
+        if number is not None:
+            await self._until(number + 1)
 
     async def renew(self) -> None:
         """Write a round, whether there is anything to write or not; wait until it is answered.
@@ -100,8 +114,10 @@ class EpochRounds:
         await self._until(self._next)
 
     async def mark(self) -> Manifest:
-        """Begin a round with what was added, and return the place behind it, as a base without files."""
+        """Begin rounds with all that was added, and return the place behind them, as a base without files."""
         await self._begin_any()
+        while self._open and self.lost is None:
+            await self._begin_any()
         self._check()
         history = self._history
         return Manifest(self._claim.epoch, self._next, history.clock_ms, history.digest, dict(history.trimmed))
@@ -125,6 +141,7 @@ class EpochRounds:
         """Write the last round; wait until it is answered. Raises OwnershipLostError."""
         self.add(left)
         await self.renew()
+        await self.sync()
 
     async def flush(self) -> None:
         """Send what was added on its way, once there is room for another PUT. Raises OwnershipLostError."""
@@ -166,7 +183,7 @@ class EpochRounds:
         self._next += 1
         self._begun_s = self._lease.now_s()
         clock_ms = max(history.clock_ms, self._clock.now_ms())
-        self._begun[number] = self._begun_s, clock_ms
+        self._begun[number] = _Begun(self._begun_s, clock_ms, self._taken)
         each = StoredRound(claim.epoch, number, claim.nonce, clock_ms, history.digest, gathered(parts))
         content = encode_round(each)
         history.add(each, digest_of(content))
@@ -178,6 +195,8 @@ class EpochRounds:
             there = await created(self._store, key, content)
         finally:
             self._slots.release()
+            if self._open_bytes >= ROUND_BYTES and self.lost is None:
+                self._start(self.flush())
         if there != content:
             self._lose(OwnershipLostError(f"{key} is another's: two copies of one machine write in this epoch"))
             return
@@ -203,7 +222,8 @@ class EpochRounds:
             self._lose(self._ended())
         elif self.lost is None:
             for number in range(self.answered, durable):
-                self._lease.extend(*self._begun.pop(number))
+                begun_s, clock_ms, _ = self._begun.pop(number)
+                self._lease.extend(begun_s, clock_ms)
             self.answered = max(self.answered, durable)
             self._wake()
 
@@ -213,8 +233,14 @@ class EpochRounds:
             await self._changed.wait()
 
     def _take(self) -> list[Part]:
+        parts: list[Part] = []
+        size = 0
         with self._lock:
-            parts, self._open, self._open_bytes = self._open, [], 0
+            while self._open and (not parts or size + len(self._open[0].content) <= ROUND_BYTES):
+                parts.append(self._open.popleft())
+                size += len(parts[-1].content)
+            self._open_bytes -= size
+            self._taken += len(parts)
         return parts
 
     def _ended(self) -> OwnershipLostError:

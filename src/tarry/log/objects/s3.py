@@ -18,7 +18,9 @@ from tarry.base.errors import InvalidArgumentError, UnavailableError
 from tarry.base.extras import missing_extra
 
 A = TypeVar("A")
-TIMEOUT = timedelta(seconds=10)
+TIMEOUT, LARGE_TIMEOUT = timedelta(seconds=10), timedelta(seconds=120)
+LARGE_BYTES = 1 << 20
+"""A PUT of so much may take longer: a timeout would begin it again, and so for ever on a slow way."""
 REQUESTS = 32
 """The most requests under way."""
 NO_SUCH_KEY = "<Code>NoSuchKey</Code>"
@@ -51,15 +53,18 @@ class S3Objects:
         allow_http = os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("true", "1")
         http = {"timeout": TIMEOUT, "default_headers": {"cache-control": "no-store"}, "allow_http": allow_http}
         http |= client or {}
+        made: Any = store.from_url  # typed by store; options are text here
+        arguments = {"config": options or {}, "retry_config": {"max_retries": 0}}
         try:
-            made: Any = store.from_url  # typed by store; options are text here
-            self._store = made(uri, config=options or {}, client_options=http, retry_config={"max_retries": 0})
+            self._store = made(uri, client_options=http, **arguments)
+            self._patient_store = made(uri, client_options={**http, "timeout": LARGE_TIMEOUT}, **arguments)
         except (BaseError, ValueError) as error:
             raise InvalidArgumentError(f"the store of the logs, {uri}: {error}") from error
 
     async def create(self, key: str, content: bytes) -> bool:
         try:
-            await self._answer(lambda: self._obstore.put(self._store, key, content, mode="create"))
+            store = self._store if len(content) < LARGE_BYTES else self._patient_store
+            await self._answer(lambda: self._obstore.put(store, key, content, mode="create"))
         except self._exists:
             return False
         except FileNotFoundError as error:
