@@ -139,9 +139,9 @@ class SharedLogs(Protocol):
         ...
 
     def stop_by(self, left_s: float) -> None:
-        """Have whoever waits for a store that gives no answer wait for so long at most, from now on; FatalError then.
+        """Have nobody wait longer than this for a store that gives no answer: FatalError then.
 
-        What they waited for may be in the log or not.
+        What they wait for may be in the log or not.
         """
         ...
 

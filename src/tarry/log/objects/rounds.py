@@ -26,11 +26,11 @@ DEPTH = 8
 LOOKS = 4
 """The most looks for the next epoch under way."""
 ROUND_BYTES = 8 << 20
-"""About the size from which a round begins, though nobody waits for it; and the largest, but for a larger part."""
+"""About the size from which a round begins unasked; and the largest, but for one larger part."""
 
 
 class _Begun(NamedTuple):
-    """A round that is not answered: since when it is under way, its clock, and how many parts were taken until it."""
+    """A round that is not answered yet. ``taken``: the number of parts in it and before it."""
 
     begun_s: float
     clock_ms: int
