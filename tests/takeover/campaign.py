@@ -4,7 +4,8 @@ Machines take turns. The owner is killed (kill), stopped for three leases (stop)
 slow way to it (slow), or told to stop (clean), and the next machine takes over; or two at once, as it was killed
 (duel). Between these, owners stand still for up to two leases, and go on. A former owner that lives must end by
 itself as soon as it goes on, and answer nothing. Clients schedule, cancel, move, replace and consume all the while. In
-the end everything is consumed, and the history is checked. With --plain, the machines share a directory, and there is
+the end everything is consumed, and the history is checked. With --standby, the next machine waits until the owner is
+silent; a takeover without a fault is an alarm, and allowed. With --plain, the machines share a directory, and there is
 no store: then owners are only killed or told to stop.
 """
 
@@ -49,6 +50,7 @@ from tests.takeover.proxy import Faults, Proxy, Side
 
 KINDS = ("kill", "stop", "cut", "slow", "clean", "duel")
 PLAIN_KINDS = ("kill", "clean")
+STANDBY_KINDS = ("kill", "stop", "cut", "clean")
 BETWEEN_S = (1.0, 6.0)
 """Time from a takeover to the next fault."""
 INFLIGHT_MAX = 10_000
@@ -77,6 +79,7 @@ class Campaign:
     per_second: float
     usual: Faults
     """Faults of all ways to the store, all the time."""
+    has_standby: bool = False
 
     def __post_init__(self) -> None:
         self.recorder = Recorder(self.owners)
@@ -98,9 +101,7 @@ class Campaign:
         producing = asyncio.create_task(self.producers.run())
         try:
             for number in range(self.takeovers):
-                await asyncio.sleep(self.rng.uniform(*BETWEEN_S))
-                if self.rng.random() < PAUSES:
-                    await self._pause()
+                await self._between()
                 kind = self.kinds[number % len(self.kinds)] if number < len(self.kinds) else self.rng.choice(self.kinds)
                 setting = asyncio.create_task(self._set())
                 await self._hand_out()
@@ -160,6 +161,21 @@ class Campaign:
     async def _ends(self, former: Life, why: str) -> None:
         if not await former.ends_by_itself():
             self.wrong.append(f"life {former.number} did not end as one that lost the log ({why}): {former.exit_code}")
+
+    async def _between(self) -> None:
+        """Let the owner work; or stand still for a while, where that is no reason to take over."""
+        if self.has_standby:
+            self.owners.stand_by()
+        await asyncio.sleep(self.rng.uniform(*BETWEEN_S))
+        if self.owners.is_taken_over:
+            former = self.owners.current
+            await self._serve("alarm", now_ms())
+            await self._ends(former, "alarm")
+            self.count["alarm"] += 1
+            self.owners.stand_by()
+            await asyncio.sleep(BETWEEN_S[1])
+        elif not self.has_standby and self.rng.random() < PAUSES:
+            await self._pause()
 
     async def _pause(self) -> None:
         self.owners.current.send_signal(signal.SIGSTOP)
@@ -293,6 +309,7 @@ def main() -> int:
     parser.add_argument("--skew-ms", type=int, default=0, help="by so much machines' clocks are wrong, at most")
     parser.add_argument("--base-s", type=float, default=5.0, help="time between two bases of the logs")
     parser.add_argument("--rate", type=float, default=40.0, help="calls of producers a second")
+    parser.add_argument("--standby", action="store_true", help="the next machine stands by")
     parser.add_argument("--plain", action="store_true", help="one shared directory, no store")
     parser.add_argument("--directory", type=Path, help="where logs and the history stay; else they do after violations")
     given = parser.parse_args()
@@ -327,7 +344,9 @@ async def _run(given: argparse.Namespace, directory: Path) -> bool:
             data = directory / ("data" if given.plain else f"data-{number}")
             machines.append(Machine(f"{number}", data, proxy, given.skew_ms * (number % 3 - 1), given.base_s))
         kinds = PLAIN_KINDS if given.plain else given.kinds
-        campaign = Campaign(Owners(machines, now_ms), rng, kinds, given.takeovers, given.rate, usual)
+        if given.standby:
+            kinds = STANDBY_KINDS
+        campaign = Campaign(Owners(machines, now_ms), rng, kinds, given.takeovers, given.rate, usual, given.standby)
         begin_s = time.monotonic()
         try:
             await campaign.run()

@@ -7,6 +7,7 @@ import os
 import signal
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote
@@ -93,11 +94,12 @@ class Machine:
     base_s: float = 5.0
     """It makes a base so often."""
 
-    def make(self, number: int, why: str, fault_ms: float) -> Life:
+    def make(self, number: int, why: str, fault_ms: float, takeover: str = "now") -> Life:
+        """Make a life, whose broker takes over as the setting ``takeover`` says."""
         environment = {SKEW: str(self.skew_ms), BASE: str(self.base_s)}
         settings: dict[str, str | int] = {"pipeline": "off", "disk_free_bytes_min": 0}
         if self.proxy is not None:
-            settings |= {"log": f"s3://{BUCKET}/logs", "store": f"s3://{BUCKET}/store"}
+            settings |= {"log": f"s3://{BUCKET}/logs", "store": f"s3://{BUCKET}/store", "takeover": takeover}
             environment |= {
                 "AWS_ACCESS_KEY_ID": "A",
                 "AWS_SECRET_ACCESS_KEY": "S",
@@ -119,6 +121,9 @@ class Owners:
     lives: list[Life] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
     """Starts that failed."""
+    standby: Life | None = None
+    """One that waits for the end of the owner."""
+    _standing_by: asyncio.Task[None] | None = None
 
     @property
     def current(self) -> Life:
@@ -136,12 +141,30 @@ class Owners:
         """Requests of all machines, by kind."""
         return sum((each.proxy.counts for each in self.machines if each.proxy), Counter[str]())
 
+    def stand_by(self) -> None:
+        """Start a standby on the next machine."""
+        self.standby = self.free_machines()[0].make(len(self.lives), "alarm", self.now_ms(), "standby")
+        self._standing_by = asyncio.create_task(self._start(self.standby))
+
+    @property
+    def is_taken_over(self) -> bool:
+        """The standby serves."""
+        return self._standing_by is not None and self._standing_by.done()
+
     async def take_over(self, why: str, fault_ms: float) -> Life:
-        """Start a broker on the next machine, and wait until it serves.
+        """Have the standby take over, or start a broker on the next machine; wait until it serves.
 
         Raises:
             TarryError: it does not, three times in a row.
         """
+        life, standing_by, self.standby, self._standing_by = self.standby, self._standing_by, None, None
+        if life is not None and standing_by is not None:
+            with suppress(TarryError):
+                await standing_by
+                life.why, life.fault_ms = why, fault_ms
+                life.claimed_ms = max(life.claimed_ms[0], fault_ms), life.claimed_ms[1]
+                self.lives.append(life)
+                return life
         for attempt in range(ATTEMPTS):
             life = self.free_machines()[0].make(len(self.lives), why, fault_ms)
             try:
@@ -188,9 +211,11 @@ class Owners:
         life.address, life.claimed_ms = life.process.address, (begin_ms, self.now_ms())
 
     async def close(self) -> None:
-        for life in self.lives:
-            if life.exit_code is None:
+        for life in [*self.lives, *filter(None, [self.standby])]:
+            if life.exit_code is None and life.process.pid is not None:
                 life.kill()
+        if self._standing_by is not None:
+            await asyncio.gather(self._standing_by, return_exceptions=True)
         for machine in self.machines:
             if machine.proxy is not None:
                 await machine.proxy.close()
