@@ -113,9 +113,11 @@ class Campaign:
                 if producing.done():
                     producing.result()
             await asyncio.sleep(self.rng.uniform(*BETWEEN_S))
-        finally:
-            self.producers.stopping = True
-            await producing
+        except BaseException:
+            producing.cancel()  # its calls are repeated until they are answered, which may be never
+            raise
+        self.producers.stopping = True
+        await producing
         await self._kill()  # what is only seen by another owner is seen, too
         await self._drain()
         await self.consumers.close()

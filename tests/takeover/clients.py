@@ -106,16 +106,19 @@ class Producers:
         self._number = 0
         self._keys = {f"k{number}": 0 for number in range(8)}
         self._calls: set[asyncio.Task[None]] = set()
+        self._bugs: list[BaseException] = []
         self.stopping = False
 
     async def run(self) -> None:
         """Until :attr:`stopping`; then wait for what is under way."""
-        while not self.stopping:
+        while not self.stopping and not self._bugs:
             await asyncio.sleep(self._rng.expovariate(self._per_second))
             if len(self._calls) < self.IN_FLIGHT_MAX:
                 self._begin(self._call())
         while self._calls:
             await asyncio.wait(self._calls)
+        for bug in self._bugs:
+            raise bug
 
     def change_newest(self) -> None:
         """Cancel or move the newest messages at once: what was handed out just before a fault is among them."""
@@ -129,8 +132,8 @@ class Producers:
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._calls.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            raise error
+        if not task.cancelled() and (bug := task.exception()) is not None:
+            self._bugs.append(bug)
 
     def _life(self) -> Life:
         """The owner; now and then the one before, which must not answer any more."""
