@@ -17,14 +17,13 @@ import logging
 import random
 import shutil
 import signal
-import statistics
 import sys
 import tempfile
 import time
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import pytest
@@ -39,14 +38,15 @@ from tests.takeover.clients import (
     PLAIN,
     TOPICS,
     Consumers,
-    Producers,
     Recorder,
     now_ms,
 )
-from tests.takeover.events import Claim, Delivery, Event, Send, save
-from tests.takeover.history import ACCEPTED, Report, check
+from tests.takeover.events import Claim, save
+from tests.takeover.history import check
 from tests.takeover.owners import Life, Machine, Owners, area
+from tests.takeover.producers import Producers
 from tests.takeover.proxy import Faults, Proxy, Side
+from tests.takeover.result import former_owners, tell
 
 KINDS = ("kill", "stop", "cut", "slow", "clean", "duel")
 PLAIN_KINDS = ("kill", "clean")
@@ -251,52 +251,6 @@ def _proxy(life: Life) -> Proxy:
     return life.machine.proxy
 
 
-def former_owners(events: Sequence[Event], lives: Sequence[Life]) -> Iterator[str]:
-    """Answers of brokers that had lost the log when they were asked."""
-    for event in events:
-        if isinstance(event, Delivery | Claim) or event.answer == "?" or event.life + 1 >= len(lives):
-            continue
-        if event.begin_ms > lives[event.life + 1].claimed_ms[1]:
-            yield f"life {event.life} answered when life {event.life + 1} served: {event}"
-
-
-def times(events: Sequence[Event], lives: Sequence[Life]) -> dict[tuple[str, str], list[float]]:
-    """Seconds from each fault to the first accepted send and the first hand-out, by kind of fault."""
-    found = defaultdict(list)
-    for life in lives[1:]:
-        own = [event for event in events if event.life == life.number]
-        sends = [each.end_ms for each in own if isinstance(each, Send) and each.answer in ACCEPTED]
-        deliveries = [each.at_ms for each in own if isinstance(each, Delivery)]
-        for what, ends in (("send", sends), ("hand-out", deliveries)):
-            if ends:
-                found[what, life.why].append((min(ends) - life.fault_ms) / 1000)
-    return found
-
-
-def tell(campaign: Campaign, report: Report, took_s: float) -> None:
-    """Print the result."""
-    recorder, owners, counts = campaign.recorder, campaign.owners, report.counts
-    print(f"takeovers: {campaign.count.total()}, {dict(campaign.count)}; starts that failed: {len(owners.failed)}")
-    for text in owners.failed:
-        print(f"  {text}")
-    print(
-        f"accepted {counts['accepted']}, in doubt {counts['in_doubt']}, delivered {counts['delivered']}, "
-        f"repeated {counts['repeated']}, by former owners after an acknowledgement {counts['stale']}"
-    )
-    if counts["undecided"]:
-        print(f"keys with too many calls in doubt to be checked: {counts['undecided']}")
-    kinds = report.kinds
-    print(", ".join(f"{kind} {kinds[kind]}" for kind in ("lost", "early", "after_done", *sorted(kinds))))
-    print(f"calls without an answer: {dict(recorder.errors)}")
-    for (what, why), seconds in sorted(times(recorder.events, owners.lives).items()):
-        median, most = statistics.median(seconds), max(seconds)
-        print(f"fault to first {what}, {why}: p50 {median:.2f} s, max {most:.2f} s, of {len(seconds)}")
-    for kind, number in sorted(owners.requests.items()):
-        print(f"requests, {kind}: {number}, {number / took_s:.1f}/s")
-    injected = sum((each.proxy.injected for each in owners.machines if each.proxy), Counter[str]())
-    print(f"faults on the way to the store: {dict(injected)}")
-
-
 def main() -> int:
     formatter = argparse.ArgumentDefaultsHelpFormatter
     parser = argparse.ArgumentParser(
@@ -332,7 +286,8 @@ def main() -> int:
 
 async def _run(given: argparse.Namespace, directory: Path) -> bool:
     rng = random.Random(given.seed)
-    usual = Faults((given.delay_ms,), *[given.faults] * 5, late_s=LATE_S)
+    rates = {each.name: given.faults for each in fields(Faults) if each.type == "float" and each.name != "late_s"}
+    usual = Faults((given.delay_ms,), **rates, late_s=LATE_S)
     with nullcontext(None) if given.plain else served(directory / "bucket") as endpoint:
         machines = []
         for number in range(given.machines):
@@ -359,8 +314,13 @@ async def _run(given: argparse.Namespace, directory: Path) -> bool:
     ahead_ms = PLAIN_AHEAD_MS if given.plain else AHEAD_MS
     # Two clocks differ by twice as much as one from this one.
     report = check(campaign.recorder.events, ahead_ms=ahead_ms + given.skew_ms, skew_ms=given.skew_ms)
-    tell(campaign, report, took_s)
-    wrong = [*campaign.wrong, *former_owners(campaign.recorder.events, campaign.owners.lives), *report.violations]
+    tell(campaign.recorder, campaign.count, report, took_s)
+    wrong = [
+        *campaign.wrong,
+        *campaign.owners.wrong,
+        *former_owners(campaign.recorder.events, campaign.owners.lives),
+        *report.violations,
+    ]
     for each in wrong:
         print(each)
     if wrong:

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from tarry_demo.broker_process import BrokerProcess
+from tests.engines.versitygw import program
 from tests.sources import ROOT
-from tests.takeover.campaign import former_owners, times
 from tests.takeover.events import Cancel, Claim, Delivery, Event, Send, load
 from tests.takeover.owners import Life, Machine, area
 from tests.takeover.proxy import Request
+from tests.takeover.result import former_owners, times
 
 
 def life(number: int, fault_ms: float, served_ms: float, why: str = "kill") -> Life:
@@ -61,12 +62,26 @@ def test_requests_are_of_the_log_or_of_the_store(of: str, method: str, target: s
     assert area(Request(method, target, b"", body)) == of
 
 
-@pytest.mark.rest
-def test_a_campaign_on_one_directory(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tests.takeover.campaign", "--plain", "--takeovers", "2", "--seed", "1"]
-    done = subprocess.run([*command, "--directory", tmp_path / "d"], cwd=ROOT, capture_output=True, text=True)
+def campaign(directory: Path, *arguments: str) -> list[Event]:
+    """Run one; its history."""
+    command = [sys.executable, "-m", "tests.takeover.campaign", "--seed", "1", "--directory", directory, *arguments]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "lost 0, early 0, after_done 0" in done.stdout
-    events = load(tmp_path / "d" / "history.jsonl")
+    return load(directory / "history.jsonl")
+
+
+@pytest.mark.rest
+def test_machines_that_take_over_from_one_another(tmp_path: Path) -> None:
+    program()
+    events = campaign(tmp_path / "d", "--takeovers", "2", "--kinds", "kill", "stop")
+    claims = [event for event in events if isinstance(event, Claim)]
+    assert [claim.why for claim in claims] == ["start", "kill", "stop", "kill"]
+    assert {event.life for event in events if isinstance(event, Delivery)} >= {0, 3}
+
+
+@pytest.mark.rest
+def test_a_campaign_on_one_directory(tmp_path: Path) -> None:
+    events = campaign(tmp_path / "d", "--plain", "--takeovers", "2")
     assert [event.why for event in events if isinstance(event, Claim)] == ["start", "kill", "clean", "kill"]
     assert {each.answer for each in events if isinstance(each, Cancel)} >= {"done", "delivered"}
