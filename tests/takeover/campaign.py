@@ -23,7 +23,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -286,8 +286,8 @@ def main() -> int:
 
 async def _run(given: argparse.Namespace, directory: Path) -> bool:
     rng = random.Random(given.seed)
-    rates = {each.name: given.faults for each in fields(Faults) if each.type == "float" and each.name != "late_s"}
-    usual = Faults((given.delay_ms,), **rates, late_s=LATE_S)
+    rate = given.faults
+    usual = Faults((given.delay_ms,), rate, rate, conflict=rate, late_put=rate, late_read=rate, late_s=LATE_S)
     with nullcontext(None) if given.plain else served(directory / "bucket") as endpoint:
         machines = []
         for number in range(given.machines):

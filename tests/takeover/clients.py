@@ -8,13 +8,13 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tarry.base.errors import DiskFullError, KeyExistsError, OverloadedError, TarryError, UnavailableError
 from tarry.client import AsyncClient
 from tarry.client.delivery import Delivery as ClientDelivery
-from tests.takeover.events import UNKNOWN, Ack, Delivery, Event
+from tests.takeover.events import UNKNOWN, Ack, Cancel, Delivery, Event, Send
 from tests.takeover.owners import Life, Owners
 
 PLAIN, ORDERED, SERIES = TOPICS = ("plain", "ordered", "series")
@@ -45,7 +45,7 @@ class Recorder:
         return self._clients[life.number]
 
     async def ask(
-        self, request: Awaitable[Any], event: Callable[[float, float, Any], Event], refused: str = ""
+        self, request: Awaitable[Any], event: Callable[[float, float, Any], Send | Cancel], refused: str = ""
     ) -> tuple[bool, Any]:
         """Carry a call out, and write it down; return whether it was answered, and the answer.
 
@@ -64,7 +64,7 @@ class Recorder:
             self.errors[error.code] += 1
             if isinstance(error, UnavailableError) and error.nothing_sent:
                 return False, None
-            self.events.append(event(begin_ms, now_ms(), None))
+            self.events.append(replace(event(begin_ms, now_ms(), None), error=error.code))
             return False, None
         self.events.append(event(begin_ms, now_ms(), answer))
         return True, answer

@@ -28,6 +28,8 @@ class Call:
     answer: str = UNKNOWN
     life: int = 0
     """The broker's life that was asked; counts from 0."""
+    error: str = ""
+    """Code of the error that came in the place of an answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
