@@ -41,6 +41,8 @@ class BrokerAddress:
     """Shows the broker who the client is; None: what is found at each connection."""
     notice: AdminTokenNotice | None = field(default=None, repr=False, compare=False)
     """Told of an administrator's token that is found; None: it is for people, who type nothing."""
+    listed: str = ""
+    """The list of addresses that it is of, if it is of one: see :class:`tarry.link.places.BrokerPlaces`."""
 
     @classmethod
     def of(cls, address: str | BrokerAddress, tls: ClientTls | None = None, token: str | None = None) -> BrokerAddress:
@@ -86,7 +88,7 @@ class BrokerAddress:
         """
         if self.token is not None:
             return {"as": CLIENT, "token": self.token}
-        found = look_for_token(self.text)
+        found = look_for_token(self.listed or self.text)
         if found is None:
             return {"as": CLIENT}
         if found.admin_path is not None and self.notice is not None:
