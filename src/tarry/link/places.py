@@ -95,7 +95,7 @@ class BrokerPlaces:
         return (last, *(each for each in self.every if each is not last))
 
     def on_greeted(self, where: BrokerAddress, welcome: Mapping[str, Any]) -> int | None:
-        """Note that a broker at an address serves; return its epoch, None of one that nobody can take over.
+        """Note that a broker at an address serves; return its epoch, None if nobody can take it over.
 
         Raises:
             NoAnswerError: a later owner has been seen. What this one hands out may be another's by now.
@@ -132,7 +132,7 @@ def unreachable(where: BrokerAddress, why: str) -> UnavailableError:
 
 
 def goes_on(error: TarryError) -> bool:
-    """Return whether a refusal of the greeting says nothing of the other addresses: the broker there does not serve.
+    """Return whether the broker that refuses a greeting does not serve, so that another one may.
 
     What is wrong with this side, as a bad token, will be so there, too.
     """
