@@ -11,10 +11,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from typing import Any
 
-from tarry.base.back_off import BackOff
 from tarry.base.errors import (
     ClosedError,
     MessageTooLargeError,
@@ -26,11 +24,11 @@ from tarry.base.event_loop import post
 from tarry.client.background import background_loop
 from tarry.client.forks import Birthplace
 from tarry.client.questions import OnAsked, Question, ReceiveQuestion
+from tarry.client.search import OwnerSearch
 from tarry.link.address import BrokerAddress
-from tarry.link.frames import ASKED_BYTES_MAX, FrameKind, keep_alive
+from tarry.link.frames import ASKED_BYTES_MAX, FrameKind
 from tarry.link.peer import LOST, LinkPeer, OnAnswer, OnFrame
-from tarry.link.places import FIND_S, PAUSE_S, PAUSE_S_MAX, BrokerPlaces, NoAnswerError, goes_on, unreachable
-from tarry.link.tls_errors import is_final, said
+from tarry.link.places import FIND_S, BrokerPlaces
 
 
 class BrokerConnection:
@@ -62,12 +60,7 @@ class BrokerConnection:
         self._handlers = handlers or {}
         self._on_refused, self._on_lost = on_refused, on_lost
         self._peer: LinkPeer | None = None
-        self._connecting: asyncio.Task[LinkPeer | None] | None = None
-        self._back_off = BackOff(PAUSE_S, PAUSE_S_MAX)
-        self._is_away = False
-        """True if the last turn of tries found nobody."""
-        self._whys: dict[BrokerAddress, str] = {}
-        """By address, why the last try there failed."""
+        self._search = OwnerSearch(self._places, self.loop, self._new_peer, self._on_found)
         self._waiting: set[asyncio.Task[None]] = set()
         """Calls that wait for a connection."""
         self._closed = False
@@ -154,23 +147,15 @@ class BrokerConnection:
         Raises:
             UnavailableError: there is no broker. ClosedError: after :meth:`close`.
         """
-        waits = self._places.is_several and wait_s > 0
         end_s = self.loop.time() + wait_s
         while True:
             if self._closed:
                 raise self._closed_error()
-            peer = self._standing()
-            if peer is not None:
+            if (peer := self._standing()) is not None:
                 return peer
-            try:
-                async with asyncio.timeout_at(end_s if waits else None):
-                    peer = await asyncio.shield(self._connect())
-            except TimeoutError:
-                raise self._places.no_answer(self._whys) from None
-            if peer is not None:
-                return peer
-            if not waits or self.loop.time() >= end_s:
-                raise self._places.no_answer(self._whys)
+            await self._search.find(max(0.0, end_s - self.loop.time()))
+            if self._standing() is None and self.loop.time() >= end_s:  # it greets, and ends
+                raise UnavailableError(f"the link to the broker at {self.address} is lost", nothing_sent=True)
 
     def _standing(self) -> LinkPeer | None:
         """Return the connection that stands, and is not that of an owner of before."""
@@ -192,61 +177,6 @@ class BrokerConnection:
         if peer is not None and not peer.lost:
             peer.close()
 
-    def _connect(self) -> asyncio.Task[LinkPeer | None]:
-        """Return the turn of tries that is under way, or a new one; None is its result if nobody answers."""
-        if self._connecting is None or self._connecting.done():
-            pause_s = self._back_off.fail() if self._is_away and self._places.is_several else 0.0
-            self._connecting = self.loop.create_task(self._open(pause_s))
-        return self._connecting
-
-    async def _open(self, pause_s: float) -> LinkPeer | None:
-        """Try each address once, after a pause; raise what is wrong with this side."""
-        if pause_s:
-            await asyncio.sleep(pause_s)
-        for where in self._places.in_turn():
-            try:
-                peer = await self._open_at(where)
-            except NoAnswerError as error:
-                self._whys[where] = str(error)
-                continue
-            self._is_away = False
-            self._back_off.reset()
-            self._whys.clear()
-            self._peer = peer
-            return peer
-        self._is_away = True
-        return None
-
-    async def _open_at(self, where: BrokerAddress) -> LinkPeer:
-        """Connect to a broker at an address, and greet it.
-
-        Raises:
-            NoAnswerError: none serves there. TarryError: what is refused will be refused at the others, too.
-        """
-        try_s, peer = self._places.try_s, self._new_peer(where)
-        try:
-            async with asyncio.timeout(try_s):
-                await self._open_transport(peer, where)
-                welcome = await peer.welcome
-            peer.epoch = self._places.on_greeted(where, welcome)
-        except TimeoutError:
-            self._abort(peer)
-            raise NoAnswerError(f"no greeting within {try_s:g} s") from None
-        except OSError as error:
-            raise _failed(where, error, said(error, where)) from None
-        except UnavailableError as error:
-            ended_by = peer.ended_by if where.tls is not None else None
-            raise _failed(where, ended_by, str(error) if ended_by is None else said(ended_by, where)) from None
-        except TarryError as error:
-            self._abort(peer)
-            if self._places.is_several and goes_on(error):
-                raise NoAnswerError(str(error)) from None
-            raise
-        except BaseException:
-            self._abort(peer)
-            raise
-        return peer
-
     def _new_peer(self, where: BrokerAddress) -> LinkPeer:
         peer = LinkPeer(
             self.loop,
@@ -257,16 +187,8 @@ class BrokerConnection:
         )
         return peer
 
-    async def _open_transport(self, peer: LinkPeer, where: BrokerAddress) -> None:
-        if where.path is not None:
-            await self.loop.create_unix_connection(lambda: peer, where.path)
-            return
-        tls = where.context()
-        name = where.server_name if tls is not None else None
-        transport, _ = await self.loop.create_connection(
-            lambda: peer, where.host, where.port, ssl=tls, server_hostname=name
-        )
-        keep_alive(transport.get_extra_info("socket"))
+    def _on_found(self, peer: LinkPeer) -> None:
+        self._peer = peer
 
     def _leave(self, peer: LinkPeer, error: TarryError) -> None:
         """Ask nothing more by this connection: the broker is stopping. It ends when the broker has answered."""
@@ -280,11 +202,6 @@ class BrokerConnection:
             self._peer = None
         if self._on_lost is not None:
             self._on_lost(peer)
-
-    def _abort(self, peer: LinkPeer) -> None:
-        with suppress(AttributeError):  # it has no transport yet
-            peer.transport.abort()
-        peer.welcome.cancel()
 
     def _explained(self, peer: LinkPeer, kind: FrameKind, on_answer: OnAnswer) -> OnAnswer:
         def explained(answer: memoryview | TarryError) -> None:
@@ -320,14 +237,8 @@ class BrokerConnection:
             post(self.loop, self._end)
 
     def _end(self) -> None:
-        if self._connecting is not None:
-            self._connecting.cancel()
+        self._search.end()
         self.disconnect()
 
     def _closed_error(self) -> ClosedError:
         return ClosedError(f"the client of {self.address} is closed")
-
-
-def _failed(where: BrokerAddress, error: Exception | None, why: str) -> Exception:
-    """Return the error of a try: TLS that fails is told at once, as it will fail again."""
-    return unreachable(where, why) if is_final(error) else NoAnswerError(why)

@@ -106,7 +106,10 @@ class ConsumingConnection:
         answer: asyncio.Future[memoryview]
         answer, on_answer = answer_future(self.connection.loop)
         peer.ask(FrameKind.GROUP, on_answer, encoded(group))
-        described: dict[str, Any] = decode_json(bytes(await answer))
+        try:
+            described: dict[str, Any] = decode_json(bytes(await answer))
+        except OwnershipLostError as error:
+            raise self.connection.lose(peer, error) from error
         if peer.lost:  # since it has answered; nobody would tell a stream
             raise UnavailableError(LOST)
         return peer, described
