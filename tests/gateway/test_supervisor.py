@@ -20,7 +20,7 @@ def _has_ipv6() -> bool:
 
 
 def _serves(start: Start) -> Sequence[str]:
-    return ["sh", "-c", "echo serving; exec sleep 60"]
+    return ["sh", "-c", "echo '[\"serving\"]'; exec sleep 60"]
 
 
 def _ends(start: Start) -> Sequence[str]:

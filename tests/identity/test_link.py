@@ -26,7 +26,7 @@ from tarry.client import AsyncClient, Client
 from tarry.errors import InvalidArgumentError
 from tarry.fronts.link.front import LinkFront
 from tarry.fronts.link.receives import Receives
-from tarry.link.credentials import find_token, keep_token
+from tarry.link.credentials import find_token, keep_token, keeps_token
 from tarry.link.frames import CLIENT, VERSION, FrameKind, Poll, SettleFrame, SettleOp
 
 pytestmark = pytest.mark.usefixtures("own_home")
@@ -323,6 +323,21 @@ def test_a_unix_socket_of_the_own_user_needs_no_token(known: Known, tmp_path: Pa
         front.stop(0.2)
 
 
+def test_an_administrator_of_this_machine_is_not_shown_to_another(
+    known: Known, front: LinkFront, own_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TARRY_DATA", str(known.broker.config.data))
+    assert find_token(f"localhost:7611,{front.address}") == find_token(front.address) is not None
+    assert find_token(f"{front.address},elsewhere:7611") is None
+
+
+def test_a_kept_token_is_that_of_each_address(own_home: Path) -> None:
+    assert not keeps_token("a:1,b:1")
+    keep_token("tls://a:1?ca=x, b:1", "tarry_t")
+    assert keeps_token("c:1,b:1")
+    assert [find_token(each) for each in ("a:1", "b:1", "c:1", "c:1,a:1")] == ["tarry_t", "tarry_t", None, "tarry_t"]
+
+
 def test_where_a_client_finds_its_token(
     known: Known, front: LinkFront, own_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -338,6 +353,11 @@ def test_where_a_client_finds_its_token(
     assert who() == "billing", "the entry of the address"
     assert find_token("elsewhere:7611") == "tarry_other"
     assert find_token("unknown.example:7611") is None
+    assert find_token(f"unknown.example:7611,elsewhere:7611,{front.address}") == "tarry_other", "the first that has one"
+    with Client(f"127.0.0.1:1,{front.address}") as client:
+        assert client.whoami().identity == "billing", "an entry is that of all addresses of a list"
+    with Client(f"{front.address},unknown.example:7611") as client:
+        assert client.whoami().identity == "billing"
     path.write_text(f'["{front.address}"]\ntoken_file = "{known.broker.config.data / "admin.token"}"\n')
     assert who() == "local-admin"
     (own_home / "billing").write_text(known.billing + "\n")

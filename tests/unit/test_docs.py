@@ -35,7 +35,7 @@ from tarry.cli.main import app, run
 from tarry.client import AsyncClient, Client
 from tarry.fronts.link.front import LinkFront
 from tarry.fronts.registry import ServerConfig
-from tarry.link.address import BrokerAddress
+from tarry.link.places import BrokerPlaces
 
 PYTHON = [each for each in snippets("python") if not each.takes_spark]
 COMMANDS = [(each.name, words) for each in snippets("sh") for words in each.commands("tarry")]
@@ -60,8 +60,8 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
     place = Served(tmp_path / "data")
     connect, connect_async = Client.__init__, AsyncClient.__init__
 
-    def to_it(self: Client, address: str | BrokerAddress, **more: Any) -> None:
-        assert BrokerAddress.of(address).text in ("localhost:7611", "127.0.0.1:7611", place.address)
+    def to_it(self: Client, address: str | BrokerPlaces, **more: Any) -> None:
+        assert BrokerPlaces.of(address).text in ("localhost:7611", "127.0.0.1:7611", place.address)
         connect(self, place.address, **more)
 
     monkeypatch.setattr(Client, "__init__", to_it)

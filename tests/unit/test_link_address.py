@@ -16,6 +16,7 @@ from tarry import Client, ClientTls
 from tarry.base.errors import InvalidArgumentError, UnavailableError
 from tarry.cli.main import app
 from tarry.link.address import BrokerAddress, with_files
+from tarry.link.places import BrokerPlaces
 from tarry.link.tls import VARIABLES
 from tarry.spark.broker_client import BrokerClient
 from tarry.spark.datasource.options import ReadOptions, StreamOptions, WriteOptions
@@ -106,6 +107,9 @@ def test_an_address_that_says_it_all_goes_to_other_processes(monkeypatch: pytest
     assert with_files("h:1", {}, "--tls-{}") == "h:1"
     with pytest.raises(InvalidArgumentError, match="--tls-key is given and the address 'h:1' is without TLS"):
         with_files("h:1", {"key": "k"}, "--tls-{}")
+    every = with_files("tls://h:1, tls://i:1?ca=d", {"ca": "a,b.pem"}, "--tls-{}")
+    assert every == "tls://h:1?ca=a%2Cb.pem,tls://i:1?ca=a%2Cb.pem", "each of a list says it"
+    assert [each.tls for each in BrokerPlaces.of(every).every] == [ClientTls("a,b.pem")] * 2
 
 
 def test_contexts_check_the_broker(certificate: Certificate) -> None:
@@ -159,6 +163,11 @@ def test_options_of_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ReadOptions.of(given).broker.endpoint == whole
     assert StreamOptions.of({**given, "topic": "t", "group": "g"}).broker.endpoint == whole
     assert ReadOptions.of({"endpoint": whole}).broker.endpoint == whole
+    several = WriteOptions.of({"endpoint": "tls://h:1,tls://i:1"}).broker.endpoint
+    assert several == "tls://h:1?certificate=/etc/c.pem&key=/etc/k.pem,tls://i:1?certificate=/etc/c.pem&key=/etc/k.pem"
+    assert ReadOptions.of({"endpoint": "h:1,i:1"}).broker.endpoint == "h:1,i:1"
+    with pytest.raises(InvalidArgumentError, match="option 'endpoint' is 'i'; allowed: HOST:PORT or tls"):
+        ReadOptions.of({"endpoint": "h:1,i"})
     with pytest.raises(InvalidArgumentError, match="option tls_ca is given and the address 'h:1' is without TLS"):
         WriteOptions.of({"endpoint": "h:1", "tls_ca": "x"})
 

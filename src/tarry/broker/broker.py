@@ -124,6 +124,11 @@ class Broker(Calls):
         return cls(config, clock, files, engine=engine, threads=threads, placement=placement, audited=audited)
 
     @property
+    def epoch(self) -> int | None:
+        """The epoch of this owner of the logs: see :attr:`tarry.api.local.AnyBroker.epoch`."""
+        return self.components.store.epoch
+
+    @property
     def access_tokens(self) -> tuple[AccessToken, ...]:
         """All access tokens: see :attr:`tarry.api.local.AnyBroker.access_tokens`."""
         return self.components.access_tokens.snapshot

@@ -9,7 +9,7 @@ import typer
 
 from tarry.base.config import load
 from tarry.base.descriptors import raise_limit
-from tarry.base.endpoint import socket_path
+from tarry.base.endpoint import are_sockets
 from tarry.base.errors import InvalidArgumentError
 from tarry.base.logs import log_to_stderr
 from tarry.base.stop_signals import StopSignals
@@ -24,7 +24,11 @@ LOOK_S = 0.5
 
 def gateway(
     broker: Annotated[
-        str, typer.Option(metavar="ADDRESS", help="HOST:PORT or unix:PATH: the broker's setting `gateway`.")
+        str,
+        typer.Option(
+            metavar="ADDRESS",
+            help="HOST:PORT or unix:PATH: the broker's setting `gateway`; A,B where another machine may take it over.",
+        ),
     ],
     rocketmq: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where RocketMQ's v5 clients connect.")],
     workers: Annotated[int, typer.Option(min=1, max=256, help="How many processes.")] = 1,
@@ -53,7 +57,7 @@ def gateway(
     from tarry.fronts.gateway.supervisor import WorkerSupervisor
     from tarry.fronts.registry import front_of
 
-    own = own_settings(pairs(settings or []), is_near=socket_path(broker) is not None)
+    own = own_settings(pairs(settings or []), is_near=are_sockets(broker))
     front_of(FRONT).check_installed()
     log_to_stderr(verbose=verbose)
     raise_limit()

@@ -27,7 +27,7 @@ from tarry.base.placement import ANY_CORE, collect_often, settle_memory, shorten
 from tarry.base.stop_signals import StopSignals
 from tarry.cli.exits import ExitCode, exit_code
 from tarry.cli.umask import UMASK
-from tarry.fronts.gateway.supervisor import Start
+from tarry.fronts.gateway.supervisor import Start, ready_line
 
 log = logging.getLogger("tarry.gateway")
 
@@ -79,14 +79,15 @@ def run(settings: Settings) -> None:
 
 def _serve(settings: Settings, connections: ConnectionLimits, stop: StopSignals) -> None:
     from loopgrpc import UnreadBytes
-    from tarry.fronts.gateway.remote.broker import RemoteBroker
+    from tarry.fronts.gateway.remote.broker import FoundOwner, RemoteBroker
     from tarry.fronts.kit.front import FrontServices, WorkerFront
     from tarry.fronts.kit.listening import SharedPort
     from tarry.fronts.registry import front_of
 
     start = settings.start
     assert start is not None, "a worker is started"
-    broker = RemoteBroker(settings.broker, secrets.token_hex(8), settings.front, start.name, settings.own)
+    seen = None if start.found is None else FoundOwner(*start.found)
+    broker = RemoteBroker(settings.broker, secrets.token_hex(8), settings.front, start.name, settings.own, seen)
     lost: list[bool] = []
     shared = SharedPort(socket.socket(fileno=start.listening), lambda: broker.connect(lambda: lost.append(True)))
     services = FrontServices(broker, settings.address, ANY_CORE, connections, UnreadBytes(), shared)
@@ -94,9 +95,9 @@ def _serve(settings: Settings, connections: ConnectionLimits, stop: StopSignals)
     assert isinstance(front, WorkerFront), "only such a front is started in a worker"
     settle_memory()
     collect_often()
-    sys.stdout.write("serving\n")
+    sys.stdout.write(ready_line(broker.found))
     sys.stdout.flush()
-    log.info("%s serves %s for the broker at %s", start.name, settings.address, settings.broker)
+    log.info("%s serves %s for the broker at %s", start.name, settings.address, broker.found.address)
     trimmer, began_s = Trimmer(), time.monotonic()
     said_s = measured_s = told_s = began_s
     while not stop.wait(LOOK_S):

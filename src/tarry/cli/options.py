@@ -25,8 +25,8 @@ Endpoint = Annotated[
         "-e",
         metavar="HOST:PORT",
         envvar="TARRY_ENDPOINT",
-        help="The broker; tls://HOST:PORT in TLS. One with identities is shown TARRY_TOKEN, or the token in the file "
-        "TARRY_TOKEN_FILE.",
+        help="The broker; tls://HOST:PORT in TLS; A,B where another machine may take it over. One with identities is "
+        "shown TARRY_TOKEN, or the token in the file TARRY_TOKEN_FILE.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print data as JSON, one object a line.")]
@@ -42,9 +42,9 @@ SparkConfFile = Annotated[
 def connect(endpoint: str) -> Client:
     """Return a client of the broker at ``endpoint``; close it, or use it in a ``with`` block."""
     from tarry.client import Client
-    from tarry.link.address import BrokerAddress
+    from tarry.link.places import BrokerPlaces
 
-    return Client(BrokerAddress.of(endpoint))
+    return Client(BrokerPlaces.of(endpoint))
 
 
 def check_topic_is_known(client: Client, topic: str | None) -> None:

@@ -33,8 +33,8 @@ from tarry.client.delivery import Delivery
 from tarry.client.producing import IN_DOUBT, Producer
 from tarry.client.questions import no_answer
 from tarry.client.sync import Client
-from tarry.link.address import BrokerAddress
 from tarry.link.peer import OnAnswer
+from tarry.link.places import BrokerPlaces
 from tarry.link.tls import ClientTls
 from tarry.message.receipt import Accepted, Receipt
 from tarry.message.rows import DUE_MS, Row
@@ -63,7 +63,7 @@ class AsyncClient(AsyncCalls):
         self._timeout_s = timeout
         self._client = Client(address, timeout=timeout, tls=tls, token=token)
         self.address = self._client.address
-        self._consuming = ConsumingConnections(self._client.where)
+        self._consuming = ConsumingConnections(self._client.places)
         self._pool = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="tarry-aio")
         self._closed = False
         self._sender: _Sender | None = None
@@ -89,7 +89,7 @@ class AsyncClient(AsyncCalls):
         """Schedule a message; a cancelled call may have scheduled it."""
         if self._sender is None or self._sender.loop.is_closed():  # one program may run several loops, in turn
             self._check_open()
-            self._sender = _Sender(self._client.where, self._timeout_s)
+            self._sender = _Sender(self._client.places, self._timeout_s)
         future: asyncio.Future[Receipt] = self._sender.loop.create_future()
         self._sender.add(row, future)
         return future
@@ -150,10 +150,10 @@ class AsyncClient(AsyncCalls):
 class _Sender:
     """Single messages of an event loop, on a connection of that loop: no thread hands over to another."""
 
-    def __init__(self, address: BrokerAddress, timeout_s: float) -> None:
+    def __init__(self, places: BrokerPlaces, timeout_s: float) -> None:
         self.loop = asyncio.get_running_loop()
         self._timeout_s = timeout_s
-        self._connection = BrokerConnection(address, self.loop)
+        self._connection = BrokerConnection(places, self.loop)
         self._producer: Producer[asyncio.Future[Receipt]] = Producer(self._submit, _resolve, Pace())
         self._turns = PacedTurns(self.loop, self._producer.coalescer)
 

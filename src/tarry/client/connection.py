@@ -1,5 +1,8 @@
 """A connection to a broker by the link: made when it is first used, and again when it must be.
 
+Where a broker has several addresses, its owner is looked for among them each time. A call waits for that for
+:data:`FIND_S` seconds; with one address it is refused when a try has failed.
+
 It belongs to one event loop. Who waits asks by :meth:`BrokerConnection.question`, from any thread or task; who is on
 the loop calls :meth:`BrokerConnection.ask`.
 """
@@ -7,23 +10,25 @@ the loop calls :meth:`BrokerConnection.ask`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from tarry.api.wire import encode_json
-from tarry.base.errors import ClosedError, InvalidArgumentError, MessageTooLargeError, TarryError, UnavailableError
+from tarry.base.errors import (
+    ClosedError,
+    MessageTooLargeError,
+    OwnershipLostError,
+    TarryError,
+    UnavailableError,
+)
 from tarry.base.event_loop import post
 from tarry.client.background import background_loop
 from tarry.client.forks import Birthplace
 from tarry.client.questions import OnAsked, Question, ReceiveQuestion
+from tarry.client.search import OwnerSearch
 from tarry.link.address import BrokerAddress
-from tarry.link.frames import ASKED_BYTES_MAX, FrameKind, keep_alive
-from tarry.link.peer import LinkPeer, OnAnswer, OnFrame
-from tarry.link.tls_errors import said
-
-CONNECT_S = 5.0
-"""Seconds that a try to connect may take."""
+from tarry.link.frames import ASKED_BYTES_MAX, FrameKind
+from tarry.link.peer import LOST, LinkPeer, OnAnswer, OnFrame
+from tarry.link.places import FIND_S, BrokerPlaces
 
 
 class BrokerConnection:
@@ -31,7 +36,7 @@ class BrokerConnection:
 
     def __init__(
         self,
-        address: str | BrokerAddress,
+        address: str | BrokerAddress | BrokerPlaces,
         loop: asyncio.AbstractEventLoop | None = None,
         handlers: dict[int, OnFrame] | None = None,
         on_refused: Callable[[TarryError], None] | None = None,
@@ -40,7 +45,7 @@ class BrokerConnection:
         """Make a connection, which connects when first used.
 
         Args:
-            address: HOST:PORT, unix:PATH or tls://HOST:PORT.
+            address: HOST:PORT, unix:PATH or tls://HOST:PORT; or a list of them.
             loop: the loop that carries it; None: the one that all clients of this process share.
             handlers: by kind, of frames that are no answers; called on the loop.
             on_refused: called on the loop with what the broker says of the connection: it is stopping.
@@ -49,13 +54,15 @@ class BrokerConnection:
         Raises:
             InvalidArgumentError: ``address`` is none.
         """
-        self._where = BrokerAddress.of(address)
-        self.address = self._where.text
+        self._places = BrokerPlaces.of(address)
+        self.address = self._places.text
         self.loop = loop or background_loop()
         self._handlers = handlers or {}
         self._on_refused, self._on_lost = on_refused, on_lost
         self._peer: LinkPeer | None = None
-        self._connecting: asyncio.Task[LinkPeer] | None = None
+        self._search = OwnerSearch(self._places, self.loop, self._new_peer, self._on_found)
+        self._waiting: set[asyncio.Task[None]] = set()
+        """Calls that wait for a connection."""
         self._closed = False
         self.birthplace = Birthplace()
         """The process that may use it."""
@@ -70,9 +77,13 @@ class BrokerConnection:
         """
         return Question(self.address, self.ask_from_anywhere, kind, payload)
 
-    def receive(self, payload: bytes) -> Question:
-        """Ask for messages; raises as :meth:`question` does."""
-        return ReceiveQuestion(self.address, self.loop, self.ask_from_anywhere, payload)
+    def receive(self, request: Mapping[str, Any]) -> Question:
+        """Ask for messages; raises as :meth:`question` does.
+
+        Where there are several addresses, one that waits is asked again when the owner has changed.
+        """
+        again = self._places.is_several
+        return ReceiveQuestion(self.address, self.loop, self.ask_from_anywhere, request, again=again)
 
     def submit(self, rows: bytes, on_answer: OnAnswer) -> None:
         """Schedule rows, an Arrow stream; ``on_answer`` is called once, on the loop."""
@@ -96,44 +107,69 @@ class BrokerConnection:
 
         ``on_asked`` is called when it is sent.
         """
-        peer = self._peer
         if len(payload) > ASKED_BYTES_MAX:
             on_answer(MessageTooLargeError(f"a request of {len(payload)} bytes; allowed: {ASKED_BYTES_MAX}"))
             return
-        if peer is not None and not peer.lost:
-            number = peer.ask(kind, self._explained(on_answer), payload)
+        peer = self._standing()
+        if peer is not None:
+            number = peer.ask(kind, self._explained(peer, kind, on_answer), payload)
             if on_asked is not None:
                 on_asked(peer, number)
-            return
-
-        def connected(task: asyncio.Task[LinkPeer]) -> None:
-            if task.cancelled():
-                on_answer(self._closed_error())
-            elif (error := task.exception()) is not None:
-                on_answer(error if isinstance(error, TarryError) else TarryError(f"connecting failed: {error}"))
-            else:
-                self.ask(kind, payload, on_answer, on_asked)
-
-        if self._closed:
+        elif self._closed:
             on_answer(self._closed_error())
         else:
-            self._connect().add_done_callback(connected)
+            waiting = self.loop.create_task(self._ask_then(kind, payload, on_answer, on_asked))
+            self._waiting.add(waiting)
+            waiting.add_done_callback(self._waiting.discard)
+
+    async def _ask_then(self, kind: FrameKind, payload: bytes, on_answer: OnAnswer, on_asked: OnAsked | None) -> None:
+        """Ask once there is a connection."""
+        try:
+            await self.peer(FIND_S)
+        except asyncio.CancelledError:
+            on_answer(self._closed_error())
+        except TarryError as error:
+            on_answer(error)
+        except Exception as error:  # noqa: BLE001  who waits is told of a bug, too
+            on_answer(TarryError(f"connecting failed: {error}"))
+        else:
+            self.ask(kind, payload, on_answer, on_asked)
 
     def submit_here(self, rows: bytes, on_answer: OnAnswer) -> None:
         """:meth:`submit`, on the loop."""
         self.ask(FrameKind.SUBMIT, rows, on_answer)
 
-    async def peer(self) -> LinkPeer:
+    async def peer(self, wait_s: float = 0.0) -> LinkPeer:
         """Return the connection that stands, or a new one.
+
+        ``wait_s``: how long an owner is looked for, where there are several addresses; each is tried once at least.
 
         Raises:
             UnavailableError: there is no broker. ClosedError: after :meth:`close`.
         """
-        if self._closed:
-            raise self._closed_error()
-        if self._peer is not None and not self._peer.lost:
-            return self._peer
-        return await asyncio.shield(self._connect())
+        end_s = self.loop.time() + wait_s
+        while True:
+            if self._closed:
+                raise self._closed_error()
+            if (peer := self._standing()) is not None:
+                return peer
+            await self._search.find(max(0.0, end_s - self.loop.time()))
+            if self._standing() is None and self.loop.time() >= end_s:  # it greets, and ends
+                raise UnavailableError(f"the link to the broker at {self.address} is lost", nothing_sent=True)
+
+    def _standing(self) -> LinkPeer | None:
+        """Return the connection that stands, and is not that of an owner of before."""
+        peer = self._peer
+        if peer is None or peer.lost:
+            return None
+        if self._places.is_former(peer.epoch):
+            self.disconnect()
+            return None
+        return peer
+
+    def is_former(self, peer: LinkPeer) -> bool:
+        """Return whether a later owner than that connection's was seen: it hands out nothing that counts."""
+        return self._places.is_former(peer.epoch)
 
     def disconnect(self) -> None:
         """End the connection that stands; the next call makes a new one."""
@@ -141,48 +177,18 @@ class BrokerConnection:
         if peer is not None and not peer.lost:
             peer.close()
 
-    def _connect(self) -> asyncio.Task[LinkPeer]:
-        if self._connecting is None or self._connecting.done():
-            self._connecting = self.loop.create_task(self._open())
-        return self._connecting
-
-    async def _open(self) -> LinkPeer:
+    def _new_peer(self, where: BrokerAddress) -> LinkPeer:
         peer = LinkPeer(
             self.loop,
-            self._where.greeting(),
+            where.greeting(),
             self._handlers,
             on_refused=lambda error: self._leave(peer, error),
             on_lost=lambda: self._lost(peer),
         )
-        try:
-            async with asyncio.timeout(CONNECT_S):
-                await self._open_transport(peer)
-                await peer.welcome
-        except TimeoutError:
-            self._abort(peer)
-            raise self._unreachable(f"no greeting within {CONNECT_S:g} s") from None
-        except OSError as error:
-            raise self._unreachable(said(error, self._where)) from None
-        except UnavailableError as error:
-            in_tls = self._where.tls is not None and peer.ended_by is not None
-            raise self._unreachable(said(peer.ended_by, self._where) if in_tls else str(error)) from None
-        except BaseException:
-            self._abort(peer)
-            raise
-        self._peer = peer
         return peer
 
-    async def _open_transport(self, peer: LinkPeer) -> None:
-        where = self._where
-        if where.path is not None:
-            await self.loop.create_unix_connection(lambda: peer, where.path)
-            return
-        tls = where.context()
-        name = where.server_name if tls is not None else None
-        transport, _ = await self.loop.create_connection(
-            lambda: peer, where.host, where.port, ssl=tls, server_hostname=name
-        )
-        keep_alive(transport.get_extra_info("socket"))
+    def _on_found(self, peer: LinkPeer) -> None:
+        self._peer = peer
 
     def _leave(self, peer: LinkPeer, error: TarryError) -> None:
         """Ask nothing more by this connection: the broker is stopping. It ends when the broker has answered."""
@@ -197,18 +203,24 @@ class BrokerConnection:
         if self._on_lost is not None:
             self._on_lost(peer)
 
-    def _abort(self, peer: LinkPeer) -> None:
-        with suppress(AttributeError):  # it has no transport yet
-            peer.transport.abort()
-        peer.welcome.cancel()
-
-    def _explained(self, on_answer: OnAnswer) -> OnAnswer:
+    def _explained(self, peer: LinkPeer, kind: FrameKind, on_answer: OnAnswer) -> OnAnswer:
         def explained(answer: memoryview | TarryError) -> None:
+            if isinstance(answer, OwnershipLostError) or (kind == FrameKind.RECEIVE and self.is_former(peer)):
+                answer = self.lose(peer, answer)
             if self._closed and isinstance(answer, UnavailableError):
                 answer = self._closed_error()
             on_answer(answer)
 
         return explained
+
+    def lose(self, peer: LinkPeer, answer: memoryview | TarryError | None = None) -> UnavailableError:
+        """End a connection whose broker is the owner no more; return the error for what was asked by it."""
+        peer.close()
+        if self._peer is peer:
+            self._peer = None
+        lost = UnavailableError(LOST)
+        lost.__cause__ = answer if isinstance(answer, TarryError) else None
+        return lost
 
     # -- the end -------------------------------------------------------------------------------------------------------
 
@@ -225,24 +237,8 @@ class BrokerConnection:
             post(self.loop, self._end)
 
     def _end(self) -> None:
-        if self._connecting is not None:
-            self._connecting.cancel()
+        self._search.end()
         self.disconnect()
 
     def _closed_error(self) -> ClosedError:
         return ClosedError(f"the client of {self.address} is closed")
-
-    def _unreachable(self, why: str) -> UnavailableError:
-        return UnavailableError(f"no answer from the broker at {self.address}: {why}", nothing_sent=True)
-
-
-def encoded(body: Any) -> bytes:
-    """Return the JSON of a request.
-
-    Raises:
-        InvalidArgumentError: there is none.
-    """
-    try:
-        return encode_json(body)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidArgumentError(f"{body!r:.80} cannot be sent: {error}") from error

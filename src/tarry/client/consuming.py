@@ -16,17 +16,26 @@ import pyarrow as pa
 
 from tarry.api.views import DELIVERY
 from tarry.api.wire import decode_error, decode_json
-from tarry.base.errors import ClosedError, NotFoundError, TarryError, UnauthenticatedError, UnavailableError
+from tarry.base.errors import (
+    ClosedError,
+    NotFoundError,
+    OwnershipLostError,
+    TarryError,
+    UnauthenticatedError,
+    UnavailableError,
+)
 from tarry.base.event_loop import answer_future, post
 from tarry.base.types import Int64s
 from tarry.client.background import background_loop
-from tarry.client.connection import BrokerConnection, encoded
+from tarry.client.connection import BrokerConnection
+from tarry.client.questions import encoded
 from tarry.client.settling import Settler, Source
 from tarry.client.stream_op import StreamOp
 from tarry.client.unanswered import OnSettled, Unanswered
 from tarry.link.address import BrokerAddress
 from tarry.link.frames import FrameKind, Pairs, Poll, SettleFrame, SettleOp, split_number
 from tarry.link.peer import LOST, LinkPeer, OnAnswer
+from tarry.link.places import BrokerPlaces
 
 FEEDS_MAX = 1_000
 """Consumers of one connection: the broker takes no more."""
@@ -44,16 +53,16 @@ OnBatch = Callable[[pa.RecordBatch, "ConsumerStream"], None]
 class ConsumingConnections:
     """The connections of one client's consumers, as many as they need. On the loop's thread."""
 
-    def __init__(self, address: str | BrokerAddress) -> None:
+    def __init__(self, address: str | BrokerAddress | BrokerPlaces) -> None:
         """Connect when the first consumer does. Any thread.
 
         Raises:
             InvalidArgumentError: ``address`` is none.
         """
-        self._where = BrokerAddress.of(address)
-        self.address = self._where.text
+        self._places = BrokerPlaces.of(address)
+        self.address = self._places.text
         self.loop = background_loop()
-        self._all = [ConsumingConnection(self._where)]
+        self._all = [ConsumingConnection(self._places)]
 
     def take(self) -> ConsumingConnection:
         """Return a connection for one consumer more."""
@@ -61,7 +70,7 @@ class ConsumingConnections:
             if shared.feeds < FEEDS_MAX:
                 break
         else:
-            shared = ConsumingConnection(self._where)
+            shared = ConsumingConnection(self._places)
             self._all.append(shared)
         shared.feeds += 1
         return shared
@@ -76,9 +85,9 @@ class ConsumingConnections:
 class ConsumingConnection:
     """A connection that consumers share."""
 
-    def __init__(self, address: BrokerAddress) -> None:
+    def __init__(self, places: BrokerPlaces) -> None:
         self.connection = BrokerConnection(
-            address,
+            places,
             handlers={FrameKind.BATCH: self._on_batch, FrameKind.POLLED: self._on_polled},
             on_refused=self._on_refused,
             on_lost=self._on_lost,
@@ -97,20 +106,29 @@ class ConsumingConnection:
         answer: asyncio.Future[memoryview]
         answer, on_answer = answer_future(self.connection.loop)
         peer.ask(FrameKind.GROUP, on_answer, encoded(group))
-        described: dict[str, Any] = decode_json(bytes(await answer))
+        try:
+            described: dict[str, Any] = decode_json(bytes(await answer))
+        except OwnershipLostError as error:
+            raise self.connection.lose(peer, error) from error
         if peer.lost:  # since it has answered; nobody would tell a stream
             raise UnavailableError(LOST)
         return peer, described
 
     def _on_batch(self, number: int, payload: memoryview) -> None:
         stream = self.streams.get(number)
-        if stream is not None:  # else it was closed, and the broker has what it held
+        if stream is None:
+            return  # it was closed, and the broker has what it held
+        if self.connection.is_former(stream.peer):
+            self.connection.lose(stream.peer)  # a later owner may have handed these out, or counts them as handed out
+        else:
             stream.on_batch(split_number(payload)[1])
 
     def _on_polled(self, number: int, payload: memoryview) -> None:
         stream = self.streams.get(number)
-        if stream is not None:
-            stream.on_polled(decode_error(bytes(payload)) if len(payload) else None)
+        if stream is None:
+            return
+        error = decode_error(bytes(payload)) if len(payload) else None
+        stream.on_polled(self.connection.lose(stream.peer, error) if isinstance(error, OwnershipLostError) else error)
 
     def _on_refused(self, error: TarryError) -> None:
         if isinstance(error, UnauthenticatedError):

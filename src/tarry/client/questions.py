@@ -7,11 +7,14 @@ is withdrawn, and what was on its way goes back, as the same try.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, InvalidStateError
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from typing import Any
 
-from tarry.base.errors import TarryError, UnauthenticatedError, UnavailableError
+from tarry.api.wire import encode_json
+from tarry.base.errors import ClosedError, InvalidArgumentError, TarryError, UnauthenticatedError, UnavailableError
 from tarry.base.event_loop import post
 from tarry.link.frames import FrameKind, Pairs, decode_rows
 from tarry.link.peer import LinkPeer, OnAnswer
@@ -22,9 +25,25 @@ Ask = Callable[[FrameKind, bytes, OnAnswer, OnAsked], None]
 """Sends a frame from any thread; calls back on the loop's."""
 
 
+PAUSE_S = 0.05
+"""Before a receive that came to nothing is asked again."""
+
+
 def no_answer(address: str, timeout_s: float | None, of_it: str = "") -> UnavailableError:
     """Return the error that an answer did not come in time; ``of_it``: what that means for what was asked."""
     return UnavailableError(f"no answer from the broker at {address} within {timeout_s} s{of_it}")
+
+
+def encoded(body: Any) -> bytes:
+    """Return the JSON of a request.
+
+    Raises:
+        InvalidArgumentError: there is none.
+    """
+    try:
+        return encode_json(body)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidArgumentError(f"{body!r:.80} cannot be sent: {error}") from error
 
 
 class Question:
@@ -93,14 +112,22 @@ class Question:
 
 
 class ReceiveQuestion(Question):
-    """A RECEIVE; what nobody waits for goes back."""
+    """A RECEIVE; what nobody waits for goes back.
 
-    def __init__(self, address: str, loop: asyncio.AbstractEventLoop, ask: Ask, payload: bytes) -> None:
+    ``again``: one that waits still is asked again when its connection is lost, or its broker stops, for the rest of its
+    wait. What was on its way comes again by its lease, to whoever asks then.
+    """
+
+    def __init__(
+        self, address: str, loop: asyncio.AbstractEventLoop, ask: Ask, request: Mapping[str, Any], *, again: bool
+    ) -> None:
         """Ask; raises as :class:`Question` does."""
         self._loop = loop
         self._asked: tuple[LinkPeer, int] | None = None
         """The connection that it went by, and its number there."""
-        super().__init__(address, ask, FrameKind.RECEIVE, payload)
+        self._request, self._ask, self._again = request, ask, again
+        self._until_s = time.monotonic() + request["wait_ms"] / 1000
+        super().__init__(address, ask, FrameKind.RECEIVE, encoded(request))
         self._future.add_done_callback(self._on_done)
 
     def _on_asked(self, peer: LinkPeer, number: int) -> None:
@@ -112,7 +139,21 @@ class ReceiveQuestion(Question):
         # What a receive asks for is not half done: so it can say why the broker has ended the connection.
         if isinstance(answer, UnavailableError) and isinstance(answer.__cause__, UnauthenticatedError):
             answer = UnauthenticatedError(str(answer.__cause__))
-        super()._on_answer(answer)
+        rest_ms = round((self._until_s - time.monotonic()) * 1000)
+        if self._again and rest_ms > 0 and not self._future.done() and _came_to_nothing(answer):
+            # A broker that stops says so of the connection just after this. It is to be known by then.
+            self._loop.call_later(PAUSE_S, self._ask_again)
+        else:
+            super()._on_answer(answer)
+
+    def _ask_again(self) -> None:
+        self._asked = None
+        rest_ms = max(0, round((self._until_s - time.monotonic()) * 1000))
+        payload = encoded({**self._request, "wait_ms": rest_ms})
+        try:
+            self._ask(FrameKind.RECEIVE, payload, self._on_answer, self._on_asked)
+        except TarryError as error:  # the client is closed
+            super()._on_answer(error)
 
     def _on_done(self, future: Future[memoryview]) -> None:
         if future.cancelled():
@@ -132,3 +173,12 @@ class ReceiveQuestion(Question):
             peer, number = self._asked
             leases, offsets = (rows[name].to_numpy() for name in ("lease", "offset"))
             peer.send(FrameKind.RETURN, number, Pairs(leases, offsets).encode())
+
+
+def _came_to_nothing(answer: memoryview | TarryError) -> bool:
+    """Return whether a receive ended with the link or the broker, and not for a reason of its own."""
+    if isinstance(answer, TarryError):
+        # Closed is the group, or the client; and where nothing was sent, an owner was looked for in vain.
+        is_away = isinstance(answer, UnavailableError) and not isinstance(answer, ClosedError)
+        return is_away and not getattr(answer, "nothing_sent", False)
+    return not decode_rows(answer).num_rows

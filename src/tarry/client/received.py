@@ -10,10 +10,10 @@ from tarry.api.settings import Start
 from tarry.base.delay import Delay
 from tarry.base.errors import TarryError
 from tarry.base.types import Int64s
-from tarry.client.connection import BrokerConnection, encoded
+from tarry.client.connection import BrokerConnection
 from tarry.client.consumer import ReceiveOptions, check_count, check_seconds, held_by
 from tarry.client.delivery import Delivery, DeliveryBatch
-from tarry.client.questions import Question
+from tarry.client.questions import Question, encoded
 from tarry.client.settling import Settler, Source
 from tarry.client.stream_op import StreamOp
 from tarry.client.unanswered import Unanswered
@@ -76,7 +76,7 @@ class ClientReceiver:
         # A consumer of a broadcast has a group of its own.
         settled = source if broadcast is None else (topic, f"{group}@{broadcast}")
         # A broker that stands still is not waited for as for an answer that takes its time: who polls asks again.
-        return self._connection.receive(encoded(request)), wait + min(self._timeout_s, ANSWER_S), settled
+        return self._connection.receive(request), wait + min(self._timeout_s, ANSWER_S), settled
 
     def _deliveries(self, answer: memoryview, source: Source) -> list[Delivery]:
         batches = decode_rows(answer).to_batches()

@@ -17,7 +17,6 @@ import weakref
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from dataclasses import replace
 from typing import Any, TypeVar, Unpack
 
 from tarry.api.calls import Calls
@@ -35,6 +34,7 @@ from tarry.client.questions import no_answer
 from tarry.client.received import ClientReceiver
 from tarry.link.address import BrokerAddress
 from tarry.link.credentials import AdminTokenNotice
+from tarry.link.places import BrokerPlaces
 from tarry.link.tls import ClientTls
 from tarry.message.receipt import Accepted, Receipt
 from tarry.message.rows import Row
@@ -50,7 +50,7 @@ class Client(Calls):
 
     def __init__(
         self,
-        address: str | BrokerAddress = "localhost:7611",
+        address: str | BrokerAddress | BrokerPlaces = "localhost:7611",
         *,
         timeout: float = 30.0,
         tls: ClientTls | None = None,
@@ -59,7 +59,8 @@ class Client(Calls):
         """Make a client; it connects when first used.
 
         Args:
-            address: HOST:PORT, unix:PATH, or tls://HOST:PORT; or one that was parsed.
+            address: HOST:PORT, unix:PATH, or tls://HOST:PORT; several with commas between them, of a broker that
+                another machine may take over; or what was parsed.
             timeout: how many seconds a call waits for its answer.
             tls: whom to trust, and what to show; None: by ``address``, with the files that the environment names.
             token: shows a broker that asks who the client is; None: what :mod:`tarry.link.credentials` finds.
@@ -71,17 +72,15 @@ class Client(Calls):
             raise InvalidArgumentError("timeout is None; allowed: a number of seconds")
         check_seconds("timeout", timeout)
         self._timeout_s = timeout
-        is_parsed = isinstance(address, BrokerAddress)
-        where = BrokerAddress.of(address, tls, token)
-        self.where = where if is_parsed else replace(where, notice=AdminTokenNotice())
-        """The broker's place, and the way to reach it."""
-        self.where.check()
-        self.address = self.where.text
+        self.places = BrokerPlaces.of(address, tls, token, AdminTokenNotice())
+        """The broker's places, and the ways to reach them."""
+        self.places.check()
+        self.address = self.places.text
         # Each has one of its own: a client is not read while it has too much under way, and calls may take long.
-        self._connection = BrokerConnection(self.where)
-        self._calls = BrokerConnection(self.where)
-        self._receiving = BrokerConnection(self.where)
-        self._consuming = ConsumingConnections(self.where)
+        self._connection = BrokerConnection(self.places)
+        self._calls = BrokerConnection(self.places)
+        self._receiving = BrokerConnection(self.places)
+        self._consuming = ConsumingConnections(self.places)
         self.carrier = Carrier(self._calls, timeout)
         """Carries operations to the broker."""
         self._producer: Producer[Future[Receipt]] = Producer(self._connection.submit, _resolve)

@@ -67,6 +67,11 @@ class SeenBroker:
         return self._broker.clock
 
     @property
+    def epoch(self) -> int | None:
+        """The owner's epoch: see :attr:`tarry.api.local.AnyBroker.epoch`."""
+        return self._broker.epoch
+
+    @property
     def identities(self) -> tuple[Identity, ...]:
         """All identities: see :attr:`tarry.api.local.AnyBroker.identities`."""
         return self._broker.identities

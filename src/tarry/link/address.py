@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from urllib.parse import parse_qsl, quote
 
-from tarry.base.endpoint import SOCKET, parse_address, socket_path
+from tarry.base.endpoint import SOCKET, parse_address, socket_path, split_addresses
 from tarry.base.errors import InvalidArgumentError
 from tarry.link.credentials import AdminTokenNotice, look_for_token
 from tarry.link.frames import CLIENT
@@ -41,6 +41,8 @@ class BrokerAddress:
     """Shows the broker who the client is; None: what is found at each connection."""
     notice: AdminTokenNotice | None = field(default=None, repr=False, compare=False)
     """Told of an administrator's token that is found; None: it is for people, who type nothing."""
+    listed: str = ""
+    """The list of addresses that it is of, if it is of one: see :class:`tarry.link.places.BrokerPlaces`."""
 
     @classmethod
     def of(cls, address: str | BrokerAddress, tls: ClientTls | None = None, token: str | None = None) -> BrokerAddress:
@@ -86,7 +88,7 @@ class BrokerAddress:
         """
         if self.token is not None:
             return {"as": CLIENT, "token": self.token}
-        found = look_for_token(self.text)
+        found = look_for_token(self.listed or self.text)
         if found is None:
             return {"as": CLIENT}
         if found.admin_path is not None and self.notice is not None:
@@ -121,19 +123,23 @@ def is_tls(address: object) -> bool:
     return isinstance(address, str) and address.strip().startswith(TLS)
 
 
-def with_files(address: str, given: Mapping[str, str], shown: str) -> str:
+def with_files(addresses: str, given: Mapping[str, str], shown: str) -> str:
     """Return an address in TLS that says these fields, and those of this process' environment.
 
-    An address without TLS stays as it is.
+    Of a list it is done for each. An address without TLS stays as it is.
 
     Args:
-        address: as a user has given it.
+        addresses: as a user has given them.
         given: fields of :class:`ClientTls`, which go before those of the address.
         shown: the name of a field to the user, with ``{}`` for the field's own.
 
     Raises:
         InvalidArgumentError: there are fields, and the address is not in TLS; or the files do not fit together.
     """
+    return ",".join(_with_files(each, given, shown) for each in split_addresses(addresses))
+
+
+def _with_files(address: str, given: Mapping[str, str], shown: str) -> str:
     if not is_tls(address):
         if given:
             name = shown.format(next(iter(given)))

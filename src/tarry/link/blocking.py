@@ -1,6 +1,7 @@
 """Questions that a thread waits for: by connections of their own, made as they are needed, and kept.
 
-One question at a time on each connection, so that its answer needs no search.
+One question at a time on each connection, so that its answer needs no search. Where a broker has several addresses,
+each new connection begins with a search for its owner.
 """
 
 from __future__ import annotations
@@ -9,11 +10,13 @@ import select
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Protocol
 
 from tarry.api.wire import decode_error, decode_json
+from tarry.base.back_off import BackOff
 from tarry.base.endpoint import parse_address
 from tarry.base.errors import ClosedError, TarryError, UnauthenticatedError, UnavailableError
 from tarry.link.address import BrokerAddress
@@ -28,7 +31,8 @@ from tarry.link.frames import (
     keep_alive,
     no_broker,
 )
-from tarry.link.tls_errors import said
+from tarry.link.places import FIND_S, PAUSE_S, PAUSE_S_MAX, BrokerPlaces, NoAnswerError, goes_on
+from tarry.link.tls_errors import is_final, said
 
 CONNECT_S = 5.0
 ANSWER_S = 30.0
@@ -87,14 +91,17 @@ class BlockingLink:
     """Connections to one broker. Any thread; of one process."""
 
     def __init__(
-        self, address: str | BrokerAddress, greeting: Mapping[str, Any] | None = None, trust: LinkTrust | None = None
+        self,
+        address: str | BrokerAddress | BrokerPlaces,
+        greeting: Mapping[str, Any] | None = None,
+        trust: LinkTrust | None = None,
     ) -> None:
         """Make the link, which connects when it is first asked.
 
         ``greeting``: its fields beside the version; None: a client's, which looks for its token at each connection.
         """
-        self._where = BrokerAddress.of(address)
-        self.address = self._where.text
+        self._places = BrokerPlaces.of(address)
+        self.address = self._places.text
         self._greeting, self._trust = greeting, trust
         self._lock = threading.Lock()
         self._free: list[socket.socket] = []
@@ -139,6 +146,12 @@ class BlockingLink:
             self._free.append(connection)
         return welcome
 
+    def stay(self) -> BrokerAddress:
+        """Connect to the address that worked last alone from now on; return it."""
+        where = self._places.in_turn()[0]
+        self._places, self.address = BrokerPlaces([where]), where.text
+        return where
+
     def close(self) -> None:
         """Refuse all questions from now on."""
         with self._lock:
@@ -162,14 +175,40 @@ class BlockingLink:
         return self._open()[0]
 
     def _open(self) -> tuple[socket.socket, dict[str, Any]]:
-        """Open a connection; return it with the broker's description of itself."""
-        tls, trust = self._context(), self._trust
-        greeting = self._where.greeting() if self._greeting is None else self._greeting
-        connection = connect(self._where)
+        """Open a connection; return it with the broker's description of itself.
+
+        Of several addresses, the owner's is looked for, for :data:`~tarry.link.places.FIND_S` seconds.
+        """
+        places = self._places
+        if not places.is_several:
+            return self._open_at(places.every[0], CONNECT_S, ANSWER_S)
+        end_s, back_off = time.monotonic() + FIND_S, BackOff(PAUSE_S, PAUSE_S_MAX)
+        while True:
+            whys = {}
+            for where in places.in_turn():
+                try:
+                    return self._open_at(where, places.try_s, places.try_s)
+                except TarryError as error:
+                    if is_final(error.__cause__) or not goes_on(error):
+                        raise
+                    whys[where] = str(error).removeprefix(str(_unreachable(where, "")))
+            pause_s = back_off.fail()
+            if time.monotonic() + pause_s >= end_s or self._closed:
+                raise places.no_answer(whys)
+            time.sleep(pause_s)
+
+    def _open_at(self, where: BrokerAddress, connect_s: float, answer_s: float) -> tuple[socket.socket, dict[str, Any]]:
+        """:meth:`_open`, at one address.
+
+        ``connect_s``, ``answer_s``: how many seconds may pass until it is connected, and until each of its answers.
+        """
+        tls, trust = self._context(where), self._trust
+        greeting = where.greeting() if self._greeting is None else self._greeting
+        connection = connect(where, connect_s)
         try:
             if tls is not None:
-                connection = tls.wrap_socket(connection, server_hostname=self._where.server_name)
-            connection.settimeout(ANSWER_S)
+                connection = tls.wrap_socket(connection, server_hostname=where.server_name)
+            connection.settimeout(answer_s)
             connection.sendall(b"".join(hello_frame(greeting)))
             length, kind = self._beginning(connection)
             answer = _exactly(connection, length)
@@ -183,19 +222,22 @@ class BlockingLink:
                     else TarryError(f"an answer of kind {kind}")
                 )
             welcome: dict[str, Any] = decode_json(bytes(answer))
+            self._places.on_greeted(where, welcome)
+        except NoAnswerError as error:
+            connection.close()
+            raise _unreachable(where, error) from None
         except OSError as error:
             connection.close()
-            why = error if self._where.tls is None else said(error, self._where)
-            raise UnavailableError(f"the broker at {self.address} cannot be reached: {why}") from error
+            raise _unreachable(where, error if where.tls is None else said(error, where)) from error
         except BaseException:
             with suppress(OSError):
                 connection.close()
             raise
         return connection, welcome
 
-    def _context(self) -> ssl.SSLContext | None:
+    def _context(self, where: BrokerAddress) -> ssl.SSLContext | None:
         """Return the TLS of a new connection: the gateway's own, or that of the address."""
-        return self._trust.tls if self._trust is not None else self._where.context()
+        return self._trust.tls if self._trust is not None else where.context()
 
     def _beginning(self, connection: socket.socket) -> tuple[int, int]:
         """Return the length and the kind of the first frame.
@@ -212,6 +254,10 @@ class BlockingLink:
         if length > GREETING_BYTES_MAX:
             raise NoBrokerError(no_broker(head, is_client))
         return length, kind
+
+
+def _unreachable(where: BrokerAddress, why: object) -> UnavailableError:
+    return UnavailableError(f"the broker at {where.text} cannot be reached: {why}")
 
 
 def _send_parts(connection: socket.socket, parts: Iterable[Any]) -> None:

@@ -4,6 +4,9 @@ In this order: the argument ``token``; ``TARRY_TOKEN``; the file of ``TARRY_TOKE
 address in ``credentials.toml``; for a broker of this machine, ``admin.token`` in the data directory that the settings
 name. Looked for again at each connection, so that a token that is exchanged is taken up.
 
+Where a broker has several addresses, the first of them that has an entry counts, for all; and ``admin.token`` does
+where all of them are of this machine.
+
     # ~/.config/tarry/credentials.toml, or $XDG_CONFIG_HOME/tarry/credentials.toml
     ["broker.example:7611"]
     token = "tarry_…"
@@ -23,7 +26,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tarry.base.endpoint import parse_address, socket_path
+from tarry.base.endpoint import parse_address, socket_path, split_addresses
 from tarry.base.errors import InvalidArgumentError
 from tarry.base.exposure import is_loopback
 
@@ -44,14 +47,16 @@ class FoundToken(NamedTuple):
     """The file, which nobody named, of an administrator's token; None: it was given, or is another's."""
 
 
-def find_token(address: str) -> str | None:
+def find_token(addresses: str) -> str | None:
     """Return the token for a broker; None: there is none. Raises as :func:`look_for_token`."""
-    found = look_for_token(address)
+    found = look_for_token(addresses)
     return None if found is None else found.text
 
 
-def look_for_token(address: str) -> FoundToken | None:
+def look_for_token(addresses: str) -> FoundToken | None:
     """Return the token for a broker, with the file that it comes from; None: there is none.
+
+    ``addresses``: its address, or a list of all.
 
     Raises:
         InvalidArgumentError: a file that was named cannot be read, or is not what it should be.
@@ -62,14 +67,11 @@ def look_for_token(address: str) -> FoundToken | None:
     name = os.environ.get("TARRY_TOKEN_FILE")
     if name:
         return FoundToken(token_in(Path(name)))
-    path = credentials_path()
-    entry = _entry_of(_entries(path), address)
-    if isinstance(entry, dict):
-        if isinstance(entry.get("token"), str):
-            return FoundToken(entry["token"].strip(), path if entry.get(_ADMIN) is True else None)
-        if isinstance(entry.get("token_file"), str):
-            return FoundToken(token_in(Path(entry["token_file"])))
-    if _is_here(address):
+    every = split_addresses(addresses)
+    if (kept := _kept(every)) is not None:
+        return kept
+    # An administrator of this machine is not shown to another one.
+    if all(map(_is_here, every)):
         # Another user's directory, or none, is no reason to fail: the broker may ask nobody.
         with suppress(OSError, UnicodeDecodeError):
             path = Path(os.environ.get("TARRY_DATA") or DATA_DEFAULT) / ADMIN_TOKEN_FILE
@@ -114,16 +116,21 @@ def credentials_path() -> Path:
     return (Path(home) if home else Path.home() / ".config") / "tarry" / "credentials.toml"
 
 
-def keeps_token(address: str) -> bool:
+def keeps_token(addresses: str) -> bool:
     """Return whether the user's ``credentials.toml`` has a token for a broker."""
-    return _entry_of(_entries(credentials_path()), address) is not None
+    entries = _entries(credentials_path())
+    return any(_entry_of(entries, address) is not None for address in split_addresses(addresses))
 
 
-def keep_token(address: str, token: str) -> Path:
-    """Write an administrator's token into the user's ``credentials.toml``; return the file's path."""
+def keep_token(addresses: str, token: str) -> Path:
+    """Write an administrator's token into the user's ``credentials.toml``; return the file's path.
+
+    It is written for each of the addresses.
+    """
     path = credentials_path()
     entries = _entries(path)
-    entries[_key(address)] = {"token": token, _ADMIN: True}
+    for address in split_addresses(addresses):
+        entries[_key(address)] = {"token": token, _ADMIN: True}
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     temporary = path.with_name(path.name + ".new")
     lines = [
@@ -135,6 +142,20 @@ def keep_token(address: str, token: str) -> Path:
     temporary.write_text("".join(lines))
     temporary.replace(path)
     return path
+
+
+def _kept(every: list[str]) -> FoundToken | None:
+    """Return the token of the first address that has one in the user's ``credentials.toml``."""
+    path = credentials_path()
+    entries = _entries(path)
+    for address in every:
+        entry = _entry_of(entries, address)
+        if isinstance(entry, dict):
+            if isinstance(entry.get("token"), str):
+                return FoundToken(entry["token"].strip(), path if entry.get(_ADMIN) is True else None)
+            if isinstance(entry.get("token_file"), str):
+                return FoundToken(token_in(Path(entry["token_file"])))
+    return None
 
 
 def _entries(path: Path) -> dict[str, Any]:

@@ -80,6 +80,8 @@ class LinkPeer(asyncio.Protocol):
         self.refused: TarryError | None = None
         """The broker's last refusal of the connection, not of a question."""
         self.lost = False
+        self.epoch: int | None = None
+        """The owner's epoch, as the connection's maker has taken it from the greeting."""
         self.ended_by: Exception | None = None
         """The transport's reason of an end before the greeting, which nobody has explained."""
 

@@ -37,6 +37,11 @@ def said(error: Exception | None, where: BrokerAddress) -> str:
     return _of_the_system(error)
 
 
+def is_final(error: BaseException | None) -> bool:
+    """Return whether an error of connecting says that one side's TLS is not what the other takes."""
+    return isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError)
+
+
 def _of_the_system(error: Exception | None) -> str:
     number = getattr(error, "errno", None)
     if isinstance(number, int) and number > 0:  # asyncio has another text for it

@@ -17,9 +17,9 @@ from tarry.api.operation import known
 from tarry.api.operations.queues import CANCELLED_RANGE_MAX
 from tarry.api.wire import decode_json, encode_json
 from tarry.base.errors import CorruptError, OwnershipLostError
-from tarry.link.address import BrokerAddress
 from tarry.link.blocking import BlockingLink
 from tarry.link.frames import FrameKind
+from tarry.link.places import BrokerPlaces
 from tarry.link.ranges import read_range
 from tarry.message.admission import MessageLimits
 from tarry.message.columns import stream_bytes
@@ -101,10 +101,10 @@ class _LinkCalls:
     """Calls of one broker by the link. Any thread."""
 
     def __init__(self, address: str, token: str | None) -> None:
-        where = BrokerAddress.of(address, token=token)
-        where.check()
-        self._link = BlockingLink(where)
-        self.address = where.text
+        places = BrokerPlaces.of(address, token=token)
+        places.check()
+        self._link = BlockingLink(places)
+        self.address = places.text
         self.close = self._link.close
 
     def answer(self, name: str, body: dict[str, Any], timeout_s: float = CALL_TIMEOUT_S) -> Any:

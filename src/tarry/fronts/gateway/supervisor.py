@@ -7,6 +7,7 @@ pipe, whose other end is here: when this process is gone, however it ended, its 
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import signal
@@ -30,22 +31,23 @@ PAUSE_S_MIN, PAUSE_S_MAX = 0.1, 5.0
 """Seconds before a worker is started again: the first pause, doubled up to the second."""
 STEADY_S = 10.0
 """A worker that has served for this many seconds started without trouble."""
-READY = b"serving\n"
-"""A worker writes this to its stdout when it serves."""
+READY = "serving"
+"""A worker writes a line of JSON to its stdout when it serves: this, and what it has found."""
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
     """Arguments of a worker.
 
-    They are its name, the descriptors that it inherits (the listening socket, and the end of the pipe), and its number
-    of earlier starts.
+    They are its name, the descriptors that it inherits (the listening socket, and the end of the pipe), its number of
+    earlier starts, and what the worker that served last has found.
     """
 
     name: str
     listening: int
     alive: int
     restarts: int
+    found: list[Any] | None = None
 
 
 Command = Callable[[Start], Sequence[str]]
@@ -81,6 +83,7 @@ class WorkerSupervisor:
         self._alive, self._ours = os.pipe()
         self._stopping = threading.Event()
         self._changed = threading.Condition()
+        self._found: list[Any] | None = None
         self._workers = [_Worker(f"{front}-{number}") for number in range(1, workers + 1)]
 
     @property
@@ -162,7 +165,7 @@ class WorkerSupervisor:
     def _begin(self, worker: _Worker) -> bool:
         """Start a worker, unless all are to stop; return whether it was started."""
         fds = (self._listening.fileno(), self._alive)
-        command = self._command(Start(worker.name, *fds, worker.restarts))
+        command = self._command(Start(worker.name, *fds, worker.restarts, self._found))
         with self._changed:
             if self._stopping.is_set():
                 return False
@@ -179,9 +182,9 @@ class WorkerSupervisor:
         assert process.stdout is not None
         with process.stdout as output:
             for line in output:
-                if line == READY:
+                if (found := _found_in(line)) is not None:
                     with self._changed:
-                        worker.is_serving = True
+                        self._found, worker.is_serving = found, True
                         self._changed.notify_all()
         code = process.wait()
         ended = end_of_process(code)
@@ -190,3 +193,17 @@ class WorkerSupervisor:
             worker.restarts += 1
             self._changed.notify_all()
         return ended
+
+
+def ready_line(found: Sequence[Any]) -> str:
+    """Return the line by which a worker says that it serves."""
+    return json.dumps([READY, *found]) + "\n"
+
+
+def _found_in(line: bytes) -> list[Any] | None:
+    """Return what a worker has found, of the line that says that it serves; None of any other."""
+    try:
+        said = json.loads(line)
+    except ValueError:  # a library's
+        return None
+    return said[1:] if isinstance(said, list) and said[:1] == [READY] else None

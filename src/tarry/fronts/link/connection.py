@@ -183,8 +183,9 @@ class LinkConnection(asyncio.Protocol):
         session = self._sessions[said["as"]](said, self._out, self._admission, self.refuse)
         if session.flow is not None:
             session.flow.on_room = self._go_on
-        now_ms = self._shared.broker.clock.now_ms()
-        welcome = {"version": VERSION, "tarry": TARRY, "now_ms": now_ms, **session.welcome}
+        broker = self._shared.broker
+        now_ms = broker.clock.now_ms()
+        welcome = {"version": VERSION, "tarry": TARRY, "now_ms": now_ms, "epoch": broker.epoch, **session.welcome}
         self._out.write(frame(FrameKind.WELCOME, 0, encode_json(welcome)))
         return session
 

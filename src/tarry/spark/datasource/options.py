@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tarry.base.endpoint import split_addresses
 from tarry.base.errors import InvalidArgumentError, InvalidMessageError
 from tarry.link.address import FILES, TLS, is_tls, with_files
 from tarry.link.credentials import find_token, token_in
@@ -233,10 +234,10 @@ def _endpoint(options: Mapping[str, str]) -> str:
             'as in .option("endpoint", "127.0.0.1:7611"); of a table in SQL, whose own options Spark does not pass on, '
             "WITH ('endpoint' = '127.0.0.1:7611') behind its name"
         )
-    place = endpoint.removeprefix(TLS).partition("?")[0] if is_tls(endpoint) else endpoint
-    address = _ADDRESS.match(place)
-    if address is None or not 0 < int(address[2]) < 1 << 16:
-        raise InvalidArgumentError(f"option 'endpoint' is {endpoint!r}; allowed: HOST:PORT or tls://HOST:PORT")
+    for each in split_addresses(endpoint):
+        address = _ADDRESS.match(each.removeprefix(TLS).partition("?")[0] if is_tls(each) else each)
+        if address is None or not 0 < int(address[2]) < 1 << 16:
+            raise InvalidArgumentError(f"option 'endpoint' is {each!r}; allowed: HOST:PORT or tls://HOST:PORT")
     given = {name: options[f"tls_{name}"] for name in FILES if f"tls_{name}" in options}
     return with_files(endpoint, given, "option tls_{}")
 

@@ -12,7 +12,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import pyarrow as pa
 
@@ -41,7 +41,7 @@ from tarry.api.push import not_there
 from tarry.api.wire import decode_json, encode_json
 from tarry.base.clock import Clock, SystemClock
 from tarry.base.config import Config, load
-from tarry.base.endpoint import socket_path
+from tarry.base.endpoint import are_sockets
 from tarry.base.errors import ForbiddenError, MessageTooLargeError, TarryError
 from tarry.fronts.gateway.authentication import Trust
 from tarry.fronts.gateway.remote.accounts import RemoteAccounts
@@ -66,6 +66,7 @@ from tarry.link.frames import (
     encode_batch,
     numbered,
 )
+from tarry.link.places import BrokerPlaces
 from tarry.link.ranges import read_range
 from tarry.link.results import decode_result
 from tarry.message.columns import stream_bytes
@@ -88,6 +89,13 @@ TOLD_USES_MAX = 10_000
 """Credentials that a worker tells the broker of at a time."""
 TOPICS_MAX = 100_000
 """Topics that are remembered as existing."""
+
+
+class FoundOwner(NamedTuple):
+    """Address and epoch of the broker that a worker has found, for workers after it."""
+
+    address: str
+    epoch: int | None
 
 
 class BrokerClock:
@@ -128,20 +136,31 @@ class RemoteBroker:
     wait, in any thread.
     """
 
-    def __init__(self, address: str, worker: str, front: str, name: str, own: Mapping[str, Any] | None = None) -> None:
-        """Greet the broker.
+    def __init__(
+        self,
+        addresses: str,
+        worker: str,
+        front: str,
+        name: str,
+        own: Mapping[str, Any] | None = None,
+        found: FoundOwner | None = None,
+    ) -> None:
+        """Find the broker's owner among ``addresses``, and greet it. All connections are to that one.
 
-        ``own``: settings in place of the broker's, of :data:`OWN_SETTINGS` and :data:`OWN_IF_GIVEN`.
+        ``own``: settings in place of the broker's, of :data:`OWN_SETTINGS` and :data:`OWN_IF_GIVEN`. ``found``: what
+        workers of before found.
 
         Raises:
             InvalidArgumentError: no address, or the broker does not take this gateway. UnavailableError: there is no
             broker.
         """
-        self._address = address
         self._worker, self._front, self._name = worker, front, name
-        self._is_near = socket_path(address) is not None
+        self._is_near = are_sockets(addresses)
         self._trust = Trust() if self._is_near else Trust.of_gateway(own or {})
-        self._control = BlockingLink(address, greeting(CONTROL, worker, front, ""), self._trust)
+        places = BrokerPlaces.of(addresses)
+        if found is not None:
+            places.resume(*found)
+        self._control = BlockingLink(places, greeting(CONTROL, worker, front, ""), self._trust)
         self._clock = BrokerClock(SystemClock())
         self._member = RemoteMember()
         self._groups = RemoteGroups(self._control, self._clock)
@@ -156,11 +175,19 @@ class RemoteBroker:
         """Is told who was refused here; the broker is told within the same bounds."""
         self._told_refusals: Counter[str] = Counter()
         self._link: Link | None = None
-        settings = self._control.greet()["config"]
+        welcome = self._control.greet()
+        settings: Mapping[str, Any] = welcome["config"]
+        self._epoch: int | None = welcome.get("epoch")
+        self._address = self._control.stay().text
         if not self._is_near:
             self.measure_clock()
         shared = {name: value for name, value in settings.items() if name in ServerConfig.model_fields}
         self._config = load(None, {**shared, **(own or {})}, {}, model=ServerConfig).config
+
+    @property
+    def found(self) -> FoundOwner:
+        """The broker's address, and its epoch."""
+        return FoundOwner(self._address, self._epoch)
 
     async def connect(self, on_lost: Callable[[], None]) -> None:
         """Open the link, on the running loop; ``on_lost`` is called there when it has ended.
@@ -238,6 +265,10 @@ class RemoteBroker:
     @property
     def clock(self) -> Clock:
         return self._clock
+
+    @property
+    def epoch(self) -> int | None:
+        return self._epoch
 
     def join(self, front: str, on_message: OnMessage) -> Member:
         self._member.join(on_message)
