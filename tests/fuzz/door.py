@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
-from tests.fuzz.door_target import WEAK, DoorTarget
+from tests.fuzz.door_target import ANONYMOUS, WEAK, DoorTarget
 from tests.fuzz.running import Kind, Run, run_command
 from tests.fuzz.strangers import Strangers
 
@@ -22,16 +22,21 @@ WARM_CALLS = 1_000
 """Calls after which its memory is taken as what it needs."""
 
 
-def fuzz_door(run: Run, directory: Path, weak: Sequence[str] = WEAK) -> Counter[str]:
+def fuzz_door(
+    run: Run, directory: Path, weak: Sequence[str] = WEAK, anonymous: Sequence[str] | None = None
+) -> Counter[str]:
     """Knock; how often each kind knocked, and how it was answered.
 
     Args:
         weak: other grants of the identity "weak", to see that this finds what it looks for.
+        anonymous: grants of who shows nothing; None: with every other seed, some that open nothing here.
 
     Raises:
         AssertionError: something does not hold.
     """
-    with DoorTarget(directory, weak) as target:
+    if anonymous is None:
+        anonymous = ANONYMOUS if run.seed % 2 else ()
+    with DoorTarget(directory, weak, anonymous) as target:
         with closing(Strangers(target)) as strangers:
             kinds: list[Kind] = [
                 *(strangers.http, strangers.http, strangers.http_half, strangers.tls_half, strangers.link),

@@ -19,6 +19,7 @@ SECRET_TOPIC = "secret.pay"
 WEAK_KEY = ("weak-key", "a-secret-of-weak")
 ADMIN_KEY = ("admin-key", "a-secret-of-admin")
 WEAK = ("produce weak.*",)
+ANONYMOUS = ("produce weak.*",)
 MEMORY_MB_MAX = 64
 """By which a broker's memory may grow after it has warmed up."""
 CONNECTIONS_SPARE = 32
@@ -29,9 +30,9 @@ GIVE_BACK_S = 60.0
 class DoorTarget:
     """Use it in a ``with`` block. Identities: "admin", and "weak", which may produce to ``weak.*`` alone."""
 
-    def __init__(self, directory: Path, weak: Sequence[str] = WEAK) -> None:
-        """``weak``: other grants, to see that this finds what it looks for."""
-        self._weak = list(weak)
+    def __init__(self, directory: Path, weak: Sequence[str] = WEAK, anonymous: Sequence[str] = ()) -> None:
+        """``weak``: other grants, to see that this finds what it looks for; ``anonymous``: of who shows nothing."""
+        self._weak, self._anonymous = list(weak), list(anonymous)
         self._broker = ServedBroker(directory)
         self.address, self.ports = self._broker.address, self._broker.ports
         try:
@@ -53,6 +54,8 @@ class DoorTarget:
         self._client.set_identity("weak", self._weak)
         self.weak = self._client.add_credential("weak").secret
         self._client.add_credential("weak", kind="access_key", access_key=WEAK_KEY[0], secret=WEAK_KEY[1])
+        if self._anonymous:
+            self._client.set_identity("anonymous", self._anonymous)
         self._before = self._state()
 
     def _state(self) -> object:
