@@ -32,6 +32,8 @@ NEVER_OLD_MS = 1 << 62
 """A retention that deletes nothing for its age."""
 BASE_S = 120.0
 """Time between two checkpoints where machines share the logs: each is uploaded."""
+FIRST_BASE_S = 10.0
+"""Time from a start to the first one: it makes what the start has read superfluous, else short lives add up."""
 _REGISTRY_COPY = "registry-copy"
 JOBS_SWEEP_S = 600.0
 """Time between sweeps of old bulk jobs."""
@@ -62,9 +64,12 @@ class Checkpointer:
     """Lock under which accepted rows are published, and due rows are taken out of the wheel."""
     _shared: SharedLogs | None
     base_s: float = BASE_S
-    _based_s: float = field(default_factory=time.monotonic)
+    _based_s: float = field(init=False)
     _swept_s: float = -1e9
     _looked_s: float = -1e9
+
+    def __post_init__(self) -> None:
+        self._based_s = time.monotonic() - self.base_s + FIRST_BASE_S
 
     def checkpoint(self) -> bool:
         """Make progress durable and delete what it makes superfluous.

@@ -44,7 +44,13 @@ async def wait_for_silence(store: ObjectStore, *, stands_by: bool) -> None:
     clock = asyncio.get_running_loop()
     seen, told = await _look(store), 0
     since_s = clock.time()
-    while seen.epoch and not seen.handed_over and clock.time() - since_s < SILENCE_S:
+    while seen.epoch and not seen.handed_over:
+        if clock.time() - since_s >= SILENCE_S:
+            # The round that was looked for may have come and been trimmed between two looks.
+            if (again := await _look(store)) == seen:
+                return
+            seen, since_s = again, clock.time()
+            continue
         await asyncio.sleep(LOOK_S)
         try:
             lives = await store.exists(round_key(seen.epoch, seen.end)) or await store.exists(
