@@ -15,6 +15,7 @@ import pytest
 
 from loopgrpc import UnreadBytes
 from tarry.api.operations import ListGroups, Ping
+from tarry.api.wire import encode_error
 from tarry.base.config import Config
 from tarry.base.endpoint import are_sockets, split_addresses
 from tarry.base.errors import (
@@ -274,8 +275,29 @@ def test_a_call_that_the_owner_cannot_carry_out_any_more(machines: Machines) -> 
     with playing(play) as before, Client(f"{before},{machines.addresses[0]}") as client:
         with pytest.raises(UnavailableError, match="may or may not have been done"):
             client.status()
-        client.places.resume(machines.addresses[0], None)
         assert client.status()["state"] == "serving"
+
+
+@pytest.mark.parametrize("kind", [FrameKind.REFUSED, FrameKind.POLLED])
+def test_a_consumer_leaves_who_lost_the_logs(machines: Machines, kind: FrameKind) -> None:
+    """The broker says so of the group that is named, or of the poll."""
+    error = OwnershipLostError("another one's")
+
+    def play(connection: socket.socket) -> None:
+        connection.sendall(b"".join(frame(FrameKind.WELCOME, 0, b'{"version": 1}')))
+        connection.recv(1 << 16)
+        if kind == FrameKind.POLLED:
+            connection.sendall(b"".join(frame(FrameKind.RESULT, 1, b'{"number": 1, "lease_ms": 1000}')))
+            connection.recv(1 << 16)
+        connection.sendall(b"".join(frame(kind, 2 if kind == FrameKind.POLLED else 1, encode_error(error))))
+        assert not connection.recv(1 << 16), "it is left"
+
+    with Client(machines.addresses[0]) as client:
+        client.schedule("t", b"x", delay=0)
+    with playing(play) as before, Client(f"{before},{machines.addresses[0]}") as client:
+        assert client.places.in_turn()[0].text == before
+        with client.consume("t", group="g", timeout=60) as consumer:
+            assert next(iter(consumer)).body == b"x"
 
 
 def test_a_receive_that_waits_is_asked_again(machines: Machines) -> None:
@@ -376,6 +398,10 @@ def test_an_owner_of_before_is_passed_over() -> None:
     assert [where.is_former(epoch) for epoch in (3, 4, 5, None)] == [True, False, False, False]
     assert where.on_greeted(one, {"epoch": None}) is None, "nobody takes over such a broker"
     assert where.on_greeted(one, {}) is None, "one of an older release"
+    where.pass_over(other)
+    assert where.in_turn() == (one, other), "it has not worked last"
+    where.pass_over(one)
+    assert where.in_turn() == (other, one)
     where.resume("b:1", 7)
     assert where.in_turn() == (other, one)
     assert where.is_former(6)
