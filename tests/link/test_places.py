@@ -27,12 +27,14 @@ from tarry.base.errors import (
     UnavailableError,
 )
 from tarry.broker import Broker
+from tarry.cli.exits import ExitCode
+from tarry.cli.main import run
 from tarry.client import AsyncClient, Client
 from tarry.client import connection as connections
 from tarry.fronts.link.front import LinkFront
 from tarry.link import blocking, places
 from tarry.link.frames import FrameKind, error_frame, frame
-from tarry.link.places import BrokerPlaces, NoAnswerError
+from tarry.link.places import FIND_S, BrokerPlaces, NoAnswerError
 from tarry.link.tls import ClientTls
 from tarry.spark.broker_client import BrokerClient
 from tests.waiting import wait_until
@@ -184,6 +186,20 @@ def test_questions_of_threads_find_the_owner_too(machines: Machines, briefly: No
             link.greet()
     one, other = machines.addresses
     assert f"{silent}: timed out; {one}: Connection refused; {other}: Connection refused" in str(refused.value)
+
+
+def test_commands_and_spark_take_a_list(
+    machines: Machines, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machines.move()  # the first address is closed
+    with BrokerClient(machines.list) as client:
+        assert client.state().durable_seq == 0
+    assert run(["pending", "--endpoint", machines.list]) == ExitCode.OK
+    monkeypatch.setenv("TARRY_ENDPOINT", machines.list)
+    assert run(["pending"]) == ExitCode.OK
+    capsys.readouterr()
+    assert run(["pending", "--endpoint", "a:1,b"]) == ExitCode.USAGE
+    assert "address 'b'; allowed: HOST:PORT" in capsys.readouterr().err
 
 
 def test_what_is_wrong_here_is_told_at_once(machines: Machines) -> None:
@@ -427,7 +443,9 @@ def test_duplicates_and_spaces() -> None:
     where = BrokerPlaces.of(" a:7611 , b:7611,a:7611,[::1]:1")
     assert where.text == "a:7611,b:7611,[::1]:1"
     assert [each.text for each in where.every] == ["a:7611", "b:7611", "[::1]:1"]
+    assert where.try_s == FIND_S / 3, "all of a turn have one bound"
     assert BrokerPlaces.of("a:1,a:1").text == "a:1"
+    assert BrokerPlaces.of("a:1,a:1").try_s == FIND_S
     in_tls = BrokerPlaces.of("tls://a:1?ca=x%2Cy,tls://b:1?ca=x")
     assert [each.tls for each in in_tls.every] == [ClientTls("x,y"), ClientTls("x")]
     assert in_tls.text == "tls://a:1,tls://b:1"
