@@ -39,6 +39,7 @@ class Desk:
     identities = ()
     access_tokens = ()
     credential_uses = CredentialUses()
+    epoch = None
 
     def __init__(self) -> None:
         self.state: dict[int, Outcome] = {}

@@ -60,6 +60,7 @@ class Registrar:
     config = Config()
     identities = ()
     credential_uses = CredentialUses()
+    epoch = None
     clock = SystemClock()
     settings = GroupSettings()
     ordered = waits_for_acks = deleted = closed = gathers = False

@@ -31,6 +31,7 @@ class FakeBroker:
     identities = ()
     access_tokens = ()
     credential_uses = CredentialUses()
+    epoch = None
 
     def __init__(self) -> None:
         self.lock = threading.Lock()

@@ -171,6 +171,7 @@ class SlowCore:
     config = Config()
     identities = ()
     credential_uses = CredentialUses()
+    epoch = None
     clock = SystemClock()
 
     def __init__(self) -> None:

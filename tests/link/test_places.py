@@ -15,6 +15,7 @@ import pytest
 
 from loopgrpc import UnreadBytes
 from tarry.api.operations import ListGroups, Ping
+from tarry.api.wire import encode_error
 from tarry.base.config import Config
 from tarry.base.endpoint import are_sockets, split_addresses
 from tarry.base.errors import (
@@ -26,12 +27,14 @@ from tarry.base.errors import (
     UnavailableError,
 )
 from tarry.broker import Broker
+from tarry.cli.exits import ExitCode
+from tarry.cli.main import run
 from tarry.client import AsyncClient, Client
 from tarry.client import connection as connections
 from tarry.fronts.link.front import LinkFront
 from tarry.link import blocking, places
 from tarry.link.frames import FrameKind, error_frame, frame
-from tarry.link.places import BrokerPlaces, NoAnswerError
+from tarry.link.places import FIND_S, BrokerPlaces, NoAnswerError
 from tarry.link.tls import ClientTls
 from tarry.spark.broker_client import BrokerClient
 from tests.waiting import wait_until
@@ -185,6 +188,20 @@ def test_questions_of_threads_find_the_owner_too(machines: Machines, briefly: No
     assert f"{silent}: timed out; {one}: Connection refused; {other}: Connection refused" in str(refused.value)
 
 
+def test_commands_and_spark_take_a_list(
+    machines: Machines, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machines.move()  # the first address is closed
+    with BrokerClient(machines.list) as client:
+        assert client.state().durable_seq == 0
+    assert run(["pending", "--endpoint", machines.list]) == ExitCode.OK
+    monkeypatch.setenv("TARRY_ENDPOINT", machines.list)
+    assert run(["pending"]) == ExitCode.OK
+    capsys.readouterr()
+    assert run(["pending", "--endpoint", "a:1,b"]) == ExitCode.USAGE
+    assert "address 'b'; allowed: HOST:PORT" in capsys.readouterr().err
+
+
 def test_what_is_wrong_here_is_told_at_once(machines: Machines) -> None:
     machines.broker.set_identity("admin", ["admin"])
     machines.broker.add_credential("admin")
@@ -274,8 +291,29 @@ def test_a_call_that_the_owner_cannot_carry_out_any_more(machines: Machines) -> 
     with playing(play) as before, Client(f"{before},{machines.addresses[0]}") as client:
         with pytest.raises(UnavailableError, match="may or may not have been done"):
             client.status()
-        client.places.resume(machines.addresses[0], None)
         assert client.status()["state"] == "serving"
+
+
+@pytest.mark.parametrize("kind", [FrameKind.REFUSED, FrameKind.POLLED])
+def test_a_consumer_leaves_who_lost_the_logs(machines: Machines, kind: FrameKind) -> None:
+    """The broker says so of the group that is named, or of the poll."""
+    error = OwnershipLostError("another one's")
+
+    def play(connection: socket.socket) -> None:
+        connection.sendall(b"".join(frame(FrameKind.WELCOME, 0, b'{"version": 1}')))
+        connection.recv(1 << 16)
+        if kind == FrameKind.POLLED:
+            connection.sendall(b"".join(frame(FrameKind.RESULT, 1, b'{"number": 1, "lease_ms": 1000}')))
+            connection.recv(1 << 16)
+        connection.sendall(b"".join(frame(kind, 2 if kind == FrameKind.POLLED else 1, encode_error(error))))
+        assert not connection.recv(1 << 16), "it is left"
+
+    with Client(machines.addresses[0]) as client:
+        client.schedule("t", b"x", delay=0)
+    with playing(play) as before, Client(f"{before},{machines.addresses[0]}") as client:
+        assert client.places.in_turn()[0].text == before
+        with client.consume("t", group="g", timeout=60) as consumer:
+            assert next(iter(consumer)).body == b"x"
 
 
 def test_a_receive_that_waits_is_asked_again(machines: Machines) -> None:
@@ -376,6 +414,10 @@ def test_an_owner_of_before_is_passed_over() -> None:
     assert [where.is_former(epoch) for epoch in (3, 4, 5, None)] == [True, False, False, False]
     assert where.on_greeted(one, {"epoch": None}) is None, "nobody takes over such a broker"
     assert where.on_greeted(one, {}) is None, "one of an older release"
+    where.pass_over(other)
+    assert where.in_turn() == (one, other), "it has not worked last"
+    where.pass_over(one)
+    assert where.in_turn() == (other, one)
     where.resume("b:1", 7)
     assert where.in_turn() == (other, one)
     assert where.is_former(6)
@@ -401,7 +443,9 @@ def test_duplicates_and_spaces() -> None:
     where = BrokerPlaces.of(" a:7611 , b:7611,a:7611,[::1]:1")
     assert where.text == "a:7611,b:7611,[::1]:1"
     assert [each.text for each in where.every] == ["a:7611", "b:7611", "[::1]:1"]
+    assert where.try_s == FIND_S / 3, "all of a turn have one bound"
     assert BrokerPlaces.of("a:1,a:1").text == "a:1"
+    assert BrokerPlaces.of("a:1,a:1").try_s == FIND_S
     in_tls = BrokerPlaces.of("tls://a:1?ca=x%2Cy,tls://b:1?ca=x")
     assert [each.tls for each in in_tls.every] == [ClientTls("x,y"), ClientTls("x")]
     assert in_tls.text == "tls://a:1,tls://b:1"

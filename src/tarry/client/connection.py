@@ -60,6 +60,8 @@ class BrokerConnection:
         self._handlers = handlers or {}
         self._on_refused, self._on_lost = on_refused, on_lost
         self._peer: LinkPeer | None = None
+        self._where: BrokerAddress
+        """Its address."""
         self._search = OwnerSearch(self._places, self.loop, self._new_peer, self._on_found)
         self._waiting: set[asyncio.Task[None]] = set()
         """Calls that wait for a connection."""
@@ -162,8 +164,8 @@ class BrokerConnection:
         peer = self._peer
         if peer is None or peer.lost:
             return None
-        if self._places.is_former(peer.epoch):
-            self.disconnect()
+        if self.is_former(peer):
+            self.lose(peer)
             return None
         return peer
 
@@ -187,8 +189,8 @@ class BrokerConnection:
         )
         return peer
 
-    def _on_found(self, peer: LinkPeer) -> None:
-        self._peer = peer
+    def _on_found(self, peer: LinkPeer, where: BrokerAddress) -> None:
+        self._peer, self._where = peer, where
 
     def _leave(self, peer: LinkPeer, error: TarryError) -> None:
         """Ask nothing more by this connection: the broker is stopping. It ends when the broker has answered."""
@@ -215,9 +217,10 @@ class BrokerConnection:
 
     def lose(self, peer: LinkPeer, answer: memoryview | TarryError | None = None) -> UnavailableError:
         """End a connection whose broker is the owner no more; return the error for what was asked by it."""
-        peer.close()
+        peer.abort()  # a machine that stands still would take no farewell
         if self._peer is peer:
             self._peer = None
+            self._places.pass_over(self._where)
         lost = UnavailableError(LOST)
         lost.__cause__ = answer if isinstance(answer, TarryError) else None
         return lost

@@ -1,4 +1,4 @@
-"""The search for a broker's owner: its addresses are tried in turn, until one greets. On one event loop."""
+"""The search for a broker's owner: its addresses are tried in turn, until one greets."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class OwnerSearch:
         places: BrokerPlaces,
         loop: asyncio.AbstractEventLoop,
         new_peer: Callable[[BrokerAddress], LinkPeer],
-        on_found: Callable[[LinkPeer], None],
+        on_found: Callable[[LinkPeer, BrokerAddress], None],
     ) -> None:
-        """``new_peer`` makes one side of a connection to an address, ``on_found`` gets that of the owner."""
+        """``new_peer`` makes one side of a connection; ``on_found`` gets the owner's, and its address."""
         self._places, self._loop = places, loop
         self._new_peer, self._on_found = new_peer, on_found
         self._turn: asyncio.Task[bool] | None = None
@@ -59,7 +59,7 @@ class OwnerSearch:
             self._turn.cancel()
 
     def _next_turn(self) -> asyncio.Task[bool]:
-        """Return the turn of tries that is under way, or a new one; its result says whether somebody was found."""
+        """Return the turn of tries that is under way, or a new one; its result is True if one greeted."""
         if self._turn is None or self._turn.done():
             self._turn = self._loop.create_task(self._try_all())
         return self._turn
@@ -77,7 +77,7 @@ class OwnerSearch:
             else:
                 self._back_off.reset()
                 self._whys.clear()
-                self._on_found(peer)
+                self._on_found(peer, where)
                 return True
         if self._places.is_several:  # else the caller decides when to try again
             self._not_before_s = self._loop.time() + self._back_off.fail()

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from tarry.api.wire import decode_error, decode_json
 from tarry.base.back_off import BackOff
 from tarry.base.endpoint import parse_address
-from tarry.base.errors import ClosedError, TarryError, UnauthenticatedError, UnavailableError
+from tarry.base.errors import ClosedError, OwnershipLostError, TarryError, UnauthenticatedError, UnavailableError
 from tarry.link.address import BrokerAddress
 from tarry.link.frames import (
     CLIENT,
@@ -130,13 +130,14 @@ class BlockingLink:
         except BaseException:
             connection.close()
             raise
+        refused = decode_error(bytes(answer)) if answer_kind == FrameKind.REFUSED else None
         with self._lock:
-            if self._closed or not keeps:
+            if self._closed or not keeps or isinstance(refused, OwnershipLostError):
                 connection.close()
             else:
                 self._free.append(connection)
-        if answer_kind == FrameKind.REFUSED:
-            raise decode_error(bytes(answer))
+        if refused is not None:
+            raise refused
         return answer_kind, answer
 
     def greet(self) -> dict[str, Any]:

@@ -127,6 +127,10 @@ class LinkPeer(asyncio.Protocol):
         self.flush()
         self.transport.close()
 
+    def abort(self) -> None:
+        """End the connection at once; what is under way is lost."""
+        self.transport.abort()
+
     # -- called by asyncio ---------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

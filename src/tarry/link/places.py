@@ -89,10 +89,10 @@ class BrokerPlaces:
             self._epoch = epoch
 
     def in_turn(self) -> tuple[BrokerAddress, ...]:
-        """Return the addresses, first the one that worked last."""
+        """Return the addresses, first the one that worked last, then those behind it."""
         with self._lock:
-            last = self._last
-        return (last, *(each for each in self.every if each is not last))
+            at = self.every.index(self._last)
+        return self.every[at:] + self.every[:at]
 
     def on_greeted(self, where: BrokerAddress, welcome: Mapping[str, Any]) -> int | None:
         """Note that a broker at an address serves; return its epoch, None if nobody can take it over.
@@ -109,6 +109,12 @@ class BrokerPlaces:
                 self._epoch = epoch
             self._last = where
         return epoch
+
+    def pass_over(self, where: BrokerAddress) -> None:
+        """Try an address last: the broker there has lost its logs, and may greet for a moment still."""
+        with self._lock:
+            if self._last == where:
+                self._last = self.every[(self.every.index(where) + 1) % len(self.every)]
 
     def is_former(self, epoch: int | None) -> bool:
         """Return whether a later owner than that of this epoch has been seen since."""

@@ -155,7 +155,7 @@ class BrokerClient:
     """
 
     def __init__(self, address: str, token: str | None = None, *, epoch: int | None = None) -> None:
-        """Take a broker's address, and the token to show; None: this process finds one by itself.
+        """Take a broker's address, or a list; and the token to show, None: this process finds one by itself.
 
         ``epoch``: that of the owner for which the caller works. Another owner at this address is refused by
         :meth:`state`. None: whoever is there.
