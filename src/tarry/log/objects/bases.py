@@ -125,13 +125,13 @@ class EpochBases:
         await self._delete([key for key in old if _is_no_manifest(key)])
 
     async def _delete(self, keys: Iterable[str]) -> None:
-        free = asyncio.Semaphore(DELETES)
+        left = iter(keys)  # of millions: a task for each would hold up the loop, and with it the lease
 
-        async def delete(key: str) -> None:
-            async with free:
-                await asked(lambda: self.store.delete(key), PATIENCE_S)
+        async def delete() -> None:
+            for key in left:
+                await asked(partial(self.store.delete, key), PATIENCE_S)
 
-        await asyncio.gather(*(delete(key) for key in keys))
+        await asyncio.gather(*(delete() for _ in range(DELETES)))
 
 
 async def newest_base(store: ObjectStore, before: int | None = None) -> Manifest | None:
