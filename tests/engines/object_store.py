@@ -44,6 +44,18 @@ class MemoryObjects:
         self.objects.pop(key, None)
 
 
+class ArchivedObjects(MemoryObjects):
+    """Objects in memory; ``archive`` has all that were ever there, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.archive = MemoryObjects()
+
+    async def create(self, key: str, content: bytes) -> bool:
+        await self.archive.create(key, content)
+        return await super().create(key, content)
+
+
 class _Way:
     """A way to a store: every request passes :meth:`_pass`."""
 
@@ -153,7 +165,11 @@ class FaultyWay(_Way):
             self._later(lambda: self.store.delete(key))
             await self._travel()
             raise UnavailableError("timeout (injected)")
-        await super().delete(key)
+        try:
+            await super().delete(key)
+        except asyncio.CancelledError:
+            self._later(lambda: self.store.delete(key))
+            raise
 
     def _arrive_later(self, key: str, content: bytes) -> None:
         self._later(lambda: self.store.create(key, content))

@@ -49,6 +49,8 @@ def virtually(case: Case) -> Callable[[], None]:
 class Owner:
     """An owner that writes numbers, on a way of its own."""
 
+    cache: type[Read] = Read
+
     def __init__(self, store: ObjectStore, now_ms: int = 1000, depth: int = DEPTH) -> None:
         self.depth = depth
         self.way, self.clock = HeldWay(store), TestClock(now_ms)
@@ -64,7 +66,7 @@ class Owner:
         return self
 
     async def take_over(self) -> None:
-        read = Read()
+        read = self.cache()
         self.history = await read_former(self.way, self.claim.epoch, read)
         self.read = read.values
         self.rounds = EpochRounds(self.way, self.claim, self.history, self.clock, self.depth)

@@ -24,7 +24,7 @@ from tarry.log.objects.bases import BaseSource, EpochBases
 from tarry.log.objects.content import BaseFile
 from tarry.log.objects.history import START, claim_epoch, follow_parts, reached, read_former
 from tarry.log.objects.rounds import EpochRounds
-from tests.engines.object_store import FaultyWay, MemoryObjects, run_virtually
+from tests.engines.object_store import ArchivedObjects, FaultyWay, run_virtually
 from tests.examples import examples
 
 
@@ -66,7 +66,7 @@ class Simulation:
     def __init__(self, seed: int, rate: float) -> None:
         self.rng, self.rate = random.Random(seed), rate
         self.gaps_s = self.rng.choice([(0.0, 5.0, 40.0), (0.0, 0.0, 2.0)])
-        self.objects = MemoryObjects()
+        self.objects = ArchivedObjects()
         self.late: set[asyncio.Task[Any]] = set()
         self.answered: dict[int, list[int]] = {}
         """By epoch."""
@@ -173,6 +173,12 @@ class Simulation:
         last = await claim_epoch(self.objects, "last")
         await read_former(self.objects, last.epoch, final)
         history = final.values
+        archive, whole = self.objects.archive, Directory()
+        archive.objects = {key: content for key, content in archive.objects.items() if not key.startswith("base/")}
+        for key in [each for each in archive.objects if each.startswith(("epoch/", "end/"))]:
+            assert self.objects.objects[key] == archive.objects[key]
+        await read_former(archive, last.epoch, whole)
+        assert history == whole.values, "a base and the rounds behind it are another history than all rounds"
         assert len(set(history)) == len(history), "a round that counts twice"
         for epoch, values in self.answered.items():
             assert set(values) <= set(history), f"what epoch {epoch} answered is lost"
@@ -188,10 +194,17 @@ class Simulation:
 
 
 def simulate(seed: int, lives: int, rate: float) -> int:
-    async def whole() -> int:
+    """Return how many values were answered."""
+    return simulated(seed, lives, rate)[0]
+
+
+def simulated(seed: int, lives: int, rate: float) -> tuple[int, int]:
+    """Return how many values were answered, and how many bases were made."""
+
+    async def whole() -> tuple[int, int]:
         simulation = Simulation(seed, rate)
         await simulation.run(lives)
-        return await simulation.check()
+        return await simulation.check(), simulation.bases
 
     return run_virtually(whole())
 
@@ -206,6 +219,7 @@ def test_owners_get_on() -> None:
     """Safety alone would be easy: nothing would have to be answered."""
     assert simulate(1, 20, 0.0) > 100
     assert simulate(1, 20, 0.1) > 100
+    assert max(simulated(seed, 20, 0.02)[1] for seed in range(3)) > 10
 
 
 @pytest.mark.rest

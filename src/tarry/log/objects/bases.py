@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
-from tarry.base.errors import CorruptError
+from tarry.base.errors import CorruptError, OwnershipLostError
 from tarry.log.objects.content import (
     BaseFile,
     Manifest,
@@ -37,7 +37,8 @@ class BaseSource(NamedTuple):
     """A file for a base.
 
     ``read(at, size)`` returns a part of it. ``is_final``: it never changes again, so later bases of the epoch need not
-    have it put again. ``is_kept``: a small file that rounds may replace.
+    have it put again. ``is_kept``: a small file that rounds may replace. ``is_gone()``: it is not needed any more, as a
+    round says.
     """
 
     path: str
@@ -45,6 +46,7 @@ class BaseSource(NamedTuple):
     read: Callable[[int, int], Awaitable[bytes]]
     is_final: bool = False
     is_kept: bool = False
+    is_gone: Callable[[], bool] = lambda: False
 
     @classmethod
     def of(cls, path: str, content: bytes) -> BaseSource:
@@ -70,7 +72,8 @@ class EpochBases:
         """Put the files of a base with the place and history of ``at``; return its manifest.
 
         Raises:
-            OSError: a file cannot be read.
+            OSError: a file cannot be read. CorruptError: it has fewer bytes than were written to it.
+            OwnershipLostError: another one writes in this epoch.
         """
         files = []
         for number, source in enumerate(sources):
@@ -78,8 +81,10 @@ class EpochBases:
             if not source.is_final or there is None or there.size != source.size:
                 try:
                     there = await self._put(at, number, source)
-                except FileNotFoundError:
-                    continue  # a segment that was trimmed meanwhile, as a round from the place on says
+                except (FileNotFoundError, CorruptError):
+                    if source.is_gone():
+                        continue  # meanwhile, as a round from the place on says
+                    raise
                 if source.is_final:
                     self._final[source.path] = there
             files.append(there)
@@ -89,10 +94,12 @@ class EpochBases:
     async def _put(self, at: Manifest, number: int, source: BaseSource) -> BaseFile:
         pieces: list[Piece] = []
         for begin in range(0, source.size, PIECE_BYTES):
-            content = await source.read(begin, min(PIECE_BYTES, source.size - begin))
+            size = min(PIECE_BYTES, source.size - begin)
+            if len(content := await source.read(begin, size)) != size:
+                raise CorruptError(f"{source.path} has fewer than {source.size} bytes")
             key = f"{_folder_of(at.epoch, at.position)}/{number}-{len(pieces)}"
             if await created(self.store, key, content) != content:
-                raise CorruptError(f"{key} is there, and is another's")
+                raise OwnershipLostError(f"{key} is another's: two copies of one machine write in this epoch")
             pieces.append(Piece(key, len(content), zlib.crc32(content)))
         return BaseFile(source.path, source.size, source.is_kept, pieces)
 
@@ -100,7 +107,7 @@ class EpochBases:
         """Have a base count. All that is in it has to be answered before."""
         key, content = f"{_folder_of(manifest.epoch, manifest.position)}{_MANIFEST}", encode_manifest(manifest)
         if await created(self.store, key, content) != content:
-            raise CorruptError(f"{key} is there, and is another's")
+            raise OwnershipLostError(f"{key} is another's: two copies of one machine write in this epoch")
 
     async def trim(self, manifest: Manifest) -> None:
         """Delete what a base that counts takes the place of: rounds before it, and what is in others alone.
@@ -125,13 +132,13 @@ class EpochBases:
         await self._delete([key for key in old if _is_no_manifest(key)])
 
     async def _delete(self, keys: Iterable[str]) -> None:
-        free = asyncio.Semaphore(DELETES)
+        left = iter(keys)  # of millions: a task for each would hold up the loop, and with it the lease
 
-        async def delete(key: str) -> None:
-            async with free:
-                await asked(lambda: self.store.delete(key), PATIENCE_S)
+        async def delete() -> None:
+            for key in left:
+                await asked(partial(self.store.delete, key), PATIENCE_S)
 
-        await asyncio.gather(*(delete(key) for key in keys))
+        await asyncio.gather(*(delete() for _ in range(DELETES)))
 
 
 async def newest_base(store: ObjectStore, before: int | None = None) -> Manifest | None:

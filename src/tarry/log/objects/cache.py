@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from tarry.base.errors import CorruptError, LockedError
@@ -27,7 +29,10 @@ class CacheDirectory:
     def __init__(self, files: Files, data: Path, small: KeptFiles, name: str) -> None:
         self._files, self._data, self._small, self._name = files, data, small, name
         self._last: tuple[Path, AppendFile] | None = None
+        self._gaps: dict[tuple[LogKind, int], str] = {}
+        self._lock = threading.Lock()
         self._sizes: dict[tuple[LogKind, int], int] = {}
+        """How much of each segment is in rounds; its file may have more, of a write that failed."""
 
     def mark(self) -> None:
         """Say in the directory that it is a cache.
@@ -47,6 +52,7 @@ class CacheDirectory:
 
     def clear(self) -> None:
         self.close()
+        self._gaps.clear()
         self._small.forget()
         for path in self._data.iterdir():
             if path.name in (LOCK_FILE, CACHE_FILE):
@@ -78,10 +84,20 @@ class CacheDirectory:
                 self._write(part)
             else:
                 self.close()
+                self._gaps.pop((part.kind, part.segment), None)
                 remove_segment(self._files, self._path(part.kind, part.segment))
 
+    def finish(self) -> None:
+        """Note what is there: a claim has read all. Raises CorruptError: a segment has a gap."""
+        self.close()
+        for gap in self._gaps.values():
+            raise CorruptError(gap)
+        for kind, name in DIRECTORIES.items():
+            for segment in list_segments(self._data / name):
+                self._sizes[kind, segment] = self._path(kind, segment).stat().st_size
+
     def close(self) -> None:
-        """Close the segment that is open: a claim has read all."""
+        """Close the segment that is open."""
         if self._last is not None:
             self._last[1].close()
             self._last = None
@@ -93,12 +109,15 @@ class CacheDirectory:
             self._last = path, self._files.open_append(path)
         file = self._last[1]
         if file.size < part.position:
-            raise CorruptError(f"{path}: the log goes on at {part.position}, and it has {file.size} bytes")
-        if new := part.content[file.size - part.position :]:  # a base may have the beginning, or all of it
+            # A base lacks what was trimmed or taken back while it was put; then a round behind this one says so.
+            gap = f"{path}: the log goes on at {part.position}, and it has {file.size} bytes"
+            self._gaps.setdefault((part.kind, part.segment), gap)
+        elif new := part.content[file.size - part.position :]:  # a base may have the beginning, or all of it
             file.write([new])
 
     def _trim(self, part: Part) -> None:
         self.close()
+        self._gaps = {at: gap for at, gap in self._gaps.items() if at[0] != part.kind or at[1] > part.segment}
         for path in (self._data / DIRECTORIES[part.kind]).glob("*.log"):
             if int(path.stem) <= part.segment:
                 remove_segment(self._files, path)
@@ -108,22 +127,31 @@ class CacheDirectory:
 
     # -- what bases have -----------------------------------------------------------------------------------------------
 
-    def note_size(self, kind: LogKind, segment: int, size: int) -> None:
-        """Note how much of a segment is in rounds; the file may have more, of a write that failed."""
-        self._sizes[kind, segment] = size
+    def add(self, part: Part, add: Callable[[Part], None]) -> None:
+        """Add a part to a round, and note what it changes: a base that begins meanwhile has both or neither."""
+        with self._lock:
+            if part.position == TRIMMED:
+                self._sizes = {
+                    at: size for at, size in self._sizes.items() if at[0] != part.kind or at[1] > part.segment
+                }
+            elif part.content:
+                self._sizes[part.kind, part.segment] = part.end.position
+            else:
+                self._sizes.pop((part.kind, part.segment), None)
+            add(part)
 
-    def forget_sizes(self, kind: LogKind, segment: int) -> None:
-        """Forget those of a segment that was trimmed, and of the ones before."""
-        for each in [each for each in self._sizes if each[0] == kind and each[1] <= segment]:
-            self._sizes.pop(each, None)
-
-    def sources(self, files: Mapping[str, Path], trimmed: Mapping[LogKind, int]) -> list[BaseSource]:
+    def sources(self, files: Mapping[str, Path]) -> list[BaseSource]:
         """Return the files of a base: segments that are not trimmed, small files, and ``files`` by path.
 
         Raises:
             OSError: one cannot be read.
         """
-        sources = [segment for kind in DIRECTORIES for segment in self._segments(kind, trimmed.get(kind, 0))]
+        with self._lock:
+            sizes = sorted(self._sizes.items())
+        last = {kind: segment for (kind, segment), _ in sizes}
+        sources: list[BaseSource] = []
+        for (kind, segment), size in sizes:
+            sources += self._segment(kind, segment, size, is_final=segment != last[kind])
         for name, content in self._small.kept().items():
             if name not in files:
                 sources.append(BaseSource.of(name, content))
@@ -131,20 +159,21 @@ class CacheDirectory:
             sources.append(_file_source(name, path, path.stat().st_size, is_final=path.suffix == ".sst"))
         return sources
 
-    def _segments(self, kind: LogKind, first: int) -> Iterator[BaseSource]:
-        directory = self._data / DIRECTORIES[kind]
-        segments = [each for each in list_segments(directory) if each >= first]
-        for each in segments:
-            path, size = segment_path(directory, each), self._sizes.get((kind, each))
-            try:
-                size = path.stat().st_size if size is None else size
-            except FileNotFoundError:
-                continue  # trimmed meanwhile
-            is_final = each != segments[-1]
-            yield _file_source(path.relative_to(self._data).as_posix(), path, size, is_final=is_final)
-            index = segment_path(directory, each, ".idx")
-            if is_final and index.exists():
-                yield _file_source(index.relative_to(self._data).as_posix(), index, index.stat().st_size, is_final=True)
+    def _segment(self, kind: LogKind, segment: int, size: int, *, is_final: bool) -> Iterator[BaseSource]:
+        def is_gone() -> bool:
+            """Return whether it was trimmed or taken back, and perhaps begun again."""
+            with self._lock:
+                return self._sizes.get((kind, segment), -1) < size
+
+        path, index = self._path(kind, segment), segment_path(self._data / DIRECTORIES[kind], segment, ".idx")
+        yield self._source(path, size, is_final, is_gone)
+        with suppress(FileNotFoundError):
+            if is_final:
+                yield self._source(index, index.stat().st_size, is_final, is_gone)
+
+    def _source(self, path: Path, size: int, is_final: bool, is_gone: Callable[[], bool]) -> BaseSource:
+        name = path.relative_to(self._data).as_posix()
+        return _file_source(name, path, size, is_final=is_final)._replace(is_gone=is_gone)
 
 
 def _file_source(name: str, path: Path, size: int, *, is_final: bool) -> BaseSource:

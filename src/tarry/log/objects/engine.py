@@ -140,6 +140,7 @@ class ObjectEngine:
         claimed_s = self._lease.now_s()
         try:
             history = await read_former(self._store, claim.epoch, self._cache)
+            self._cache.finish()
         finally:
             self._cache.close()
         self._epoch, self._trimmed = claim.epoch, dict(history.trimmed)
@@ -215,7 +216,7 @@ class ObjectEngine:
             await asyncio.wait([self._trimming])
         at = await rounds.mark()
         # Now, so that all of the rounds before the place is in them; and all that is in them is in rounds.
-        manifest = await bases.put(at, await asyncio.to_thread(self._cache.sources, files, self._trimmed))
+        manifest = await bases.put(at, await asyncio.to_thread(self._cache.sources, files))
         await rounds.sync()
         await bases.complete(manifest)
         self._trimming = asyncio.create_task(_logged(bases.trim(manifest)))
@@ -266,8 +267,7 @@ class ObjectEngine:
         """
         if segment >= self._trimmed.get(kind, 0):
             self._trimmed[kind] = segment + 1
-            self._cache.forget_sizes(kind, segment)
-            self.add(Part(kind, segment, TRIMMED, b""))
+            self._cache.add(Part(kind, segment, TRIMMED, b""), self.add)
 
     def end(self) -> RoundPlace:
         """Return how far the logs are durable. Raises UnavailableError."""
@@ -323,8 +323,9 @@ class ObjectLog:
         return _CachedSegment(self._engine, self._cache, self._files.open_append(path), path, self.kind, segment)
 
     def discard(self, segment: int) -> None:
+        # First the part: a base that finds no file has to know why.
+        self._cache.add(Part(self.kind, segment, 0, b""), self._engine.add)
         self._files.remove(segment_path(self.directory, segment))
-        self._engine.add(Part(self.kind, segment, 0, b""))
         self._engine.sync()
 
     def trim(self, segment: int) -> None:
@@ -352,9 +353,8 @@ class _CachedSegment:
         if self._kind is LogKind.ACKS:
             self._engine.wait_for_former()
         self._file.write([content])
-        self._engine.add(Part(self._kind, self._segment, self._kept, content))
+        self._cache.add(Part(self._kind, self._segment, self._kept, content), self._engine.add)
         self._kept += len(content)
-        self._cache.note_size(self._kind, self._segment, self._kept)
 
     def truncate(self, size: int) -> None:
         if size < self._kept:

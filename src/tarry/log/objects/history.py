@@ -151,6 +151,8 @@ async def _read_once(store: ObjectStore, epoch: int, cache: Cache) -> RoundHisto
         first, place = base.epoch, base.position
     for former in range(first, epoch):
         end, number = await _end_of(store, former), place if former == first else 0
+        if end is not None and end < number:
+            return None  # it was made since the base was found, which counts no more
         while True:
             try:
                 async for each, digest in read_rounds(store, former, number, end, history.digest):
@@ -229,10 +231,10 @@ async def reached(store: ObjectStore) -> RoundPlace:
         epoch = next(each for each in count(1) if numbered("end", each) not in ends)
         if epoch < newest:
             return RoundPlace(epoch, 0, 0)  # the new owner still reads what is behind it
-        base = await newest_base(store, epoch + 1)
-        kept = base.position if base is not None and base.epoch == epoch else 0
         folder = numbered("log", epoch) + "/"
         rounds = set(await asked(partial(store.list, folder), PATIENCE_S))
+        base = await newest_base(store, epoch + 1)  # after the list, which may lack what was deleted
+        kept = base.position if base is not None and base.epoch == epoch else 0
         place = next(each for each in count(kept) if round_key(epoch, each) not in rounds)
         if not await _is_there(store, epoch + 1):
             return RoundPlace(epoch, place, 0)
@@ -250,9 +252,7 @@ async def follow_parts(
     """
     epoch, number, skipped = place
     before = None
-    base = await newest_base(store)
-    if base is not None and (base.epoch, base.position) > (epoch, number):
-        raise TrimmedError(f"rounds before base {base.epoch}-{base.position} were deleted")
+    await _refuse_trimmed(store, place)
     if number and (content := await asked(lambda: store.get(round_key(epoch, number - 1)), PATIENCE_S)):
         before = digest_of(content)
     while until is None or (epoch, number) < until[:2]:
@@ -260,7 +260,7 @@ async def follow_parts(
         if end is None and not await _is_there(store, epoch):
             return
         async with aclosing(read_rounds(store, epoch, number, end, before)) as rounds:
-            while batch := await _some_kept(rounds):
+            while batch := await _some_kept(store, RoundPlace(epoch, number, 0), rounds):
                 # The owner's own rule: where nobody has claimed by now, nobody will end the epoch before these.
                 if end is None and await _is_there(store, epoch + 1):
                     break
@@ -276,16 +276,26 @@ async def follow_parts(
             epoch, number, skipped = epoch + 1, 0, 0
 
 
-async def _some_kept(rounds: AsyncIterator[tuple[StoredRound, bytes]]) -> list[tuple[StoredRound, bytes]]:
+async def _some_kept(
+    store: ObjectStore, place: RoundPlace, rounds: AsyncIterator[tuple[StoredRound, bytes]]
+) -> list[tuple[StoredRound, bytes]]:
     batch = []
     try:
         async for each in rounds:
             batch.append(each)
             if len(batch) == READS:
                 break
-    except GoneError as error:
-        raise TrimmedError(f"{error}; a base takes its place") from error
+    except GoneError:
+        await _refuse_trimmed(store, place)
+        raise  # nobody has deleted it by right
     return batch
+
+
+async def _refuse_trimmed(store: ObjectStore, place: RoundPlace) -> None:
+    """Raise TrimmedError if there is a base behind a place."""
+    base = await newest_base(store)
+    if base is not None and (base.epoch, base.position) > place[:2]:
+        raise TrimmedError(f"rounds before base {base.epoch}-{base.position} were deleted")
 
 
 async def _is_there(store: ObjectStore, epoch: int) -> bool:
