@@ -33,7 +33,7 @@ NEVER_OLD_MS = 1 << 62
 BASE_S = 120.0
 """Time between two checkpoints where machines share the logs: each is uploaded."""
 FIRST_BASE_S = 10.0
-"""Time from a start to the first one: it makes what the start has read superfluous, else short lives add up."""
+"""Time from a start to the first one. Else what short lives write would add up."""
 _REGISTRY_COPY = "registry-copy"
 JOBS_SWEEP_S = 600.0
 """Time between sweeps of old bulk jobs."""
