@@ -18,16 +18,31 @@ from tarry.log.file_engine import FileEngine
 from tarry.log.frame import LogKind
 from tarry.log.objects.content import (
     TRIMMED,
+    Manifest,
     StoredRound,
     decode_end,
+    decode_manifest,
+    decode_nonce,
     decode_round,
     encode_end,
+    encode_epoch,
+    encode_manifest,
     encode_round,
     numbered,
     round_key,
 )
 from tarry.log.objects.engine import ObjectEngine
-from tarry.log.objects.history import START, Claim, RoundHistory, claim_epoch, follow_parts, reached, read_former
+from tarry.log.objects.history import (
+    START,
+    WINDOW,
+    Claim,
+    RoundHistory,
+    claim_epoch,
+    follow_parts,
+    reached,
+    read_former,
+)
+from tarry.log.objects.kept_files import inside
 from tarry.log.objects.rounds import DEPTH, EpochRounds, gathered
 from tarry.log.objects.store import ObjectStore, try_out
 from tests.engines.object_store import HeldWay, MemoryObjects, run_virtually
@@ -594,3 +609,63 @@ def test_parts_that_go_on_from_one_another_are_one() -> None:
         Part(LogKind.READY, 1, 0, b"e"),
     ]
     assert gathered(parts) == [parts[1], Part(LogKind.READY, 0, 0, b"abc"), *parts[3:]]
+
+
+@virtually
+async def test_a_round_that_was_deleted_is_no_end() -> None:
+    store = MemoryObjects()
+    owner = await Owner(store).begin()
+    for value in range(WINDOW + 4):
+        await owner.send(value)
+    del store.objects[round_key(1, 3)]
+    with pytest.raises(CorruptError, match=rf"{round_key(1, 3)} is missing, and there are rounds up to {WINDOW + 4}"):
+        await Owner(store).begin()
+    assert numbered("end", 1) not in store.objects
+
+
+@virtually
+async def test_no_more_rounds_than_a_window_are_under_way() -> None:
+    store = MemoryObjects()
+    owner = await Owner(store).begin()
+    held, _ = await owner.send_held(0, 1)
+    sent = [owner.send(value) for value in range(1, 2 * WINDOW)]
+    for _ in range(50):
+        await asyncio.sleep(0.1)
+    assert max(int(key[-20:]) for key in store.objects if key.startswith("log/")) < WINDOW
+    held.set()
+    await asyncio.gather(*sent)
+
+
+@virtually
+async def test_what_is_no_object_of_a_log_is_named() -> None:
+    for key in ("epoch/README", "epoch/00000000000000000002.bak", "base/old/manifest"):
+        store = MemoryObjects()
+        await Owner(store).begin()
+        store.objects[key] = b"by hand"
+        with pytest.raises(CorruptError, match=f"{key} is no object of a log"):
+            await Owner(store).begin()
+
+
+@pytest.mark.parametrize("name", ["../x", "/etc/x", "a/../../x", "", "lock", "cache-of"])
+def test_a_file_of_the_log_stays_in_the_directory(name: str, tmp_path: Path) -> None:
+    with pytest.raises(CorruptError, match="which is none of a data directory"):
+        inside(tmp_path, name)
+    assert inside(tmp_path, "rocketmq/classic-a.json") == tmp_path / "rocketmq/classic-a.json"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [encode_end(3), encode_epoch(1, bytes(16), "a"), encode_manifest(Manifest(1, 2, 3, bytes(32), {LogKind.READY: 4}))],
+)
+def test_each_damaged_bit_of_a_small_object_is_found(content: bytes) -> None:
+    def decode(content: bytes, kind: bytes) -> object:
+        if b"nonce" in kind:
+            return decode_nonce(content, 1)
+        return decode_manifest(content, "manifest", 1, 2) if b"digest" in kind else decode_end(content, 1)
+
+    assert decode(content, content) is not None
+    for at in range(len(content)):
+        damaged = bytearray(content)
+        damaged[at] ^= 1 << at % 8
+        with pytest.raises(CorruptError):
+            decode(bytes(damaged), content)

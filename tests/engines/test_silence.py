@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,9 +13,11 @@ from tarry.base.errors import ClosedError, LockedError, UnavailableError
 from tarry.base.types import NEVER_MS
 from tarry.log.engine import Part
 from tarry.log.frame import LogKind
+from tarry.log.objects.bases import EpochBases
 from tarry.log.objects.content import HANDED_OVER, LEFT, numbered
 from tarry.log.objects.engine import ObjectEngine
-from tarry.log.objects.silence import SILENCE_S, wait_for_silence
+from tarry.log.objects.history import claim_epoch
+from tarry.log.objects.silence import EMPTY_S, SILENCE_S, wait_for_silence
 from tests.engines.object_store import HeldWay, MemoryObjects
 from tests.engines.test_lease import Owner
 from tests.engines.test_objects import virtually
@@ -101,10 +104,76 @@ def test_a_standby_can_be_stopped(tmp_path: Path) -> None:
     standby = ObjectEngine(
         store, FaultyFiles(), tmp_path / "2", TestClock(), takeover="standby", is_stopped=lambda: True
     )
-    with pytest.raises(ClosedError, match="stopped while standing by"):
+    with pytest.raises(ClosedError, match="stopped before the logs were its own"):
         standby.claim()
     refused = ObjectEngine(store, FaultyFiles(), tmp_path / "2", TestClock(), takeover="silent")
     with pytest.raises(LockedError, match="which is alive"):
         refused.claim()
     assert owner.is_owner() and numbered("epoch", 2) not in store.objects
     owner.release()
+
+
+@virtually
+async def test_an_owner_whose_rounds_a_base_has_replaced_lives() -> None:
+    """What is deleted leaves holes, or nothing at all, in the list of its rounds."""
+    store = MemoryObjects()
+    owner = await Owner(store).begin()
+    beat = asyncio.create_task(owner.rounds.beat())
+    bases = EpochBases(store, 1)
+    standby = asyncio.create_task(wait_for_silence(store, stands_by=True))
+    for _ in range(20):
+        await asyncio.sleep(0.7 * SILENCE_S)
+        manifest = await bases.put(await owner.rounds.mark(), [])
+        await owner.rounds.sync()
+        await bases.complete(manifest)
+        await bases.trim(manifest)
+        assert not [key for key in store.objects if key.startswith("log/")]
+    assert not standby.done()
+    beat.cancel()
+    await asyncio.wait_for(standby, 3 * SILENCE_S)
+
+
+@virtually
+async def test_who_has_claimed_and_reads_is_waited_for_longer_each_time() -> None:
+    store = MemoryObjects()
+    waited_s = []
+    for _ in range(4):
+        await claim_epoch(store, "reads for ever")
+        begun_s = asyncio.get_running_loop().time()
+        await wait_for_silence(store, stands_by=False)
+        waited_s.append(asyncio.get_running_loop().time() - begun_s)
+    assert all(0.6 * EMPTY_S * 2**n <= waited <= 1.5 * EMPTY_S * 2**n for n, waited in enumerate(waited_s))
+
+
+@virtually
+async def test_a_standby_outlasts_a_store_that_is_away() -> None:
+    store = MemoryObjects()
+    owner = await Owner(store).begin()
+    beat = asyncio.create_task(owner.rounds.beat())
+
+    class Away(MemoryObjects):
+        is_away = True
+
+        async def exists(self, key: str) -> bool:
+            return self._answered(await store.exists(key))
+
+        async def get(self, key: str) -> bytes | None:
+            return self._answered(await store.get(key))
+
+        async def list(self, prefix: str) -> list[str]:
+            return self._answered(await store.list(prefix))
+
+        def _answered(self, answer: Any) -> Any:
+            if self.is_away:
+                raise UnavailableError("away (injected)")
+            return answer
+
+    way = Away()
+    standby = asyncio.create_task(wait_for_silence(way, stands_by=True))
+    await asyncio.sleep(120)
+    assert not standby.done()
+    way.is_away = False
+    await asyncio.sleep(60)
+    assert not standby.done()
+    beat.cancel()
+    await asyncio.wait_for(standby, 20)

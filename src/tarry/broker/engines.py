@@ -13,6 +13,7 @@ from tarry.link.credentials import ADMIN_TOKEN_FILE
 from tarry.log.engine import LogEngine
 from tarry.log.file_engine import FileEngine
 from tarry.log.files import Files
+from tarry.store.place import Place
 
 LOCAL = (CHECKPOINT_FILE, "topics-*.json", hand_out_bound.FILE, ADMIN_TOKEN_FILE)
 """Small files that are no part of shared logs.
@@ -36,6 +37,12 @@ def engine_of(config: Config, files: Files, clock: Clock, is_stopped: Callable[[
         raise InvalidArgumentError(
             f"log is {config.log}, and store is not set: messages would be on this machine alone; allowed: with log, a "
             "store that another machine reaches, as s3://BUCKET/PREFIX"
+        )
+    local = Place.of(config.store_uri).local
+    if local is not None and local.is_relative_to(config.data.absolute()):
+        raise InvalidArgumentError(
+            f"the store {local} is in {config.data}, which is a cache with log, and emptied at each start; allowed: a "
+            "store elsewhere"
         )
     from tarry.log.objects.engine import ObjectEngine
     from tarry.log.objects.s3 import S3Objects

@@ -8,6 +8,7 @@ manifest is there, which is created last. Format: ``docs/formats-log-store.md``.
 from __future__ import annotations
 
 import asyncio
+import re
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from typing import NamedTuple
 
 from tarry.base.errors import CorruptError, OwnershipLostError
 from tarry.log.objects.content import (
+    DIGITS,
     BaseFile,
     Manifest,
     Piece,
@@ -31,6 +33,7 @@ PIECE_BYTES = 8 << 20
 DELETES = 16
 """The most deletions under way."""
 _FOLDER, _MANIFEST = "base/", "/manifest"
+_NAME = re.compile(rf"[0-9]{{{DIGITS}}}-[0-9]{{{DIGITS}}}")
 
 
 class BaseSource(NamedTuple):
@@ -195,7 +198,10 @@ def _folder_of(epoch: int, position: int) -> str:
 
 
 def _place_of(key: str) -> tuple[int, int]:
-    epoch, _, position = key.removeprefix(_FOLDER).partition("/")[0].partition("-")
+    folder = key.removeprefix(_FOLDER).partition("/")[0]
+    if not _NAME.fullmatch(folder):
+        raise CorruptError(f"{key} is no object of a log: nothing else may be below its prefix; delete it")
+    epoch, _, position = folder.partition("-")
     return int(epoch), int(position)
 
 

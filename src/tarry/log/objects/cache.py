@@ -16,7 +16,7 @@ from tarry.log.files import AppendFile, Files
 from tarry.log.frame import LogKind
 from tarry.log.objects.bases import BaseSource
 from tarry.log.objects.content import HANDED_OVER, TRIMMED, BaseFile
-from tarry.log.objects.kept_files import KeptFiles
+from tarry.log.objects.kept_files import KeptFiles, inside
 from tarry.log.segment import list_segments, remove_segment, segment_path
 
 
@@ -63,7 +63,7 @@ class CacheDirectory:
                 path.unlink()
 
     def restore(self, file: BaseFile, offset: int, content: bytes) -> None:
-        path = self._data / file.path
+        path = inside(self._data, file.path)
         if offset == 0:
             path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
             path.touch(mode=0o600 if file.is_kept else 0o640)

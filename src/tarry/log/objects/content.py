@@ -20,6 +20,8 @@ CRC = struct.Struct("<I")
 PART = struct.Struct("<IIQqQ")
 HEADER_BYTES = HEADER.size + CRC.size
 NO_DIGEST = bytes(32)
+DIGITS = 20
+"""Of a number in a key."""
 TRIMMED = -1
 """Position of a part that says: this segment and those before are deleted."""
 HANDED_OVER = -2
@@ -68,6 +70,14 @@ class Manifest(NamedTuple):
     digest: bytes
     trimmed: Mapping[LogKind, int]
     files: Sequence[BaseFile] = ()
+
+
+def number_in(key: str) -> int:
+    """Return the number that a key ends with. Raises CorruptError: it is nobody's, put there by hand."""
+    last = key.rpartition("/")[2]
+    if len(last) != DIGITS or not last.isdecimal():
+        raise CorruptError(f"{key} is no object of a log: nothing else may be below its prefix; delete it")
+    return int(last)
 
 
 def numbered(folder: str, number: int) -> str:
@@ -197,14 +207,21 @@ def decode_manifest(content: bytes, key: str, epoch: int, position: int) -> Mani
 
 
 def _encode(**fields: object) -> bytes:
-    return json.dumps({"format": VERSION, **fields}).encode()
+    content = {"format": VERSION, **fields}
+    return json.dumps({**content, "crc": _crc_of(content)}).encode()
+
+
+def _crc_of(fields: Mapping[str, object]) -> int:
+    return zlib.crc32(json.dumps(fields, sort_keys=True).encode())
 
 
 def _decode(key: str, content: bytes) -> dict[str, Any]:
     try:
         fields = json.loads(content)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CorruptError(f"{key} is no JSON: {error}") from error
     if not isinstance(fields, dict) or fields.get("format") != VERSION:
         raise CorruptError(f"{key} has another format than {VERSION}, which this program reads")
+    if fields.pop("crc", None) != _crc_of(fields):
+        raise CorruptError(f"{key} is damaged: its checksum does not hold")
     return fields

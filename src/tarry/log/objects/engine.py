@@ -118,16 +118,19 @@ class ObjectEngine:
         """
         self._lock = hold_directory(self._data)
         try:
-            await_owner = self._requests.start(self._wait_for_owner())
-            while wait([await_owner], STOP_LOOK_S).not_done:
-                if self._is_stopped():
-                    raise ClosedError("stopped while standing by")
-            await_owner.result()
-            self._rounds = self._requests.run(self._claim())
+            self._unless_stopped(self._wait_for_owner())
+            self._rounds = self._unless_stopped(self._claim())
         except BaseException:
             self.release()
             raise
         return self._epoch
+
+    def _unless_stopped(self, work: Coroutine[Any, Any, A]) -> A:
+        future = self._requests.start(work)
+        while wait([future], STOP_LOOK_S).not_done:
+            if self._is_stopped():
+                raise ClosedError("stopped before the logs were its own")
+        return future.result()
 
     async def _wait_for_owner(self) -> None:
         await try_out(self._store)
@@ -368,5 +371,5 @@ class _CachedSegment:
 async def _logged(trimming: Coroutine[Any, Any, None]) -> None:
     try:
         await trimming
-    except UnavailableError as error:
+    except (UnavailableError, CorruptError) as error:
         log.warning("what a base makes superfluous could not be deleted: %s; the next one deletes it", error)

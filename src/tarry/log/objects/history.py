@@ -28,11 +28,14 @@ from tarry.log.objects.content import (
     digest_of,
     encode_end,
     encode_epoch,
+    number_in,
     numbered,
     round_key,
 )
 from tarry.log.objects.store import PATIENCE_S, ObjectStore, asked, created
 
+WINDOW = 64
+"""The most rounds of an owner that are not answered."""
 READS = 16
 """The most rounds that are read at a time."""
 
@@ -113,7 +116,7 @@ async def claim_epoch(store: ObjectStore, who: str) -> Claim:
 
 async def newest_epoch(store: ObjectStore) -> int:
     """Return the number of the newest epoch; 0: there is none. Raises UnavailableError, CorruptError."""
-    epochs = {int(key.rpartition("/")[2]) for key in await asked(lambda: store.list("epoch/"), PATIENCE_S)}
+    epochs = {number_in(key) for key in await asked(lambda: store.list("epoch/"), PATIENCE_S)}
     # Where one was missing, its predecessor could look for it for ever, and answer what nobody reads.
     if gaps := set(range(1, len(epochs) + 1)) - epochs:
         raise CorruptError(f"{numbered('epoch', min(gaps))} is missing, and later ones are there: it was deleted")
@@ -155,7 +158,8 @@ async def _read_once(store: ObjectStore, epoch: int, cache: Cache) -> RoundHisto
             return None  # it was made since the base was found, which counts no more
         while True:
             try:
-                async for each, digest in read_rounds(store, former, number, end, history.digest):
+                is_base = base is not None and (former, number) == (first, place)
+                async for each, digest in read_rounds(store, former, number, end, history.digest, is_base=is_base):
                     history.add(each, digest)
                     cache.apply(each.parts)
                     number += 1
@@ -168,12 +172,25 @@ async def _read_once(store: ObjectStore, epoch: int, cache: Cache) -> RoundHisto
             # The former owner does not know of the claim yet, and may have deleted what its newest base is instead of.
             if await _is_base_behind(store, epoch, former, number):
                 return None
+            await _check_hole(store, former, number)
             # Another claimant may have been first, and have found fewer or more: its end counts for all.
             content = await created(store, numbered("end", former), encode_end(number), PATIENCE_S)
             end = decode_end(content, former)
             if end < number:
                 return None  # what was applied beyond it was never answered
     return history
+
+
+async def _check_hole(store: ObjectStore, epoch: int, number: int) -> None:
+    """Check that what lies behind a round that is missing may be on its way with it.
+
+    Raises:
+        CorruptError: it lies too far behind, so the round was there, and was deleted.
+    """
+    keys = await asked(partial(store.list, numbered("log", epoch) + "/"), PATIENCE_S)
+    last = max(map(number_in, keys), default=0)
+    if last >= number + WINDOW:
+        raise CorruptError(f"{round_key(epoch, number)} is missing, and there are rounds up to {last}: it was deleted")
 
 
 async def _is_base_behind(store: ObjectStore, epoch: int, former: int, number: int) -> bool:
@@ -189,11 +206,11 @@ async def _is_base_behind(store: ObjectStore, epoch: int, former: int, number: i
 
 
 async def read_rounds(
-    store: ObjectStore, epoch: int, first: int, end: int | None, before: bytes | None
+    store: ObjectStore, epoch: int, first: int, end: int | None, before: bytes | None, *, is_base: bool = False
 ) -> AsyncGenerator[tuple[StoredRound, bytes], None]:
     """Yield the rounds of an epoch, each with its digest, up to ``end``; None: to the last that is there.
 
-    ``before``: digest of the round before the first; None: unknown.
+    ``before``: digest of the round before the first; None: unknown. ``is_base``: a base says it, so it is certain.
 
     Raises:
         UnavailableError: the store cannot be asked.
@@ -215,7 +232,7 @@ async def read_rounds(
             if each.nonce != nonce:
                 raise CorruptError(f"{round_key(epoch, number)} has another nonce than {numbered('epoch', epoch)}")
             if before is not None and each.digest != before:
-                if end is None and number > 0:
+                if end is None and number > (first if is_base else 0):
                     return  # two copies of one machine wrote, and neither was told that this round is its own
                 raise CorruptError(f"{round_key(epoch, number)} follows another round than the one before it")
             before = digest_of(content)

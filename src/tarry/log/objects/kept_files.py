@@ -6,9 +6,19 @@ import threading
 from collections.abc import Callable, Collection
 from pathlib import Path, PurePath
 
+from tarry.base.errors import CorruptError
 from tarry.log.engine import Part
+from tarry.log.file_engine import CACHE_FILE, LOCK_FILE
 from tarry.log.files import AppendFile, Closeable, Files, OverwriteFile
 from tarry.log.objects.content import decode_file, encode_file
+
+
+def inside(data: Path, name: str) -> Path:
+    """Return the path of a file in a directory. Raises CorruptError: the name leads out of it, or is none of ours."""
+    path = PurePath(name)
+    if not name or "\0" in name or path.is_absolute() or ".." in path.parts or path.parts[0] in (LOCK_FILE, CACHE_FILE):
+        raise CorruptError(f"the log has a file {name!r:.100}, which is none of a data directory")
+    return data / path
 
 
 class KeptFiles:
@@ -40,7 +50,7 @@ class KeptFiles:
         """Write the file of a part that was read; durable only as a cache is."""
         name, content = decode_file(part)
         self._kept[name] = content
-        path = self._data / name
+        path = inside(self._data, name)
         path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
         path.touch(mode=0o600)  # there may be secrets in it
         path.write_bytes(content)

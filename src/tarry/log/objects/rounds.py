@@ -17,7 +17,7 @@ from tarry.base.errors import FatalError, OwnershipLostError
 from tarry.log.engine import Part
 from tarry.log.frame import LogKind
 from tarry.log.objects.content import Manifest, StoredRound, digest_of, encode_round, numbered, round_key
-from tarry.log.objects.history import Claim, RoundHistory
+from tarry.log.objects.history import WINDOW, Claim, RoundHistory
 from tarry.log.objects.lease import OwnerLease
 from tarry.log.objects.store import ObjectStore, asked, created
 
@@ -148,7 +148,7 @@ class EpochRounds:
         self._check()
         if not self._open:
             return  # it is in a round that was begun
-        await self._slots.acquire()
+        await self._acquire()
         while self._open and (left_s := self._begun_s + self._gap_s - self._lease.now_s()) > 0:
             await asyncio.sleep(left_s)
         if (parts := self._take()) and self.lost is None:
@@ -170,8 +170,14 @@ class EpochRounds:
         """End what is under way, as the end of the process would. A PUT may arrive all the same."""
         self._lose(FatalError(f"epoch {self._claim.epoch} was given up"))
 
-    async def _begin_any(self) -> None:
+    async def _acquire(self) -> None:
+        """Take a slot for a PUT, within the window of rounds that are not answered."""
         await self._slots.acquire()
+        while self._next - self.answered >= WINDOW and self.lost is None:
+            await self._changed.wait()
+
+    async def _begin_any(self) -> None:
+        await self._acquire()
         if self.lost is None:
             self._begin(self._take())
         else:

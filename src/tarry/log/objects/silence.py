@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 from functools import partial
-from itertools import count
 from typing import NamedTuple
 
 from tarry.base.errors import LockedError, UnavailableError
-from tarry.log.objects.content import HANDED_OVER, decode_round, decode_who, numbered, round_key
+from tarry.log.objects.bases import newest_base
+from tarry.log.objects.content import HANDED_OVER, decode_round, decode_who, number_in, numbered, round_key
 from tarry.log.objects.history import newest_epoch
 from tarry.log.objects.lease import LEASE_S
 from tarry.log.objects.store import PATIENCE_S, ObjectStore, asked
@@ -22,16 +23,22 @@ log = logging.getLogger(__name__)
 SILENCE_S = LEASE_S
 """Twice the time in which an owner writes."""
 LOOK_S = SILENCE_S / 8
+EMPTY_S, EMPTY_S_MAX = 5.0, 160.0
+"""Silence of an owner that has written nothing yet; doubled with each epoch before it that has nothing either."""
 LAST_ROUNDS = 4
 """So many rounds may follow the one in which an owner hands over."""
 
 
 class _Seen(NamedTuple):
-    """The newest epoch; the first of its rounds that is not there; and whether its owner has handed over."""
+    """The newest epoch, and the number behind its last round.
+
+    ``handed_over``: by its owner; else it counts as dead when it is silent for ``silence_s``.
+    """
 
     epoch: int
     end: int
     handed_over: bool
+    silence_s: float
 
 
 async def wait_for_silence(store: ObjectStore, *, stands_by: bool) -> None:
@@ -39,52 +46,72 @@ async def wait_for_silence(store: ObjectStore, *, stands_by: bool) -> None:
 
     Raises:
         LockedError: its owner writes, and ``stands_by`` is false; names it.
-        UnavailableError: the store cannot be asked.
+        UnavailableError: the store cannot be asked, and ``stands_by`` is false.
     """
-    clock = asyncio.get_running_loop()
-    seen, told = await _look(store), 0
-    since_s = clock.time()
-    while seen.epoch and not seen.handed_over:
-        if clock.time() - since_s >= SILENCE_S:
-            # The round that was looked for may have come and been trimmed between two looks.
-            if (again := await _look(store)) == seen:
-                return
-            seen, since_s = again, clock.time()
-            continue
-        await asyncio.sleep(LOOK_S)
+    told = 0
+    while True:
         try:
-            lives = await store.exists(round_key(seen.epoch, seen.end)) or await store.exists(
-                numbered("epoch", seen.epoch + 1)
-            )
-        except UnavailableError:
-            lives = stands_by  # a store that gives no answer says nothing of the owner
-            since_s = clock.time()
-        if not lives:
-            continue
-        if not stands_by or told != seen.epoch:
-            who = await _who(store, seen.epoch)
+            seen = await _until_seen(store)
+            if seen is None:
+                return
+            if told != seen.epoch:
+                who = await _who(store, seen.epoch)
+                if not stands_by:
+                    raise LockedError(
+                        f"the logs are owned by {who}, which is alive (epoch {seen.epoch}); allowed: stop it first, "
+                        "--standby to wait for its end, or the setting takeover=now to depose it"
+                    )
+                log.info("standing by: the logs are owned by %s (epoch %d)", who, seen.epoch)
+                told = seen.epoch
+        except UnavailableError as error:
             if not stands_by:
-                raise LockedError(
-                    f"the logs are owned by {who}, which is alive (epoch {seen.epoch}); allowed: stop it first, "
-                    "--standby to wait for its end, or the setting takeover=now to depose it"
-                )
-            log.info("standing by: the logs are owned by %s (epoch %d)", who, seen.epoch)
-            told = seen.epoch
-        seen, since_s = await _look(store), clock.time()
+                raise
+            # Of the owner this says nothing.
+            log.warning("standing by: %s; looking again", error)
+            await asyncio.sleep(SILENCE_S)
+
+
+async def _until_seen(store: ObjectStore) -> _Seen | None:
+    """Return what an owner was seen to have written meanwhile; None: it has handed over, or writes nothing any more."""
+    clock = asyncio.get_running_loop()
+    seen, since_s = await _look(store), clock.time()
+    while seen.epoch and not seen.handed_over:
+        if clock.time() - since_s >= seen.silence_s:
+            # The round that was looked for may have come and been trimmed between two looks.
+            again = await _look(store)
+            return None if again[:2] == seen[:2] else again
+        await asyncio.sleep(LOOK_S)
+        if await store.exists(round_key(seen.epoch, seen.end)) or await store.exists(numbered("epoch", seen.epoch + 1)):
+            return await _look(store)
+    return None
 
 
 async def _look(store: ObjectStore) -> _Seen:
     epoch = await newest_epoch(store)
     if not epoch:
-        return _Seen(0, 0, False)
-    keys = await asked(partial(store.list, numbered("log", epoch) + "/"), PATIENCE_S)
-    rounds = {int(key.rpartition("/")[2]) for key in keys}
-    end = next(each for each in count(min(rounds, default=0)) if each not in rounds)
+        return _Seen(0, 0, False, 0.0)
+    end = await _end_of(store, epoch)
     for number in range(max(end - LAST_ROUNDS, 0), end):
         content = await asked(partial(store.get, round_key(epoch, number)), PATIENCE_S)
         if content and any(part.position == HANDED_OVER for part in decode_round(content, epoch, number).parts):
-            return _Seen(epoch, end, True)
-    return _Seen(epoch, end, False)
+            return _Seen(epoch, end, True, 0.0)
+    if end:
+        return _Seen(epoch, end, False, SILENCE_S)
+    # Who has claimed reads first, which may take long; and two that claim in turn must not go on so for ever.
+    empty = 1
+    while empty < epoch and not await _end_of(store, epoch - empty):
+        empty += 1
+    grace_s = min(EMPTY_S * 2 ** (empty - 1), EMPTY_S_MAX) * random.uniform(0.7, 1.3)
+    return _Seen(epoch, 0, False, grace_s)
+
+
+async def _end_of(store: ObjectStore, epoch: int) -> int:
+    """Return the number behind the last round of an epoch that is there, or was; 0: it has none."""
+    keys = await asked(partial(store.list, numbered("log", epoch) + "/"), PATIENCE_S)
+    if keys:
+        return max(map(number_in, keys)) + 1
+    base = await newest_base(store, epoch + 1)
+    return base.position if base is not None and base.epoch == epoch else 0
 
 
 async def _who(store: ObjectStore, epoch: int) -> str:

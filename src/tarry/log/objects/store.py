@@ -7,6 +7,7 @@ carried out is unknown then, and nothing may rest on it.
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import secrets
 from collections.abc import Awaitable, Callable
@@ -15,7 +16,11 @@ from typing import Protocol, TypeVar
 from tarry.base.back_off import BackOff
 from tarry.base.errors import FatalError, UnavailableError
 
+log = logging.getLogger(__name__)
+
 A = TypeVar("A")
+WARN_S = 15.0
+"""Time between warnings of a request that is not answered; the first one comes sooner."""
 PAUSE_S, PAUSE_MAX_S = 0.05, 1.0
 PATIENCE_S = 10.0
 """Time for which a start, or a follower, asks a store that gives no answer."""
@@ -88,12 +93,16 @@ async def asked(request: Callable[[], Awaitable[A]], patience_s: float = math.in
     clock = asyncio.get_running_loop()
     until_s = clock.time() + patience_s
     back_off = BackOff(PAUSE_S, PAUSE_MAX_S)
+    warn_s = clock.time() + WARN_S / 3
     while True:
         try:
             return await request()
-        except UnavailableError:
+        except UnavailableError as error:
             if clock.time() >= until_s:
                 raise
+            if clock.time() >= warn_s:
+                log.warning("%s; trying again", error)
+                warn_s = clock.time() + WARN_S
         await asyncio.sleep(back_off.fail())
 
 
