@@ -32,7 +32,7 @@ class CacheDirectory:
         self._gaps: dict[tuple[LogKind, int], str] = {}
         self._lock = threading.Lock()
         self._sizes: dict[tuple[LogKind, int], int] = {}
-        """How much of each segment is in rounds; its file may have more, of a write that failed."""
+        """Bytes of each segment that are in rounds; its file may have more, of a write that failed."""
 
     def mark(self) -> None:
         """Say in the directory that it is a cache.
