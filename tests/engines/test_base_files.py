@@ -128,13 +128,22 @@ def test_another_machine_has_the_same_directory(tmp_path: Path, monkeypatch: pyt
     first.keep(**extra)
     objects = set(keys(store, "base/"))
     write(acks, 5)
-    write(ready, 20)
+    again = SegmentWriter(first.engine.log(LogKind.READY), 2)
+    again.append(one(30))
+    first.keep(**extra)
+    again.discard()
+    again = SegmentWriter(first.engine.log(LogKind.READY), 2)
+    write(again, 31)  # as many bytes, and others
+    again.close()
+    again = SegmentWriter(first.engine.log(LogKind.READY), 3)
+    write(again, 32)
+    again.close()
     extra["checkpoint.json"].write_bytes(b"{1}")
     first.keep(**extra)
     kept = objects & set(keys(store, "base/"))
     assert sum(len(store.objects[key]) for key in kept) == 120 + sealed.size, "what is sealed is put once"
     assert not keys(store, round_key(1, 0))
-    write(ready, 12)
+    write(SegmentWriter(first.engine.log(LogKind.READY), 4), 12)
     expected = files_in(first.data)
     first.end()
     stale = tmp_path / "2" / "data" / "registry" / "000007.sst"
@@ -147,7 +156,7 @@ def test_another_machine_has_the_same_directory(tmp_path: Path, monkeypatch: pyt
     found = {name: (second.data / name).read_bytes() for name in (*extra, "secret")}
     assert list(found.values()) == [b"t" * 120, b"{1}", b"", b"s" * 70]
     opened(second.engine, LogKind.READY)
-    assert numbers(second.engine, LogKind.READY) == [*range(12), 20, 12]
+    assert numbers(second.engine, LogKind.READY) == [*range(12), 31, 32, 12]
     second.keep()  # the small files are in it without being written again
     assert all(key.startswith(numbered("base", 2)) for key in keys(store, "base/"))
     second.end()
@@ -218,7 +227,10 @@ def test_a_file_that_lost_bytes_is_in_no_base(tmp_path: Path, how: str) -> None:
     first.end()
 
 
-def test_a_part_is_in_its_round_and_in_the_base_or_in_neither(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("is_added", [True, False])
+def test_a_part_is_in_its_round_and_in_the_base_or_in_neither(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_added: bool
+) -> None:
     """A base is begun between a writer's two steps."""
     store = MemoryObjects()
     first = Machine(store, tmp_path / "1")
@@ -228,9 +240,13 @@ def test_a_part_is_in_its_round_and_in_the_base_or_in_neither(tmp_path: Path, mo
     add = first.engine.add
 
     def then_keep(part: Part) -> None:
-        add(part)
+        if is_added:
+            add(part)
         keeping.start()
         keeping.join(0.5)  # it ends by then, or waits for this write
+        if not is_added:
+            assert not manifests(store), "a base has what is in no round"
+            add(part)
 
     monkeypatch.setattr(first.engine, "add", then_keep)
     writer.append(one(2))

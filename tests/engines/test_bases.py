@@ -145,3 +145,19 @@ async def test_damage_is_refused_by_name() -> None:
                 await written(store)
     store.objects = {key: content for key, content in sound.items() if key != manifest}
     assert (await written(store)).read == [1]
+
+
+@virtually
+async def test_a_claim_takes_no_base_of_its_own_epoch_or_a_later_one() -> None:
+    store = MemoryObjects()
+    first = await written(store, 1)
+    base = await first.base()
+    slow = Keeping(store)
+    held, taking = await slow.claim_held("before", "list", "base/")
+    third = await written(store, 2)
+    await third.base()
+    assert await newest_base(store, slow.claim.epoch) == base
+    held.set()
+    with pytest.raises(OwnershipLostError):
+        await taking
+    assert slow.read in ([], [1])
