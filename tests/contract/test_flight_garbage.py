@@ -10,6 +10,7 @@ import pyarrow.flight as fl
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from tarry.api import wire
 from tarry.api.operations import OPERATIONS
@@ -50,7 +51,7 @@ bodies = (
 )
 QUIET = {"store-committed", "pipeline-status"}
 """They take nearly anything."""
-many = settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+many = settings(max_examples=examples(100), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 
 
 def code_of(call: Any) -> str | None:
@@ -104,7 +105,7 @@ def test_tickets(flight: fl.FlightClient) -> None:
         st.binary(min_size=8, max_size=8),
     )
 )
-@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=examples(50), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 def test_handles_that_nobody_made(flight: fl.FlightClient, text: str) -> None:
     body = json.dumps({"handles": [text]}).encode()
     assert code_of(lambda: list(flight.do_action(fl.Action("cancel", body)))) == "forged_handle"

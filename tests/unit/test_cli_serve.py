@@ -115,7 +115,7 @@ def test_a_variable_that_nobody_knows_is_a_warning(servers: Servers) -> None:
     assert "TARRY_HORIZN_MS in the environment is no setting" in warning
 
 
-@pytest.mark.parametrize("umask", [0, 0o077])
+@pytest.mark.parametrize("umask", [0, pytest.param(0o077, marks=pytest.mark.rest)])
 def test_files_are_for_owner_and_group_whatever_the_umask(servers: Servers, tmp_path: Path, umask: int) -> None:
     from tarry.client import Client
 
@@ -147,12 +147,15 @@ sys.exit(run(sys.argv[1:]))
     assert "Traceback" not in log
 
 
-def test_a_second_broker_on_the_directory_is_refused(servers: Servers) -> None:
+def test_a_second_broker_on_the_directory_or_at_the_address_is_refused(servers: Servers) -> None:
     first = servers.start("--data", "data")
-    ready(first)
+    address = ready(first)
     code, log = end(servers.start("--data", "data"))
     assert code == ExitCode.LOCKED
     assert re.fullmatch(rf"tarry: locked: /.*/data is in use .*\(process {first.pid}\).*\n", log), log
+    code, log = end(servers.start("--data", "other", "--flight", address))
+    assert code == ExitCode.UNAVAILABLE
+    assert log.splitlines()[-1] == f"tarry: unavailable: cannot listen on {address}: Address already in use"
 
 
 @pytest.mark.rest
@@ -214,13 +217,6 @@ def test_metrics_are_served_where_they_are_told_to_be(servers: Servers) -> None:
     assert end(process)[0] == ExitCode.OK
     with pytest.raises(urllib.error.URLError):
         urllib.request.urlopen(f"http://{found[1]}/metrics", timeout=30)
-
-
-def test_an_address_in_use_is_exit_code_5(servers: Servers) -> None:
-    address = ready(servers.start("--data", "a"))
-    code, log = end(servers.start("--data", "b", "--flight", address))
-    assert code == ExitCode.UNAVAILABLE
-    assert log.splitlines()[-1] == f"tarry: unavailable: cannot listen on {address}: Address already in use"
 
 
 def test_a_failed_disk_is_exit_code_7(servers: Servers) -> None:

@@ -263,7 +263,7 @@ def as_rows(rows: list[Any], first: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(found, schema=SCHEMA)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(ROWS, st.lists(st.integers(0, 20), max_size=3))
 def test_applying_again_changes_nothing(
     tmp_path_factory: pytest.TempPathFactory, rows: list[Any], cuts: list[int]
