@@ -186,6 +186,24 @@ def test_the_former_owner_refuses_nothing_for_what_it_remembers(machines: Machin
     second.close()
 
 
+def test_the_former_owner_does_not_say_what_became_of_what_it_does_not_find(tmp_path: Path) -> None:
+    machines = Machines(tmp_path, "objects")
+    first = machines.broker()
+    sent = first.schedule("a", b"1", delay=1)
+    first.advance("2s")
+    assert first.reschedule(sent.handle, delay=1).outcome == "delivered"
+    second = machines.broker()
+    second.schedule("a", b"2", delay=60, key="k")
+    with pytest.raises(OwnershipLostError):
+        first.cancel_key("a", "k")  # it would be "unknown", and is pending
+    with pytest.raises(OwnershipLostError):
+        first.reschedule_key("a", "k", delay=1)
+    with pytest.raises(OwnershipLostError):
+        first.reschedule(sent.handle, delay=1)
+    second.close()
+    machines.close()
+
+
 def test_an_owner_that_writes_nothing_finds_out(machines: Machines) -> None:
     first = machines.broker()
     first.step()

@@ -41,7 +41,11 @@ TARGETS_MAX = 4096
 
 @dataclass(eq=False)
 class Changes:
-    """Cancels, reschedules and replaces messages. Any thread."""
+    """Cancels, reschedules and replaces messages. Any thread.
+
+    ``confirm()`` is called before an outcome that no commit says, since nothing was found: it returns when another
+    owner of the log cannot have known better. Raises OwnershipLostError.
+    """
 
     _registry: Registry
     _finder: MessageFinder
@@ -49,6 +53,7 @@ class Changes:
     _scheduling: Scheduling
     _clock: Clock
     _secret: bytes
+    _confirm: Callable[[], None]
 
     def cancel(self, request: ops.Cancel, check: CheckTopic = any_topic) -> list[Outcome]:
         """Cancel messages by handle; return an outcome for each, durable.
@@ -98,6 +103,8 @@ class Changes:
             if entry is not None
         ]
         outcomes = iter(self._cancelled(targets))
+        if None in entries:
+            self._confirm()
         return [Outcome.UNKNOWN if entry is None else next(outcomes) for entry in entries]
 
     def _cancelled(self, targets: list[CancelTarget]) -> list[Outcome]:
@@ -129,6 +136,7 @@ class Changes:
         while True:
             [entry] = self._keyed(topic, [key])
             if entry is None:
+                self._confirm()
                 return Rescheduled(Outcome.UNKNOWN)
             moved = self._move(entry, name_of_key(topic, key), due_ms)
             if moved is not None:
@@ -139,6 +147,7 @@ class Changes:
         while True:
             [entry] = self._keyed(topic, [key])
             if entry is None:
+                self._confirm()
                 return Outcome.UNKNOWN
             found = self._find(entry, name_of_key(topic, key))
             if found is not None:
@@ -148,6 +157,7 @@ class Changes:
         """Replace a message by another: see :meth:`tarry.api.local.AnyBroker.replace_keyed`."""
         [entry] = self._keyed(topic, [key])
         if entry is None:
+            self._confirm()
             return Outcome.UNKNOWN
         moved = None
         if entry.seq == seq:
@@ -187,6 +197,7 @@ class Changes:
         if current is not None and current.seq != entry.seq:
             return None
         outcome = self._decisions.outcome_of(entry)
+        self._confirm()
         # It is pending, but was not found: the handle's due time is not the message's.
         return Outcome.UNKNOWN if outcome is Outcome.DONE else outcome
 

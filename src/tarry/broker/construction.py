@@ -194,7 +194,9 @@ def _make_queries(
     wheel, loader, follower = path.window.wheel, path.window.loader, background.follower
     places = Places(opened.intake, wheel, loader, follower, opened.registry)
     finder = MessageFinder(opened.intake, wheel, loader, follower)
-    changes = Changes(opened.registry, finder, decisions, accepting.scheduling, clock, opened.secret)
+    shared = around.engine.shared
+    confirm = (lambda: None) if shared is None else shared.confirm
+    changes = Changes(opened.registry, finder, decisions, accepting.scheduling, clock, opened.secret, confirm)
     placed = PlacedMessages(finder, decisions.state_of, changes, ready, groups)
     status = Status(
         around.config,
