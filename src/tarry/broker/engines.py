@@ -31,6 +31,11 @@ def engine_of(config: Config, files: Files, clock: Clock, is_stopped: Callable[[
     Raises:
         InvalidArgumentError: the settings do not fit together, or the URI is none of a store that can keep logs.
     """
+    if config.log is None and config.takeover != "silent":
+        raise InvalidArgumentError(
+            f"takeover is {config.takeover}, and log is not set: this would be a broker of its own; allowed: --standby "
+            "and takeover with log"
+        )
     if config.log is None:
         return FileEngine(files, config.data)
     if config.store is None:

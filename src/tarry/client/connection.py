@@ -63,8 +63,9 @@ class BrokerConnection:
         self._where: BrokerAddress
         """Its address."""
         self._search = OwnerSearch(self._places, self.loop, self._new_peer, self._on_found)
-        self._waiting: set[asyncio.Task[None]] = set()
-        """Calls that wait for a connection."""
+        self._waiting: list[tuple[FrameKind, bytes, OnAnswer, OnAsked | None]] = []
+        """Calls that wait for a connection: in order, for a later message may replace an earlier one."""
+        self._connecting: asyncio.Task[None] | None = None
         self._closed = False
         self.birthplace = Birthplace()
         """The process that may use it."""
@@ -112,7 +113,7 @@ class BrokerConnection:
         if len(payload) > ASKED_BYTES_MAX:
             on_answer(MessageTooLargeError(f"a request of {len(payload)} bytes; allowed: {ASKED_BYTES_MAX}"))
             return
-        peer = self._standing()
+        peer = None if self._waiting else self._standing()
         if peer is not None:
             number = peer.ask(kind, self._explained(peer, kind, on_answer), payload)
             if on_asked is not None:
@@ -120,22 +121,28 @@ class BrokerConnection:
         elif self._closed:
             on_answer(self._closed_error())
         else:
-            waiting = self.loop.create_task(self._ask_then(kind, payload, on_answer, on_asked))
-            self._waiting.add(waiting)
-            waiting.add_done_callback(self._waiting.discard)
+            self._waiting.append((kind, payload, on_answer, on_asked))
+            if self._connecting is None:
+                self._connecting = self.loop.create_task(self._ask_waiting())
 
-    async def _ask_then(self, kind: FrameKind, payload: bytes, on_answer: OnAnswer, on_asked: OnAsked | None) -> None:
-        """Ask once there is a connection."""
+    async def _ask_waiting(self) -> None:
+        """Ask what waits, once there is a connection."""
+        why: TarryError | None = None
         try:
             await self.peer(FIND_S)
         except asyncio.CancelledError:
-            on_answer(self._closed_error())
+            why = self._closed_error()
         except TarryError as error:
-            on_answer(error)
+            why = error
         except Exception as error:  # noqa: BLE001  who waits is told of a bug, too
-            on_answer(TarryError(f"connecting failed: {error}"))
-        else:
-            self.ask(kind, payload, on_answer, on_asked)
+            why = TarryError(f"connecting failed: {error}")
+        self._connecting = None
+        waiting, self._waiting = self._waiting, []
+        for kind, payload, on_answer, on_asked in waiting:
+            if why is None:
+                self.ask(kind, payload, on_answer, on_asked)
+            else:
+                on_answer(why)
 
     def submit_here(self, rows: bytes, on_answer: OnAnswer) -> None:
         """:meth:`submit`, on the loop."""

@@ -158,6 +158,8 @@ class ObjectEngine:
         await rounds.first()
         self._bases = EpochBases(self._store, claim.epoch)
         self._beat = asyncio.create_task(rounds.beat())
+        wait_s = max(0.0, self._lease.begins_in_s)
+        log.info("owner of %s, epoch %d; handing out in %.1f s", self._name, self._epoch, wait_s)
         return rounds
 
     def is_owner(self) -> bool:
@@ -233,6 +235,7 @@ class ObjectEngine:
         if self._lease.begins_in_s > 0:
             return
         self._lease.end()
+        log.info("epoch %d hands over", self._epoch)
         left = Part(LogKind.FILES, 0, HANDED_OVER, LEFT.pack(left_ms))
         with suppress(FutureTimeoutError):
             self._requests.start(self._owned().hand_over(left)).result(HAND_OVER_S)

@@ -14,7 +14,11 @@ from tarry.log.objects.content import decode_file, encode_file
 
 
 def inside(data: Path, name: str) -> Path:
-    """Return the path of a file in a directory. Raises CorruptError: the name leads out of it, or is none of ours."""
+    """Return the path of a file in a directory.
+
+    Raises:
+        CorruptError: the name leads out of it, or is none of ours.
+    """
     path = PurePath(name)
     if not name or "\0" in name or path.is_absolute() or ".." in path.parts or path.parts[0] in (LOCK_FILE, CACHE_FILE):
         raise CorruptError(f"the log has a file {name!r:.100}, which is none of a data directory")

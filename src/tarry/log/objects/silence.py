@@ -24,7 +24,7 @@ SILENCE_S = LEASE_S
 """Twice the time in which an owner writes."""
 LOOK_S = SILENCE_S / 8
 EMPTY_S, EMPTY_S_MAX = 5.0, 160.0
-"""Silence of an owner that has written nothing yet; doubled with each epoch before it that has nothing either."""
+"""Silence of an owner that has written nothing yet; doubled with each such epoch before it."""
 LAST_ROUNDS = 4
 """So many rounds may follow the one in which an owner hands over."""
 
@@ -72,14 +72,17 @@ async def wait_for_silence(store: ObjectStore, *, stands_by: bool) -> None:
 
 
 async def _until_seen(store: ObjectStore) -> _Seen | None:
-    """Return what an owner was seen to have written meanwhile; None: it has handed over, or writes nothing any more."""
+    """Return how far an owner was seen to write; None: it hands over, or writes nothing any more."""
     clock = asyncio.get_running_loop()
     seen, since_s = await _look(store), clock.time()
     while seen.epoch and not seen.handed_over:
         if clock.time() - since_s >= seen.silence_s:
             # The round that was looked for may have come and been trimmed between two looks.
             again = await _look(store)
-            return None if again[:2] == seen[:2] else again
+            if again[:2] != seen[:2]:
+                return again
+            log.warning("the owner of epoch %d has written nothing for %.1f s: taking over", seen.epoch, seen.silence_s)
+            return None
         await asyncio.sleep(LOOK_S)
         if await store.exists(round_key(seen.epoch, seen.end)) or await store.exists(numbered("epoch", seen.epoch + 1)):
             return await _look(store)
