@@ -48,7 +48,7 @@ from tarry.message.rows import ID, Row, to_batch
 
 R = TypeVar("R")
 
-STOP_S = 10.0
+STOP_S = 5.0
 """Longest time that a stop waits for a store of logs that gives no answer."""
 
 
