@@ -173,7 +173,7 @@ async def read_base(store: ObjectStore, manifest: Manifest) -> AsyncIterator[tup
 
     Raises:
         UnavailableError: the store cannot be asked.
-        GoneError: one is not there: a newer base may have taken its place. CorruptError: one is damaged.
+        MissingObject: one is not there: a newer base may have taken its place. CorruptError: one is damaged.
     """
     for each in manifest.files:
         offset = 0
@@ -182,14 +182,14 @@ async def read_base(store: ObjectStore, manifest: Manifest) -> AsyncIterator[tup
         for piece in each.pieces:
             content = await asked(partial(store.get, piece.key), PATIENCE_S)
             if content is None:
-                raise GoneError(f"{piece.key} is missing: {each.path} of base {manifest.epoch}-{manifest.position}")
+                raise MissingObject(f"{piece.key} is missing: {each.path} of base {manifest.epoch}-{manifest.position}")
             if len(content) != piece.size or zlib.crc32(content) != piece.crc:
                 raise CorruptError(f"{piece.key} is damaged: its checksum does not hold")
             yield each, offset, content
             offset += piece.size
 
 
-class GoneError(CorruptError):
+class MissingObject(Exception):  # noqa: N818  an error only if nothing takes its place
     """Something was deleted, perhaps since a newer base takes its place."""
 
 

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 from tarry.base.errors import CorruptError, OwnershipLostError, TrimmedError
 from tarry.log.engine import Part
 from tarry.log.frame import LogKind
-from tarry.log.objects.bases import GoneError, newest_base, read_base
+from tarry.log.objects.bases import MissingObject, newest_base, read_base
 from tarry.log.objects.content import (
     HANDED_OVER,
     LEFT,
@@ -146,10 +146,10 @@ async def _read_once(store: ObjectStore, epoch: int, cache: Cache) -> RoundHisto
         try:
             async for file, offset, content in read_base(store, base):
                 cache.restore(file, offset, content)
-        except GoneError:
+        except MissingObject as missing:
             if await _is_base_behind(store, epoch, base.epoch, base.position):
                 return None
-            raise
+            raise CorruptError(str(missing)) from missing
         history = RoundHistory(base.digest, base.clock_ms, dict(base.trimmed), base.epoch)
         first, place = base.epoch, base.position
     for former in range(first, epoch):
@@ -163,10 +163,10 @@ async def _read_once(store: ObjectStore, epoch: int, cache: Cache) -> RoundHisto
                     history.add(each, digest)
                     cache.apply(each.parts)
                     number += 1
-            except GoneError:
+            except MissingObject as missing:
                 if await _is_base_behind(store, epoch, former, number):
                     return None
-                raise
+                raise CorruptError(str(missing)) from missing
             if end is not None:
                 break
             # The former owner does not know of the claim yet, and may have deleted what its newest base is instead of.
@@ -214,7 +214,7 @@ async def read_rounds(
 
     Raises:
         UnavailableError: the store cannot be asked.
-        GoneError: a round before ``end`` is missing. CorruptError: one is damaged.
+        MissingObject: a round before ``end`` is missing. CorruptError: one is damaged.
     """
     if end is not None and first >= end:
         return
@@ -226,7 +226,7 @@ async def read_rounds(
         for content in await asyncio.gather(*(asked(get, PATIENCE_S) for get in gets)):
             if content is None:
                 if end is not None:
-                    raise GoneError(f"{round_key(epoch, number)} is missing: epoch {epoch} ends at {end}")
+                    raise MissingObject(f"{round_key(epoch, number)} is missing: epoch {epoch} ends at {end}")
                 return
             each = decode_round(content, epoch, number)
             if each.nonce != nonce:
@@ -302,9 +302,9 @@ async def _some_kept(
             batch.append(each)
             if len(batch) == READS:
                 break
-    except GoneError:
+    except MissingObject as missing:
         await _refuse_trimmed(store, place)
-        raise  # nobody has deleted it by right
+        raise CorruptError(str(missing)) from missing  # nobody has deleted it by right
     return batch
 
 
