@@ -1,6 +1,7 @@
-"""``make simulate``: as many simulated crashes as asked for, in lives of :mod:`tests.crash.simulation`.
+"""``make simulate``: as many simulated crashes as asked for, in lives of :mod:`tests.crash.simulation` (one broker on
+files) and of :mod:`tests.crash.takeovers` (machines that take a log in an object store over from one another).
 
-Each life has a seed; one that fails is printed, and ``--seed`` lives it again, with the broker's log.
+Each life has a seed; one that fails is printed, and ``--of`` and ``--seed`` live it again, with the broker's log.
 """
 
 from __future__ import annotations
@@ -16,53 +17,64 @@ from collections import Counter
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
-from tests.crash.simulation import CRASHES, simulate
+from tests.crash import simulation, takeovers
 from tests.faults import fast_directory
+
+KINDS = {"files": simulation, "takeovers": takeovers}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.crash.simulate", description=__doc__)
     parser.add_argument("--crashes", type=int, default=1_000, metavar="N", help="how many (default: %(default)s)")
+    parser.add_argument(
+        "--of", choices=[*KINDS, "both"], default="both", help="lives of this kind (default: %(default)s)"
+    )
     parser.add_argument("--first-seed", type=int, metavar="N", help="of the first life (default: any)")
     parser.add_argument("--seed", type=int, metavar="N", help="live this life alone, with the broker's log")
     parser.add_argument("--processes", type=int, default=os.cpu_count(), metavar="N", help="(default: %(default)s)")
     given = parser.parse_args()
+    kinds = list(KINDS) if given.of == "both" else [given.of]
     if given.seed is not None:
         logging.basicConfig(level=logging.INFO)
-        print(_shown(simulate(given.seed, fast_directory())))
+        for kind in kinds:
+            print(_shown(KINDS[kind].simulate(given.seed, fast_directory())))
         return 0
     first = random.randrange(1 << 30) if given.first_seed is None else given.first_seed
-    seeds = range(first, first + max(1, -(-given.crashes // CRASHES)))
-    print(f"{len(seeds)} lives of {CRASHES} crashes each, seeds {seeds[0]} to {seeds[-1]}", flush=True)
-    return _live(seeds, given.processes)
+    lives = []
+    for kind in kinds:
+        each = KINDS[kind].CRASHES
+        seeds = range(first, first + max(1, -(-given.crashes // (len(kinds) * each))))
+        print(f"{kind}: {len(seeds)} lives of {each} crashes each, seeds {seeds[0]} to {seeds[-1]}", flush=True)
+        lives += [(kind, seed) for seed in seeds]
+    return _live(lives, given.processes)
 
 
-def _live(seeds: range, processes: int) -> int:
+def _live(lives: list[tuple[str, int]], processes: int) -> int:
     done: Counter[str] = Counter()
-    failed: dict[int, str] = {}
+    failed: dict[tuple[str, int], str] = {}
     started = time.monotonic()
     with ProcessPoolExecutor(processes, initializer=logging.disable) as pool:
-        lives = {pool.submit(_life, seed): seed for seed in seeds}
-        for number, life in enumerate(as_completed(lives), 1):
-            seed = lives[life]
+        begun = {pool.submit(_life, *life): life for life in lives}
+        for number, life in enumerate(as_completed(begun), 1):
+            kind, seed = begun[life]
             counts, failure = life.result()
             done.update(counts)
             if failure:
-                failed[seed] = failure
-                print(f"seed {seed} FAILED:\n{failure}", flush=True)
-            if number % 20 == 0 or number == len(seeds):
+                failed[kind, seed] = failure
+                print(f"{kind}, seed {seed} FAILED:\n{failure}", flush=True)
+            if number % 20 == 0 or number == len(lives):
                 seconds = time.monotonic() - started
-                print(f"{number} of {len(seeds)} lives, {len(failed)} failed, {seconds:.0f} s", flush=True)
+                print(f"{number} of {len(lives)} lives, {len(failed)} failed, {seconds:.0f} s", flush=True)
     print(_shown(done))
-    for seed in sorted(failed):
-        print(f'failed: make simulate ARGS="--seed {seed}"')
+    for kind, seed in sorted(failed):
+        print(f'failed: make simulate ARGS="--of {kind} --seed {seed}"')
     return 1 if failed else 0
 
 
-def _life(seed: int) -> tuple[Counter[str], str]:
+def _life(kind: str, seed: int) -> tuple[Counter[str], str]:
     directory = fast_directory()
     try:
-        return simulate(seed, Path(directory)), ""
+        return KINDS[kind].simulate(seed, Path(directory)), ""
     except Exception:  # noqa: BLE001 - whatever it is, this life has failed
         return Counter(), traceback.format_exc(limit=-6)
 
