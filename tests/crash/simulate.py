@@ -17,10 +17,11 @@ from collections import Counter
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
-from tests.crash import simulation, takeovers
+from tests.crash import simulation
+from tests.crash.takeovers import life
 from tests.faults import fast_directory
 
-KINDS = {"files": simulation, "takeovers": takeovers}
+KINDS = {"files": simulation, "takeovers": life}
 
 
 def main() -> int:

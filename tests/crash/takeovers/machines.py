@@ -1,9 +1,7 @@
-"""Machines on one clock and in one thread: whole brokers whose logs are in one object store, requests included.
+"""A machine: a whole broker with its clocks, its disk and its way to the store.
 
-The event loops of all engines are one, :class:`~tests.engines.object_store.VirtualLoop`, which runs while some broker
-waits for a request; its time passes at once. So what happens, and in which order, is a matter of the seed alone. While
-a broker waits, other machines may be called: a call inside of a call. The outer one goes on when the inner one has
-ended, as a thread does that stood still; its requests, and its beats, go on meanwhile.
+A kind of machine is a class with :meth:`Machine.open`, which makes it an owner, and :meth:`Machine.kill`; one that only
+follows the log would have no epoch, and is asked nothing (``cluster.py``).
 """
 
 from __future__ import annotations
@@ -12,13 +10,10 @@ import asyncio
 import contextvars
 import random
 import shutil
-from collections.abc import Callable, Coroutine, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from concurrent.futures import wait as wait_really
-from contextlib import contextmanager, suppress
-from pathlib import Path
-from types import SimpleNamespace
+from contextlib import suppress
 from typing import Any, TypeVar
 from unittest.mock import patch
 
@@ -29,15 +24,16 @@ from tarry.log.objects.engine import ObjectEngine
 from tarry.log.objects.lease import OwnerLease
 from tarry.log.objects.store import ObjectStore
 from tarry.testing import TestBroker, TestClock
+from tests.crash.takeovers.world import TASKS, Tasks, VirtualWorld
 from tests.crash.tools import SMALL
-from tests.engines.object_store import FaultyWay, MemoryObjects, VirtualLoop
+from tests.engines.object_store import FaultyWay, VirtualLoop
 from tests.faults import Crash, FaultyFiles
 
 A = TypeVar("A")
-SETTINGS: dict[str, Any] = {"dedupe_ms": 86_400_000}
-"""Ids are known longer than clocks differ."""
+SETTINGS: dict[str, Any] = {**SMALL, "segment_bytes_max": 4096, "dedupe_ms": 86_400_000}
+"""A few dozen messages roll a log; ids are known longer than clocks differ."""
 START_MS = 1_767_225_600_000
-_MACHINE: contextvars.ContextVar[Machine | None] = contextvars.ContextVar("machine", default=None)
+NEVER_S = 1e9
 
 
 class MachineClock(TestClock):
@@ -81,21 +77,6 @@ class MachineWay(FaultyWay):
         self._rate = rate
 
 
-class SharedObjects(MemoryObjects):
-    """The store of all; notes when each epoch was claimed."""
-
-    def __init__(self, now_s: Callable[[], float]) -> None:
-        super().__init__()
-        self._now_s = now_s
-        self.claimed_s: dict[int, float] = {}
-
-    async def create(self, key: str, content: bytes) -> bool:
-        is_new = await super().create(key, content)
-        if is_new and key.startswith("epoch/"):
-            self.claimed_s[int(key.removeprefix("epoch/"))] = self._now_s()
-        return is_new
-
-
 class DrivenFuture(Future[A]):
     """The result of a request; who waits for it has time pass."""
 
@@ -122,7 +103,7 @@ class Machine:
         self.files = FaultyFiles()
         self.data = world.directory / str(number)
         self.lease = OwnerLease(lambda: world.loop.time() * boot_rate)
-        self.tasks: dict[asyncio.Task[Any], None] = {}
+        self.tasks: Tasks = {}
         self.is_dead = False
         self.engine: ObjectEngine | None = None
         self.opened: TestBroker | None = None
@@ -136,13 +117,13 @@ class Machine:
     def open(self) -> None:
         """Claim the logs, and open the broker."""
         self.data.mkdir(parents=True)
-        config = Config(data=self.data, store=str(self.world.directory / "store"), pipeline="off", **SMALL, **SETTINGS)
+        config = Config(data=self.data, store=str(self.world.directory / "store"), pipeline="off", **SETTINGS)
         with patch.object(engine_module, "RequestLoop", lambda: self):
             self.engine = ObjectEngine(
                 self.way, self.files, self.data, self.clock, look_s=0.0, local=LOCAL, lease=self.lease
             )
         self.opened = TestBroker(config, self.clock, self.files, engine=self.engine, threads=False)
-        self.opened.components.progress.base_s = 1e9
+        self.opened.components.progress.base_s = NEVER_S  # :meth:`make_base` does
         self.epoch = self.engine.state["epoch"]
 
     def call(self, work: Callable[[], A]) -> A:
@@ -177,6 +158,29 @@ class Machine:
         self.files.close_all()
         shutil.rmtree(self.data, ignore_errors=True)
 
+    # -- what its threads would do ---------------------------------------------------------------------------------------
+
+    def fire(self) -> None:
+        """Have what is due handed to consumers, before the ready log has it."""
+        parts = self.broker.components
+        parts.loader.step()
+        while parts.dispatcher.step():
+            pass
+
+    def make_base(self) -> None:
+        """Make a checkpoint, which is a base, and delete what it makes superfluous."""
+        progress = self.broker.components.progress
+        progress.base_s = 0.0
+        try:
+            progress.checkpoint()
+        finally:
+            progress.base_s = NEVER_S
+
+    def beat(self) -> None:
+        """Begin a round, and wait for nothing."""
+        if self.engine is not None and not self.is_dead:
+            self.start(self.engine._owned().renew())
+
     # -- RequestLoop ---------------------------------------------------------------------------------------------------
 
     def start(self, work: Coroutine[Any, Any, A]) -> DrivenFuture[A]:
@@ -184,7 +188,7 @@ class Machine:
             work.close()
             raise Crash("killed")
         context = contextvars.copy_context()
-        context.run(_MACHINE.set, self)
+        context.run(TASKS.set, self.tasks)
         task = self.loop.create_task(work, context=context)
         future = DrivenFuture[A](self)
 
@@ -209,101 +213,3 @@ class Machine:
             task.cancel()
         while self.tasks:
             self.world.turn()
-
-
-class VirtualWorld:
-    """The loop, the store and the time of all machines.
-
-    ``interrupt``: called in the midst of a call that waits, when its time has come (:attr:`interrupt_s`).
-    """
-
-    def __init__(self, directory: Path, rng: random.Random, interrupt: Callable[[], None]) -> None:
-        self.directory, self.rng, self._interrupt = directory, rng, interrupt
-        self.loop = VirtualLoop()
-        self.loop.set_default_executor(_Inline())
-        self.loop.set_task_factory(_noted)
-        self.objects = SharedObjects(self.loop.time)
-        self.late: set[asyncio.Task[Any]] = set()
-        self.stack: list[Machine] = []
-        """Machines whose broker is being called, the inner ones last."""
-        self.interrupt_s: float | None = None
-
-    @contextmanager
-    def attached(self) -> Iterator[None]:
-        """Have engines wait and sleep in this world."""
-
-        def wait(futures: Sequence[DrivenFuture[Any]], timeout: float | None = None) -> Any:
-            futures[0].wait(timeout)
-            return wait_really(futures, 0)
-
-        time = SimpleNamespace(monotonic=self.loop.time, sleep=self.sleep)
-        try:
-            with patch.object(engine_module, "wait", wait), patch.object(engine_module, "time", time):
-                yield
-        finally:
-            self.close()
-
-    def sleep(self, seconds: float) -> None:
-        """Sleep, as a thread of the machine that is called last."""
-        self.wait(lambda: False, seconds, self.stack[-1] if self.stack else None)
-
-    def wait(self, is_done: Callable[[], bool], timeout_s: float | None, machine: Machine | None) -> bool:
-        """Have time pass until ``is_done()``, or for ``timeout_s``; return whether it is done."""
-        until_s = None if timeout_s is None else self.loop.time() + timeout_s
-        while not is_done() and (until_s is None or self.loop.time() < until_s):
-            self._drive(min((each for each in (until_s, self.interrupt_s) if each is not None), default=None))
-            if self.interrupt_s is not None and self.loop.time() >= self.interrupt_s and not is_done():
-                self.interrupt_s = None
-                self._interrupt()
-            if machine is not None and machine.is_dead:
-                raise Crash("killed")
-        return is_done()
-
-    def jump(self, seconds: float) -> None:
-        """Have all machines stand still."""
-        self.loop.now_s += seconds
-
-    def turn(self) -> None:
-        """Carry out what is to be done at once."""
-        self.loop.call_soon(self.loop.stop)
-        self.loop.run_forever()
-
-    def _drive(self, until_s: float | None) -> None:
-        """Run until a result is there (of whichever call), or until then."""
-        timer = None if until_s is None else self.loop.call_at(until_s, self.loop.stop)
-        self.loop.run_forever()
-        if timer is not None:
-            timer.cancel()
-
-    def close(self) -> None:
-        for task in asyncio.all_tasks(self.loop):
-            task.cancel()
-        while asyncio.all_tasks(self.loop):
-            self.turn()
-        self.loop.close()
-
-
-class _Inline(ThreadPoolExecutor):
-    """Does at once what is submitted."""
-
-    def __init__(self) -> None:
-        super().__init__(1)
-
-    def submit(self, work: Callable[..., A], /, *args: Any, **kwargs: Any) -> Future[A]:
-        future = Future[A]()
-        try:
-            future.set_result(work(*args, **kwargs))
-        except Exception as error:  # noqa: BLE001  it is the future's
-            future.set_exception(error)
-        return future
-
-
-def _noted(loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> asyncio.Task[Any]:
-    """Make a task; the machine that began it knows it."""
-    task = asyncio.Task(work, loop=loop, **options)
-    context = options.get("context")
-    machine = _MACHINE.get() if context is None else context.get(_MACHINE)
-    if machine is not None:
-        machine.tasks[task] = None
-        task.add_done_callback(lambda task: machine.tasks.pop(task, None))
-    return task
