@@ -46,7 +46,7 @@ class Cluster:
 
     def __init__(self, seed: int, directory: Path) -> None:
         self.rng = rng = random.Random(seed)
-        self.world = VirtualWorld(directory, rng, lambda: self.on_interrupt(self.world.stack[-1]))
+        self.world = VirtualWorld(directory, rng, self._interrupt)
         self.history = History()
         self.done: Counter[str] = Counter()
         """What happened how often."""
@@ -63,6 +63,7 @@ class Cluster:
         """True at the end: nothing comes between any more."""
         self.on_claim: Callable[[Machine], None] = lambda machine: None
         self.on_interrupt: Callable[[Machine], None] = lambda machine: None
+        self._planned: Callable[[Machine], object] | None = None
 
     def note(self, what: str, machine: Machine | None = None, more: object = "") -> None:
         self.done[what] += 1
@@ -154,12 +155,19 @@ class Cluster:
             raise AssertionError(f"epoch {machine.epoch} answered {answer.value!r}, and had ended before it was asked")
         return answer
 
-    def ask_former(self, machine: Machine, call: Callable[[], Any]) -> Answer:
-        """Call a broker as :meth:`ask` does, for what a former owner may answer, too."""
+    def ask_former(
+        self, machine: Machine, call: Callable[[], Any], planned: Callable[[Machine], object] | None = None
+    ) -> Answer:
+        """Call a broker as :meth:`ask` does, for what a former owner may answer, too.
+
+        ``planned``: what comes between for certain, if the call waits.
+        """
         if machine.is_dead:
             return Answer(error="killed")
-        if not self.is_calm and len(self.world.stack) < NESTED - 1 and self.rng.random() < INTERRUPTED:
-            self.interrupt_in(self.rng.choice([0.0, 0.02, 0.3, 1.0]) * self.rng.random())
+        if planned or (not self.is_calm and len(self.world.stack) < NESTED - 1 and self.rng.random() < INTERRUPTED):
+            pause_s = self.rng.choice([0.0, 0.02, 0.1] if planned else [0.0, 0.02, 0.3, 1.0]) * self.rng.random()
+            self.world.interrupt_s = self.world.loop.time() + pause_s
+            self._planned = planned
         try:
             return Answer(machine.call(call))
         except Crash:
@@ -178,10 +186,9 @@ class Cluster:
             if not self.world.stack:
                 self.world.interrupt_s = None
 
-    def interrupt_in(self, seconds: float) -> None:
-        """Have something happen so much later, if a call waits then."""
-        if self.world.interrupt_s is None:
-            self.world.interrupt_s = self.world.loop.time() + seconds
+    def _interrupt(self) -> None:
+        planned, self._planned = self._planned, None
+        (planned or self.on_interrupt)(self.world.stack[-1])
 
 
 def _is_expected(error: TarryError) -> bool:

@@ -57,6 +57,11 @@ class Consumers:
             if self._rng.random() < 0.5:
                 self.settle(machine)
 
+    def receive_all_fired(self, machine: Machine) -> None:
+        """All of PLAIN that has just fallen due."""
+        if not self._cluster.ask_former(machine, machine.fire).error:
+            self.take(machine, PLAIN, GROUP, ALL)
+
     def take(self, machine: Machine, topic: str, group: str, limit: int | None = None) -> Held | None:
         """Receive, and look at what came; None: nothing."""
         limit = limit or self._rng.choice(LIMITS)

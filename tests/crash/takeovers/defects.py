@@ -5,7 +5,7 @@ Each leaves a clause of the design out (``docs/takeover-model.md``), by other me
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,15 +19,17 @@ from tarry.log.objects.content import Manifest
 from tarry.log.objects.engine import ObjectEngine
 from tarry.log.objects.lease import LEASE_S, OwnerLease
 from tarry.log.objects.rounds import EpochRounds
+from tests.crash.takeovers.life import simulate
 
 Replacements = Mapping[tuple[type, str], Any]
 
 
 class Defect(NamedTuple):
-    """What is left out, and the methods that do so."""
+    """What is left out, the methods that do so, and the faults of lives that find it soon (none: any)."""
 
     what: str
     methods: Replacements
+    faults: tuple[str, ...] = ()
 
     @contextmanager
     def applied(self) -> Iterator[None]:
@@ -98,32 +100,46 @@ async def _trim_first(bases: EpochBases, manifest: Manifest) -> None:
 
 _complete = EpochBases.complete
 
+_HANDED, _RACE, _STILL = ("hand out and kill",), ("race",), ("stand still",)
+_BASE, _TRIM = ("supersede amid a base",), ("trim and kill",)
 DEFECTS = {
     "no-look": Defect("a look for a later epoch, after a PUT", {(EpochRounds, "_look"): _answer_without_look}),
-    "no-confirm": Defect(
-        "a look where an answer has no frame of its own", {(EpochRounds, "confirm"): _nothing_async}
-    ),
-    "no-floor": Defect("the floor", {(ObjectEngine, "_claim"): _claim_without_floor}),
+    "no-confirm": Defect("a look where an answer has no frame", {(EpochRounds, "confirm"): _nothing_async}),
+    "no-floor": Defect("the floor", {(ObjectEngine, "_claim"): _claim_without_floor}, _HANDED),
     "no-lease-in-floor": Defect(
-        "LEASE beyond the log's clock, in the floor", {(ObjectEngine, "_claim"): _claim_without_lease_in_floor}
+        "LEASE beyond the log's clock, in the floor", {(ObjectEngine, "_claim"): _claim_without_lease_in_floor}, _HANDED
     ),
-    "no-wait": Defect("the wait for former leases", {(OwnerLease, "wait_for_former"): _nothing}),
+    "no-wait": Defect("the wait for former leases", {(OwnerLease, "wait_for_former"): _nothing}, _RACE),
     "no-wait-of-acks": Defect(
-        "the wait for former leases, of what groups settle", {(ObjectEngine, "wait_for_former"): _nothing}
+        "the wait for former leases, of what groups write", {(ObjectEngine, "wait_for_former"): _nothing}, _RACE
     ),
-    "endless-lease": Defect("the lease's end", {(OwnerLease, "lasts"): lambda lease: True}),
+    "endless-lease": Defect("the lease's end", {(OwnerLease, "lasts"): lambda lease: True}, _STILL),
     "lease-from-answer": Defect(
-        "a lease that counts from the PUT's beginning", {(OwnerLease, "extend"): _extend_from_answer}
+        "a lease that counts from the PUT's beginning", {(OwnerLease, "extend"): _extend_from_answer}, _STILL
     ),
     "unanswered-base": Defect(
-        "the answer to a base's rounds, before it counts", {(ObjectEngine, "_keep_base"): _keep_base_unanswered}
+        "answers to a base's rounds, before it counts", {(ObjectEngine, "_keep_base"): _keep_base_unanswered}, _BASE
     ),
-    "trim-before-base": Defect("a complete base, before deletions", {(EpochBases, "complete"): _trim_first}),
+    "trim-before-base": Defect(
+        "a base, before what it replaces is deleted", {(EpochBases, "complete"): _trim_first}, _BASE
+    ),
     "no-checkpoint-in-base": Defect(
-        "the checkpoint in a base", {(ObjectEngine, "keep_base"): _keep_base_without_checkpoint}
+        "the checkpoint in a base", {(ObjectEngine, "keep_base"): _keep_base_without_checkpoint}, _TRIM
     ),
     "no-announcement": Defect(
-        "the announcement of which segments of the ready log stay", {(Checkpointer, "_announce"): _announce_to_nobody}
+        "word of which segments of the ready log stay", {(Checkpointer, "_announce"): _announce_to_nobody}, _TRIM
     ),
 }
 """By name."""
+
+
+def find(name: str, seeds: Iterable[int], directory: Path) -> tuple[int, Exception] | None:
+    """Live the lives of some seeds with a defect; return the first that fails, and how."""
+    defect = DEFECTS[name]
+    with defect.applied():
+        for seed in seeds:
+            try:
+                simulate(seed, directory / str(seed), faults=defect.faults)
+            except Exception as error:  # noqa: BLE001  whatever it is, it is seen
+                return seed, error
+    return None

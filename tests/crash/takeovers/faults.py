@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tests.crash.takeovers.cluster import NESTED, Cluster
 from tests.crash.takeovers.consumers import Consumers
+from tests.crash.takeovers.jobs import Jobs
 from tests.crash.takeovers.machines import Machine
 from tests.crash.takeovers.producers import Producers
 
@@ -21,19 +22,14 @@ class Faults:
     _cluster: Cluster
     _producers: Producers
     _consumers: Consumers
+    _jobs: Jobs
     _work: Callable[[int], None]
-    _planned: Callable[[Machine], object] | None = None
-    """What comes amid the next call that waits."""
 
     def __post_init__(self) -> None:
         self._rng, self._world = self._cluster.rng, self._cluster.world
 
     def amid_call(self, waiting: Machine) -> None:
         """Have something happen while a call of a machine waits."""
-        planned, self._planned = self._planned, None
-        if planned is not None:
-            planned(waiting)
-            return
         draw = self._rng.random()
         if draw < 0.25:
             self._cluster.note("killed amid a call", waiting)
@@ -71,7 +67,7 @@ class Faults:
         """What was just handed out is in no log; whoever comes next is asked to cancel it."""
         former = self._cluster.owner()
         self._fall_due(former)
-        self._consumers.receive_fired(former)
+        self._consumers.receive_all_fired(former)
         self._cluster.drop(former)
         if (claimed := self._cluster.claim(is_fast=True)) is not None:
             self._producers.cancel_handed(claimed)
@@ -81,30 +77,40 @@ class Faults:
         former = self._cluster.owner()
         self._fall_due(former)
         if self._rng.random() < 0.7:
-            self._consumers.receive_fired(former)
+            self._consumers.receive_all_fired(former)
             self._consumers.settle_all(former)
         if (claimed := self._cluster.claim(is_fast=True)) is not None:
             self._race(former, claimed)
 
     def stand_still(self) -> None:
-        """The owner stands still, perhaps while the look for a round is on its way; another claims; it goes on."""
+        """The owner stands still while the look for a round is on its way; another claims, and it goes on."""
         former = self._cluster.owner()
         self._fall_due(former)
+        former.way.still_s = 5.0 * self._rng.random()
         former.beat()
-        self._world.sleep(self._rng.choice([0.0, 0.02, 0.1]) * self._rng.random())
-        until_s = self._freeze(former)
-        self._pause()
-        claimed = self._cluster.claim(is_fast=self._rng.random() < 0.5)
-        self._world.sleep(max(0.0, until_s - self._world.loop.time()) + 0.05 * self._rng.random())
+        self._world.sleep(0.2)
+        if self._rng.random() < 0.5:
+            self._pause()
+        claimed = self._cluster.claim(is_fast=self._rng.random() < 0.7)
+        left_s = former.way.frozen_until_s - self._world.loop.time()
+        self._world.sleep(max(0.0, left_s) + 0.05 * self._rng.random())
+        self._consumers.receive_all_fired(former)
         self._race(former, claimed)
 
     # -- bases ---------------------------------------------------------------------------------------------------------
 
-    def make_base_and_kill(self) -> None:
-        """A base, and what it makes superfluous is deleted; the next owner begins there."""
+    def trim_and_kill(self) -> None:
+        """All is deleted that a base, the store and consumers make superfluous; the next owner begins from there."""
         machine = self._cluster.owner()
+        before = machine.segments()
+        for _ in range(self._rng.randint(1, 3)):
+            self._producers.send_many(machine)
         self._consumers.consume(machine)
-        self._cluster.ask_former(machine, machine.make_base)
+        self._jobs.commit_intake(machine)
+        for _ in range(self._rng.randint(1, 2)):
+            self._cluster.ask_former(machine, machine.make_base)
+            self._cluster.ask(machine, machine.broker.step)
+        self._cluster.done["segments deleted"] += len(before - machine.segments()) if not machine.is_dead else 0
         if self._rng.random() < 0.5:
             self._pause()
         self._cluster.drop(machine)
@@ -120,10 +126,7 @@ class Faults:
             if (claimed := self._cluster.claim(is_fast=True)) is not None:
                 self._producers.send_many(claimed)
 
-        self._planned = take_over
-        self._cluster.interrupt_in(0.1 * self._rng.random())
-        self._cluster.ask_former(former, former.make_base)
-        self._planned = None
+        self._cluster.ask_former(former, former.make_base, take_over)
         self._pause()
         self._cluster.drop(self._cluster.owner())
         self._cluster.claim()
@@ -158,7 +161,10 @@ class Faults:
     def _race(self, *machines: Machine | None) -> None:
         """Ask some machines in turn, which may end on the way."""
         consumers, producers = self._consumers, self._producers
-        receive, change = consumers.receive_fired, [consumers.settle_all, producers.cancel_handed, consumers.seek]
+        receive, change = (
+            consumers.receive_fired,
+            [consumers.seek, consumers.seek, consumers.settle_all, producers.cancel_handed],
+        )
         for _ in range(self._rng.randint(2, 8)):
             for machine in self._rng.sample(machines, len(machines)):
                 if machine is not None and not machine.is_dead:
@@ -185,7 +191,7 @@ FAULTS: dict[str, tuple[int, Callable[[Faults], None]]] = {
     "hand out and kill": (4, Faults.hand_out_and_kill),
     "race": (6, Faults.race),
     "stand still": (6, Faults.stand_still),
-    "base and kill": (4, Faults.make_base_and_kill),
+    "trim and kill": (5, Faults.trim_and_kill),
     "supersede amid a base": (3, Faults.supersede_amid_base),
     "cut off": (2, Faults.cut_off),
     "set the clock": (1, Faults.step_clock),

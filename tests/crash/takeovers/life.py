@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from tests.crash.takeovers.checks import Checks
@@ -27,15 +27,16 @@ REST_MS = 200_000
 class Life:
     """One run, of one seed, in a directory of its own."""
 
-    def __init__(self, seed: int, directory: Path) -> None:
-        self.seed = seed
+    def __init__(self, seed: int, directory: Path, faults: Collection[str] = ()) -> None:
+        self.seed, self._kinds = seed, {name: FAULTS[name] for name in faults or FAULTS}
         self.cluster = cluster = Cluster(seed, directory)
         self._rng, self._world = cluster.rng, cluster.world
-        self._consumers, producers = Consumers(cluster), Producers(cluster)
+        self._consumers = consumers = Consumers(cluster)
+        producers = Producers(cluster)
+        jobs = Jobs(cluster, producers)
         self._checks = Checks(cluster)
-        self._faults = Faults(cluster, producers, self._consumers, self.work)
+        self._faults = Faults(cluster, producers, consumers, jobs, self.work)
         cluster.on_claim, cluster.on_interrupt = self._checks.check_owner, self._faults.amid_call
-        jobs, consumers = Jobs(cluster, producers), self._consumers
         self._work: dict[str, tuple[int, Callable[[Machine], None]]] = {
             "send": (10, producers.send),
             "send many": (2, producers.send_many),
@@ -64,7 +65,7 @@ class Life:
                 cluster.begin()
                 while cluster.takeovers < crashes:
                     self.work(self._rng.randint(1, OPERATIONS))
-                    name = self._choose(FAULTS)
+                    name = self._choose(self._kinds)
                     cluster.note(name)
                     FAULTS[name][1](self._faults)
                 self._checks.check_all(self._drain())
@@ -100,10 +101,9 @@ class Life:
         cluster = self.cluster
         cluster.note("drain")
         cluster.is_calm, cluster.rate, cluster.offsets_ms = True, 0.0, [0]
+        last = cluster.machines[-1] if self._rng.random() < 0.3 and cluster.machines else None
         for machine in list(cluster.machines):
-            # The last owner may go on, if it still is one.
-            is_last = machine is cluster.machines[-1] and self._rng.random() < 0.3
-            if not is_last or cluster.is_superseded(machine) or machine.broker.wait_fatal(0):
+            if machine is not last or cluster.is_superseded(machine) or machine.broker.wait_fatal(0):
                 cluster.drop(machine)
         self._world.sleep(5.0)
         machine = cluster.owner()
@@ -122,13 +122,15 @@ class Life:
         return machine
 
 
-def simulate(seed: int, directory: Path, crashes: int = CRASHES) -> Counter[str]:
+def simulate(seed: int, directory: Path, crashes: int = CRASHES, faults: Collection[str] = ()) -> Counter[str]:
     """Live through so many takeovers; return what happened. The directory is removed, also after a failure.
+
+    ``faults``: names of the only ones; of all, if there are none.
 
     Raises:
         AssertionError: something does not hold. Anything else: it was not to be raised.
     """
     try:
-        return Life(seed, directory).run(crashes)
+        return Life(seed, directory, faults).run(crashes)
     finally:
         shutil.rmtree(directory, ignore_errors=True)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, TypeVar
 from unittest.mock import patch
 
@@ -54,13 +55,26 @@ class MachineClock(TestClock):
 
 
 class MachineWay(FaultyWay):
-    """One machine's way to the store. ``frozen_until_s``: until then, its process takes no notice of any answer."""
+    """One machine's way to the store.
+
+    ``frozen_until_s``: until then, its process takes no notice of any answer. ``still_s``: if it is not 0, it stands
+    still for so long once its next look for a later epoch was carried out.
+    """
 
     def __init__(self, store: ObjectStore, rng: random.Random, late: set[asyncio.Task[Any]], rate: float) -> None:
         super().__init__(store, rng, late, rate)
         # Mostly so fast that a few calls fit into a lease.
         self._delays_s = rng.choice([(0.0,), (0.01, 0.06), (0.01, 0.06), (0.001, 0.01, 0.1, 1.0)])
-        self.frozen_until_s = 0.0
+        self.frozen_until_s = self.still_s = 0.0
+
+    async def exists(self, key: str) -> bool:
+        async def request() -> bool:
+            found = await self.store.exists(key)
+            if self.still_s:
+                self.frozen_until_s, self.still_s = asyncio.get_running_loop().time() + self.still_s, 0.0
+            return found
+
+        return await self._pass("exists", key, request)
 
     async def _travel(self) -> None:
         await super()._travel()
@@ -175,6 +189,10 @@ class Machine:
             progress.checkpoint()
         finally:
             progress.base_s = NEVER_S
+
+    def segments(self) -> set[Path]:
+        """Return the segments of the logs that it has."""
+        return set(self.data.glob("*/*.log"))
 
     def beat(self) -> None:
         """Begin a round, and wait for nothing."""
