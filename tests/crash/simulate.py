@@ -14,7 +14,7 @@ import random
 import sys
 import time
 import traceback
-from collections import Counter
+from collections import Counter, defaultdict
 from concurrent.futures import ProcessPoolExecutor, as_completed
 
 from tests.crash import simulation
@@ -59,7 +59,7 @@ def main() -> int:
 def _live(lives: list[tuple[str, int]], processes: int) -> int:
     done: Counter[str] = Counter()
     failed: dict[tuple[str, int], str] = {}
-    crashes, cpu_s = Counter[str](), Counter[str]()
+    crashes, cpu_s = Counter[str](), defaultdict[str, float](float)
     started = time.monotonic()
     with ProcessPoolExecutor(processes, initializer=logging.disable) as pool:
         begun = {pool.submit(_life, *life): life for life in lives}
@@ -68,7 +68,7 @@ def _live(lives: list[tuple[str, int]], processes: int) -> int:
             counts, failure, seconds = life.result()
             done.update(counts)
             crashes[kind] += KINDS[kind].CRASHES
-            cpu_s[kind] += seconds  # type: ignore[assignment]
+            cpu_s[kind] += seconds
             if failure:
                 failed[kind, seed] = failure
                 print(f"{kind}, seed {seed} FAILED:\n{failure}", flush=True)

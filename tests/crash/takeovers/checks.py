@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from tests.crash.takeovers.cluster import Cluster
-from tests.crash.takeovers.history import GROUP, SEEKING, TOPICS
+from tests.crash.takeovers.history import GROUP, SEEKING
 from tests.crash.takeovers.machines import Machine
 from tests.takeover.events import UNKNOWN, Ack, Cancel, Delivery, Move, Placing, Send
 from tests.takeover.history import ACCEPTED, check
@@ -87,21 +88,19 @@ class Checks:
 
     def _check_seeks(self) -> None:
         """What was in the queue when its group was moved to the end does not come any more, until it is moved again."""
-        for number, seek in enumerate(self._history.seeks):
-            later = self._history.seeks[number + 1 :]
+        for seek in self._history.seeks:
             if seek.answer != "done":
                 continue
-            # A former owner's offset is certain where an acknowledgement rests on it.
+            # Of these it is certain that they had their place in the queue, whoever owned it.
             skipped = {
                 each.seq
                 for seen in self._history.seen.values()
                 for each in seen
-                if each.life <= seek.life
-                and (each.end_ms < seek.begin_ms and each.answer == "done" if isinstance(each, Ack) else False)
+                if isinstance(each, Ack) and each.answer == "done" and each.end_ms < seek.begin_ms
             }
-            end_ms = min((each.begin_ms for each in later if each.begin_ms > seek.begin_ms), default=1e99)
+            later = [each.begin_ms for each in self._history.seeks if each.begin_ms > seek.begin_ms]
             for each in self._history.seen[SEEKING]:
-                if isinstance(each, Delivery) and seek.end_ms < each.at_ms < end_ms:
+                if isinstance(each, Delivery) and seek.end_ms < each.at_ms < min(later, default=math.inf):
                     assert each.seq not in skipped, f"{each.name} came after {seek}, which had skipped it"
             self._cluster.done["messages that a seek skipped"] += len(skipped)
 

@@ -76,7 +76,7 @@ class Cluster:
         self.world.jump(0.001)
         return START_MS + self.world.loop.time() * 1000
 
-    # -- who lives -------------------------------------------------------------------------------------------------------
+    # -- who lives -----------------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
         """Have a first machine claim, and make all groups."""
@@ -141,7 +141,7 @@ class Cluster:
     def is_superseded(self, machine: Machine) -> bool:
         return machine.epoch + 1 in self.world.objects.claimed_s
 
-    # -- calls -----------------------------------------------------------------------------------------------------------
+    # -- calls ---------------------------------------------------------------------------------------------------------
 
     def ask(self, machine: Machine, call: Callable[[], Any]) -> Answer:
         """Call a broker; now and then something comes between.

@@ -3,6 +3,8 @@
 Each leaves a clause of the design out (``docs/takeover-model.md``), by other methods in the place of the product's.
 """
 
+# ruff: noqa: SLF001  defects are made inside
+
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping

@@ -172,7 +172,7 @@ class Machine:
         self.files.close_all()
         shutil.rmtree(self.data, ignore_errors=True)
 
-    # -- what its threads would do ---------------------------------------------------------------------------------------
+    # -- what its threads would do -------------------------------------------------------------------------------------
 
     def fire(self) -> None:
         """Have what is due handed to consumers, before the ready log has it."""
@@ -197,7 +197,7 @@ class Machine:
     def beat(self) -> None:
         """Begin a round, and wait for nothing."""
         if self.engine is not None and not self.is_dead:
-            self.start(self.engine._owned().renew())
+            self.start(self.engine._owned().renew())  # noqa: SLF001  its caller would wait
 
     # -- RequestLoop ---------------------------------------------------------------------------------------------------
 
