@@ -204,6 +204,15 @@ def test_the_former_owner_does_not_say_what_became_of_what_it_does_not_find(tmp_
     machines.close()
 
 
+def test_the_former_owner_makes_no_group(machines: Machines) -> None:
+    first = machines.broker()
+    assert bodies(first, "a") == []
+    second = machines.broker()
+    with pytest.raises(OwnershipLostError):
+        first.receive("a", "new")
+    second.close()
+
+
 def test_an_owner_that_writes_nothing_finds_out(machines: Machines) -> None:
     first = machines.broker()
     first.step()
