@@ -20,6 +20,7 @@ from tarry.base.errors import OwnershipLostError, TarryError, UnavailableError
 from tarry.broker.engines import LOCAL
 from tarry.log.engine import LogEngine
 from tarry.log.files import Files
+from tarry.log.objects import bases
 from tarry.log.objects.engine import ObjectEngine
 from tarry.log.objects.lease import LEASE_S, OwnerLease, boot_s
 from tarry.testing import TestBroker, TestClock
@@ -160,6 +161,24 @@ def test_another_machine_goes_on_from_a_base(tmp_path: Path) -> None:
     keep_base(third)
     wait_until(lambda: len([key for key in machines.keys("base/") if key.endswith("manifest")]) == 1)
     third.close()
+    machines.close()
+
+
+def test_a_base_that_was_given_up_is_made_with_the_next_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bases, "PATIENCE_S", 0.0)
+    machines = Machines(tmp_path, "objects")
+    first = machines.broker()
+    first.schedule("a", b"1", delay=60)
+    machines.ways[0].cut_keys = "base/"
+    with pytest.raises(UnavailableError):
+        keep_base(first)
+    machines.ways[0].cut_keys = None
+    assert not machines.keys("base/")
+    assert first.components.progress.checkpoint()
+    assert any(key.endswith("/manifest") for key in machines.keys("base/"))
+    first.close()
     machines.close()
 
 
