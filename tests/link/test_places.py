@@ -362,6 +362,40 @@ def test_a_consumer_goes_on(machines: Machines) -> None:
             machines.move()
 
 
+@pytest.mark.parametrize("is_back", [True, False], ids=["back", "away"])
+def test_acks_of_a_stream_that_is_lost_are_told(machines: Machines, is_back: bool) -> None:
+    """Once, also when another stream is there, or none."""
+    with Client(machines.list) as client, client.consume("t", group="g", timeout=60) as consumer:
+        client.schedule("t", b"x", delay=0)
+        message = next(iter(consumer))
+        machines.end()
+        message.ack()
+        if is_back:
+            machines.begin(1)
+            assert next(iter(consumer)).attempt == 2
+        with pytest.raises(UnavailableError, match=r"come again|may or may not have been done"):
+            consumer.flush()
+        consumer.flush()
+        if not is_back:
+            machines.begin(1)
+        next(iter(consumer)).ack()
+        consumer.flush()
+
+
+def test_acks_of_a_stream_that_is_lost_are_told_to_asyncio(machines: Machines) -> None:
+    async def go() -> None:
+        async with AsyncClient(machines.list) as client, client.consume("t", group="g", timeout=60) as consumer:
+            await client.schedule("t", b"x", delay=0)
+            message = await anext(aiter(consumer))
+            machines.move()
+            message.ack()
+            assert (await anext(aiter(consumer))).attempt == 2
+            with pytest.raises(UnavailableError, match=r"come again|may or may not have been done"):
+                await consumer.flush()
+
+    asyncio.run(go())
+
+
 def test_for_asyncio(machines: Machines) -> None:
     async def go() -> None:
         async with AsyncClient(machines.list) as client:
