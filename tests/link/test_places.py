@@ -33,10 +33,11 @@ from tarry.client import AsyncClient, Client
 from tarry.client import connection as connections
 from tarry.fronts.link.front import LinkFront
 from tarry.link import blocking, places
-from tarry.link.frames import FrameKind, error_frame, frame
+from tarry.link.frames import FrameKind, encode_batch, error_frame, frame, numbered
 from tarry.link.places import FIND_S, BrokerPlaces, NoAnswerError
 from tarry.link.tls import ClientTls
 from tarry.spark.broker_client import BrokerClient
+from tests.link.raw_client import read_frame
 from tests.waiting import wait_until
 
 T = TypeVar("T")
@@ -314,6 +315,36 @@ def test_a_consumer_leaves_who_lost_the_logs(machines: Machines, kind: FrameKind
         assert client.places.in_turn()[0].text == before
         with client.consume("t", group="g", timeout=60) as consumer:
             assert next(iter(consumer)).body == b"x"
+
+
+def test_an_ack_at_who_lost_the_logs_is_in_doubt(machines: Machines) -> None:
+    with Client(machines.addresses[0]) as client:
+        client.schedule("t", b"x", delay=0)
+    batch = machines.broker.receive("t", "another")
+
+    def play(connection: socket.socket) -> None:
+        connection.sendall(b"".join(frame(FrameKind.WELCOME, 0, b'{"version": 1}')))
+        while True:
+            kind, number, _ = read_frame(connection)
+            if kind == FrameKind.GROUP:
+                connection.sendall(b"".join(frame(FrameKind.RESULT, number, b'{"number": 1, "lease_ms": 20000}')))
+            elif kind == FrameKind.POLL:
+                connection.sendall(b"".join(frame(FrameKind.BATCH, number, numbered(1), encode_batch(batch))))
+            elif kind == FrameKind.SETTLE:
+                error = OwnershipLostError("another one's")
+                connection.sendall(b"".join(frame(FrameKind.REFUSED, number, encode_error(error))))
+                with pytest.raises((EOFError, ConnectionError)):
+                    while True:
+                        read_frame(connection)
+                return
+
+    with playing(play) as before, Client(f"{before},{machines.addresses[0]}") as client:
+        with client.consume("t", group="g", timeout=60) as consumer:
+            next(iter(consumer)).ack()
+            with pytest.raises(UnavailableError, match="may or may not have been done"):
+                consumer.flush()
+            next(iter(consumer)).ack()
+            consumer.flush()
 
 
 def test_a_receive_that_waits_is_asked_again(machines: Machines) -> None:

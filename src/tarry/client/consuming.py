@@ -310,7 +310,11 @@ class ConsumerStream:
         self._on_settled(error)
 
     def _settle(self, settle: bytes, on_answer: OnAnswer) -> None:
+        def answered(answer: memoryview | TarryError) -> None:
+            is_lost = isinstance(answer, OwnershipLostError)
+            on_answer(self._shared.connection.lose(self.peer, answer) if is_lost else answer)
+
         try:
-            self.peer.ask(FrameKind.SETTLE, on_answer, settle)
+            self.peer.ask(FrameKind.SETTLE, answered, settle)
         except TarryError as error:
             on_answer(error)

@@ -48,7 +48,10 @@ class Unanswered:
         return not self._open
 
     def close(self) -> TarryError | None:
-        """Wait for no answer any more: the connection is lost. Return the error that nobody was told of, if any."""
+        """Wait for no answer any more: the connection is lost.
+
+        Return the error that nobody was told of, if any.
+        """
         with self._changed:
             self._closed = True
             self._changed.notify_all()

@@ -1,4 +1,4 @@
-"""Acknowledgements of streams that are over, which no broker has confirmed: the next one who flushes is told."""
+"""Acknowledgements that no broker has confirmed, of streams that are over: who flushes is told."""
 
 from __future__ import annotations
 
