@@ -505,7 +505,10 @@ def test_a_store_that_does_not_do_is_refused(store: MemoryObjects, tmp_path: Pat
 
 
 class LatePuts(MemoryObjects):
-    """Of the first trials, each creation is answered at its second try, and the first one arrives after the deletion."""
+    """Of the first trials, each creation is answered at its second try.
+
+    The first one arrives after the deletion.
+    """
 
     def __init__(self, trials: int) -> None:
         super().__init__()
