@@ -46,6 +46,13 @@ class Checks:
         assert not ended & listed, f"listed, and ended: {sorted(ended & listed)[:5]}"
         self._cluster.done["pending messages that were listed"] += len(pending)
 
+    def check_list(self, machine: Machine) -> None:
+        """A former owner lists what was, while its lease lasts, and then nothing."""
+        begin_ms, was_superseded = self._cluster.now_ms(), self._cluster.is_superseded(machine)
+        if not self._cluster.ask_former(machine, partial(listed_by, machine)).error and was_superseded:
+            self._cluster.note("listed by a former owner", machine)
+            self._cluster.check_lease(machine, begin_ms)
+
     def _pending_and_ended(self) -> tuple[set[Placing], set[Placing]]:
         """Return messages without a key that are pending, if they are not due; and those that have ended for good."""
         pending: set[Placing] = set()

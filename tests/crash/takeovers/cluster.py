@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tarry.base.errors import KeyExistsError, TarryError
+from tarry.log.objects.lease import LEASE_S
 from tests.crash.takeovers.history import GROUP, PLAIN, SEEKING, TOPICS, History
 from tests.crash.takeovers.machines import START_MS, Machine
 from tests.crash.takeovers.world import VirtualWorld
@@ -22,6 +24,9 @@ CLAIMS = 20
 NESTED = 3
 """At most so many calls inside of one another."""
 INTERRUPTED = 0.2
+"""Part of the calls amid which something happens."""
+PLANNED_IN = 30
+"""At such a request, at the latest, something happens that was planned; at the first two as often."""
 LOST = ("ownership_lost", "closed", "fatal")
 """Codes of errors after which a broker is of no use."""
 
@@ -100,7 +105,7 @@ class Cluster:
         try:
             machine.call(machine.open)
         except (TarryError, Crash) as error:
-            if isinstance(error, TarryError) and not _is_expected(error):
+            if isinstance(error, TarryError) and error.code not in ("ownership_lost", "unavailable"):
                 raise
             self.note("claim failed", machine, error)
             self.drop(machine)
@@ -141,6 +146,12 @@ class Cluster:
     def is_superseded(self, machine: Machine) -> bool:
         return machine.epoch + 1 in self.world.objects.claimed_s
 
+    def check_lease(self, machine: Machine, at_ms: float) -> None:
+        """Check that a lease of a machine may have lasted: it was not superseded longer ago."""
+        superseded_s = self.world.objects.claimed_s.get(machine.epoch + 1, math.inf)
+        late_s = (at_ms - START_MS) / 1000 - superseded_s - LEASE_S / machine.boot_rate
+        assert late_s < 0, f"a lease of epoch {machine.epoch} has lasted {late_s:.3f} s too long"
+
     # -- calls ---------------------------------------------------------------------------------------------------------
 
     def ask(self, machine: Machine, call: Callable[[], Any]) -> Answer:
@@ -160,14 +171,15 @@ class Cluster:
     ) -> Answer:
         """Call a broker as :meth:`ask` does, for what a former owner may answer, too.
 
-        ``planned``: what comes between for certain, if the call waits.
+        ``planned``: what comes between, at one of its requests.
         """
         if machine.is_dead:
             return Answer(error="killed")
-        if planned or (not self.is_calm and len(self.world.stack) < NESTED - 1 and self.rng.random() < INTERRUPTED):
-            pause_s = self.rng.choice([0.0, 0.02, 0.1] if planned else [0.0, 0.02, 0.3, 1.0]) * self.rng.random()
+        if planned:
+            self._planned, machine.way.requests_left = planned, self.rng.choice([1, 2, self.rng.randint(3, PLANNED_IN)])
+        elif not self.is_calm and len(self.world.stack) < NESTED - 1 and self.rng.random() < INTERRUPTED:
+            pause_s = self.rng.choice([0.0, 0.02, 0.3, 1.0]) * self.rng.random()
             self.world.interrupt_s = self.world.loop.time() + pause_s
-            self._planned = planned
         try:
             return Answer(machine.call(call))
         except Crash:
@@ -184,17 +196,8 @@ class Cluster:
             return Answer(error=error.code)
         finally:
             if not self.world.stack:
-                self.world.interrupt_s = None
+                self.world.interrupt_s, self._planned, machine.way.requests_left = None, None, 0
 
     def _interrupt(self) -> None:
         planned, self._planned = self._planned, None
         (planned or self.on_interrupt)(self.world.stack[-1])
-
-
-def _is_expected(error: TarryError) -> bool:
-    """Return whether a claim may end in this error.
-
-    A store that carries the trial's PUT out after its DELETE looks as if it ignored conditions; it is refused.
-    """
-    is_late_trial = error.code == "fatal" and "after the deletion of trial/" in str(error)
-    return is_late_trial or error.code in ("ownership_lost", "unavailable")

@@ -103,7 +103,7 @@ async def _trim_first(bases: EpochBases, manifest: Manifest) -> None:
 _complete = EpochBases.complete
 
 _HANDED, _RACE, _STILL = ("hand out and kill",), ("race",), ("stand still",)
-_BASE, _TRIM = ("supersede amid a base",), ("trim and kill",)
+_BASE, _TRIM = ("end amid a base",), ("trim and kill",)
 DEFECTS = {
     "no-look": Defect("a look for a later epoch, after a PUT", {(EpochRounds, "_look"): _answer_without_look}),
     "no-confirm": Defect("a look where an answer has no frame", {(EpochRounds, "confirm"): _nothing_async}),
@@ -116,6 +116,9 @@ DEFECTS = {
         "the wait for former leases, of what groups write", {(ObjectEngine, "wait_for_former"): _nothing}, _RACE
     ),
     "endless-lease": Defect("the lease's end", {(OwnerLease, "lasts"): lambda lease: True}, _STILL),
+    "stale-lists": Defect(
+        "a look at the lease, before a list", {(OwnerLease, "is_confirmed"): lambda lease: True}, _STILL
+    ),
     "lease-from-answer": Defect(
         "a lease that counts from the PUT's beginning", {(OwnerLease, "extend"): _extend_from_answer}, _STILL
     ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tests.crash.takeovers.checks import Checks
 from tests.crash.takeovers.cluster import NESTED, Cluster
 from tests.crash.takeovers.consumers import Consumers
 from tests.crash.takeovers.jobs import Jobs
@@ -23,6 +24,7 @@ class Faults:
     _producers: Producers
     _consumers: Consumers
     _jobs: Jobs
+    _checks: Checks
     _work: Callable[[int], None]
 
     def __post_init__(self) -> None:
@@ -116,8 +118,8 @@ class Faults:
         self._cluster.drop(machine)
         self._cluster.claim()
 
-    def supersede_amid_base(self) -> None:
-        """An owner stands still amid a base, and goes on when it is none; the next one ends before it has a base."""
+    def end_amid_base(self) -> None:
+        """An owner stands still amid a base, and goes on when it is none, or ends there; so does the next one."""
         former = self._cluster.owner()
         self._producers.send_many(former)
 
@@ -126,7 +128,8 @@ class Faults:
             if (claimed := self._cluster.claim(is_fast=True)) is not None:
                 self._producers.send_many(claimed)
 
-        self._cluster.ask_former(former, former.make_base, take_over)
+        ends = [take_over, take_over, Machine.kill]
+        self._cluster.ask_former(former, former.make_base, self._rng.choice(ends))
         self._pause()
         self._cluster.drop(self._cluster.owner())
         self._cluster.claim()
@@ -160,16 +163,13 @@ class Faults:
 
     def _race(self, *machines: Machine | None) -> None:
         """Ask some machines in turn, which may end on the way."""
-        consumers, producers = self._consumers, self._producers
-        receive, change = (
-            consumers.receive_fired,
-            [consumers.seek, consumers.seek, consumers.settle_all, producers.cancel_handed],
-        )
+        seek, receive = self._consumers.seek, self._consumers.receive_fired
+        others = [self._consumers.settle_all, self._producers.cancel_handed, self._checks.check_list]
         for _ in range(self._rng.randint(2, 8)):
             for machine in self._rng.sample(machines, len(machines)):
                 if machine is not None and not machine.is_dead:
                     self._cluster.note("races", machine)
-                    self._rng.choice([receive, receive, *change])(machine)
+                    self._rng.choice([seek, seek, receive, receive, *others])(machine)
             self._world.sleep(0.6 * self._rng.random())
 
     def _freeze(self, machine: Machine) -> float:
@@ -192,7 +192,7 @@ FAULTS: dict[str, tuple[int, Callable[[Faults], None]]] = {
     "race": (6, Faults.race),
     "stand still": (6, Faults.stand_still),
     "trim and kill": (5, Faults.trim_and_kill),
-    "supersede amid a base": (3, Faults.supersede_amid_base),
+    "end amid a base": (3, Faults.end_amid_base),
     "cut off": (2, Faults.cut_off),
     "set the clock": (1, Faults.step_clock),
     "all stand": (2, Faults.stand),

@@ -35,7 +35,7 @@ class Life:
         producers = Producers(cluster)
         jobs = Jobs(cluster, producers)
         self._checks = Checks(cluster)
-        self._faults = Faults(cluster, producers, consumers, jobs, self.work)
+        self._faults = Faults(cluster, producers, consumers, jobs, self._checks, self.work)
         cluster.on_claim, cluster.on_interrupt = self._checks.check_owner, self._faults.amid_call
         self._work: dict[str, tuple[int, Callable[[Machine], None]]] = {
             "send": (10, producers.send),
@@ -51,6 +51,7 @@ class Life:
             "consume": (1, consumers.consume),
             "seek": (1, consumers.seek),
             "configure": (1, consumers.configure),
+            "list": (1, self._checks.check_list),
             "base": (2, self._make_base),
             "load a job": (1, jobs.load),
             "cancel a job": (1, jobs.cancel),

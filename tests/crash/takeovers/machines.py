@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import random
 import shutil
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
@@ -23,7 +22,6 @@ from tarry.broker.engines import LOCAL
 from tarry.log.objects import engine as engine_module
 from tarry.log.objects.engine import ObjectEngine
 from tarry.log.objects.lease import OwnerLease
-from tarry.log.objects.store import ObjectStore
 from tarry.testing import TestBroker, TestClock
 from tests.crash.takeovers.world import TASKS, Tasks, VirtualWorld
 from tests.crash.tools import SMALL
@@ -58,14 +56,17 @@ class MachineWay(FaultyWay):
     """One machine's way to the store.
 
     ``frozen_until_s``: until then, its process takes no notice of any answer. ``still_s``: if it is not 0, it stands
-    still for so long once its next look for a later epoch was carried out.
+    still for so long once its next look for a later epoch was carried out. ``requests_left``: if it is not 0,
+    something happens when it begins the last of so many requests.
     """
 
-    def __init__(self, store: ObjectStore, rng: random.Random, late: set[asyncio.Task[Any]], rate: float) -> None:
-        super().__init__(store, rng, late, rate)
+    def __init__(self, world: VirtualWorld, rate: float) -> None:
+        super().__init__(world.objects, world.rng, world.late, rate)
+        self._interrupt = world.interrupt_now
         # Mostly so fast that a few calls fit into a lease.
-        self._delays_s = rng.choice([(0.0,), (0.01, 0.06), (0.01, 0.06), (0.001, 0.01, 0.1, 1.0)])
+        self._delays_s = world.rng.choice([(0.0,), (0.01, 0.06), (0.01, 0.06), (0.001, 0.01, 0.1, 1.0)])
         self.frozen_until_s = self.still_s = 0.0
+        self.requests_left = 0
 
     async def exists(self, key: str) -> bool:
         async def request() -> bool:
@@ -75,6 +76,13 @@ class MachineWay(FaultyWay):
             return found
 
         return await self._pass("exists", key, request)
+
+    async def _pass(self, what: str, key: str, request: Callable[[], Awaitable[A]]) -> A:
+        if self.requests_left:
+            self.requests_left -= 1
+            if not self.requests_left:
+                self._interrupt()
+        return await super()._pass(what, key, request)
 
     async def _travel(self) -> None:
         await super()._travel()
@@ -113,7 +121,7 @@ class Machine:
     def __init__(self, world: VirtualWorld, number: int, offset_ms: int, boot_rate: float, rate: float) -> None:
         self.world, self.number, self.boot_rate, self.loop = world, number, boot_rate, world.loop
         self.clock = MachineClock(world.loop, offset_ms)
-        self.way = MachineWay(world.objects, world.rng, world.late, rate)
+        self.way = MachineWay(world, rate)
         self.files = FaultyFiles()
         self.data = world.directory / str(number)
         self.lease = OwnerLease(lambda: world.loop.time() * boot_rate)

@@ -85,6 +85,11 @@ class VirtualWorld:
                 raise Crash("killed")
         return is_done()
 
+    def interrupt_now(self) -> None:
+        """Have something happen amid the call that waits."""
+        self.interrupt_s = self.loop.time()
+        self.loop.stop()
+
     def jump(self, seconds: float) -> None:
         """Have all machines stand still."""
         self.loop.now_s += seconds
