@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tests.takeover.events import Ack, Call, Delivery, Event, Placing, Send
+from tests.takeover.events import Ack, Call, Delivery, Event, Placing
 
 PLAIN, ORDERED, SERIES = TOPICS = ("plain", "ordered", "series")
 GROUP, SEEKING = "g", "s"
@@ -48,6 +48,6 @@ class History:
     known: list[Known] = field(default_factory=list)
     tries: dict[str, set[int]] = field(default_factory=lambda: {topic: {DEFAULT_TRIES} for topic in TOPICS})
     """What the setting of each topic's group may be."""
-    jobs: dict[str, list[Send]] = field(default_factory=dict)
+    jobs: dict[str, list[Placing]] = field(default_factory=dict)
     """The messages of each bulk job that was committed."""
     job_cancels: list[JobCancel] = field(default_factory=list)

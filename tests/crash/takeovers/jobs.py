@@ -12,9 +12,7 @@ from tests.crash.takeovers.history import JobCancel
 from tests.crash.takeovers.machines import Machine
 from tests.crash.takeovers.producers import Producers, rows_of
 from tests.crash.tools import commit_intake
-from tests.takeover.events import UNKNOWN, Cancel, Send
-
-Rows = list[tuple[str, int]]
+from tests.takeover.events import UNKNOWN, Cancel, Placing, Send
 
 
 @dataclass
@@ -23,7 +21,7 @@ class Jobs:
 
     _cluster: Cluster
     _producers: Producers
-    _rows: dict[str, Rows] = field(default_factory=dict)
+    _rows: dict[str, list[Placing]] = field(default_factory=dict)
     """Names and due times of each job's messages."""
     _unheard: list[str] = field(default_factory=list)
     """Jobs that may be committed, or not."""
@@ -71,7 +69,7 @@ class Jobs:
             self._cluster.note("the pipeline commits", machine)
 
 
-def _load(machine: Machine, job: str, rows: Rows) -> tuple[str, int | None]:
+def _load(machine: Machine, job: str, rows: list[Placing]) -> tuple[str, int | None]:
     bulk = machine.broker.components.bulk
     attempt = bulk.begin(job)
     if attempt.state is not JobState.OPEN:

@@ -82,7 +82,9 @@ class Producers:
             self._schedule(machine, *self._unheard.pop(self._rng.randrange(len(self._unheard))))
 
     def _schedule(self, machine: Machine, topic: str, fields: dict[str, Any]) -> None:
-        options = {each: fields[each] for each in ("key", "on_key", "order_key", "id") if each in fields}
+        options: dict[str, Any] = {
+            each: fields[each] for each in ("key", "on_key", "order_key", "id") if each in fields
+        }
         if "every_ms" in fields:
             options["repeat"] = {"every": fields["every_ms"] / 1000, "times": fields["times"]}
         begin_ms, life = self._cluster.now_ms(), machine.epoch
