@@ -13,7 +13,7 @@ from tests.crash.takeovers.defects import DEFECTS, find
 from tests.crash.takeovers.life import Life, simulate
 
 pytestmark = pytest.mark.rest
-SOUND = 8
+SOUND = 6
 FINDS = 20
 """A defect is found in so many lives; most in three."""
 
