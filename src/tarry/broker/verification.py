@@ -82,7 +82,10 @@ def held(data: Path) -> Iterator[None]:
 
 
 def plan_checks(data: Path, store_uri: str | None) -> Iterator[Check]:
-    """Yield all checks of a directory that no broker has open, and of its store; None: that is not checked."""
+    """Yield all checks of a directory that no broker has open, and of its store.
+
+    ``store_uri`` None: that is not checked.
+    """
     try:
         checkpoint = Checkpoint.read(data)
     except CorruptError:
