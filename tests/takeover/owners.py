@@ -148,7 +148,7 @@ class Owners:
 
     def stand_by(self) -> None:
         """Start a standby on the next machine."""
-        self.standby = self.free_machines()[0].make(len(self.lives), "alarm", self.now_ms(), "standby")
+        self.standby = self.free_machines()[0].make(len(self.lives), "alarm", self.now_ms(), "auto")
         self._standing_by = asyncio.create_task(self._start(self.standby))
 
     @property
