@@ -66,6 +66,7 @@ class LogReader:
         self._store, self._cache = store, cache
         self._stands = False
         self._nonce: bytes | None = None
+        self._end: int | None = None
         self._alone: dict[str, BaseFile] = {}
         """Files of bases that are here as they are there, and that no round has."""
         self._taking: Place | None = None
@@ -106,7 +107,7 @@ class LogReader:
             self._cache.clear()
             self._alone.clear()
             self._replaced.clear()
-            self.base, self._taking, self._nonce = base, None, None
+            self.base, self._taking, self._nonce, self._end = base, None, None, None
             self.history, (self.epoch, self.number) = RoundHistory(), START[:2]
             if base is not None:
                 try:
@@ -120,18 +121,41 @@ class LogReader:
                 self.epoch, self.number = _place_of(base)
             self._stands = True
 
-    async def read(self, end: int | None = None, most: int | None = None) -> int:
-        """Read rounds of the present epoch, up to ``end``, or to the first that is missing; return how many.
+    async def follow(self, most: int) -> int:
+        """Read rounds that have come, so many at most, which are asked for at once; return how many there were.
 
-        ``most``: so many at most, asked for at once.
+        Where the present epoch is known to have ended, all of it is read, and none behind its end: an owner that was
+        taken over may have written more. To go on with the next epoch counts as one.
+
+        Raises: see :meth:`begin`.
+        """
+        if self._nonce is None:
+            owner, end = await owner_of(self._store, self.epoch), await end_of(self._store, self.epoch)
+            (self._nonce, self.owner), self._end = owner, end
+        if self._end is None:
+            return await self._read(None, most)
+        first = self.number
+        if not await self._read_to(self._end, None):
+            return 0
+        found = self.number - first + 1
+        self._next_epoch()
+        return found
+
+    async def has_ended(self) -> bool:
+        """Look whether the present epoch has ended; what is behind is given up, and reading begins again then."""
+        self._end = await end_of(self._store, self.epoch)
+        if self._end is not None and self._end < self.number:
+            self._stands = False
+        return self._end is not None
+
+    async def _read(self, end: int | None, most: int | None = None) -> int:
+        """Read rounds of the present epoch, up to ``end``, or to the first that is missing; return how many.
 
         Raises:
             UnavailableError: the store cannot be asked.
             MissingObject: a round before ``end`` is missing. CorruptError: one is damaged.
         """
         first = self.number
-        if self._nonce is None:
-            self._nonce, self.owner = await owner_of(self._store, self.epoch)
         rounds = read_rounds(
             *(self._store, self.epoch, first, end, self.history.digest),
             is_base=self.base is not None and _place_of(self.base) == self.place,
@@ -152,24 +176,10 @@ class LogReader:
                 path, _ = decode_file(part)
                 self._replaced[path] = self.place
 
-    async def move_on(self) -> bool:
-        """Go on with the next epoch if the present one has ended; return whether anything changed.
-
-        Reading has to begin again if the epoch ended before this place.
-        """
-        end = await end_of(self._store, self.epoch)
-        if end is None:
-            return False
-        if end < self.number:
-            self._stands = False
-        elif await self._read_to(end, None):
-            self._next_epoch()
-        return True
-
     async def _read_to(self, end: int, claimed: int | None) -> bool:
         """Read all of the present epoch; False: begin again, for a base has taken the place of some."""
         try:
-            await self.read(end)
+            await self._read(end)
         except MissingObject as missing:
             if await self.settle(claimed):
                 raise CorruptError(str(missing)) from missing
@@ -177,7 +187,7 @@ class LogReader:
         return True
 
     def _next_epoch(self) -> None:
-        self.epoch, self.number, self._nonce = self.epoch + 1, 0, None
+        self.epoch, self.number, self._nonce, self._end = self.epoch + 1, 0, None, None
 
     async def settle(self, claimed: int | None = None) -> bool:
         """Take what the newest base has, as of now, and rounds have not; return whether reading goes on from here.
@@ -261,7 +271,7 @@ class LogReader:
                     return False
                 self._next_epoch()
                 continue
-            await self.read()
+            await self._read(None)
             # The former owner does not know of the claim yet: it may have deleted what a base is instead of, or trimmed
             # what only that base makes superfluous.
             if not await self.settle(claimed):

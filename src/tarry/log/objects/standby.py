@@ -144,7 +144,7 @@ class Standby:
                     await reader.begin()
                     settled_s = loop.time()
                     self._hear()
-                found = await reader.read(most=window)
+                found = await reader.follow(window)
                 self._damage = None
                 self._tell_owner()
                 if found:
@@ -153,7 +153,8 @@ class Standby:
                 if loop.time() - settled_s >= SETTLE_S:
                     settled_s = loop.time()
                     await reader.settle()
-                if found == READS:
+                if found >= READS:
+                    window = READS
                     continue
                 window = min(2 * window, READS) if found == window else max(1, found)
                 if not found and (epoch := await self._over()) is not None:
@@ -196,8 +197,7 @@ class Standby:
         # A store that was away was so to the owner, too, as a rule: it has some time to write.
         self._heard_s = max(self._heard_s, store.recovered_s - SILENCE_S / 2)
         silent_s = loop.time() - self._heard_s
-        if silent_s >= LATE_S and await reader.move_on():
-            self._hear()
+        if silent_s >= LATE_S and await reader.has_ended():
             return None
         if not self._by_itself:
             return None
