@@ -132,7 +132,7 @@ class Standby:
 
     async def _until_over(self) -> int:
         reader, loop = self._reader, asyncio.get_running_loop()
-        window, settled_s = 1, loop.time()
+        window, settled_s, is_behind = 1, loop.time(), True
         while True:
             try:
                 if not reader.stands:
@@ -142,21 +142,18 @@ class Standby:
                         await asyncio.sleep(SILENCE_S)
                         continue
                     await reader.begin()
-                    settled_s = loop.time()
+                    settled_s, is_behind = loop.time(), True
                     self._hear()
                 found = await reader.follow(window)
                 self._damage = None
-                self._tell_owner()
-                if found:
-                    self._hear()
-                await self._count(is_end=found < window)
+                is_behind = found >= (READS if not is_behind else window)
+                window = min(2 * window, READS) if found >= window else max(1, found)
+                await self._note(found, is_end=not is_behind)
                 if loop.time() - settled_s >= SETTLE_S:
                     settled_s = loop.time()
                     await reader.settle()
-                if found >= READS:
-                    window = READS
+                if is_behind:
                     continue
-                window = min(2 * window, READS) if found == window else max(1, found)
                 if not found and (epoch := await self._over()) is not None:
                     return epoch
             except UnavailableError as error:
@@ -164,11 +161,16 @@ class Standby:
                 await asyncio.sleep(AWAY_PAUSE_S)
             await asyncio.sleep(self._pause_s())
 
-    async def _count(self, *, is_end: bool) -> None:
-        """Note how far the present epoch is known to go; a list says it where that is far away."""
+    async def _note(self, found: int, *, is_end: bool) -> None:
+        """Note what was read, and how far the present epoch is known to go; a list says it where that is far away."""
         reader, now_s = self._reader, asyncio.get_running_loop().time()
+        if found:
+            self._hear()
         if is_end:
             self._end = reader.place
+            if self._told != reader.epoch:
+                self._told = reader.epoch
+                log.info("standing by: the logs are owned by %s (epoch %d)", reader.owner, reader.epoch)
         elif now_s - self._counted_s >= COUNT_S:
             self._counted_s, self._end = now_s, (reader.epoch, await reader.last() + 1)
 
@@ -181,12 +183,6 @@ class Standby:
         reader = self._reader
         self._heard_s, self._heard_ms = asyncio.get_running_loop().time(), self._clock.now_ms()
         self._watched, self._silence_s = reader.place, SILENCE_S
-
-    def _tell_owner(self) -> None:
-        reader = self._reader
-        if self._told != reader.epoch:
-            self._told = reader.epoch
-            log.info("standing by: the logs are owned by %s (epoch %d)", reader.owner, reader.epoch)
 
     def _tell_away(self, error: UnavailableError) -> None:
         log.warning("standing by: %s; looking again", error)
