@@ -147,7 +147,7 @@ class EpochBases:
 async def newest_base(store: ObjectStore, before: int | None = None, known: Manifest | None = None) -> Manifest | None:
     """Return the newest base that counts, of the epochs before one if it is given; None: there is none.
 
-    ``known``: one that was read, which is not read again.
+    ``known``: one that was read, and is not looked at again.
 
     Raises:
         UnavailableError: the store cannot be asked. CorruptError: a manifest is damaged.
@@ -158,11 +158,11 @@ async def newest_base(store: ObjectStore, before: int | None = None, known: Mani
         for epoch, position in places:
             if before is not None and epoch >= before:
                 continue
+            if known is not None and (epoch, position) == (known.epoch, known.position):
+                return known
             end = await asked(partial(store.get, numbered("end", epoch)), PATIENCE_S)
             if end is not None and position > decode_end(end, epoch):
                 continue  # its writer was no owner any more, and did not know
-            if known is not None and (epoch, position) == (known.epoch, known.position):
-                return known
             key = f"{_folder_of(epoch, position)}{_MANIFEST}"
             content = await asked(partial(store.get, key), PATIENCE_S)
             if content is None:

@@ -6,6 +6,7 @@ then. A claim finds that, by requests that begin after its own answer, and begin
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from contextlib import aclosing
 from functools import partial
@@ -102,6 +103,7 @@ class LogReader:
             OwnershipLostError: there is a base of a later owner than of the claimed epoch.
             CorruptError: what has to be there is missing or damaged; names the object.
         """
+        self.base = None  # it may be beyond its epoch's end: it is looked at as any other
         base = await self._newest(claimed)
         while not self._stands:
             self._cache.clear()
@@ -253,7 +255,6 @@ class LogReader:
 
         Raises: see :meth:`begin`.
         """
-        await self.settle(claimed)
         while not (self._stands and await self._read_on(claimed)):
             self._stands = False
             await self.begin(claimed)
@@ -274,22 +275,23 @@ class LogReader:
             await self._read(None)
             # The former owner does not know of the claim yet: it may have deleted what a base is instead of, or trimmed
             # what only that base makes superfluous.
-            if not await self.settle(claimed):
+            stands, last = await asyncio.gather(self.settle(claimed), self.last())
+            if not stands:
                 return False
-            await self.check_hole()
+            self.check_hole(last)
             # Another claimant may have been first, and have found fewer or more: its end counts for all.
             content = await created(self._store, numbered("end", self.epoch), encode_end(self.number), PATIENCE_S)
             if decode_end(content, self.epoch) == self.number:
                 self._next_epoch()
         return is_settled or await self.settle(claimed)
 
-    async def check_hole(self) -> None:
-        """Check that what lies behind a round that is missing may be on its way with it.
+    def check_hole(self, last: int) -> None:
+        """Check that what lies behind a round that is missing, up to ``last``, may be on its way with it.
 
         Raises:
             CorruptError: it lies too far behind, so the round was there, and was deleted.
         """
-        if (last := await self.last()) >= self.number + WINDOW:
+        if last >= self.number + WINDOW:
             key = round_key(self.epoch, self.number)
             raise CorruptError(f"{key} is missing, and there are rounds up to {last}: it was deleted")
 

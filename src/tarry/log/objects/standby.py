@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from tarry.base.clock import Clock
@@ -132,7 +132,7 @@ class Standby:
 
     async def _until_over(self) -> int:
         reader, loop = self._reader, asyncio.get_running_loop()
-        window, settled_s, is_behind = 1, loop.time(), True
+        settled_s, windows = loop.time(), _windows()
         while True:
             try:
                 if not reader.stands:
@@ -142,18 +142,18 @@ class Standby:
                         await asyncio.sleep(SILENCE_S)
                         continue
                     await reader.begin()
-                    settled_s, is_behind = loop.time(), True
+                    settled_s = loop.time()
                     self._hear()
+                window = next(windows)
                 found = await reader.follow(window)
                 self._damage = None
-                is_behind = found >= (READS if not is_behind else window)
-                window = min(2 * window, READS) if found >= window else max(1, found)
-                await self._note(found, is_end=not is_behind)
+                await self._note(found, is_end=found < window)
                 if loop.time() - settled_s >= SETTLE_S:
                     settled_s = loop.time()
                     await reader.settle()
-                if is_behind:
+                if found >= window:
                     continue
+                windows = _windows()
                 if not found and (epoch := await self._over()) is not None:
                     return epoch
             except UnavailableError as error:
@@ -203,7 +203,7 @@ class Standby:
             return None
         if is_here and reader.number and not await store.exists(numbered("epoch", reader.epoch + 1)):
             if not await reader.settle():
-                return None  # what comes next was deleted, since a base takes its place
+                return None  # what comes next was deleted, for a base takes its place
             if not hands_over:
                 tell_silence(reader.epoch, silent_s)
             return reader.epoch
@@ -223,5 +223,14 @@ class Standby:
         self._watched = self._looked = place
         self._silence_s = seen.silence_s
         if seen.epoch == reader.epoch and await reader.settle():
-            await reader.check_hole()
+            reader.check_hole(await reader.last())
         return None
+
+
+def _windows() -> Iterator[int]:
+    """Yield how many rounds to ask for, while all are there: as a rule there is one, and none behind it."""
+    yield 1
+    window = 1
+    while True:
+        yield window
+        window = min(2 * window, READS)
