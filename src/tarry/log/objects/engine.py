@@ -50,6 +50,8 @@ LOOK_S = 5.0
 LOOK_WAIT_S = 1.0
 """Longest wait for what it sees; after that, the next call returns it."""
 STOP_LOOK_S = 0.2
+SILENT_S = 5.0
+"""A store that answers nothing for so long cannot be reached, as far as people are told."""
 HAND_OVER_S = 5.0
 """Longest wait of an owner that stops for its last round."""
 
@@ -228,7 +230,10 @@ class ObjectEngine:
 
     @property
     def _bucket(self) -> dict[str, Any]:
-        return {"bucket": {"error": self._store.error}, "requests": self._store.counts}
+        store = self._store
+        is_silent = asyncio.get_running_loop().time() - store.answered_s > SILENT_S
+        error = store.error or (f"no answer for {SILENT_S:g} s" if is_silent else None)
+        return {"bucket": {"reachable": error is None, "error": error}, "requests": store.counts}
 
     def serve(self, addresses: Mapping[str, str]) -> None:
         self._role.serve(addresses)
