@@ -350,7 +350,7 @@ class Broker(Calls):
         return self.components.progress.checkpoint()
 
     def note_serving(self, addresses: Mapping[str, str]) -> None:
-        """Note that it serves, at these addresses by front: for ``tarry status --data``, where machines share logs."""
+        """Note the addresses by front at which it serves, for ``tarry status --data``."""
         if (shared := self.components.engine.shared) is not None:
             shared.serve(addresses)
 

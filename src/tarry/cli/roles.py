@@ -1,4 +1,7 @@
-"""``tarry takeover``, and what the process of a cache says of itself: a standby has no port to be asked at."""
+"""``tarry takeover``, and what the process of a cache says of itself.
+
+A standby has no port at which it could be asked.
+"""
 
 from __future__ import annotations
 

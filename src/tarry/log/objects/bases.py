@@ -185,7 +185,10 @@ async def read_base(store: ObjectStore, manifest: Manifest) -> AsyncIterator[tup
 
 
 async def read_file(store: ObjectStore, file: BaseFile) -> AsyncIterator[tuple[int, bytes]]:
-    """Yield the pieces of a file in order, each with its offset: at least one. Raises: see :func:`read_base`."""
+    """Yield the pieces of a file in order, each with its offset: at least one.
+
+    Raises: see :func:`read_base`.
+    """
     offset = 0
     if not file.pieces:
         yield 0, b""

@@ -246,7 +246,10 @@ async def end_of(store: ObjectStore, epoch: int) -> int | None:
 
 
 async def owner_of(store: ObjectStore, epoch: int) -> tuple[bytes, str]:
-    """Return the nonce of an epoch that was claimed, and who has claimed it. Raises CorruptError: it is gone."""
+    """Return the nonce of an epoch that was claimed, and who has claimed it.
+
+    Raises CorruptError: it is gone.
+    """
     content = await asked(lambda: store.get(numbered("epoch", epoch)), PATIENCE_S)
     if content is None:
         raise CorruptError(f"{numbered('epoch', epoch)} is missing: it was deleted")

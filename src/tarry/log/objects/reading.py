@@ -1,4 +1,4 @@
-"""Reading of the logs into a directory: a base, rounds behind it, newer bases; by a standby, and by a claim.
+"""Reading of the logs into a directory, by a standby and by a claim: bases, and rounds behind them.
 
 A standby may read what was never answered, and what a later base makes superfluous: it does not matter what it has
 then. A claim finds that, by requests that begin after its own answer, and begins again from the newest base.
@@ -79,7 +79,7 @@ class LogReader:
         self.history = RoundHistory()
         self.epoch, self.number = START[:2]
         self.owner = "somebody"
-        """Who has claimed the present epoch."""
+        """Name of the owner of the present epoch, once a round of it was asked for."""
 
     @property
     def place(self) -> Place:
@@ -124,7 +124,7 @@ class LogReader:
             self._stands = True
 
     async def follow(self, most: int) -> int:
-        """Read rounds that have come, so many at most, which are asked for at once; return how many there were.
+        """Read rounds that have come, and return how many; ``most`` are asked for, at once.
 
         Where the present epoch is known to have ended, all of it is read, and none behind its end: an owner that was
         taken over may have written more. To go on with the next epoch counts as one.
@@ -151,7 +151,7 @@ class LogReader:
         return self._end is not None
 
     async def _read(self, end: int | None, most: int | None = None) -> int:
-        """Read rounds of the present epoch, up to ``end``, or to the first that is missing; return how many.
+        """Read rounds of the present epoch, up to ``end`` or the first that is missing; return how many.
 
         Raises:
             UnavailableError: the store cannot be asked.
@@ -192,7 +192,7 @@ class LogReader:
         self.epoch, self.number, self._nonce, self._end = self.epoch + 1, 0, None, None
 
     async def settle(self, claimed: int | None = None) -> bool:
-        """Take what the newest base has, as of now, and rounds have not; return whether reading goes on from here.
+        """Take what the newest base has beside rounds; return whether reading goes on from here.
 
         It does not if the base lies behind this place, or if the one before does not count any more.
 

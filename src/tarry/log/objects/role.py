@@ -1,7 +1,7 @@
-"""A file of a cache that says whether its process is a standby or owns the logs; and one that tells it to take over.
+"""The file by which a standby, or an owner, is seen on its machine, and the one by which it is told.
 
 A standby has no open port, so programs of the same machine read this file. Its process writes it anew each second for
-as long as it lives; an older one is of a process that is gone, or stands still. Format: ``docs/formats.md``.
+as long as it lives; an older one is of a process that is gone, or stands still. Format: ``docs/formats-log-store.md``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ DEAD_S = 5.0
 
 
 class RoleFile:
-    """The file of one process in the directory ``data``, whose logs are at ``uri``; ``clock`` is for people."""
+    """The file of one process in the directory ``data``; its logs are at ``uri``.
+
+    ``clock`` is for people.
+    """
 
     def __init__(self, data: Path, clock: Clock, uri: str) -> None:
         self._data, self._clock, self._uri = data, clock, uri
@@ -88,7 +91,7 @@ class RoleFile:
 
 
 def read_role(data: Path) -> dict[str, Any] | None:
-    """Return what the process of a directory says of itself, while it lives; None: it says nothing, or none is there.
+    """Return what the process of a directory says of itself; None: it does not, or not any more.
 
     ``age_ms``: so long ago.
     """

@@ -43,7 +43,7 @@ class Seen(NamedTuple):
 
 
 async def wait_for_silence(store: ObjectStore) -> int:
-    """Return the newest epoch when its owner has handed over, or has written nothing for a while; 0: there is none.
+    """Return the newest epoch when its owner has handed over, or is silent for a while; 0: none.
 
     Raises:
         LockedError: its owner writes; names it.

@@ -84,7 +84,9 @@ class Standby:
         }
 
     async def wait(self) -> int | None:
-        """Follow until the logs are to be taken over; return the epoch that is over, 0 for none. None: it was told.
+        """Follow until the logs are to be taken over; return the epoch that is over.
+
+        0: there is none yet. None: it was told, whichever that is.
 
         What cannot be asked, or is damaged, is tried again; of the owner this says nothing.
         """
@@ -162,7 +164,7 @@ class Standby:
             await asyncio.sleep(self._pause_s())
 
     async def _note(self, found: int, *, is_end: bool) -> None:
-        """Note what was read, and how far the present epoch is known to go; a list says it where that is far away."""
+        """Note what was read, and how far the present epoch goes; a list says it where that is far."""
         reader, now_s = self._reader, asyncio.get_running_loop().time()
         if found:
             self._hear()

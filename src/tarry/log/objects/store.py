@@ -65,11 +65,11 @@ class CountedObjects:
         self._store = store
         self.puts = self.gets = self.lists = self.deletes = 0
         self.answered_s = 0.0
-        """When it last gave an answer, by the loop's time."""
+        """Time of its last answer, by the loop's clock."""
         self.recovered_s = 0.0
-        """When it last gave one after it had given none for a while."""
+        """Time of its last answer that came after none had come for a while."""
         self.error: str | None = None
-        """Why it gives no answer; None: it does."""
+        """Reason for which it gives no answer; None: it does."""
 
     @property
     def counts(self) -> dict[str, int]:
