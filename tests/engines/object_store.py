@@ -113,6 +113,11 @@ class HeldWay(_Way):
         event = self._held[when, what, key] = asyncio.Event()
         return event
 
+    def release(self) -> None:
+        """Hold nothing up any more."""
+        for held in self._held.values():
+            held.set()
+
     def fail(self, when: str, what: str, key: str, times: int = 1) -> None:
         """Answer nothing, ``before`` or ``after`` it is carried out, so many times."""
         self._failing[when, what, key] = times

@@ -37,6 +37,7 @@ from tarry.base.setting_types import (
     Optional,
     Ports,
     SparkConf,
+    Takeover,
 )
 from tarry.base.spark_conf import without_secrets
 from tarry.base.toml_text import quoted
@@ -75,10 +76,11 @@ class Config(BaseSettings):
     log_interval_ms: Milliseconds = Field(
         0, ge=0, le=1000, description="With log: shortest time between two writes to it; longer is cheaper, and slower."
     )
-    takeover: Literal["silent", "standby", "now"] = Field(
+    takeover: Takeover = Field(
         "silent",
-        description="With log, when another broker owns the logs and writes. silent: it is refused to start; standby: "
-        "it waits until that writes nothing any more; now: it takes over at once.",
+        description="With log, when another broker owns the logs and writes. silent: it is refused to start; auto: it "
+        "stands by, and takes over when that writes nothing any more, or it is told to; manual: it stands by, and "
+        "takes over when it is told to; now: it takes over at once.",
     )
     shard: Count = Field(0, ge=0, le=999, description="This broker's part of the store.")
 

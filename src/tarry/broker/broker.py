@@ -6,7 +6,7 @@ Its parts are made in ``construction``; ``operations`` maps each operation to th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -350,6 +350,11 @@ class Broker(Calls):
         The broker makes checkpoints by itself, too.
         """
         return self.components.progress.checkpoint()
+
+    def note_serving(self, addresses: Mapping[str, str]) -> None:
+        """Note the addresses by front at which it serves, for ``tarry status --data``."""
+        if (shared := self.components.engine.shared) is not None:
+            shared.serve(addresses)
 
     def wait_fatal(self, timeout_s: float | None = None) -> bool:
         """Wait until the broker has failed; return whether it has."""

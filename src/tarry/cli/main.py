@@ -24,6 +24,7 @@ from tarry.cli import (
     look,
     push,
     receive,
+    roles,
     send,
     serve,
     token,
@@ -66,7 +67,7 @@ for command in (
         dump.dump,
         verify.verify,
     ),
-    *(upkeep.compact, upkeep.expire),
+    *(upkeep.compact, upkeep.expire, roles.takeover),
     *(audit.audit, history.history),
     *(identity.whoami, identity.can, audit_log.audit_log),
 ):

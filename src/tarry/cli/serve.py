@@ -37,7 +37,7 @@ def serve(
         str | None, typer.Option(metavar="URI", help="The logs, where not in DIR: s3://…, for a takeover.")
     ] = None,
     standby: Annotated[
-        bool, typer.Option("--standby", help="With --log: wait until no broker owns the logs, then serve.")
+        bool, typer.Option("--standby", help="With --log: follow the owner of the logs, and serve when it ends.")
     ] = False,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Any other setting; repeatable.")
@@ -66,11 +66,14 @@ def serve(
     from tarry.base.config import load
     from tarry.fronts.registry import ServerConfig
 
+    given = pairs(settings or [])
     flags = {
-        **pairs(settings or []),
+        **given,
         **_given(data=data, flight=flight, rocketmq=rocketmq, remoting=remoting),
         **_given(spark_conf=spark_conf or None, spark_conf_file=spark_conf_file),
-        **_given(http=http, http_admin=http_admin, log=log, takeover="standby" if standby else None),
+        **_given(
+            http=http, http_admin=http_admin, log=log, takeover=given.get("takeover", "auto") if standby else None
+        ),
         **_given(workers=workers, metrics=metrics, pipeline=pipeline, spark_master=spark_master, store=store),
     }
     loaded = load(config, flags, model=ServerConfig)

@@ -95,6 +95,7 @@ def _serve(config: Config, files_max: int, stop: StopSignals, stack: ExitStack) 
     anonymous.look()
     stack.callback(broker.listen_to_identities(anonymous.look))
     serving = [f"{name} on {address}" for name, address in addresses.items()]
+    broker.note_serving(addresses)
     output.line(f"tarry {VERSION} serving {', '.join(serving or ['no front'])}, data {config.data}")
     address = running["flight"].addresses["flight"] if "flight" in running else None
     supervisor = _start_pipeline(broker, config, address, stack)

@@ -101,6 +101,10 @@ class SharedLogs(Protocol):
         """Figures for people: ``uri``, ``epoch``, ``rounds`` (of it), ``leased``, ``requests`` by kind."""
         ...
 
+    def serve(self, addresses: Mapping[str, str]) -> None:
+        """Note that it serves, at these addresses by front, for who asks in its directory."""
+        ...
+
     def may_hand_out(self) -> bool:
         """Return whether the lease lasts. Cheap: it is asked under locks."""
         ...

@@ -28,6 +28,10 @@ DIRECTORIES = {
 LOCK_FILE = "lock"
 CACHE_FILE = "cache-of"
 """In a directory that is a cache of logs elsewhere: where they are."""
+ROLE_FILE, TAKEOVER_FILE = "role.json", "takeover"
+"""In such a directory: what its process is to the logs; and that it is told to take them over."""
+LOCAL_FILES = (LOCK_FILE, CACHE_FILE, ROLE_FILE, f"{ROLE_FILE}.new", TAKEOVER_FILE)
+"""Files of a directory that no log has."""
 Cut = Mapping[LogKind, LogPlace]
 """A place in each log; one that is not named was not begun."""
 PART_BYTES = 1 << 20

@@ -151,8 +151,10 @@ class EpochBases:
         await asyncio.gather(*(delete() for _ in range(DELETES)))
 
 
-async def newest_base(store: ObjectStore, before: int | None = None) -> Manifest | None:
+async def newest_base(store: ObjectStore, before: int | None = None, known: Manifest | None = None) -> Manifest | None:
     """Return the newest base that counts, of the epochs before one if it is given; None: there is none.
+
+    ``known``: one that was read, and is not looked at again.
 
     Raises:
         UnavailableError: the store cannot be asked. CorruptError: a manifest is damaged.
@@ -163,6 +165,8 @@ async def newest_base(store: ObjectStore, before: int | None = None) -> Manifest
         for epoch, position in places:
             if before is not None and epoch >= before:
                 continue
+            if known is not None and (epoch, position) == (known.epoch, known.position):
+                return known
             end = await asked(partial(store.get, numbered("end", epoch)), PATIENCE_S)
             if end is not None and position > decode_end(end, epoch):
                 continue  # its writer was no owner any more, and did not know
@@ -183,17 +187,26 @@ async def read_base(store: ObjectStore, manifest: Manifest) -> AsyncIterator[tup
         MissingObject: one is not there: a newer base may have taken its place. CorruptError: one is damaged.
     """
     for each in manifest.files:
-        offset = 0
-        if not each.pieces:
-            yield each, 0, b""
-        for piece in each.pieces:
-            content = await asked(partial(store.get, piece.key), PATIENCE_S)
-            if content is None:
-                raise MissingObject(f"{piece.key} is missing: {each.path} of base {manifest.epoch}-{manifest.position}")
-            if len(content) != piece.size or zlib.crc32(content) != piece.crc:
-                raise CorruptError(f"{piece.key} is damaged: its checksum does not hold")
+        async for offset, content in read_file(store, each):
             yield each, offset, content
-            offset += piece.size
+
+
+async def read_file(store: ObjectStore, file: BaseFile) -> AsyncIterator[tuple[int, bytes]]:
+    """Yield the pieces of a file in order, each with its offset: at least one.
+
+    Raises: see :func:`read_base`.
+    """
+    offset = 0
+    if not file.pieces:
+        yield 0, b""
+    for piece in file.pieces:
+        content = await asked(partial(store.get, piece.key), PATIENCE_S)
+        if content is None:
+            raise MissingObject(f"{piece.key} is missing: a piece of {file.path}")
+        if len(content) != piece.size or zlib.crc32(content) != piece.crc:
+            raise CorruptError(f"{piece.key} is damaged: its checksum does not hold")
+        yield offset, content
+        offset += piece.size
 
 
 class MissingObject(Exception):  # noqa: N818  an error only if nothing takes its place

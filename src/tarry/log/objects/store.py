@@ -22,6 +22,8 @@ A = TypeVar("A")
 WARN_S = 15.0
 """Time between warnings of a request that is not answered; the first one comes sooner."""
 PAUSE_S, PAUSE_MAX_S = 0.05, 1.0
+AWAY_S = 0.6
+"""A store that answers nothing for so long is away; less is a request that failed."""
 PATIENCE_S = 10.0
 """Time for which a start, or a follower, asks a store that gives no answer."""
 TRIALS = 5
@@ -65,26 +67,49 @@ class CountedObjects:
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
         self.puts = self.gets = self.lists = self.deletes = 0
+        self.answered_s = 0.0
+        """Time of its last answer, by the loop's clock."""
+        self.recovered_s = 0.0
+        """Time of its last answer that came after none had come for a while."""
+        self.error: str | None = None
+        """Reason for which it gives no answer; None: it does."""
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Requests by kind."""
+        return {"put": self.puts, "get": self.gets, "list": self.lists, "delete": self.deletes}
 
     async def create(self, key: str, content: bytes) -> bool:
         self.puts += 1
-        return await self._store.create(key, content)
+        return await self._answer(self._store.create(key, content))
 
     async def get(self, key: str) -> bytes | None:
         self.gets += 1
-        return await self._store.get(key)
+        return await self._answer(self._store.get(key))
 
     async def exists(self, key: str) -> bool:
         self.gets += 1
-        return await self._store.exists(key)
+        return await self._answer(self._store.exists(key))
 
     async def list(self, prefix: str) -> list[str]:
         self.lists += 1
-        return await self._store.list(prefix)
+        return await self._answer(self._store.list(prefix))
 
     async def delete(self, key: str) -> None:
         self.deletes += 1
-        await self._store.delete(key)
+        await self._answer(self._store.delete(key))
+
+    async def _answer(self, request: Awaitable[A]) -> A:
+        loop = asyncio.get_running_loop()
+        try:
+            answer = await request
+        except UnavailableError as error:
+            self.error = str(error)
+            raise
+        if self.error is not None and loop.time() - self.answered_s > AWAY_S:
+            self.recovered_s = loop.time()
+        self.answered_s, self.error = loop.time(), None
+        return answer
 
 
 async def asked(request: Callable[[], Awaitable[A]], patience_s: float = math.inf) -> A:
