@@ -20,6 +20,7 @@ from typing import Any, Literal, TypeVar
 from tarry.base.clock import Clock
 from tarry.base.errors import ClosedError, CorruptError, FatalError, TrimmedError, UnavailableError
 from tarry.base.event_loop import iterate
+from tarry.base.histogram import Histogram
 from tarry.base.lock_file import LockFile
 from tarry.base.types import NEVER_MS
 from tarry.log.engine import Part
@@ -189,14 +190,25 @@ class ObjectEngine:
     @property
     def state(self) -> dict[str, Any]:
         """See :attr:`tarry.log.engine.SharedLogs.state`."""
-        store = self._store
+        store, rounds, lease = self._store, self._owned(), self._lease
+        silent_ms = round(1000 * rounds.times.silent_s)
+        is_away = silent_ms >= 1000 * lease.lease_s
+        waits = "waiting for former leases" if lease.begins_in_s > 0 else "handing out"
         return {
             "uri": self._name,
+            "role": "owner" if rounds.lost is None else "former owner",
+            "state": "store away" if is_away else waits,
+            "away_since_ms": self._clock.now_ms() - silent_ms if is_away else None,
             "epoch": self._epoch,
-            "rounds": self._owned().answered,
+            "rounds": rounds.answered,
             "leased": self.may_hand_out(),
+            "answered_before_ms": silent_ms,
+            "round_ms": _milliseconds(rounds.times.took_us()),
             "requests": {"put": store.puts, "get": store.gets, "list": store.lists, "delete": store.deletes},
         }
+
+    def rounds_us(self) -> Histogram:
+        return self._owned().times.took_us()
 
     def may_hand_out(self) -> bool:
         return self._lease.lasts()
@@ -369,6 +381,12 @@ class _CachedSegment:
                 "again at the next start"
             )
         self._file.truncate(size)
+
+
+def _milliseconds(us: Histogram) -> dict[str, float | int | None]:
+    summary = us.summary()
+    count = summary.pop("count")
+    return {"count": count} | {name: value and round(value / 1000, 1) for name, value in summary.items()}
 
 
 async def _logged(trimming: Coroutine[Any, Any, None]) -> None:

@@ -19,6 +19,7 @@ from tarry.log.frame import LogKind
 from tarry.log.objects.content import Manifest, StoredRound, digest_of, encode_round, numbered, round_key
 from tarry.log.objects.history import WINDOW, Claim, RoundHistory
 from tarry.log.objects.lease import OwnerLease
+from tarry.log.objects.round_times import RoundTimes
 from tarry.log.objects.store import ObjectStore, asked, created
 from tarry.log.objects.successor import name_of
 
@@ -61,6 +62,7 @@ class EpochRounds:
         self._open_bytes = self._added = self._taken = 0
         self._slots, self._looks = asyncio.Semaphore(depth), asyncio.Semaphore(LOOKS)
         self._lease, self._gap_s = lease or OwnerLease(), gap_s
+        self.times = RoundTimes(self._lease.now_s)
         self._next = 0
         self._begun: dict[int, _Begun] = {}  # by number, in order
         self._begun_s = 0.0
@@ -231,6 +233,7 @@ class EpochRounds:
             for number in range(self.answered, durable):
                 begun_s, clock_ms, _ = self._begun.pop(number)
                 self._lease.extend(begun_s, clock_ms)
+                self.times.note(begun_s)
             self.answered = max(self.answered, durable)
             self._wake()
 
