@@ -676,9 +676,9 @@ async def test_who_stops_says_who_has_claimed_or_that_somebody_has() -> None:
     store = MemoryObjects()
     first = await Owner(store).begin()
     second = await Owner(store).begin()
-    with pytest.raises(OwnershipLostError, match="^epoch 1 has ended: test has claimed 2$"):
+    with pytest.raises(OwnershipLostError, match=r"^epoch 1 has ended: test has claimed 2$"):
         await first.send(1)
     second.way.fail("before", "get", numbered("epoch", 3))
     await Owner(store).begin()
-    with pytest.raises(OwnershipLostError, match="^epoch 2 has ended: another owner has claimed 3$"):
+    with pytest.raises(OwnershipLostError, match=r"^epoch 2 has ended: another owner has claimed 3$"):
         await second.send(1)

@@ -338,13 +338,16 @@ def test_an_ack_at_who_lost_the_logs_is_in_doubt(machines: Machines) -> None:
                         read_frame(connection)
                 return
 
-    with playing(play) as before, Client(f"{before},{machines.addresses[0]}") as client:
-        with client.consume("t", group="g", timeout=60) as consumer:
-            next(iter(consumer)).ack()
-            with pytest.raises(UnavailableError, match="may or may not have been done"):
-                consumer.flush()
-            next(iter(consumer)).ack()
+    with (
+        playing(play) as before,
+        Client(f"{before},{machines.addresses[0]}") as client,
+        client.consume("t", group="g", timeout=60) as consumer,
+    ):
+        next(iter(consumer)).ack()
+        with pytest.raises(UnavailableError, match="may or may not have been done"):
             consumer.flush()
+        next(iter(consumer)).ack()
+        consumer.flush()
 
 
 def test_a_receive_that_waits_is_asked_again(machines: Machines) -> None:

@@ -14,6 +14,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tarry.base.errors import InvalidArgumentError, UnavailableError
+from tarry.base.histogram import Histogram
 from tarry.fronts.http.server.limits import HttpLimits
 from tarry.fronts.metrics import collector, server
 from tarry.fronts.metrics.front import MetricsFront

@@ -82,7 +82,7 @@ def held(data: Path) -> Iterator[None]:
 
 
 def plan_checks(data: Path, store_uri: str | None) -> Iterator[Check]:
-    """Yield all checks of a directory that no broker has open, and of its store; None: that is not checked."""
+    """Yield all checks of a directory that no broker has open, and of its store (None: not of that)."""
     try:
         checkpoint = Checkpoint.read(data)
     except CorruptError:

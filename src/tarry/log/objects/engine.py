@@ -18,7 +18,14 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from tarry.base.clock import Clock
-from tarry.base.errors import ClosedError, CorruptError, FatalError, TrimmedError, UnavailableError
+from tarry.base.errors import (
+    ClosedError,
+    CorruptError,
+    FatalError,
+    InvalidArgumentError,
+    TrimmedError,
+    UnavailableError,
+)
 from tarry.base.event_loop import iterate
 from tarry.base.histogram import Histogram
 from tarry.base.lock_file import LockFile
@@ -36,7 +43,7 @@ from tarry.log.objects.lease import OwnerLease
 from tarry.log.objects.request_loop import RequestLoop
 from tarry.log.objects.rounds import EpochRounds
 from tarry.log.objects.silence import wait_for_silence
-from tarry.log.objects.store import CountedObjects, ObjectStore, try_out
+from tarry.log.objects.store import PATIENCE_S, CountedObjects, ObjectStore, asked, is_refused, try_out
 from tarry.log.segment import remove_segment, segment_path
 
 log = logging.getLogger(__name__)
@@ -113,7 +120,7 @@ class ObjectEngine:
             ClosedError: it was told to stop.
             LockedError: another process on this machine uses the directory, or it has logs of its own; or the owner of
                 the logs lives.
-            UnavailableError: the store cannot be asked.
+            UnavailableError: the store cannot be asked. InvalidArgumentError: it refuses: a wrong key, say.
             FatalError: it does not do what the engine rests on; OwnershipLostError: another one has claimed meanwhile.
             CorruptError: the log is damaged; names the object.
         """
@@ -121,8 +128,10 @@ class ObjectEngine:
         try:
             self._unless_stopped(self._wait_for_owner())
             self._rounds = self._unless_stopped(self._claim())
-        except BaseException:
+        except BaseException as error:
             self.release()
+            if is_refused(error):
+                raise InvalidArgumentError(str(error)) from error
             raise
         return self._epoch
 
@@ -135,6 +144,7 @@ class ObjectEngine:
 
     async def _wait_for_owner(self) -> None:
         await try_out(self._store)
+        await asked(lambda: self._store.list("trial/"), PATIENCE_S)  # a right of its own
         if self._takeover != "now":
             await wait_for_silence(self._store, stands_by=self._takeover == "standby")
 

@@ -22,8 +22,19 @@ A = TypeVar("A")
 WARN_S = 15.0
 """Time between warnings of a request that is not answered; the first one comes sooner."""
 PAUSE_S, PAUSE_MAX_S = 0.05, 1.0
+REFUSED_S = 1.0
+"""And one that refuses: a right that was just given may take a moment."""
 PATIENCE_S = 10.0
 """Time for which a start, or a follower, asks a store that gives no answer."""
+
+
+class StoreRefusal(Exception):  # noqa: N818  it is the cause of an UnavailableError
+    """The store has answered, and refuses: a wrong key, no such bucket, no right."""
+
+
+def is_refused(error: BaseException) -> bool:
+    """Return whether to ask again is of no use before somebody has changed a setting or a right."""
+    return isinstance(error.__cause__, StoreRefusal)
 
 
 class ObjectStore(Protocol):
@@ -98,7 +109,7 @@ async def asked(request: Callable[[], Awaitable[A]], patience_s: float = math.in
         try:
             return await request()
         except UnavailableError as error:
-            if clock.time() >= until_s:
+            if clock.time() >= (until_s if not is_refused(error) else until_s - patience_s + REFUSED_S):
                 raise
             if clock.time() >= warn_s:
                 log.warning("%s; trying again", error)
