@@ -5,6 +5,8 @@ Its parts are made in ``construction``; ``operations`` maps each operation to th
 
 from __future__ import annotations
 
+import logging
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -29,6 +31,7 @@ from tarry.api.operations.delivery import Subscribe
 from tarry.api.outcome import Outcome
 from tarry.base.clock import Clock, SystemClock
 from tarry.base.config import Config
+from tarry.base.left_behind import leave
 from tarry.base.placement import ANY_CORE, Placement
 from tarry.broker import front_state
 from tarry.broker.components import BrokerComponents
@@ -45,6 +48,8 @@ from tarry.log.engine import LogEngine
 from tarry.log.files import Files, OsFiles
 from tarry.message.receipt import Accepted, Receipt
 from tarry.message.rows import ID, Row, to_batch
+
+log = logging.getLogger(__name__)
 
 R = TypeVar("R")
 
@@ -359,16 +364,23 @@ class Broker(Calls):
         if health.closed:
             return
         health.closed = True
+        until_s = None
         if parts.engine.shared is not None:
+            until_s = time.monotonic() + STOP_S
             parts.engine.shared.stop_by(STOP_S)
         parts.key_backfill.stop()
         parts.commits.close()
         parts.loops.stop()
         health.end()
-        parts.loops.join()
+        # One may be asking a store that gives no answer for minutes. The directory is a cache then, and nothing is
+        # answered any more, so it is left; and nobody is told that hand-outs have ended, for it may be in the midst.
+        have_ended = parts.loops.join(until_s)
+        if not have_ended:
+            log.warning("the store gives no answer: stopping without it")
+            leave()
         try:
             parts.journal.close()
-            if health.fatal is None:
+            if health.fatal is None and have_ended:
                 parts.loops.try_disk(parts.progress.end)
         finally:
             parts.close()

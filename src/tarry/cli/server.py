@@ -24,6 +24,7 @@ from tarry.base.errors import (
     TarryError,
     UnavailableError,
 )
+from tarry.base.left_behind import are_left
 from tarry.base.logs import log_to_stderr
 from tarry.base.memory import Trimmer
 from tarry.base.placement import ANY_CORE, Placement, SharedCore, collect_often, settle_memory, shorten_turns
@@ -47,6 +48,8 @@ PIPELINE_STOP_S = 3.0
 
 It does not react while its JVM starts; killing it loses nothing.
 """
+LEFT_END_S = 0.5
+"""Seconds that the process takes to end where requests were left without an answer."""
 FATAL_END_S = 10.0
 """Seconds that a failed broker may take to stop."""
 
@@ -68,13 +71,22 @@ def run(config: Config, *, unknown_variables: Sequence[str] = (), verbose: bool 
     shorten_turns()
     files_max = raise_limit()
     log.debug("%d files and connections may be open", files_max)
-    with ExitStack() as stack:
-        stop = stack.enter_context(StopSignals())
-        try:
-            _serve(config, files_max, stop, stack)
-        except ClosedError:
-            if not stop.wait(0):
-                raise
+    code = ExitCode.FAILED
+    try:
+        with ExitStack() as stack:
+            stop = stack.enter_context(StopSignals())
+            try:
+                _serve(config, files_max, stop, stack)
+            except ClosedError:
+                if not stop.wait(0):
+                    raise
+        code = ExitCode.OK
+    except TarryError as error:
+        code = exit_code(error)
+        raise
+    finally:
+        if are_left():
+            _end_within(LEFT_END_S, code)  # Python's own end would wait for those threads
     log.info("stopped")
 
 

@@ -171,7 +171,8 @@ class EpochRounds:
 
     def abandon(self) -> None:
         """End what is under way, as the end of the process would. A PUT may arrive all the same."""
-        self._lose(FatalError(f"epoch {self._claim.epoch} was given up"))
+        what = "what was not answered may be in the log or not"
+        self._lose(FatalError(f"the store gave no answer: epoch {self._claim.epoch} was given up; {what}"))
 
     async def _acquire(self) -> None:
         """Take a slot for a PUT, within the window of rounds that are not answered."""
