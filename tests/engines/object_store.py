@@ -87,10 +87,12 @@ class CutWay(_Way):
     def __init__(self, store: ObjectStore) -> None:
         super().__init__(store)
         self.is_cut = False
+        self.cut_keys: str | None = None
+        """Where it is cut for keys alone that begin like this."""
         self.refused: list[tuple[str, str]] = []
 
     async def _pass(self, what: str, key: str, request: Callable[[], Awaitable[A]]) -> A:
-        if self.is_cut:
+        if self.is_cut or (self.cut_keys is not None and key.startswith(self.cut_keys)):
             self.refused.append((what, key))
             raise UnavailableError("cut off")
         return await request()
