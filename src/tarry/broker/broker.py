@@ -31,7 +31,6 @@ from tarry.api.operations.delivery import Subscribe
 from tarry.api.outcome import Outcome
 from tarry.base.clock import Clock, SystemClock
 from tarry.base.config import Config
-from tarry.base.left_behind import leave
 from tarry.base.placement import ANY_CORE, Placement
 from tarry.broker import front_state
 from tarry.broker.components import BrokerComponents
@@ -379,7 +378,6 @@ class Broker(Calls):
         have_ended = parts.loops.join(until_s)
         if not have_ended:
             log.warning("the store gives no answer: stopping without it")
-            leave()
         try:
             parts.journal.close()
             if health.fatal is None and have_ended:

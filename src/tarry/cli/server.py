@@ -24,7 +24,6 @@ from tarry.base.errors import (
     TarryError,
     UnavailableError,
 )
-from tarry.base.left_behind import are_left
 from tarry.base.logs import log_to_stderr
 from tarry.base.memory import Trimmer
 from tarry.base.placement import ANY_CORE, Placement, SharedCore, collect_often, settle_memory, shorten_turns
@@ -49,7 +48,9 @@ PIPELINE_STOP_S = 3.0
 It does not react while its JVM starts; killing it loses nothing.
 """
 LEFT_END_S = 0.5
-"""Seconds that the process takes to end where requests were left without an answer."""
+"""Seconds that the process takes to end where threads were left at requests without an answer."""
+ASKING = ("tarry-log-objects", "tarry-load", "tarry-keep", "tarry-base")
+"""Threads that ask a store: the broker's stop leaves them where it gives no answer."""
 FATAL_END_S = 10.0
 """Seconds that a failed broker may take to stop."""
 
@@ -85,8 +86,8 @@ def run(config: Config, *, unknown_variables: Sequence[str] = (), verbose: bool 
         code = exit_code(error)
         raise
     finally:
-        if are_left():
-            _end_within(LEFT_END_S, code)  # Python's own end would wait for those threads
+        if any(thread.name in ASKING for thread in threading.enumerate()):
+            _end_within(LEFT_END_S, code)  # Python's own end would wait for them
     log.info("stopped")
 
 

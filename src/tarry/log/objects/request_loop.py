@@ -8,8 +8,6 @@ from collections.abc import Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from tarry.base.left_behind import leave
-
 A = TypeVar("A")
 CLOSE_S = 0.5
 """Longest wait for requests under way, which nobody needs any more."""
@@ -41,9 +39,7 @@ class RequestLoop:
         ended = self.start(self._cancel())
         ended.add_done_callback(lambda _: self.loop.call_soon_threadsafe(self.loop.stop))
         self._thread.join(CLOSE_S)
-        if self._thread.is_alive():
-            leave()
-        else:
+        if not self._thread.is_alive():
             self.loop.close()
 
     async def _cancel(self) -> None:
