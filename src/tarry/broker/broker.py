@@ -53,7 +53,7 @@ log = logging.getLogger(__name__)
 
 R = TypeVar("R")
 
-STOP_S = 5.0
+STOP_S = 4.0
 """Longest time that a stop waits for a store of logs that gives no answer."""
 
 

@@ -49,7 +49,7 @@ It does not react while its JVM starts; killing it loses nothing.
 """
 LEFT_END_S = 0.5
 """Seconds that the process takes to end where threads were left at requests without an answer."""
-ASKING = ("tarry-log-objects", "tarry-load", "tarry-keep", "tarry-base")
+ASKING = ("tarry-log-", "tarry-load", "tarry-keep", "tarry-base")
 """Threads that ask a store: the broker's stop leaves them where it gives no answer."""
 FATAL_END_S = 10.0
 """Seconds that a failed broker may take to stop."""
@@ -86,7 +86,7 @@ def run(config: Config, *, unknown_variables: Sequence[str] = (), verbose: bool 
         code = exit_code(error)
         raise
     finally:
-        if any(thread.name in ASKING for thread in threading.enumerate()):
+        if any(thread.name.startswith(ASKING) for thread in threading.enumerate()):
             _end_within(LEFT_END_S, code)  # Python's own end would wait for them
     log.info("stopped")
 
