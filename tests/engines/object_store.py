@@ -145,7 +145,7 @@ class FaultyWay(_Way):
     def __init__(self, store: ObjectStore, rng: random.Random, late: set[asyncio.Task[Any]], rate: float) -> None:
         super().__init__(store)
         self._rng, self._rate, self._late = rng, rate, late
-        self._delays_s = rng.choice([(0.01, 0.06), (0.001, 0.01, 0.1, 1.0), (0.0, 0.0, 1.0)])
+        self._delays_s: tuple[float, ...] = rng.choice([(0.01, 0.06), (0.001, 0.01, 0.1, 1.0), (0.0, 0.0, 1.0)])
         self.cut_until_s = self.still_until_s = 0.0
 
     async def create(self, key: str, content: bytes) -> bool:
@@ -227,7 +227,7 @@ class _Selector(selectors.SelectSelector):
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         assert timeout is not None, "everything waits, and for nothing"
-        self._loop.now_s += max(0.0, timeout)
+        self._loop.now_s += max(1e-9, timeout)  # never nothing: a sleep that is rounded to nothing ends
         return super().select(0)
 
 
