@@ -698,3 +698,16 @@ def test_each_damaged_bit_of_a_small_object_is_found(content: bytes) -> None:
         damaged[at] ^= 1 << at % 8
         with pytest.raises(CorruptError):
             decode(bytes(damaged), content)
+
+
+@virtually
+async def test_who_stops_says_who_has_claimed_or_that_somebody_has() -> None:
+    store = MemoryObjects()
+    first = await Owner(store).begin()
+    second = await Owner(store).begin()
+    with pytest.raises(OwnershipLostError, match=r"^epoch 1 has ended: test has claimed 2$"):
+        await first.send(1)
+    second.way.fail("before", "get", numbered("epoch", 3))
+    await Owner(store).begin()
+    with pytest.raises(OwnershipLostError, match=r"^epoch 2 has ended: another owner has claimed 3$"):
+        await second.send(1)

@@ -5,6 +5,8 @@ Its parts are made in ``construction``; ``operations`` maps each operation to th
 
 from __future__ import annotations
 
+import logging
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -47,9 +49,11 @@ from tarry.log.files import Files, OsFiles
 from tarry.message.receipt import Accepted, Receipt
 from tarry.message.rows import ID, Row, to_batch
 
+log = logging.getLogger(__name__)
+
 R = TypeVar("R")
 
-STOP_S = 5.0
+STOP_S = 4.0
 """Longest time that a stop waits for a store of logs that gives no answer."""
 
 
@@ -366,16 +370,22 @@ class Broker(Calls):
         if health.closed:
             return
         health.closed = True
+        until_s = None
         if parts.engine.shared is not None:
+            until_s = time.monotonic() + STOP_S
             parts.engine.shared.stop_by(STOP_S)
         parts.key_backfill.stop()
         parts.commits.close()
         parts.loops.stop()
         health.end()
-        parts.loops.join()
+        # One may be asking a store that gives no answer for minutes. The directory is a cache then, and nothing is
+        # answered any more, so it is left; and nobody is told that hand-outs have ended, for it may be in the midst.
+        have_ended = parts.loops.join(until_s)
+        if not have_ended:
+            log.warning("the store gives no answer: stopping without it")
         try:
             parts.journal.close()
-            if health.fatal is None:
+            if health.fatal is None and have_ended:
                 parts.loops.try_disk(parts.progress.end)
         finally:
             parts.close()

@@ -230,7 +230,7 @@ def _make_queries(
         history,
         lateness,
         accepting.acceptance,
-        status.read,
+        status.read_all,
     )
     return _Queries(changes, placed, status, queries)
 

@@ -104,6 +104,10 @@ class Status:
             "gateways": gateways,
         }
 
+    def read_all(self) -> dict[str, Any]:
+        """Return what :meth:`read` does, and how long the logs' rounds took, as an overview has it."""
+        return {**self.read(), "rounds_us": None if self._logs is None else self._logs.rounds_us().to_json()}
+
     def ping(self) -> dict[str, Any]:
         """Return the clock and the version."""
         return {"now_ms": self._clock.now_ms(), "version": VERSION}

@@ -47,6 +47,10 @@ PIPELINE_STOP_S = 3.0
 
 It does not react while its JVM starts; killing it loses nothing.
 """
+LEFT_END_S = 0.5
+"""Seconds that the process takes to end where threads were left at requests without an answer."""
+ASKING = ("tarry-log-", "tarry-load", "tarry-keep", "tarry-base")
+"""Threads that ask a store: the broker's stop leaves them where it gives no answer."""
 FATAL_END_S = 10.0
 """Seconds that a failed broker may take to stop."""
 
@@ -68,13 +72,22 @@ def run(config: Config, *, unknown_variables: Sequence[str] = (), verbose: bool 
     shorten_turns()
     files_max = raise_limit()
     log.debug("%d files and connections may be open", files_max)
-    with ExitStack() as stack:
-        stop = stack.enter_context(StopSignals())
-        try:
-            _serve(config, files_max, stop, stack)
-        except ClosedError:
-            if not stop.wait(0):
-                raise
+    code = ExitCode.FAILED
+    try:
+        with ExitStack() as stack:
+            stop = stack.enter_context(StopSignals())
+            try:
+                _serve(config, files_max, stop, stack)
+            except ClosedError:
+                if not stop.wait(0):
+                    raise
+        code = ExitCode.OK
+    except TarryError as error:
+        code = exit_code(error)
+        raise
+    finally:
+        if any(thread.name.startswith(ASKING) for thread in threading.enumerate()):
+            _end_within(LEFT_END_S, code)  # Python's own end would wait for them
     log.info("stopped")
 
 

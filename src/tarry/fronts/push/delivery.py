@@ -118,6 +118,7 @@ class PushDelivery:
         )
         self._ending = False
         self._ended = self._loop.create_future()
+        self._end_said = False
         self._pump()
 
     @property
@@ -346,6 +347,11 @@ class PushDelivery:
         name = self.subscription.name
         if isinstance(error, StaleLeaseError):
             log.warning("push subscription %s: some messages will be pushed again: %s", name, error)
+        elif self._group.closed:
+            # One line for all that is under way: why the broker ends, its own log says.
+            if not self._end_said:
+                self._end_said = True
+                log.warning("push subscription %s: what is under way may be pushed again: %s", name, error)
         else:
             log.error("push subscription %s: what was pushed may be pushed again: %s", name, error)
 

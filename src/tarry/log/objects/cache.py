@@ -46,7 +46,8 @@ class CacheDirectory:
         if there and CACHE_FILE not in there:
             raise LockedError(
                 f"{self._data} is no cache of logs in an object store: it has {', '.join(there[:5])}, which would be "
-                "deleted; allowed: a directory that is empty or not there"
+                "deleted; allowed: a directory that is empty or not there. What a directory has cannot be brought into "
+                "logs in a store: see 'From a data directory' in docs/high-availability.md"
             )
         self._files.replace(self._data / CACHE_FILE, f"{self._name}\n".encode())
 

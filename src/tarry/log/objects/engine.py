@@ -18,8 +18,16 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from tarry.base.clock import Clock
-from tarry.base.errors import ClosedError, CorruptError, FatalError, TrimmedError, UnavailableError
+from tarry.base.errors import (
+    ClosedError,
+    CorruptError,
+    FatalError,
+    InvalidArgumentError,
+    TrimmedError,
+    UnavailableError,
+)
 from tarry.base.event_loop import iterate
+from tarry.base.histogram import Histogram
 from tarry.base.lock_file import LockFile
 from tarry.base.types import NEVER_MS
 from tarry.log.engine import Part
@@ -38,7 +46,7 @@ from tarry.log.objects.role import RoleFile
 from tarry.log.objects.rounds import EpochRounds
 from tarry.log.objects.silence import wait_for_silence
 from tarry.log.objects.standby import Standby
-from tarry.log.objects.store import CountedObjects, ObjectStore, try_out
+from tarry.log.objects.store import PATIENCE_S, CountedObjects, ObjectStore, asked, is_refused, try_out
 from tarry.log.segment import remove_segment, segment_path
 
 log = logging.getLogger(__name__)
@@ -120,15 +128,17 @@ class ObjectEngine:
             ClosedError: it was told to stop.
             LockedError: another process on this machine uses the directory, or it has logs of its own; or the owner of
                 the logs lives.
-            UnavailableError: the store cannot be asked.
+            UnavailableError: the store cannot be asked. InvalidArgumentError: it refuses: a wrong key, say.
             FatalError: it does not do what the engine rests on; OwnershipLostError: another one has claimed meanwhile.
             CorruptError: the log is damaged; names the object.
         """
         self._lock = hold_directory(self._data)
         try:
             self._rounds = self._unless_stopped(self._claim())
-        except BaseException:
+        except BaseException as error:
             self.release()
+            if is_refused(error):
+                raise InvalidArgumentError(str(error)) from error
             raise
         return self._epoch
 
@@ -142,6 +152,7 @@ class ObjectEngine:
     async def _claim_after_former(self) -> Claim:
         """Claim when the takeover is allowed."""
         await try_out(self._store)
+        await asked(lambda: self._store.list("trial/"), PATIENCE_S)  # a right of its own
         stands_by = self._takeover in ("auto", "manual")
         former = self._stand_by() if stands_by else self._former
         claim = None
@@ -219,12 +230,20 @@ class ObjectEngine:
     @property
     def state(self) -> dict[str, Any]:
         """See :attr:`tarry.log.engine.SharedLogs.state`."""
-        store = self._store
+        store, rounds, lease = self._store, self._owned(), self._lease
+        silent_ms = round(1000 * rounds.times.silent_s)
+        is_away = silent_ms >= 1000 * lease.lease_s
+        waits = "waiting for former leases" if lease.begins_in_s > 0 else "handing out"
         return {
             "uri": self._name,
+            "role": "owner" if rounds.lost is None else "former owner",
+            "state": "store away" if is_away else waits,
+            "away_since_ms": self._clock.now_ms() - silent_ms if is_away else None,
             "epoch": self._epoch,
-            "rounds": self._owned().answered,
+            "rounds": rounds.answered,
             "leased": self.may_hand_out(),
+            "answered_before_ms": silent_ms,
+            "round_ms": _milliseconds(rounds.times.took_us()),
             "requests": store.counts,
         }
 
@@ -237,6 +256,9 @@ class ObjectEngine:
 
     def serve(self, addresses: Mapping[str, str]) -> None:
         self._role.serve(addresses)
+
+    def rounds_us(self) -> Histogram:
+        return self._owned().times.took_us()
 
     def may_hand_out(self) -> bool:
         return self._lease.lasts()
@@ -413,6 +435,12 @@ class _CachedSegment:
                 "again at the next start"
             )
         self._file.truncate(size)
+
+
+def _milliseconds(us: Histogram) -> dict[str, float | int | None]:
+    summary = us.summary()
+    count = summary.pop("count")
+    return {"count": count} | {name: value and round(value / 1000, 1) for name, value in summary.items()}
 
 
 async def _logged(trimming: Coroutine[Any, Any, None]) -> None:

@@ -24,11 +24,22 @@ WARN_S = 15.0
 PAUSE_S, PAUSE_MAX_S = 0.05, 1.0
 AWAY_S = 0.6
 """A store that answers nothing for so long is away; less is a request that failed."""
+REFUSED_S = 1.0
+"""And one that refuses: a right that was just given may take a moment."""
 PATIENCE_S = 10.0
 """Time for which a start, or a follower, asks a store that gives no answer."""
 TRIALS = 5
 _CREATIONS = 2
 """Creations of a trial whose requests were all answered."""
+
+
+class StoreRefusal(Exception):  # noqa: N818  it is the cause of an UnavailableError
+    """The store has answered, and refuses: a wrong key, no such bucket, no right."""
+
+
+def is_refused(error: BaseException) -> bool:
+    """Return whether to ask again is of no use before somebody has changed a setting or a right."""
+    return isinstance(error.__cause__, StoreRefusal)
 
 
 class ObjectStore(Protocol):
@@ -126,7 +137,7 @@ async def asked(request: Callable[[], Awaitable[A]], patience_s: float = math.in
         try:
             return await request()
         except UnavailableError as error:
-            if clock.time() >= until_s:
+            if clock.time() >= (until_s if not is_refused(error) else until_s - patience_s + REFUSED_S):
                 raise
             if clock.time() >= warn_s:
                 log.warning("%s; trying again", error)
