@@ -80,6 +80,11 @@ class Config(BaseSettings):
         description="With log, when another broker owns the logs and writes. silent: it is refused to start; standby: "
         "it waits until that writes nothing any more; now: it takes over at once.",
     )
+    test_clock: Optional = Field(
+        None,
+        description="For tests: the clock stands still until it is told to move (`tarry advance`). now, or the instant "
+        "at which it begins, as 2027-01-01T00:00:00Z; DATA can be used by such brokers alone. Empty: the real clock.",
+    )
     shard: Count = Field(0, ge=0, le=999, description="This broker's part of the store.")
 
     flight_advertised: Address = Field(
@@ -320,6 +325,7 @@ def allowed(name: str, field: FieldInfo) -> str:
         "spark_memory": 'a number with k, m, g or t, as in "2g"',
         "spark_conf_file": 'a path, or "" for none',
         "store": 'a path or URI, or "" for the default',
+        "test_clock": 'now, an instant as 2027-01-01T00:00:00Z, or "" for the real clock',
     }.get(name, "a path" if field.annotation is Path else "a text")
 
 
