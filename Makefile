@@ -34,7 +34,7 @@ help:
 	@echo 'make spark-matrix       the tests of Spark with each PySpark that pyproject.toml allows: ARGS="--only 4.3" (minutes each)'
 	@echo 'make bench [ONLY=name]  measure; writes benchmarks/results/latest.json'
 	@echo 'make soak [ARGS=...]    load with kills, and whether memory, descriptors and files stay: ARGS="--hours 3"; in parts: --directory'
-	@echo 'make simulate [ARGS=...] thousands of simulated crashes: ARGS="--crashes 10000"; a seed that failed: ARGS="--seed N"'
+	@echo 'make simulate [ARGS=...] thousands of simulated crashes, of one broker and of takeovers: ARGS="--crashes 10000"; a seed that failed: ARGS="--of takeovers --seed N"; ARGS=--defects'
 	@echo 'make kills [ARGS=...]   brokers killed amid hand-outs: "done" is never said of what was handed out: ARGS="--open 200 --serve 50"'
 	@echo 'make models [ARGS=...]  every state of the takeover models (docs/takeover-model.md; g++, a quarter of an hour, 4 GiB): ARGS="--only progress", ARGS=--traces'
 	@echo 'make object-stores      log engines on a real server of the S3 protocol, which it builds with Go (minutes, once)'

@@ -202,16 +202,7 @@ class World:
         self.b.nack(topic, "g", batch["lease"].to_numpy(), batch["offset"].to_numpy(), delay_ms)
 
     def pipeline_commits(self) -> None:
-        """What the schedule query does, without Spark."""
-        state = self.b.intake_state()
-        store = Store.open(state["store_uri"])
-        start, end = store.snapshot().committed_seq, state["durable_seq"]
-        table = pa.Table.from_batches(list(self.b.read_intake(start, end)), SCHEMA)
-        fired = (table["due_ms"].to_numpy() < state["fired_until_ms"]) & (table["seq"].to_numpy() < state["fired_seq"])
-        rest = table.filter(pa.array(~fired))
-        files = stage(rest, store.root, f"test-{uuid.uuid4().hex}", state["now_ms"]) if rest.num_rows else []
-        store.commit(files, start, end)
-        self.b.store_committed()
+        commit_intake(self.b)
 
     def reopen(self) -> None:
         self.b.close()
@@ -253,6 +244,19 @@ class World:
         for entry in self.b.pending():
             assert (entry.pending, entry.ready) == (0, 0)
         assert all(self.receive(t).num_rows == 0 for t in self.topics)
+
+
+def commit_intake(broker: TestBroker) -> None:
+    """Do what the pipeline's schedule query does, without Spark."""
+    state = broker.intake_state()
+    store = Store.open(state["store_uri"], epoch=state["epoch"])
+    start, end = store.snapshot().committed_seq, state["durable_seq"]
+    table = pa.Table.from_batches(list(broker.read_intake(start, end)), SCHEMA)
+    fired = (table["due_ms"].to_numpy() < state["fired_until_ms"]) & (table["seq"].to_numpy() < state["fired_seq"])
+    rest = table.filter(pa.array(~fired))
+    files = stage(rest, store.root, f"test-{uuid.uuid4().hex}", state["now_ms"]) if rest.num_rows else []
+    store.commit(files, start, end)
+    broker.store_committed()
 
 
 def crash_at(work: Callable[[], object], files: FaultyFiles, step: int | None) -> bool:

@@ -504,6 +504,35 @@ def test_a_store_that_does_not_do_is_refused(store: MemoryObjects, tmp_path: Pat
     run_virtually(try_out(MemoryObjects()))
 
 
+class LatePuts(MemoryObjects):
+    """Of the first trials, each creation is answered at its second try.
+
+    The first one arrives after the deletion.
+    """
+
+    def __init__(self, trials: int) -> None:
+        super().__init__()
+        self.trials = trials
+        self.tried: dict[str, bytes] = {}
+
+    async def create(self, key: str, content: bytes) -> bool:
+        if key not in self.tried and len(self.tried) < self.trials:
+            self.tried[key] = content
+            raise UnavailableError("a timeout")
+        return await super().create(key, content)
+
+    async def delete(self, key: str) -> None:
+        await super().delete(key)
+        if key in self.tried:
+            self.objects[key] = self.tried[key]
+
+
+def test_a_put_of_a_trial_that_arrives_late_says_nothing_of_the_store() -> None:
+    run_virtually(try_out(LatePuts(2)))
+    with pytest.raises(UnavailableError, match="carried out late"):
+        run_virtually(try_out(LatePuts(1000)))
+
+
 def test_a_directory_is_used_by_one_owner(tmp_path: Path) -> None:
     engines = [ObjectEngine(MemoryObjects(), FaultyFiles(), tmp_path, TestClock()) for _ in range(2)]
     engines[0].claim()

@@ -32,6 +32,7 @@ from tarry.base.config import Config
 from tarry.base.placement import ANY_CORE, Placement
 from tarry.broker import front_state
 from tarry.broker.components import BrokerComponents
+from tarry.broker.confirmed_queries import confirmed
 from tarry.broker.construction import open_components
 from tarry.broker.engines import engine_of
 from tarry.broker.front_state import FrontStateFile
@@ -87,7 +88,8 @@ class Broker(Calls):
         )
         """The parts of the broker, for tests and extensions."""
         parts = self.components
-        self._handlers, self._found_handlers = handlers(parts), found_handlers(parts)
+        self._handlers = confirmed(handlers(parts), engine.shared)
+        self._found_handlers = confirmed(found_handlers(parts), engine.shared)
         self._audited = parts.audit.kinds
         self._health.listen(parts.groups.stop)
         if threads:

@@ -166,6 +166,7 @@ def _make_background(around: Opened, opened: OpenedFiles, path: MessagePath) -> 
         accepting.limits,
         accepting.bound,
         take_up_news,
+        around.confirm,
     )
     pipeline = Pipeline(config, clock, opened.intake, follower, jobs, progress, around.damage, follower.announce)
     scrub = Scrub(config, clock, files, follower, around.health.ending, around.damage.report)
@@ -195,9 +196,7 @@ def _make_queries(
     wheel, loader, follower = path.window.wheel, path.window.loader, background.follower
     places = Places(opened.intake, wheel, loader, follower, opened.registry)
     finder = MessageFinder(opened.intake, wheel, loader, follower)
-    shared = around.engine.shared
-    confirm = (lambda: None) if shared is None else shared.confirm
-    changes = Changes(opened.registry, finder, decisions, accepting.scheduling, clock, opened.secret, confirm)
+    changes = Changes(opened.registry, finder, decisions, accepting.scheduling, clock, opened.secret, around.confirm)
     placed = PlacedMessages(finder, decisions.state_of, changes, ready, groups)
     status = Status(
         around.config,

@@ -74,6 +74,14 @@ class Opened:
         """Function to ask before a hand-out; None: nobody can take the logs over."""
         return None if self.engine.shared is None else self.engine.shared.may_hand_out
 
+    @property
+    def confirm(self) -> Callable[[], None]:
+        """Function to call before an outcome that no commit says.
+
+        It returns when another owner of the logs cannot have known better, and raises OwnershipLostError if one may.
+        """
+        return (lambda: None) if self.engine.shared is None else self.engine.shared.confirm
+
 
 @dataclass(frozen=True, slots=True)
 class OpenedFiles:

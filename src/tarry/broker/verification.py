@@ -82,8 +82,8 @@ def held(data: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def plan_checks(data: Path, store_uri: str) -> Iterator[Check]:
-    """All checks of a directory that no broker has open, and of its store."""
+def plan_checks(data: Path, store_uri: str | None) -> Iterator[Check]:
+    """Yield all checks of a directory that no broker has open, and of its store; None: that is not checked."""
     try:
         checkpoint = Checkpoint.read(data)
     except CorruptError:
@@ -98,9 +98,15 @@ def plan_checks(data: Path, store_uri: str) -> Iterator[Check]:
     yield from log_checks(data, LogKind.ACKS, checkpoint.acks)
     yield from audit_log_checks(data)
     yield from registry_checks(data, checkpoint.registry_writes)
-    yield from store_checks(store_uri, checkpoint.store_version)
-    yield from owner_checks(store_uri, data / ID_FILE, lambda: owner_of(data).id if (data / ID_FILE).exists() else None)
+    if store_uri is not None:
+        own_id = partial(_id_of, data)
+        yield from store_checks(store_uri, checkpoint.store_version)
+        yield from owner_checks(store_uri, data / ID_FILE, own_id)
     yield from pipeline_checks(data)
+
+
+def _id_of(data: Path) -> str | None:
+    return owner_of(data).id if (data / ID_FILE).exists() else None
 
 
 def audit_log_checks(data: Path, *, in_use: bool = False) -> Iterator[Check]:

@@ -109,15 +109,16 @@ class ConsumerGroups:
 
         With ``broadcast``, the group of that consumer alone, ``name@consumer``, which begins at the latest.
         """
-        return self._get_or_create(topic, name, start, broadcast).group
-
-    def _get_or_create(self, topic: str, name: str, start: str | None, broadcast: str | None = None) -> GroupControl:
-        check_topic(topic)
-        check_group(name)
         begin = _parse_start(start)
         if broadcast is not None:
+            check_group(name)
             name, begin = broadcast_group(name, broadcast), begin or LATEST
-        return self._lifecycle.get_or_create(topic, name, begin or EARLIEST)
+        control = self._lifecycle.get_or_create_durably(check_topic(topic), check_group(name), begin or EARLIEST)
+        return control.group
+
+    def _get_or_create(self, topic: str, name: str, start: str | None) -> GroupControl:
+        """For callers that wait for something of theirs in the journal, which is behind the group's creation."""
+        return self._lifecycle.get_or_create(check_topic(topic), check_group(name), _parse_start(start) or EARLIEST)
 
     def find(self, topic: str, name: str) -> Group:
         """Return the group of that name.
@@ -228,7 +229,7 @@ class ConsumerGroups:
         Raises:
             InvalidArgumentError: the queue does not reach that far.
         """
-        control = self._get_or_create(topic, name, None)
+        control = self._lifecycle.get_or_create_durably(check_topic(topic), check_group(name), EARLIEST)
         if offset > control.topic.end:
             raise InvalidArgumentError(f"offset {offset} of topic {topic!r}; allowed: up to {control.topic.end}")
         if offset > control.group.floor:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterable
+from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
 from tarry.api.groups import GroupSettings, TopicSettings
 from tarry.api.settings import EARLIEST, LATEST, Start
-from tarry.base.errors import InvalidArgumentError
+from tarry.base.errors import DiskFullError, InvalidArgumentError, OverloadedError, TarryError
 from tarry.base.waiting import wait_for
 from tarry.groups.control import GroupControl
 from tarry.groups.group_state import Beginning
@@ -42,30 +44,62 @@ class GroupLifecycle:
     _check_topics: Callable[[Collection[str]], None]
     _groups_max: int
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    _creations: dict[GroupControl, Future[None]] = field(default_factory=dict)
+    """Groups that are not durable yet, each with the end of its creation."""
 
     def get_or_create(self, topic: str, name: str, start: Start = EARLIEST) -> GroupControl:
         """Return the group; make it if there is none, at the earliest kept message, or behind the latest.
 
-        Its name is not checked.
+        Its name is not checked. A new one becomes durable before all that is written to the journal from now on.
         """
         control = self._registry.find(topic, name)
-        return control if control is not None else self._create(topic, name, start)
+        return control if control is not None else self._create(topic, name, start)[0]
 
-    def _create(self, topic_name: str, name: str, start: Start) -> GroupControl:
+    def get_or_create_durably(self, topic: str, name: str, start: Start) -> GroupControl:
+        """Return the group as :meth:`get_or_create` does; a new one is durable.
+
+        On a full disk it is not yet: consumers are served all the same, and it is written when there is room.
+
+        Raises:
+            TarryError: it is new, and cannot become durable any more.
+        """
+        control, creation = self._registry.find(topic, name), None
+        if control is None or control in self._creations:
+            control, creation = self._create(topic, name, start)
+        if creation is not None:
+            creation.result()
+        return control
+
+    def _create(self, topic_name: str, name: str, start: Start) -> tuple[GroupControl, Future[None] | None]:
+        """Return the group, and the end of its creation while that is under way."""
         with self._lock:
             control = self._registry.find(topic_name, name)
-            if control is None:
-                self._check_bounds(topic_name, name)
-                self._journal.check_room()
-                # Under the lock: a topic that is forgotten meanwhile would be another one afterwards.
-                topic = self._ready.topic(topic_name)
-                # A crash may have come between the deletion of a group of that name and that of its settings.
-                self._settings.set_group(topic.name, name, None)
-                floor = topic.end if start == LATEST else topic.first
-                control = self._add(topic, name, GroupSettings.of(topic.name), Beginning(floor, start))
+            if control is not None:
+                return control, self._creations.get(control)
+            self._check_bounds(topic_name, name)
+            self._journal.check_room()
+            # Under the lock: a topic that is forgotten meanwhile would be another one afterwards.
+            topic = self._ready.topic(topic_name)
+            # A crash may have come between the deletion of a group of that name and that of its settings.
+            self._settings.set_group(topic.name, name, None)
+            floor = topic.end if start == LATEST else topic.first
+            control = self._add(topic, name, GroupSettings.of(topic.name), Beginning(floor, start))
+            creation = self._creations[control] = Future[None]()
+            try:
                 # "Latest" is behind rows that may not be durable; the journal must not be ahead of them.
-                control.confirm(ticket=self._ready.ticket() if start == LATEST else 0)
-            return control
+                ticket = self._ready.ticket() if start == LATEST else 0
+                control.confirm(partial(self._on_created, control, creation), ticket)
+            except BaseException:
+                del self._creations[control]
+                raise
+            return control, creation
+
+    def _on_created(self, control: GroupControl, creation: Future[None], error: TarryError | None) -> None:
+        self._creations.pop(control, None)
+        if error is None or isinstance(error, DiskFullError | OverloadedError):
+            creation.set_result(None)
+        else:
+            creation.set_exception(error)
 
     def _check_bounds(self, topic: str, name: str) -> None:
         if name.startswith(RESERVED):

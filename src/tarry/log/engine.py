@@ -105,6 +105,13 @@ class SharedLogs(Protocol):
         """Return whether the lease lasts. Cheap: it is asked under locks."""
         ...
 
+    def is_confirmed(self) -> bool:
+        """Return whether it was certain, no longer ago than a lease, that nobody else owned the logs.
+
+        Before :meth:`may_hand_out` at a new owner: it knows all that the former one answered. Cheap.
+        """
+        ...
+
     def renew(self) -> None:
         """Write a round, so that the lease and :attr:`until_ms` move on, and wait until it is answered.
 

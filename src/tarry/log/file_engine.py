@@ -44,10 +44,17 @@ def hold_directory(data: Path) -> LockFile:
     return LockFile(data / LOCK_FILE, held=data, user="broker")
 
 
-def _check_no_cache(data: Path) -> None:
+def cache_of(data: Path) -> str | None:
+    """Return where the logs are of which a directory is a cache; None: it is none."""
     try:
-        name = (data / CACHE_FILE).read_text().strip()
+        return (data / CACHE_FILE).read_text().strip()
     except FileNotFoundError:
+        return None
+
+
+def _check_no_cache(data: Path) -> None:
+    name = cache_of(data)
+    if name is None:
         return
     raise LockedError(
         f"{data} is a cache of the logs in {name}, and what it has may be old; allowed: --log {name}, or another "

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache, reduce
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 import numpy.typing as npt
@@ -96,6 +97,14 @@ class Message:
 
 
 @lru_cache(maxsize=1024)
+def encoded_topic(name: str) -> str:
+    """Return a name with each character percent-encoded that a topic cannot have.
+
+    It may still be too long for one.
+    """
+    return quote(name, safe="._%|/-").replace("~", "%7E")
+
+
 def is_topic(name: str) -> bool:
     """Return whether a topic may have this name."""
     return bool(_TOPIC.match(name)) and not name.endswith("\n")

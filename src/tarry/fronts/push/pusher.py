@@ -18,7 +18,7 @@ from tarry.api.local import LocalBroker
 from tarry.api.operations import PausePushSubscription
 from tarry.api.push import REASON_MAX, PushAttempt, PushProgress, PushSubscription
 from tarry.base.addresses import AddressPolicy
-from tarry.base.errors import TarryError
+from tarry.base.errors import OwnershipLostError, TarryError
 from tarry.fronts.push.breaker import CircuitBreaker
 from tarry.fronts.push.delivery import DeliveryServices, PushDelivery, Share, attempt_of
 from tarry.fronts.push.figures import AttemptLog, SubscriptionFigures
@@ -150,7 +150,7 @@ class SubscriptionPusher:
                     return
                 except TarryError as error:
                     log.error("push subscription %s could not be paused: %s", subscription.name, error)
-                    if not error.retryable:
+                    if not error.retryable or isinstance(error, OwnershipLostError):
                         return
                     await asyncio.sleep(RETRY_S)
         finally:

@@ -77,6 +77,7 @@ class EpochBases:
         Raises:
             OSError: a file cannot be read. CorruptError: it has fewer bytes than were written to it.
             OwnershipLostError: another one writes in this epoch.
+            UnavailableError: the store cannot be asked. The base is given up: the next one has names of its own.
         """
         files = []
         for number, source in enumerate(sources):
@@ -101,15 +102,21 @@ class EpochBases:
             if len(content := await source.read(begin, size)) != size:
                 raise CorruptError(f"{source.path} has fewer than {source.size} bytes")
             key = f"{_folder_of(at.epoch, at.position)}/{number}-{len(pieces)}"
-            if await created(self.store, key, content) != content:
+            if await created(self.store, key, content, PATIENCE_S) != content:
                 raise OwnershipLostError(f"{key} is another's: two copies of one machine write in this epoch")
             pieces.append(Piece(key, len(content), zlib.crc32(content)))
         return BaseFile(source.path, source.size, source.is_kept, pieces)
 
     async def complete(self, manifest: Manifest) -> None:
-        """Have a base count. All that is in it has to be answered before."""
+        """Have a base count. All that is in it has to be answered before.
+
+        Raises:
+            OwnershipLostError: another one writes in this epoch.
+            UnavailableError: the store cannot be asked. It may count all the same, or later: it is as good as any until
+                a newer one counts, and is passed over then.
+        """
         key, content = f"{_folder_of(manifest.epoch, manifest.position)}{_MANIFEST}", encode_manifest(manifest)
-        if await created(self.store, key, content) != content:
+        if await created(self.store, key, content, PATIENCE_S) != content:
             raise OwnershipLostError(f"{key} is another's: two copies of one machine write in this epoch")
 
     async def trim(self, manifest: Manifest) -> None:

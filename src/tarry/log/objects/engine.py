@@ -201,6 +201,9 @@ class ObjectEngine:
     def may_hand_out(self) -> bool:
         return self._lease.lasts()
 
+    def is_confirmed(self) -> bool:
+        return self._lease.is_confirmed()
+
     def renew(self) -> None:
         self._requests.run(self._owned().renew())
 
