@@ -96,7 +96,9 @@ class World:
 
     # -- what happens ------------------------------------------------------------------------------------------------
 
-    def schedule(self, topic: str, delays: Sequence[int], body: int = 20, key: str | None = None) -> list[str]:
+    def schedule(
+        self, topic: str, delays: Sequence[int], body: int = 20, key: str | None = None, if_seq: int | None = None
+    ) -> list[str]:
         """One batch; its rows are accepted, or, when it crashes, perhaps. Their ids."""
         now = self.clock.now_ms()
         ids = [f"{topic}{len(self.due_ms) + i}" for i in range(len(delays))]
@@ -112,6 +114,7 @@ class World:
                     "id": ids,
                     "body": [b"x" * body] * len(ids),
                     **({} if key is None else {"key": [key] * len(ids)}),
+                    **({} if if_seq is None else {"if_seq": [if_seq] * len(ids)}),
                 }
             )
         )
@@ -128,10 +131,11 @@ class World:
         assert set(outcomes) == {Outcome.DONE}
         self.cancelled.update(ids)
 
-    def replace(self, topic: str, key: str, former: str, delay: int) -> str:
+    def replace(self, topic: str, key: str, former: str, delay: int, if_seq: int | None = None) -> str:
         """The message of a key by another. After a crash, it is one of the two."""
         self.perhaps_cancelled.add(former)
-        [new] = self.schedule(topic, [delay], key=key)
+        [new] = self.schedule(topic, [delay], key=key, if_seq=if_seq)
+        assert self.outcomes == ["replaced"]
         self.cancelled.add(former)
         return new
 

@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -203,6 +204,19 @@ def test_the_former_owner_refuses_nothing_for_what_it_remembers(machines: Machin
     assert second.cancel_key("a", "k") == "done"
     with pytest.raises(OwnershipLostError):
         first.schedule("a", b"2", delay=1, key="k", on_key="refuse")
+    second.close()
+
+
+@pytest.mark.parametrize("condition", [{"on_key": "if_pending"}, {"if_seq": 1 << 40}], ids=str)
+def test_the_former_owner_does_not_say_that_a_condition_fails(condition: Any, machines: Machines) -> None:
+    if machines.kind == "memory":
+        pytest.skip("its owners look before they answer only where they write")
+    first = machines.broker()
+    first.schedule("a", b"1", delay=60, key="k")
+    second = machines.broker()
+    second.schedule("a", b"2", delay=60, key="other")
+    with pytest.raises(OwnershipLostError):
+        first.schedule("a", b"3", delay=1, key="other" if "on_key" in condition else "k", **condition)
     second.close()
 
 

@@ -156,6 +156,9 @@ class _Methods:
     advance_group = method(ops.AdvanceGroup)
     cancelled_between = method(ops.ReadCancellations)
 
+    test_clock = method(ops.GetClock)
+    advance_clock = method(ops.AdvanceClock)
+
 
 class Calls(_Methods):
     """Each method makes an operation and has :meth:`call` carry it out; any thread."""

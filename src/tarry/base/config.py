@@ -82,6 +82,11 @@ class Config(BaseSettings):
         "stands by, and takes over when that writes nothing any more, or it is told to; manual: it stands by, and "
         "takes over when it is told to; now: it takes over at once.",
     )
+    test_clock: Optional = Field(
+        None,
+        description="For tests: the clock stands still until it is told to move (`tarry advance`). now, or the instant "
+        "at which it begins, as 2027-01-01T00:00:00Z; DATA can be used by such brokers alone. Empty: the real clock.",
+    )
     shard: Count = Field(0, ge=0, le=999, description="This broker's part of the store.")
 
     flight_advertised: Address = Field(
@@ -322,6 +327,7 @@ def allowed(name: str, field: FieldInfo) -> str:
         "spark_memory": 'a number with k, m, g or t, as in "2g"',
         "spark_conf_file": 'a path, or "" for none',
         "store": 'a path or URI, or "" for the default',
+        "test_clock": 'now, an instant as 2027-01-01T00:00:00Z, or "" for the real clock',
     }.get(name, "a path" if field.annotation is Path else "a text")
 
 

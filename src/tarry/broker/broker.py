@@ -29,7 +29,7 @@ from tarry.api.local import CheckTopic, OnAccepted
 from tarry.api.operation import Operation
 from tarry.api.operations.delivery import Subscribe
 from tarry.api.outcome import Outcome
-from tarry.base.clock import Clock, SystemClock
+from tarry.base.clock import Clock
 from tarry.base.config import Config
 from tarry.base.placement import ANY_CORE, Placement
 from tarry.broker import front_state
@@ -41,6 +41,7 @@ from tarry.broker.front_state import FrontStateFile
 from tarry.broker.health import Health
 from tarry.broker.operations import found_handlers, handlers
 from tarry.broker.push import Push
+from tarry.broker.test_clock import clock_of
 from tarry.groups import Group, GroupSubscription
 from tarry.identity.issuers import PublishedIssuer
 from tarry.identity.refusals import Refusals
@@ -118,13 +119,14 @@ class Broker(Calls):
         the settings do not turn it off. ``is_stopped`` is asked while it stands by (setting ``takeover``).
 
         Raises:
+            InvalidArgumentError: it is of a test clock and this one is real, or the other way round.
             LockedError: another broker has it open.
             ClosedError: it stood by, and was stopped.
             CorruptError: it is damaged.
             DiskFullError: something has to be written first, and there is no room for it.
             FatalError: its disk failed, or is read-only.
         """
-        clock, files = clock or SystemClock(), files or OsFiles()
+        clock, files = clock or clock_of(config), files or OsFiles()
         config = config.anchored()
         engine = engine_of(config, files, clock, is_stopped)
         return cls(config, clock, files, engine=engine, threads=threads, placement=placement, audited=audited)

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from tarry.base.errors import CorruptError, LockedError, NotFoundError
-from tarry.broker import access_tokens, audit_log, directory, front_state, hand_out_bound, push_file
+from tarry.broker import access_tokens, audit_log, directory, front_state, hand_out_bound, push_file, test_clock
 from tarry.broker.directory import ID_FILE, Checkpoint, owner_of, read_secret
 from tarry.broker.hand_out_bound import check_bound
 from tarry.broker.jobs import Jobs
@@ -38,6 +38,7 @@ JSON_VERSIONS: dict[str, tuple[int, ...]] = {
     access_tokens.FILE: (access_tokens.VERSION,),
     IDENTITIES_FILE: (IDENTITIES_VERSION,),
     push_file.FILE: (push_file.VERSION,),
+    test_clock.FILE: (test_clock.VERSION,),
 }
 
 

@@ -175,6 +175,8 @@ def _parts(now: Figures) -> Iterable[Text]:
     failed = state in ("waiting", "stopped") or bool(pipeline.get("error"))
     error = f": {pipeline['error']}" if pipeline.get("error") else ""
     yield _text(f"pipeline  {state}{restarts}{error}", style="red" if failed else "")
+    if now.get("test_clock"):
+        yield Text(f"clock     a test clock, which stands at {now['test_clock']}", style="bold red")
     for listener, address in (now.get("insecure_open") or {}).items():
         yield _text(f"open      {listener} on {address} asks nobody who they are", style="red")
     for port in now.get("clear_ports") or ():

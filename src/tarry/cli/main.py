@@ -11,6 +11,7 @@ import typer
 from tarry.base.errors import TarryError
 from tarry.base.version import VERSION
 from tarry.cli import (
+    advance,
     audit,
     audit_log,
     change,
@@ -46,9 +47,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command("serve", cls=serve.ServeCommand)(serve.serve)
 for command in (
     *(
-        serve.serve,
         gateway.gateway,
         send.send,
         receive.receive,
@@ -69,7 +70,7 @@ for command in (
     ),
     *(upkeep.compact, upkeep.expire, roles.takeover),
     *(audit.audit, history.history),
-    *(identity.whoami, identity.can, audit_log.audit_log),
+    *(identity.whoami, identity.can, audit_log.audit_log, advance.advance),
 ):
     app.command(command.__name__.strip("_").replace("_", "-"))(command)
 for part in (group.app, topic.app, dead.app, push.app, token.app, identity.app):

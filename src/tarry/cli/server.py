@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from loopgrpc import UnreadBytes
 from tarry.base.arrow_memory import bound_default_pool
 from tarry.base.config import Config
+from tarry.base.delay import format_ms
 from tarry.base.descriptors import ConnectionLimits, raise_limit
 from tarry.base.endpoint import parse_address
 from tarry.base.errors import (
@@ -109,7 +110,8 @@ def _serve(config: Config, files_max: int, stop: StopSignals, stack: ExitStack) 
     stack.callback(broker.listen_to_identities(anonymous.look))
     serving = [f"{name} on {address}" for name, address in addresses.items()]
     broker.note_serving(addresses)
-    output.line(f"tarry {VERSION} serving {', '.join(serving or ['no front'])}, data {config.data}")
+    standing = "" if config.test_clock is None else f", TEST CLOCK at {format_ms(broker.clock.now_ms())}"
+    output.line(f"tarry {VERSION} serving {', '.join(serving or ['no front'])}, data {config.data}{standing}")
     address = running["flight"].addresses["flight"] if "flight" in running else None
     supervisor = _start_pipeline(broker, config, address, stack)
     settle_memory()
@@ -206,6 +208,9 @@ def _check_guarded(front: Front, broker: Broker) -> None:
 
 def _start_pipeline(broker: Broker, config: Config, address: str | None, stack: ExitStack) -> PipelineSupervisor | None:
     if config.pipeline == "off":
+        return None
+    if config.test_clock is not None:
+        log.info("the pipeline is off: Spark goes by the real clock, and this broker by a test clock")
         return None
     if address is None:
         log.warning("the pipeline is off: it reaches the broker through the Flight front, which has no address")

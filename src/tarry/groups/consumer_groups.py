@@ -294,6 +294,29 @@ class ConsumerGroups:
         for control in self._registry.all():
             control.retry_copies()
 
+    def do_due(self) -> None:
+        """End expired leases, and wait until all copies to the dead letters are durable, or refused for now."""
+        for control in self._registry.all():
+            control.do_due()
+
+    def wake(self) -> None:
+        """Have all consumers that wait look again: the clock was moved."""
+        for control in self._registry.all():
+            control.wake()
+
+    def next_ms(self, now_ms: int) -> int | None:
+        """Return the next moment after ``now_ms`` at which a lease, a back-off or a wait ends."""
+        moments = [control.next_ms(now_ms) for control in self._registry.all()]
+        return min((each for each in moments if each is not None), default=None)
+
+    def is_busy(self) -> bool:
+        """Return whether a group that is not paused has messages that are ready, or with a consumer."""
+        for group in self.all():
+            counts = group.counts()
+            if not group.settings.paused and (counts["ready"] or counts["leased"] or counts["burying"]):
+                return True
+        return False
+
     def stop(self) -> None:
         """Nothing is handed out any more; consumers that wait get nothing."""
         for control in self._registry.all():

@@ -21,6 +21,9 @@ from tarry.groups.wakeups import Wakeups
 from tarry.queue.entries import JournalEntry, JournalOp
 from tarry.queue.topic import Topic
 
+COPY_LOOK_S = 0.25
+"""Seconds after which a wait for a copy looks at whether the group was closed."""
+
 
 class GroupControl:
     """Administration of a group. Any thread. ``group`` is the part that consumers get.
@@ -183,6 +186,25 @@ class GroupControl:
         """
         self._end_over()
         self._copier.run()
+
+    def do_due(self) -> None:
+        """End expired leases, and wait until no copy to the dead letters is under way."""
+        self.retry_copies()
+        with self._state.lock:
+            while self._state.copies.is_copying and not self._state.closed:
+                self._copier.wait(COPY_LOOK_S)
+
+    def wake(self) -> None:
+        """Have those who wait look again: the clock was moved."""
+        self._news.notify()
+
+    def next_ms(self, now_ms: int) -> int | None:
+        """Return the next moment, after ``now_ms``, at which a lease, a back-off or a wait for a copy ends."""
+        with self._state.lock:
+            moments = [self._state.copies.next_ms, *self._state.upcoming.moments()]
+            if not self._policy.settings.paused:  # in a paused group no lease ends
+                moments.append(self._state.leases.next_deadline_ms)
+        return min((each for each in moments if each is not None and each > now_ms), default=None)
 
     def entries(self) -> list[JournalEntry]:
         """Return the group's state, for a snapshot of the journal.

@@ -90,6 +90,7 @@ class Message:
     ttl_ms: int | None = None
     tries: int | None = None
     on_key: str | None = None
+    if_seq: int | None = None
     repeat: str | None = None
     order_key: str | None = None
     late: str | None = None
@@ -158,6 +159,7 @@ _FIELDS: dict[str, pa.DataType] = {
     "ttl_ms": pa.int64(),
     "tries": pa.int32(),
     "on_key": pa.string(),
+    "if_seq": pa.int64(),
     "repeat": pa.string(),
     "order_key": pa.string(),
     "late": pa.string(),
