@@ -78,7 +78,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(key=lambda item: LONG_FIRST.index(_directory(item)))
         for item in items:
             if group := _group(item):
-                item.add_marker(pytest.mark.xdist_group(group))
+                _put_into_group(item, group)
+
+
+def _put_into_group(item: pytest.Item, group: str) -> None:
+    """Have all tests of a group done by one worker.
+
+    The scheduler reads the group from the id, where xdist 3.8 puts it by an attribute that pytest 9.2 no longer reads:
+    then each test would be a group by itself, with a JVM in each worker.
+    """
+    item.add_marker(pytest.mark.xdist_group(group))
+    if hasattr(item, "_id") and item.config.getvalue("loadgroup"):
+        item._id = type(item._id).parse(f"{item.nodeid}@{group}")  # noqa: SLF001 - as above
 
 
 def _is_of(part: str, item: pytest.Item) -> bool:
