@@ -10,10 +10,14 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import ssl
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import httpx
+import httpx._transports.default
 import pytest
 from hypothesis import is_hypothesis_test, settings
 
@@ -47,6 +51,18 @@ if MEMORY.is_dir() and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 # Spark in tests runs for seconds: the second compiler of a JVM would take more time than its code saves.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
+
+# A client of httpx, and httpx.get() makes one, reads all authorities that it trusts: 20 ms, longer than most requests.
+_public_authorities = cache(httpx.create_ssl_context)
+
+
+def _ssl_context(verify: Any = True, cert: Any = None, trust_env: bool = True) -> ssl.SSLContext:
+    if verify is True and cert is None and trust_env:
+        return _public_authorities()
+    return httpx.create_ssl_context(verify, cert, trust_env)
+
+
+httpx._transports.default.create_ssl_context = _ssl_context  # noqa: SLF001 - see above
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
