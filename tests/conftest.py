@@ -10,10 +10,14 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import ssl
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import httpx
+import httpx._transports.default
 import pytest
 from hypothesis import is_hypothesis_test, settings
 
@@ -61,6 +65,18 @@ if MEMORY.is_dir() and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).
 # Spark in tests runs for seconds: the second compiler of a JVM would take more time than its code saves.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 
+# A client of httpx, and httpx.get() makes one, reads all authorities that it trusts: 20 ms, longer than most requests.
+_public_authorities = cache(httpx.create_ssl_context)
+
+
+def _ssl_context(verify: Any = True, cert: Any = None, trust_env: bool = True) -> ssl.SSLContext:
+    if verify is True and cert is None and trust_env:
+        return _public_authorities()
+    return httpx.create_ssl_context(verify, cert, trust_env)
+
+
+httpx._transports.default.create_ssl_context = _ssl_context  # noqa: SLF001 - see above
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--part", choices=["core", "rest"], help="only this part of the tests; see tests/conftest.py")
@@ -91,7 +107,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(key=lambda item: LONG_FIRST.index(_directory(item)))
         for item in items:
             if group := _group(item):
-                item.add_marker(pytest.mark.xdist_group(group))
+                _put_into_group(item, group)
+
+
+def _put_into_group(item: pytest.Item, group: str) -> None:
+    """Have all tests of a group done by one worker.
+
+    The scheduler reads the group from the id, where xdist 3.8 puts it by an attribute that pytest 9.2 no longer reads:
+    then each test would be a group by itself, with a JVM in each worker.
+    """
+    item.add_marker(pytest.mark.xdist_group(group))
+    if hasattr(item, "_id") and item.config.getvalue("loadgroup"):
+        item._id = type(item._id).parse(f"{item.nodeid}@{group}")  # noqa: SLF001 - as above
 
 
 def _is_of(part: str, item: pytest.Item) -> bool:

@@ -105,16 +105,6 @@ def test_what_was_sent_survives_kill_9(servers: Servers) -> None:
         assert message.body == b"x"
 
 
-def test_a_variable_that_nobody_knows_is_a_warning(servers: Servers) -> None:
-    process = servers.start("--data", "data", TARRY_PORT="tcp://10.0.0.1:7611", TARRY_HORIZN_MS="5")
-    ready(process)
-    process.send_signal(signal.SIGTERM)
-    code, log = end(process)
-    assert code == ExitCode.OK
-    [warning] = [line for line in log.splitlines() if "WARNING" in line]
-    assert "TARRY_HORIZN_MS in the environment is no setting" in warning
-
-
 @pytest.mark.parametrize("umask", [0, pytest.param(0o077, marks=pytest.mark.rest)])
 def test_files_are_for_owner_and_group_whatever_the_umask(servers: Servers, tmp_path: Path, umask: int) -> None:
     from tarry.client import Client
@@ -205,16 +195,30 @@ def test_damage_of_the_store_that_is_met_while_serving_is_named_and_stops_nothin
     assert path.read_bytes() == content
 
 
-def test_metrics_are_served_where_they_are_told_to_be(servers: Servers) -> None:
-    process = servers.start("--data", "data", "--metrics", "127.0.0.1:0")
+def test_all_ports_are_said_and_what_nobody_knows_is_a_warning(servers: Servers) -> None:
+    """Ports of metrics and of old clients, which are served until the end; a variable; and pandas, which is not
+    loaded.
+    """
+    port = pair_of_ports()
+    options = ("--metrics", "127.0.0.1:0", "--remoting", f"127.0.0.1:{port}")
+    process = servers.start("--data", "data", *options, TARRY_PORT="tcp://10.0.0.1:7611", TARRY_HORIZN_MS="5")
     assert process.stdout is not None
     line = process.stdout.readline()
-    found = re.fullmatch(r"tarry \S+ serving flight on \S+, metrics on (127\.0\.0\.1:\d+), data data\n", line)
+    assert f"remoting on 127.0.0.1:{port}, remoting vip on 127.0.0.1:{port - 2}" in line
+    found = re.fullmatch(r"tarry \S+ serving flight on \S+, .*metrics on (127\.0\.0\.1:\d+).*, data data\n", line)
     assert found, line
     with urllib.request.urlopen(f"http://{found[1]}/metrics", timeout=30) as answer:
         assert b"\ntarry_serving 1.0\n" in answer.read()
+    socket.create_connection(("127.0.0.1", port - 2), 30).close()
+    libraries = Path(f"/proc/{process.pid}/maps")
+    if libraries.exists():
+        assert "/pyarrow/" in libraries.read_text()
+        assert "/pandas/" not in libraries.read_text()
     process.send_signal(signal.SIGTERM)
-    assert end(process)[0] == ExitCode.OK
+    code, log = end(process)
+    assert code == ExitCode.OK
+    [warning] = [line for line in log.splitlines() if "WARNING" in line]
+    assert "TARRY_HORIZN_MS in the environment is no setting" in warning
     with pytest.raises(urllib.error.URLError):
         urllib.request.urlopen(f"http://{found[1]}/metrics", timeout=30)
 
@@ -296,17 +300,6 @@ def test_where_the_pipeline_reaches_the_broker(listening: str, address: str) -> 
 def test_the_pipeline_that_does_not_run_is_not_shown_as_running() -> None:
     assert pipeline_status({"state": "running", "pid": 5}) == {"supervisor": {"state": "running", "pid": 5}}
     assert pipeline_status({"state": "waiting"}) == {"supervisor": {"state": "waiting"}, "state": "waiting"}
-
-
-def test_the_port_for_old_clients_is_said(servers: Servers) -> None:
-    port = pair_of_ports()
-    process = servers.start("--data", "data", "--remoting", f"127.0.0.1:{port}")
-    assert process.stdout is not None
-    line = process.stdout.readline()
-    assert f"remoting on 127.0.0.1:{port}, remoting vip on 127.0.0.1:{port - 2}, data data" in line
-    socket.create_connection(("127.0.0.1", port - 2), 30).close()
-    process.send_signal(signal.SIGTERM)
-    assert end(process)[0] == ExitCode.OK
 
 
 def test_a_port_that_another_front_has_is_named(tmp_path: Path) -> None:

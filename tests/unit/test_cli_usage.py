@@ -44,12 +44,18 @@ def test_help_shows_examples(command: str, capsys: pytest.CaptureFixture[str]) -
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["serve", "--help"], ["--version"], ["send"], ["serve", "--print-config"]]
+    ("arguments", "also"),
+    [
+        (["--help"], "pydantic"),
+        (["serve", "--print-config"], ""),
+        pytest.param(["serve", "--help"], "pydantic", marks=pytest.mark.rest),
+        pytest.param(["send"], "pydantic", marks=pytest.mark.rest),
+    ],
 )
-def test_help_does_not_import_what_is_slow(arguments: list[str]) -> None:
+def test_help_does_not_import_what_is_slow(arguments: list[str], also: str) -> None:
     code = (
         "import sys; from tarry.cli.main import run; run(sys.argv[1:]);"
-        "heavy = {'pyarrow', 'pyspark', 'numpy', 'deltalake', 'pandas'} & set(sys.modules);"
+        f"heavy = {{'pyarrow', 'pyspark', 'numpy', 'deltalake', 'pandas', '{also}'}} & set(sys.modules);"
         "sys.exit(str(heavy) if heavy else 0)"
     )
     done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)

@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from pydantic import BaseModel, Field, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.fields import FieldInfo
-from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from tarry.base.delay import DELAY_MS_MAX, ROCKETMQ_LEVELS
 from tarry.base.errors import InvalidArgumentError
@@ -55,14 +54,14 @@ _TOLD_IN_PART = ("spark_conf", "jwt_issuers")
 _SERVICE_LINK = re.compile(r"TARRY_(.*_)?(PORT|PORT_[0-9].*|SERVICE_HOST|SERVICE_PORT.*)")
 
 
-class Config(BaseSettings):
+class Config(BaseModel):
     """Settings of one broker: as given, else from the environment, else the default; no file is read.
 
     Raises:
         InvalidArgumentError: an unknown name, or a value that is not allowed.
     """
 
-    model_config = SettingsConfigDict(env_prefix=ENV_PREFIX, extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
 
     data: Directory = Field(
         Path("tarry-data"), description="Directory of the logs, and of the store where it is local."
@@ -210,8 +209,9 @@ class Config(BaseSettings):
     )
 
     def __init__(self, **settings: Any) -> None:
+        given, _ = _from_environment(type(self), os.environ)
         try:
-            super().__init__(**settings)
+            super().__init__(**(given | settings))
         except ValidationError as error:
             raise _refusal(type(self), error) from None
 
@@ -300,8 +300,8 @@ def load(
         origins.update(dict.fromkeys(layer, origin))
     config = model.__new__(model)
     try:
-        # Not Config(), whose refusals do not know the origin. Each setting is given, so that none is looked up again.
-        BaseSettings.__init__(config, **settings)
+        # Not Config(), which looks into the environment itself, and whose refusals do not know the origin.
+        BaseModel.__init__(config, **settings)
     except ValidationError as error:
         raise _refusal(model, error, origins) from None
     return Loaded(config, origins, unknown_variables)

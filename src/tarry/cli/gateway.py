@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from tarry.base.config import load
 from tarry.base.descriptors import raise_limit
 from tarry.base.endpoint import are_sockets
 from tarry.base.errors import InvalidArgumentError
@@ -15,7 +14,6 @@ from tarry.base.logs import log_to_stderr
 from tarry.base.stop_signals import StopSignals
 from tarry.base.version import VERSION
 from tarry.cli import output
-from tarry.cli.gateway_worker import Settings
 from tarry.cli.serve import pairs
 
 FRONT = "rocketmq"
@@ -54,6 +52,7 @@ def gateway(
     tarry gateway --broker 10.0.0.5:7612 --rocketmq 0.0.0.0:8081 --workers 4 --set gateway_secret=FILE
     tarry serve --data data --rocketmq 127.0.0.1:8081 --workers 2     # the same beside the broker, in one command
     """
+    from tarry.cli.gateway_worker import Settings
     from tarry.fronts.gateway.supervisor import WorkerSupervisor
     from tarry.fronts.registry import front_of
 
@@ -82,6 +81,7 @@ def own_settings(given: dict[str, str], *, is_near: bool) -> dict[str, str]:
     Raises:
         InvalidArgumentError: one that was given is the broker's, or a value is not allowed.
     """
+    from tarry.base.config import load
     from tarry.fronts.gateway.remote.broker import OWN_IF_GIVEN, OWN_SETTINGS
     from tarry.fronts.registry import ServerConfig
 

@@ -25,6 +25,7 @@ from tarry.base.logs import log_to_stderr
 from tarry.base.memory import Trimmer, resident_bytes
 from tarry.base.placement import ANY_CORE, collect_often, settle_memory, shorten_turns
 from tarry.base.stop_signals import StopSignals
+from tarry.base.without_pandas import leave_pandas_out
 from tarry.cli.exits import ExitCode, exit_code
 from tarry.cli.umask import UMASK
 from tarry.fronts.gateway.supervisor import Start, ready_line
@@ -70,6 +71,7 @@ def run(settings: Settings) -> None:
     # tarry serve, which reaches its broker by a socket of the same user, has the broker's environment, and no bound.
     bound_default_pool(0)
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
+    leave_pandas_out()
     os.umask(UMASK)
     shorten_turns()
     connections = ConnectionLimits.of(raise_limit(), 1)

@@ -13,7 +13,6 @@ import typer
 
 from tarry.base.endpoint import parse_address
 from tarry.base.errors import InvalidArgumentError
-from tarry.base.setting_types import parse_size
 from tarry.cli import output
 from tarry.cli.credentials import Description, Expires, Name, allowed, plain_identity
 from tarry.cli.options import DEFAULT_ENDPOINT, Endpoint, Json, connect, expiry_ms
@@ -156,6 +155,8 @@ def grants_of(grants: list[str] | None, all_: bool) -> list[str]:
 
 def limits_of(quotas: list[str] | None) -> dict[str, int] | None:
     """Return limits by name; None: none is given. One of 0 is none, so a single one of these removes all."""
+    from tarry.base.setting_types import parse_size
+
     if not quotas:
         return None
     limits = {}

@@ -12,6 +12,7 @@ import typer
 
 from tarry.base.delay import datetime_ms, due_from_delay, parse_duration_ms
 from tarry.base.errors import InvalidArgumentError, NotFoundError
+from tarry.base.without_pandas import leave_pandas_out
 
 if TYPE_CHECKING:
     from tarry.client import Client
@@ -41,6 +42,7 @@ SparkConfFile = Annotated[
 
 def connect(endpoint: str) -> Client:
     """Return a client of the broker at ``endpoint``; close it, or use it in a ``with`` block."""
+    leave_pandas_out()
     from tarry.client import Client
     from tarry.link.places import BrokerPlaces
 

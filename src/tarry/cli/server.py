@@ -30,6 +30,7 @@ from tarry.base.memory import Trimmer
 from tarry.base.placement import ANY_CORE, Placement, SharedCore, collect_often, settle_memory, shorten_turns
 from tarry.base.stop_signals import StopSignals
 from tarry.base.version import VERSION
+from tarry.base.without_pandas import leave_pandas_out
 from tarry.cli import output
 from tarry.cli.exits import ExitCode, exit_code
 from tarry.cli.umask import UMASK
@@ -94,6 +95,7 @@ def run(config: Config, *, unknown_variables: Sequence[str] = (), verbose: bool 
 
 def _serve(config: Config, files_max: int, stop: StopSignals, stack: ExitStack) -> None:
     # Not before the pool is bounded: Arrow reads its environment when it is loaded.
+    leave_pandas_out()
     from tarry.broker import Broker
     from tarry.fronts.kit.exposure import AnonymousWarning
 
