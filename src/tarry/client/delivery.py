@@ -311,6 +311,35 @@ class Delivery:
         """
         self._order(*_nacked(delay, reason), reason)
 
+    def reject(self, *, reason: str = "") -> None:
+        """Make it a dead letter at once, whatever tries are left: no consumer will ever be able to handle it.
+
+        ``reason``: as of :meth:`nack`.
+
+        Raises:
+            InvalidArgumentError: it comes of ``receive``; of ``consume`` it may be rejected.
+        """
+        self._check_consumed("reject")
+        self._order(StreamOp.REJECT, 0, reason)
+
+    def release(self) -> None:
+        """Give it back as if it had not been handed out: it is ready at once, as the same try.
+
+        Raises:
+            InvalidArgumentError: it comes of ``receive``; of ``consume`` it may be released.
+        """
+        self._check_consumed("release")
+        self._order(StreamOp.RETURN, 0)
+
+    def _check_consumed(self, what: str) -> None:
+        if self._batch.keeper is None:
+            raise InvalidArgumentError(f"{what} of a message of receive(); allowed: of consume(), or nack()")
+
+    @property
+    def lost(self) -> bool:
+        """True if its lease is over: others have it or will, and what is said of it here does nothing."""
+        return self._batch.settler.closed or time.monotonic() >= self._batch.until_s
+
     def extend(self, lease: Delay) -> None:
         """Hold it for ``lease`` from now, because the work takes longer. So is the batch that it came with."""
         self._order(StreamOp.EXTEND, duration_ms("lease", lease, 1))
