@@ -86,6 +86,11 @@ class AsyncConsumer:
             except Exception:
                 log.exception("message %s of topic %s could not be handled", message.id, message.topic)
 
+    @property
+    def is_served(self) -> bool:
+        """True if the broker is there, and hands messages to this consumer."""
+        return self._feed.is_served
+
     def on_lost(self, callback: Callable[[], None]) -> None:
         """Have ``callback`` called in the loop whenever leases of messages in work may have been lost.
 

@@ -213,6 +213,10 @@ class DeliveryBatch:
 
     # The following are the settler's, under its lock.
 
+    def is_given_back(self, row: int) -> bool:
+        """Return whether a row was settled otherwise than by an acknowledgement. Any thread."""
+        return self._open is not None and not self._open[row] and row not in self.acked
+
     def take_acked(self) -> tuple[Int64s, Int64s]:
         """Leases and offsets of what was acknowledged since the last call.
 
@@ -337,8 +341,12 @@ class Delivery:
 
     @property
     def lost(self) -> bool:
-        """True if its lease is over: others have it or will, and what is said of it here does nothing."""
-        return self._batch.settler.closed or time.monotonic() >= self._batch.until_s
+        """True if it is not this consumer's any more, so that nothing that is said of it here counts.
+
+        Its lease is over, and others have it or will; or it was given back or rejected.
+        """
+        batch = self._batch
+        return batch.settler.closed or time.monotonic() >= batch.until_s or batch.is_given_back(self._row)
 
     def extend(self, lease: Delay) -> None:
         """Hold it for ``lease`` from now, because the work takes longer. So is the batch that it came with."""
