@@ -131,7 +131,8 @@ class Handler:
 
 def name_of(function: Callable[..., Any]) -> str:
     """Return a function's name, for people."""
-    return getattr(function, "__qualname__", None) or repr(function)
+    name: str = getattr(function, "__qualname__", None) or repr(function)
+    return name.rpartition("<locals>.")[2]
 
 
 def _parameters(function: Callable[..., Any], name: str) -> list[tuple[str, Decode | None, bool]]:

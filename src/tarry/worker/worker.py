@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any, TypeVar, Unpack
 
@@ -153,11 +154,24 @@ class Worker:
     @property
     def sync_client(self) -> Calls:
         """The same for handlers that are plain functions."""
-        if self._client is None:
-            raise ClosedError("the worker does not run, so it has no client")
         if self._sync_client is None:
-            self._sync_client = Client(self.address, tls=self._tls, token=self._token)
+            raise ClosedError("the worker does not run, so it has no client")
         return self._sync_client
+
+    @contextmanager
+    def lend(self, client: AsyncCalls, sync_client: Calls) -> Iterator[None]:
+        """Have handlers find these clients; for who runs them.
+
+        Raises:
+            InvalidArgumentError: somebody does already.
+        """
+        if self._client is not None:
+            raise InvalidArgumentError("the worker runs already; allowed: once at a time")
+        self._client, self._sync_client = client, sync_client
+        try:
+            yield
+        finally:
+            self._client = self._sync_client = None
 
     # -- running -------------------------------------------------------------------------------------------------------
 
@@ -190,18 +204,17 @@ class Worker:
             InvalidArgumentError: the worker has no handlers.
         """
         self.check()
-        if self._serving is not None:
+        if self._client is not None:
             raise InvalidArgumentError("the worker runs already; allowed: once at a time")
         async with AsyncClient(self.address, tls=self._tls, token=self._token) as client:
-            self._serving = serving = Serving(client, self.drain_s)
-            self._client, self._loop = client, asyncio.get_running_loop()
+            self._serving, self._loop = Serving(client, self.drain_s), asyncio.get_running_loop()
+            sync_client = Client(self.address, tls=self._tls, token=self._token)  # it connects when it is used
             try:
-                await serving.run(self.handlers, self.middlewares, self.lifespans)
+                with self.lend(client, sync_client):
+                    await self._serving.run(self.handlers, self.middlewares, self.lifespans)
             finally:
-                self._serving = self._client = None
-                if isinstance(self._sync_client, Client):
-                    await asyncio.to_thread(self._sync_client.close)
-                self._sync_client = None
+                self._serving = None
+                await asyncio.to_thread(sync_client.close)
 
     def check(self) -> None:
         """Check that there is something to do.
