@@ -32,7 +32,8 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 TESTS = Path(__file__).parent
 LONG_FIRST = (
     *("spark", "kafka", "e2e", "crash", "model", "models", "compat", "rocketmq", "rocketmq_classic", "gateway", "http"),
-    *("mqtt", "link", "loopgrpc", "fuzz", "browser", "push", "contract", "takeover", "engines", "identity", "unit"),
+    *("mqtt", "link", "loopgrpc", "fuzz", "browser", "push", "contract", "takeover", "engines", "identity"),
+    *("worker", "unit"),
 )
 """Order of the directories for several workers: long work begins first, so that all of them end together."""
 

@@ -63,8 +63,8 @@ def _decode(annotation: Any, name: str, place: str) -> Decode:
         adapter: TypeAdapter[Any] = TypeAdapter(annotation)
     except PydanticUserError as error:
         raise InvalidArgumentError(
-            f"{place} is of type {name}, of which no message's body is; allowed: tarry.Delivery, bytes, str, dict, "
-            "list, a dataclass, a pydantic model, a msgspec Struct"
+            f"{place} is of type {name}, of which no message's body is ({str(error).splitlines()[0]}); allowed: "
+            "tarry.Delivery, bytes, str, dict, list, a dataclass, a pydantic model, a msgspec Struct"
         ) from error
     return adapter.validate_json
 

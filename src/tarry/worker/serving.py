@@ -27,6 +27,11 @@ class Serving:
     def stop(self) -> None:
         """Take no more messages, and end when those that are handled are done."""
         self._stopping.set()
+        self._give_back()
+
+    def _give_back(self) -> None:
+        for each in self._loops:
+            each.give_back()
 
     def figures(self) -> list[HandlerFigures]:
         """Return the counters of each handler."""
@@ -64,8 +69,7 @@ class Serving:
             await asyncio.gather(*(each.close() for each in self._loops))
 
     async def _drain(self, tasks: Sequence[asyncio.Task[None]]) -> None:
-        for each in self._loops:
-            each.give_back()
+        self._give_back()  # also where an error is why it ends
         _, late = await asyncio.wait(tasks, timeout=self._drain_s)
         if late:
             log.warning(
