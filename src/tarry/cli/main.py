@@ -31,6 +31,7 @@ from tarry.cli import (
     topic,
     upkeep,
     verify,
+    work,
 )
 from tarry.cli.exits import ExitCode, exit_code, report
 from tarry.cli.plugins import CommandGroup
@@ -51,6 +52,7 @@ for command in (
         gateway.gateway,
         send.send,
         receive.receive,
+        work.work,
         change.cancel,
         change.reschedule,
         change.find_key,
