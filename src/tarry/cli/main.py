@@ -13,6 +13,7 @@ from tarry.base.version import VERSION
 from tarry.cli import (
     audit,
     audit_log,
+    bridge,
     change,
     dead,
     dump,
@@ -73,7 +74,7 @@ for command in (
     *(identity.whoami, identity.can, audit_log.audit_log),
 ):
     app.command(command.__name__.strip("_").replace("_", "-"))(command)
-for part in (group.app, topic.app, dead.app, push.app, token.app, identity.app):
+for part in (group.app, topic.app, dead.app, push.app, token.app, identity.app, bridge.app):
     app.add_typer(part)
 # As the client calls it.
 app.command("schedule", hidden=True)(send.send)
