@@ -1,7 +1,7 @@
 """A message of RabbitMQ as one of Tarry, and back.
 
 When it is due stands in its headers: ``x-delay``, in milliseconds, as of the plugin rabbitmq-delayed-message-exchange
-(its README, "Publishing messages"), or ``x-tarry-due``, a time. What it is besides travels as a property of the message.
+(its README, "Publishing messages"), or ``x-tarry-due``, a time. The rest of it travels as a property of the message.
 """
 
 from __future__ import annotations
@@ -88,7 +88,9 @@ def message_of(delivery: Delivery) -> tuple[aio_pika.Message, Target]:
     """
     rest = json.loads(delivery.properties.get(AMQP, "null"))
     if not isinstance(rest, dict):
-        raise ValueError(f"message {delivery.id} has no property {AMQP!r}: the bridge has not scheduled it")
+        raise ValueError(  # noqa: TRY004  it is about a message, not about an argument
+            f"message {delivery.id} has no property {AMQP!r}: the bridge has not scheduled it"
+        )
     fields = {name: _unplain(rest[name]) for name in _FIELDS if name in rest}
     mode = DeliveryMode.PERSISTENT if rest["persistent"] else DeliveryMode.NOT_PERSISTENT
     headers = {name: _unplain(value) for name, value in rest["headers"].items()}
@@ -174,7 +176,7 @@ def _unplain(value: Any) -> Any:
         return value
     [(kind, content)] = value.items()
     if kind == "!bytes":
-        return base64.b64decode(content)
+        return bytearray(base64.b64decode(content))  # of bytes, pamqp would make a text
     if kind == "!time":
         return datetime.fromtimestamp(content, UTC)
     if kind == "!decimal":

@@ -12,20 +12,31 @@ import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 import aio_pika
 from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractExchange, AbstractIncomingMessage
-from aio_pika.exceptions import (
-    CONNECTION_EXCEPTIONS,
+from aiormq.exceptions import (
     AMQPError,
+    AuthenticationError,
+    ChannelAccessRefused,
     ChannelInvalidStateError,
+    ChannelLockedResource,
     ChannelNotFoundEntity,
+    ChannelPreconditionFailed,
     DeliveryError,
     PublishError,
 )
 
 from tarry.base.back_off import BackOff
-from tarry.base.errors import InvalidArgumentError, StaleLeaseError, TarryError
+from tarry.base.errors import (
+    InvalidArgumentError,
+    NotFoundError,
+    StaleLeaseError,
+    TarryError,
+    UnauthenticatedError,
+    UnavailableError,
+)
 from tarry.bridge.amqp_message import TOPIC, Target, cancelled_key, message_of, row_of
 from tarry.client.aio import AsyncClient
 from tarry.client.delivery import Delivery
@@ -40,16 +51,24 @@ KNOWN_S = 30.0
 """For how long an exchange counts as there, or not, without another look."""
 REASON = "x-tarry-refused"
 OUTCOME = "x-tarry-outcome"
-LOST: tuple[type[BaseException], ...] = (*CONNECTION_EXCEPTIONS, ChannelInvalidStateError)
+LOST: tuple[type[BaseException], ...] = (AMQPError, ChannelInvalidStateError, OSError)
 """Errors of a connection, or of a channel, that has ended."""
+REFUSED: tuple[type[BaseException], ...] = (
+    *(ChannelPreconditionFailed, ChannelAccessRefused, ChannelLockedResource, ChannelNotFoundEntity),
+)
+"""Errors that no other try will mend."""
+NO_ANSWER: tuple[type[BaseException], ...] = (*LOST, AMQPError, TimeoutError, asyncio.CancelledError)
+"""Errors after which nobody knows whether RabbitMQ has a message."""
+NOT_TAKEN: tuple[type[BaseException], ...] = (DeliveryError, PublishError, NotFoundError)
+"""Errors of a message that RabbitMQ has no queue for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BridgeSettings:
     """Settings of a bridge.
 
-    ``queue``: where messages come from, made if it is not there. ``exchanges``: by name of an exchange that messages are
-    published to, the one that they go to when they are due. ``window``: how many are under way at most, each way.
+    ``queue``: where messages come from, made if it is not there. ``exchanges``: by name of an exchange that messages
+    are published to, the one that they go to when they are due. ``window``: how many are under way at most, each way.
     ``ordered``: one message of a routing key at a time.
     """
 
@@ -94,12 +113,20 @@ class RabbitBridge:
 
         Raises:
             TarryError: the broker refuses the group. InvalidArgumentError: RabbitMQ refuses the queue or an exchange.
+            UnauthenticatedError: it refuses the user.
         """
         settings = self.settings
-        await self._client.set_group(
-            TOPIC, GROUP, tries=settings.tries, retry=settings.retry, ordered=settings.ordered
-        )
         back_off = BackOff(PAUSE_S, PAUSE_MAX_S)
+        while not self._stopping.is_set():
+            try:
+                await self._client.set_group(
+                    TOPIC, GROUP, tries=settings.tries, retry=settings.retry, ordered=settings.ordered
+                )
+                break
+            except UnavailableError as error:
+                log.warning("Tarry is away: %s", error)
+                await self._pause(back_off.fail())
+        back_off.reset()
         while not self._stopping.is_set():
             try:
                 connection = await aio_pika.connect(settings.url, client_properties={"connection_name": "tarry bridge"})
@@ -107,13 +134,20 @@ class RabbitBridge:
                     self.figures.connected = True
                     back_off.reset()
                     await _Session(self.settings, self._client, self.figures, connection).run(self._stopping)
+            except AuthenticationError as error:
+                raise UnauthenticatedError(
+                    f"RabbitMQ refuses the login: {error}; allowed: a user, and its password"
+                ) from error
             except LOST as error:
                 log.warning("RabbitMQ is away: %s; connecting again", error or type(error).__name__)
             finally:
                 self.figures.connected = False
-            if not self._stopping.is_set():
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(self._stopping.wait(), back_off.fail())
+            await self._pause(back_off.fail())
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait, or until :meth:`stop`."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._stopping.wait(), seconds)
 
 
 class _Session:
@@ -124,6 +158,8 @@ class _Session:
     ) -> None:
         self._settings, self._client, self._figures, self._connection = settings, client, figures, connection
         self._under_way: set[asyncio.Task[None]] = set()
+        self._scheduling: dict[str, asyncio.Task[None]] = {}
+        """By key, what is on its way to the broker: a message that cancels it comes behind."""
         self._lost = asyncio.Event()
         self._out: _Exchanges
 
@@ -165,13 +201,22 @@ class _Session:
                 if (key := cancelled_key(incoming)) is not None:
                     await self._cancel(incoming, key)
                 else:
-                    await self._schedule(incoming)
+                    await self._schedule(row_of(incoming, self._settings.exchanges), task)
             except InvalidArgumentError as error:
                 await self._refuse(incoming, error)
             await incoming.ack()
 
-    async def _schedule(self, incoming: AbstractIncomingMessage) -> None:
-        row = row_of(incoming, self._settings.exchanges)
+    async def _schedule(self, row: dict[str, Any], task: asyncio.Task[None]) -> None:
+        if (key := row["key"]) is not None:
+            self._scheduling[key] = task
+        try:
+            await self._until_accepted(row)
+        finally:
+            if key is not None and self._scheduling.get(key) is task:
+                del self._scheduling[key]
+        self._figures.taken += 1
+
+    async def _until_accepted(self, row: dict[str, Any]) -> None:
         back_off = BackOff(PAUSE_S, PAUSE_MAX_S)
         while True:
             try:
@@ -182,17 +227,18 @@ class _Session:
                 log.warning("a message is not accepted yet: %s", error)
                 await asyncio.sleep(back_off.fail())
             else:
-                self._figures.taken += 1
                 return
 
     async def _cancel(self, incoming: AbstractIncomingMessage, key: str) -> None:
+        if (scheduling := self._scheduling.get(key)) is not None:
+            await asyncio.wait([scheduling])
         outcome = await self._client.cancel_key(TOPIC, key)
         self._figures.cancelled += outcome == "done"
         if incoming.reply_to:
             answer = aio_pika.Message(
                 str(outcome).encode(), headers={OUTCOME: str(outcome)}, correlation_id=incoming.correlation_id
             )
-            with suppress(DeliveryError, PublishError):  # who asked has gone
+            with suppress(*NOT_TAKEN):  # who asked has gone
                 await self._out.publish(answer, Target("", incoming.reply_to))
 
     async def _refuse(self, incoming: AbstractIncomingMessage, error: TarryError) -> None:
@@ -225,17 +271,13 @@ class _Session:
                     await self._out.publish(message, target)
                 except ValueError as error:
                     delivery.reject(reason=str(error))
-                except (DeliveryError, PublishError) as error:
+                except NOT_TAKEN as error:
                     self._figures.returned += 1
                     delivery.nack(reason=f"RabbitMQ: {error}" if str(error) else f"RabbitMQ: {type(error).__name__}")
-                except (*LOST, AMQPError, TimeoutError, asyncio.CancelledError):
+                except NO_ANSWER:
                     delivery.release()  # RabbitMQ is away, or its answer was lost
                 else:
                     self._figures.given += 1
-
-
-class NoExchangeError(PublishError):
-    """An exchange is not there."""
 
 
 class _Exchanges:
@@ -251,11 +293,11 @@ class _Exchanges:
         """Publish a message; return when RabbitMQ has it.
 
         Raises:
-            DeliveryError, PublishError: no queue takes it, or there is no such exchange.
+            NotFoundError: there is no such exchange. DeliveryError, PublishError: no queue takes it.
             AMQPError, TimeoutError: the connection ended, or there was no confirm.
         """
         if target.exchange and not await self._exists(target.exchange):
-            raise NoExchangeError(f"no exchange {target.exchange!r}")
+            raise NotFoundError(f"no exchange {target.exchange!r}")
         exchange = await self._exchange(target.exchange)
         await exchange.publish(message, target.routing_key, mandatory=True, timeout=CONFIRM_S)
 
@@ -292,16 +334,14 @@ async def declare(channel: AbstractChannel, settings: BridgeSettings) -> aio_pik
     Raises:
         InvalidArgumentError: one is there, and is another kind.
     """
-    arguments = {"x-queue-type": settings.queue_type}
+    arguments: dict[str, Any] = {"x-queue-type": settings.queue_type}
     try:
         queue = await channel.declare_queue(settings.queue, durable=True, arguments=arguments)
         await channel.declare_queue(refused_queue(settings.queue), durable=True, arguments=arguments)
         for name in (settings.queue, *settings.exchanges):
             exchange = await channel.declare_exchange(name, aio_pika.ExchangeType.TOPIC, durable=True)
             await queue.bind(exchange, "#")
-    except LOST:
-        raise
-    except AMQPError as error:
+    except REFUSED as error:
         raise InvalidArgumentError(f"RabbitMQ refuses what the bridge needs: {error}") from error
     return queue
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tarry.base.errors import InvalidArgumentError
-from tarry.cli.options import DEFAULT_ENDPOINT, Endpoint, duration_ms
+from tarry.cli.options import DEFAULT_ENDPOINT, Endpoint
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
