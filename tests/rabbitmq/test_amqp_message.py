@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tarry.base.errors import InvalidArgumentError
-from tarry.bridge.amqp_message import AMQP, Target, cancelled_key, message_of, row_of
+from tarry.bridge.amqp_message import AMQP, AmqpTarget, cancelled_key, message_of, row_of
 
 SCALARS = (
     st.none()
@@ -50,7 +50,7 @@ def test_headers_come_back(headers: dict[str, Any]) -> None:
     message, target = given_back(row_of(incoming(headers, type="t", priority=3), {"orders.delayed": "orders"}))
     assert message.headers == headers
     assert (message.type, message.priority, message.delivery_mode) == ("t", 3, 2)
-    assert target == Target("orders", "new")
+    assert target == AmqpTarget("orders", "new")
 
 
 @pytest.mark.parametrize(
@@ -93,8 +93,10 @@ def test_a_key_replaces_and_a_message_id_does_not() -> None:
 
 def test_where_it_goes() -> None:
     at = {"x-tarry-exchange": "other", "x-tarry-routing-key": "k"}
-    assert given_back(row_of(incoming(at), {}))[1] == Target("other", "k")
-    assert given_back(row_of(incoming(exchange="tarry.delay"), {"orders.delayed": "orders"}))[1] == Target("", "new")
+    assert given_back(row_of(incoming(at), {}))[1] == AmqpTarget("other", "k")
+    assert given_back(row_of(incoming(exchange="tarry.delay"), {"orders.delayed": "orders"}))[1] == AmqpTarget(
+        "", "new"
+    )
     assert "x-tarry-exchange" not in given_back(row_of(incoming(at), {}))[0].headers
 
 

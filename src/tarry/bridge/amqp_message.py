@@ -36,8 +36,8 @@ _FIELDS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """Where a message goes when it is due. ``exchange`` "": to the queue that ``routing_key`` names."""
+class AmqpTarget:
+    """Place of a message when it is due. ``exchange`` "": the queue that ``routing_key`` names."""
 
     exchange: str
     routing_key: str
@@ -80,7 +80,7 @@ def row_of(incoming: AbstractIncomingMessage, targets: Mapping[str, str]) -> dic
     return {**row, "delay": timedelta(milliseconds=delay_ms or 0)}
 
 
-def message_of(delivery: Delivery) -> tuple[aio_pika.Message, Target]:
+def message_of(delivery: Delivery) -> tuple[aio_pika.Message, AmqpTarget]:
     """Return the message that goes back, and where.
 
     Raises:
@@ -95,7 +95,7 @@ def message_of(delivery: Delivery) -> tuple[aio_pika.Message, Target]:
     mode = DeliveryMode.PERSISTENT if rest["persistent"] else DeliveryMode.NOT_PERSISTENT
     headers = {name: _unplain(value) for name, value in rest["headers"].items()}
     message = aio_pika.Message(delivery.body, headers=headers, delivery_mode=mode, **fields)
-    return message, Target(*rest["target"])
+    return message, AmqpTarget(*rest["target"])
 
 
 def cancelled_key(incoming: AbstractIncomingMessage) -> str | None:
@@ -112,13 +112,13 @@ def cancelled_key(incoming: AbstractIncomingMessage) -> str | None:
     return key
 
 
-def _target_of(incoming: AbstractIncomingMessage, headers: Mapping[str, Any], targets: Mapping[str, str]) -> Target:
+def _target_of(incoming: AbstractIncomingMessage, headers: Mapping[str, Any], targets: Mapping[str, str]) -> AmqpTarget:
     published_to = incoming.exchange or ""
     exchange = _text(EXCHANGE, headers.get(EXCHANGE))
     routing_key = _text(ROUTING_KEY, headers.get(ROUTING_KEY))
     if exchange is None:
         exchange = targets.get(published_to, "")
-    return Target(exchange, incoming.routing_key or "" if routing_key is None else routing_key)
+    return AmqpTarget(exchange, incoming.routing_key or "" if routing_key is None else routing_key)
 
 
 def _text(name: str, value: Any) -> str | None:
@@ -153,7 +153,7 @@ def _due_ms(value: Any) -> int | None:
 
 
 def _plain(value: Any) -> Any:
-    """Return a field of AMQP as JSON; :func:`_unplain` is its inverse. Its types: AMQP 0-9-1, section 4.2.1."""
+    """Return a field of AMQP (0-9-1, section 4.2.1) as JSON; :func:`_unplain` is its inverse."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, bytes | bytearray):

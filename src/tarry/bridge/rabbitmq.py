@@ -1,4 +1,4 @@
-"""The bridge beside RabbitMQ: what comes to one queue waits in Tarry, and goes to its exchange when it is due.
+"""The bridge beside RabbitMQ: from one queue, by way of Tarry, to exchanges.
 
 A message is acknowledged to RabbitMQ when Tarry has it durably, and to Tarry when RabbitMQ has confirmed it. So none is
 lost, whoever is killed; one may come twice where an answer was lost, and then with the same message id. A message id
@@ -37,7 +37,7 @@ from tarry.base.errors import (
     UnauthenticatedError,
     UnavailableError,
 )
-from tarry.bridge.amqp_message import TOPIC, Target, cancelled_key, message_of, row_of
+from tarry.bridge.amqp_message import TOPIC, AmqpTarget, cancelled_key, message_of, row_of
 from tarry.client.aio import AsyncClient
 from tarry.client.delivery import Delivery
 
@@ -239,7 +239,7 @@ class _Session:
                 str(outcome).encode(), headers={OUTCOME: str(outcome)}, correlation_id=incoming.correlation_id
             )
             with suppress(*NOT_TAKEN):  # who asked has gone
-                await self._out.publish(answer, Target("", incoming.reply_to))
+                await self._out.publish(answer, AmqpTarget("", incoming.reply_to))
 
     async def _refuse(self, incoming: AbstractIncomingMessage, error: TarryError) -> None:
         """Put what can never be scheduled into a queue of its own, for people."""
@@ -248,7 +248,7 @@ class _Session:
             incoming.body, headers={**incoming.headers, REASON: str(error)}, message_id=incoming.message_id,
             content_type=incoming.content_type, delivery_mode=aio_pika.DeliveryMode.PERSISTENT,
         )  # fmt: skip
-        await self._out.publish(message, Target("", refused_queue(self._settings.queue)))
+        await self._out.publish(message, AmqpTarget("", refused_queue(self._settings.queue)))
         self._figures.refused += 1
 
     # -- to RabbitMQ ---------------------------------------------------------------------------------------------------
@@ -289,7 +289,7 @@ class _Exchanges:
         self._known: dict[str, tuple[float, bool]] = {}
         self._lock = asyncio.Lock()
 
-    async def publish(self, message: aio_pika.Message, target: Target) -> None:
+    async def publish(self, message: aio_pika.Message, target: AmqpTarget) -> None:
         """Publish a message; return when RabbitMQ has it.
 
         Raises:
@@ -308,7 +308,10 @@ class _Exchanges:
         return await self._channel.get_exchange(name, ensure=False) if name else self._channel.default_exchange
 
     async def _exists(self, name: str) -> bool:
-        """Look by a channel of its own: one that publishes to what is not there is closed, with all that it carries."""
+        """Look by a channel of its own.
+
+        One that publishes to what is not there is closed, with all that it carries.
+        """
         now_s = asyncio.get_running_loop().time()
         until_s, is_there = self._known.get(name, (0.0, False))
         if now_s < until_s:
