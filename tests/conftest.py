@@ -35,21 +35,9 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 TESTS = Path(__file__).parent
 LONG_FIRST = (
-    *(
-        "spark",
-        "kafka",
-        "celery_project",
-        "e2e",
-        "crash",
-        "model",
-        "models",
-        "compat",
-        "rocketmq",
-        "rocketmq_classic",
-        "gateway",
-        "http",
-    ),
-    *("mqtt", "link", "loopgrpc", "fuzz", "browser", "push", "contract", "takeover", "engines", "identity", "unit"),
+    *("spark", "kafka", "celery_project", "rabbitmq", "e2e", "crash", "model", "models", "compat", "rocketmq"),
+    *("rocketmq_classic", "gateway", "http", "mqtt", "link", "loopgrpc", "fuzz", "browser", "push", "contract"),
+    *("takeover", "engines", "identity", "worker", "unit"),
 )
 """Order of the directories for several workers: long work begins first, so that all of them end together."""
 

@@ -14,6 +14,7 @@ from tarry.cli import (
     advance,
     audit,
     audit_log,
+    bridge,
     change,
     dead,
     dump,
@@ -33,6 +34,7 @@ from tarry.cli import (
     topic,
     upkeep,
     verify,
+    work,
 )
 from tarry.cli.exits import ExitCode, exit_code, report
 from tarry.cli.plugins import CommandGroup
@@ -53,6 +55,7 @@ for command in (
         gateway.gateway,
         send.send,
         receive.receive,
+        work.work,
         change.cancel,
         change.reschedule,
         change.find_key,
@@ -73,7 +76,7 @@ for command in (
     *(identity.whoami, identity.can, audit_log.audit_log, advance.advance),
 ):
     app.command(command.__name__.strip("_").replace("_", "-"))(command)
-for part in (group.app, topic.app, dead.app, push.app, token.app, identity.app):
+for part in (group.app, topic.app, dead.app, push.app, token.app, identity.app, bridge.app):
     app.add_typer(part)
 # As the client calls it.
 app.command("schedule", hidden=True)(send.send)

@@ -44,6 +44,7 @@ _OPS = {
     StreamOp.ACK: SettleOp.ACK,
     StreamOp.NACK: SettleOp.NACK,
     StreamOp.FAIL: SettleOp.NACK,
+    StreamOp.REJECT: SettleOp.REJECT,
     StreamOp.EXTEND: SettleOp.EXTEND,
 }
 

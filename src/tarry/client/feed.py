@@ -106,6 +106,11 @@ class Feed:
         stream = self._stream
         return None if stream is None else stream.settler
 
+    @property
+    def is_served(self) -> bool:
+        """True if the broker is there, and hands messages to this consumer."""
+        return self._stream is not None and self._refusal is None
+
     def check_reached(self, since_s: float) -> None:
         """Check that the broker is there, as nothing came since then (of ``time.monotonic``).
 
