@@ -87,7 +87,10 @@ class TestBroker(Broker):
         return self.clock.now_ms() + round((by.total_seconds() if isinstance(by, timedelta) else by) * 1000)
 
     def moments(self, now_ms: int, more: Callable[[], int | None] = lambda: None) -> Iterator[None]:
-        """Move the clock to an instant, and yield at each moment at which something falls due, or ``more`` says so."""
+        """Move the clock to an instant, and yield at each moment at which something falls due.
+
+        ``more`` returns further moments, one at a time.
+        """
         self.step()
         yield
         while True:

@@ -15,7 +15,7 @@ from typing_extensions import TypedDict
 import tarry
 from tarry.base.errors import InvalidArgumentError
 from tarry.worker.bodies import decoder_of
-from tarry.worker.outcomes import REASON_MAX, Ending, Reject, Retry, RetryRules, Verdict
+from tarry.worker.outcomes import REASON_MAX, AfterFailure, Ending, Reject, Retry, RetryRules
 
 
 class Model(BaseModel):
@@ -178,14 +178,14 @@ def test_the_address_is_given_or_that_of_the_environment(monkeypatch: pytest.Mon
 
 def test_a_failure_means_what_the_rules_say() -> None:
     rules = RetryRules({OSError: "exponential 1s max 10s", TimeoutError: Reject, tarry.BodyError: "fixed 1m"})
-    assert rules.verdict(ValueError("no"), 1) == Verdict(Ending.RETRIED, "ValueError: no")
-    assert rules.verdict(Retry("later"), 1) == Verdict(Ending.RETRIED, "later")
-    assert rules.verdict(Retry(after="5m"), 1) == Verdict(Ending.RETRIED, "", 300_000)
-    assert rules.verdict(Reject("never"), 1) == Verdict(Ending.REJECTED, "never")
+    assert rules.verdict(ValueError("no"), 1) == AfterFailure(Ending.RETRIED, "ValueError: no")
+    assert rules.verdict(Retry("later"), 1) == AfterFailure(Ending.RETRIED, "later")
+    assert rules.verdict(Retry(after="5m"), 1) == AfterFailure(Ending.RETRIED, "", 300_000)
+    assert rules.verdict(Reject("never"), 1) == AfterFailure(Ending.REJECTED, "never")
     # Of several that fit, the one that is nearest.
-    assert rules.verdict(ConnectionError("away"), 3) == Verdict(Ending.RETRIED, "ConnectionError: away", 4000)
-    assert rules.verdict(TimeoutError(), 3) == Verdict(Ending.REJECTED, "TimeoutError")
-    assert rules.verdict(tarry.BodyError("no order"), 1) == Verdict(Ending.RETRIED, "no order", 60_000)
+    assert rules.verdict(ConnectionError("away"), 3) == AfterFailure(Ending.RETRIED, "ConnectionError: away", 4000)
+    assert rules.verdict(TimeoutError(), 3) == AfterFailure(Ending.REJECTED, "TimeoutError")
+    assert rules.verdict(tarry.BodyError("no order"), 1) == AfterFailure(Ending.RETRIED, "no order", 60_000)
     assert len(rules.verdict(ValueError("x" * 9999), 1).reason) == REASON_MAX
 
 

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from tarry.worker.supervisor import ProcessSupervisor
 
 MARGIN_S = 15.0
-"""Seconds beyond its time to drain in which a process ends: handlers are cancelled, acknowledgements become durable."""
+"""Seconds in which a process ends beyond its time to drain.
+
+Handlers are cancelled then, and acknowledgements become durable.
+"""
 LOOK_S = 0.25
 RELOAD_DRAIN_S = 1.0
 """While somebody is at the code, handlers are not waited for."""

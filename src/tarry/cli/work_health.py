@@ -26,7 +26,7 @@ _Key = tuple[str, str]
 
 
 class WorkFigures(Collector):
-    """What all processes have done, also those that have ended. Any thread."""
+    """Work of all processes, also of those that have ended. Any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -1,4 +1,4 @@
-"""A process of ``tarry work``: a worker, until it is told to stop, or the process that has started it is gone."""
+"""A process of ``tarry work``: a worker, until it is told to stop or its supervisor is gone."""
 
 from __future__ import annotations
 
@@ -101,7 +101,8 @@ def main() -> int:
     for file in (start.alive, start.report):
         os.set_inheritable(file, False)  # what a handler starts is not to keep them
     try:
-        with StopSignals() as signals:
+        # Patient: a service manager may signal all processes, and the supervisor does once more. That one ends it.
+        with StopSignals(patient=True) as signals:
             worker = settings.load()
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 runner.run(_serve(worker, start, signals))

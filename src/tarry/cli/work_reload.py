@@ -1,4 +1,4 @@
-"""Changes of Python files below a directory, for ``tarry work --reload``: by watchfiles where it is installed."""
+"""Changes of Python files, for ``tarry work --reload``: by watchfiles where that is installed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from tarry.base.file_changes import stamp_of
 
 PASSED_OVER = {"node_modules", "site-packages", "__pycache__", "build", "dist"}
-"""Directories that nobody's program is in; so are those whose names begin with a dot, and virtual environments."""
+"""Directories that are not looked into, as virtual environments and those that begin with a dot."""
 
 
 class SourceChanges:

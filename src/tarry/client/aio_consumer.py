@@ -99,7 +99,7 @@ class AsyncConsumer:
         self._inbox.on_lost = callback
 
     def give_back(self) -> None:
-        """Give back what nobody has begun, and take no more: the loops end, each after the message that it has.
+        """Give back what nobody has begun, and take no more: each loop ends after the message that it has.
 
         What is in work is held as before, and settled; :meth:`close` comes afterwards.
         """
@@ -176,7 +176,7 @@ def _who() -> object:
 
 
 class _Inbox:
-    """Carries what arrives from the feed's thread into the event loop, where several tasks may wait for it.
+    """Carries what arrives from the feed's thread into the event loop, where tasks may wait for it.
 
     One of them is woken for what comes, and wakes the next if it leaves something: not all of them for each message.
     """

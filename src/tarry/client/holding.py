@@ -179,7 +179,7 @@ class Holding:
 
     @property
     def _floor(self) -> int:
-        """Messages that may be here though no work is done ahead: one for each iterator, where there are several.
+        """Messages that may be here without work ahead: one for each iterator, where there are several.
 
         Unsettled messages count, so with less the others would have nothing while one works for long.
         """

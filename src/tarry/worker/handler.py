@@ -20,13 +20,16 @@ from tarry.worker.outcomes import RetryRules
 Call = Callable[[Delivery], Awaitable[Any]]
 """Handles a message, to be awaited."""
 Middleware = Callable[[Delivery, Call], Awaitable[Any]]
-"""Called around a handler: it awaits ``call_next(message)``, and may raise, or not call it at all."""
+"""Called around a handler: it awaits ``call_next(message)``, or does not, or raises."""
 RunSync = Callable[[Callable[[], Any]], Awaitable[Any]]
 """Runs a plain function elsewhere, so that the event loop goes on."""
 
 
 class HandlerOptions(HoldOptions, total=False):
-    """Options of consuming. ``prefetch``: how many unsettled messages may be here at most, 1000 by default."""
+    """Options of consuming.
+
+    - ``prefetch``: how many unsettled messages may be here at most, 1000 by default.
+    """
 
     prefetch: int
 
@@ -44,7 +47,10 @@ class Handler:
     options: HandlerOptions
     is_async: bool
     parameters: tuple[tuple[str, Decode | None, bool], ...]
-    """Each one's name, what makes its value of the body (None: it is the message), and if it is given by its name."""
+    """Of each its name, its decoder of the body, and if it is given by its name.
+
+    Without a decoder it is the message.
+    """
 
     @classmethod
     def of(
@@ -82,7 +88,7 @@ class Handler:
         return name_of(self.function)
 
     def call(self, middleware: Sequence[Middleware], run_sync: RunSync) -> Call:
-        """Return what handles a message: the function, in its time, within the middleware, the first outermost."""
+        """Return the function, in its time, within the middleware, of which the first is outermost."""
         call = self._plain(run_sync)
         if self.timeout_s is not None:
             call = _timed(call, self.timeout_s)

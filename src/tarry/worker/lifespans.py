@@ -1,4 +1,4 @@
-"""What a worker has from its start to its end: connections, models, caches. Entered in order, left in reverse."""
+"""Context managers that are open while a worker runs: entered in order, left in reverse."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from tarry.worker.threads import WorkThread
 log = logging.getLogger("tarry.worker")
 
 CANCEL_S = 3.0
-"""Seconds that handlers may take to end once they are cancelled, because the worker's time to stop is over."""
+"""Seconds that handlers may take to end once they are cancelled, at the end of the time to drain."""
 
 
 class _Slot:

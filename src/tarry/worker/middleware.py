@@ -17,7 +17,7 @@ from tarry.worker.handler import Call
 
 
 class LogEach:
-    """Logs each message that was handled, with the time that took; of one that failed the worker logs why."""
+    """Logs each message that was handled, with its time; of one that failed the worker says why."""
 
     def __init__(self, logger: logging.Logger | None = None, level: int = logging.INFO) -> None:
         self._log = logger or logging.getLogger("tarry.worker")
@@ -35,9 +35,9 @@ class LogEach:
 
 
 class Traces:
-    """Makes a span of OpenTelemetry of each message: the child of the one that its ``traceparent`` property names.
+    """Makes a span of OpenTelemetry of each message, below the one that its ``traceparent`` names.
 
-    Whoever schedules puts that there: ``opentelemetry.propagate.inject(properties)``.
+    Whoever schedules puts that property there: ``opentelemetry.propagate.inject(properties)``.
     """
 
     def __init__(self, tracer_provider: Any = None, *, link: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""What becomes of a message after its handler: what a handler raises, and what that means to the group.
+"""The end of a message in a handler: exceptions, and their meaning to the group.
 
 Tries, back-off and dead letters are the group's. A handler says no more than that one exception waits for longer, and
 that another will never get better.
@@ -40,7 +40,7 @@ class Reject(Exception):  # noqa: N818 - as above
 
 
 class Ending(StrEnum):
-    """How a message was left by its handler."""
+    """End of a message in a handler."""
 
     HANDLED = "handled"
     RETRIED = "retried"
@@ -52,7 +52,7 @@ class Ending(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class AfterFailure:
     """Meaning of a failure. ``delay_ms`` None: the group's back-off."""
 
     ending: Ending
@@ -61,7 +61,7 @@ class Verdict:
 
 
 Rules = Mapping[type[BaseException], "str | type[Reject]"]
-"""For an exception and those of its kind: a back-off, written as a group's ``retry``, or :class:`Reject`."""
+"""For a class of exceptions: a back-off, written as a group's ``retry``, or :class:`Reject`."""
 
 
 class RetryRules:
@@ -87,23 +87,23 @@ class RetryRules:
                 )
         self._random = np.random.default_rng()
 
-    def verdict(self, error: Exception, attempt: int) -> Verdict:
+    def verdict(self, error: Exception, attempt: int) -> AfterFailure:
         """Return what a failed try means; ``attempt``: its number, from 1 on."""
         found = next((kind for kind in type(error).__mro__ if kind in self._rules), None)
         if isinstance(error, Retry):
-            return Verdict(Ending.RETRIED, _cut(str(error)), error.after_ms)
+            return AfterFailure(Ending.RETRIED, _cut(str(error)), error.after_ms)
         if found is not None and (policy := self._rules[found]) is not None:
-            return Verdict(Ending.RETRIED, _reason(error), self._delay_ms(policy, attempt))
+            return AfterFailure(Ending.RETRIED, _reason(error), self._delay_ms(policy, attempt))
         if found is not None or isinstance(error, Reject):
-            return Verdict(Ending.REJECTED, _reason(error))
-        return Verdict(Ending.RETRIED, _reason(error))
+            return AfterFailure(Ending.REJECTED, _reason(error))
+        return AfterFailure(Ending.RETRIED, _reason(error))
 
     def _delay_ms(self, policy: RetryPolicy, attempt: int) -> int:
         [delay_ms] = policy.delays_ms(np.array([attempt], np.int32), self._random)
         return int(delay_ms)
 
 
-def settle(message: Any, verdict: Verdict) -> None:
+def settle(message: Any, verdict: AfterFailure) -> None:
     """Say so to the broker; ``message``: a :class:`tarry.client.Delivery`."""
     if verdict.ending is Ending.REJECTED:
         message.reject(reason=verdict.reason)

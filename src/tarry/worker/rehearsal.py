@@ -1,4 +1,4 @@
-"""A worker in a test: its handlers get what is due on a broker whose clock the test moves, one message at a time.
+"""A worker in a test: handlers get what is due, one message at a time, as the test moves the clock.
 
 The same functions, middleware, lifespans, bodies and rules as in a process; what is left out is what is not
 deterministic: that messages are handled at the same time, and leases that end.
@@ -84,7 +84,7 @@ class Handled(NamedTuple):
     message: Delivery
     ending: Ending
     error: Exception | None
-    """What the handler raised."""
+    """The exception that the handler raised."""
 
 
 class Rehearsal:
@@ -95,7 +95,7 @@ class Rehearsal:
         worker.check()
         self._broker, self._calls, self._worker = broker, calls, worker
         self.handled: list[Handled] = []
-        """What handlers were given, in order."""
+        """The messages that handlers were given, in order."""
         self._stack = AsyncExitStack()
         self._runner: asyncio.Runner | None = None
         self._parts: list[_Part] = []
@@ -193,7 +193,7 @@ class _Part:
         self._thread = WorkThread(f"tarry-{handler.name}")
         self._call: Call = handler.call(worker.middlewares, self._thread.run)
         self.next_ms: int | None = None
-        """When to ask again, as the last poll has said."""
+        """Time to ask again, as the last poll has said."""
 
     async def handle_next(self) -> Handled | None:
         """Handle a message that is there; None: there is none."""

@@ -1,7 +1,7 @@
-"""Keeps the processes of a worker running: one that ends is started again, after a pause that grows while they fail.
+"""Keeps the processes of a worker running: one that ends is started again, after a pause.
 
-Each process has the end of a pipe whose other end is here: when this process is gone, however it ended, they stop as if
-told to. By another pipe each reports, a line of JSON at a time.
+The pause grows while they fail. Each process has the end of a pipe whose other end is here: when this process is gone,
+however it ended, they stop as if told to. By another pipe each reports, a line of JSON at a time.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ Command = Callable[[ProcessStart], Sequence[str]]
 
 @dataclass(slots=True)
 class ProcessState:
-    """What is known of one of the processes."""
+    """One of the processes, as far as it is known."""
 
     name: str
     process: subprocess.Popen[bytes] | None = None
     report: dict[str, Any] | None = None
     """Its last line; None: it has not begun."""
     reported_s: float = 0.0
-    """When that came, or the process was started, monotonic."""
+    """Time of that, or of the start, monotonic."""
     restarts: int = 0
     code: int | None = None
     """Exit code of the process that ended last."""
@@ -103,7 +103,10 @@ class ProcessSupervisor:
         self._signal(signal.SIGTERM)
 
     def stop(self, grace_s: float) -> bool:
-        """Stop the processes, which have ``grace_s`` seconds to finish; return whether all ended by themselves."""
+        """Stop the processes, which have ``grace_s`` seconds to finish.
+
+        Return whether all ended by themselves.
+        """
         self._stopping.set()
         for state in self._states:
             state.changed.set()

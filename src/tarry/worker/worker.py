@@ -176,7 +176,7 @@ class Worker:
     # -- running -------------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Handle messages until SIGTERM or SIGINT, then as :meth:`serve` ends. A second signal ends the process.
+        """Handle messages until SIGTERM or SIGINT, then end as :meth:`serve`; a second one ends the process.
 
         Raises:
             TarryError: as of :meth:`serve`.
