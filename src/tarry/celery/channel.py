@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import logging
+from functools import partial
 from typing import Any, Protocol
 
 from kombu.transport import virtual
@@ -17,7 +18,7 @@ from kombu.transport.base import to_rabbitmq_queue_arguments
 from tarry.base.delay import Delay
 from tarry.base.errors import NotFoundError
 from tarry.celery.envelope import control_of, message_of, row_of
-from tarry.celery.inbox import Inbox, Received, Wakeup, give_back, refuse, settle
+from tarry.celery.inbox import Inbox, Received, Wakeup, bury, give_back, refuse, settle
 from tarry.celery.places import (
     UNDECLARED,
     DeclaredQueue,
@@ -80,11 +81,8 @@ class QoS(virtual.QoS):  # type: ignore[misc]
         self._settle(delivery_tag, settle)
 
     def reject(self, delivery_tag: str, requeue: bool = False) -> None:
-        """Give a message back for another try.
-
-        Without ``requeue`` it is dropped, as AMQP does it where there is no dead letter exchange.
-        """
-        self._settle(delivery_tag, (lambda delivery: refuse(delivery, "rejected")) if requeue else settle)
+        """Give a message back for another try; without ``requeue`` it is a dead letter."""
+        self._settle(delivery_tag, partial(refuse if requeue else bury, reason="rejected"))
 
     def restore_unacked(self) -> list[Any]:
         """Give everything back that is not settled: the channel ends. No try is counted."""
@@ -236,7 +234,7 @@ class TaskChannel(virtual.Channel):  # type: ignore[misc]
             message = message_of(delivery)
         except ValueError as error:
             log.error("queue %s: message %s cannot be read: %s", queue, delivery.id, error)
-            refuse(delivery, str(error))
+            bury(delivery, str(error))
             return
         if self._is_temporary(queue) and not self._is_bound(queue, message):
             settle(delivery)

@@ -17,11 +17,10 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from tarry.base.delay import Delay
-from tarry.base.errors import StaleLeaseError, TarryError
+from tarry.base.errors import InvalidArgumentError, StaleLeaseError, TarryError
 from tarry.celery.places import QueuePlace
 from tarry.client.consumer import Consumer
 from tarry.client.delivery import Delivery
-from tarry.client.stream_op import StreamOp
 from tarry.client.sync import Client
 
 log = logging.getLogger(__name__)
@@ -240,7 +239,15 @@ def refuse(delivery: Delivery, reason: str) -> None:
 
 def give_back(delivery: Delivery) -> None:
     """Give a message in work back at once, without a try being counted: nobody has looked at it."""
-    batch = delivery._batch  # noqa: SLF001
-    batch.settler.order(StreamOp.RETURN, 0, batch, delivery.row)
-    if batch.keeper is not None:
-        batch.keeper.leave_work(batch)
+    try:
+        delivery.release()
+    except InvalidArgumentError:  # of a message that was asked for (basic_get), and not consumed
+        delivery.nack(delay=0)
+    delivery.__exit__(None, None, None)
+
+
+def bury(delivery: Delivery, reason: str) -> None:
+    """Make a message in work a dead letter."""
+    with suppress(InvalidArgumentError):  # of one that was asked for: it is dropped
+        delivery.reject(reason=reason)
+    delivery.__exit__(None, None, None)
