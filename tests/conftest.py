@@ -121,6 +121,9 @@ def _check_all_are_touched(selected: list[pytest.Item], items: list[pytest.Item]
     """The core has tests of every file, but those of whole processes with Spark or Kafka, of long runs, of whole
     suites once more behind workers, and of what waits for time-outs."""
     allowed = {
+        "celery_project/test_workers.py",
+        "crash/test_takeovers.py",
+        "worker/test_campaign.py",
         "kafka/test_relay.py",
         "kafka/test_faults.py",
         "gateway/test_classic.py",
