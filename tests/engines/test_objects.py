@@ -505,7 +505,7 @@ def test_a_store_that_does_not_do_is_refused(store: MemoryObjects, tmp_path: Pat
 
 
 class LatePuts(MemoryObjects):
-    """Of the first trials, each creation is answered at its second try, and the first one arrives after the deletion."""
+    """The first trials have their creation answered at its second try; the first one arrives after the deletion."""
 
     def __init__(self, trials: int) -> None:
         super().__init__()

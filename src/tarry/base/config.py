@@ -80,6 +80,12 @@ class Config(BaseSettings):
         description="With log, when another broker owns the logs and writes. silent: it is refused to start; standby: "
         "it waits until that writes nothing any more; now: it takes over at once.",
     )
+    takeover_grace_ms: Milliseconds = Field(
+        0,
+        ge=0,
+        description="With log: so long after a takeover, groups hand out nothing of what was ready before, for "
+        "consumers that still work on what they had of the former broker.",
+    )
     shard: Count = Field(0, ge=0, le=999, description="This broker's part of the store.")
 
     flight_advertised: Address = Field(

@@ -15,8 +15,8 @@ from tarry.api.groups import GroupSettings, TopicSettings
 from tarry.api.settings import EARLIEST, LATEST, Start
 from tarry.base.errors import DiskFullError, InvalidArgumentError, OverloadedError, TarryError
 from tarry.base.waiting import wait_for
+from tarry.groups.beginning import Beginning
 from tarry.groups.control import GroupControl
-from tarry.groups.group_state import Beginning
 from tarry.groups.registry import GroupRegistry
 from tarry.groups.services import GroupServices, ScheduleRows
 from tarry.groups.settings_file import SettingsFile
@@ -123,9 +123,17 @@ class GroupLifecycle:
         """Return whether the topic has a group or settings."""
         return self._settings.topic(name) is not None or bool(self._registry.of_topic(name))
 
-    def _add(self, topic: Topic, name: str, settings: GroupSettings, beginning: Beginning) -> GroupControl:
+    def _add(
+        self,
+        topic: Topic,
+        name: str,
+        settings: GroupSettings,
+        beginning: Beginning,
+        grace_until_ms: int | None = None,
+    ) -> GroupControl:
+        topic_settings = self._settings.topic(topic.name)
         control = GroupControl(
-            topic, name, self._services, self.put_copies, settings, self._settings.topic(topic.name), beginning
+            topic, name, self._services, self.put_copies, settings, topic_settings, beginning, grace_until_ms
         )
         self._registry.add(control)
         return control
@@ -173,8 +181,10 @@ class GroupLifecycle:
             if self._registry.remove(control):
                 self._settings.set_group(control.topic.name, control.name, None)
 
-    def recover(self, entries: Iterable[JournalEntry]) -> None:
+    def recover(self, entries: Iterable[JournalEntry], grace_until_ms: int | None = None) -> None:
         """Bring back the groups that the journal's ``entries`` tell of, with their settings.
+
+        ``grace_until_ms``: they hand out nothing of what is ready now before that moment.
 
         Raises:
             CorruptError: the entries are damaged, or ahead of the ready log.
@@ -189,4 +199,5 @@ class GroupLifecycle:
             else:
                 beginnings.setdefault((entry.topic, entry.group), Beginning()).replay(entry)
         for (topic_name, name), beginning in beginnings.items():
-            self._add(self._ready.topic(topic_name), name, self._settings.group(topic_name, name), beginning)
+            settings = self._settings.group(topic_name, name)
+            self._add(self._ready.topic(topic_name), name, settings, beginning, grace_until_ms)
