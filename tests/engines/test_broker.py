@@ -44,6 +44,8 @@ class Machines:
         self.ways: list[CutWay] = []
         """To the store of rounds, one for each broker of the engine ``objects``."""
         self.files: list[FaultyFiles] = []
+        self.settings: dict[str, Any] = {}
+        """Of the brokers to come, beside those of all tests."""
         self.number = 0
 
     def engine(self, files: Files, data: Path, clock: TestClock) -> LogEngine:
@@ -71,7 +73,8 @@ class Machines:
             for path in (self.directory / str(self.number - 1)).iterdir():
                 if path.is_file() and path.name != "lock":
                     shutil.copy(path, data)
-        config = Config(data=data, store=str(self.directory / "store"), pipeline="off", **SMALL)
+        settings = {"store": str(self.directory / "store"), "pipeline": "off", **SMALL, **self.settings}
+        config = Config(data=data, **settings)
         self.files.append(FaultyFiles())
         engine = self.engine(self.files[-1], data, clock)
         self.engines.callback(engine.release)

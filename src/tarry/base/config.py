@@ -86,6 +86,12 @@ class Config(BaseModel):
         description="For tests: the clock stands still until it is told to move (`tarry advance`). now, or the instant "
         "at which it begins, as 2027-01-01T00:00:00Z; DATA can be used by such brokers alone. Empty: the real clock.",
     )
+    takeover_grace_ms: Milliseconds = Field(
+        0,
+        ge=0,
+        description="With log: so long after a takeover, groups hand out nothing of what was ready before, for "
+        "consumers that still work on what they had of the former broker.",
+    )
     shard: Count = Field(0, ge=0, le=999, description="This broker's part of the store.")
 
     flight_advertised: Address = Field(

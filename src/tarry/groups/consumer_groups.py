@@ -95,7 +95,8 @@ class ConsumerGroups:
         lifecycle = GroupLifecycle(
             ready, journal, registry, settings, services, schedule, check_topics, config.groups_max
         )
-        lifecycle.recover(journal.entries())
+        has_grace = may_hand_out is not None and config.takeover_grace_ms > 0
+        lifecycle.recover(journal.entries(), clock.now_ms() + config.takeover_grace_ms if has_grace else None)
         dead_letters = DeadLetters(registry, clock, schedule, config.delay_ms_max)
         guard = GroupRetention(registry, dead_letters)
         return cls(ready, registry, lifecycle, dead_letters, settings, str(retry), config.lease_ms, guard, filters)

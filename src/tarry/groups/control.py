@@ -8,11 +8,12 @@ from tarry.api.consuming import OnResult
 from tarry.api.filter_pause import FilterPause
 from tarry.api.groups import GroupSettings, TopicSettings
 from tarry.base.types import Int64s
+from tarry.groups.beginning import Beginning
 from tarry.groups.copier import DeadLetterCopier
 from tarry.groups.delivery import GroupDelivery
 from tarry.groups.filtering import Filtering
 from tarry.groups.group import Group
-from tarry.groups.group_state import Beginning, GroupState
+from tarry.groups.group_state import GroupState
 from tarry.groups.lease_manager import LeaseManager
 from tarry.groups.policy import Policy
 from tarry.groups.selection import Selection
@@ -28,7 +29,8 @@ COPY_LOOK_S = 0.25
 class GroupControl:
     """Administration of a group. Any thread. ``group`` is the part that consumers get.
 
-    It is notified of new rows of its topic until it is deleted.
+    It is notified of new rows of its topic until it is deleted. ``grace_until_ms``: it hands out nothing of what is
+    ready now before that moment.
 
     Raises:
         CorruptError: ``beginning`` is ahead of the ready log.
@@ -43,11 +45,14 @@ class GroupControl:
         settings: GroupSettings,
         topic_settings: TopicSettings | None,
         beginning: Beginning,
+        grace_until_ms: int | None = None,
     ) -> None:
         self.name = name
         self.topic = topic
         self._policy = Policy(topic.name, settings, topic_settings, services.retry)
         self._state = GroupState(topic, name, services, beginning, ordered=self._policy.ordered)
+        if grace_until_ms is not None:
+            self._state.begin_grace(grace_until_ms)
         self._news = Wakeups(services.clock)
         self._copier = DeadLetterCopier(self._state, self._news, services, put_copies)
         self._filtering = filtering = Filtering(
