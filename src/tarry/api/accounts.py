@@ -121,7 +121,7 @@ class QuotaAccount(Protocol):
 
 
 def charge_handed(account: QuotaAccount | None, messages: int, size: int) -> None:
-    """Count messages that a consumer is handed, ``size`` bytes in all, where a quota is on what it receives."""
+    """Count messages that a consumer is handed, ``size`` bytes in all, where a quota is on that."""
     if account is not None and account.limits_consuming:
         account.charge_received(messages, size)
 
