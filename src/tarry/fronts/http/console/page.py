@@ -150,7 +150,7 @@ def plural(count: int, one: str, many: str | None = None) -> str:
 
 @cache
 def templates() -> Environment:
-    """Return the templates, which escape all values. Each is compiled once in a process, for all consoles of it."""
+    """Return the templates, which escape all values; compiled once in a process."""
     environment = Environment(
         loader=FileSystemLoader(HERE / "templates"),
         autoescape=True,
