@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.flight as fl
 import pytest
+from tests.contract.conftest import Served
 
 from tarry.api.views import PEEKED, Forecast, History, Page
 from tarry.api.wire import decode_error
@@ -146,6 +147,14 @@ def test_asyncio(served: Any) -> None:
     asyncio.run(main())
 
 
+@pytest.fixture(scope="module")
+def common(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """One broker for all that is refused."""
+    found = Served(tmp_path_factory.mktemp("common") / "data")
+    yield found
+    found.stop()
+
+
 def refused(address: str, ticket: Any = None, action: str | None = None, body: Any = None) -> TarryError:
     flight = fl.FlightClient(f"grpc://{address}")
     with pytest.raises(fl.FlightServerError) as caught:
@@ -173,11 +182,12 @@ def refused(address: str, ticket: Any = None, action: str | None = None, body: A
         ({"op": "peek", "topic": "a", "limit": 5000}, "limit is 5000; allowed: 1 to 1000"),
     ],
 )
-def test_bad_tickets_are_refused(served: Any, client: Client, ticket: Any, text: str) -> None:
-    error = refused(served.address, ticket)
+def test_bad_tickets_are_refused(common: Served, ticket: Any, text: str) -> None:
+    error = refused(common.address, ticket)
     assert isinstance(error, InvalidArgumentError)
     assert text in str(error)
-    assert client.ping()
+    with Client(common.address) as client:
+        assert client.ping()
 
 
 @pytest.mark.parametrize(
@@ -194,11 +204,12 @@ def test_bad_tickets_are_refused(served: Any, client: Client, ticket: Any, text:
         ("overview", {"most": 1, "least": 1}, "least is not a field"),
     ],
 )
-def test_bad_actions_are_refused(served: Any, client: Client, action: str, body: Any, text: str) -> None:
-    error = refused(served.address, action=action, body=body)
+def test_bad_actions_are_refused(common: Served, action: str, body: Any, text: str) -> None:
+    error = refused(common.address, action=action, body=body)
     assert isinstance(error, InvalidArgumentError)
     assert text in str(error)
-    assert client.ping()
+    with Client(common.address) as client:
+        assert client.ping()
 
 
 def test_pages_while_messages_move_under_real_threads(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import pytest
 
 from loopgrpc.frames import DATA, PREFACE, frame, settings
 from tarry.fronts.rocketmq.v5.service import NAME
+from tests import rocketmq_place
 from tests.loopgrpc.wire import call
 from tests.rocketmq.conftest import WAIT_S, Place
 from tests.rocketmq.rpc import Code, RefusedError, Rpc, consumer, d, message, now_ms, producer, res, s, signed
@@ -21,6 +22,23 @@ from tests.waiting import wait_until
 FULL = b"x" * (4 << 20)
 QUARTERS = {"properties": {"p" * (4 << 10): "x" * (4 << 10)}, "keys": ["k" * (4 << 10)]}
 BOMB = gzip.compress(b"\0" * (64 << 20))
+
+
+@pytest.fixture(scope="module")
+def common(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rpc]:
+    """A client of one broker for all that is refused, since nothing of it is kept."""
+    with rocketmq_place.serving(Place, tmp_path_factory.mktemp("common")) as start:
+        rpc = start().client()
+        take_a_good_one(rpc)
+        yield rpc
+
+
+def take_a_good_one(rpc: Rpc) -> None:
+    """Nothing that was refused is there beside it."""
+    assert rpc.send("orders", b"good").status.code == Code.OK
+    [got] = rpc.receive("orders", "g")
+    assert got.body == b"good"
+    assert rpc.ack("orders", "g", got).status.code == Code.OK
 
 
 @pytest.mark.parametrize(
@@ -61,12 +79,11 @@ BOMB = gzip.compress(b"\0" * (64 << 20))
         ({"due_ms": 253_402_300_799_000}, Code.ILLEGAL_DELIVERY_TIME),
     ],
 )  # fmt: skip
-def test_messages(rpc: Rpc, place: Place, given: dict[str, Any], code: int) -> None:
-    entry = rpc.send("orders", **given)
+def test_messages(common: Rpc, given: dict[str, Any], code: int) -> None:
+    entry = common.send("orders", **given)
     assert entry.status.code == code, entry.status
     assert entry.status.message
-    assert rpc.send("orders", b"good").status.code == Code.OK
-    assert [m.body for m in rpc.receive("orders", "g")] == [b"good"]
+    take_a_good_one(common)
 
 
 @pytest.mark.parametrize("message_type", [d.MessageType.NORMAL, d.MessageType.TRANSACTION])
@@ -114,20 +131,20 @@ def test_what_is_stored_fits_the_brokers_own_limit(serve: Callable[..., Place]) 
 @pytest.mark.parametrize(
     "topic", ["", " ", "a b", "ü", "x" * 256, "rmq_sys_wheel_timer", "SCHEDULE_TOPIC_XXXX", "tarry.halves"]
 )
-def test_topics(rpc: Rpc, topic: str) -> None:
-    assert rpc.send(topic).status.code == Code.ILLEGAL_TOPIC
-    assert rpc.ask("QueryRoute", s.QueryRouteRequest(topic=res(topic))).status.code == Code.ILLEGAL_TOPIC
+def test_topics(common: Rpc, topic: str) -> None:
+    assert common.send(topic).status.code == Code.ILLEGAL_TOPIC
+    assert common.ask("QueryRoute", s.QueryRouteRequest(topic=res(topic))).status.code == Code.ILLEGAL_TOPIC
     with pytest.raises(RefusedError) as refused:
-        rpc.receive(topic, "g")
+        common.receive(topic, "g")
     assert refused.value.code == Code.ILLEGAL_TOPIC
 
 
 @pytest.mark.parametrize("group", ["", "a b", "x" * 256, "tarry.dead"])
-def test_groups(rpc: Rpc, group: str) -> None:
+def test_groups(common: Rpc, group: str) -> None:
     with pytest.raises(RefusedError) as refused:
-        rpc.receive("orders", group)
+        common.receive("orders", group)
     assert refused.value.code == Code.ILLEGAL_CONSUMER_GROUP
-    assert rpc.ack("orders", group, message("orders")).status.code == Code.ILLEGAL_CONSUMER_GROUP
+    assert common.ack("orders", group, message("orders")).status.code == Code.ILLEGAL_CONSUMER_GROUP
 
 
 def test_a_request_is_all_or_nothing_before_it_is_accepted(rpc: Rpc, place: Place) -> None:
@@ -158,9 +175,9 @@ def test_handles_that_are_none_or_stale(rpc: Rpc) -> None:
 
 
 @pytest.mark.parametrize(("ms", "words"), [(0, "too small"), (9_999, "too small"), (12 * 3_600_000 + 1, "too large")])
-def test_invisible_times(rpc: Rpc, ms: int, words: str) -> None:
+def test_invisible_times(common: Rpc, ms: int, words: str) -> None:
     with pytest.raises(RefusedError, match=f"the invisibleTime is {words}") as refused:
-        rpc.receive("orders", "g", invisible_ms=ms)
+        common.receive("orders", "g", invisible_ms=ms)
     assert refused.value.code == Code.ILLEGAL_INVISIBLE_TIME
 
 
@@ -180,23 +197,23 @@ METHODS = [
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_bytes_that_are_no_request(rpc: Rpc, method: str) -> None:
-    answer = getattr(s, f"{method}Response").FromString(rpc.raw(method, b"\xff\xff\xff"))
+def test_bytes_that_are_no_request(common: Rpc, method: str) -> None:
+    answer = getattr(s, f"{method}Response").FromString(common.raw(method, b"\xff\xff\xff"))
     assert answer.status.code == Code.BAD_REQUEST
 
 
 @pytest.mark.parametrize("method", [m for m in METHODS if m not in ("Heartbeat", "NotifyClientTermination")])
-def test_requests_that_say_nothing(rpc: Rpc, method: str) -> None:
-    answer = getattr(s, f"{method}Response").FromString(rpc.raw(method, b""))
+def test_requests_that_say_nothing(common: Rpc, method: str) -> None:
+    answer = getattr(s, f"{method}Response").FromString(common.raw(method, b""))
     assert 40000 <= answer.status.code < 50000, answer
 
 
 @pytest.mark.parametrize("method", ["ReceiveMessage", "PullMessage"])
-def test_streams_of_bytes_that_are_no_request(rpc: Rpc, method: str) -> None:
-    call = rpc.channel.unary_stream(f"/{NAME}/{method}", lambda b: b, getattr(s, f"{method}Response").FromString)
-    [answer] = call(b"\xff\xff", metadata=rpc.metadata)
+def test_streams_of_bytes_that_are_no_request(common: Rpc, method: str) -> None:
+    call = common.channel.unary_stream(f"/{NAME}/{method}", lambda b: b, getattr(s, f"{method}Response").FromString)
+    [answer] = call(b"\xff\xff", metadata=common.metadata)
     assert answer.status.code == Code.BAD_REQUEST
-    [answer] = call(b"", metadata=rpc.metadata)
+    [answer] = call(b"", metadata=common.metadata)
     assert 40000 <= answer.status.code < 50000
 
 

@@ -120,6 +120,12 @@ class QuotaAccount(Protocol):
         ...
 
 
+def charge_handed(account: QuotaAccount | None, messages: int, size: int) -> None:
+    """Count messages that a consumer is handed, ``size`` bytes in all, where a quota is on that."""
+    if account is not None and account.limits_consuming:
+        account.charge_received(messages, size)
+
+
 def charge_filtering(account: QuotaAccount | None, evaluate: Callable[[], Mask]) -> Mask:
     """Evaluate a condition, in CPU time of this thread that the account pays for, whatever comes of it."""
     if account is None or not account.limits_consuming:

@@ -12,6 +12,7 @@ from enum import Enum
 import numpy as np
 import pyarrow as pa
 
+from tarry.api.accounts import charge_handed
 from tarry.api.quotas import DELAY_S_MAX
 from tarry.api.views import DELIVERY
 from tarry.base.types import Int32s, Int64s, extremes
@@ -355,8 +356,7 @@ class GroupDelivery:
         leases = np.full(len(offsets), number, np.int64)
         for at, field, values in zip(_ADDED_AT, _ADDED, (offsets, leases, attempts), strict=True):
             batch = batch.add_column(at, field, pa.array(values, field.type))
-        if holder.account is not None and holder.account.limits_consuming:
-            holder.account.charge_received(batch.num_rows, batch.column(BODY).nbytes)
+        charge_handed(holder.account, batch.num_rows, batch.column(BODY).nbytes)
         return batch
 
     def _until_next(self, left: float | None, why: _Why, holder: Holder) -> float | None:

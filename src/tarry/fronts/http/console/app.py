@@ -20,7 +20,7 @@ from tarry.fronts.http.console.cookies import SessionCookie
 from tarry.fronts.http.console.figures import ConsoleFigures
 from tarry.fronts.http.console.guard import LOGIN, Guard
 from tarry.fronts.http.console.guesses import Guesses
-from tarry.fronts.http.console.page import HERE, Console, make_templates
+from tarry.fronts.http.console.page import HERE, Console, templates
 from tarry.fronts.http.console.providers import LoginProviders
 from tarry.fronts.http.console.sessions import VisitorSessions
 from tarry.fronts.http.services import HttpServices
@@ -76,7 +76,7 @@ def console_app(services: HttpServices, access: Access, proxies: Sequence[Networ
     cookie = SessionCookie(HttpSettings.of(services.broker.config).http_console_url)
     providers = LoginProviders.of(services)
     console = Console(
-        services, access, sessions, cookie, Guesses(proxies), providers, ConsoleFigures(services), make_templates()
+        services, access, sessions, cookie, Guesses(proxies), providers, ConsoleFigures(services), templates()
     )
 
     async def on_error(request: Request, error: Exception) -> Response:

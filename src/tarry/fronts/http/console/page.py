@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -147,8 +148,9 @@ def plural(count: int, one: str, many: str | None = None) -> str:
     return f"{shown.number(count)} {one if count == 1 else many or one + 's'}"
 
 
-def make_templates() -> Environment:
-    """Make the templates, which escape all values."""
+@cache
+def templates() -> Environment:
+    """Return the templates, which escape all values; compiled once in a process."""
     environment = Environment(
         loader=FileSystemLoader(HERE / "templates"),
         autoescape=True,

@@ -112,7 +112,7 @@ class GroupAdmin:
 
         def delete() -> None:
             topics = self._topics_of(group)
-            _check_manage(request.principal, topics, group, peer=request.connection.peer_host)
+            _check_manage(request.principal, topics, group, peer=request.peer_host)
             for topic in topics:
                 self.forget(topic, group, request.asked)
 
@@ -166,7 +166,7 @@ class GroupAdmin:
         topic, group = topic_name(fields.text("topic"), ""), group_name(fields.text("group"), "")
         at_ms, force = fields.whole("timestamp"), fields.truth("isForce")
 
-        _check_manage(request.principal, self._dead_queues.topics(topic), group, peer=request.connection.peer_host)
+        _check_manage(request.principal, self._dead_queues.topics(topic), group, peer=request.peer_host)
         stands = [
             await self._reset(name, group, at_ms, request.asked, force=force)
             for name in self._dead_queues.topics(topic)

@@ -123,7 +123,7 @@ class ClientRegistry:
             if may_consume(rights, subscription.topic, name):
                 subscriptions[subscription.topic] = subscription
         if not subscriptions:
-            check_group(request.principal, Right.CONSUME, name, peer=request.connection.peer_host)
+            check_group(request.principal, Right.CONSUME, name, peer=request.peer_host)
         group = self.consumers.setdefault(name, ConsumerMembers())
         connection.groups.add(name)
         changed = connection not in group.members or subscriptions.keys() != group.subscriptions.keys()

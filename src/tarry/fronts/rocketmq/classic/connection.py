@@ -75,9 +75,14 @@ class OpenRequest:
         self._is_open = True
 
     @property
+    def peer_host(self) -> str:
+        """The caller's address without its port."""
+        return self.connection.peer_host
+
+    @property
     def asked(self) -> AskedBy:
         """The caller, for the audit log."""
-        return self.principal.asks(self.connection.peer_host, "rocketmq")
+        return self.principal.asks(self.peer_host, "rocketmq")
 
     def answer(self, answer: Reply) -> None:
         """Send the answer. Only the first one counts.

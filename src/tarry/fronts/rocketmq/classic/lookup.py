@@ -63,7 +63,7 @@ class Lookup:
         begin_ms, end_ms = fields.whole("beginTimestamp", 0), fields.whole("endTimestamp", (1 << 62))
         names = [name for name in self._dead_queues.topics(topic) if may_browse(request.principal.rights, name)]
         if not names:
-            check_browse(request.principal, topic, peer=request.connection.peer_host)
+            check_browse(request.principal, topic, peer=request.peer_host)
         matches = _with_id(key) if fields.truth(_BY_ID) else _with_key(key)
         host = address_bytes(request.connection.local)
 
@@ -103,7 +103,7 @@ class Lookup:
         """
         host, rights = address_bytes(request.connection.local), request.principal.rights
         if topic and not any(may_browse(rights, name) for name in self._dead_queues.topics(topic)):
-            check_browse(request.principal, topic, peer=request.connection.peer_host)
+            check_browse(request.principal, topic, peer=request.peer_host)
 
         def look() -> bytes:
             queues = self._broker.call(GetQueues(self._dead_queues.topics(topic) if topic else None))

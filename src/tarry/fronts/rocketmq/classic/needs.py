@@ -52,11 +52,11 @@ def inside(request: OpenRequest) -> None:
 def _produce(request: OpenRequest) -> None:
     topic = sent_fields(request).text("topic")
     if topic != TRACE:  # thrown away
-        check_produce(request.principal, topic, peer=request.connection.peer_host)
+        check_produce(request.principal, topic, peer=request.peer_host)
 
 
 def _recall(request: OpenRequest) -> None:
-    check_produce(request.principal, request.fields.text("topic"), peer=request.connection.peer_host)
+    check_produce(request.principal, request.fields.text("topic"), peer=request.peer_host)
 
 
 def _consume(request: OpenRequest) -> None:
@@ -64,15 +64,15 @@ def _consume(request: OpenRequest) -> None:
     if is_delay_topic(topic):
         return  # nothing is there to be read
     if only_looks(group):
-        check_browse(request.principal, topic, peer=request.connection.peer_host)
+        check_browse(request.principal, topic, peer=request.peer_host)
     else:
-        check_consume(request.principal, topic, group, peer=request.connection.peer_host)
+        check_consume(request.principal, topic, group, peer=request.peer_host)
 
 
 def _look(request: OpenRequest) -> None:
     topic = request.fields.text("topic")
     if not is_delay_topic(topic):
-        check_look(request.principal, topic, peer=request.connection.peer_host)
+        check_look(request.principal, topic, peer=request.peer_host)
 
 
 def _look_at_counts(request: OpenRequest) -> None:
@@ -82,12 +82,12 @@ def _look_at_counts(request: OpenRequest) -> None:
 
 
 def _look_at_all(request: OpenRequest) -> None:
-    request.principal.check(Right.LOOK, peer=request.connection.peer_host)
+    request.principal.check(Right.LOOK, peer=request.peer_host)
 
 
 def _look_at_group(request: OpenRequest) -> None:
     request.principal.check(
-        Right.LOOK, request.fields.text("topic"), request.fields.text("group"), peer=request.connection.peer_host
+        Right.LOOK, request.fields.text("topic"), request.fields.text("group"), peer=request.peer_host
     )
 
 
@@ -95,22 +95,20 @@ def _of_members(request: OpenRequest) -> None:
     """Ask those for the right to look at a group who are not in it: by a heartbeat, which was checked."""
     group = request.fields.text("consumerGroup")
     if group not in request.connection.groups:
-        check_group(request.principal, Right.LOOK, group, peer=request.connection.peer_host)
+        check_group(request.principal, Right.LOOK, group, peer=request.peer_host)
 
 
 def _manage(request: OpenRequest) -> None:
-    request.principal.check(Right.MANAGE, request.fields.text("topic"), peer=request.connection.peer_host)
+    request.principal.check(Right.MANAGE, request.fields.text("topic"), peer=request.peer_host)
 
 
 def _manage_consumer(request: OpenRequest) -> None:
-    check_group(
-        request.principal, Right.MANAGE, request.fields.text("consumerGroup"), peer=request.connection.peer_host
-    )
+    check_group(request.principal, Right.MANAGE, request.fields.text("consumerGroup"), peer=request.peer_host)
 
 
 def _manage_listed(request: OpenRequest) -> None:
     for config in json_list(json_object(request.command.body).get("topicConfigList"), "topicConfigList"):
-        request.principal.check(Right.MANAGE, json_text(config, "topicName"), peer=request.connection.peer_host)
+        request.principal.check(Right.MANAGE, json_text(config, "topicName"), peer=request.peer_host)
 
 
 def _named(request: OpenRequest) -> tuple[str, str]:
@@ -119,11 +117,11 @@ def _named(request: OpenRequest) -> tuple[str, str]:
 
 
 def _consume_named(request: OpenRequest) -> None:
-    check_consume(request.principal, *_named(request), peer=request.connection.peer_host)
+    check_consume(request.principal, *_named(request), peer=request.peer_host)
 
 
 def _manage_named(request: OpenRequest) -> None:
-    request.principal.check(Right.MANAGE, *_named(request), peer=request.connection.peer_host)
+    request.principal.check(Right.MANAGE, *_named(request), peer=request.peer_host)
 
 
 _READING = (

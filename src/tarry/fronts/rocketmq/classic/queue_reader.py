@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tarry.api.accounts import QuotaAccount
+from tarry.api.accounts import QuotaAccount, charge_handed
 from tarry.api.consuming import ConsumerGroup
 from tarry.api.local import AnyBroker
 from tarry.api.operations import GetQueues, ReadQueue
@@ -178,8 +178,7 @@ class QueueReader:
         parts = self._collect(pull)
         if parts:
             body = b"".join(parts)
-            if pull.account is not None and pull.account.limits_consuming:
-                pull.account.charge_received(len(parts), len(body))
+            charge_handed(pull.account, len(parts), len(body))
             return self._answer(pull, ResponseCode.SUCCESS, body)
         if pull.at < self._ends[1]:
             return self._need_read(pull)

@@ -75,7 +75,7 @@ class Retrier:
         rights = request.principal.rights
         topics = [topic for topic in named if may_consume(rights, topic, group)]
         if not topics:
-            check_consume(request.principal, origin, group, peer=request.connection.peer_host)
+            check_consume(request.principal, origin, group, peer=request.peer_host)
         physical, level = fields.whole("offset"), fields.whole("delayLevel", 0)
         topic, row = await self._run_in_thread(lambda: self._find(topics, physical))
         stored, tried = dict(row["properties"] or ()), _tried(row)
@@ -83,7 +83,7 @@ class Retrier:
         is_dead = times >= (RETRIES if retries < 0 else retries) or level < 0
         draft = self._draft(row, topic, group, level, is_dead)
         # Other topics of that group may be another identity's, whose consumers read its retries.
-        check_produce(request.principal, draft.topic, peer=request.connection.peer_host)
+        check_produce(request.principal, draft.topic, peer=request.peer_host)
         if is_dead:
             # The first one is a property, which the message's producer may have made up.
             came_from = [each for each in (stored.get(RETRY_TOPIC, ""), topic) if may_consume(rights, each, group)]

@@ -43,7 +43,7 @@ class Routes:
         if (count := delay_queues(topic, self._config)) is not None:
             return self._answer(request, count, READ)
         if topic not in self._names.own_topics:
-            self._check(topic, request.principal, request.connection.peer_host)
+            self._check(topic, request.principal, request.peer_host)
             self._topics.check(topic_name(topic, ""))
         if is_alias(topic):
             return self._route_of_dead_letters(topic, request)

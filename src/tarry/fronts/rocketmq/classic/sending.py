@@ -105,7 +105,7 @@ class Sender:
         topic: str,
         entries: Sequence[BatchEntry],
     ) -> Reply | None:
-        drafts, release = await self._unpacking.in_thread(make, request.connection.peer_host)
+        drafts, release = await self._unpacking.in_thread(make, request.peer_host)
         request.on_answered = release
         try:
             answer = self._send_drafts(drafts, request, queue, topic, entries)
@@ -188,7 +188,7 @@ class Sender:
         properties = dict(draft.properties)
         came_from = properties.get(RETRY_TOPIC, "")
         if came_from:
-            check_consume(request.principal, came_from, group, peer=request.connection.peer_host)
+            check_consume(request.principal, came_from, group, peer=request.peer_host)
         home = await self._run_in_thread(lambda: dead_letters.home(group, [came_from]))
         if home is None:
             return await self._sent([draft], request, None)

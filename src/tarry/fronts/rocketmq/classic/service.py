@@ -85,9 +85,9 @@ class Service:
 
     def _identified(self, request: OpenRequest) -> Principal | None:
         try:
-            return self._authenticator.identify(request.command, request.connection.proof, request.connection.peer_host)
+            return self._authenticator.identify(request.command, request.connection.proof, request.peer_host)
         except (RequestRefused, TarryError) as error:
-            self._callers.note_refusal(error, request.connection.peer_host)
+            self._callers.note_refusal(error, request.peer_host)
             raise
 
     async def _finish(self, request: OpenRequest, answer: Awaitable[Reply | None]) -> None:

@@ -132,7 +132,7 @@ class PopSettler:
     def _read_batch_ack(self, ack: dict[str, Any], request: OpenRequest) -> list[tuple[ConsumerGroup, PopHandle]]:
         names = [json_text({"topic": ack.get("t", ack.get("topic"))}, "topic")]
         names.append(json_text({"consumerGroup": ack.get("c", ack.get("consumerGroup"))}, "consumerGroup"))
-        check_consume(request.principal, *names, peer=request.connection.peer_host)
+        check_consume(request.principal, *names, peer=request.peer_host)
         group = self._find(*names)
         upper, lower, start = (
             _whole(ack, short, long)

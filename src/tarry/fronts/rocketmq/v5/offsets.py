@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from loopgrpc import Call
-from tarry.api.accounts import QuotaAccount
+from tarry.api.accounts import QuotaAccount, charge_handed
 from tarry.api.consuming import ConsumerGroup
 from tarry.api.local import AnyBroker
 from tarry.api.operations import AdvanceGroup, FindOffset, FollowQueue, GetQueues, ReadQueue
@@ -91,9 +91,8 @@ class Offsets:
         batches = self._broker.call(ReadQueue(topic, begin, stop)) if begin < stop else iter(())
         # Messages that the group does not want are skipped, and count as pulled.
         wanted = [batch.filter(pa.array(group.wants(batch, account))) for batch in batches]
-        if account is not None and account.limits_consuming:
-            for batch in wanted:
-                account.charge_received(batch.num_rows, batch.column("body").nbytes)
+        for batch in wanted:
+            charge_handed(account, batch.num_rows, batch.column("body").nbytes)
         return [m for batch in wanted for m in answers_of(batch, request.message_queue.topic, self._host)], stop
 
     def _ends(self, topic: str) -> tuple[int, int]:
