@@ -30,7 +30,7 @@ GroupKey = tuple[str, str]
 
 @dataclass(slots=True)
 class _Contents:
-    """What the file has, with the text of each entry: a change makes the text of its own entry alone."""
+    """Content of the file, with the text of each entry: a change makes that of its own entry alone."""
 
     groups: dict[GroupKey, GroupSettings] = field(default_factory=dict)
     group_texts: dict[GroupKey, str] = field(default_factory=dict)
