@@ -95,7 +95,7 @@ class GroupLifecycle:
                 ticket = self._ready.ticket() if start == LATEST else 0
                 control.confirm(partial(self._on_created, control, creation), ticket)
             except BaseException:
-                del self._creations[control]
+                self._creations.pop(control, None)  # without threads, it has ended by now
                 raise
             return control, creation
 
