@@ -24,7 +24,7 @@ from tarry.fronts.http.exchange import HttpRequest, HttpResponse
 from tarry.fronts.http.lmstfy.answers import JSON_LINE, QueryValues, RefusalError, json_bytes
 from tarry.fronts.http.lmstfy.jobs import LmstfyJob, jobs_of, listed, remaining, values_of
 from tarry.fronts.http.lmstfy.names import GROUP, topic_of
-from tarry.fronts.http.lmstfy.read_your_writes import Landing
+from tarry.fronts.http.read_your_writes import Landing
 from tarry.fronts.http.lmstfy.request import LmstfyRequest
 from tarry.fronts.http.lmstfy.sending import UINT32_MAX
 from tarry.fronts.http.lmstfy.settling import Acknowledging, Held
