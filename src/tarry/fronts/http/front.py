@@ -21,9 +21,9 @@ from tarry.fronts.http.exchange import HttpApplication
 from tarry.fronts.http.health import HEALTHY, READY, HealthAnswers
 from tarry.fronts.http.lmstfy.access_log import AccessLog
 from tarry.fronts.http.lmstfy.admin import Admin
-from tarry.fronts.http.read_your_writes import ELSEWHERE_S
 from tarry.fronts.http.lmstfy.routes import PREFIX, Lmstfy
 from tarry.fronts.http.passing import PassOn
+from tarry.fronts.http.read_your_writes import ELSEWHERE_S
 from tarry.fronts.http.rest.app import rest_app
 from tarry.fronts.http.server.asgi import asgi
 from tarry.fronts.http.server.limits import HttpLimits

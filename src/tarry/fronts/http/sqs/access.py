@@ -62,8 +62,8 @@ class SqsAccess:
             self._access.authenticator.note_refusal("signature", http.host)
             raise SqsError(
                 "SignatureDoesNotMatch",
-                "The request signature we calculated does not match the signature you provided. Check the secret access "
-                "key, and that no proxy changes the Host header.",
+                "The request signature we calculated does not match the signature you provided. Check the secret "
+                "access key, and that no proxy changes the Host header.",
                 403,
             )
         self._access.authenticator.note_use(key.id)

@@ -18,10 +18,11 @@ from tarry.fronts.http.settings import HttpSettings
 from tarry.fronts.http.sqs.access import SqsAccess
 from tarry.fronts.http.sqs.errors import SqsError, error_of
 from tarry.fronts.http.sqs.json_protocol import PREFIX, TARGET, JsonProtocol
+from tarry.fronts.http.sqs.move_tasks import MoveTasks
 from tarry.fronts.http.sqs.names import ACCOUNT, GROUP, region_of
+from tarry.fronts.http.sqs.query_protocol import FORM, QueryProtocol
 from tarry.fronts.http.sqs.queue_attributes import DELAY_S_MAX
 from tarry.fronts.http.sqs.queue_table import QueueTable
-from tarry.fronts.http.sqs.query_protocol import FORM, QueryProtocol
 from tarry.fronts.http.sqs.queues import Queues
 from tarry.fronts.http.sqs.receiving import Receiving
 from tarry.fronts.http.sqs.redriving import Redriving
@@ -142,6 +143,7 @@ def operations(services: HttpServices) -> Mapping[str, Carry]:
     redriving = Redriving(services, table, settling)
     receiving = Receiving(services, table, landing, redriving)
     sending = Sending(table, landing, broker.clock, delay_s_max, strict=strict)
+    tasks = MoveTasks(services, table, redriving)
     queues = Queues(services, table, landing, delay_s_max)
     return {
         "SendMessage": sending.send,
@@ -162,6 +164,9 @@ def operations(services: HttpServices) -> Mapping[str, Carry]:
         "TagQueue": queues.tag,
         "UntagQueue": queues.untag,
         "ListQueueTags": queues.tags,
+        "StartMessageMoveTask": tasks.start,
+        "CancelMessageMoveTask": tasks.cancel,
+        "ListMessageMoveTasks": tasks.list,
         "AddPermission": queues.add_permission,
         "RemovePermission": queues.remove_permission,
     }

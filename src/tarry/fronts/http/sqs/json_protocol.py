@@ -18,7 +18,7 @@ TYPE = b"content-type: application/x-amz-json-1.0\r\n"
 class JsonProtocol:
     """Reads requests and writes answers."""
 
-    def read(self, headers: Headers, query: bytes, body: bytes) -> tuple[str, Parameters]:  # noqa: ARG002 - as the other
+    def read(self, headers: Headers, query: bytes, body: bytes) -> tuple[str, Parameters]:
         """Return the operation and its parameters.
 
         Raises:
@@ -33,12 +33,12 @@ class JsonProtocol:
             raise SqsError("SerializationException", "The body is not a JSON object.")
         return target[len(PREFIX) :].decode("latin-1"), given
 
-    def answer(self, action: str, fields: dict[str, Any] | None, request_id: str) -> HttpResponse:  # noqa: ARG002
+    def answer(self, action: str, fields: dict[str, Any] | None, request_id: str) -> HttpResponse:
         """Return the answer to an operation; None: it has no fields."""
         body = b"{}" if fields is None else json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()
         return HttpResponse(200, body, (), TYPE)
 
-    def refusal(self, error: SqsError, request_id: str) -> HttpResponse:  # noqa: ARG002
+    def refusal(self, error: SqsError, request_id: str) -> HttpResponse:
         """Return the answer that an error is. A header has the code of the query protocol, which SDKs still show."""
         kind = error.code if error.code in MODELED else f"com.amazon.coral.service#{error.code}"
         kind = f"com.amazonaws.sqs#{error.code}" if error.code in MODELED else kind

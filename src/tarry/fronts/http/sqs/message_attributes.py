@@ -135,7 +135,7 @@ def digest_of(attributes: Iterable[Attribute]) -> str | None:
             digest.update(len(part).to_bytes(4) + part)
         raw = each.raw
         digest.update(transport + len(raw).to_bytes(4) + raw)
-    return digest and digest.hexdigest()
+    return None if digest is None else digest.hexdigest()
 
 
 # -- as properties -----------------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """SQS's query protocol, which SDKs spoke until 2023: forms, and answers in XML.
 
-Parameters become those of the JSON protocol: ``Attribute.1.Name=x&Attribute.1.Value=y`` is ``{"Attributes": {"x": "y"}}``.
+Parameters become those of JSON: ``Attribute.1.Name=x&Attribute.1.Value=y`` is ``{"Attributes": {"x": "y"}}``.
 """
 
 from __future__ import annotations

@@ -230,7 +230,8 @@ class Queues:
             page = await self._services.call(ListPending(topic=topic, limit=PAGE_ROWS, cursor=cursor, bodies=False))
             if page.rows.num_rows:
                 places = (page.rows.column(name).to_numpy() for name in ("seq", "due_ms"))
-                await self._services.call(Cancel(await self._services.call(GetHandles(*places))))
+                handles: list[str] = await self._services.call(GetHandles(*places))
+                await self._services.call(Cancel(handles))
             cursor = page.cursor
             if cursor is None:
                 return

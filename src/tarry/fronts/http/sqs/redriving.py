@@ -1,8 +1,8 @@
 """Dead-letter queues: what was handed out too often is moved there, and back by a task.
 
-As with SQS, a message is moved when a receive would hand it out once more than its queue's ``maxReceiveCount``. The copy
-is durable before the original is acknowledged, and has an id by which a second copy, after a crash between the two, is
-none. It keeps its message id, its attributes and the time when it was sent.
+As with SQS, a message is moved when a receive would hand it out once more than its queue's ``maxReceiveCount``. The
+copy is durable before the original is acknowledged, and has an id by which a second copy, after a crash between the
+two, is none. It keeps its message id, its attributes and the time when it was sent.
 """
 
 from __future__ import annotations
@@ -37,25 +37,27 @@ class Redriving:
         await asyncio.gather(*(self.move(each, queue, group, target) for each in spent))
         return [each for each in deliveries if each.attempt <= queue.receives_max]
 
-    async def move(self, delivery: Delivery, queue: Queue, group: ConsumerGroup, target: Queue) -> None:
-        """Move a message that was handed out to another queue.
+    async def move(
+        self, delivery: Delivery, queue: Queue, group: ConsumerGroup, target: Queue, *, back: bool = False
+    ) -> None:
+        """Move a message that was handed out to another queue; ``back``: where it is a new message.
 
         Raises:
             TarryError: not now; it stays where it is, and comes again.
         """
         # The policy of the queue moves it, and not who happens to receive: no right on the other queue is asked for.
-        await self._services.schedule_row(moved(delivery, queue, target))
+        await self._services.schedule_row(moved(delivery, queue, target, back=back))
         await self._settling.settle(group, delivery.held)
 
 
-def moved(delivery: Delivery, queue: Queue, target: Queue) -> Row:
+def moved(delivery: Delivery, queue: Queue, target: Queue, *, back: bool) -> Row:
     """Return a message of a queue as a row for another one."""
-    properties = {
-        **{name: text for name, text in delivery.properties.items() if not name.startswith(RESERVED)},
-        kept.ID: delivery.message_id,
-        kept.SENT: str(delivery.sent_ms),
-        kept.SOURCE: queue.name,
-    }
+    properties = {name: text for name, text in delivery.properties.items() if not name.startswith(RESERVED)}
+    if back:
+        for name in (kept.ID, kept.SENT, kept.SOURCE):
+            properties.pop(name, None)
+    else:
+        properties |= {kept.ID: delivery.message_id, kept.SENT: str(delivery.sent_ms), kept.SOURCE: queue.name}
     cells = {"properties": list(properties.items()), "ttl_ms": target.retention_s * 1000}
     if delivery.group_id is not None and target.is_fifo:
         cells["order_key"] = delivery.group_id
