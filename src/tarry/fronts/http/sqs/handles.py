@@ -44,14 +44,12 @@ def held_by(queue: str, handle: object) -> Held:
     try:
         *fields, check = _CHECKED.unpack(base64.b64decode(handle, validate=True))
     except (ValueError, binascii.Error, struct.error):
-        raise _unknown(handle) from None
+        raise _unknown() from None
     held = Held(*fields)
     if zlib.crc32(_FIELDS.pack(*held), zlib.crc32(queue.encode())) != check:
-        raise _unknown(handle)
+        raise _unknown()
     return held
 
 
-def _unknown(handle: str) -> SqsError:
-    return SqsError(
-        "ReceiptHandleIsInvalid", f'The input receipt handle "{handle:.200}" is not a valid receipt handle.'
-    )
+def _unknown() -> SqsError:
+    return SqsError("ReceiptHandleIsInvalid", "The input receipt handle is invalid.")

@@ -32,7 +32,7 @@ def check_name(name: object) -> str:
     Raises:
         SqsError: it is none.
     """
-    if not isinstance(name, str) or not name:
+    if not isinstance(name, str):
         raise missing("QueueName")
     if len(name) > _NAME_CHARS_MAX or not _NAME.fullmatch(name.removesuffix(FIFO)):
         raise invalid(

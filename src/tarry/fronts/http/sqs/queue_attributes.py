@@ -124,6 +124,8 @@ def checked(name: str, given: Any, delay_s_max: int) -> dict[str, str]:
     if not isinstance(given, Mapping):
         raise invalid("Attributes must be a map.")
     fifo = is_fifo(name)
+    if not fifo:
+        given = {key: value for key, value in given.items() if (key, str(value).lower()) != ("FifoQueue", "false")}
     return {key: _checked(key, value, fifo=fifo, delay_s_max=delay_s_max) for key, value in given.items()}
 
 

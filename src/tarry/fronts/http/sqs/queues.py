@@ -22,6 +22,11 @@ from tarry.fronts.http.sqs.request import SqsRequest, texts_of
 PAGE_ROWS = 1000
 LISTED_MAX = 1000
 TAGS_MAX = 50
+GRANTED = (
+    *("SendMessage", "ReceiveMessage", "DeleteMessage", "ChangeMessageVisibility", "GetQueueAttributes"),
+    *("GetQueueUrl", "ListDeadLetterSourceQueues", "PurgeQueue"),
+)
+"""Actions that a policy may grant to others."""
 
 
 class Queues:
@@ -36,9 +41,14 @@ class Queues:
     async def create(self, request: SqsRequest) -> dict[str, Any]:
         """Make a queue; one that is there already with these attributes is as good."""
         name = check_name(request.parameters.get("QueueName"))
-        given = checked(name, request.parameters.get("Attributes") or {}, self._delay_s_max)
-        if is_fifo(name) != (given.get("FifoQueue") == "true"):
-            raise invalid("The name of a FIFO queue can only end in .fifo, and its attribute FifoQueue is true.")
+        attributes = request.parameters.get("Attributes") or {}
+        wants_fifo = isinstance(attributes, Mapping) and str(attributes.get("FifoQueue", "")).lower() == "true"
+        if is_fifo(name) != wants_fifo:
+            raise invalid(
+                "The name of a FIFO queue can only include alphanumeric characters, hyphens, or underscores, must end "
+                "with .fifo suffix and be 1 to 80 in length; its attribute FifoQueue is true."
+            )
+        given = checked(name, attributes, self._delay_s_max)
         tags = _tags(request.parameters.get("tags") or request.parameters.get("Tags") or {})
         request.desk.principal.check(Right.MANAGE, name, GROUP, peer=request.http.host)
         queue = self._table.get(name)
@@ -123,9 +133,10 @@ class Queues:
 
     async def tag(self, request: SqsRequest) -> None:
         """Set tags."""
-        queue, tags = self._managed(request), _tags(request.parameters.get("Tags"))
-        if not tags:
+        queue, given = self._managed(request), request.parameters.get("Tags")
+        if not given:
             raise missing("Tags")
+        tags = _tags(given)
         if len({*queue.tags, *tags}) > TAGS_MAX:
             raise invalid(f"Too many tags added for queue {queue.name}.")
         await self._table.change(queue.name, tags=tags)
@@ -150,6 +161,12 @@ class Queues:
         actions = texts_of(request.parameters, "Actions")
         if not accounts or not actions:
             raise missing("Actions" if accounts else "AWSAccountIds")
+        owners = [action for action in actions if action != "*" and action not in GRANTED]
+        if owners:
+            raise invalid(
+                f"Value SQS:{owners[0]} for parameter ActionName is invalid. "
+                "Reason: Only the queue owner is allowed to invoke this action."
+            )
         policy, statements = _policy_of(queue, request.region)
         if any(each.get("Sid") == label for each in statements):
             raise invalid(f"Value {label} for parameter Label is invalid. Reason: Already exists.")
@@ -262,8 +279,8 @@ def _page(request: SqsRequest, field: str, names: list[str]) -> dict[str, Any]:
 def _tags(given: Any) -> dict[str, str]:
     if not isinstance(given, Mapping) or not all(isinstance(text, str) for pair in given.items() for text in pair):
         raise invalid("Tags must be a map of strings.")
-    if len(given) > TAGS_MAX or any(not 1 <= len(key) <= 128 or len(value) > 256 for key, value in given.items()):
-        raise invalid(f"Up to {TAGS_MAX} tags are allowed, with keys of 1 to 128 and values of up to 256 characters.")
+    if any(not 1 <= len(key) <= 128 or len(value) > 256 for key, value in given.items()):
+        raise invalid("Tag keys must be between 1 and 128 characters in length, and values up to 256.")
     return dict(given)
 
 

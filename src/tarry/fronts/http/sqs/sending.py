@@ -38,6 +38,10 @@ _TOKEN = re.compile(r"[!-~]{1,128}")
 _ENTRY_ID = re.compile("[-_A-Za-z0-9]{1,80}")
 
 
+class IncompleteError(SqsError):
+    """A message for a FIFO queue without what such a queue needs."""
+
+
 class Draft(NamedTuple):
     """A message that was read, and not sent yet."""
 
@@ -69,7 +73,7 @@ class Sending:
     async def send_batch(self, request: SqsRequest) -> dict[str, Any]:
         """Send up to ten messages, each of which is accepted or refused for itself."""
         queue = self._table.find(name_in(request.parameters.get("QueueUrl")))
-        entries = check_entries(request.entries())
+        entries = check_entries(request.entries(), "SendMessageBatchRequestEntry")
         done: list[tuple[Parameters, Draft]] = []
         failed: list[dict[str, Any]] = []
         size = 0
@@ -77,6 +81,8 @@ class Sending:
             size += len(str(entry.get("MessageBody", "")).encode(errors="replace"))
             try:
                 done.append((entry, self._draft(request, queue, entry)))
+            except IncompleteError:
+                raise  # as with AWS, for all of them
             except SqsError as error:
                 failed.append(failure(entry, error))
         if max(size, sum(draft.size for _, draft in done)) > MESSAGE_BYTES_MAX:
@@ -183,21 +189,20 @@ class Sending:
                     "alphanumeric and punctuation characters. 1 to 128 in length."
                 )
         if not queue.is_fifo:
-            if deduplication is not None:
-                raise invalid(
-                    f"Value {deduplication} for parameter MessageDeduplicationId is invalid. Reason: The request "
-                    "include parameter that is not valid for this queue type."
-                )
             if group is not None:
                 properties.append((kept.GROUP_ID, group))  # of a fair queue: kept, and no order
-            return {}, None
+            if deduplication is None:
+                return {}, None
+            properties.append((kept.DEDUPLICATION, deduplication))
+            return {}, f"{queue.created_ms:x}/{deduplication}"
         if group is None:
-            raise missing("MessageGroupId")
+            raise IncompleteError("MissingParameter", str(missing("MessageGroupId")))
         if deduplication is None:
             if not queue.dedupes_content:
-                raise invalid(
+                raise IncompleteError(
+                    "InvalidParameterValue",
                     "The queue should either have ContentBasedDeduplication enabled or MessageDeduplicationId "
-                    "provided explicitly"
+                    "provided explicitly",
                 )
             deduplication = sha256(given["MessageBody"].encode()).hexdigest()
         properties += ((kept.GROUP_ID, group), (kept.DEDUPLICATION, deduplication))
@@ -221,14 +226,14 @@ def _key(attributes: Sequence[Attribute]) -> str | None:
 # -- batches -----------------------------------------------------------------------------------------------------------
 
 
-def check_entries(entries: list[Parameters]) -> list[Parameters]:
-    """Return the entries of a batch.
+def check_entries(entries: list[Parameters], element: str) -> list[Parameters]:
+    """Return the entries of a batch; ``element``: what one is called.
 
     Raises:
         SqsError: they are none, or too many, or have ids that are not allowed.
     """
     if not entries:
-        raise SqsError("EmptyBatchRequest", "There should be at least one entry in the request.")
+        raise SqsError("EmptyBatchRequest", f"There should be at least one {element} in the request.")
     if len(entries) > BATCH_MAX:
         raise SqsError(
             "TooManyEntriesInBatchRequest",

@@ -50,7 +50,7 @@ class Settling:
 
     async def delete_batch(self, request: SqsRequest) -> dict[str, Any]:
         """Delete up to ten messages."""
-        return await self._each(request, self._delete)
+        return await self._each(request, "DeleteMessageBatchRequestEntry", self._delete)
 
     async def change(self, request: SqsRequest) -> None:
         """Hold a message for another time from now; 0: give it back."""
@@ -59,7 +59,7 @@ class Settling:
 
     async def change_batch(self, request: SqsRequest) -> dict[str, Any]:
         """Hold up to ten messages for other times."""
-        return await self._each(request, self._change)
+        return await self._each(request, "ChangeMessageVisibilityBatchRequestEntry", self._change)
 
     async def settle(self, group: ConsumerGroup, held: Held) -> bool:
         """Acknowledge a message; return whether it was still held. Durable then."""
@@ -70,10 +70,10 @@ class Settling:
     # ------------------------------------------------------------------------------------------------------------------
 
     async def _each(
-        self, request: SqsRequest, carry: Callable[[SqsRequest, Queue, Parameters], Awaitable[None]]
+        self, request: SqsRequest, element: str, carry: Callable[[SqsRequest, Queue, Parameters], Awaitable[None]]
     ) -> dict[str, Any]:
         queue = self._table.find(name_in(request.parameters.get("QueueUrl")))
-        entries = check_entries(request.entries())
+        entries = check_entries(request.entries(), element)
         results = await results_of([carry(request, queue, entry) for entry in entries])
         done, failed = [], []
         for entry, result in zip(entries, results, strict=True):
