@@ -187,8 +187,7 @@ def _redrive(text: str) -> str:
         )
     if name_of_arn(given["deadLetterTargetArn"]) is None:
         raise invalid(f"Value {text:.200} for parameter RedrivePolicy is invalid. Reason: the ARN is of no queue.")
-    target = given["deadLetterTargetArn"]
-    return json.dumps({"deadLetterTargetArn": target, "maxReceiveCount": int(count)}, separators=(",", ":"))
+    return text
 
 
 def _redrive_allow(text: str) -> str:

@@ -22,6 +22,7 @@ from tarry.fronts.http.sqs.request import SqsRequest, texts_of
 PAGE_ROWS = 1000
 LISTED_MAX = 1000
 TAGS_MAX = 50
+ACTIONS_MAX = 7
 GRANTED = (
     *("SendMessage", "ReceiveMessage", "DeleteMessage", "ChangeMessageVisibility", "GetQueueAttributes"),
     *("GetQueueUrl", "ListDeadLetterSourceQueues", "PurgeQueue"),
@@ -159,8 +160,13 @@ class Queues:
         label = _label(request)
         accounts = texts_of(request.parameters, "AWSAccountIds")
         actions = texts_of(request.parameters, "Actions")
-        if not accounts or not actions:
-            raise missing("Actions" if accounts else "AWSAccountIds")
+        if not actions:
+            raise missing("Actions")
+        if not accounts:
+            raise invalid("Value [] for parameter PrincipalId is invalid. Reason: Unable to verify.")
+        if len(actions) > ACTIONS_MAX:
+            text = f"{len(actions)} Actions were found, maximum allowed is {ACTIONS_MAX}."
+            raise SqsError("OverLimit", text, 403)
         owners = [action for action in actions if action != "*" and action not in GRANTED]
         if owners:
             raise invalid(

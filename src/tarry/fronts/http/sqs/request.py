@@ -65,8 +65,9 @@ def whole_of(parameters: Parameters, name: str, default: int, low: int, high: in
     if isinstance(value, str) and value.removeprefix("-").isdecimal() and value.isascii() and len(value) < 20:
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        subject, ending = ("DelaySeconds must be", "") if name == "DelaySeconds" else ("Must be", ", if provided")
         raise invalid(
-            f"Value {value!s:.60} for parameter {name} is invalid. Reason: Must be >= {low} and <= {high}, if provided."
+            f"Value {value!s:.60} for parameter {name} is invalid. Reason: {subject} >= {low} and <= {high}{ending}."
         )
     return value
 

@@ -78,7 +78,7 @@ class Settling:
         done, failed = [], []
         for entry, result in zip(entries, results, strict=True):
             if isinstance(result, BaseException):
-                failed.append(failure(entry, result))
+                failed.append({**failure(entry, result), **_text_of(entry, result)})
             else:
                 done.append({"Id": entry["Id"]})
         return {"Successful": done, **({"Failed": failed} if failed else {})}
@@ -131,6 +131,13 @@ class Settling:
 
         group.nack(np.array([held.lease], np.int64), np.array([held.offset], np.int64), 0, on_result)
         return await future
+
+
+def _text_of(entry: Parameters, error: BaseException) -> dict[str, str]:
+    """Return the text of an error that has another one in a batch."""
+    if not isinstance(error, SqsError) or error.code != "ReceiptHandleIsInvalid":
+        return {}
+    return {"Message": f'The input receipt handle "{entry["ReceiptHandle"]!s:.1024}" is not a valid receipt handle.'}
 
 
 def _answer(entries: Entries[Held, asyncio.Future[bool]], settled: AckOutcome) -> None:
