@@ -18,6 +18,7 @@ from tarry.testing import open_broker
 from tests.http.rest import Rest, serving
 from tests.http.sqs_place import REGION, Client, client_at, client_of, error_of, make_queue, received
 from tests.identity.conftest import add_access_keys
+from tests.snippets import snippets
 from tests.waiting import wait_until
 
 YEAR_S = 365 * 86_400
@@ -365,3 +366,9 @@ def test_older_sdks_speak_in_forms(place: Rest, client: Client) -> None:
     assert "<Code>InvalidAction</Code>" in ask(Action="Fly").text
     assert f"<QueueUrl>{url}</QueueUrl>" in place.get("/?Action=ListQueues").text
     client.delete_queue(QueueUrl=url)
+
+
+def test_the_pages_program_runs(place: Rest, capsys: pytest.CaptureFixture[str]) -> None:
+    [program] = [each.code for each in snippets("python") if each.page == "docs/sqs.md"]
+    exec(compile(program.replace("localhost:7777", place.front.address), "docs/sqs.md", "exec"), {})
+    assert capsys.readouterr().out == "unpaid?\n"

@@ -11,7 +11,7 @@ from botocore.credentials import Credentials
 
 from tarry.fronts.http.sqs import signature
 from tarry.fronts.http.sqs.errors import SqsError
-from tarry.fronts.http.sqs.handles import Held, handle_of, held_by
+from tarry.fronts.http.sqs.handles import SqsHeld, handle_of, held_by
 from tarry.fronts.http.sqs.message_attributes import (
     as_properties,
     attributes_of,
@@ -140,7 +140,7 @@ def test_bodies_have_the_characters_of_xml() -> None:
 
 
 def test_a_handle_is_of_its_queue() -> None:
-    held = Held(1 << 62, 7, -5, 1_767_225_600_000)
+    held = SqsHeld(1 << 62, 7, -5, 1_767_225_600_000)
     handle = handle_of("orders", held)
     assert held_by("orders", handle) == held
     for queue, text in (("others", handle), ("orders", handle[:-4]), ("orders", "ü"), ("orders", "x" + handle[1:])):

@@ -1,4 +1,4 @@
-"""A pytest plugin for moto's own tests: they run against a server of SQS's API, whose queues are deleted between them."""
+"""A pytest plugin for tests of moto: they run against another server, whose queues are deleted between them."""
 
 from __future__ import annotations
 

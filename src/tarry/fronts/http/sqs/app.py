@@ -1,4 +1,7 @@
-"""SQS's API as a handler of the HTTP port: which requests are its, who asks, and what carries each operation out."""
+"""SQS's API as a handler of the HTTP port.
+
+Which requests are its, who asks, and what carries each operation out.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +26,12 @@ from tarry.fronts.http.sqs.names import ACCOUNT, GROUP, region_of
 from tarry.fronts.http.sqs.query_protocol import FORM, QueryProtocol
 from tarry.fronts.http.sqs.queue_attributes import DELAY_S_MAX
 from tarry.fronts.http.sqs.queue_table import QueueTable
-from tarry.fronts.http.sqs.queues import Queues
+from tarry.fronts.http.sqs.queues import SqsQueues
 from tarry.fronts.http.sqs.receiving import Receiving
 from tarry.fronts.http.sqs.redriving import Redriving
 from tarry.fronts.http.sqs.request import Carry, SqsRequest
 from tarry.fronts.http.sqs.sending import Sending
-from tarry.fronts.http.sqs.settling import Settling
+from tarry.fronts.http.sqs.settling import SqsSettling
 from tarry.fronts.http.sqs.signature import Signature, region_in
 from tarry.fronts.http.sqs.urls import base_url
 from tarry.identity.principal import Principal
@@ -36,7 +39,10 @@ from tarry.identity.principal import Principal
 log = logging.getLogger(__name__)
 
 BODY_BYTES_MAX = 8 << 20
-"""Body of a request: ten messages of a mebibyte together, some of whose characters JSON writes with six."""
+"""Body of a request: ten messages of a mebibyte together.
+
+Some of their characters are six in JSON.
+"""
 QUEUE_PATH = f"/{ACCOUNT}/"
 
 _JSON, _QUERY = JsonProtocol(), QueryProtocol()
@@ -139,12 +145,12 @@ def operations(services: HttpServices) -> Mapping[str, Carry]:
     delay_s_max = DELAY_S_MAX if strict else config.delay_ms_max // 1000
     table = QueueTable(services, broker)
     landing = Landing(services, GROUP)
-    settling = Settling(services, table)
+    settling = SqsSettling(services, table)
     redriving = Redriving(services, table, settling)
     receiving = Receiving(services, table, landing, redriving)
     sending = Sending(table, landing, broker.clock, delay_s_max, strict=strict)
     tasks = MoveTasks(services, table, redriving)
-    queues = Queues(services, table, landing, delay_s_max)
+    queues = SqsQueues(services, table, landing, delay_s_max)
     return {
         "SendMessage": sending.send,
         "SendMessageBatch": sending.send_batch,

@@ -69,7 +69,10 @@ def no_queue() -> SqsError:
 
 
 def error_of(error: BaseException) -> SqsError:
-    """Return the broker's refusal as SQS would say it; what is no refusal is an internal error, without its text."""
+    """Return the broker's refusal as SQS would say it.
+
+    What is no refusal is an internal error, without its text.
+    """
     if isinstance(error, SqsError):
         return error
     if not isinstance(error, TarryError):

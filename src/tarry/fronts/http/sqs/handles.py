@@ -18,7 +18,7 @@ _FIELDS = struct.Struct(">qqqq")
 _CHECKED = struct.Struct(">qqqqI")
 
 
-class Held(NamedTuple):
+class SqsHeld(NamedTuple):
     """A message in a consumer's hands."""
 
     lease: int
@@ -27,13 +27,13 @@ class Held(NamedTuple):
     due_ms: int
 
 
-def handle_of(queue: str, held: Held) -> str:
+def handle_of(queue: str, held: SqsHeld) -> str:
     """Return the receipt handle of a message that is handed out."""
     packed = _FIELDS.pack(*held)
     return base64.b64encode(_CHECKED.pack(*held, zlib.crc32(packed, zlib.crc32(queue.encode())))).decode()
 
 
-def held_by(queue: str, handle: object) -> Held:
+def held_by(queue: str, handle: object) -> SqsHeld:
     """Return the message that a receipt handle of a queue names.
 
     Raises:
@@ -45,7 +45,7 @@ def held_by(queue: str, handle: object) -> Held:
         *fields, check = _CHECKED.unpack(base64.b64decode(handle, validate=True))
     except (ValueError, binascii.Error, struct.error):
         raise _unknown() from None
-    held = Held(*fields)
+    held = SqsHeld(*fields)
     if zlib.crc32(_FIELDS.pack(*held), zlib.crc32(queue.encode())) != check:
         raise _unknown()
     return held

@@ -1,4 +1,4 @@
-"""SQS's JSON protocol: the operation is in the header ``X-Amz-Target``, and everything else in a JSON object."""
+"""SQS's JSON protocol: the operation is in the header ``X-Amz-Target``, the rest a JSON object."""
 
 from __future__ import annotations
 
@@ -39,7 +39,10 @@ class JsonProtocol:
         return HttpResponse(200, body, (), TYPE)
 
     def refusal(self, error: SqsError, request_id: str) -> HttpResponse:
-        """Return the answer that an error is. A header has the code of the query protocol, which SDKs still show."""
+        """Return the answer that an error is.
+
+        A header has the code of the query protocol, which SDKs still show.
+        """
         kind = error.code if error.code in MODELED else f"com.amazon.coral.service#{error.code}"
         kind = f"com.amazonaws.sqs#{error.code}" if error.code in MODELED else kind
         fault = "Sender" if error.is_senders else "Receiver"

@@ -1,4 +1,4 @@
-"""Message attributes: checked, stored as properties of the message, given back, and their MD5 as SDKs compute it.
+"""Message attributes: checked, stored as properties, given back, with an MD5 as SDKs compute it.
 
 An attribute is a property of the same name, so that filters and consumers of other protocols see it. Data types other
 than ``String`` are in one more property; so is what the front has to remember of a message. Those have names with a
@@ -185,7 +185,10 @@ def _binary(text: str) -> bytes | None:
 
 
 def wanted(attributes: Iterable[Attribute], names: Sequence[str]) -> list[Attribute]:
-    """Return those attributes that a receive asks for: by name, by the beginning of one (``foo.*``), or all."""
+    """Return those attributes that a receive asks for.
+
+    By name, by the beginning of one (``foo.*``), or all.
+    """
     if not names:
         return []
     if "All" in names or ".*" in names:

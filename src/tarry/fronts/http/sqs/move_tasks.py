@@ -1,4 +1,4 @@
-"""StartMessageMoveTask and its two companions: from a dead-letter queue back to where messages came from.
+"""StartMessageMoveTask and its two companions: from a dead-letter queue back.
 
 A task lives in this process. Each message is in its new queue before it leaves the old one, so that a task which ends
 in the middle has lost nothing: it is started again.
@@ -22,7 +22,7 @@ from tarry.fronts.http.sqs.errors import SqsError, invalid, missing
 from tarry.fronts.http.sqs.names import GROUP, name_of_arn
 from tarry.fronts.http.sqs.queue_attributes import Queue
 from tarry.fronts.http.sqs.queue_table import QueueTable
-from tarry.fronts.http.sqs.received import Delivery, deliveries_of
+from tarry.fronts.http.sqs.received import SqsDelivery, deliveries_of
 from tarry.fronts.http.sqs.redriving import Redriving
 from tarry.fronts.http.sqs.request import SqsRequest
 from tarry.fronts.kit.receiving import FILTERING_S, poll_now
@@ -169,7 +169,7 @@ class MoveTasks:
             if task.per_second is not None:
                 await asyncio.sleep(max(0.0, begun_s + batch.num_rows / task.per_second - loop.time()))
 
-    def _target(self, delivery: Delivery, destination: Queue | None) -> Queue:
+    def _target(self, delivery: SqsDelivery, destination: Queue | None) -> Queue:
         if destination is not None:
             return destination
         name = delivery.properties.get(kept.SOURCE)

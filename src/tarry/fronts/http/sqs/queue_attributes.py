@@ -69,7 +69,10 @@ class Queue:
     bytes_max: int = field(init=False)
     retention_s: int = field(init=False)
     receives_max: int = field(init=False)
-    """How often a message is handed out before it goes to the dead-letter queue; 0: there is none."""
+    """Number of times that a message is handed out before it goes to the dead-letter queue.
+
+    0: there is none.
+    """
     dead_letter_queue: str | None = field(init=False)
 
     def __post_init__(self) -> None:

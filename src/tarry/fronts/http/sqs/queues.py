@@ -30,7 +30,7 @@ GRANTED = (
 """Actions that a policy may grant to others."""
 
 
-class Queues:
+class SqsQueues:
     """On the event loop's thread."""
 
     def __init__(self, services: HttpServices, table: QueueTable, landing: Landing, delay_s_max: int) -> None:

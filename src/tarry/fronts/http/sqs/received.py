@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from tarry.fronts.http.sqs import message_attributes as kept
-from tarry.fronts.http.sqs.handles import Held, handle_of
+from tarry.fronts.http.sqs.handles import SqsHeld, handle_of
 from tarry.fronts.http.sqs.message_attributes import Attribute, digest_of, from_properties, is_allowed, wanted
 from tarry.fronts.http.sqs.names import ACCOUNT, arn_of, message_id
 from tarry.fronts.http.sqs.queue_attributes import Queue
@@ -28,10 +28,10 @@ ENCODING = "tarry-encoding"
 
 
 @dataclass(frozen=True, slots=True)
-class Delivery:
+class SqsDelivery:
     """A message that was handed out; a row of :data:`tarry.api.views.DELIVERY`."""
 
-    held: Held
+    held: SqsHeld
     body: bytes
     properties: Mapping[str, str]
     born_ms: int
@@ -51,21 +51,21 @@ class Delivery:
         return self.properties.get(kept.GROUP_ID) or self.properties.get(ORDER_KEY)
 
 
-def deliveries_of(queue: Queue, batch: pa.RecordBatch) -> list[Delivery]:
+def deliveries_of(queue: Queue, batch: pa.RecordBatch) -> list[SqsDelivery]:
     """Return the rows of a batch that was handed out."""
 
-    def delivery(held: Held, body: bytes, pairs: Any, born_ms: int, attempt: int) -> Delivery:
+    def delivery(held: SqsHeld, body: bytes, pairs: Any, born_ms: int, attempt: int) -> SqsDelivery:
         properties = dict(pairs or ())
         id_ = properties.get(kept.ID) or message_id(queue.name, queue.created_ms, held.seq)
-        return Delivery(held, body, properties, born_ms, attempt, id_)
+        return SqsDelivery(held, body, properties, born_ms, attempt, id_)
 
     names = ("lease", "offset", "seq", "due_ms", "body", "properties", "born_ms", "attempt")
     columns = [batch.column(name).to_pylist() for name in names]
-    return [delivery(Held(*row[:4]), *row[4:]) for row in zip(*columns, strict=True)]
+    return [delivery(SqsHeld(*row[:4]), *row[4:]) for row in zip(*columns, strict=True)]
 
 
 def message_of(
-    queue: Queue, delivery: Delivery, region: str, first_ms: int, system: Collection[str], attributes: list[str]
+    queue: Queue, delivery: SqsDelivery, region: str, first_ms: int, system: Collection[str], attributes: list[str]
 ) -> dict[str, Any]:
     """Return a message as in an answer.
 
@@ -97,7 +97,7 @@ def message_of(
     return message
 
 
-def _system(queue: Queue, delivery: Delivery, region: str, first_ms: int) -> dict[str, str]:
+def _system(queue: Queue, delivery: SqsDelivery, region: str, first_ms: int) -> dict[str, str]:
     properties = delivery.properties
     source = properties.get(kept.SOURCE)
     given = {

@@ -15,7 +15,7 @@ from tarry.fronts.http.sqs.errors import SqsError
 from tarry.fronts.http.sqs.names import GROUP, name_in
 from tarry.fronts.http.sqs.queue_attributes import VISIBILITY_S_MAX, WAIT_S_MAX, Queue
 from tarry.fronts.http.sqs.queue_table import QueueTable
-from tarry.fronts.http.sqs.received import SYSTEM, Delivery, deliveries_of, message_of
+from tarry.fronts.http.sqs.received import SYSTEM, SqsDelivery, deliveries_of, message_of
 from tarry.fronts.http.sqs.redriving import Redriving
 from tarry.fronts.http.sqs.request import SqsRequest, texts_of
 from tarry.fronts.kit.receiving import FILTERING_S, ReceiveQueue, give_back, poll_now, receive_within
@@ -59,7 +59,7 @@ class Receiving:
             room.release()  # it is written at once, and counted by its connection
 
     def _answer(
-        self, request: SqsRequest, queue: Queue, deliveries: list[Delivery], system: set[str], wanted: list[str]
+        self, request: SqsRequest, queue: Queue, deliveries: list[SqsDelivery], system: set[str], wanted: list[str]
     ) -> dict[str, Any]:
         if not deliveries:
             return {}
@@ -74,7 +74,7 @@ class Receiving:
             ]
         }
 
-    def _first_ms(self, queue: Queue, delivery: Delivery, now_ms: int) -> int:
+    def _first_ms(self, queue: Queue, delivery: SqsDelivery, now_ms: int) -> int:
         """Return when a message was handed out first; of what was before a restart, when it could have been."""
         place = queue.name, delivery.held.offset
         if delivery.attempt == 1:
@@ -83,7 +83,7 @@ class Receiving:
 
     async def _receive(
         self, request: SqsRequest, queue: Queue, count: int, lease_ms: int, wait_s: float, room: Room
-    ) -> list[Delivery]:
+    ) -> list[SqsDelivery]:
         receives = await request.desk.receive_queue(queue.name, GROUP)
         loop, http = self._services.loop, request.http
         left: asyncio.Future[None] = loop.create_future()

@@ -14,8 +14,8 @@ from tarry.fronts.http.services import HttpServices
 from tarry.fronts.http.sqs import message_attributes as kept
 from tarry.fronts.http.sqs.queue_attributes import Queue
 from tarry.fronts.http.sqs.queue_table import QueueTable
-from tarry.fronts.http.sqs.received import Delivery
-from tarry.fronts.http.sqs.settling import Settling
+from tarry.fronts.http.sqs.received import SqsDelivery
+from tarry.fronts.http.sqs.settling import SqsSettling
 from tarry.message.rows import Row, with_cells
 from tarry.message.schema import RESERVED
 
@@ -23,12 +23,12 @@ from tarry.message.schema import RESERVED
 class Redriving:
     """On the event loop's thread."""
 
-    def __init__(self, services: HttpServices, table: QueueTable, settling: Settling) -> None:
+    def __init__(self, services: HttpServices, table: QueueTable, settling: SqsSettling) -> None:
         self._services = services
         self._table = table
         self._settling = settling
 
-    async def sift(self, queue: Queue, group: ConsumerGroup, deliveries: list[Delivery]) -> list[Delivery]:
+    async def sift(self, queue: Queue, group: ConsumerGroup, deliveries: list[SqsDelivery]) -> list[SqsDelivery]:
         """Return those that may be handed out; move the others to the queue's dead-letter queue."""
         target = None if queue.dead_letter_queue is None else self._table.get(queue.dead_letter_queue)
         if target is None or all(each.attempt <= queue.receives_max for each in deliveries):
@@ -38,7 +38,7 @@ class Redriving:
         return [each for each in deliveries if each.attempt <= queue.receives_max]
 
     async def move(
-        self, delivery: Delivery, queue: Queue, group: ConsumerGroup, target: Queue, *, back: bool = False
+        self, delivery: SqsDelivery, queue: Queue, group: ConsumerGroup, target: Queue, *, back: bool = False
     ) -> None:
         """Move a message that was handed out to another queue; ``back``: where it is a new message.
 
@@ -50,7 +50,7 @@ class Redriving:
         await self._settling.settle(group, delivery.held)
 
 
-def moved(delivery: Delivery, queue: Queue, target: Queue, *, back: bool) -> Row:
+def moved(delivery: SqsDelivery, queue: Queue, target: Queue, *, back: bool) -> Row:
     """Return a message of a queue as a row for another one."""
     properties = {name: text for name, text in delivery.properties.items() if not name.startswith(RESERVED)}
     if back:

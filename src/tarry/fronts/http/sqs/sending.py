@@ -30,7 +30,10 @@ from tarry.message.rows import Row, with_cells
 
 BATCH_MAX = 10
 DUE, KEY = "tarry-due", "tarry-key"
-"""Message attributes: an absolute due time in milliseconds, and a key under which a message replaces another one."""
+"""Message attributes: a due time in UTC milliseconds, and a key.
+
+A message replaces the one that is pending under its key.
+"""
 KEY_CHARS_MAX = 1024
 _DUE_MS = re.compile("[0-9]{1,15}")
 _TOKEN = re.compile(r"[!-~]{1,128}")
@@ -42,7 +45,7 @@ class IncompleteError(SqsError):
     """A message for a FIFO queue without what such a queue needs."""
 
 
-class Draft(NamedTuple):
+class SqsDraft(NamedTuple):
     """A message that was read, and not sent yet."""
 
     row: Row
@@ -74,7 +77,7 @@ class Sending:
         """Send up to ten messages, each of which is accepted or refused for itself."""
         queue = self._table.find(name_in(request.parameters.get("QueueUrl")))
         entries = check_entries(request.entries(), "SendMessageBatchRequestEntry")
-        done: list[tuple[Parameters, Draft]] = []
+        done: list[tuple[Parameters, SqsDraft]] = []
         failed: list[dict[str, Any]] = []
         size = 0
         for entry in entries:
@@ -100,7 +103,7 @@ class Sending:
                 sent.append({"Id": entry["Id"], **self._answer(queue, draft, receipt)})
         return {"Successful": sent, **({"Failed": failed} if failed else {})}
 
-    def _answer(self, queue: Queue, draft: Draft, receipt: Receipt) -> dict[str, Any]:
+    def _answer(self, queue: Queue, draft: SqsDraft, receipt: Receipt) -> dict[str, Any]:
         if draft.is_due and receipt.outcome != "duplicate":
             self._landing.note(queue.name, receipt.seq, receipt.due_ms)
         answer = {
@@ -115,7 +118,7 @@ class Sending:
             answer["SequenceNumber"] = sequence_number(receipt.seq)
         return answer
 
-    def _draft(self, request: SqsRequest, queue: Queue, given: Parameters) -> Draft:
+    def _draft(self, request: SqsRequest, queue: Queue, given: Parameters) -> SqsDraft:
         """Read a message.
 
         Raises:
@@ -149,7 +152,7 @@ class Sending:
         cells["ttl_ms"] = until_due_ms + queue.retention_s * 1000
         row = with_cells((queue.name, body, due_ms, delay_ms, message_id_), cells)
         digests = (md5(body, usedforsecurity=False).hexdigest(), digest_of(attributes), digest_of(system))
-        return Draft(row, *digests, size, until_due_ms == 0)
+        return SqsDraft(row, *digests, size, until_due_ms == 0)
 
     def _time(self, queue: Queue, given: Parameters, attributes: Sequence[Attribute]) -> tuple[int | None, int | None]:
         """Return the due time and the delay in milliseconds, one of which is None.

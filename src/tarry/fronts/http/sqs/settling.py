@@ -21,7 +21,7 @@ from tarry.base.event_loop import post, settle_future
 from tarry.batching.coalescing import copy_of
 from tarry.fronts.http.services import HttpServices
 from tarry.fronts.http.sqs.errors import SqsError, missing
-from tarry.fronts.http.sqs.handles import Held, held_by
+from tarry.fronts.http.sqs.handles import SqsHeld, held_by
 from tarry.fronts.http.sqs.names import GROUP, name_in
 from tarry.fronts.http.sqs.queue_attributes import VISIBILITY_S_MAX, Queue
 from tarry.fronts.http.sqs.queue_table import QueueTable
@@ -33,7 +33,7 @@ CHANGED_MAX = 120_000
 """Changed leases that are remembered: as many as AWS lets a queue have messages in flight."""
 
 
-class Settling:
+class SqsSettling:
     """On the event loop's thread, except the groups' callbacks."""
 
     def __init__(self, services: HttpServices, table: QueueTable) -> None:
@@ -41,7 +41,7 @@ class Settling:
         self._table = table
         self._changed: BoundedCache[tuple[str, int, int], int] = BoundedCache(CHANGED_MAX)
         """Newest lease by queue, first lease and offset."""
-        self._acks: AckGatherer[Held, asyncio.Future[bool]] = AckGatherer(services.loop, _answer)
+        self._acks: AckGatherer[SqsHeld, asyncio.Future[bool]] = AckGatherer(services.loop, _answer)
 
     async def delete(self, request: SqsRequest) -> None:
         """Delete a message; as if it had been there, if it is not."""
@@ -61,7 +61,7 @@ class Settling:
         """Hold up to ten messages for other times."""
         return await self._each(request, "ChangeMessageVisibilityBatchRequestEntry", self._change)
 
-    async def settle(self, group: ConsumerGroup, held: Held) -> bool:
+    async def settle(self, group: ConsumerGroup, held: SqsHeld) -> bool:
         """Acknowledge a message; return whether it was still held. Durable then."""
         future: asyncio.Future[bool] = self._services.loop.create_future()
         self._acks.add(group, held, future)
@@ -108,11 +108,11 @@ class Settling:
             "The specified message isn't in flight: its visibility time-out has passed, or it was deleted.",
         )
 
-    def _newest(self, queue: Queue, held: Held) -> Held:
+    def _newest(self, queue: Queue, held: SqsHeld) -> SqsHeld:
         lease = self._changed.get((queue.name, held.lease, held.offset))
         return held if lease is None else held._replace(lease=lease)
 
-    async def _change_lease(self, group: ConsumerGroup, held: Held, lease_ms: int) -> int | None:
+    async def _change_lease(self, group: ConsumerGroup, held: SqsHeld, lease_ms: int) -> int | None:
         loop = self._services.loop
         future: asyncio.Future[int | None] = loop.create_future()
 
@@ -122,7 +122,7 @@ class Settling:
         group.change_lease(held.lease, held.offset, lease_ms, on_lease)
         return await future
 
-    async def _give_back(self, group: ConsumerGroup, held: Held) -> bool:
+    async def _give_back(self, group: ConsumerGroup, held: SqsHeld) -> bool:
         loop = self._services.loop
         future: asyncio.Future[bool] = loop.create_future()
 
@@ -140,6 +140,6 @@ def _text_of(entry: Parameters, error: BaseException) -> dict[str, str]:
     return {"Message": f'The input receipt handle "{entry["ReceiptHandle"]!s:.1024}" is not a valid receipt handle.'}
 
 
-def _answer(entries: Entries[Held, asyncio.Future[bool]], settled: AckOutcome) -> None:
+def _answer(entries: Entries[SqsHeld, asyncio.Future[bool]], settled: AckOutcome) -> None:
     for row, (_, future) in enumerate(entries):
         settle_future(future, copy_of(settled) if isinstance(settled, TarryError) else settled[row])

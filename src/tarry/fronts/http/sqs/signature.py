@@ -1,4 +1,4 @@
-"""Signature Version 4, AWS's way to sign a request with an access key; checked by the published algorithm.
+"""Signature Version 4, AWS's way to sign a request with an access key.
 
 The signature covers the method, the path, the query, the headers that it names (``host`` among them) and the body. So a
 proxy has to pass ``Host`` on as it came.
@@ -19,7 +19,7 @@ from tarry.fronts.http.sqs.errors import SqsError
 
 ALGORITHM = "AWS4-HMAC-SHA256"
 SKEW_MS_MAX = 5 * 60_000
-"""How far a client's clock may be from the broker's, as with AWS."""
+"""Longest way of a client's clock from the broker's, as with AWS."""
 SERVICE, TERMINATION = "sqs", "aws4_request"
 
 _SHOWN = re.compile(
