@@ -35,6 +35,7 @@ MODULES = (
     "tenants",
     "tenants_filters",
     "wires",
+    "worker",
 )
 """To import them is what registers their benchmarks."""
 for module in MODULES:

@@ -35,8 +35,9 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 TESTS = Path(__file__).parent
 LONG_FIRST = (
-    *("spark", "kafka", "e2e", "crash", "model", "models", "compat", "rocketmq", "rocketmq_classic", "gateway", "http"),
-    *("mqtt", "link", "loopgrpc", "fuzz", "browser", "push", "contract", "takeover", "engines", "identity", "unit"),
+    *("spark", "kafka", "celery_project", "rabbitmq", "e2e", "crash", "model", "models", "compat", "rocketmq"),
+    *("rocketmq_classic", "gateway", "http", "mqtt", "link", "loopgrpc", "fuzz", "browser", "push", "contract"),
+    *("takeover", "engines", "identity", "worker", "unit"),
 )
 """Order of the directories for several workers: long work begins first, so that all of them end together."""
 
@@ -120,6 +121,9 @@ def _check_all_are_touched(selected: list[pytest.Item], items: list[pytest.Item]
     """The core has tests of every file, but those of whole processes with Spark or Kafka, of long runs, of whole
     suites once more behind workers, and of what waits for time-outs."""
     allowed = {
+        "celery_project/test_workers.py",
+        "crash/test_takeovers.py",
+        "worker/test_campaign.py",
         "kafka/test_relay.py",
         "kafka/test_faults.py",
         "gateway/test_classic.py",

@@ -36,9 +36,9 @@ class Snippet:
 
     def commands(self, program: str) -> list[list[str]]:
         """The words of each command of ``program`` in it."""
-        # A pipe's other end, and what the shell puts in, are not the command's.
+        # A pipe's other end, what comes while it runs, and what the shell puts in, are not the command's.
         code = re.sub(r"\$\([^)]*\)", "HERE", self.code.replace("\\\n", " "))
-        lines = [line.partition(" | ")[0] for line in code.splitlines()]
+        lines = [re.split(r" [|&]( |$)", line)[0] for line in code.splitlines()]
         words = [shlex.split(line, comments=True) for line in lines if re.search(rf"(^|\s){program} ", line)]
         return [each[each.index(program) + 1 :] for each in words if program in each]
 

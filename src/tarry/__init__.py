@@ -23,21 +23,27 @@ if TYPE_CHECKING:
     from tarry.base.delay import DelayLevel
     from tarry.base.errors import TarryError
     from tarry.broker.embedded import AsyncBroker, open
-    from tarry.client import AsyncClient, Client
+    from tarry.client import AsyncClient, Client, Delivery
     from tarry.link.tls import ClientTls
     from tarry.message.schema import Message
     from tarry.repeat import Repeat
+    from tarry.worker import BodyError, Reject, Retry, Worker
 
 __all__ = [
     "AsyncBroker",
     "AsyncClient",
+    "BodyError",
     "Client",
     "ClientTls",
     "DelayLevel",
+    "Delivery",
     "Message",
     "Outcome",
+    "Reject",
     "Repeat",
+    "Retry",
     "TarryError",
+    "Worker",
     "__version__",
     "open",
 ]
@@ -45,13 +51,18 @@ __all__ = [
 _HOMES = {
     "AsyncBroker": "tarry.broker.embedded",
     "AsyncClient": "tarry.client",
+    "BodyError": "tarry.worker",
     "Client": "tarry.client",
     "ClientTls": "tarry.link.tls",
     "DelayLevel": "tarry.base.delay",
+    "Delivery": "tarry.client",
     "Message": "tarry.message.schema",
     "Outcome": "tarry.api.outcome",
+    "Reject": "tarry.worker",
     "Repeat": "tarry.repeat",
+    "Retry": "tarry.worker",
     "TarryError": "tarry.base.errors",
+    "Worker": "tarry.worker",
     "open": "tarry.broker.embedded",
 }
 

@@ -91,7 +91,9 @@ def changes(w: World) -> None:
     [k] = w.schedule("a", [40_000], key="k")
     w.b.step()
     w.cancel(first[::2])
-    k = w.replace("a", "k", k, 30_000)
+    found = w.b.find_key("a", "k")
+    assert found is not None
+    k = w.replace("a", "k", k, 30_000, if_seq=found.seq)
     w.pipeline_commits()
     w.b.advance(1)
     w.ack("a", w.receive("a", 1))

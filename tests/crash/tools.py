@@ -96,7 +96,9 @@ class World:
 
     # -- what happens ------------------------------------------------------------------------------------------------
 
-    def schedule(self, topic: str, delays: Sequence[int], body: int = 20, key: str | None = None) -> list[str]:
+    def schedule(
+        self, topic: str, delays: Sequence[int], body: int = 20, key: str | None = None, if_seq: int | None = None
+    ) -> list[str]:
         """One batch; its rows are accepted, or, when it crashes, perhaps. Their ids."""
         now = self.clock.now_ms()
         ids = [f"{topic}{len(self.due_ms) + i}" for i in range(len(delays))]
@@ -112,6 +114,7 @@ class World:
                     "id": ids,
                     "body": [b"x" * body] * len(ids),
                     **({} if key is None else {"key": [key] * len(ids)}),
+                    **({} if if_seq is None else {"if_seq": [if_seq] * len(ids)}),
                 }
             )
         )
@@ -128,10 +131,11 @@ class World:
         assert set(outcomes) == {Outcome.DONE}
         self.cancelled.update(ids)
 
-    def replace(self, topic: str, key: str, former: str, delay: int) -> str:
+    def replace(self, topic: str, key: str, former: str, delay: int, if_seq: int | None = None) -> str:
         """The message of a key by another. After a crash, it is one of the two."""
         self.perhaps_cancelled.add(former)
-        [new] = self.schedule(topic, [delay], key=key)
+        [new] = self.schedule(topic, [delay], key=key, if_seq=if_seq)
+        assert self.outcomes == ["replaced"]
         self.cancelled.add(former)
         return new
 
@@ -198,16 +202,7 @@ class World:
         self.b.nack(topic, "g", batch["lease"].to_numpy(), batch["offset"].to_numpy(), delay_ms)
 
     def pipeline_commits(self) -> None:
-        """What the schedule query does, without Spark."""
-        state = self.b.intake_state()
-        store = Store.open(state["store_uri"])
-        start, end = store.snapshot().committed_seq, state["durable_seq"]
-        table = pa.Table.from_batches(list(self.b.read_intake(start, end)), SCHEMA)
-        fired = (table["due_ms"].to_numpy() < state["fired_until_ms"]) & (table["seq"].to_numpy() < state["fired_seq"])
-        rest = table.filter(pa.array(~fired))
-        files = stage(rest, store.root, f"test-{uuid.uuid4().hex}", state["now_ms"]) if rest.num_rows else []
-        store.commit(files, start, end)
-        self.b.store_committed()
+        commit_intake(self.b)
 
     def reopen(self) -> None:
         self.b.close()
@@ -249,6 +244,19 @@ class World:
         for entry in self.b.pending():
             assert (entry.pending, entry.ready) == (0, 0)
         assert all(self.receive(t).num_rows == 0 for t in self.topics)
+
+
+def commit_intake(broker: TestBroker) -> None:
+    """Do what the pipeline's schedule query does, without Spark."""
+    state = broker.intake_state()
+    store = Store.open(state["store_uri"], epoch=state["epoch"])
+    start, end = store.snapshot().committed_seq, state["durable_seq"]
+    table = pa.Table.from_batches(list(broker.read_intake(start, end)), SCHEMA)
+    fired = (table["due_ms"].to_numpy() < state["fired_until_ms"]) & (table["seq"].to_numpy() < state["fired_seq"])
+    rest = table.filter(pa.array(~fired))
+    files = stage(rest, store.root, f"test-{uuid.uuid4().hex}", state["now_ms"]) if rest.num_rows else []
+    store.commit(files, start, end)
+    broker.store_committed()
 
 
 def crash_at(work: Callable[[], object], files: FaultyFiles, step: int | None) -> bool:

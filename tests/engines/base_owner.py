@@ -69,7 +69,7 @@ async def written(store: MemoryObjects, *values: int) -> Keeping:
 
 
 def keys(store: MemoryObjects, prefix: str) -> list[str]:
-    return sorted(key for key in store.objects if key.startswith(prefix))
+    return sorted(key for key in list(store.objects) if key.startswith(prefix))
 
 
 def manifest_key(epoch: int, position: int) -> str:

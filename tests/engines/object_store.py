@@ -87,10 +87,12 @@ class CutWay(_Way):
     def __init__(self, store: ObjectStore) -> None:
         super().__init__(store)
         self.is_cut = False
+        self.cut_keys: str | None = None
+        """Where it is cut for keys alone that begin like this."""
         self.refused: list[tuple[str, str]] = []
 
     async def _pass(self, what: str, key: str, request: Callable[[], Awaitable[A]]) -> A:
-        if self.is_cut:
+        if self.is_cut or (self.cut_keys is not None and key.startswith(self.cut_keys)):
             self.refused.append((what, key))
             raise UnavailableError("cut off")
         return await request()
@@ -110,6 +112,11 @@ class HeldWay(_Way):
         """Hold up ``what`` of ``key`` (``before`` it is carried out, or its answer ``after``) until it is set."""
         event = self._held[when, what, key] = asyncio.Event()
         return event
+
+    def release(self) -> None:
+        """Hold nothing up any more."""
+        for held in self._held.values():
+            held.set()
 
     def fail(self, when: str, what: str, key: str, times: int = 1) -> None:
         """Answer nothing, ``before`` or ``after`` it is carried out, so many times."""
@@ -143,7 +150,7 @@ class FaultyWay(_Way):
     def __init__(self, store: ObjectStore, rng: random.Random, late: set[asyncio.Task[Any]], rate: float) -> None:
         super().__init__(store)
         self._rng, self._rate, self._late = rng, rate, late
-        self._delays_s = rng.choice([(0.01, 0.06), (0.001, 0.01, 0.1, 1.0), (0.0, 0.0, 1.0)])
+        self._delays_s: tuple[float, ...] = rng.choice([(0.01, 0.06), (0.001, 0.01, 0.1, 1.0), (0.0, 0.0, 1.0)])
         self.cut_until_s = self.still_until_s = 0.0
 
     async def create(self, key: str, content: bytes) -> bool:
@@ -225,7 +232,7 @@ class _Selector(selectors.SelectSelector):
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         assert timeout is not None, "everything waits, and for nothing"
-        self._loop.now_s += max(0.0, timeout)
+        self._loop.now_s += max(1e-9, timeout)  # never nothing: a sleep that is rounded to nothing ends
         return super().select(0)
 
 

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
+from tarry.base.clock import TestClock
 from tarry.base.errors import CorruptError, OwnershipLostError, TrimmedError, UnavailableError
+from tarry.log.objects import bases
 from tarry.log.objects.bases import DELETES
 from tarry.log.objects.content import numbered
+from tarry.log.objects.engine import ObjectEngine
 from tarry.log.objects.history import START, RoundPlace, follow_parts, reached
+from tarry.log.objects.lease import OwnerLease
+from tarry.log.objects.store import ObjectStore
 from tests.engines.base_owner import Keeping, key_of, keys, manifest_key, manifests, written
 from tests.engines.object_store import HeldWay, MemoryObjects
 from tests.engines.test_objects import virtually
+from tests.faults import FaultyFiles
+from tests.waiting import wait_until
 
 
 @virtually
@@ -98,6 +106,48 @@ async def test_what_could_not_be_deleted_is_deleted_after_the_next_base() -> Non
     await first.base_and_trim()
     assert keys(store, "log/") == []
     assert len(keys(store, "base/")) == 2
+
+
+class Answers(HeldWay):
+    """Requests to create and to delete as they begin, and the answers of the first."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        super().__init__(store)
+        self.events: list[tuple[str, str]] = []
+
+    async def create(self, key: str, content: bytes) -> bool:
+        is_new = await super().create(key, content)
+        await asyncio.sleep(0.1)  # on the way back
+        self.events.append(("answered", key))
+        return is_new
+
+    async def delete(self, key: str) -> None:
+        self.events.append(("delete", key))
+        await super().delete(key)
+
+
+def test_nothing_is_deleted_before_a_manifest_is_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the engine as a whole, also where the base is given up."""
+    monkeypatch.setattr(bases, "PATIENCE_S", 0.01)
+    store, data = MemoryObjects(), tmp_path / "data"
+    way = Answers(store)
+    lease = OwnerLease(lambda: 100.0)  # no rounds come by themselves, so the bases have their names
+    engine = ObjectEngine(way, FaultyFiles(), data, TestClock(), lease=lease)
+    engine.claim()
+    trials = len(way.events)
+    way.fail("after", "create", manifest_key(1, 2), times=2)
+    with pytest.raises(UnavailableError):
+        engine.keep_base({})
+    for _ in range(2):
+        engine.keep_base({})
+    wait_until(lambda: len(manifests(store)) == 1)
+    [last] = manifests(store)
+    engine.release()
+    events = way.events[trials:]
+    deleted = {key: place for place, (what, key) in enumerate(events) if what == "delete"}
+    first = events.index(("answered", manifest_key(1, 3)))
+    assert deleted and min(deleted.values()) > first
+    assert deleted[manifest_key(1, 2)] < events.index(("answered", last)) < deleted[manifest_key(1, 3)]
 
 
 @virtually

@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from tarry.base.errors import CorruptError, OwnershipLostError
+from tarry.base.errors import CorruptError, OwnershipLostError, UnavailableError
 from tarry.log.objects.bases import newest_base
 from tarry.log.objects.content import encode_end, numbered
-from tests.engines.base_owner import Keeping, key_of, keys, manifests, written
+from tests.engines.base_owner import Keeping, key_of, keys, manifest_key, manifests, written
 from tests.engines.object_store import MemoryObjects
 from tests.engines.test_objects import settle, virtually
 
@@ -72,6 +72,27 @@ async def test_a_base_beyond_the_end_is_passed_over() -> None:
     assert beyond.position > good.position
     assert await newest_base(store) == good
     assert (await written(store)).read == [1]
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("what", ["piece", "manifest"])
+def test_a_base_whose_put_is_not_answered_is_given_up_and_made_again(when: str, what: str) -> None:
+    @virtually
+    async def case() -> None:
+        store = MemoryObjects()
+        first = await written(store, 1)
+        key = manifest_key(1, 3) if what == "manifest" else manifest_key(1, 3).replace("manifest", "0-0")
+        first.way.fail(when, "create", key, times=1000)
+        with pytest.raises(UnavailableError):
+            await first.base()
+        await first.send(2)
+        base = await first.base_and_trim()
+        assert manifests(store) == [key_of(base)]
+        store.objects[key] = b"a PUT that nobody waits for arrives, and nobody reads it"
+        assert await newest_base(store) == base
+        assert (await written(store, 3)).read == [1, 2]
+
+    case()
 
 
 @pytest.mark.parametrize("when", ["get", "create"])

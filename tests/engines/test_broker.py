@@ -7,18 +7,21 @@ are not in the rounds. The registry of names is not: it is made again.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tarry.api.operations import GetGroup
+from tarry.api.local import any_topic
+from tarry.api.operations import GetGroup, GetHistory, GetOverview
 from tarry.base.config import Config
-from tarry.base.errors import OwnershipLostError, TarryError
+from tarry.base.errors import OwnershipLostError, TarryError, UnavailableError
 from tarry.broker.engines import LOCAL
 from tarry.log.engine import LogEngine
 from tarry.log.files import Files
+from tarry.log.objects import bases
 from tarry.log.objects.engine import ObjectEngine
 from tarry.log.objects.lease import LEASE_S, OwnerLease, boot_s
 from tarry.testing import TestBroker, TestClock
@@ -41,6 +44,8 @@ class Machines:
         self.ways: list[CutWay] = []
         """To the store of rounds, one for each broker of the engine ``objects``."""
         self.files: list[FaultyFiles] = []
+        self.settings: dict[str, Any] = {}
+        """Of the brokers to come, beside those of all tests."""
         self.number = 0
 
     def engine(self, files: Files, data: Path, clock: TestClock) -> LogEngine:
@@ -68,7 +73,8 @@ class Machines:
             for path in (self.directory / str(self.number - 1)).iterdir():
                 if path.is_file() and path.name != "lock":
                     shutil.copy(path, data)
-        config = Config(data=data, store=str(self.directory / "store"), pipeline="off", **SMALL)
+        settings = {"store": str(self.directory / "store"), "pipeline": "off", **SMALL, **self.settings}
+        config = Config(data=data, **settings)
         self.files.append(FaultyFiles())
         engine = self.engine(self.files[-1], data, clock)
         self.engines.callback(engine.release)
@@ -162,6 +168,24 @@ def test_another_machine_goes_on_from_a_base(tmp_path: Path) -> None:
     machines.close()
 
 
+def test_a_base_that_was_given_up_is_made_with_the_next_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bases, "PATIENCE_S", 0.0)
+    machines = Machines(tmp_path, "objects")
+    first = machines.broker()
+    first.schedule("a", b"1", delay=60)
+    machines.ways[0].cut_keys = "base/"
+    with pytest.raises(UnavailableError):
+        keep_base(first)
+    machines.ways[0].cut_keys = None
+    assert not machines.keys("base/")
+    assert first.components.progress.checkpoint()
+    assert any(key.endswith("/manifest") for key in machines.keys("base/"))
+    first.close()
+    machines.close()
+
+
 def test_the_former_owner_answers_nothing(machines: Machines) -> None:
     first = machines.broker()
     first.schedule("a", b"1", delay=1)
@@ -186,6 +210,19 @@ def test_the_former_owner_refuses_nothing_for_what_it_remembers(machines: Machin
     second.close()
 
 
+@pytest.mark.parametrize("condition", [{"on_key": "if_pending"}, {"if_seq": 1 << 40}], ids=str)
+def test_the_former_owner_does_not_say_that_a_condition_fails(condition: Any, machines: Machines) -> None:
+    if machines.kind == "memory":
+        pytest.skip("its owners look before they answer only where they write")
+    first = machines.broker()
+    first.schedule("a", b"1", delay=60, key="k")
+    second = machines.broker()
+    second.schedule("a", b"2", delay=60, key="other")
+    with pytest.raises(OwnershipLostError):
+        first.schedule("a", b"3", delay=1, key="other" if "on_key" in condition else "k", **condition)
+    second.close()
+
+
 def test_the_former_owner_does_not_say_what_became_of_what_it_does_not_find(tmp_path: Path) -> None:
     machines = Machines(tmp_path, "objects")
     first = machines.broker()
@@ -200,6 +237,57 @@ def test_the_former_owner_does_not_say_what_became_of_what_it_does_not_find(tmp_
         first.reschedule_key("a", "k", delay=1)
     with pytest.raises(OwnershipLostError):
         first.reschedule(sent.handle, delay=1)
+    second.close()
+    machines.close()
+
+
+def test_the_former_owner_makes_no_group(machines: Machines) -> None:
+    first = machines.broker()
+    assert bodies(first, "a") == []
+    second = machines.broker()
+    with pytest.raises(OwnershipLostError):
+        first.receive("a", "new")
+    second.close()
+
+
+def test_an_owner_that_is_cut_off_answers_no_queries(tmp_path: Path) -> None:
+    machines = Machines(tmp_path, "objects")
+    machines.boot_s = lambda: 100.0
+    first = machines.broker()
+    first.schedule("a", b"1", delay=60)
+    first.schedule("a", b"2", delay=0, id="2")
+    first.step()
+    handle = first.schedule("a", b"3", delay=60, key="k").handle
+    queries: list[Callable[[], object]] = [
+        first.pending,
+        first.list_pending,
+        first.forecast,
+        lambda: first.peek("a"),
+        lambda: first.history(handle),
+        lambda: first.find_key("a", "k"),
+        lambda: first.dead_letters("a", "g"),
+        lambda: first.call_found(GetHistory(handle), any_topic),
+    ]
+    assert bodies(first, "a") == [b"2"], "there is a group from now on"
+    for query in queries:
+        query()
+    machines.ways[0].is_cut = True
+    for query in queries:
+        query()  # what a successor has accepted is not older than a lease
+    machines.wait_for_leases()
+    for query in queries:
+        with pytest.raises(UnavailableError, match="try again"):
+            query()
+    assert first.status()["log"]["leased"] is False
+    assert first.call(GetOverview())["topics"]["count"] == 1
+    machines.ways[0].is_cut = False
+    first.step()
+    for query in queries:
+        query()
+    # A new owner answers as soon as it is one, though it hands out nothing yet.
+    second = machines.broker()
+    assert second.status()["log"]["leased"] is False
+    assert [each.pending for each in second.pending()] == [2]
     second.close()
     machines.close()
 

@@ -16,8 +16,9 @@ from tarry.log.engine import Part
 from tarry.log.frame import LogKind
 from tarry.log.objects.content import numbered, round_key
 from tarry.log.objects.engine import ObjectEngine
-from tarry.log.objects.history import claim_epoch, read_former
+from tarry.log.objects.history import claim_epoch
 from tarry.log.objects.lease import LEASE_S, WAITED, OwnerLease
+from tarry.log.objects.reading import LogReader
 from tarry.log.objects.rounds import ROUND_BYTES, EpochRounds
 from tests.engines.object_store import HeldWay, MemoryObjects
 from tests.engines.test_objects import virtually
@@ -37,7 +38,7 @@ class Owner:
 
     async def begin(self, gap_s: float = 0.0) -> Owner:
         claim = await claim_epoch(self.way, "test")
-        history = await read_former(self.way, claim.epoch, Read())
+        history = await LogReader(self.way, Read()).read_former(claim.epoch)
         self.rounds = EpochRounds(self.way, claim, history, self.clock, lease=self.lease, gap_s=gap_s)
         await self.rounds.first()
         return self

@@ -40,9 +40,9 @@ from tarry.log.objects.history import (
     claim_epoch,
     follow_parts,
     reached,
-    read_former,
 )
 from tarry.log.objects.kept_files import inside
+from tarry.log.objects.reading import LogReader
 from tarry.log.objects.rounds import DEPTH, EpochRounds, gathered
 from tarry.log.objects.store import ObjectStore, try_out
 from tests.engines.object_store import HeldWay, MemoryObjects, run_virtually
@@ -82,7 +82,7 @@ class Owner:
 
     async def take_over(self) -> None:
         read = self.cache()
-        self.history = await read_former(self.way, self.claim.epoch, read)
+        self.history = await LogReader(self.way, read).read_former(self.claim.epoch)
         self.read = read.values
         self.rounds = EpochRounds(self.way, self.claim, self.history, self.clock, self.depth)
         await self.rounds.first()
@@ -504,6 +504,35 @@ def test_a_store_that_does_not_do_is_refused(store: MemoryObjects, tmp_path: Pat
     run_virtually(try_out(MemoryObjects()))
 
 
+class LatePuts(MemoryObjects):
+    """Of the first trials, each creation is answered at its second try.
+
+    The first one arrives after the deletion.
+    """
+
+    def __init__(self, trials: int) -> None:
+        super().__init__()
+        self.trials = trials
+        self.tried: dict[str, bytes] = {}
+
+    async def create(self, key: str, content: bytes) -> bool:
+        if key not in self.tried and len(self.tried) < self.trials:
+            self.tried[key] = content
+            raise UnavailableError("a timeout")
+        return await super().create(key, content)
+
+    async def delete(self, key: str) -> None:
+        await super().delete(key)
+        if key in self.tried:
+            self.objects[key] = self.tried[key]
+
+
+def test_a_put_of_a_trial_that_arrives_late_says_nothing_of_the_store() -> None:
+    run_virtually(try_out(LatePuts(2)))
+    with pytest.raises(UnavailableError, match="carried out late"):
+        run_virtually(try_out(LatePuts(1000)))
+
+
 def test_a_directory_is_used_by_one_owner(tmp_path: Path) -> None:
     engines = [ObjectEngine(MemoryObjects(), FaultyFiles(), tmp_path, TestClock()) for _ in range(2)]
     engines[0].claim()
@@ -559,7 +588,7 @@ def test_small_files_are_part_of_the_log(tmp_path: Path) -> None:
     second = ObjectEngine(store, FaultyFiles(), data[1], TestClock())
     second.claim()
     there = {path.relative_to(data[1]).as_posix(): path.read_bytes() for path in data[1].rglob("*") if path.is_file()}
-    del there["lock"], there["cache-of"]
+    del there["lock"], there["cache-of"], there["role.json"]
     assert there == {"a": b"5", "sub/b": b"2", "a ": b"4", "c": b"6"}
     with pytest.raises(OwnershipLostError):
         first.files.replace(data[0] / "a", b"7")
@@ -669,3 +698,16 @@ def test_each_damaged_bit_of_a_small_object_is_found(content: bytes) -> None:
         damaged[at] ^= 1 << at % 8
         with pytest.raises(CorruptError):
             decode(bytes(damaged), content)
+
+
+@virtually
+async def test_who_stops_says_who_has_claimed_or_that_somebody_has() -> None:
+    store = MemoryObjects()
+    first = await Owner(store).begin()
+    second = await Owner(store).begin()
+    with pytest.raises(OwnershipLostError, match=r"^epoch 1 has ended: test has claimed 2$"):
+        await first.send(1)
+    second.way.fail("before", "get", numbered("epoch", 3))
+    await Owner(store).begin()
+    with pytest.raises(OwnershipLostError, match=r"^epoch 2 has ended: another owner has claimed 3$"):
+        await second.send(1)

@@ -13,7 +13,7 @@ from typing import IO, Any, TypeVar, cast
 
 import pytest
 
-from tarry.base.clock import TestClock
+from tarry.base.clock import SystemClock, TestClock
 from tarry.base.errors import InvalidArgumentError, UnavailableError
 from tarry.log.files import OsFiles
 from tarry.log.frame import LogKind
@@ -93,6 +93,18 @@ class TestAnswers:
         for request in (store.get("k"), store.exists("k"), store.create("k", b""), store.list("k/")):
             with pytest.raises(UnavailableError, match="cannot be asked"):
                 run(cast("Coroutine[Any, Any, object]", request))
+
+    def test_a_claim_says_at_once_what_the_store_refuses(self, endpoint: str, tmp_path: Path) -> None:
+        for number, (store, says) in enumerate(
+            (
+                (store_at(endpoint, "p", bucket="no-such-bucket"), "there is no bucket 'no-such-bucket'"),
+                (store_at(endpoint, "p", secret_access_key="wrong"), "the secret does not fit the access key A"),
+                (store_at(endpoint, "p", region="eu-west-9"), "the region is eu-west-9"),
+            )
+        ):
+            engine = ObjectEngine(store, OsFiles(), tmp_path / str(number), SystemClock())
+            with pytest.raises(InvalidArgumentError, match=says):
+                engine.claim()
 
 
 class Process:

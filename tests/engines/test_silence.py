@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +18,33 @@ from tarry.log.objects.bases import EpochBases
 from tarry.log.objects.content import HANDED_OVER, LEFT, numbered
 from tarry.log.objects.engine import ObjectEngine
 from tarry.log.objects.history import claim_epoch
+from tarry.log.objects.reading import LogReader
 from tarry.log.objects.silence import EMPTY_S, SILENCE_S, wait_for_silence
+from tarry.log.objects.standby import Standby
+from tarry.log.objects.store import CountedObjects, ObjectStore
 from tests.engines.object_store import HeldWay, MemoryObjects
 from tests.engines.test_lease import Owner
 from tests.engines.test_objects import virtually
+from tests.engines.test_objects_simulated import Read
 from tests.faults import FaultyFiles
+
+
+class Nothing(Read):
+    """A cache that keeps nothing."""
+
+    def apply(self, parts: Sequence[Part]) -> None:
+        pass
+
+
+def standing_by(store: ObjectStore, **options: Any) -> Standby:
+    counted = CountedObjects(store)
+    return Standby(counted, LogReader(counted, Nothing()), TestClock(), **options)
 
 
 @virtually
 async def test_nobody_is_waited_for_where_there_is_no_owner() -> None:
-    await wait_for_silence(MemoryObjects(), stands_by=False)
-    assert asyncio.get_running_loop().time() == 0
+    await wait_for_silence(MemoryObjects())
+    assert asyncio.get_running_loop().time() < 0.001
 
 
 @virtually
@@ -36,10 +53,10 @@ async def test_an_owner_that_lives_is_named() -> None:
     owner = await Owner(store).begin()
     beat = asyncio.create_task(owner.rounds.beat())
     with pytest.raises(LockedError, match=r"owned by test, which is alive \(epoch 1\); allowed: stop it first"):
-        await wait_for_silence(store, stands_by=False)
+        await wait_for_silence(store)
     beat.cancel()
     before_s = owner.lease.now_s()
-    await wait_for_silence(store, stands_by=False)
+    await wait_for_silence(store)
     assert owner.lease.now_s() - before_s >= SILENCE_S
 
 
@@ -48,7 +65,7 @@ async def test_a_standby_waits_for_each_owner_in_turn() -> None:
     store = MemoryObjects()
     first = await Owner(store).begin()
     beats = [asyncio.create_task(first.rounds.beat())]
-    standby = asyncio.create_task(wait_for_silence(store, stands_by=True))
+    standby = asyncio.create_task(standing_by(store).wait())
     await asyncio.sleep(10 * SILENCE_S)
     beats.append(asyncio.create_task((await Owner(store).begin()).rounds.beat()))
     await asyncio.sleep(10 * SILENCE_S)
@@ -65,7 +82,7 @@ async def test_an_owner_that_has_handed_over_is_not_waited_for() -> None:
     owner.rounds.add(Part(LogKind.AUDIT, 0, 0, b"stopped"))
     await owner.rounds.sync()
     before_s = owner.lease.now_s()
-    await wait_for_silence(store, stands_by=False)
+    await wait_for_silence(store)
     assert owner.lease.now_s() == before_s
 
 
@@ -78,13 +95,13 @@ async def test_a_store_that_gives_no_answer_is_no_silence() -> None:
     class Cut(HeldWay):
         is_cut = False
 
-        async def exists(self, key: str) -> bool:
+        async def get(self, key: str) -> bytes | None:
             if self.is_cut:
                 raise UnavailableError("cut off (injected)")
-            return await super().exists(key)
+            return await super().get(key)
 
     way = Cut(store)
-    standby = asyncio.create_task(wait_for_silence(way, stands_by=True))
+    standby = asyncio.create_task(standing_by(way).wait())
     await asyncio.sleep(SILENCE_S)
     way.is_cut = True
     await asyncio.sleep(10 * SILENCE_S)
@@ -101,9 +118,7 @@ def test_a_standby_can_be_stopped(tmp_path: Path) -> None:
     store = MemoryObjects()
     owner = ObjectEngine(store, FaultyFiles(), tmp_path / "1", TestClock())
     owner.claim()
-    standby = ObjectEngine(
-        store, FaultyFiles(), tmp_path / "2", TestClock(), takeover="standby", is_stopped=lambda: True
-    )
+    standby = ObjectEngine(store, FaultyFiles(), tmp_path / "2", TestClock(), takeover="auto", is_stopped=lambda: True)
     with pytest.raises(ClosedError, match="stopped before the logs were its own"):
         standby.claim()
     refused = ObjectEngine(store, FaultyFiles(), tmp_path / "2", TestClock(), takeover="silent")
@@ -120,7 +135,7 @@ async def test_an_owner_whose_rounds_a_base_has_replaced_lives() -> None:
     owner = await Owner(store).begin()
     beat = asyncio.create_task(owner.rounds.beat())
     bases = EpochBases(store, 1)
-    standby = asyncio.create_task(wait_for_silence(store, stands_by=True))
+    standby = asyncio.create_task(standing_by(store).wait())
     for _ in range(20):
         await asyncio.sleep(0.7 * SILENCE_S)
         manifest = await bases.put(await owner.rounds.mark(), [])
@@ -140,7 +155,7 @@ async def test_who_has_claimed_and_reads_is_waited_for_longer_each_time() -> Non
     for _ in range(4):
         await claim_epoch(store, "reads for ever")
         begun_s = asyncio.get_running_loop().time()
-        await wait_for_silence(store, stands_by=False)
+        await wait_for_silence(store)
         waited_s.append(asyncio.get_running_loop().time() - begun_s)
     assert all(0.6 * EMPTY_S * 2**n <= waited <= 1.5 * EMPTY_S * 2**n for n, waited in enumerate(waited_s))
 
@@ -169,7 +184,7 @@ async def test_a_standby_outlasts_a_store_that_is_away() -> None:
             return answer
 
     way = Away()
-    standby = asyncio.create_task(wait_for_silence(way, stands_by=True))
+    standby = asyncio.create_task(standing_by(way).wait())
     await asyncio.sleep(120)
     assert not standby.done()
     way.is_away = False

@@ -66,6 +66,28 @@ def test_the_store_is_the_newest_owners(machines: Machines) -> None:
     second.close()
 
 
+def test_the_former_owner_does_not_say_what_became_of_a_job(machines: Machines) -> None:
+    first = machines.broker()
+    load(first, "one", b"1")
+    second = machines.broker()
+    load(second, "two", b"2")
+    with pytest.raises(OwnershipLostError):
+        first.cancel_job("two")  # it would be "unknown", and is pending
+    assert second.cancel_job("two").outcome == "done"
+    second.close()
+
+
+def test_the_former_owner_does_not_say_that_a_job_was_delivered(machines: Machines) -> None:
+    first = machines.broker()
+    load(first, "one", b"1")
+    first.advance("1h")
+    assert first.cancel_job("one").outcome == "delivered"
+    second = machines.broker()
+    with pytest.raises(OwnershipLostError):
+        first.cancel_job("one")
+    second.close()
+
+
 def test_an_attempt_that_the_new_owner_goes_on_with_keeps_its_files(machines: Machines) -> None:
     first = machines.broker()
     bulk = first.components.bulk

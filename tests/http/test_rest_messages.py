@@ -90,6 +90,11 @@ def test_a_key_is_a_resource(rest: Rest) -> None:
     assert (kept.status_code, kept.json()["handle"]) == (200, replaced.json()["handle"])
     refused = rest.http.put(f"{path}?delay=1h&on_key=refuse", content=b"4")
     assert (refused.status_code, refused.json()["error"]) == (409, "key_exists")
+    seq = replaced.json()["seq"]
+    changed = rest.http.put(f"{path}?delay=1h&if_seq={seq - 1}", content=b"5")
+    assert (changed.status_code, changed.json()["outcome"], changed.json()["seq"]) == (412, "changed", seq)
+    absent = rest.http.put(f"{path}x?delay=1h&on_key=if_pending", content=b"6")
+    assert (absent.status_code, absent.json()["outcome"], absent.json()["handle"]) == (412, "not_pending", "")
     moved = rest.http.patch(path, json={"delay": "2h"}).json()
     assert rest.get(path).json() == moved["receipt"]
     [pending] = rest.get("/v1/topics/orders/messages", params={"key": "a/b c"}).json()["messages"]

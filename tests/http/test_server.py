@@ -115,6 +115,24 @@ def test_a_body_in_chunks_and_100_continue(place: tuple[HttpFront, str]) -> None
         assert b'"data":"YWJjZGU="' in all_of(sock)
 
 
+@pytest.mark.parametrize("piece", [1, 7, 1 << 20])
+@pytest.mark.parametrize(
+    "body", ["Content-Length: 3\r\n\r\nabc", "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"]
+)
+def test_an_offer_of_another_protocol_is_passed_over(body: str, piece: int, place: tuple[HttpFront, str]) -> None:
+    """Java's HttpClient makes one with the first request of each connection; the body is none of HTTP/2's."""
+    front, secret = place
+    offer = ["Upgrade: h2c", "HTTP2-Settings: AAEA", "Connection: Upgrade, HTTP2-Settings", body]
+    put = request(secret, "PUT /api/ns/u", *offer)[:-4]
+    sent = put + put + request(secret, "GET /api/ns/u?timeout=10", "Connection: Upgrade, close", "Upgrade: websocket")
+    with connect(front) as sock:
+        for at in range(0, len(sent), piece):
+            sock.sendall(sent[at : at + piece])
+        answer = all_of(sock)
+        assert answer.count(b"HTTP/1.1 201 Created") == 2
+        assert b'"data":"YWJj"' in answer
+
+
 def test_requests_one_behind_the_other(place: tuple[HttpFront, str]) -> None:
     front, secret = place
     with connect(front) as sock:

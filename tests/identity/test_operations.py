@@ -24,7 +24,7 @@ from tarry.identity.authenticator import Authenticator
 from tarry.identity.seen import SeenBroker
 from tarry.message.receipt import id_of
 
-FREE = {ops.Ping, ops.WhoAmI, ops.CheckAccess, ops.GetHandles}
+FREE = {ops.Ping, ops.WhoAmI, ops.CheckAccess, ops.GetHandles, ops.GetClock}
 """They tell nothing of a topic: a handle is looked at where it is used."""
 VALUES: dict[str, Any] = {
     "topic": "secret", "group": "g", "name": "p", "handle": None, "key": "k", "keys": ["k"], "identity": "billing",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import struct
@@ -14,10 +15,12 @@ import pyarrow as pa
 import pytest
 
 from loopgrpc import UnreadBytes
+from tarry.base.errors import NotFoundError, OwnershipLostError
 from tarry.broker import Broker
 from tarry.fronts.link.client import CONSUMERS_MAX
 from tarry.fronts.link.flow import CALLS_MAX, QUESTIONS_MAX
 from tarry.fronts.link.front import LinkFront
+from tarry.fronts.link.groups import GroupTable
 from tarry.link.frames import HEAD, FrameKind, Pairs, Poll, SettleFrame, SettleOp
 from tests.link.conftest import Connect
 from tests.link.raw_client import HELLO, RawClient, RefusedError, stream_of
@@ -329,6 +332,33 @@ def test_a_deleted_group_ends_polls_and_a_new_one_has_another_number(connect: Co
     client.poll(1, group)
     assert client.polled(1) == "not_found"
     wait_until(lambda: client.group("a", "g") != group)
+
+
+def test_a_broker_that_fails_tells_no_consumer_that_its_group_was_deleted(connect: Connect, broker: Broker) -> None:
+    client = connect()
+    group = client.group("a", "g")
+    client.poll(1, group)
+    client.call("status")
+    broker.components.health.fail(OwnershipLostError("another one's"))
+    assert client.polled(1) == "unavailable"
+    for consumer in (1, 2):
+        client.poll(consumer, group)
+        assert client.polled(consumer) == "unavailable"
+
+
+def test_groups_of_a_broker_that_ends_keep_their_numbers(broker: Broker) -> None:
+    async def test() -> None:
+        table = GroupTable(asyncio.get_running_loop())
+        kept, deleted = (table.get_or_add(broker.group("a", name)) for name in ("kept", "deleted"))
+        broker.delete_group("a", "deleted")
+        broker.components.groups.stop()
+        table.look()
+        assert table.find(kept.number) is kept
+        with pytest.raises(NotFoundError):
+            table.find(deleted.number)
+        table.close()
+
+    asyncio.run(test())
 
 
 def test_a_broadcast_has_a_group_of_its_own(connect: Connect) -> None:

@@ -33,10 +33,11 @@ from tarry.client import AsyncClient, Client
 from tarry.client import connection as connections
 from tarry.fronts.link.front import LinkFront
 from tarry.link import blocking, places
-from tarry.link.frames import FrameKind, error_frame, frame
+from tarry.link.frames import FrameKind, encode_batch, error_frame, frame, numbered
 from tarry.link.places import FIND_S, BrokerPlaces, NoAnswerError
 from tarry.link.tls import ClientTls
 from tarry.spark.broker_client import BrokerClient
+from tests.link.raw_client import read_frame
 from tests.waiting import wait_until
 
 T = TypeVar("T")
@@ -316,6 +317,39 @@ def test_a_consumer_leaves_who_lost_the_logs(machines: Machines, kind: FrameKind
             assert next(iter(consumer)).body == b"x"
 
 
+def test_an_ack_at_who_lost_the_logs_is_in_doubt(machines: Machines) -> None:
+    with Client(machines.addresses[0]) as client:
+        client.schedule("t", b"x", delay=0)
+    batch = machines.broker.receive("t", "another")
+
+    def play(connection: socket.socket) -> None:
+        connection.sendall(b"".join(frame(FrameKind.WELCOME, 0, b'{"version": 1}')))
+        while True:
+            kind, number, _ = read_frame(connection)
+            if kind == FrameKind.GROUP:
+                connection.sendall(b"".join(frame(FrameKind.RESULT, number, b'{"number": 1, "lease_ms": 20000}')))
+            elif kind == FrameKind.POLL:
+                connection.sendall(b"".join(frame(FrameKind.BATCH, number, numbered(1), encode_batch(batch))))
+            elif kind == FrameKind.SETTLE:
+                error = OwnershipLostError("another one's")
+                connection.sendall(b"".join(frame(FrameKind.REFUSED, number, encode_error(error))))
+                with pytest.raises((EOFError, ConnectionError)):
+                    while True:
+                        read_frame(connection)
+                return
+
+    with (
+        playing(play) as before,
+        Client(f"{before},{machines.addresses[0]}") as client,
+        client.consume("t", group="g", timeout=60) as consumer,
+    ):
+        next(iter(consumer)).ack()
+        with pytest.raises(UnavailableError, match="may or may not have been done"):
+            consumer.flush()
+        next(iter(consumer)).ack()
+        consumer.flush()
+
+
 def test_a_receive_that_waits_is_asked_again(machines: Machines) -> None:
     with Client(machines.list) as client:
         receiving = Later(lambda: client.receive("t", group="g", wait=60))
@@ -360,6 +394,40 @@ def test_a_consumer_goes_on(machines: Machines) -> None:
             message.ack()
             consumer.flush()
             machines.move()
+
+
+@pytest.mark.parametrize("is_back", [True, False], ids=["back", "away"])
+def test_acks_of_a_stream_that_is_lost_are_told(machines: Machines, is_back: bool) -> None:
+    """Once, also when another stream is there, or none."""
+    with Client(machines.list) as client, client.consume("t", group="g", timeout=60) as consumer:
+        client.schedule("t", b"x", delay=0)
+        message = next(iter(consumer))
+        machines.end()
+        message.ack()
+        if is_back:
+            machines.begin(1)
+            assert next(iter(consumer)).attempt == 2
+        with pytest.raises(UnavailableError, match=r"come again|may or may not have been done"):
+            consumer.flush()
+        consumer.flush()
+        if not is_back:
+            machines.begin(1)
+        next(iter(consumer)).ack()
+        consumer.flush()
+
+
+def test_acks_of_a_stream_that_is_lost_are_told_to_asyncio(machines: Machines) -> None:
+    async def go() -> None:
+        async with AsyncClient(machines.list) as client, client.consume("t", group="g", timeout=60) as consumer:
+            await client.schedule("t", b"x", delay=0)
+            message = await anext(aiter(consumer))
+            machines.move()
+            message.ack()
+            assert (await anext(aiter(consumer))).attempt == 2
+            with pytest.raises(UnavailableError, match=r"come again|may or may not have been done"):
+                await consumer.flush()
+
+    asyncio.run(go())
 
 
 def test_for_asyncio(machines: Machines) -> None:

@@ -32,6 +32,10 @@ class Rhythm:
     seen: dict[int, int] = field(default_factory=dict)
 
 
+REPLACES = ("replace", "if_pending")
+"""Policies by which a pending message is cancelled."""
+
+
 class ChangesMachine(BrokerMachine):
     def start_more(self) -> None:
         self.keys: dict[tuple[str, str], str] = {}
@@ -107,7 +111,7 @@ class ChangesMachine(BrokerMachine):
         topic=st.sampled_from(TOPICS),
         key=st.sampled_from(["k1", "k2"]),
         delay_ms=st.sampled_from([0, 50, 3_000, 200_000]),
-        policy=st.sampled_from(["replace", "keep", "refuse"]),
+        policy=st.sampled_from(["replace", "keep", "refuse", "if_pending"]),
     )
     def schedule_key(self, topic: str, key: str, delay_ms: int, policy: str) -> None:
         id, due = f"m{self.next_id}", self.clock.now_ms() + delay_ms
@@ -135,14 +139,19 @@ class ChangesMachine(BrokerMachine):
             self.judge_kept(before)
             assert receipt.due_ms in (before.due_ms, before.other_due_ms)
             return
+        if receipt.outcome == "not_pending":
+            del self.messages[id]  # delivering it would be an error from now on
+            assert policy == "if_pending"
+            assert before is None or before.ended or before.perhaps_ended or before.due_ms <= self.latest()
+            return
         new.accepted, new.handle = True, receipt.handle
         self.keys[name] = id
         if receipt.outcome == "replaced":
-            assert policy == "replace"
+            assert policy in REPLACES
             self.judge(before, Outcome.DONE)
             before.ended = True
         else:
-            assert receipt.outcome == "scheduled"
+            assert (receipt.outcome, policy == "if_pending") == ("scheduled", False)
             assert before is None or before.ended or before.perhaps_ended or before.due_ms <= self.latest()
 
     def ask_after_crash(self, name: tuple[str, str], former: str | None, id: str, policy: str) -> None:
@@ -166,7 +175,7 @@ class ChangesMachine(BrokerMachine):
             happened = True  # else the former would be there: the new one has fallen due
         else:
             # Both may have fallen due, and left the key. Nobody knows who had it, so it is not used again.
-            if certain and policy == "replace":
+            if certain and policy in REPLACES:
                 self.either.append((former, id))
                 before.perhaps_ended = True
             self.keys.pop(name, None)
@@ -178,9 +187,9 @@ class ChangesMachine(BrokerMachine):
                 assert found.due_ms == new.due_ms
                 new.handle = found.handle
             if waits:
-                assert not certain or policy == "replace"
+                assert not certain or policy in REPLACES
                 before.ended = True
-            elif before is not None and policy == "replace":
+            elif before is not None and policy in REPLACES:
                 before.perhaps_ended = True
             return
         del self.messages[id]  # delivering it would be an error from now on

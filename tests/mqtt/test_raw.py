@@ -225,6 +225,10 @@ def test_refused_messages(mqtt: Mqtt, version: int) -> None:
         assert answers[1] == b"\0\2"
         raw.send(publish("b", properties={USER: [("tarry.unknown", "1")]}))
         assert raw.expect(PUBACK)[2] == Reason.NOT_ACCEPTED
+        raw.send(publish("b", properties={USER: [("tarry.key", "k"), ("tarry.on_key", "if_pending")]}))
+        unmet = raw.expect(PUBACK)
+        assert unmet[2] == Reason.NOT_ACCEPTED
+        assert b"not_pending" in unmet
 
 
 @pytest.mark.parametrize(

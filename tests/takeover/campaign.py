@@ -57,6 +57,8 @@ INFLIGHT_MAX = 10_000
 """First value of the setting that is changed at each takeover."""
 HAND_OUT_S, HAND_OUT_WITHIN_S = 3.0, 0.03
 """A fault comes this soon after a hand-out, if there is one in time."""
+FOLLOWED = 0.8
+"""Share of the faults that a standby meets when it has read all that was there."""
 PAUSES = 0.3
 """Share of the times between in which the owner stands still."""
 SLOW_MS = (500.0, 1_500.0, 3_000.0)
@@ -168,6 +170,8 @@ class Campaign:
         """Let the owner work; or stand still for a while, where that is no reason to take over."""
         if self.has_standby:
             self.owners.stand_by()
+            if self.rng.random() < FOLLOWED:
+                await self.owners.until_followed()
         await asyncio.sleep(self.rng.uniform(*BETWEEN_S))
         if self.owners.is_taken_over:
             former = self.owners.current

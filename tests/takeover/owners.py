@@ -14,6 +14,7 @@ from urllib.parse import unquote
 
 from tarry.base.errors import TarryError
 from tarry.cli.exits import ExitCode
+from tarry.log.objects.role import read_role
 from tarry_demo.broker_process import BrokerProcess
 from tests.engines.versitygw import BUCKET
 from tests.takeover import broker
@@ -148,8 +149,16 @@ class Owners:
 
     def stand_by(self) -> None:
         """Start a standby on the next machine."""
-        self.standby = self.free_machines()[0].make(len(self.lives), "alarm", self.now_ms(), "standby")
+        self.standby = self.free_machines()[0].make(len(self.lives), "alarm", self.now_ms(), "auto")
         self._standing_by = asyncio.create_task(self._start(self.standby))
+
+    async def until_followed(self) -> None:
+        """Wait until the standby has read all that is there, or serves."""
+        while self.standby is not None and not self.is_taken_over:
+            role = read_role(self.standby.machine.directory) or {}
+            if role.get("position") and role["behind"]["rounds"] == 0:
+                return
+            await asyncio.sleep(0.1)
 
     @property
     def is_taken_over(self) -> bool:

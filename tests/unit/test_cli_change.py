@@ -103,6 +103,10 @@ def test_keys(broker: Broker, capsys: Captured) -> None:
     code, text = error_of(capsys, "send", "orders", "d", "--key", "k", "--on-key", "refuse")
     assert code == ExitCode.NOT_DONE
     assert text.startswith("key_exists: ")
+    conditions = (("k", "--if-seq", str(first["seq"]), "changed"), ("x", "--on-key", "if_pending", "not_pending"))
+    for key, option, value, outcome in conditions:
+        sending = ("send", "orders", "e", "--key", key, option, value)
+        assert [each["outcome"] for each in data_of(capsys, *sending, code=ExitCode.NOT_DONE)] == [outcome]
     [found] = data_of(capsys, "find-key", "orders", "k")
     assert (found["seq"], found["due_ms"], found["id"]) == (second["seq"], second["due_ms"], second["id"])
     assert str(found["handle"]) in out_of(capsys, "find-key", "orders", "k")

@@ -16,7 +16,7 @@ from tarry.cli.exits import ExitCode, exit_code
 from tarry.cli.main import app, run
 
 COMMANDS = (
-    *("serve", "gateway", "send", "receive", "cancel", "reschedule", "find-key", "jobs"),
+    *("serve", "gateway", "send", "receive", "work", "cancel", "reschedule", "find-key", "jobs"),
     *("pending", "list", "peek", "forecast", "status", "top", "dump", "verify"),
     *("compact", "expire"),
     *("audit", "history", "whoami", "can", "audit-log"),

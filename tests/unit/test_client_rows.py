@@ -130,7 +130,7 @@ ROWS = st.builds(
     properties=st.none() | st.dictionaries(st.text(min_size=1, max_size=3), st.text(max_size=3), max_size=3),
     ttl=st.none() | st.integers(2 * 10**6, 10**7),
     tries=st.none() | st.integers(1, 9),
-    on_key=st.sampled_from(["replace", "keep", "refuse", None]),
+    on_key=st.sampled_from(["replace", "keep", "refuse", "if_pending", None]),
     order_key=st.none() | st.text(min_size=1, max_size=9),
     late=st.sampled_from(["deliver", "drop", "dead", None]),
     repeat=st.sampled_from([None, '{"every":"1h"}', {"every": "1h", "times": 3}, Repeat.every("1h", factor=2)]),
@@ -153,7 +153,7 @@ def test_every_row_that_is_made_is_one_that_the_broker_takes(rows: list[Any], al
     assert [None if text is None else parse(text) for text in admitted.column("repeat").to_pylist()] == rules
     policies = key_policies(batch)
     if policies is not None:
-        assert [p.name.lower() for p in policies] == [row["on_key"] or "replace" for row in rows]
+        assert [p.on_key.name.lower() for p in policies] == [row["on_key"] or "replace" for row in rows]
 
 
 def test_absolute_and_relative_due_times_in_one_batch() -> None:

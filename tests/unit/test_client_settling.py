@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarry.base.errors import UnavailableError
+from tarry.base.errors import StaleLeaseError, UnavailableError
 from tarry.client.background import background_loop
 from tarry.client.delivery import DeliveryBatch
 from tarry.client.settling import Settler
 from tarry.client.stream_op import StreamOp
+from tarry.client.unanswered import Unanswered
 from tarry.link.frames import LEASES_MAX
 
 
@@ -164,3 +165,34 @@ def test_the_loop_sends_without_being_pushed() -> None:
         assert came.wait(30)
     settler.close()
     assert [offsets for *_, offsets in sent.calls] == [[0], [1]]
+
+
+def test_what_no_broker_confirmed_is_told_once() -> None:
+    answered, waited, open_ = Unanswered(lambda _: None), Unanswered(lambda _: None), Unanswered(lambda _: None)
+    for each in (answered, waited, open_):
+        each.begin()(memoryview(b""))
+    assert answered.close() is None
+    waited.begin()
+    with pytest.raises(UnavailableError, match="no answer within"):
+        waited.wait(0.0)
+    assert waited.close() is None
+    open_.begin()
+    assert isinstance(open_.close(), UnavailableError)
+    failed = Unanswered(lambda _: None)
+    failed.begin()(StaleLeaseError("over"))
+    assert isinstance(failed.close(), StaleLeaseError)
+    assert failed.close() is None
+
+
+def test_acks_that_come_too_late_are_counted() -> None:
+    sent, void = Sent(), list[int]()
+    settler = Settler(sent, loop=None, on_void=void.append)
+    batch = batch_of(settler, 4)
+    first, second, third, _ = batch.messages()
+    first.ack()
+    settler.close()
+    second.ack()
+    second.ack()
+    third.nack()
+    batch.ack()
+    assert (void, sent.calls) == ([1, 1, 1], [])

@@ -33,7 +33,7 @@ def test_the_codes_are_those_that_programs_rely_on() -> None:
         "not_found": False,
         "unauthenticated": False,
         "forbidden": False,
-        "ownership_lost": False,
+        "ownership_lost": True,
         "trimmed": False,
         "stale_lease": False,
         "stale_commit": False,

@@ -79,6 +79,8 @@ COMMANDS: dict[Any, str] = {
     ops.GetQuotaUse: "identity quotas",
     ops.WhoAmI: "whoami",
     ops.CheckAccess: "can",
+    ops.GetClock: "advance",
+    ops.AdvanceClock: "advance",
 }
 NO_COMMAND = {
     *PIPELINE,

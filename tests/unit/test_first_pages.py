@@ -53,8 +53,21 @@ def test_its_python_runs(
 
 
 def test_it_has_examples() -> None:
-    assert len(PYTHON) == 6
-    shown = {"serve", "send", "receive", "cancel", "pending", "list", "top", "group", "forecast", "dead", "verify"}
+    assert len(PYTHON) == 7
+    shown = {
+        "serve",
+        "send",
+        "receive",
+        "work",
+        "cancel",
+        "pending",
+        "list",
+        "top",
+        "group",
+        "forecast",
+        "dead",
+        "verify",
+    }
     assert set(COMMANDS) == shown
 
 

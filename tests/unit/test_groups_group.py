@@ -17,9 +17,9 @@ from tarry.api.retry import parse_retry
 from tarry.base.clock import SystemClock, TestClock
 from tarry.base.errors import CorruptError, OverloadedError, StaleLeaseError, TarryError
 from tarry.groups import Group, GroupRegistry, GroupSubscription, delivery
+from tarry.groups.beginning import Beginning
 from tarry.groups.control import GroupControl
 from tarry.groups.dead_letters import DeadLetters, GroupRetention
-from tarry.groups.group_state import Beginning
 from tarry.groups.services import GroupServices
 from tarry.log.file_engine import FileLog
 from tarry.log.frame import HEADER_BYTES, LogKind

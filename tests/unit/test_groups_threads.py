@@ -222,3 +222,35 @@ def test_settling_and_seeking_race_and_the_seek_wins_or_the_lease_is_stale(tmp_p
             assert broker.group_info("a", "g").lag == 40
         with Broker.open(config) as broker:
             assert broker.group_info("a", "g").lag == 40
+
+
+def test_who_receives_waits_until_a_new_group_is_durable(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both who makes it and who comes meanwhile; its successor would begin behind what they could have had."""
+    held, syncing = threading.Event(), threading.Event()
+    writer = broker.components.journal._writer  # noqa: SLF001 - a disk that takes its time
+    sync = writer.sync
+
+    def sync_held() -> int:
+        syncing.set()
+        assert held.wait(WAIT_S)
+        return sync()
+
+    monkeypatch.setattr(writer, "sync", sync_held)
+    returned: list[int] = []
+
+    def receive() -> None:
+        returned.append(broker.receive("a", "g", start="latest").num_rows)
+
+    def look() -> None:
+        assert syncing.wait(WAIT_S)
+        wait_until(lambda: broker.components.groups.has("a", "g"))
+        second = threading.Thread(target=receive, daemon=True)
+        second.start()
+        second.join(0.2)  # only a defect is found sooner than it is there
+        assert not returned
+        held.set()
+        second.join(WAIT_S)
+
+    run(receive, look)
+    assert returned == [0, 0]
+    broker.close()

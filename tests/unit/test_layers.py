@@ -26,7 +26,7 @@ SHARED = ("base", "outbound", "repeat", "message", "batching", "api", "link", "i
 LAYERS = (
     *SHARED,
     *("log", "intake", "store", "names", "wheel", "queue", "groups", "verify", "broker"),
-    *("client", "fronts", "spark", "cli"),
+    *("client", "worker", "bridge", "celery", "fronts", "spark", "cli"),
 )
 CORE = LAYERS[: LAYERS.index("broker") + 1]
 PUBLIC = ("__init__", "__main__", "errors", "testing", "pytest_plugin")
@@ -210,6 +210,10 @@ def test_a_distribution_needs_those_below_alone() -> None:
 
 def test_the_client_needs_no_broker() -> None:
     assert names_for(files("client"), tuple(p for p in LAYERS if p not in (*SHARED, "client"))) == []
+
+
+def test_a_worker_knows_the_client_alone() -> None:
+    assert names_for(files("worker"), tuple(p for p in LAYERS if p not in (*SHARED, "client", "worker"))) == []
 
 
 def test_a_front_knows_api_alone() -> None:

@@ -18,7 +18,7 @@ from tests.examples import examples
 from tarry.base.delay import DELAY_MS_MAX
 from tarry.base.errors import DelayTooLongError, InvalidMessageError, MessageTooLargeError
 from tarry.client.bulk import batches_of
-from tarry.message.admission import MessageLimits, OnKey, admit, key_policies
+from tarry.message.admission import KeyPolicy, MessageLimits, OnKey, admit, key_policies
 from tarry.message.properties import check_properties
 from tarry.message.schema import (
     PROPERTIES,
@@ -608,7 +608,7 @@ def test_order_key_and_late_become_properties() -> None:
 def test_policies_of_keys() -> None:
     assert key_policies(batch()) is None
     found = key_policies(batch(key=["a"] * 4, on_key=[None, "keep", "refuse", "replace"]))
-    assert found == [OnKey.REPLACE, OnKey.KEEP, OnKey.REFUSE, OnKey.REPLACE]
+    assert found == [KeyPolicy(each) for each in (OnKey.REPLACE, OnKey.KEEP, OnKey.REFUSE, OnKey.REPLACE)]
     with pytest.raises(InvalidMessageError, match="row 1: on_key is 'never'; allowed: replace, keep, refuse"):
         key_policies(batch(on_key=["keep", "never"]))
 

@@ -47,7 +47,7 @@ def test_a_batch_has_a_column_for_each() -> None:
 
 @pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
 def test_what_is_said_of_a_message_is_admitted(option: Option) -> None:
-    said = {option.name: value_of(option)} | ({"key": "k"} if option.name == "on_key" else {})
+    said = {option.name: value_of(option)} | ({"key": "k"} if option.is_condition else {})
     batch = to_batch([make_row("orders", b"", **said)])
     assert option.column in batch.schema.names
     admitted = admit(batch, 10**12)

@@ -14,9 +14,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tarry.base.errors import InvalidArgumentError, UnavailableError
+from tarry.base.histogram import Histogram
 from tarry.fronts.http.server.limits import HttpLimits
 from tarry.fronts.metrics import collector, server
 from tarry.fronts.metrics.front import MetricsFront
+from tarry.fronts.metrics.shared_logs import shared_logs
 from tarry.testing import TestBroker, open_broker
 
 
@@ -280,6 +282,9 @@ def test_the_documented_metrics_are_those_there_are(served: Served) -> None:
     _, body = served.request()
     kinds = {f.name: f for f in text_string_to_metric_families(body.decode()) if f.name.startswith("tarry_")}
     shown = {n if f.type != "counter" else f"{n}_total": f.type for n, f in kinds.items()}
+    log = {"leased": True, "epoch": 1, "answered_before_ms": 1, "requests": {"put": 1}}
+    of_owners = shared_logs({"log": log, "rounds_us": Histogram().to_json()})
+    shown |= {m.name if m.type != "counter" else f"{m.name}_total": m.type for m in of_owners}
     text = (Path(__file__).parents[2] / "docs/operations-metrics.md").read_text()
     table = re.findall(r"^\| (`tarry_.*?) \| (counter|gauge|histogram) \|", text, re.MULTILINE)
     documented = {

@@ -283,3 +283,17 @@ def test_a_store_with_messages_that_is_gone_is_damage_as_a_start_is_refused(data
     assert f"damage: {data / 'store'}: the store is missing" in out_of(capsys, "verify", str(data), code=4)
     with pytest.raises(CorruptError, match="there is no store at"):
         Broker.open(Config(data=data, pipeline="off", disk_free_bytes_min=0), threads=False)
+
+
+def test_of_a_cache_its_files_are_checked_and_the_store_where_it_is_named(data: Path, capsys: Captured) -> None:
+    store = shutil.move(data / "store", data.with_name("elsewhere"))
+    (data / "cache-of").write_text("s3://bucket/log/shard=0\n")
+    text = out_of(capsys, "verify", str(data))
+    assert f"note: {data}: it is a cache of the logs in s3://bucket/log/shard=0" in text
+    assert ("not its store" in text, "store file" in text, "nothing damaged" in text) == (True, False, True)
+    text = out_of(capsys, "verify", "--store", str(store), str(data))
+    assert ("not its store" in text, "store file" in text) == (False, True)
+    (data / "checkpoint.json").write_bytes(b"{}")
+    note, *_, damage, _ = data_of(capsys, "verify", str(data), code=4)
+    assert (note["what"], note["kind"]) == ("note", "cache")
+    assert (damage["what"], damage["meaning"]) == ("damage", "It is a file of a cache, so nothing is lost.")

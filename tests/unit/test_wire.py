@@ -76,7 +76,7 @@ def test_the_layout_of_placed_is_as_documented() -> None:
         (3, 5, 0, 3, b"12345678", 0),  # or behind
         (-(1 << 63), 0, (1 << 63) - 1, 9, b"12345678", 0),
         ((1 << 63) - 1, 0, -(1 << 63), (1 << 32) - 1, b"12345678", 0),
-        (3, 5, 3, 9, b"12345678", 4),  # no such outcome
+        (3, 5, 3, 9, b"12345678", 6),  # no such outcome
     ],
 )
 def test_places_of_which_no_handle_can_be_made(entry: tuple[int, int, int, int, bytes, int]) -> None:

@@ -30,8 +30,8 @@ class AuditKind(Enum):
 
 
 _READS = frozenset({ops.ListTokens, ops.ListIdentities, ops.GetQuotaUse, ops.ListPushAttempts, ops.ReadAuditLog})
-_ALSO = frozenset({ops.CancelJob})
-"""Operations of other rights that take something away from many."""
+_ALSO = frozenset({ops.CancelJob, ops.AdvanceClock})
+"""Operations of other rights that take something away from many, or that change nobody's rights."""
 
 TOLD = frozenset(
     (
@@ -51,7 +51,20 @@ TOLD = frozenset(
             "interval_ms",
         ),
         *("limit", "per_second", "tries", "ttl_ms", "keep_group", "concurrency", "timeout_ms", "breaker_failures"),
-        *("since_ms", "until_ms", "who", "operation", "outcome", "before", "failed", "rotate", "retry", "filter"),
+        *(
+            "since_ms",
+            "until_ms",
+            "who",
+            "operation",
+            "outcome",
+            "by",
+            "wait_ms",
+            "before",
+            "failed",
+            "rotate",
+            "retry",
+            "filter",
+        ),
     )
 )
 """Fields that a line has."""
@@ -63,9 +76,9 @@ def _audited(kind: type[Operation[Any]]) -> AuditKind | None:
     right = right_of(kind.needs)
     if kind in _READS:
         return AuditKind.READ
-    if right is Right.ADMIN:
-        return AuditKind.IDENTITY
-    return AuditKind.CHANGE if right is Right.MANAGE or kind in _ALSO else None
+    if kind in _ALSO or right is Right.MANAGE:
+        return AuditKind.CHANGE
+    return AuditKind.IDENTITY if right is Right.ADMIN else None
 
 
 def right_of(needs: Needs) -> Right | None:

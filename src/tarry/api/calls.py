@@ -156,6 +156,9 @@ class _Methods:
     advance_group = method(ops.AdvanceGroup)
     cancelled_between = method(ops.ReadCancellations)
 
+    test_clock = method(ops.GetClock)
+    advance_clock = method(ops.AdvanceClock)
+
 
 class Calls(_Methods):
     """Each method makes an operation and has :meth:`call` carry it out; any thread."""
@@ -191,8 +194,9 @@ class Calls(_Methods):
             KeyExistsError: ``on_key`` is "refuse", and a message of this key is pending; nothing was scheduled.
             InvalidMessageError, InvalidArgumentError: a value is not allowed; nothing was scheduled.
             OverloadedError, DiskFullError: not now; nothing was scheduled, try again later.
-            UnavailableError: there was no answer. The message **may have been accepted**; a client never sends it twice
-                by itself. To schedule it again may make it come twice.
+            UnavailableError: there was no answer, or only that another broker has taken over. The message **may have
+                been accepted**; a client never sends it twice by itself. To schedule it again may make it come twice,
+                unless it has an id or a key.
         """
         # Handing on arguments that are not there takes a twentieth of a call.
         row = make_row(topic, body, delay=delay, due=due, **options) if options else plain_row(topic, body, delay, due)

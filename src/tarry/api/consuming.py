@@ -278,10 +278,12 @@ class ConsumerGroup(Protocol):
         """
         ...
 
-    def reject(self, leases: Int64s, offsets: Int64s, on_result: OnResult | None = None) -> int:
+    def reject(
+        self, leases: Int64s, offsets: Int64s, on_result: OnResult | None = None, reason: str | None = None
+    ) -> int:
         """Move messages to the dead letters, whatever tries are left; counts as :meth:`ack`.
 
-        For messages that the consumer will never be able to process.
+        For messages that the consumer will never be able to process. ``reason``: as of :meth:`nack`.
         """
         ...
 

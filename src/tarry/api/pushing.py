@@ -18,6 +18,10 @@ class Pusher(Protocol):
         """Subscriptions have changed: quick, and never raises."""
         ...
 
+    def wake(self) -> None:
+        """Look again at what is due, for the clock was moved: quick, and never raises."""
+        ...
+
     def progress(self, name: str) -> PushProgress | None:
         """Return the progress of a subscription; None: nothing is known of it yet."""
         ...

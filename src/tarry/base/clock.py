@@ -27,6 +27,10 @@ class Clock(Protocol):
         """Return the time until :meth:`now_ms` reaches ``due_ms``, in fine steps; negative once it has."""
         ...
 
+    def elapsed_s(self) -> float:
+        """Return seconds that pass evenly, from any beginning: for durations that no restart has to keep."""
+        ...
+
     def wait(self, condition: threading.Condition, timeout_s: float | None) -> None:
         """Wait on ``condition`` (held) until notified, or until ``timeout_s`` of this clock may have passed."""
         ...
@@ -43,6 +47,9 @@ class SystemClock:
 
     def seconds_until(self, due_ms: int) -> float:
         return due_ms / 1000 - time.time()
+
+    def elapsed_s(self) -> float:
+        return time.monotonic()
 
     def wait(self, condition: threading.Condition, timeout_s: float | None) -> None:
         condition.wait(timeout_s)
@@ -75,6 +82,16 @@ class TestClock:
     def seconds_until(self, due_ms: int) -> float:
         return (due_ms - self._now_ms) / 1000
 
+    def elapsed_s(self) -> float:
+        return self._now_ms / 1000
+
     def wait(self, condition: threading.Condition, timeout_s: float | None) -> None:
         # Real waiting would hang a test whose clock nobody moves; return at once, the caller looks again.
         condition.wait(0.001 if timeout_s is None else min(timeout_s, 0.001))
+
+
+class StandingClock(TestClock):
+    """A test clock for a broker with threads, which wait for as long as on a real clock."""
+
+    def wait(self, condition: threading.Condition, timeout_s: float | None) -> None:
+        condition.wait(timeout_s)  # who moves the clock notifies

@@ -36,6 +36,7 @@ from tarry.base.setting_types import (
     Optional,
     Ports,
     SparkConf,
+    Takeover,
 )
 from tarry.base.spark_conf import without_secrets
 from tarry.base.toml_text import quoted
@@ -74,10 +75,22 @@ class Config(BaseModel):
     log_interval_ms: Milliseconds = Field(
         0, ge=0, le=1000, description="With log: shortest time between two writes to it; longer is cheaper, and slower."
     )
-    takeover: Literal["silent", "standby", "now"] = Field(
+    takeover: Takeover = Field(
         "silent",
-        description="With log, when another broker owns the logs and writes. silent: it is refused to start; standby: "
-        "it waits until that writes nothing any more; now: it takes over at once.",
+        description="With log, when another broker owns the logs and writes. silent: it is refused to start; auto: it "
+        "stands by, and takes over when that writes nothing any more, or it is told to; manual: it stands by, and "
+        "takes over when it is told to; now: it takes over at once.",
+    )
+    test_clock: Optional = Field(
+        None,
+        description="For tests: the clock stands still until it is told to move (`tarry advance`). now, or the instant "
+        "at which it begins, as 2027-01-01T00:00:00Z; DATA can be used by such brokers alone. Empty: the real clock.",
+    )
+    takeover_grace_ms: Milliseconds = Field(
+        0,
+        ge=0,
+        description="With log: so long after a takeover, groups hand out nothing of what was ready before, for "
+        "consumers that still work on what they had of the former broker.",
     )
     shard: Count = Field(0, ge=0, le=999, description="This broker's part of the store.")
 
@@ -320,6 +333,7 @@ def allowed(name: str, field: FieldInfo) -> str:
         "spark_memory": 'a number with k, m, g or t, as in "2g"',
         "spark_conf_file": 'a path, or "" for none',
         "store": 'a path or URI, or "" for the default',
+        "test_clock": 'now, an instant as 2027-01-01T00:00:00Z, or "" for the real clock',
     }.get(name, "a path" if field.annotation is Path else "a text")
 
 

@@ -170,6 +170,7 @@ class DiskFullError(TarryError):
 class UnavailableError(TarryError):
     """The broker is starting, stopping or out of reach.
 
+    What was sent may or may not have been carried out.
     ``nothing_sent``: the request never left, so it was certainly not carried out.
     """
 
@@ -207,9 +208,14 @@ class FatalError(TarryError):
 
 
 class OwnershipLostError(FatalError):
-    """This broker has stopped, for its logs are another one's now."""
+    """This broker has stopped, for its logs are another one's now.
+
+    A request that was under way **may or may not have been carried out**: the next owner knows. A client takes it for a
+    lost connection (:class:`UnavailableError`), and looks for that owner.
+    """
 
     code = "ownership_lost"
+    retryable = True
 
 
 class IllegalTransitionError(TarryError):

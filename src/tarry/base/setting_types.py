@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Literal, TypeVar
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field
@@ -159,4 +159,8 @@ Ports = Annotated[str, AfterValidator(checked(parse_ports)), _PORTS]
 Listeners = Annotated[str, AfterValidator(checked(parse_listeners)), Allowed('"flight link" or one, "" for none')]
 Levels = Annotated[str, AfterValidator(checked(parse_levels)), Allowed('durations, as in "1s 5s 1m"')]
 RocketMQName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,100}\z"), Allowed("1 to 100 of A-Z a-z 0-9 _ -")]
+Takeover = Annotated[
+    Literal["silent", "auto", "manual", "now"],
+    BeforeValidator(lambda value: "auto" if value == "standby" else value),  # its name of before
+]
 Directory = Annotated[Path, AfterValidator(Path.expanduser)]

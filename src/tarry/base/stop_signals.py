@@ -38,6 +38,10 @@ class StopSignals:
         os.close(self._read)
         os.close(self._write)
 
+    def fileno(self) -> int:
+        """Return what can be read from once a signal has come, for an event loop."""
+        return self._read
+
     def wait(self, timeout_s: float) -> bool:
         """Wait for a signal; whether there was one."""
         poll = select.poll()  # not select(), which knows no file descriptor above 1023

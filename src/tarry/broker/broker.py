@@ -5,8 +5,10 @@ Its parts are made in ``construction``; ``operations`` maps each operation to th
 
 from __future__ import annotations
 
+import logging
+import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -27,17 +29,19 @@ from tarry.api.local import CheckTopic, OnAccepted
 from tarry.api.operation import Operation
 from tarry.api.operations.delivery import Subscribe
 from tarry.api.outcome import Outcome
-from tarry.base.clock import Clock, SystemClock
+from tarry.base.clock import Clock
 from tarry.base.config import Config
 from tarry.base.placement import ANY_CORE, Placement
 from tarry.broker import front_state
 from tarry.broker.components import BrokerComponents
+from tarry.broker.confirmed_queries import confirmed
 from tarry.broker.construction import open_components
 from tarry.broker.engines import engine_of
 from tarry.broker.front_state import FrontStateFile
 from tarry.broker.health import Health
 from tarry.broker.operations import found_handlers, handlers
 from tarry.broker.push import Push
+from tarry.broker.test_clock import clock_of
 from tarry.groups import Group, GroupSubscription
 from tarry.identity.issuers import PublishedIssuer
 from tarry.identity.refusals import Refusals
@@ -46,9 +50,11 @@ from tarry.log.files import Files, OsFiles
 from tarry.message.receipt import Accepted, Receipt
 from tarry.message.rows import ID, Row, to_batch
 
+log = logging.getLogger(__name__)
+
 R = TypeVar("R")
 
-STOP_S = 5.0
+STOP_S = 4.0
 """Longest time that a stop waits for a store of logs that gives no answer."""
 
 
@@ -86,7 +92,8 @@ class Broker(Calls):
         )
         """The parts of the broker, for tests and extensions."""
         parts = self.components
-        self._handlers, self._found_handlers = handlers(parts), found_handlers(parts)
+        self._handlers = confirmed(handlers(parts), engine.shared)
+        self._found_handlers = confirmed(found_handlers(parts), engine.shared)
         self._audited = parts.audit.kinds
         self._health.listen(parts.groups.stop)
         if threads:
@@ -112,13 +119,14 @@ class Broker(Calls):
         the settings do not turn it off. ``is_stopped`` is asked while it stands by (setting ``takeover``).
 
         Raises:
+            InvalidArgumentError: it is of a test clock and this one is real, or the other way round.
             LockedError: another broker has it open.
             ClosedError: it stood by, and was stopped.
             CorruptError: it is damaged.
             DiskFullError: something has to be written first, and there is no room for it.
             FatalError: its disk failed, or is read-only.
         """
-        clock, files = clock or SystemClock(), files or OsFiles()
+        clock, files = clock or clock_of(config), files or OsFiles()
         config = config.anchored()
         engine = engine_of(config, files, clock, is_stopped)
         return cls(config, clock, files, engine=engine, threads=threads, placement=placement, audited=audited)
@@ -349,6 +357,11 @@ class Broker(Calls):
         """
         return self.components.progress.checkpoint()
 
+    def note_serving(self, addresses: Mapping[str, str]) -> None:
+        """Note the addresses by front at which it serves, for ``tarry status --data``."""
+        if (shared := self.components.engine.shared) is not None:
+            shared.serve(addresses)
+
     def wait_fatal(self, timeout_s: float | None = None) -> bool:
         """Wait until the broker has failed; return whether it has."""
         return self._health.wait_fatal(timeout_s)
@@ -359,16 +372,22 @@ class Broker(Calls):
         if health.closed:
             return
         health.closed = True
+        until_s = None
         if parts.engine.shared is not None:
+            until_s = time.monotonic() + STOP_S
             parts.engine.shared.stop_by(STOP_S)
         parts.key_backfill.stop()
         parts.commits.close()
         parts.loops.stop()
         health.end()
-        parts.loops.join()
+        # One may be asking a store that gives no answer for minutes. The directory is a cache then, and nothing is
+        # answered any more, so it is left; and nobody is told that hand-outs have ended, for it may be in the midst.
+        have_ended = parts.loops.join(until_s)
+        if not have_ended:
+            log.warning("the store gives no answer: stopping without it")
         try:
             parts.journal.close()
-            if health.fatal is None:
+            if health.fatal is None and have_ended:
                 parts.loops.try_disk(parts.progress.end)
         finally:
             parts.close()

@@ -49,8 +49,7 @@ STAGED_COLUMNS = ("topic", "due_ms", "id", "key", "tag", "properties", "body", "
 class Bulk:
     """Carries out the operations of bulk jobs. Any thread.
 
-    ``on_news`` makes the loader look at the store. ``commit_alone`` writes a command while nothing else writes: before
-    the broker serves.
+    ``on_news`` makes the loader look at the store. ``confirm`` is :attr:`tarry.broker.opened_files.Opened.confirm`.
     """
 
     _jobs: Jobs
@@ -65,6 +64,7 @@ class Bulk:
     limits: MessageLimits
     _bound: TopicBound
     _on_news: Callable[[], None]
+    _confirm: Callable[[], None]
     _one: threading.Lock = field(default_factory=threading.Lock)  # one commit or cancellation of a job at a time
 
     # -- loading -----------------------------------------------------------------------------------------------------
@@ -266,19 +266,25 @@ class Bulk:
         """
         self._acceptance.check_serving()
         with self._one:
-            attempt = self._jobs.last(job)
-            if attempt is None:
-                return JobCancelled(Outcome.UNKNOWN, 0, 0)
-            if attempt.state is JobState.COMMITTING:
-                self.announce()
-                attempt = self._jobs.get(attempt.number)
-            if attempt.state is JobState.CANCELLED:
-                return JobCancelled(Outcome.CANCELLED, 0, attempt.rows)
-            if attempt.state in (JobState.OPEN, JobState.ABORTED) or not attempt.rows:
-                self._jobs.forbid(attempt.number)
-                return JobCancelled(Outcome.DONE, 0, attempt.rows)
-            cancelled = self._cancelling.cancel(attempt.number)
-            return JobCancelled(Outcome.DONE if cancelled else Outcome.DELIVERED, cancelled, attempt.rows)
+            answer = self._cancel(job)
+        if not answer.cancelled:
+            self._confirm()  # a later owner may have the job, or what it has may be moved or cancelled there
+        return answer
+
+    def _cancel(self, job: str) -> JobCancelled:
+        attempt = self._jobs.last(job)
+        if attempt is None:
+            return JobCancelled(Outcome.UNKNOWN, 0, 0)
+        if attempt.state is JobState.COMMITTING:
+            self.announce()
+            attempt = self._jobs.get(attempt.number)
+        if attempt.state is JobState.CANCELLED:
+            return JobCancelled(Outcome.CANCELLED, 0, attempt.rows)
+        if attempt.state in (JobState.OPEN, JobState.ABORTED) or not attempt.rows:
+            self._jobs.forbid(attempt.number)
+            return JobCancelled(Outcome.DONE, 0, attempt.rows)
+        cancelled = self._cancelling.cancel(attempt.number)
+        return JobCancelled(Outcome.DONE if cancelled else Outcome.DELIVERED, cancelled, attempt.rows)
 
     # -- asking --------------------------------------------------------------------------------------------------------
 

@@ -30,6 +30,7 @@ from tarry.broker.scheduling import Scheduling
 from tarry.broker.scrub import Scrub
 from tarry.broker.series import Series
 from tarry.broker.status import Status
+from tarry.broker.test_time import TestTime
 from tarry.groups import ConsumerGroups, DeadLetters
 from tarry.intake import Intake, IntakeWriter, Submission
 from tarry.log.commit import GroupCommit
@@ -83,6 +84,7 @@ class BrokerComponents:
     status: Status
     queries: Queries
     loops: Loops
+    test_time: TestTime | None
 
     def close(self) -> None:
         """Close the files, and release the directory."""

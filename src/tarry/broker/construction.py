@@ -19,7 +19,7 @@ from pathlib import Path
 from tarry.api.board import Board
 from tarry.api.credential_uses import WORKERS_KEY
 from tarry.api.operations import GetPending
-from tarry.base.clock import Clock
+from tarry.base.clock import Clock, StandingClock
 from tarry.base.config import Config
 from tarry.base.placement import Placement
 from tarry.broker.bulk import Bulk
@@ -47,6 +47,7 @@ from tarry.broker.queues import Queues
 from tarry.broker.scrub import Scrub
 from tarry.broker.status import Status
 from tarry.broker.store_view import StoreFollower
+from tarry.broker.test_time import TestTime
 from tarry.groups import ConsumerGroups
 from tarry.identity.accounts import Existing
 from tarry.log.engine import LogEngine
@@ -165,6 +166,7 @@ def _make_background(around: Opened, opened: OpenedFiles, path: MessagePath) -> 
         accepting.limits,
         accepting.bound,
         take_up_news,
+        around.confirm,
     )
     pipeline = Pipeline(config, clock, opened.intake, follower, jobs, progress, around.damage, follower.announce)
     scrub = Scrub(config, clock, files, follower, around.health.ending, around.damage.report)
@@ -194,9 +196,7 @@ def _make_queries(
     wheel, loader, follower = path.window.wheel, path.window.loader, background.follower
     places = Places(opened.intake, wheel, loader, follower, opened.registry)
     finder = MessageFinder(opened.intake, wheel, loader, follower)
-    shared = around.engine.shared
-    confirm = (lambda: None) if shared is None else shared.confirm
-    changes = Changes(opened.registry, finder, decisions, accepting.scheduling, clock, opened.secret, confirm)
+    changes = Changes(opened.registry, finder, decisions, accepting.scheduling, clock, opened.secret, around.confirm)
     placed = PlacedMessages(finder, decisions.state_of, changes, ready, groups)
     status = Status(
         around.config,
@@ -231,7 +231,7 @@ def _make_queries(
         history,
         lateness,
         accepting.acceptance,
-        status.read,
+        status.read_all,
     )
     return _Queries(changes, placed, status, queries)
 
@@ -312,4 +312,23 @@ def _assemble(around: Opened, opened: OpenedFiles, path: MessagePath) -> BrokerC
         status=asking.status,
         queries=asking.queries,
         loops=_make_loops(around, opened, path, background),
+        test_time=_make_test_time(around, path, push),
+    )
+
+
+def _make_test_time(around: Opened, path: MessagePath, push: Push) -> TestTime | None:
+    clock, window, delivery = around.clock, path.window, path.delivery
+    if not isinstance(clock, StandingClock):
+        return None
+    return TestTime(
+        clock,
+        around.files,
+        around.config.data,
+        window.wheel,
+        window.loader,
+        delivery.dispatcher,
+        delivery.series,
+        delivery.groups,
+        push,
+        around.health.check_serving,
     )

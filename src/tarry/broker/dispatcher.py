@@ -82,6 +82,18 @@ class Dispatcher:
         notify()
         return True
 
+    def catch_up(self) -> bool:
+        """Hand over all that is due now; return whether there was something.
+
+        Beside :meth:`run`, when a test clock was moved.
+
+        Raises as :meth:`step`.
+        """
+        was_due = False
+        while not self._stopped and (not self._has_room() or self.step()):
+            was_due = True
+        return was_due
+
     def _cover(self) -> None:
         now_ms = self._clock.now_ms()
         if self._bound.until_ms >= now_ms:  # nearly always: the bound is kept ahead

@@ -60,8 +60,14 @@ class Health:
     def fail(self, error: BaseException) -> None:
         """Stop serving; from now on every call is refused, with this error if it is the first."""
         if self.fatal is None:
-            log.critical("fatal: %s: %s; the broker has stopped", type(error).__name__, error, exc_info=error)
             self.fatal = error
+            if isinstance(error, OwnershipLostError):
+                # Nothing is wrong here: where it was seen is of no use to anybody.
+                log.error("another broker owns the logs: %s; this one has stopped", error)
+            elif self.closed and isinstance(error, FatalError):
+                log.error("at the stop: %s", error)
+            else:
+                log.critical("fatal: %s: %s; the broker has stopped", type(error).__name__, error, exc_info=error)
             self._failed.set()
             self.end()
 

@@ -93,10 +93,11 @@ class Loops:
         self._dispatcher.stop()
         self._series.stop()
 
-    def join(self) -> None:
-        """Wait until all of them have ended."""
+    def join(self, until_s: float | None = None) -> bool:
+        """Wait until all of them have ended, or until so much monotonic time; return whether they have."""
         for thread in self._threads:
-            thread.join()
+            thread.join(None if until_s is None else max(0.0, until_s - time.monotonic()))
+        return not any(thread.is_alive() for thread in self._threads)
 
     def _thread(self, name: str, loop: Callable[[], None]) -> threading.Thread:
         def run() -> None:

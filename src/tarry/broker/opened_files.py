@@ -27,6 +27,7 @@ from tarry.broker.queries.lateness import Lateness
 from tarry.broker.recovery import check_store
 from tarry.broker.small_files import SmallFiles
 from tarry.broker.store_view import View
+from tarry.broker.test_clock import check_kind
 from tarry.broker.topic_counts import TopicCounts
 from tarry.identity.issuers import Issuers
 from tarry.intake import Intake, Segments
@@ -73,6 +74,14 @@ class Opened:
         """Function to ask before a hand-out; None: nobody can take the logs over."""
         return None if self.engine.shared is None else self.engine.shared.may_hand_out
 
+    @property
+    def confirm(self) -> Callable[[], None]:
+        """Function to call before an outcome that no commit says.
+
+        It returns when another owner of the logs cannot have known better, and raises OwnershipLostError if one may.
+        """
+        return (lambda: None) if self.engine.shared is None else self.engine.shared.confirm
+
 
 @dataclass(frozen=True, slots=True)
 class OpenedFiles:
@@ -103,6 +112,7 @@ def open_files(around: Opened) -> OpenedFiles:
     """Open and check the files of a data directory.
 
     Raises:
+        InvalidArgumentError: the directory is of another kind of clock.
         LockedError: another broker has the directory or the store. OwnershipLostError: a later owner of the logs has
         the store already. CorruptError: the directory is damaged, or it and the store do not fit.
     """
@@ -111,6 +121,7 @@ def open_files(around: Opened) -> OpenedFiles:
     undo.callback(issuers.close)
     epoch = engine.claim()
     undo.callback(engine.release)
+    check_kind(around.files, config.data, around.clock)
     has_checkpoint = _has_checkpoint(config.data, is_first=engine.shared is not None)
     checkpoint, topic_counts = Checkpoint.read_with_counts(config.data)
     small_files = SmallFiles(config.data, checkpoint.small_files)

@@ -17,6 +17,7 @@ from tarry.api.operation import Operation
 from tarry.base.errors import ForbiddenError
 from tarry.base.waiting import wait_for
 from tarry.broker.components import BrokerComponents
+from tarry.broker.test_time import no_test_clock
 from tarry.groups import ConsumerGroups
 
 Handlers = dict[type[Operation[Any]], Callable[[Any], Any]]
@@ -27,7 +28,7 @@ def handlers(parts: BrokerComponents) -> Handlers:
     """Return the handler of each kind of operation; a test checks that none is missing."""
     changes, groups, dead_letters, queries = parts.changes, parts.groups, parts.dead_letters, parts.queries
     consumers, queues, bulk, pipeline = parts.consumers, parts.queues, parts.bulk, parts.pipeline
-    push = parts.push
+    push, test_time = parts.push, parts.test_time
     jobs = JobOperations(parts)
     return {
         ops.Cancel: changes.cancel,
@@ -104,6 +105,8 @@ def handlers(parts: BrokerComponents) -> Handlers:
         ops.ReadIntake: pipeline.read_intake,
         ops.AnnounceStore: pipeline.announce_store,
         ops.SetPipelineStatus: pipeline.set_status,
+        ops.GetClock: no_test_clock if test_time is None else lambda _: test_time.state(),
+        ops.AdvanceClock: no_test_clock if test_time is None else test_time.advance,
     }
 
 

@@ -33,6 +33,8 @@ from tarry.broker.push_file import PushFile
 from tarry.groups import ConsumerGroups
 
 SUBSCRIPTIONS_MAX = 500
+WAITS = ("open", "waiting", "stopped")
+"""States in which nothing is pushed for now."""
 _CHANGEABLE = ("url", "headers", "concurrency", "per_second", "timeout_ms", "breaker_failures")
 
 
@@ -69,6 +71,38 @@ class Push:
             self._pusher = None
 
         return detach
+
+    # -- for a test clock ----------------------------------------------------------------------------------------------
+
+    def wake(self) -> None:
+        """Have the pusher look again: the clock was moved."""
+        if (pusher := self._pusher) is not None:
+            pusher.wake()
+
+    def is_idle(self) -> bool:
+        """Return whether everything that is due was pushed and has its answer, but for what has to wait."""
+        return all(self._is_idle(name, subscription) for name, subscription in self._subscriptions.items())
+
+    def _is_idle(self, name: str, subscription: PushSubscription) -> bool:
+        pusher = self._pusher
+        if subscription.paused or pusher is None or not self._groups.has(subscription.topic, subscription.group):
+            return True
+        progress = pusher.progress(name)
+        if progress is not None and progress.in_flight == 0 and progress.state in WAITS:
+            # Until the pusher has looked at a clock that was moved, a wait that is over is still told of.
+            return progress.until_ms is None or progress.until_ms > self._clock.now_ms()
+        group = self._groups.find(subscription.topic, subscription.group)
+        counts = group.counts()
+        return group.settings.paused or not (counts["ready"] or counts["leased"] or counts["burying"])
+
+    def next_ms(self) -> int | None:
+        """Return when the first subscription that waits goes on by itself."""
+        pusher, moments = self._pusher, []
+        for name in self._subscriptions if pusher is not None else ():
+            progress = pusher.progress(name) if pusher is not None else None
+            if progress is not None and progress.until_ms is not None:
+                moments.append(progress.until_ms)
+        return min(moments, default=None)
 
     # -- changes -----------------------------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from tarry.broker.commands.schedule_named import ScheduleNamed
 from tarry.broker.topic_bound import TopicBound
 from tarry.intake import NO_ROWS, Command, Submission
 from tarry.log.commit import SMALL_BYTES, GroupCommit
-from tarry.message.admission import MessageLimits, OnKey, admit, key_policies
+from tarry.message.admission import KeyPolicy, MessageLimits, admit, key_policies
 from tarry.message.receipt import Accepted, with_own_handles
 
 _GROWING = frozenset(type.id for type in (pa.dictionary(pa.int32(), pa.string()), pa.string_view(), pa.binary_view()))
@@ -107,7 +107,7 @@ class Scheduling:
         self._commits.submit(Submission(NO_ROWS, _nobody, command), 256, lead=False)
 
     def _submit(
-        self, batch: pa.RecordBatch, policies: list[OnKey] | None, on_result: OnAccepted, *, lead: bool
+        self, batch: pa.RecordBatch, policies: list[KeyPolicy] | None, on_result: OnAccepted, *, lead: bool
     ) -> None:
         command = None
         if self._has_names(batch):

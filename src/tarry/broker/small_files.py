@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePath
 
-from tarry.broker import access_tokens, front_state, hand_out_bound, push_file
+from tarry.broker import access_tokens, front_state, hand_out_bound, push_file, test_clock
 from tarry.broker.audit_log import HEAD_FILE
 from tarry.broker.directory import SECRET_FILE
 from tarry.groups import settings_file
@@ -78,6 +78,11 @@ _KINDS = (
         "With access keys the start is refused, since their secrets are sealed by it.",
         "start, and cancel by key what was to be cancelled by such handles; with access keys, remove identities.json "
         "and make all identities again (tarry identity create admin --all --data DIR)",
+    ),
+    _Kind(
+        test_clock.FILE,
+        "That the directory is one of a test clock is not known, nor where that stood.",
+        "remove the directory: tests begin with a new one",
     ),
     _Kind(
         hand_out_bound.FILE,

@@ -8,8 +8,9 @@ from typing import Any
 from tarry.api.board import Board
 from tarry.api.clear_ports import ClearPorts, with_workers
 from tarry.base.certificates import ending
-from tarry.base.clock import Clock
+from tarry.base.clock import Clock, StandingClock
 from tarry.base.config import Config
+from tarry.base.delay import format_ms
 from tarry.base.exposure import LISTENERS, exposed
 from tarry.base.version import VERSION
 from tarry.broker.audit import AuditWriter
@@ -74,6 +75,7 @@ class Status:
             "state": self._health.state,
             "fatal": str(fatal) if fatal else None,
             "fatal_code": self._health.fatal_code,
+            "test_clock": format_ms(self._clock.now_ms()) if isinstance(self._clock, StandingClock) else None,
             "damage": {"places": places, "unreadable_messages": self._loader.unreadable},
             "scrub": self._scrub.progress,
             "uptime_ms": self._clock.now_ms() - self._started_ms,
@@ -103,6 +105,10 @@ class Status:
             "certificates": ending(self._config, self._clock.now_ms()),
             "gateways": gateways,
         }
+
+    def read_all(self) -> dict[str, Any]:
+        """Return what :meth:`read` does, and how long the logs' rounds took, as an overview has it."""
+        return {**self.read(), "rounds_us": None if self._logs is None else self._logs.rounds_us().to_json()}
 
     def ping(self) -> dict[str, Any]:
         """Return the clock and the version."""

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from tarry.base.errors import CorruptError, LockedError, NotFoundError
-from tarry.broker import access_tokens, audit_log, directory, front_state, hand_out_bound, push_file
+from tarry.broker import access_tokens, audit_log, directory, front_state, hand_out_bound, push_file, test_clock
 from tarry.broker.directory import ID_FILE, Checkpoint, owner_of, read_secret
 from tarry.broker.hand_out_bound import check_bound
 from tarry.broker.jobs import Jobs
@@ -38,6 +38,7 @@ JSON_VERSIONS: dict[str, tuple[int, ...]] = {
     access_tokens.FILE: (access_tokens.VERSION,),
     IDENTITIES_FILE: (IDENTITIES_VERSION,),
     push_file.FILE: (push_file.VERSION,),
+    test_clock.FILE: (test_clock.VERSION,),
 }
 
 
@@ -81,8 +82,11 @@ def held(data: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def plan_checks(data: Path, store_uri: str) -> Iterator[Check]:
-    """All checks of a directory that no broker has open, and of its store."""
+def plan_checks(data: Path, store_uri: str | None) -> Iterator[Check]:
+    """Yield all checks of a directory that no broker has open, and of its store.
+
+    ``store_uri`` None: that is not checked.
+    """
     try:
         checkpoint = Checkpoint.read(data)
     except CorruptError:
@@ -97,9 +101,15 @@ def plan_checks(data: Path, store_uri: str) -> Iterator[Check]:
     yield from log_checks(data, LogKind.ACKS, checkpoint.acks)
     yield from audit_log_checks(data)
     yield from registry_checks(data, checkpoint.registry_writes)
-    yield from store_checks(store_uri, checkpoint.store_version)
-    yield from owner_checks(store_uri, data / ID_FILE, lambda: owner_of(data).id if (data / ID_FILE).exists() else None)
+    if store_uri is not None:
+        own_id = partial(_id_of, data)
+        yield from store_checks(store_uri, checkpoint.store_version)
+        yield from owner_checks(store_uri, data / ID_FILE, own_id)
     yield from pipeline_checks(data)
+
+
+def _id_of(data: Path) -> str | None:
+    return owner_of(data).id if (data / ID_FILE).exists() else None
 
 
 def audit_log_checks(data: Path, *, in_use: bool = False) -> Iterator[Check]:

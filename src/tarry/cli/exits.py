@@ -43,10 +43,14 @@ class ExitCode(IntEnum):
 MEANINGS = {
     ExitCode.OK: "done; a server that was told to stop has stopped cleanly",
     ExitCode.FAILED: "failed for a reason that no other code names",
-    ExitCode.USAGE: "wrong usage: an option, a setting, or a value in a message is not allowed",
-    ExitCode.LOCKED: "another broker has the data directory open, or the store is another broker's",
+    ExitCode.USAGE: "wrong usage: an option, a setting, or a value in a message is not allowed; or the bucket of "
+    "`log` refuses (a wrong key, region or name, a missing right)",
+    ExitCode.LOCKED: "another broker has the data directory open, or owns the logs in the bucket and lives; or the "
+    "store is another broker's; or a directory is a cache of a bucket, and `log` does not say so, or the other way "
+    "round",
     ExitCode.CORRUPT: "a file of the data directory is damaged: refused unchanged at the start, or met while serving",
-    ExitCode.UNAVAILABLE: "no answer: the broker is out of reach, starting or stopping; or an address cannot be used",
+    ExitCode.UNAVAILABLE: "no answer: the broker is out of reach, starting or stopping; or an address cannot be "
+    "used; or the bucket of `log`, or the store, cannot be reached",
     ExitCode.REFUSED: "refused for now (overloaded, a quota used up, disk full, filter paused): the same command may "
     "succeed later",
     ExitCode.FATAL: "the broker stopped, or did not start, because a disk failed it (a write or fsync did not succeed) "
@@ -55,9 +59,9 @@ MEANINGS = {
     "or a key was taken",
     ExitCode.FORBIDDEN: "not allowed: the broker asks who calls, and no token was shown, or it is not taken, or its "
     "identity has not the right",
-    ExitCode.OWNERSHIP_LOST: "the broker stopped, for its data directory is another one's now: its file `lock` was "
-    "deleted, or another broker wrote to it; or a later owner of its log has the store: what was to be committed is "
-    "not",
+    ExitCode.OWNERSHIP_LOST: "the broker stopped, for another one owns its logs now: it took over in the bucket, or "
+    "the file `lock` of the data directory was deleted, or written by another broker; or a later owner of its log "
+    "has the store: what was to be committed is not",
     ExitCode.INTERRUPTED: "interrupted from the keyboard",
 }
 

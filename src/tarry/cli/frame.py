@@ -168,13 +168,15 @@ def _parts(now: Figures) -> Iterable[Text]:
     yield _text(f"intake    {size(intake['bytes'])}, {waiting}")
     yield _text(f"store     version {store['version']}, {store['files']:,} files, {size(store['bytes'])}")
     if logs := now.get("log"):
-        yield _text(_log_line(logs, now["uptime_ms"]), style="" if logs["leased"] else "red")
+        yield _text(log_line(logs, now["uptime_ms"]), style="" if logs["leased"] else "red")
     state = pipeline.get("state", "unknown")
     supervisor = pipeline.get("supervisor") or {}
     restarts = f", restarted {supervisor['restarts']} times" if supervisor.get("restarts") else ""
     failed = state in ("waiting", "stopped") or bool(pipeline.get("error"))
     error = f": {pipeline['error']}" if pipeline.get("error") else ""
     yield _text(f"pipeline  {state}{restarts}{error}", style="red" if failed else "")
+    if now.get("test_clock"):
+        yield Text(f"clock     a test clock, which stands at {now['test_clock']}", style="bold red")
     for listener, address in (now.get("insecure_open") or {}).items():
         yield _text(f"open      {listener} on {address} asks nobody who they are", style="red")
     for port in now.get("clear_ports") or ():
@@ -184,13 +186,15 @@ def _parts(now: Figures) -> Iterable[Text]:
     yield _text(f"disk      {size(disk['free_bytes'])} free, {limit}", style="bold red" if low else "")
 
 
-def _log_line(logs: Figures, uptime_ms: int) -> str:
+def log_line(logs: Figures, uptime_ms: int) -> str:
     """Owner's epoch, lease, and costs at the present rate since the start."""
     requests = logs["requests"]
     dollars = (requests["put"] + requests["list"]) * PUT_DOLLARS + requests["get"] * GET_DOLLARS
     month = dollars * MONTH_MS / max(uptime_ms, 1)
-    lease = "" if logs["leased"] else ", nothing is handed out: no lease"
-    return f"log       epoch {logs['epoch']}, {logs['rounds']:,} rounds, about ${month:,.0f} a month of requests{lease}"
+    state = "" if logs["leased"] else f", nothing is handed out: {logs['state']}"
+    if logs["away_since_ms"] is not None:
+        state += f" since {format_ms(logs['away_since_ms'])}, nothing is accepted"
+    return f"log       epoch {logs['epoch']}, {logs['rounds']:,} rounds, about ${month:,.0f} a month of requests{state}"
 
 
 def _due(due_ms: int | None, now_ms: int) -> str:

@@ -71,13 +71,15 @@ class _FileLedger(AbstractContextManager["_FileLedger"]):
 
     def accepted(self, topic: str, receipts: Iterable[Receipt], *, asked_ms: int, ttl_ms: int | None) -> None:
         """Answers to one topic. ``asked_ms``: when they were sent, from which a time to live counts."""
-        # A message that a key kept is in the ledger of whoever sent it.
+        from tarry.message.receipt import UNMET  # here, since pyarrow comes with it: see base/arrow_memory.py
+
+        # A message that a key kept, or that a condition stopped at, is in the ledger of whoever sent it.
         now_ms = time.time_ns() // 1_000_000
         ends = {} if ttl_ms is None else {"expire_ms": asked_ms + ttl_ms}
         self._write(
             {"topic": topic, "id": r.id, "seq": r.seq, "due_ms": r.due_ms, "accepted_ms": now_ms, **ends}
             for r in receipts
-            if r.outcome != "kept"
+            if r.outcome not in ("kept", *UNMET)
         )
 
     def unanswered(self, topic: str, id: str | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -11,6 +12,7 @@ from tarry.base.errors import CorruptError, FatalError, OwnershipLostError
 from tarry.cli import output
 from tarry.cli.exits import ExitCode, exit_code
 from tarry.cli.options import DEFAULT_ENDPOINT, Endpoint, Json, connect
+from tarry.cli.roles import living_role
 
 
 def pending(
@@ -36,16 +38,31 @@ def pending(
     output.table(("TOPIC", "PENDING", "NEXT DUE", "READY"), rows)
 
 
-def status(endpoint: Endpoint = DEFAULT_ENDPOINT, json: Json = False) -> None:
+def status(
+    endpoint: Endpoint = DEFAULT_ENDPOINT,
+    data: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Instead: the process of a cache (--log), also a standby."),
+    ] = None,
+    json: Json = False,
+) -> None:
     """Health and counters of a broker.
 
     Exit code 1 when it answers but does not serve, 4 when a damaged file ended it, 7 when a disk failed it, 10 when its
-    directory became another broker's.
+    directory became another broker's. With --data, exit code 5 when no process is there, and 1 when a standby cannot
+    follow, or cannot reach the bucket.
 
     \b
     tarry status
     tarry status --json | jq .lateness_ms
+    tarry status --data cache
     """
+    if data is not None:
+        role = living_role(data)
+        output.result(role, role, json=json)
+        if role.get("problem") or role["bucket"]["error"]:
+            raise typer.Exit(ExitCode.FAILED)
+        return
     with connect(endpoint) as client:
         status = client.status()
     output.result(status, status, json=json)

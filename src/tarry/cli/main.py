@@ -11,8 +11,10 @@ import typer
 from tarry.base.errors import TarryError
 from tarry.base.version import VERSION
 from tarry.cli import (
+    advance,
     audit,
     audit_log,
+    bridge,
     change,
     dead,
     dump,
@@ -24,6 +26,7 @@ from tarry.cli import (
     look,
     push,
     receive,
+    roles,
     send,
     serve,
     token,
@@ -31,6 +34,7 @@ from tarry.cli import (
     topic,
     upkeep,
     verify,
+    work,
 )
 from tarry.cli.exits import ExitCode, exit_code, report
 from tarry.cli.plugins import CommandGroup
@@ -45,12 +49,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command("serve", cls=serve.ServeCommand)(serve.serve)
 for command in (
     *(
-        serve.serve,
         gateway.gateway,
         send.send,
         receive.receive,
+        work.work,
         change.cancel,
         change.reschedule,
         change.find_key,
@@ -66,12 +71,12 @@ for command in (
         dump.dump,
         verify.verify,
     ),
-    *(upkeep.compact, upkeep.expire),
+    *(upkeep.compact, upkeep.expire, roles.takeover),
     *(audit.audit, history.history),
-    *(identity.whoami, identity.can, audit_log.audit_log),
+    *(identity.whoami, identity.can, audit_log.audit_log, advance.advance),
 ):
     app.command(command.__name__.strip("_").replace("_", "-"))(command)
-for part in (group.app, topic.app, dead.app, push.app, token.app, identity.app):
+for part in (group.app, topic.app, dead.app, push.app, token.app, identity.app, bridge.app):
     app.add_typer(part)
 # As the client calls it.
 app.command("schedule", hidden=True)(send.send)

@@ -81,6 +81,9 @@ def instant(ms: int | None) -> str | None:
 def receipt(accepted: Receipt, json: bool, *, outcome: str | None = None) -> None:
     """Print a message's id and due time, its outcome (``outcome``: of what was done now), its handle."""
     became, due = outcome or accepted.outcome, instant(accepted.due_ms)
+    if not accepted.handle:
+        result({"outcome": became}, became, json=json)
+        return
     place = {"id": accepted.id, "seq": accepted.seq, "due_ms": accepted.due_ms, "due": due}
     data = {**place, "handle": accepted.handle, "outcome": became}
     result(data, f"{accepted.id} due {due} {became} {accepted.handle}", json=json)

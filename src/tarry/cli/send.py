@@ -21,6 +21,7 @@ from tarry.base.errors import (
     UnavailableError,
 )
 from tarry.cli import output
+from tarry.cli.exits import ExitCode
 from tarry.cli.ledger import Ledger, LedgerFile, open_ledger
 from tarry.cli.message_options import option_name, with_options
 from tarry.cli.options import (
@@ -36,6 +37,7 @@ from tarry.cli.options import (
 )
 from tarry.cli.recurrence import Cron, Every, Rule, Times, Until, Zone, repeat_json
 from tarry.message.options import OPTIONS
+from tarry.message.receipt import UNMET
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -121,8 +123,9 @@ def _check_names(fields: Fields, lines: bool) -> None:
     for option in OPTIONS:
         if option.is_name:
             not_empty(fields[option.name], option_name(option))
-    if fields["key"] is None and fields["on_key"] is not None:
-        raise InvalidArgumentError(f"--on-key {fields['on_key']} without --key; allowed: with it")
+    for name, written in (("on_key", "--on-key"), ("if_seq", "--if-seq")):
+        if fields["key"] is None and fields[name] is not None:
+            raise InvalidArgumentError(f"{written} {fields[name]} without --key; allowed: with it")
     for name in ("id", "key"):
         if lines and fields[name] is not None:
             raise InvalidArgumentError(
@@ -143,6 +146,8 @@ def _send_one(endpoint: str, fields: Fields, body: bytes, ledger: Ledger, json: 
     [receipt] = accepted.receipts([fields["id"]])
     ledger.accepted(fields["topic"], [receipt], asked_ms=asked_ms, ttl_ms=fields["ttl_ms"])
     output.receipt(receipt, json)
+    if receipt.outcome in UNMET:
+        raise typer.Exit(ExitCode.NOT_DONE)
 
 
 def _nothing_in(source: BinaryIO, consequence: str) -> InvalidArgumentError:

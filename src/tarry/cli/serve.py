@@ -6,11 +6,25 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+import typer.core
 
 from tarry.base.errors import InvalidArgumentError
 from tarry.cli import output
 
-Address = Annotated[str | None, typer.Option(metavar="HOST:PORT")]
+TEST_CLOCK = "--test-clock"
+
+
+class ServeCommand(typer.core.TyperCommand):
+    """The command, of which one option has a value or none, which Typer cannot say."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the arguments: a test clock without an instant begins now."""
+        given: list[str] = []
+        for at, argument in enumerate(args):
+            given.append(argument)
+            if argument == TEST_CLOCK and (at + 1 == len(args) or args[at + 1].startswith("-")):
+                given.append("now")
+        return super().parse_args(ctx, given)
 
 
 def serve(
@@ -37,8 +51,12 @@ def serve(
         str | None, typer.Option(metavar="URI", help="The logs, where not in DIR: s3://…, for a takeover.")
     ] = None,
     standby: Annotated[
-        bool, typer.Option("--standby", help="With --log: wait until no broker owns the logs, then serve.")
+        bool, typer.Option("--standby", help="With --log: follow the owner of the logs, and serve when it ends.")
     ] = False,
+    test_clock: Annotated[
+        str | None,
+        typer.Option(metavar="[INSTANT]", help="For tests: the clock stands until `tarry advance`."),
+    ] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Any other setting; repeatable.")
     ] = None,
@@ -61,16 +79,21 @@ def serve(
     tarry serve --data data --rocketmq 127.0.0.1:8081 --workers 2
     tarry serve --data data --set horizon_ms=2m --set wheel_bytes_max=256MiB
     tarry serve --data cache --log s3://bucket/log --store s3://bucket/store --standby
+    tarry serve --data $(mktemp -d) --http 127.0.0.1:7777 --test-clock       # a month in a test: docs/testing.md
     tarry serve --print-config > tarry.toml; tarry serve --config tarry.toml
     """
     from tarry.base.config import load
     from tarry.fronts.registry import ServerConfig
 
+    given = pairs(settings or [])
     flags = {
-        **pairs(settings or []),
+        **given,
         **_given(data=data, flight=flight, rocketmq=rocketmq, remoting=remoting),
         **_given(spark_conf=spark_conf or None, spark_conf_file=spark_conf_file),
-        **_given(http=http, http_admin=http_admin, log=log, takeover="standby" if standby else None),
+        **_given(
+            http=http, http_admin=http_admin, log=log, takeover=given.get("takeover", "auto") if standby else None
+        ),
+        **_given(test_clock=test_clock),
         **_given(workers=workers, metrics=metrics, pipeline=pipeline, spark_master=spark_master, store=store),
     }
     loaded = load(config, flags, model=ServerConfig)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from loopgrpc import UnreadBytes
 from tarry.base.arrow_memory import bound_default_pool
 from tarry.base.config import Config
+from tarry.base.delay import format_ms
 from tarry.base.descriptors import ConnectionLimits, raise_limit
 from tarry.base.endpoint import parse_address
 from tarry.base.errors import (
@@ -48,6 +49,10 @@ PIPELINE_STOP_S = 3.0
 
 It does not react while its JVM starts; killing it loses nothing.
 """
+LEFT_END_S = 0.5
+"""Seconds that the process takes to end where threads were left at requests without an answer."""
+ASKING = ("tarry-log-", "tarry-load", "tarry-keep", "tarry-base")
+"""Threads that ask a store: the broker's stop leaves them where it gives no answer."""
 FATAL_END_S = 10.0
 """Seconds that a failed broker may take to stop."""
 
@@ -69,13 +74,22 @@ def run(config: Config, *, unknown_variables: Sequence[str] = (), verbose: bool 
     shorten_turns()
     files_max = raise_limit()
     log.debug("%d files and connections may be open", files_max)
-    with ExitStack() as stack:
-        stop = stack.enter_context(StopSignals())
-        try:
-            _serve(config, files_max, stop, stack)
-        except ClosedError:
-            if not stop.wait(0):
-                raise
+    code = ExitCode.FAILED
+    try:
+        with ExitStack() as stack:
+            stop = stack.enter_context(StopSignals())
+            try:
+                _serve(config, files_max, stop, stack)
+            except ClosedError:
+                if not stop.wait(0):
+                    raise
+        code = ExitCode.OK
+    except TarryError as error:
+        code = exit_code(error)
+        raise
+    finally:
+        if any(thread.name.startswith(ASKING) for thread in threading.enumerate()):
+            _end_within(LEFT_END_S, code)  # Python's own end would wait for them
     log.info("stopped")
 
 
@@ -97,7 +111,9 @@ def _serve(config: Config, files_max: int, stop: StopSignals, stack: ExitStack) 
     anonymous.look()
     stack.callback(broker.listen_to_identities(anonymous.look))
     serving = [f"{name} on {address}" for name, address in addresses.items()]
-    output.line(f"tarry {VERSION} serving {', '.join(serving or ['no front'])}, data {config.data}")
+    broker.note_serving(addresses)
+    standing = "" if config.test_clock is None else f", TEST CLOCK at {format_ms(broker.clock.now_ms())}"
+    output.line(f"tarry {VERSION} serving {', '.join(serving or ['no front'])}, data {config.data}{standing}")
     address = running["flight"].addresses["flight"] if "flight" in running else None
     supervisor = _start_pipeline(broker, config, address, stack)
     settle_memory()
@@ -194,6 +210,9 @@ def _check_guarded(front: Front, broker: Broker) -> None:
 
 def _start_pipeline(broker: Broker, config: Config, address: str | None, stack: ExitStack) -> PipelineSupervisor | None:
     if config.pipeline == "off":
+        return None
+    if config.test_clock is not None:
+        log.info("the pipeline is off: Spark goes by the real clock, and this broker by a test clock")
         return None
     if address is None:
         log.warning("the pipeline is off: it reaches the broker through the Flight front, which has no address")

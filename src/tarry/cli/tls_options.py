@@ -54,6 +54,9 @@ def _in_tls(callback: Callable[..., Any]) -> Callable[..., Any]:
 
         files = {name: given.pop(f"tls_{name}") for name in FILES}
         known = {name: value for name, value in files.items() if value is not None}
-        return callback(**{**given, ENDPOINT: with_files(given[ENDPOINT], known, "--tls-{}")})
+        if given[ENDPOINT] is None and not known:
+            return callback(**given)  # it is said elsewhere
+        address = "" if given[ENDPOINT] is None else given[ENDPOINT]
+        return callback(**{**given, ENDPOINT: with_files(address, known, "--tls-{}")})
 
     return called

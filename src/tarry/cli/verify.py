@@ -6,6 +6,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -34,7 +35,8 @@ def verify(
     """Check every file of a data directory; nothing is changed.
 
     Exit code 4 when something is damaged: each file with the offset, what it means, and how to go on. Exit code 3 while
-    a broker has the directory open; it checks its files by itself.
+    a broker has the directory open; it checks its files by itself. Of a cache (tarry serve --log) its files are
+    checked, and the store if it is named, but not the logs in the bucket: a start reads and checks those.
 
     \b
     tarry verify data
@@ -42,13 +44,18 @@ def verify(
     tarry verify --json data | jq -c 'select(.what == "damage")'
     """
     from tarry.broker.verification import held, plan_checks
+    from tarry.log.file_engine import cache_of
 
     with held(data):
-        checks = list(plan_checks(data, store or str(data / "store")))
+        logs = cache_of(data)
+        cache = None if logs is None else _Cache(data, logs)
+        checks = list(plan_checks(data, store or (str(data / "store") if cache is None else None)))
+        if cache is not None:
+            _print_note("cache", str(data), cache.said(store), json=json)
         kinds: Counter[str] = Counter(check.kind for check in checks if check.bytes)
         damaged: Counter[str] = Counter()
         for check, result in _results(checks):
-            damaged[check.kind] += _report(check, result, json=json)
+            damaged[check.kind] += _report(check, result if cache is None else cache.meant(result), json=json)
     total = sum(check.bytes for check in checks)
     if json:
         summary = {"files": kinds.total(), "bytes": total, "damaged": damaged.total()}
@@ -59,6 +66,31 @@ def verify(
         output.line(f"{kinds.total()} files, {total} bytes, {damaged.total() or 'nothing'} damaged")
     if damaged.total():
         raise typer.Exit(ExitCode.CORRUPT)
+
+
+@dataclass(frozen=True, slots=True)
+class _Cache:
+    """A directory that is a cache of logs elsewhere, and their URI."""
+
+    data: Path
+    logs: str
+
+    def said(self, store: str | None) -> str:
+        """Return what it is, and what is checked."""
+        unchecked = "; not its store, either: name that by --store URI" if store is None else f", and the store {store}"
+        return (
+            f"it is a cache of the logs in {self.logs}: a start empties it, and makes it again of them. Its files are "
+            f"checked, not those logs{unchecked}"
+        )
+
+    def meant(self, result: Finding | Note) -> Finding | Note:
+        """Return a result with what it means for a cache."""
+        from tarry.verify import Finding
+
+        if not isinstance(result, Finding) or not Path(result.path).is_relative_to(self.data):
+            return result
+        advice = "start the broker again; if it is damaged again, look at this machine's disk"
+        return replace(result, meaning="It is a file of a cache, so nothing is lost.", advice=advice)
 
 
 def _results(checks: list[Check]) -> Iterator[tuple[Check, Finding | Note]]:
@@ -73,15 +105,21 @@ def _report(check: Check, result: Finding | Note, *, json: bool) -> bool:
     from tarry.verify import Finding
 
     is_damage = isinstance(result, Finding)
-    what = "damage" if is_damage else "note"
-    if not json:
-        output.line(f"{what}: {result}" if is_damage else f"{what}: {result.path}: {result.what}")
-    elif isinstance(result, Finding):
+    if not isinstance(result, Finding):
+        _print_note(check.kind, result.path, result.what, json=json)
+    elif json:
         fields = {"offset": result.offset, "reason": result.what, "meaning": result.meaning, "advice": result.advice}
-        output.json_line({"what": what, "kind": check.kind, "path": result.path, **fields})
+        output.json_line({"what": "damage", "kind": check.kind, "path": result.path, **fields})
     else:
-        output.json_line({"what": what, "kind": check.kind, "path": result.path, "reason": result.what})
+        output.line(f"damage: {result}")
     return is_damage
+
+
+def _print_note(kind: str, path: str, text: str, *, json: bool) -> None:
+    if json:
+        output.json_line({"what": "note", "kind": kind, "path": path, "reason": text})
+    else:
+        output.line(f"note: {path}: {text}")
 
 
 @contextmanager

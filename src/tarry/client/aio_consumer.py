@@ -11,10 +11,10 @@ import weakref
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from typing import Unpack
 
 from tarry.base.errors import TarryError
+from tarry.base.event_loop import post
 from tarry.client.consumer import CheckedConsumeOptions, ConsumeOptions, abandon
 from tarry.client.consuming import ConsumingConnections
 from tarry.client.delivery import Delivery, DeliveryBatch, reason_of
@@ -37,8 +37,8 @@ class AsyncConsumer:
         self._loop = asyncio.get_running_loop()
         self._calls = calls
         self._options = CheckedConsumeOptions(**options)
-        self._holding = Holding(self._options.prefetch, _who)
         self._inbox = _Inbox(self._loop)
+        self._holding = Holding(self._options.prefetch, _who, self._inbox.tell_lost)
         self._feed = self._options.feed(connections, topic, group, self._holding, self._inbox.put)
         # The feed does not know the consumer: forgotten without close(), it gives back what it holds all the same.
         weakref.finalize(self, abandon, self._feed, self._holding)
@@ -86,6 +86,26 @@ class AsyncConsumer:
             except Exception:
                 log.exception("message %s of topic %s could not be handled", message.id, message.topic)
 
+    @property
+    def is_served(self) -> bool:
+        """True if the broker is there, and hands messages to this consumer."""
+        return self._feed.is_served
+
+    def on_lost(self, callback: Callable[[], None]) -> None:
+        """Have ``callback`` called in the loop whenever leases of messages in work may have been lost.
+
+        :attr:`Delivery.lost` says which.
+        """
+        self._inbox.on_lost = callback
+
+    def give_back(self) -> None:
+        """Give back what nobody has begun, and take no more: each loop ends after the message that it has.
+
+        What is in work is held as before, and settled; :meth:`close` comes afterwards.
+        """
+        self._holding.give_back()
+        self._inbox.end()
+
     async def flush(self, timeout: float = 30.0) -> None:
         """As :meth:`tarry.client.Consumer.flush`."""
         await self._loop.run_in_executor(self._calls, self._feed.flush, timeout)
@@ -130,16 +150,15 @@ class AsyncConsumer:
                     if self._holding.is_for_many(item):
                         inbox.put_back(item)  # other tasks take from it, too
                     return item
-                inbox.items.appendleft(None)  # for who iterates again
+                inbox.end()  # for the other tasks, and for who iterates again
                 if isinstance(item, TarryError):
                     raise item
                 return None
-            inbox.came.clear()
             since_s = time.monotonic()
             if self._holding.begin_wait() and (settler := self._feed.settler) is not None:
                 settler.hurry()
             try:
-                await asyncio.wait_for(inbox.came.wait(), self._options.timeout)
+                await inbox.wait(self._options.timeout)
             except TimeoutError:
                 await asyncio.to_thread(self._feed.check_reached, since_s)
                 if not inbox.items:
@@ -157,22 +176,63 @@ def _who() -> object:
 
 
 class _Inbox:
-    """Carries what arrives from the feed's thread into the event loop."""
+    """Carries what arrives from the feed's thread into the event loop, where tasks may wait for it.
+
+    One of them is woken for what comes, and wakes the next if it leaves something: not all of them for each message.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self.items: deque[DeliveryBatch | TarryError | None] = deque()
-        self.came = asyncio.Event()
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self.on_lost: Callable[[], None] | None = None
 
     def put(self, item: DeliveryBatch | TarryError | None) -> None:
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            self._loop.call_soon_threadsafe(self._arrived, item)
+        """Any thread."""
+        post(self._loop, self._arrived, item)
+
+    def tell_lost(self) -> None:
+        """Any thread."""
+        if self.on_lost is not None:
+            post(self._loop, self.on_lost)
 
     def put_back(self, item: DeliveryBatch) -> None:
         """In the loop: others may have it."""
-        self.items.append(item)
-        self.came.set()
+        self._arrived(item)
+
+    def end(self) -> None:
+        """In the loop: nothing comes any more."""
+        self.items.appendleft(None)
+        self._wake()
+
+    async def wait(self, timeout_s: float | None) -> None:
+        """Wait for something to come; it may be gone when this returns.
+
+        Raises:
+            TimeoutError: nothing came.
+        """
+        came = self._loop.create_future()
+        self._waiting.append(came)
+        try:
+            if timeout_s is None:
+                await came
+            else:
+                async with asyncio.timeout(timeout_s):
+                    await came
+        except BaseException:
+            if came in self._waiting:
+                self._waiting.remove(came)
+            elif came.done() and not came.cancelled():
+                self._wake()  # it was woken for something, which it leaves to the next
+            raise
 
     def _arrived(self, item: DeliveryBatch | TarryError | None) -> None:
         self.items.append(item)
-        self.came.set()
+        self._wake()
+
+    def _wake(self) -> None:
+        while self._waiting:
+            came = self._waiting.popleft()
+            if not came.done():
+                came.set_result(None)
+                return

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 from tarry.api.operation import Operation
-from tarry.api.operations import Cancel, CancelJob, CancelKeys
+from tarry.api.operations import AdvanceClock, Cancel, CancelJob, CancelKeys
 from tarry.api.operations.messages import HANDLES_MAX
 from tarry.api.wire import JSON_BYTES_MAX, encode_json
 from tarry.base.errors import InvalidArgumentError, TarryError
@@ -21,8 +21,12 @@ from tarry.message import handle as handles
 
 R = TypeVar("R")
 
-JOB_TIMEOUT_S = 600.0
-"""To count what is pending of a job takes a second for some ten million messages."""
+LONG_TIMEOUT_S = 600.0
+"""To count what is pending of a job takes a second for some ten million messages.
+
+To let a month pass on a test clock takes as long as what happens in it.
+"""
+_LONG = (CancelJob, AdvanceClock)
 _KEYS_BYTES_MAX = JSON_BYTES_MAX - (64 << 10)
 """Of the keys in a request; the rest of it is small."""
 _PLACE = re.compile(r"^handle (\d+): ")
@@ -61,7 +65,7 @@ class Carrier:
         return self._connection.question(FrameKind.CALL, asked)
 
     def _patience_s(self, operation: Operation[Any]) -> float:
-        return max(self._timeout_s, JOB_TIMEOUT_S) if isinstance(operation, CancelJob) else self._timeout_s
+        return max(self._timeout_s, LONG_TIMEOUT_S) if isinstance(operation, _LONG) else self._timeout_s
 
 
 @dataclass(frozen=True, slots=True)

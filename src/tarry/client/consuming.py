@@ -44,6 +44,7 @@ _OPS = {
     StreamOp.ACK: SettleOp.ACK,
     StreamOp.NACK: SettleOp.NACK,
     StreamOp.FAIL: SettleOp.NACK,
+    StreamOp.REJECT: SettleOp.REJECT,
     StreamOp.EXTEND: SettleOp.EXTEND,
 }
 
@@ -158,6 +159,7 @@ class ConsumerStream:
         tend: Callable[[], float | None],
         on_batch: OnBatch,
         on_settled: OnSettled,
+        on_void: Callable[[int], None],
     ) -> None:
         self.peer = peer
         self._shared = shared
@@ -168,7 +170,7 @@ class ConsumerStream:
         self._on_batch = on_batch
         self._number = peer.number()
         shared.streams[self._number] = self
-        self.settler = Settler(self._send, loop=self._loop, tend=tend)
+        self.settler = Settler(self._send, loop=self._loop, tend=tend, on_void=on_void)
         self._on_settled = on_settled
         self._unanswered = Unanswered(self._on_settlement)
         self._window = 0
@@ -222,9 +224,20 @@ class ConsumerStream:
         if not self.ended.done():
             self.ended.set_result(error)
 
-    def close(self) -> None:
-        """Give back what is held; what was sent before is settled. Any thread."""
-        post(self._loop, self._close)
+    def close(self) -> TarryError | None:
+        """Give back what is held; what was sent before is settled.
+
+        Return the error that nobody was told of, where the broker has not confirmed all of that.
+        """
+        if self._closed:
+            return None
+        self._closed = True
+        self.peer.send(FrameKind.CLOSE, self._number)
+        self._shared.streams.pop(self._number, None)
+        self.settler.close()
+        error = self._unanswered.close()
+        self.end(UnavailableError("the consumer is closed"))
+        return error
 
     def flush(self, timeout_s: float) -> None:
         """Wait until what was settled so far is durable; raises as :meth:`Unanswered.wait`. In another thread."""
@@ -298,17 +311,11 @@ class ConsumerStream:
         self._on_settled(error)
 
     def _settle(self, settle: bytes, on_answer: OnAnswer) -> None:
+        def answered(answer: memoryview | TarryError) -> None:
+            is_lost = isinstance(answer, OwnershipLostError)
+            on_answer(self._shared.connection.lose(self.peer, answer) if is_lost else answer)
+
         try:
-            self.peer.ask(FrameKind.SETTLE, on_answer, settle)
+            self.peer.ask(FrameKind.SETTLE, answered, settle)
         except TarryError as error:
             on_answer(error)
-
-    def _close(self) -> None:
-        if self._closed:
-            return
-        self._closed = True
-        self.peer.send(FrameKind.CLOSE, self._number)
-        self._shared.streams.pop(self._number, None)
-        self.settler.close()
-        self._unanswered.close()
-        self.end(UnavailableError("the consumer is closed"))

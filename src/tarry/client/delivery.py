@@ -213,6 +213,10 @@ class DeliveryBatch:
 
     # The following are the settler's, under its lock.
 
+    def is_given_back(self, row: int) -> bool:
+        """Return whether a row was settled otherwise than by an acknowledgement. Any thread."""
+        return self._open is not None and not self._open[row] and row not in self.acked
+
     def take_acked(self) -> tuple[Int64s, Int64s]:
         """Leases and offsets of what was acknowledged since the last call.
 
@@ -310,6 +314,39 @@ class Delivery:
         ``reason``: why, for who looks at its history, or at the dead letter that it becomes.
         """
         self._order(*_nacked(delay, reason), reason)
+
+    def reject(self, *, reason: str = "") -> None:
+        """Make it a dead letter at once, whatever tries are left: no consumer will ever be able to handle it.
+
+        ``reason``: as of :meth:`nack`.
+
+        Raises:
+            InvalidArgumentError: it comes of ``receive``; of ``consume`` it may be rejected.
+        """
+        self._check_consumed("reject")
+        self._order(StreamOp.REJECT, 0, reason)
+
+    def release(self) -> None:
+        """Give it back as if it had not been handed out: it is ready at once, as the same try.
+
+        Raises:
+            InvalidArgumentError: it comes of ``receive``; of ``consume`` it may be released.
+        """
+        self._check_consumed("release")
+        self._order(StreamOp.RETURN, 0)
+
+    def _check_consumed(self, what: str) -> None:
+        if self._batch.keeper is None:
+            raise InvalidArgumentError(f"{what} of a message of receive(); allowed: of consume(), or nack()")
+
+    @property
+    def lost(self) -> bool:
+        """True if it is not this consumer's any more, so that nothing that is said of it here counts.
+
+        Its lease is over, and others have it or will; or it was given back or rejected.
+        """
+        batch = self._batch
+        return batch.settler.closed or time.monotonic() >= batch.until_s or batch.is_given_back(self._row)
 
     def extend(self, lease: Delay) -> None:
         """Hold it for ``lease`` from now, because the work takes longer. So is the batch that it came with."""

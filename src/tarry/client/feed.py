@@ -39,6 +39,7 @@ from tarry.client.forks import Birthplace
 from tarry.client.holding import Holding
 from tarry.client.outages import Outage, outage_of
 from tarry.client.settling import Settler
+from tarry.client.unconfirmed import Unconfirmed
 
 log = logging.getLogger(__name__)
 
@@ -90,6 +91,7 @@ class Feed:
         """The reason why the broker, which is there, does not serve this consumer now."""
         self._back_off = BackOff(BACKOFF_S, BACKOFF_MAX_S)
         self._closing = False
+        self._unconfirmed = Unconfirmed()
         self._done = threading.Event()
         self._task: asyncio.Task[None] | None = None
         self.loop = connections.loop
@@ -103,6 +105,11 @@ class Feed:
         """The settler of the present stream; None between two streams."""
         stream = self._stream
         return None if stream is None else stream.settler
+
+    @property
+    def is_served(self) -> bool:
+        """True if the broker is there, and hands messages to this consumer."""
+        return self._stream is not None and self._refusal is None
 
     def check_reached(self, since_s: float) -> None:
         """Check that the broker is there, as nothing came since then (of ``time.monotonic``).
@@ -135,12 +142,20 @@ class Feed:
         """Wait until what was settled so far is durable in the broker.
 
         Raises:
-            StaleLeaseError: some leases had ended before the ack. UnavailableError: the connection was lost meanwhile.
+            StaleLeaseError: some leases had ended before the ack. UnavailableError: a connection was lost, now or since
+            the last call, before all was confirmed.
         """
         self.birthplace.check()
         stream = self._stream
-        if stream is not None:
-            stream.flush(timeout_s)
+        lost: TarryError | None = None
+        try:
+            if stream is not None:
+                stream.flush(timeout_s)
+        finally:
+            # Last: this stream may have ended meanwhile. Told once, also where the stream has an error of its own.
+            lost = self._unconfirmed.take()
+        if lost is not None:
+            raise lost
 
     def abandon(self) -> None:
         """Send the last acks and end, without waiting."""
@@ -159,6 +174,8 @@ class Feed:
         if stream is not None:
             with suppress(TarryError):  # it was logged
                 stream.flush(CLOSE_S)
+        if (lost := self._unconfirmed.take()) is not None:
+            log.warning("consuming {} as {}: {}".format(*self._source, lost))
         post(self.loop, self._stop)
         self._done.wait(CLOSE_S)
 
@@ -217,7 +234,14 @@ class Feed:
         try:
             peer, described = await shared.name_group(self._group)
             stream = ConsumerStream(
-                shared, peer, described, self._lease_ms, self._holding.tend, self._on_batch, self._on_settled
+                shared,
+                peer,
+                described,
+                self._lease_ms,
+                self._holding.tend,
+                self._on_batch,
+                self._on_settled,
+                self._unconfirmed.on_void,
             )
             self._stream = stream
             self._away = None
@@ -233,10 +257,10 @@ class Feed:
             if not self._closing:
                 raise error
         finally:
-            self._stream = None
             self._holding.end_stream()
-            if stream is not None:
-                stream.close()
+            if stream is not None and (unconfirmed := stream.close()) is not None:
+                self._unconfirmed.on_error(unconfirmed)
+            self._stream = None  # last: who flushes from now on has to find what is not confirmed
             self._connections.give_back(shared)
 
     def _on_steady(self) -> None:

@@ -57,11 +57,23 @@ class Hand:
 class Holding:
     """Of one consumer, over all of its streams. Any thread."""
 
-    def __init__(self, prefetch: int, who: Callable[[], object] = threading.get_ident) -> None:
-        """Hold nothing yet. ``who``: names the thread or task that works on a message."""
+    def __init__(
+        self,
+        prefetch: int,
+        who: Callable[[], object] = threading.get_ident,
+        on_lost: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Hold nothing yet.
+
+        Args:
+            prefetch: the most messages that may be here.
+            who: names the thread or task that works on a message.
+            on_lost: called when messages in work may have been lost, in any thread, with the lock: it must be quick.
+        """
         self.window = min(START_ROWS, prefetch)
         """Unsettled messages that the broker may hand to it."""
         self._prefetch = prefetch
+        self._on_lost = on_lost
         # Reentrant: a consumer in a circle of references may be collected by whoever is in here.
         self._lock = threading.RLock()
         self._work_ended = threading.Condition(self._lock)
@@ -104,12 +116,15 @@ class Holding:
         with self._lock:
             for batch in self._batches:
                 batch.until_s = GONE_S
+            had_some = bool(self._batches)
             self._batches.clear()
             self._left.clear()
             self._settler = None
             self._work_ended.notify_all()  # acks of it would be void
             self._target = max(1, self._target)
-            self.window = min(self._prefetch, max(START_ROWS, self._target))
+            self.window = min(self._prefetch, max(START_ROWS, self._target, self._floor))
+            if had_some:
+                self._on_lost()
 
     def add(self, batch: DeliveryBatch) -> None:
         """Add a batch that has come."""
@@ -157,7 +172,18 @@ class Holding:
         self.fail_left(LEFT)
         with self._lock:
             self._iterators += 1
+            if self._floor > self.window and not self._ended:
+                self._resize(self._floor)
+                self.window = self._floor  # also where no stream has begun
         return Hand()
+
+    @property
+    def _floor(self) -> int:
+        """Messages that may be here without work ahead: one for each iterator, where there are several.
+
+        Unsettled messages count, so with less the others would have nothing while one works for long.
+        """
+        return min(self._prefetch, self._iterators) if self._iterators > 1 else 0
 
     def is_for_many(self, batch: DeliveryBatch) -> bool:
         """Return whether others iterate, too, and the batch has enough for them."""
@@ -234,8 +260,10 @@ class Holding:
     def drop(self, batch: DeliveryBatch) -> None:
         """Its lease is over, or its connection: others get what nobody took of it here."""
         with self._lock:
+            batch.until_s = GONE_S
             self._take_rest(batch)
             self._forget_done(batch)
+            self._on_lost()
 
     # -- what keeps a message of a batch in work: see Delivery.__enter__ ---------------------------------------------
 
@@ -378,7 +406,7 @@ class Holding:
     def _on_work(self, rows: int, seconds: float) -> None:
         self._rows += rows
         self._busy_s += seconds
-        bound = self._bound(self._rows, self._busy_s)
+        bound = max(self._bound(self._rows, self._busy_s), self._floor)
         if self._busy_s >= JUDGE_S or bound >= 2 * self.window:
             self._target, self._rows, self._busy_s = max(1, bound), 0, 0.0
             if bound >= 2 * self.window or 2 * bound <= self.window or bound == self._prefetch:
@@ -404,7 +432,7 @@ class Holding:
         bound = max(self._bound(max(0, taken - before), now - since_s), min(1, self._waiting))
         if unstarted > 2 * bound:
             self._rows, self._busy_s, self._target = 0, 0.0, max(1, bound)
-            self._resize(bound)
+            self._resize(max(bound, self._floor))
             self._return_down_to(bound)
 
     def _resize(self, window: int) -> None:

@@ -56,6 +56,7 @@ class Settler:
         *,
         loop: asyncio.AbstractEventLoop | None,
         tend: Callable[[], float | None] | None = None,
+        on_void: Callable[[int], None] | None = None,
     ) -> None:
         """Make a settler.
 
@@ -64,10 +65,13 @@ class Settler:
             loop: sends what has gathered; None: nothing is sent but by :meth:`push`.
             tend: called on the loop whenever something is sent there; returns in how many seconds to call it again at
                 the latest, None: with the next that is sent.
+            on_void: called with the number of messages that were acknowledged and not sent by :meth:`close`, or are
+                acknowledged after it. Any thread.
         """
         self._send = send
         self._loop = loop
         self._tend = tend
+        self._on_void = on_void
         self._window: int | None = None
         self._lock = threading.Lock()
         self._dirty: deque[DeliveryBatch] = deque()
@@ -82,8 +86,7 @@ class Settler:
     def mark(self, batch: DeliveryBatch) -> None:
         """``batch`` has newly acknowledged rows."""
         self._dirty.append(batch)
-        if self._idle:
-            self.wake()
+        self._wake_or_void()
 
     def order(
         self, op: StreamOp, argument: int, batch: DeliveryBatch, rows: int | list[int] | None, reason: str = ""
@@ -95,8 +98,7 @@ class Settler:
             self._ready.append(((StreamOp.ACK, 0, batch.source, ""), batch.take_acked()))
             settled = batch.take(chosen, settle=op is not StreamOp.EXTEND)
             self._ready.append(((op, argument, batch.source, reason), settled))
-        if self._idle:
-            self.wake()
+        self._wake_or_void()
 
     def extend(self, batch: DeliveryBatch, lease_ms: int) -> None:
         """Hold the batch for ``lease_ms`` from now: one row of it tells the broker which it is."""
@@ -109,6 +111,13 @@ class Settler:
         with self._lock:
             self._window = window
         if self._idle:
+            self.wake()
+
+    def _wake_or_void(self) -> None:
+        # After what was added: either this sees the end, or close() sees what was added.
+        if self.closed:
+            self.push()
+        elif self._idle:
             self.wake()
 
     def wake(self) -> None:
@@ -124,15 +133,19 @@ class Settler:
 
     def push(self) -> None:
         """Send what has gathered, in the caller's thread."""
+        void = 0
         with self._lock:
             for (op, argument, source, reason), leases, offsets in self._gathered():
                 if self.closed:
+                    void += len(leases) if op is StreamOp.ACK else 0
                     continue
                 try:
                     self._send(op, argument, source, leases, offsets, reason)
                 except TarryError as error:
                     log.warning("%d messages could not be settled and will come again: %s", len(leases), error)
                     self._error = self._error or error
+        if void and self._on_void is not None:
+            self._on_void(void)
 
     def take_error(self) -> TarryError | None:
         """Return the first error of a push since the last call."""
@@ -148,6 +161,7 @@ class Settler:
         """Send nothing from now on."""
         with self._lock:
             self.closed = True
+        self.push()
         if self._loop is not None:
             post(self._loop, self._stop_timer)
 

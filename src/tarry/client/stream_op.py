@@ -17,3 +17,5 @@ class StreamOp(Enum):
     """Hold up to so many messages from now on."""
     FAIL = auto()
     """As NACK, with a reason."""
+    REJECT = auto()
+    """To the dead letters at once."""

@@ -24,6 +24,8 @@ class Unanswered:
         self._open: set[int] = set()
         self._error: TarryError | None = None
         self._closed = False
+        self._waiting, self._watched = 0, 0
+        """Number of those who wait, and that of the last settlement for which anyone has waited."""
 
     def begin(self) -> OnAnswer:
         """Note a settlement that is sent; return what is to be called once with its answer."""
@@ -45,11 +47,21 @@ class Unanswered:
         """True if nothing waits for an answer."""
         return not self._open
 
-    def close(self) -> None:
-        """Wait for no answer any more: the connection is lost."""
+    def close(self) -> TarryError | None:
+        """Wait for no answer any more: the connection is lost.
+
+        Return the error that nobody was told of, if any.
+        """
         with self._changed:
             self._closed = True
             self._changed.notify_all()
+            if self._waiting:
+                error = None  # who waits takes it
+            else:
+                error, self._error = self._error, None
+            if error is None and any(number > self._watched for number in self._open):
+                error = self._lost("the connection was lost")
+            return error
 
     def wait(self, timeout_s: float) -> None:
         """Wait for the answers to what was sent so far.
@@ -59,15 +71,21 @@ class Unanswered:
             answer in time.
         """
         with self._changed:
-            last = self._sent
+            last = self._watched = self._sent
+            self._waiting += 1
             in_time = self._changed.wait_for(lambda: self._closed or not self._is_open(last), timeout_s)
+            self._waiting -= 1
             is_open = self._is_open(last)
             error, self._error = self._error, None
         if error is None and is_open:
             why = "the connection was lost" if in_time else f"no answer within {timeout_s} s"
-            error = UnavailableError(f"{why}; messages whose acks were not received come again")
+            error = self._lost(why)
         if error is not None:
             raise error
+
+    @staticmethod
+    def _lost(why: str) -> UnavailableError:
+        return UnavailableError(f"{why}; messages whose acks were not received come again")
 
     def _is_open(self, last: int) -> bool:
         return any(number <= last for number in self._open)

@@ -95,7 +95,8 @@ class ConsumerGroups:
         lifecycle = GroupLifecycle(
             ready, journal, registry, settings, services, schedule, check_topics, config.groups_max
         )
-        lifecycle.recover(journal.entries())
+        has_grace = may_hand_out is not None and config.takeover_grace_ms > 0
+        lifecycle.recover(journal.entries(), clock.now_ms() + config.takeover_grace_ms if has_grace else None)
         dead_letters = DeadLetters(registry, clock, schedule, config.delay_ms_max)
         guard = GroupRetention(registry, dead_letters)
         return cls(ready, registry, lifecycle, dead_letters, settings, str(retry), config.lease_ms, guard, filters)
@@ -109,15 +110,16 @@ class ConsumerGroups:
 
         With ``broadcast``, the group of that consumer alone, ``name@consumer``, which begins at the latest.
         """
-        return self._get_or_create(topic, name, start, broadcast).group
-
-    def _get_or_create(self, topic: str, name: str, start: str | None, broadcast: str | None = None) -> GroupControl:
-        check_topic(topic)
-        check_group(name)
         begin = _parse_start(start)
         if broadcast is not None:
+            check_group(name)
             name, begin = broadcast_group(name, broadcast), begin or LATEST
-        return self._lifecycle.get_or_create(topic, name, begin or EARLIEST)
+        control = self._lifecycle.get_or_create_durably(check_topic(topic), check_group(name), begin or EARLIEST)
+        return control.group
+
+    def _get_or_create(self, topic: str, name: str, start: str | None) -> GroupControl:
+        """For callers that wait for something of theirs in the journal, which is behind the group's creation."""
+        return self._lifecycle.get_or_create(check_topic(topic), check_group(name), _parse_start(start) or EARLIEST)
 
     def find(self, topic: str, name: str) -> Group:
         """Return the group of that name.
@@ -228,7 +230,7 @@ class ConsumerGroups:
         Raises:
             InvalidArgumentError: the queue does not reach that far.
         """
-        control = self._get_or_create(topic, name, None)
+        control = self._lifecycle.get_or_create_durably(check_topic(topic), check_group(name), EARLIEST)
         if offset > control.topic.end:
             raise InvalidArgumentError(f"offset {offset} of topic {topic!r}; allowed: up to {control.topic.end}")
         if offset > control.group.floor:
@@ -292,6 +294,29 @@ class ConsumerGroups:
         """End expired leases, and retry copies to the dead letters that were refused. Called now and then."""
         for control in self._registry.all():
             control.retry_copies()
+
+    def do_due(self) -> None:
+        """End expired leases, and wait until all copies to the dead letters are durable, or refused for now."""
+        for control in self._registry.all():
+            control.do_due()
+
+    def wake(self) -> None:
+        """Have all consumers that wait look again: the clock was moved."""
+        for control in self._registry.all():
+            control.wake()
+
+    def next_ms(self, now_ms: int) -> int | None:
+        """Return the next moment after ``now_ms`` at which a lease, a back-off or a wait ends."""
+        moments = [control.next_ms(now_ms) for control in self._registry.all()]
+        return min((each for each in moments if each is not None), default=None)
+
+    def is_busy(self) -> bool:
+        """Return whether a group that is not paused has messages that are ready, or with a consumer."""
+        for group in self.all():
+            counts = group.counts()
+            if not group.settings.paused and (counts["ready"] or counts["leased"] or counts["burying"]):
+                return True
+        return False
 
     def stop(self) -> None:
         """Nothing is handed out any more; consumers that wait get nothing."""

@@ -8,11 +8,12 @@ from tarry.api.consuming import OnResult
 from tarry.api.filter_pause import FilterPause
 from tarry.api.groups import GroupSettings, TopicSettings
 from tarry.base.types import Int64s
+from tarry.groups.beginning import Beginning
 from tarry.groups.copier import DeadLetterCopier
 from tarry.groups.delivery import GroupDelivery
 from tarry.groups.filtering import Filtering
 from tarry.groups.group import Group
-from tarry.groups.group_state import Beginning, GroupState
+from tarry.groups.group_state import GroupState
 from tarry.groups.lease_manager import LeaseManager
 from tarry.groups.policy import Policy
 from tarry.groups.selection import Selection
@@ -21,11 +22,15 @@ from tarry.groups.wakeups import Wakeups
 from tarry.queue.entries import JournalEntry, JournalOp
 from tarry.queue.topic import Topic
 
+COPY_LOOK_S = 0.25
+"""Seconds after which a wait for a copy looks at whether the group was closed."""
+
 
 class GroupControl:
     """Administration of a group. Any thread. ``group`` is the part that consumers get.
 
-    It is notified of new rows of its topic until it is deleted.
+    It is notified of new rows of its topic until it is deleted. ``grace_until_ms``: it hands out nothing of what is
+    ready now before that moment.
 
     Raises:
         CorruptError: ``beginning`` is ahead of the ready log.
@@ -40,11 +45,14 @@ class GroupControl:
         settings: GroupSettings,
         topic_settings: TopicSettings | None,
         beginning: Beginning,
+        grace_until_ms: int | None = None,
     ) -> None:
         self.name = name
         self.topic = topic
         self._policy = Policy(topic.name, settings, topic_settings, services.retry)
         self._state = GroupState(topic, name, services, beginning, ordered=self._policy.ordered)
+        if grace_until_ms is not None:
+            self._state.begin_grace(grace_until_ms)
         self._news = Wakeups(services.clock)
         self._copier = DeadLetterCopier(self._state, self._news, services, put_copies)
         self._filtering = filtering = Filtering(
@@ -183,6 +191,25 @@ class GroupControl:
         """
         self._end_over()
         self._copier.run()
+
+    def do_due(self) -> None:
+        """End expired leases, and wait until no copy to the dead letters is under way."""
+        self.retry_copies()
+        with self._state.lock:
+            while self._state.copies.is_copying and not self._state.closed:
+                self._copier.wait(COPY_LOOK_S)
+
+    def wake(self) -> None:
+        """Have those who wait look again: the clock was moved."""
+        self._news.notify()
+
+    def next_ms(self, now_ms: int) -> int | None:
+        """Return the next moment, after ``now_ms``, at which a lease, a back-off or a wait for a copy ends."""
+        with self._state.lock:
+            moments = [self._state.copies.next_ms, *self._state.upcoming.moments()]
+            if not self._policy.settings.paused:  # in a paused group no lease ends
+                moments.append(self._state.leases.next_deadline_ms)
+        return min((each for each in moments if each is not None and each > now_ms), default=None)
 
     def entries(self) -> list[JournalEntry]:
         """Return the group's state, for a snapshot of the journal.

@@ -182,6 +182,9 @@ class GroupDelivery:
         if holder.silent:
             holder.was_full = True  # messages that fall due meanwhile do not wait for the broker
             return None, _Why.SILENT
+        if self._state.grace is not None and self._state.waits_for_grace(now):
+            holder.was_full = True  # messages that fall due meanwhile do not wait for the broker
+            return None, _Why.EMPTY
         room = min(rows_max, holder.prefetch - holder.held)
         if room <= 0:
             return None, _Why.FULL
@@ -374,6 +377,8 @@ class GroupDelivery:
             # There is no room, and an ack will wake us; or rows came after we looked, and a notification will. Of a
             # lease nobody tells.
             moments.append(self._services.clock.now_ms() + LOOK_AGAIN_MS)
+        if self._state.grace is not None:
+            moments.append(self._state.grace.until_ms)
         waits = [max(self._services.clock.seconds_until(moment), 0.0005) for moment in moments if moment is not None]
         if left is not None:
             waits.append(left)

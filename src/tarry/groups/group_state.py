@@ -11,13 +11,14 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
-from tarry.api.settings import EARLIEST, STARTS, Start
+from tarry.api.settings import STARTS
 from tarry.base.errors import ClosedError, CorruptError
 from tarry.base.types import Int32s, Int64s, Mask
+from tarry.groups.beginning import Beginning
 from tarry.groups.copies import CopiesUnderWay
 from tarry.groups.intervals import Intervals, runs
 from tarry.groups.leases import Leases
@@ -32,38 +33,11 @@ from tarry.queue.topic import Topic
 log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
-class Beginning:
-    """Beginning of a group: an offset if it is new; after a restart, the state by the journal's entries.
+class TakeoverGrace(NamedTuple):
+    """A moment before which nothing below an offset is handed out: consumers may work on it."""
 
-    All offsets below ``floor`` are settled, and so are the intervals in ``settled``.
-
-    ``start`` is the group's start when it was made, ``lost`` the number of messages that retention deleted before it
-    had settled them, and ``retries`` has messages to be tried again: offset → (attempt, at_ms).
-    """
-
-    floor: int = 0
-    start: Start = EARLIEST
-    lost: int = 0
-    settled: Intervals = field(default_factory=Intervals)
-    retries: dict[int, tuple[int, int]] = field(default_factory=dict)
-
-    def replay(self, entry: JournalEntry) -> None:
-        """Apply an entry of the journal (not DELETE), in the order in which they were written."""
-        if entry.op is JournalOp.GROUP:
-            self.floor = max(self.floor, entry.first)
-            self.lost = max(self.lost, entry.last)
-            self.start = STARTS[entry.attempt]
-        elif entry.op is JournalOp.SEEK:
-            self.floor = entry.first
-            self.settled.clear()
-            self.retries.clear()
-        elif entry.op is JournalOp.ACK:
-            self.settled.add(entry.first, entry.last)
-            for offset in range(entry.first, entry.last) if self.retries else ():
-                self.retries.pop(offset, None)
-        else:
-            self.retries.update(dict.fromkeys(range(entry.first, entry.last), (entry.attempt, entry.at_ms)))
+    until_ms: int
+    below: int
 
 
 class GroupState:
@@ -97,7 +71,9 @@ class GroupState:
         self.lost = beginning.lost
         """Number of messages that retention deleted before the group had settled them."""
         self.again_below = 0
-        """A seek may bring again what is below: it is not late."""
+        """A seek, or a takeover, may bring again what is below: it is not late."""
+        self.grace: TakeoverGrace | None = None
+        """Set while what was ready before a takeover is not handed out."""
         self.closed = False
         """Nothing is handed out any more."""
         self.deleted = False
@@ -128,6 +104,32 @@ class GroupState:
         attempts = np.array([retries[o][0] for o in offsets.tolist()], np.int32)
         moments = np.array([retries[o][1] for o in offsets.tolist()], np.int64)
         self.upcoming.push_each(moments, offsets, attempts, State.WAITING)
+
+    def begin_grace(self, until_ms: int) -> None:
+        """Hand out nothing of what there is now before a moment. For a group that was just recovered."""
+        self.grace = TakeoverGrace(until_ms, self.topic.end)
+        self.again_below = self.topic.end
+        retries = list(self.upcoming)
+        self.upcoming.clear()
+        for at_ms, offsets, attempts in retries:
+            self.upcoming.push(max(at_ms, until_ms), offsets, attempts, State.WAITING)
+
+    def waits_for_grace(self, now_ms: int) -> bool:
+        """Return whether the grace keeps all messages back; end it if it is over.
+
+        Else the cursor passes over those that it is about, and comes back to them when it ends.
+        """
+        grace = self.grace
+        if grace is None:
+            return False
+        if now_ms >= grace.until_ms:
+            self.grace = None
+            self._look_again()
+            return False
+        if self.order.active:
+            return True  # what comes behind could be of the same keys
+        self.cursor = max(self.cursor, grace.below)
+        return False
 
     def check_open(self) -> None:
         """Check that the group is open.
@@ -260,6 +262,7 @@ class GroupState:
     def move_to(self, target: int) -> JournalEntry:
         """Go on from ``target``: all below it is settled, nothing above is, and all leases are void."""
         self.again_below = max(self.again_below, self.cursor)
+        self.grace = None
         self.leases.void()
         self.upcoming.clear()
         self.copies.clear()

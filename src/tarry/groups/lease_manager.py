@@ -115,12 +115,19 @@ class LeaseManager:
 
         return self._give_back(leases, offsets, fail, on_result)
 
-    def reject(self, leases: Int64s, offsets: Int64s, on_result: OnResult | None = None) -> int:
+    def reject(
+        self, leases: Int64s, offsets: Int64s, on_result: OnResult | None = None, reason: str | None = None
+    ) -> int:
         """Reject messages; see :meth:`tarry.api.consuming.ConsumerGroup.reject`.
 
         After a crash before their copies are durable, they may come once more.
         """
-        return self._give_back(leases, offsets, self._exhaust, on_result)
+
+        def exhaust(lease: Lease, at: Places) -> list[JournalEntry]:
+            self._state.reasons.note(lease.offsets[at], reason)
+            return self._exhaust(lease, at)
+
+        return self._give_back(leases, offsets, exhaust, on_result)
 
     def _give_back(
         self,

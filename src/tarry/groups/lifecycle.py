@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
 from tarry.api.groups import GroupSettings, TopicSettings
 from tarry.api.settings import EARLIEST, LATEST, Start
-from tarry.base.errors import InvalidArgumentError
+from tarry.base.errors import DiskFullError, InvalidArgumentError, OverloadedError, TarryError
 from tarry.base.waiting import wait_for
+from tarry.groups.beginning import Beginning
 from tarry.groups.control import GroupControl
-from tarry.groups.group_state import Beginning
 from tarry.groups.registry import GroupRegistry
 from tarry.groups.services import GroupServices, ScheduleRows
 from tarry.groups.settings_file import SettingsFile
@@ -24,6 +26,8 @@ from tarry.queue.entries import JournalEntry, JournalOp
 from tarry.queue.journal import Journal
 from tarry.queue.log import ReadyLog
 from tarry.queue.topic import Topic
+
+NAME_LOCKS = 1024
 
 
 @dataclass(eq=False)
@@ -42,30 +46,65 @@ class GroupLifecycle:
     _check_topics: Callable[[Collection[str]], None]
     _groups_max: int
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    _name_locks: Sequence[threading.Lock] = field(
+        default_factory=lambda: tuple(threading.Lock() for _ in range(NAME_LOCKS))
+    )
+    _creations: dict[GroupControl, Future[bool]] = field(default_factory=dict)
+    """Groups that are not durable yet, each with the end of its creation: whether it is durable then."""
 
     def get_or_create(self, topic: str, name: str, start: Start = EARLIEST) -> GroupControl:
         """Return the group; make it if there is none, at the earliest kept message, or behind the latest.
 
-        Its name is not checked.
+        Its name is not checked. A new one becomes durable before all that is written to the journal from now on.
         """
         control = self._registry.find(topic, name)
-        return control if control is not None else self._create(topic, name, start)
+        return control if control is not None else self._create(topic, name, start)[0]
 
-    def _create(self, topic_name: str, name: str, start: Start) -> GroupControl:
-        with self._lock:
+    def get_or_create_durably(self, topic: str, name: str, start: Start) -> GroupControl:
+        """Return the group as :meth:`get_or_create` does; a new one is durable.
+
+        On a full disk it is not yet: consumers are served all the same, and it is written when there is room.
+
+        Raises:
+            TarryError: it is new, and cannot become durable any more.
+        """
+        control, creation = self._registry.find(topic, name), None
+        if control is None or control in self._creations:
+            control, creation = self._create(topic, name, start)
+        if creation is not None:
+            creation.result()
+        return control
+
+    def _create(self, topic_name: str, name: str, start: Start) -> tuple[GroupControl, Future[bool] | None]:
+        """Return the group, and the end of its creation while that is under way."""
+        with self._name_lock(topic_name, name), self._lock:
             control = self._registry.find(topic_name, name)
-            if control is None:
-                self._check_bounds(topic_name, name)
-                self._journal.check_room()
-                # Under the lock: a topic that is forgotten meanwhile would be another one afterwards.
-                topic = self._ready.topic(topic_name)
-                # A crash may have come between the deletion of a group of that name and that of its settings.
-                self._settings.set_group(topic.name, name, None)
-                floor = topic.end if start == LATEST else topic.first
-                control = self._add(topic, name, GroupSettings.of(topic.name), Beginning(floor, start))
+            if control is not None:
+                return control, self._creations.get(control)
+            self._check_bounds(topic_name, name)
+            self._journal.check_room()
+            # Under the lock: a topic that is forgotten meanwhile would be another one afterwards.
+            topic = self._ready.topic(topic_name)
+            # A crash may have come between the deletion of a group of that name and that of its settings.
+            self._settings.set_group(topic.name, name, None)
+            floor = topic.end if start == LATEST else topic.first
+            control = self._add(topic, name, GroupSettings.of(topic.name), Beginning(floor, start))
+            creation = self._creations[control] = Future[bool]()
+            try:
                 # "Latest" is behind rows that may not be durable; the journal must not be ahead of them.
-                control.confirm(ticket=self._ready.ticket() if start == LATEST else 0)
-            return control
+                ticket = self._ready.ticket() if start == LATEST else 0
+                control.confirm(partial(self._on_created, control, creation), ticket)
+            except BaseException:
+                self._creations.pop(control, None)  # without threads, it has ended by now
+                raise
+            return control, creation
+
+    def _on_created(self, control: GroupControl, creation: Future[bool], error: TarryError | None) -> None:
+        self._creations.pop(control, None)
+        if error is None or isinstance(error, DiskFullError | OverloadedError):
+            creation.set_result(error is None)
+        else:
+            creation.set_exception(error)
 
     def _check_bounds(self, topic: str, name: str) -> None:
         if name.startswith(RESERVED):
@@ -89,9 +128,17 @@ class GroupLifecycle:
         """Return whether the topic has a group or settings."""
         return self._settings.topic(name) is not None or bool(self._registry.of_topic(name))
 
-    def _add(self, topic: Topic, name: str, settings: GroupSettings, beginning: Beginning) -> GroupControl:
+    def _add(
+        self,
+        topic: Topic,
+        name: str,
+        settings: GroupSettings,
+        beginning: Beginning,
+        grace_until_ms: int | None = None,
+    ) -> GroupControl:
+        topic_settings = self._settings.topic(topic.name)
         control = GroupControl(
-            topic, name, self._services, self.put_copies, settings, self._settings.topic(topic.name), beginning
+            topic, name, self._services, self.put_copies, settings, topic_settings, beginning, grace_until_ms
         )
         self._registry.add(control)
         return control
@@ -113,12 +160,16 @@ class GroupLifecycle:
 
     def configure(self, control: GroupControl, changes: dict[str, object]) -> None:
         """Change settings of a group (None: as it is), durably when it returns."""
-        with self._lock:
+        topic, name = control.topic.name, control.name
+        with self._name_lock(topic, name):
             settings = control.group.settings.changed(**changes)
             # Settings of a group that is not in the journal would be those of a deleted one.
-            wait_for(control.confirm)
-            self._settings.set_group(control.topic.name, control.name, settings)
-            control.configure(settings, self._settings.topic(control.topic.name))
+            creation = self._creations.get(control)
+            if creation is None or not creation.result():
+                wait_for(control.confirm)
+            self._settings.set_group(topic, name, settings)
+            with self._lock:
+                control.configure(settings, self._settings.topic(topic))
 
     def configure_topic(self, topic: str, changes: dict[str, object]) -> None:
         """Change settings of a topic (None: as it is), durably when it returns; one that is new is made."""
@@ -135,12 +186,24 @@ class GroupLifecycle:
         # Without the lock: it waits for copies that are being made for the dead letters, and those may want to make the
         # group that lists them.
         wait_for(control.delete)
-        with self._lock:
-            if self._registry.remove(control):
-                self._settings.set_group(control.topic.name, control.name, None)
+        topic, name = control.topic.name, control.name
+        with self._name_lock(topic, name):
+            with self._lock:
+                is_removed = self._registry.remove(control)
+            if is_removed:
+                self._settings.set_group(topic, name, None)
 
-    def recover(self, entries: Iterable[JournalEntry]) -> None:
+    def _name_lock(self, topic: str, name: str) -> threading.Lock:
+        """Return the lock of what is durable of groups of that name, deleted ones among them.
+
+        Taken before the other lock. Groups have locks of their own, so that one write is for many of them.
+        """
+        return self._name_locks[hash((topic, name)) % len(self._name_locks)]
+
+    def recover(self, entries: Iterable[JournalEntry], grace_until_ms: int | None = None) -> None:
         """Bring back the groups that the journal's ``entries`` tell of, with their settings.
+
+        ``grace_until_ms``: they hand out nothing of what is ready now before that moment.
 
         Raises:
             CorruptError: the entries are damaged, or ahead of the ready log.
@@ -155,4 +218,5 @@ class GroupLifecycle:
             else:
                 beginnings.setdefault((entry.topic, entry.group), Beginning()).replay(entry)
         for (topic_name, name), beginning in beginnings.items():
-            self._add(self._ready.topic(topic_name), name, self._settings.group(topic_name, name), beginning)
+            settings = self._settings.group(topic_name, name)
+            self._add(self._ready.topic(topic_name), name, settings, beginning, grace_until_ms)

@@ -52,6 +52,10 @@ class Upcoming:
         """The earliest moment."""
         return self._heap[0][0] if self._heap else None
 
+    def moments(self) -> list[int]:
+        """Return the moments of all entries, in no order."""
+        return [entry[0] for entry in self._heap]
+
     def due(self, now_ms: int) -> bool:
         """Return whether :meth:`take` would return messages."""
         return bool(self._heap) and self._heap[0][0] <= now_ms

@@ -223,7 +223,7 @@ class SettleFrame(NamedTuple):
     leases: Int64s
     offsets: Int64s
     reason: str | None = None
-    """Reason for the failure of a try, of NACK."""
+    """Reason for the failure of a try, of NACK and REJECT."""
 
     def encode(self) -> bytes:
         reason = b"" if self.reason is None else self.reason.encode(errors="replace")

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from tarry.base.endpoint import split_addresses
-from tarry.base.errors import OwnershipLostError, TarryError, UnavailableError
+from tarry.base.errors import TarryError, UnavailableError
 from tarry.link.address import BrokerAddress
 from tarry.link.credentials import AdminTokenNotice
 from tarry.link.tls import ClientTls
@@ -142,4 +142,4 @@ def goes_on(error: TarryError) -> bool:
 
     What is wrong with this side, as a bad token, will be so there, too.
     """
-    return error.retryable or isinstance(error, OwnershipLostError)
+    return error.retryable

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+from tarry.base.histogram import Histogram
 from tarry.log.files import AppendFile, Files
 from tarry.log.frame import LogKind
 
@@ -98,11 +99,31 @@ class SharedLogs(Protocol):
 
     @property
     def state(self) -> dict[str, Any]:
-        """Figures for people: ``uri``, ``epoch``, ``rounds`` (of it), ``leased``, ``requests`` by kind."""
+        """Figures for people.
+
+        ``uri``; ``role``; ``state``: "handing out", "waiting for former leases" or "store away" (``away_since_ms``: no
+        round was answered for a lease); ``epoch``, ``rounds`` (of it), ``leased``; ``answered_before_ms``: since the
+        last answered round; ``round_ms``: how long rounds took; ``requests`` by kind.
+        """
+        ...
+
+    def rounds_us(self) -> Histogram:
+        """Return how long the answered rounds took, from PUT to answer, in microseconds."""
+        ...
+
+    def serve(self, addresses: Mapping[str, str]) -> None:
+        """Note that it serves, at these addresses by front, for who asks in its directory."""
         ...
 
     def may_hand_out(self) -> bool:
         """Return whether the lease lasts. Cheap: it is asked under locks."""
+        ...
+
+    def is_confirmed(self) -> bool:
+        """Return whether it was certain, no longer ago than a lease, that nobody else owned the logs.
+
+        Before :meth:`may_hand_out` at a new owner: it knows all that the former one answered. Cheap.
+        """
         ...
 
     def renew(self) -> None:

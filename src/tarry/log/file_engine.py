@@ -28,6 +28,10 @@ DIRECTORIES = {
 LOCK_FILE = "lock"
 CACHE_FILE = "cache-of"
 """In a directory that is a cache of logs elsewhere: where they are."""
+ROLE_FILE, TAKEOVER_FILE = "role.json", "takeover"
+"""In such a directory: what its process is to the logs; and that it is told to take them over."""
+LOCAL_FILES = (LOCK_FILE, CACHE_FILE, ROLE_FILE, f"{ROLE_FILE}.new", TAKEOVER_FILE)
+"""Files of a directory that no log has."""
 Cut = Mapping[LogKind, LogPlace]
 """A place in each log; one that is not named was not begun."""
 PART_BYTES = 1 << 20
@@ -44,10 +48,17 @@ def hold_directory(data: Path) -> LockFile:
     return LockFile(data / LOCK_FILE, held=data, user="broker")
 
 
-def _check_no_cache(data: Path) -> None:
+def cache_of(data: Path) -> str | None:
+    """Return where the logs are of which a directory is a cache; None: it is none."""
     try:
-        name = (data / CACHE_FILE).read_text().strip()
+        return (data / CACHE_FILE).read_text().strip()
     except FileNotFoundError:
+        return None
+
+
+def _check_no_cache(data: Path) -> None:
+    name = cache_of(data)
+    if name is None:
         return
     raise LockedError(
         f"{data} is a cache of the logs in {name}, and what it has may be old; allowed: --log {name}, or another "

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +29,26 @@ def change_json(files: Files, path: Path, version: int, fields: Mapping[str, Any
     Raises:
         DiskFullError, OverloadedError: nothing was changed; it may be tried again.
     """
-    try:
+    with _asked(path):
         if mode is not None:
             make_private(path, mode)
         write_json(files, path, version, fields)
+
+
+def change_canonical(files: Files, path: Path, parts: Sequence[str]) -> None:
+    """Write a file as :func:`change_json` does, of which the caller has the text.
+
+    ``parts``: the fields, ``version`` among them, as JSON with sorted keys and the separators ", " and ": ".
+    """
+    content = "".join(parts).encode()
+    with _asked(path):
+        files.replace(path, b'%s, "crc": %d}' % (content[:-1], zlib.crc32(content)))
+
+
+@contextmanager
+def _asked(path: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         if error.errno not in TRY_AGAIN:
             raise

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -58,6 +58,22 @@ class OnKey(IntEnum):
     REPLACE = 0
     KEEP = 1
     REFUSE = 2
+    IF_PENDING = 3
+
+
+class KeyPolicy(NamedTuple):
+    """Treatment of one message with a key; ``if_seq``: replace only the message with this seq."""
+
+    on_key: OnKey
+    if_seq: int | None = None
+
+    @property
+    def is_condition(self) -> bool:
+        """True if nothing is scheduled where no message of the key is pending, or another one."""
+        return self.on_key is OnKey.IF_PENDING
+
+
+REPLACE = KeyPolicy(OnKey.REPLACE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,13 +105,13 @@ def admit(
     (timestamp with a time zone), ``delay_ms`` (integer), ``delay_level`` (integer: RocketMQ's) or ``delay`` (Arrow
     duration), or several of ``due_ms``, ``delay_ms`` and ``delay_level`` with exactly one of them in each row; optional
     ``id``, ``key``, ``tag`` (string), ``properties`` (map or struct of strings), ``expire_ms`` or ``ttl_ms`` (integer),
-    ``tries`` (integer), ``repeat`` (string: :mod:`tarry.repeat`), ``order_key`` and ``late`` (string), and ``on_key``,
-    which :func:`key_policies` reads. Texts may be large, view or dictionary types. Unknown columns are refused, so that
-    a misspelt one is not silently dropped. Nothing about the memory behind the columns is taken on trust: they may have
-    come over a wire. ``start_ms``: what delays, and the limit of due times, are counted from, the clock's reading
-    rounded up (None: ``now_ms``). ``again``: another process has admitted them already, and so they may have the
-    properties that stand for ``order_key`` and ``late``. ``internal``: a front's own, which may be for topics of
-    Tarry's own.
+    ``tries`` (integer), ``repeat`` (string: :mod:`tarry.repeat`), ``order_key`` and ``late`` (string), and ``on_key``
+    and ``if_seq``, which :func:`key_policies` reads. Texts may be large, view or dictionary types. Unknown columns are
+    refused, so that a misspelt one is not silently dropped. Nothing about the memory behind the columns is taken on
+    trust: they may have come over a wire. ``start_ms``: what delays, and the limit of due times, are counted from, the
+    clock's reading rounded up (None: ``now_ms``). ``again``: another process has admitted them already, and so they may
+    have the properties that stand for ``order_key`` and ``late``. ``internal``: a front's own, which may be for topics
+    of Tarry's own.
 
     Raises:
         InvalidMessageError: names the column, or the first offending row, its value and what is allowed.
@@ -172,7 +188,7 @@ _FEW_ROWS = 16
 _DUE_WAYS = ("due_ms", "due", "delay_ms", "delay_level", "delay")
 _MIXED_WAYS = {"due_ms", "delay_ms", "delay_level"}
 _NAMES = tuple(o for o in OPTIONS if o.kind is OptionKind.TEXT and not o.stored_as)
-_NUMBERS = tuple(o for o in OPTIONS if o.kind is OptionKind.WHOLE and not o.stored_as)
+_NUMBERS = tuple(o for o in OPTIONS if o.kind is OptionKind.WHOLE and not (o.stored_as or o.is_condition))
 _KNOWN = {"topic", "body", "expire_ms", *_DUE_WAYS, *(option.column for option in OPTIONS)}
 
 
@@ -225,19 +241,41 @@ def _repeats(column: pa.Array, due: pa.Array, now: _Now, limits: MessageLimits) 
     return pa.array(texts, pa.string()), pa.array(moments, pa.int64())
 
 
-def key_policies(data: pa.RecordBatch | pa.Table) -> list[OnKey] | None:
-    """Return the column ``on_key`` of a producer's batch (null: replace); None: there is no such column.
+def key_policies(data: pa.RecordBatch | pa.Table) -> list[KeyPolicy] | None:
+    """Return what the columns ``on_key`` (null: replace) and ``if_seq`` of a batch say.
+
+    None: it has neither.
 
     Raises:
-        InvalidMessageError: another value.
+        InvalidMessageError: another value, or values that do not go together.
     """
-    if "on_key" not in data.schema.names:
+    names = data.schema.names
+    if "on_key" not in names and "if_seq" not in names:
         return None
-    texts = cast(plain(data.column("on_key"), "on_key", 256 << 20), "on_key", pa.string()).to_pylist()
-    for row, text in enumerate(texts):
-        if text is not None and text not in _ON_KEY:
-            raise InvalidMessageError(f"on_key is {shown(text)}; allowed: {', '.join(_ON_KEY)}", row=row)
-    return [_ON_KEY[text or "replace"] for text in texts]
+    none: list[Any] = [None] * data.num_rows
+    texts = seqs = none
+    if "on_key" in names:
+        texts = cast(plain(data.column("on_key"), "on_key", 256 << 20), "on_key", pa.string()).to_pylist()
+    if "if_seq" in names:
+        column = plain(data.column("if_seq"), "if_seq", 256 << 20)
+        seqs = integers(column, "if_seq", pa.int64(), 0).to_pylist()
+    keys = none if "key" not in names else data.column("key").to_pylist()
+    return [
+        _key_policy(row, *said) if said[0] or said[1] is not None else REPLACE
+        for row, said in enumerate(zip(texts, seqs, keys, strict=True))
+    ]
+
+
+def _key_policy(row: int, text: str | None, seq: int | None, key: str | None) -> KeyPolicy:
+    if text is not None and text not in _ON_KEY:
+        raise InvalidMessageError(f"on_key is {shown(text)}; allowed: {', '.join(_ON_KEY)}", row=row)
+    policy = KeyPolicy(_ON_KEY[text or ("replace" if seq is None else "if_pending")], seq)
+    if seq is not None and not policy.is_condition:
+        raise InvalidMessageError(f'if_seq is {seq} and on_key "{text}"; allowed: with "if_pending", or alone', row=row)
+    if policy.is_condition and key is None:
+        given = "if_seq" if seq is not None else "on_key if_pending"
+        raise InvalidMessageError(f"{given} without a key; allowed: with a key", row=row)
+    return policy
 
 
 _ON_KEY = {policy.name.lower(): policy for policy in OnKey}

@@ -19,11 +19,13 @@ if TYPE_CHECKING:
 
     RepeatLike = Repeat | Mapping[str, Any] | str
 
-OnKeyWay = Literal["replace", "keep", "refuse"]
+OnKeyWay = Literal["replace", "keep", "refuse", "if_pending"]
 """Ways to schedule a message whose key is pending in its topic already."""
 LateWay = Literal["deliver", "drop", "dead"]
 """Ways to treat a message that has expired before it was delivered."""
 INT32_MAX = (1 << 31) - 1
+SEQ_MAX = (1 << 62) - 1
+"""No seq comes near it."""
 ORDER_KEY, LATE = "tarry.order", "tarry.late"
 """Reserved properties in which options are stored."""
 
@@ -62,6 +64,8 @@ class Option:
     """True if it names something, so that an empty text is a mistake."""
     stored_as: str = ""
     """Reserved property that stores it; empty: it has a column of its own in the schema, or is not stored."""
+    is_condition: bool = False
+    """True if it says whether to schedule the message, so that it is not stored."""
     not_in_bulk: str = ""
     """Reason to refuse it as a column of a DataFrame; empty: allowed."""
 
@@ -91,10 +95,28 @@ OPTIONS = (
     Option(
         name="on_key",
         kind=OptionKind.CHOICE,
-        help="What to do where a message of this key is pending: replace it, keep it, or refuse this one.",
+        help="What to do where a message of this key is pending: replace it, keep it, refuse this one, or replace it "
+        "and do nothing otherwise.",
         label="If one of this key is pending",
-        choices={"replace": "replace it", "keep": "keep it, and not this one", "refuse": "refuse this one"},
+        choices={
+            "replace": "replace it",
+            "keep": "keep it, and not this one",
+            "refuse": "refuse this one",
+            "if_pending": "replace it; if none is, schedule nothing",
+        },
         default="replace",
+        is_condition=True,
+        not_in_bulk="in bulk a row always replaces what is pending under its key: leave the column out",
+    ),
+    Option(
+        name="if_seq",
+        kind=OptionKind.WHOLE,
+        help="Replace what is pending under the key only if it is still the one with this seq, as its receipt has it.",
+        label="Only if that has this seq",
+        hint="empty: whichever it is",
+        low=0,
+        high=SEQ_MAX,
+        is_condition=True,
         not_in_bulk="in bulk a row always replaces what is pending under its key: leave the column out",
     ),
     Option(
@@ -164,7 +186,8 @@ class MessageOptions(TypedDict, total=False):
     - ``id``: the producer's name for this message. Sent again within the broker's dedupe window, it is scheduled once,
       and the second answer is the first one's.
     - ``key``: the producer's name for a schedule in the topic. ``on_key``: what to do when a message of this key is
-      pending: "replace" it (the default), "keep" it (its receipt is the answer), or "refuse" this one.
+      pending: "replace" it (the default), "keep" it (its receipt is the answer), "refuse" this one, or "if_pending":
+      replace it, and schedule nothing if there is none. ``if_seq``: only if the one that is pending has this ``seq``.
     - ``tag``: a word that consumers filter by. ``properties``: texts by name.
     - ``ttl``: for how long from now it is of use: seconds, a timedelta, or a text such as "1h30m". ``late``: what
       happens once that has passed before a consumer took it: "deliver", "drop" (the default), or "dead" (it becomes a
@@ -181,6 +204,7 @@ class MessageOptions(TypedDict, total=False):
     ttl: float | str | timedelta | None
     tries: int | None
     on_key: OnKeyWay | None
+    if_seq: int | None
     repeat: RepeatLike | None
     order_key: str | None
     late: LateWay | None

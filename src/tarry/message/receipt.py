@@ -21,9 +21,13 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _HEX = np.array([list(f"{i:02x}".encode()) for i in range(256)], np.uint8)
 
 
-ReceiptOutcome = Literal["scheduled", "replaced", "kept", "duplicate"]
-OUTCOMES: tuple[ReceiptOutcome, ...] = ("scheduled", "replaced", "kept", "duplicate")
+ReceiptOutcome = Literal["scheduled", "replaced", "kept", "duplicate", "not_pending", "changed"]
+OUTCOMES: tuple[ReceiptOutcome, ...] = ("scheduled", "replaced", "kept", "duplicate", "not_pending", "changed")
 """Outcomes of a scheduled message; see :class:`Receipt`."""
+UNMET: tuple[ReceiptOutcome, ...] = ("not_pending", "changed")
+"""Outcomes of a message that was not scheduled, for its condition did not hold."""
+NO_SEQ = -1
+"""In place of a message that there is not."""
 
 PLACED = np.dtype(
     [("seq", "<i8"), ("due_ms", "<i8"), ("first_seq", "<i8"), ("rows", "<u4"), ("token", "V8"), ("outcome", "u1")]
@@ -50,7 +54,9 @@ class Receipt:
 
     ``outcome`` is "scheduled"; "replaced": another message of its key was pending, and was cancelled; "kept": such a
     message was pending, and this is its receipt; "duplicate": a message of its id had been accepted within the dedupe
-    window, and this is its receipt.
+    window, and this is its receipt. With the condition ``on_key="if_pending"``: "replaced"; "not_pending": no message
+    of its key was (it was delivered, cancelled, or never there), and nothing was scheduled, so there is no handle and
+    ``seq`` is -1; "changed": another one than ``if_seq`` says was pending, which this is the receipt of, and it stays.
     """
 
     __slots__ = ("_first_seq", "_rows", "_token", "due_ms", "id", "outcome", "seq")
@@ -76,6 +82,8 @@ class Receipt:
     @property
     def handle(self) -> str:
         """Handle that cancels or reschedules the message later; keep it as it is."""
+        if self.seq == NO_SEQ:
+            return ""
         return handle.encode(self.seq, self.due_ms, self._first_seq, self._rows, self._token)
 
     @property
@@ -131,7 +139,7 @@ class Accepted:
     def handles(self) -> list[str]:
         """Return the handle of each row's message, by which it is cancelled or rescheduled."""
         if self.placed is not None:
-            return [handle.encode(*entry[:5]) for entry in self.placed.tolist()]
+            return ["" if entry[0] == NO_SEQ else handle.encode(*entry[:5]) for entry in self.placed.tolist()]
         return [
             handle.encode(self.first_seq + i, due, self.first_seq, self.count, self.token)
             for i, due in enumerate(self.due_ms.tolist())
@@ -169,7 +177,8 @@ def with_own_handles(accepted: Accepted, secret: bytes) -> Accepted:
 def placed_receipt(id: str | None, entry: tuple[int, int, int, int, bytes, int]) -> Receipt:
     """Return the receipt of a row, from its entry of :data:`PLACED`."""
     seq, due_ms, first_seq, rows, token, outcome = entry
-    return Receipt(id or id_of(seq), seq, due_ms, first_seq, rows, bytes(token), OUTCOMES[outcome])
+    id = id or ("" if seq == NO_SEQ else id_of(seq))
+    return Receipt(id, seq, due_ms, first_seq, rows, bytes(token), OUTCOMES[outcome])
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from tarry.base.delay import Delay
 from tarry.base.errors import DelayTooLongError, InvalidArgumentError, InvalidMessageError, MessageTooLargeError
-from tarry.message.options import OPTIONS, MessageOptions, Option, OptionKind
+from tarry.message.options import INT32_MAX, OPTIONS, MessageOptions, Option, OptionKind
 from tarry.message.schema import PROPERTIES, Message
 from tarry.message.values import (
     as_bytes,
@@ -46,7 +46,7 @@ COLUMNS: tuple[tuple[str, pa.DataType], ...] = (
     ("body", pa.binary()),
     ("due_ms", pa.int64()),
     ("delay_ms", pa.int64()),
-    *((option.column, _TYPES[option.kind]) for option in OPTIONS),
+    *((option.column, pa.int64() if option.high > INT32_MAX else _TYPES[option.kind]) for option in OPTIONS),
     ("delay_level", pa.int32()),
 )
 PLACES = {name: place for place, (name, _) in enumerate(COLUMNS)}
@@ -99,8 +99,8 @@ def _full_row(row: Row, options: Mapping[str, Any]) -> Row:
         checked = check(value)
         if checked is None:
             continue
-        if place == _ON_KEY and options.get("key") is None:
-            raise InvalidArgumentError(f"on_key {value!r} without a key; allowed: with a key")
+        if place in _ABOUT_KEYS and options.get("key") is None:
+            raise InvalidArgumentError(f"{name} {value!r} without a key; allowed: with a key")
         if cells is None:
             cells = [*row, *_NONES] if len(row) == SHORT else [*row]
         cells[place] = checked
@@ -127,7 +127,7 @@ def _check_of(option: Option) -> Callable[[Any], Any]:
             return lambda value: None if value == option.default else one_of(name, value, words)
 
 
-_ON_KEY = PLACES["on_key"]
+_ABOUT_KEYS = (PLACES["on_key"], PLACES["if_seq"])
 _CHECKS = {option.name: (PLACES[option.column], _check_of(option)) for option in OPTIONS}
 _NONES = (None,) * (len(COLUMNS) - SHORT)
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache, reduce
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 import numpy.typing as npt
@@ -89,12 +90,21 @@ class Message:
     ttl_ms: int | None = None
     tries: int | None = None
     on_key: str | None = None
+    if_seq: int | None = None
     repeat: str | None = None
     order_key: str | None = None
     late: str | None = None
 
 
 @lru_cache(maxsize=1024)
+def encoded_topic(name: str) -> str:
+    """Return a name with each character percent-encoded that a topic cannot have.
+
+    It may still be too long for one.
+    """
+    return quote(name, safe="._%|/-").replace("~", "%7E")
+
+
 def is_topic(name: str) -> bool:
     """Return whether a topic may have this name."""
     return bool(_TOPIC.match(name)) and not name.endswith("\n")
@@ -149,6 +159,7 @@ _FIELDS: dict[str, pa.DataType] = {
     "ttl_ms": pa.int64(),
     "tries": pa.int32(),
     "on_key": pa.string(),
+    "if_seq": pa.int64(),
     "repeat": pa.string(),
     "order_key": pa.string(),
     "late": pa.string(),

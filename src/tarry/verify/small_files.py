@@ -21,6 +21,7 @@ _POLICIES = "The settings of groups and topics are lost."
 _PUSH = "Whom messages are pushed to, and with what secrets, is lost."
 _TOKENS = "The access tokens of the HTTP front are lost: whoever shows one is refused."
 _IDENTITIES = "A broker does not start without it: it would ask nobody who they are."
+_TEST_CLOCK = "Where the test clock stands is not known, and a broker does not start."
 _FRONT_STATE = "What classic RocketMQ clients have done in single queues, or how they read, is lost: some comes again."
 _ID = "Which broker this is, as its store knows it, is not known."
 _ID_ADVICE = f"{RESTORE}; without one, remove it: the next start is refused, and names the id to write into it"
@@ -64,6 +65,7 @@ def small_checks(
         "push.json": _PUSH,
         "tokens.json": _TOKENS,
         "identities.json": _IDENTITIES,
+        "clock.json": _TEST_CLOCK,
     }
     for name, readable in versions.items():
         meaning = meanings.get(name, _CHECKPOINT)

@@ -167,6 +167,11 @@ class Loader:
         return bool(self.untaken or self._late or self.unreadable)
 
     @property
+    def is_bringing(self) -> bool:
+        """True while messages that are due below ``loaded``, and can be read, are missing from the wheel."""
+        return bool(self.untaken or self._late)
+
+    @property
     def unreadable(self) -> int:
         """Number of messages due below ``loaded``, not cancelled before, that lie in damaged frames or files."""
         return len(self._unreadable) + self._holes.unreadable

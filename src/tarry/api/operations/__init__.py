@@ -3,7 +3,8 @@
 ``messages`` cancels and moves · ``placed`` is about one message, wherever it is · ``delivery`` receives and settles ·
 ``groups`` · ``dead_letters`` · ``queries`` change nothing · ``push`` is about push subscriptions · ``jobs`` are bulk
 jobs · ``queues`` are read by offsets · ``access`` has the tokens of the HTTP front ·
-``identities`` · ``audit`` · ``pipeline`` is for Spark. To schedule is a stream of batches: :mod:`tarry.message.rows`.
+``identities`` · ``audit`` · ``pipeline`` is for Spark · ``testing`` moves a test clock.
+To schedule is a stream of batches: :mod:`tarry.message.rows`.
 """
 
 # All of them are names of this package.
@@ -67,6 +68,7 @@ from tarry.api.operations.queries import (
     Ping,
 )
 from tarry.api.operations.queues import AdvanceGroup, FindOffset, FollowQueue, GetQueues, ReadCancellations, ReadQueue
+from tarry.api.operations.testing import AdvanceClock, GetClock
 
 OPERATIONS: tuple[type[Operation[Any]], ...] = (
     *(Cancel, CancelKeys, Reschedule, FindKey),
@@ -83,5 +85,6 @@ OPERATIONS: tuple[type[Operation[Any]], ...] = (
     *(SetIdentity, ListIdentities, DeleteIdentity, AddCredential, RemoveCredential, WhoAmI, CheckAccess, GetQuotaUse),
     ReadAuditLog,
     *(GetIntakeState, ReadIntake, AnnounceStore, SetPipelineStatus),
+    *(GetClock, AdvanceClock),
 )
 """All operations that are on the wire."""

@@ -1,7 +1,9 @@
 """Scheduling messages that have a key or an id of their own.
 
 An id that was accepted within the dedupe window makes a row a duplicate: it is not stored, and the first one's place is
-its answer. A key that is pending in its topic makes the row replace that message, leave it, or be refused.
+its answer. A key that is pending in its topic makes the row replace that message, leave it, or be refused. A row with a
+condition replaces the message that is pending, or is not stored: the decision is made when that message is withdrawn,
+so that of both exactly one is delivered.
 """
 
 from __future__ import annotations
@@ -17,13 +19,14 @@ from tarry.api.outcome import Outcome
 from tarry.base.errors import KeyExistsError, TarryError
 from tarry.broker.commands.write_batch import WriteBatch, places
 from tarry.message import handle
-from tarry.message.admission import OnKey
+from tarry.message.admission import REPLACE, KeyPolicy, OnKey
 from tarry.message.columns import shown
 from tarry.message.properties import has_none
-from tarry.message.receipt import OUTCOMES, PLACED, Accepted
+from tarry.message.receipt import NO_SEQ, OUTCOMES, PLACED, Accepted
 from tarry.names import NameEntry, digest_of_id, name_of_key
 
-SCHEDULED, REPLACED, KEPT, DUPLICATE = range(len(OUTCOMES))
+SCHEDULED, REPLACED, KEPT, DUPLICATE, NOT_PENDING, CHANGED = range(len(OUTCOMES))
+_NOWHERE = NameEntry(NO_SEQ, 0, 0)
 
 
 class ScheduleNamed:
@@ -32,7 +35,7 @@ class ScheduleNamed:
     def __init__(
         self,
         batch: pa.RecordBatch,
-        policies: list[OnKey] | None,
+        policies: list[KeyPolicy] | None,
         done: Callable[[Accepted | TarryError], None],
         *,
         secret: bytes,
@@ -44,6 +47,8 @@ class ScheduleNamed:
         self._secret = secret
         self._dedupe = dedupe
         self._entries: list[NameEntry] = []
+        self._withdrawn: list[tuple[int, NameEntry]] = []
+        """Messages that were withdrawn for rows with a condition, each with its row."""
         self._outcomes: npt.NDArray[np.uint8] | None = None  # None: all are scheduled
 
     def decide(self, batch: WriteBatch) -> pa.RecordBatch | None:
@@ -105,6 +110,8 @@ class ScheduleNamed:
         ids: list[bytes | None] | None,
         remembered: dict[bytes, NameEntry],
     ) -> pa.RecordBatch | None:
+        if self._policies is not None and any(policy.on_key is OnKey.REFUSE for policy in self._policies):
+            self._check_refused(keys, ids, remembered)
         seqs, replaced, names, new_ids = self._judge(batch, keys, ids, remembered)
         stored = np.array(seqs) >= 0
         batch.names.update(names)
@@ -112,9 +119,28 @@ class ScheduleNamed:
         batch.new.update(s for s in seqs if s >= 0)
         kept = self._batch if stored.all() else self._batch.filter(pa.array(stored))
         self._note_known(batch, kept)
-        if replaced:
+        if replaced or self._withdrawn:
             kept = pa.concat_batches([kept, self._withdraw(batch, replaced)])
         return kept if kept.num_rows else None
+
+    def _check_refused(
+        self, keys: list[bytes | None] | None, ids: list[bytes | None] | None, remembered: dict[bytes, NameEntry]
+    ) -> None:
+        """Refuse the batch if it has a row that is to be refused, before anything is decided.
+
+        A condition before it in the batch does not count: it holds only where the key is pending already.
+        """
+        seen: set[bytes] = set()
+        none: list[Any] = [None] * self._batch.num_rows
+        for row, (key, id, policy) in enumerate(zip(keys or none, ids or none, self._policies or none, strict=True)):
+            if id is not None and (id in seen or id in remembered):
+                continue
+            is_pending = key is not None and (key in seen or key in remembered)
+            if is_pending and policy.on_key is OnKey.REFUSE:
+                text = f"key {shown(self._batch.column('key')[row].as_py())} is pending in its topic"
+                raise KeyExistsError(f'{text}; allowed with on_key "replace" or "keep"', row=row)
+            if not policy.is_condition and not (is_pending and policy.on_key is OnKey.KEEP):
+                seen.update(name for name in (key, id) if name is not None)
 
     def _judge(
         self,
@@ -129,7 +155,7 @@ class ScheduleNamed:
         """
         rows = self._batch.num_rows
         none: list[Any] = [None] * rows
-        policies = self._policies or [OnKey.REPLACE] * rows
+        policies = self._policies or [REPLACE] * rows
         outcomes = self._outcomes = np.full(rows, SCHEDULED, np.uint8)
         seqs: list[int] = []
         replaced: list[tuple[int, NameEntry]] = []
@@ -145,11 +171,17 @@ class ScheduleNamed:
                 self._entries.append(first)
                 seqs.append(-1)
                 continue
-            if key is not None and (former := names.get(key) or remembered.get(key)) is not None:
-                if policy is OnKey.REFUSE:
-                    text = f"key {shown(self._batch.column('key')[row].as_py())} is pending in its topic"
-                    raise KeyExistsError(f'{text}; allowed with on_key "replace" or "keep"', row=row)
-                if policy is OnKey.KEEP:
+            former = None if key is None else names.get(key) or remembered.get(key)
+            is_stored = key is not None and key not in names
+            unmet = self._unmet(batch, row, policy, former, is_stored=is_stored) if policy.is_condition else None
+            if unmet is not None:
+                outcomes[row], place = unmet
+                self._entries.append(place)
+                seqs.append(-1)
+                continue
+            if former is not None and not (policy.is_condition and is_stored):
+                assert policy.on_key is not OnKey.REFUSE  # the batch was refused before
+                if policy.on_key is OnKey.KEEP:
                     outcomes[row] = KEPT
                     self._entries.append(former)
                     seqs.append(-1)
@@ -165,15 +197,35 @@ class ScheduleNamed:
             next_seq += 1
         return seqs, replaced, names, new_ids
 
+    def _unmet(
+        self, batch: WriteBatch, row: int, policy: KeyPolicy, former: NameEntry | None, *, is_stored: bool
+    ) -> tuple[int, NameEntry] | None:
+        """Withdraw the message that a row with a condition replaces; else return the row's outcome and place.
+
+        ``is_stored``: it was there before this batch.
+        """
+        if former is None:
+            return NOT_PENDING, _NOWHERE
+        if policy.if_seq is not None and policy.if_seq != former.seq:
+            return CHANGED, former
+        if is_stored:
+            # Now, not with the others: the dispatcher may have taken it, and then this row must not be stored.
+            [outcome] = batch.withdraw(*places([former]), alive=True)
+            if outcome is not Outcome.DONE:
+                return NOT_PENDING, _NOWHERE
+            self._withdrawn.append((row, former))
+        return None
+
     def _withdraw(self, batch: WriteBatch, replaced: list[tuple[int, NameEntry]]) -> pa.RecordBatch:
         due, seq = places([e for _, e in replaced])
         done = np.array([o is Outcome.DONE for o in batch.withdraw(due, seq, alive=True)], np.bool_)
-        rows = np.array([row for row, _ in replaced], np.int64)
-        assert self._outcomes is not None
         # A message that fell due at the last moment was delivered, and is not replaced: this one is stored besides.
-        self._outcomes[rows[done]] = REPLACED
-        topics = self._batch.column("topic").take(pa.array(rows[done], pa.int64()))
-        return batch.cancellations(due[done], seq[done], topics)
+        gone = [each for each, is_done in zip(replaced, done.tolist(), strict=True) if is_done] + self._withdrawn
+        rows = np.array([row for row, _ in gone], np.int64)
+        assert self._outcomes is not None
+        self._outcomes[rows] = REPLACED
+        topics = self._batch.column("topic").take(pa.array(rows, pa.int64()))
+        return batch.cancellations(*places([entry for _, entry in gone]), topics)
 
     def on_durable(self, first_seq: int) -> None:
         if self._outcomes is None or not self._outcomes.any():

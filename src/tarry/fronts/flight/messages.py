@@ -18,6 +18,7 @@ from tarry.base.errors import (
     InvalidArgumentError,
     MessageTooLargeError,
     OverloadedError,
+    OwnershipLostError,
     TarryError,
     UnauthenticatedError,
     UnavailableError,
@@ -69,6 +70,7 @@ def read_data(raw: bytes) -> FlightData:
 
 _ENDS: dict[type[TarryError], tuple[str, StatusCode]] = {
     UnavailableError: ("Unavailable", StatusCode.UNAVAILABLE),
+    OwnershipLostError: ("Unavailable", StatusCode.UNAVAILABLE),
     UnauthenticatedError: ("Unauthenticated", StatusCode.UNAUTHENTICATED),
     ForbiddenError: ("Unauthorized", StatusCode.PERMISSION_DENIED),
 }

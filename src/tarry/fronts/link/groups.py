@@ -155,7 +155,8 @@ class GroupTable:
                 served.last = state
                 for listener in list(served.listeners):
                     listener.on_state(served, served.state())
-            if served.group.closed:
+            # A broker that ends closes its groups, too. They are there all the same: "not found" would end consumers.
+            if served.group.deleted:
                 self._remove(served)
 
     def _remove(self, served: ServedGroup) -> None:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from tarry.api.accounts import QuotaAccount
 from tarry.api.consuming import ConsumerGroup, Subscription
-from tarry.base.errors import ClosedError, CorruptError, InvalidArgumentError, TarryError
+from tarry.base.errors import ClosedError, CorruptError, InvalidArgumentError, TarryError, UnavailableError
 from tarry.fronts.kit.receiving import HasRoom, Received, Waiter
 from tarry.fronts.link.groups import GroupTable, ServedGroup
 from tarry.fronts.link.outgoing import Outgoing
@@ -192,4 +192,15 @@ class LinkConsumers:
         elif isinstance(received, pa.RecordBatch):
             self.hand_out(consumer.number, consumer.served.group, received)
         else:
-            self.on_nothing(consumer.number, received or ClosedError("the group is closed"))
+            self.on_nothing(consumer.number, self._reason(consumer.served.group, received))
+
+    def _reason(self, group: ConsumerGroup, error: TarryError | None) -> TarryError:
+        """Return the reason for which a poll got nothing; None: its group is closed.
+
+        ``closed`` is for a group that was deleted alone: a client would end its consumer for good.
+        """
+        if error is not None and not isinstance(error, ClosedError):
+            return error
+        if self._of_client and not group.deleted:
+            return UnavailableError("the broker is stopping; try again later")
+        return error or ClosedError("the group is closed")

@@ -74,7 +74,7 @@ class Settlements:
             case SettleOp.NACK:
                 group.nack(leases, offsets, None if argument < 0 else argument, on_durable, settle.reason)
             case SettleOp.REJECT:
-                group.reject(leases, offsets, on_durable)
+                group.reject(leases, offsets, on_durable, settle.reason)
             case SettleOp.CHANGE:
                 group.change_lease(int(leases[0]), int(offsets[0]), argument, on_result)
 

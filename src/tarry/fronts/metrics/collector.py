@@ -27,7 +27,8 @@ from tarry.api.operation import Caller
 from tarry.api.operations import GetOverview, GetQuotaUse, ListPushSubscriptions
 from tarry.api.push import PushInfo
 from tarry.api.quotas import QuotaUse
-from tarry.base.histogram import Histogram
+from tarry.fronts.metrics.histograms import add_histogram
+from tarry.fronts.metrics.shared_logs import shared_logs
 
 TOPICS_MAX = 100
 GROUPS_MAX = 100
@@ -89,6 +90,7 @@ class BrokerCollector(Collector):
         yield from self._by_group(overview["groups"])
         yield from _lateness(overview["lateness"])
         yield from _storage(overview)
+        yield from shared_logs(overview)
         yield from _pipeline(overview["pipeline"], overview["now_ms"])
         yield from _push(self._broker.call(ListPushSubscriptions()))
         yield from _gateways(overview["gateways"])
@@ -198,27 +200,19 @@ def _lateness(lateness: Mapping[str, Any]) -> Iterator[Metric]:
     queued = HistogramMetricFamily(
         "tarry_queue_lateness_seconds", "From the due time, or acceptance if later, into the queue."
     )
-    _add(queued, [], lateness["queued"], LATENESS_S, 1000)
+    add_histogram(queued, [], lateness["queued"], LATENESS_S, 1000)
     yield queued
     yield CounterMetricFamily("tarry_overdue_messages", "Accepted after their due time.", lateness["overdue"])
     delivered = HistogramMetricFamily(
         "tarry_lateness_seconds", "From the due time, or acceptance if later, to a waiting consumer.", labels=["topic"]
     )
     for topic, histogram in lateness["topics"].items():
-        _add(delivered, [topic], histogram, LATENESS_S, 1000)
+        add_histogram(delivered, [topic], histogram, LATENESS_S, 1000)
     yield delivered
     if (fsync := lateness.get("fsync_us")) is not None:
         metric = HistogramMetricFamily("tarry_fsync_duration_seconds", "How long the disk takes to sync a log.")
-        _add(metric, [], fsync, FSYNC_S, 1_000_000)
+        add_histogram(metric, [], fsync, FSYNC_S, 1_000_000)
         yield metric
-
-
-def _add(metric: Any, labels: list[str], plain: dict[str, Any], bounds: Iterable[float], per_second: int) -> None:
-    histogram = Histogram.from_json(plain)
-    # A value is rounded down to a whole unit, so one that is equal to a bound may be above it.
-    counts = histogram.counts_below([round(b * per_second) for b in bounds])
-    buckets = [(str(b), float(c)) for b, c in zip(bounds, counts, strict=True)]
-    metric.add_metric(labels, [*buckets, ("+Inf", float(histogram.count))], histogram.total / per_second)
 
 
 def _push(subscriptions: list[PushInfo]) -> Iterator[Metric]:
@@ -236,7 +230,7 @@ def _push(subscriptions: list[PushInfo]) -> Iterator[Metric]:
         requests.add_metric([*names, "pushed"], info.pushed)
         requests.add_metric([*names, "failed"], info.failed)
         if info.duration_us:
-            _add(durations, names, info.duration_us, PUSH_S, 1_000_000)
+            add_histogram(durations, names, info.duration_us, PUSH_S, 1_000_000)
         in_flight.add_metric(names, info.in_flight)
         opened.add_metric(names, info.breaker_opened)
         states.add_metric([*names, info.state], 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from concurrent.futures import Executor
 from functools import partial
 
@@ -42,24 +43,27 @@ def figures_server(
     *,
     connections: ConnectionLimits | None = None,
     tls: PortTls | None = None,
+    by_prefix: Mapping[str, HttpApplication] | None = None,
 ) -> HttpServer:
     """Return a server of ``GET /metrics`` that does not listen yet. On the loop's thread.
 
-    ``pool`` reads the figures.
+    ``pool`` reads the figures. ``by_prefix``: what answers at other paths.
     """
     loop = asyncio.get_running_loop()
     application = HttpApplication(Exposition(registry, partial(loop.run_in_executor, pool), refuse), whole=False)
     allowed = connections or ConnectionLimits()
     few = ConnectionLimits(min(CONNECTIONS_MAX, allowed.in_all), min(CONNECTIONS_MAX, allowed.per_peer))
     # Bytes that clients of other ports have not read keep nobody from the figures that show them.
-    return HttpServer(loop, clock, application, {}, few, UnreadBytes(), LIMITS, tls)
+    return HttpServer(loop, clock, application, by_prefix or {}, few, UnreadBytes(), LIMITS, tls)
 
 
 class FiguresPort:
     """A port of figures in a process without a broker, on its own thread. It asks nobody."""
 
-    def __init__(self, registry: CollectorRegistry, address: str) -> None:
-        """Serve a registry on ``HOST:PORT``.
+    def __init__(
+        self, registry: CollectorRegistry, address: str, by_prefix: Mapping[str, HttpApplication] | None = None
+    ) -> None:
+        """Serve a registry on ``HOST:PORT``; ``by_prefix``: what answers at other paths.
 
         Raises:
             InvalidArgumentError: the address cannot be parsed.
@@ -68,7 +72,7 @@ class FiguresPort:
         host, port = parse_address(address)
         if is_exposed(address):
             log.warning("metrics: open at %s to whoever reaches it, and asks nobody who they are", address)
-        self._registry = registry
+        self._registry, self._by_prefix = registry, by_prefix
         self._asked = f"{host}:{port}"
         self._thread: LoopThread[int] = LoopThread("tarry-metrics", ANY_CORE, self._serve)
         try:
@@ -81,7 +85,7 @@ class FiguresPort:
         self._thread.stop(grace_s)
 
     async def _serve(self, pool: Executor, on_listening: OnStarted[int]) -> None:
-        server = figures_server(self._registry, SystemClock(), pool, _refuse_nobody)
+        server = figures_server(self._registry, SystemClock(), pool, _refuse_nobody, by_prefix=self._by_prefix)
         grace_s = await on_listening(port_of(await server.listen(self._asked)))
         await server.stop(grace_s)
 

@@ -20,7 +20,7 @@ from tarry.fronts.mqtt.packets import V5, PublishPacket, puback
 from tarry.fronts.mqtt.reasons import MqttError, Reason, reason_of
 from tarry.fronts.mqtt.topics import target_of
 from tarry.identity.principal import Principal
-from tarry.message.receipt import Receipt
+from tarry.message.receipt import NO_SEQ, UNMET, Receipt
 
 _refused = LogLimiter(logging.getLogger(__name__), logging.WARNING)
 
@@ -76,7 +76,7 @@ class Sender:
             _refused.say("a message of QoS 0 is dropped: %s", error)
         while self._waiting and self._waiting[0][1].done():
             packet_id, done = self._waiting.popleft()
-            self._answer(packet_id, done.exception())
+            self._answer(packet_id, done.exception() or _unmet(done.result()))
 
     def _answer(self, packet_id: int, error: BaseException | None) -> None:
         if error is None:
@@ -88,6 +88,14 @@ class Sender:
             self._on_fault(MqttError(reason, str(error)))
         else:
             self._write(puback(self._version, packet_id, reason, str(error) if self._tells else ""))
+
+
+def _unmet(receipt: Receipt) -> MqttError | None:
+    """Return the refusal of a message whose condition did not hold."""
+    if receipt.outcome not in UNMET:
+        return None
+    pending = f"the message with seq {receipt.seq} is" if receipt.seq != NO_SEQ else "nothing is"
+    return MqttError(Reason.NOT_ACCEPTED, f"{receipt.outcome}: {pending} pending under its key; nothing was scheduled")
 
 
 def check_publish(principal: Principal, message: PublishPacket, peer: str) -> None:

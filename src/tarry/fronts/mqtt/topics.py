@@ -9,10 +9,9 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 from typing import NamedTuple
-from urllib.parse import quote
 
 from tarry.fronts.mqtt.reasons import MqttError, Reason
-from tarry.message.schema import is_internal, is_topic
+from tarry.message.schema import encoded_topic, is_internal, is_topic
 
 GROUP = "mqtt@"
 """Beginning of the group of a client's own subscriptions, as of a broadcast: ``mqtt@CLIENT_ID``."""
@@ -21,7 +20,6 @@ _DELAYED = re.compile(r"\$delayed/([0-9]{1,10})/(.+)", re.DOTALL)
 _SHARED = re.compile(r"\$share/([^/+#]+)/(.+)", re.DOTALL)
 DELAY_S_MAX = 4_294_967
 """EMQX's longest delay, which a user property may exceed."""
-_KEPT = "._%|/-"
 
 
 class PublishTarget(NamedTuple):
@@ -74,7 +72,7 @@ def source_of(filter: str) -> FilterSource:
 
 
 def _topic(name: str, refusal: Reason = Reason.TOPIC_INVALID) -> str:
-    topic = quote(name, safe=_KEPT).replace("~", "%7E")
+    topic = encoded_topic(name)
     if name.startswith("$") or "+" in name or "#" in name or not is_topic(topic) or is_internal(topic):
         allowed = "1 to 255 characters as Tarry has them, not beginning with $ or tarry., without + and #"
         raise MqttError(refusal, f"topic {name!r:.80}; allowed: {allowed}")

@@ -4,7 +4,7 @@
                                                   ▲                    │
                                                   └───── failure, and a wait twice as long
 
-Times are monotonic, in seconds.
+Times are seconds that pass evenly, as `Clock.elapsed_s` has them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class CircuitBreaker:
 
     @property
     def open_until_s(self) -> float | None:
-        """Monotonic time until which it is open; None while it is closed, or half open."""
+        """Time until which it is open; None while it is closed, or half open."""
         return self._open_until_s
 
     def look(self, now_s: float) -> None:

@@ -90,7 +90,7 @@ class PushDelivery:
         self.subscription = subscription
         self.breaker = breaker
         self.hold_until_s = 0.0
-        """Monotonic time until which the receiver asked for no requests."""
+        """Time, as `Clock.elapsed_s` has it, until which the receiver asked for no requests."""
         self._group = group
         self._share = share
         self._around = around
@@ -102,7 +102,7 @@ class PushDelivery:
         self._lease_ms = 2 * subscription.timeout_ms + LEASE_SPARE_MS
         self._consumer: Subscription = group.subscribe(prefetch=3 * subscription.concurrency, lease_ms=self._lease_ms)
         self._queue = ReceiveQueue(self._loop, group)
-        self._bucket = TokenBucket(subscription.per_second, time.monotonic())
+        self._bucket = TokenBucket(subscription.per_second, time.monotonic())  # the receiver's rest is real time
         self._buffer: deque[PushMessage] = deque()
         self._running: set[asyncio.Task[None]] = set()
         self._held_bytes = 0
@@ -118,7 +118,8 @@ class PushDelivery:
         )
         self._ending = False
         self._ended = self._loop.create_future()
-        self._pump()
+        self._end_said = False
+        self.pump()
 
     @property
     def in_flight(self) -> int:
@@ -150,13 +151,13 @@ class PushDelivery:
 
     # -- taking messages ---------------------------------------------------------------------------------------------
 
-    def _pump(self) -> None:
+    def pump(self) -> None:
         """Send as many messages as allowed, and wait for as many as may be leased."""
         # The caller that changed the subscription had its answer before this loop is told: a later message must not be
         # sent to the former URL, or signed with the former secrets. This delivery is ended soon.
         if self._ending or not self._around.is_current(self.subscription):
             return
-        now_s = time.monotonic()
+        now_s = self._around.clock.elapsed_s()
         self.breaker.look(now_s)
         self._send_buffered(now_s)
         room, again_s = self._room(now_s)
@@ -198,7 +199,7 @@ class PushDelivery:
         room = min(room, int(left_bytes / self._mean_bytes) if self._mean_bytes else FIRST_ROWS)
         if room <= 0 and not self._running and not self._buffer:
             room = 1  # however large it is: otherwise it would never go
-        tokens = self._bucket.available(now_s)
+        tokens = self._bucket.available(time.monotonic())
         if room > 0 and tokens is not None and tokens < room:
             return tokens, self._bucket.wait_s() or None
         return room, None
@@ -221,7 +222,7 @@ class PushDelivery:
             self._timer = None
         if again_s is not None:
             # A little later, so that the wait is over by any clock.
-            self._timer = self._loop.call_later(again_s + 0.001, self._pump)
+            self._timer = self._loop.call_later(again_s + 0.001, self.pump)
 
     def _on_received(self, received: Received) -> None:
         self._waiter = None
@@ -234,10 +235,10 @@ class PushDelivery:
         else:
             self._take(received)
             # Not from here: the queue is in the midst of serving.
-            self._loop.call_soon(self._pump)
+            self._loop.call_soon(self.pump)
 
     def _take(self, batch: pa.RecordBatch) -> None:
-        until_s = time.monotonic() + self._lease_ms / 1000 - 1.0
+        until_s = self._around.clock.elapsed_s() + self._lease_ms / 1000 - 1.0
         size = 0
         for message in messages_of(batch):
             message.lease_until_s = until_s
@@ -278,16 +279,16 @@ class PushDelivery:
         self._note(message, headers["webhook-id"], verdict, answer, at_ms, spent_s)
 
     def _on_failure(self, message: PushMessage, verdict: Verdict, now_ms: int) -> None:
-        figures, name = self._figures, self.subscription.name
+        figures, name, now_s = self._figures, self.subscription.name, self._around.clock.elapsed_s()
         figures.failed += 1
         figures.error, figures.error_ms = verdict.error, now_ms
         log.debug("push subscription %s: message %s, try %d: %s", name, message.id, message.attempt, verdict.error)
         if verdict.outcome is PushOutcome.THROTTLED:
-            self.hold_until_s = max(self.hold_until_s, time.monotonic() + (verdict.delay_ms or 0) / 1000)
+            self.hold_until_s = max(self.hold_until_s, now_s + (verdict.delay_ms or 0) / 1000)
             self._keep_buffered(self.hold_until_s)
         else:
             was_open = self.breaker.opened
-            self.breaker.on_failure(time.monotonic())
+            self.breaker.on_failure(now_s)
             if self.breaker.opened > was_open:
                 self._keep_buffered(self.breaker.open_until_s or 0.0)
                 failures = self.breaker.failures_in_a_row
@@ -304,10 +305,11 @@ class PushDelivery:
         Giving them back would cost each a try.
         """
         if self._buffer and not self._ending:
-            lease_ms = int((until_s - time.monotonic()) * 1000) + self._lease_ms
+            now_s = self._around.clock.elapsed_s()
+            lease_ms = int((until_s - now_s) * 1000) + self._lease_ms
             self._consumer.extend(*lease_columns(self._buffer), lease_ms)
             for message in self._buffer:
-                message.lease_until_s = time.monotonic() + lease_ms / 1000 - 1.0
+                message.lease_until_s = now_s + lease_ms / 1000 - 1.0
 
     def _on_done(self, message: PushMessage, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
@@ -318,7 +320,7 @@ class PushDelivery:
         if self._ending:
             self._end_when_idle()
         else:
-            self._pump()
+            self.pump()
 
     def _note(
         self, message: PushMessage, webhook_id: str, verdict: Verdict, answer: HttpAnswer, at_ms: int, spent_s: float
@@ -346,6 +348,11 @@ class PushDelivery:
         name = self.subscription.name
         if isinstance(error, StaleLeaseError):
             log.warning("push subscription %s: some messages will be pushed again: %s", name, error)
+        elif self._group.closed:
+            # One line for all that is under way: why the broker ends, its own log says.
+            if not self._end_said:
+                self._end_said = True
+                log.warning("push subscription %s: what is under way may be pushed again: %s", name, error)
         else:
             log.error("push subscription %s: what was pushed may be pushed again: %s", name, error)
 

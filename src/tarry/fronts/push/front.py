@@ -100,6 +100,16 @@ class PushFront:
         except RuntimeError:
             pass  # it has stopped
 
+    def wake(self) -> None:
+        """Look again at what is due."""
+        with self._lock:
+            pusher, thread = self._pusher, self._thread
+        if pusher is not None and thread is not None:
+            try:
+                thread.loop.call_soon_threadsafe(pusher.wake)
+            except RuntimeError:
+                pass  # it has stopped
+
     def progress(self, name: str) -> PushProgress | None:
         """Return the progress of a subscription."""
         if self._failure is not None:

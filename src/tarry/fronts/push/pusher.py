@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import math
 import time
 from collections.abc import Coroutine, Iterable
 from concurrent.futures import Executor
@@ -17,7 +18,7 @@ from tarry.api.local import LocalBroker
 from tarry.api.operations import PausePushSubscription
 from tarry.api.push import REASON_MAX, PushAttempt, PushProgress, PushSubscription
 from tarry.base.addresses import AddressPolicy
-from tarry.base.errors import TarryError
+from tarry.base.errors import OwnershipLostError, TarryError
 from tarry.fronts.push.breaker import CircuitBreaker
 from tarry.fronts.push.delivery import DeliveryServices, PushDelivery, Share, attempt_of
 from tarry.fronts.push.figures import AttemptLog, SubscriptionFigures
@@ -73,6 +74,11 @@ class SubscriptionPusher:
     def on_change(self) -> None:
         """Follow the broker's subscriptions, soon."""
         self._spawn(self._follow())
+
+    def wake(self) -> None:
+        """Look again at what is due, for the clock was moved."""
+        for delivery in self._deliveries.values():
+            delivery.pump()
 
     async def _follow(self) -> None:
         async with self._changing:
@@ -144,7 +150,7 @@ class SubscriptionPusher:
                     return
                 except TarryError as error:
                     log.error("push subscription %s could not be paused: %s", subscription.name, error)
-                    if not error.retryable:
+                    if not error.retryable or isinstance(error, OwnershipLostError):
                         return
                     await asyncio.sleep(RETRY_S)
         finally:
@@ -164,10 +170,11 @@ class SubscriptionPusher:
         if delivery is None:  # it is about to begin, unless it could not
             state, until_s = ("stopped" if name in self._not_begun else "running"), None
         else:
-            state, until_s = _state(delivery, breaker, time.monotonic())
+            state, until_s = _state(delivery, breaker, self._broker.clock.elapsed_s())
         until_ms = None
         if until_s is not None:
-            until_ms = self._broker.clock.now_ms() + int((until_s - time.monotonic()) * 1000)
+            left_s = until_s - self._broker.clock.elapsed_s()
+            until_ms = self._broker.clock.now_ms() + math.ceil(left_s * 1000)
         return PushProgress(
             state=state,
             until_ms=until_ms,

@@ -77,6 +77,7 @@ class EpochBases:
         Raises:
             OSError: a file cannot be read. CorruptError: it has fewer bytes than were written to it.
             OwnershipLostError: another one writes in this epoch.
+            UnavailableError: the store cannot be asked. The base is given up: the next one has names of its own.
         """
         files = []
         for number, source in enumerate(sources):
@@ -101,15 +102,21 @@ class EpochBases:
             if len(content := await source.read(begin, size)) != size:
                 raise CorruptError(f"{source.path} has fewer than {source.size} bytes")
             key = f"{_folder_of(at.epoch, at.position)}/{number}-{len(pieces)}"
-            if await created(self.store, key, content) != content:
+            if await created(self.store, key, content, PATIENCE_S) != content:
                 raise OwnershipLostError(f"{key} is another's: two copies of one machine write in this epoch")
             pieces.append(Piece(key, len(content), zlib.crc32(content)))
         return BaseFile(source.path, source.size, source.is_kept, pieces)
 
     async def complete(self, manifest: Manifest) -> None:
-        """Have a base count. All that is in it has to be answered before."""
+        """Have a base count. All that is in it has to be answered before.
+
+        Raises:
+            OwnershipLostError: another one writes in this epoch.
+            UnavailableError: the store cannot be asked. It may count all the same, or later: it is as good as any until
+                a newer one counts, and is passed over then.
+        """
         key, content = f"{_folder_of(manifest.epoch, manifest.position)}{_MANIFEST}", encode_manifest(manifest)
-        if await created(self.store, key, content) != content:
+        if await created(self.store, key, content, PATIENCE_S) != content:
             raise OwnershipLostError(f"{key} is another's: two copies of one machine write in this epoch")
 
     async def trim(self, manifest: Manifest) -> None:
@@ -144,8 +151,10 @@ class EpochBases:
         await asyncio.gather(*(delete() for _ in range(DELETES)))
 
 
-async def newest_base(store: ObjectStore, before: int | None = None) -> Manifest | None:
+async def newest_base(store: ObjectStore, before: int | None = None, known: Manifest | None = None) -> Manifest | None:
     """Return the newest base that counts, of the epochs before one if it is given; None: there is none.
+
+    ``known``: one that was read, and is not looked at again.
 
     Raises:
         UnavailableError: the store cannot be asked. CorruptError: a manifest is damaged.
@@ -156,6 +165,8 @@ async def newest_base(store: ObjectStore, before: int | None = None) -> Manifest
         for epoch, position in places:
             if before is not None and epoch >= before:
                 continue
+            if known is not None and (epoch, position) == (known.epoch, known.position):
+                return known
             end = await asked(partial(store.get, numbered("end", epoch)), PATIENCE_S)
             if end is not None and position > decode_end(end, epoch):
                 continue  # its writer was no owner any more, and did not know
@@ -176,17 +187,26 @@ async def read_base(store: ObjectStore, manifest: Manifest) -> AsyncIterator[tup
         MissingObject: one is not there: a newer base may have taken its place. CorruptError: one is damaged.
     """
     for each in manifest.files:
-        offset = 0
-        if not each.pieces:
-            yield each, 0, b""
-        for piece in each.pieces:
-            content = await asked(partial(store.get, piece.key), PATIENCE_S)
-            if content is None:
-                raise MissingObject(f"{piece.key} is missing: {each.path} of base {manifest.epoch}-{manifest.position}")
-            if len(content) != piece.size or zlib.crc32(content) != piece.crc:
-                raise CorruptError(f"{piece.key} is damaged: its checksum does not hold")
+        async for offset, content in read_file(store, each):
             yield each, offset, content
-            offset += piece.size
+
+
+async def read_file(store: ObjectStore, file: BaseFile) -> AsyncIterator[tuple[int, bytes]]:
+    """Yield the pieces of a file in order, each with its offset: at least one.
+
+    Raises: see :func:`read_base`.
+    """
+    offset = 0
+    if not file.pieces:
+        yield 0, b""
+    for piece in file.pieces:
+        content = await asked(partial(store.get, piece.key), PATIENCE_S)
+        if content is None:
+            raise MissingObject(f"{piece.key} is missing: a piece of {file.path}")
+        if len(content) != piece.size or zlib.crc32(content) != piece.crc:
+            raise CorruptError(f"{piece.key} is damaged: its checksum does not hold")
+        yield offset, content
+        offset += piece.size
 
 
 class MissingObject(Exception):  # noqa: N818  an error only if nothing takes its place

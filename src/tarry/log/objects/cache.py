@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tarry.base.errors import CorruptError, LockedError
 from tarry.log.engine import Part
-from tarry.log.file_engine import CACHE_FILE, DIRECTORIES, LOCK_FILE
+from tarry.log.file_engine import CACHE_FILE, DIRECTORIES, LOCAL_FILES
 from tarry.log.files import AppendFile, Files
 from tarry.log.frame import LogKind
 from tarry.log.objects.bases import BaseSource
@@ -40,22 +40,25 @@ class CacheDirectory:
         Raises:
             LockedError: it is none, and has files.
         """
-        there = sorted(path.name for path in self._data.iterdir() if path.name != LOCK_FILE)
+        there = sorted(
+            path.name for path in self._data.iterdir() if path.name == CACHE_FILE or path.name not in LOCAL_FILES
+        )
         if there and CACHE_FILE not in there:
             raise LockedError(
                 f"{self._data} is no cache of logs in an object store: it has {', '.join(there[:5])}, which would be "
-                "deleted; allowed: a directory that is empty or not there"
+                "deleted; allowed: a directory that is empty or not there. What a directory has cannot be brought into "
+                "logs in a store: see 'From a data directory' in docs/high-availability.md"
             )
         self._files.replace(self._data / CACHE_FILE, f"{self._name}\n".encode())
 
-    # -- what a claim reads: see Cache in history.py -------------------------------------------------------------------
+    # -- what a claim reads: see Cache in reading.py -------------------------------------------------------------------
 
     def clear(self) -> None:
         self.close()
         self._gaps.clear()
         self._small.forget()
         for path in self._data.iterdir():
-            if path.name in (LOCK_FILE, CACHE_FILE):
+            if path.name in LOCAL_FILES:
                 continue
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)
@@ -66,12 +69,22 @@ class CacheDirectory:
         path = inside(self._data, file.path)
         if offset == 0:
             path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+            path.unlink(missing_ok=True)
             path.touch(mode=0o600 if file.is_kept else 0o640)
         with path.open("r+b") as opened:
             opened.seek(offset)
             opened.write(content)
         if file.is_kept:
             self._small.restore(file.path, path.read_bytes())
+
+    def needs(self, file: BaseFile) -> bool:
+        path = inside(self._data, file.path)
+        if path.parent.parent != self._data or path.parent.name not in DIRECTORIES.values():
+            return not file.is_kept
+        return path.suffix == ".idx" and path.with_suffix(".log").exists()  # its segment may be trimmed meanwhile
+
+    def remove(self, path: str) -> None:
+        inside(self._data, path).unlink(missing_ok=True)
 
     def apply(self, parts: Sequence[Part]) -> None:
         for part in parts:

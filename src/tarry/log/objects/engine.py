@@ -10,7 +10,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
@@ -18,8 +18,16 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from tarry.base.clock import Clock
-from tarry.base.errors import ClosedError, CorruptError, FatalError, TrimmedError, UnavailableError
+from tarry.base.errors import (
+    ClosedError,
+    CorruptError,
+    FatalError,
+    InvalidArgumentError,
+    TrimmedError,
+    UnavailableError,
+)
 from tarry.base.event_loop import iterate
+from tarry.base.histogram import Histogram
 from tarry.base.lock_file import LockFile
 from tarry.base.types import NEVER_MS
 from tarry.log.engine import Part
@@ -29,24 +37,29 @@ from tarry.log.frame import LogKind
 from tarry.log.objects.bases import EpochBases
 from tarry.log.objects.cache import CacheDirectory
 from tarry.log.objects.content import HANDED_OVER, LEFT, TRIMMED
-from tarry.log.objects.history import START, RoundPlace, claim_epoch, follow_parts, reached, read_former
+from tarry.log.objects.history import START, Claim, RoundPlace, claim_after, follow_parts, reached
 from tarry.log.objects.kept_files import KeptFiles
 from tarry.log.objects.lease import OwnerLease
+from tarry.log.objects.reading import LogReader
 from tarry.log.objects.request_loop import RequestLoop
+from tarry.log.objects.role import RoleFile
 from tarry.log.objects.rounds import EpochRounds
 from tarry.log.objects.silence import wait_for_silence
-from tarry.log.objects.store import CountedObjects, ObjectStore, try_out
+from tarry.log.objects.standby import Standby
+from tarry.log.objects.store import PATIENCE_S, CountedObjects, ObjectStore, asked, is_refused, try_out
 from tarry.log.segment import remove_segment, segment_path
 
 log = logging.getLogger(__name__)
 
 A = TypeVar("A")
-Takeover = Literal["silent", "standby", "now"]
+Takeover = Literal["silent", "auto", "manual", "now"]
 LOOK_S = 5.0
 """Time between two looks of an owner that is asked."""
 LOOK_WAIT_S = 1.0
 """Longest wait for what it sees; after that, the next call returns it."""
 STOP_LOOK_S = 0.2
+SILENT_S = 5.0
+"""A store that answers nothing for so long cannot be reached, as far as people are told."""
 HAND_OVER_S = 5.0
 """Longest wait of an owner that stops for its last round."""
 
@@ -66,8 +79,9 @@ class ObjectEngine:
         local: patterns of small files that are no part of the logs.
         lease: of hand-outs.
         gap_s: shortest time between two rounds: the longer, the fewer requests, and the longer a caller waits.
-        takeover: when a claim takes the logs over from an owner that lives: ``now``; ``silent``: never, it is refused;
-            ``standby``: never, it waits, until ``is_stopped()``, which the claiming thread asks.
+        takeover: what a claim does where an owner lives. ``silent``: it is refused. ``auto``: it stands by, until that
+            owner is silent, hands over, or :class:`RoleFile` tells it to take over; ``manual``: until the last alone.
+            ``now``: it takes over. While it stands by, the claiming thread asks ``is_stopped()``.
     """
 
     def __init__(
@@ -93,6 +107,8 @@ class ObjectEngine:
         self.left_ms = NEVER_MS
         """See :attr:`tarry.log.engine.SharedLogs.left_ms`."""
         self._cache = CacheDirectory(files, data, self.files, name)
+        self._reader = LogReader(self._store, self._cache)
+        self._role = RoleFile(data, clock, name)
         self._requests = RequestLoop()
         self._lock: LockFile | None = None
         self._rounds: EpochRounds | None = None
@@ -112,16 +128,17 @@ class ObjectEngine:
             ClosedError: it was told to stop.
             LockedError: another process on this machine uses the directory, or it has logs of its own; or the owner of
                 the logs lives.
-            UnavailableError: the store cannot be asked.
+            UnavailableError: the store cannot be asked. InvalidArgumentError: it refuses: a wrong key, say.
             FatalError: it does not do what the engine rests on; OwnershipLostError: another one has claimed meanwhile.
             CorruptError: the log is damaged; names the object.
         """
         self._lock = hold_directory(self._data)
         try:
-            self._unless_stopped(self._wait_for_owner())
             self._rounds = self._unless_stopped(self._claim())
-        except BaseException:
+        except BaseException as error:
             self.release()
+            if is_refused(error):
+                raise InvalidArgumentError(str(error)) from error
             raise
         return self._epoch
 
@@ -132,17 +149,41 @@ class ObjectEngine:
                 raise ClosedError("stopped before the logs were its own")
         return future.result()
 
-    async def _wait_for_owner(self) -> None:
+    async def _claim_after_former(self) -> Claim:
+        """Claim when the takeover is allowed."""
         await try_out(self._store)
-        if self._takeover != "now":
-            await wait_for_silence(self._store, stands_by=self._takeover == "standby")
+        await asked(lambda: self._store.list("trial/"), PATIENCE_S)  # a right of its own
+        stands_by = self._takeover in ("auto", "manual")
+        former = self._stand_by() if stands_by else self._former
+        claim = None
+        while claim is None:
+            epoch = await former()
+            self._cache.mark()
+            try:
+                claim = await claim_after(self._store, f"{socket.gethostname()}:{os.getpid()}", epoch)
+            except UnavailableError as error:
+                if not stands_by:
+                    raise
+                log.warning("standing by: the logs cannot be claimed: %s", error)
+        return claim
+
+    async def _former(self) -> int | None:
+        """Return the newest epoch if it is over; None: any may be taken over. Raises: see :meth:`claim`."""
+        return None if self._takeover == "now" else await wait_for_silence(self._store)
+
+    def _stand_by(self) -> Callable[[], Awaitable[int | None]]:
+        self._cache.mark()
+        by_itself = self._takeover == "auto"
+        standby = Standby(self._store, self._reader, self._clock, by_itself=by_itself, is_told=self._role.is_told)
+        self._role.begin("standby", lambda: {"takeover": self._takeover, **standby.state, **self._bucket})
+        return standby.wait
 
     async def _claim(self) -> EpochRounds:
-        self._cache.mark()
-        claim = await claim_epoch(self._store, f"{socket.gethostname()}:{os.getpid()}")
+        claim = await self._claim_after_former()
         claimed_s = self._lease.now_s()
+        self._role.begin("owner", lambda: {"epoch": claim.epoch, "leased": self.may_hand_out(), **self._bucket})
         try:
-            history = await read_former(self._store, claim.epoch, self._cache)
+            history = await self._reader.read_former(claim.epoch)
             self._cache.finish()
         finally:
             self._cache.close()
@@ -189,17 +230,41 @@ class ObjectEngine:
     @property
     def state(self) -> dict[str, Any]:
         """See :attr:`tarry.log.engine.SharedLogs.state`."""
-        store = self._store
+        store, rounds, lease = self._store, self._owned(), self._lease
+        silent_ms = round(1000 * rounds.times.silent_s)
+        is_away = silent_ms >= 1000 * lease.lease_s
+        waits = "waiting for former leases" if lease.begins_in_s > 0 else "handing out"
         return {
             "uri": self._name,
+            "role": "owner" if rounds.lost is None else "former owner",
+            "state": "store away" if is_away else waits,
+            "away_since_ms": self._clock.now_ms() - silent_ms if is_away else None,
             "epoch": self._epoch,
-            "rounds": self._owned().answered,
+            "rounds": rounds.answered,
             "leased": self.may_hand_out(),
-            "requests": {"put": store.puts, "get": store.gets, "list": store.lists, "delete": store.deletes},
+            "answered_before_ms": silent_ms,
+            "round_ms": _milliseconds(rounds.times.took_us()),
+            "requests": store.counts,
         }
+
+    @property
+    def _bucket(self) -> dict[str, Any]:
+        store = self._store
+        is_silent = asyncio.get_running_loop().time() - store.answered_s > SILENT_S
+        error = store.error or (f"no answer for {SILENT_S:g} s" if is_silent else None)
+        return {"bucket": {"reachable": error is None, "error": error}, "requests": store.counts}
+
+    def serve(self, addresses: Mapping[str, str]) -> None:
+        self._role.serve(addresses)
+
+    def rounds_us(self) -> Histogram:
+        return self._owned().times.took_us()
 
     def may_hand_out(self) -> bool:
         return self._lease.lasts()
+
+    def is_confirmed(self) -> bool:
+        return self._lease.is_confirmed()
 
     def renew(self) -> None:
         self._requests.run(self._owned().renew())
@@ -299,6 +364,7 @@ class ObjectEngine:
         """Give the logs up; who claims them next has to look for this owner's end all the same."""
         self._requests.close()
         if self._lock is not None:
+            self._role.end()
             self._lock.release()
 
     def stop_by(self, left_s: float) -> None:
@@ -369,6 +435,12 @@ class _CachedSegment:
                 "again at the next start"
             )
         self._file.truncate(size)
+
+
+def _milliseconds(us: Histogram) -> dict[str, float | int | None]:
+    summary = us.summary()
+    count = summary.pop("count")
+    return {"count": count} | {name: value and round(value / 1000, 1) for name, value in summary.items()}
 
 
 async def _logged(trimming: Coroutine[Any, Any, None]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path, PurePath
 
 from tarry.base.errors import CorruptError
 from tarry.log.engine import Part
-from tarry.log.file_engine import CACHE_FILE, LOCK_FILE
+from tarry.log.file_engine import LOCAL_FILES
 from tarry.log.files import AppendFile, Closeable, Files, OverwriteFile
 from tarry.log.objects.content import decode_file, encode_file
 
@@ -20,7 +20,7 @@ def inside(data: Path, name: str) -> Path:
         CorruptError: the name leads out of it, or is none of ours.
     """
     path = PurePath(name)
-    if not name or "\0" in name or path.is_absolute() or ".." in path.parts or path.parts[0] in (LOCK_FILE, CACHE_FILE):
+    if not name or "\0" in name or path.is_absolute() or ".." in path.parts or path.parts[0] in LOCAL_FILES:
         raise CorruptError(f"the log has a file {name!r:.100}, which is none of a data directory")
     return data / path
 

@@ -53,6 +53,10 @@ class OwnerLease:
         """Return whether messages may be handed out now."""
         return self._from_s <= self.now_s() < self._until_s and not self._is_ended
 
+    def is_confirmed(self) -> bool:
+        """Return whether it was certain within a lease that this is the owner; no former lease is waited for."""
+        return self.now_s() < self._until_s and not self._is_ended
+
     @property
     def until_ms(self) -> int:
         """Latest due time of what may be handed out now; NEVER_MS: nothing may be."""

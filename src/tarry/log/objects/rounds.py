@@ -19,7 +19,9 @@ from tarry.log.frame import LogKind
 from tarry.log.objects.content import Manifest, StoredRound, digest_of, encode_round, numbered, round_key
 from tarry.log.objects.history import WINDOW, Claim, RoundHistory
 from tarry.log.objects.lease import OwnerLease
+from tarry.log.objects.round_times import RoundTimes
 from tarry.log.objects.store import ObjectStore, asked, created
+from tarry.log.objects.successor import name_of
 
 DEPTH = 8
 """The most PUTs under way. What is written meanwhile gathers in the round that comes next."""
@@ -60,6 +62,7 @@ class EpochRounds:
         self._open_bytes = self._added = self._taken = 0
         self._slots, self._looks = asyncio.Semaphore(depth), asyncio.Semaphore(LOOKS)
         self._lease, self._gap_s = lease or OwnerLease(), gap_s
+        self.times = RoundTimes(self._lease.now_s)
         self._next = 0
         self._begun: dict[int, _Begun] = {}  # by number, in order
         self._begun_s = 0.0
@@ -125,7 +128,7 @@ class EpochRounds:
     async def confirm(self) -> None:
         """Wait until a look that begins now finds no later owner. Raises OwnershipLostError."""
         if await asked(lambda: self._store.exists(numbered("epoch", self._claim.epoch + 1))):
-            self._lose(self._ended())
+            await self._give_way()
         self._check()
 
     async def beat(self) -> None:
@@ -164,11 +167,12 @@ class EpochRounds:
             what = "is gone" if there is None else "is another's"
             self._lose(OwnershipLostError(f"epoch {epoch} has ended: {numbered('epoch', epoch)} {what}"))
         elif await self._store.exists(numbered("epoch", epoch + 1)):
-            self._lose(self._ended())
+            await self._give_way()
 
     def abandon(self) -> None:
         """End what is under way, as the end of the process would. A PUT may arrive all the same."""
-        self._lose(FatalError(f"epoch {self._claim.epoch} was given up"))
+        what = "what was not answered may be in the log or not"
+        self._lose(FatalError(f"the store gave no answer: epoch {self._claim.epoch} was given up; {what}"))
 
     async def _acquire(self) -> None:
         """Take a slot for a PUT, within the window of rounds that are not answered."""
@@ -225,11 +229,12 @@ class EpochRounds:
                 return  # by a look that began meanwhile
             durable, found = await asked(look)
         if found:
-            self._lose(self._ended())
+            await self._give_way()
         elif self.lost is None:
             for number in range(self.answered, durable):
                 begun_s, clock_ms, _ = self._begun.pop(number)
                 self._lease.extend(begun_s, clock_ms)
+                self.times.note(begun_s)
             self.answered = max(self.answered, durable)
             self._wake()
 
@@ -249,9 +254,12 @@ class EpochRounds:
             self._taken += len(parts)
         return parts
 
-    def _ended(self) -> OwnershipLostError:
-        epoch = self._claim.epoch
-        return OwnershipLostError(f"epoch {epoch} has ended: another owner has claimed {epoch + 1}")
+    async def _give_way(self) -> None:
+        """Stop, for the next epoch was claimed. Nothing is handed out from now on."""
+        self._lease.end()
+        following = self._claim.epoch + 1
+        who = await name_of(self._store, following)
+        self._lose(OwnershipLostError(f"epoch {self._claim.epoch} has ended: {who} has claimed {following}"))
 
     def _check(self) -> None:
         if self.lost is not None:

@@ -12,10 +12,12 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from tarry.base.errors import InvalidArgumentError, UnavailableError
 from tarry.base.extras import missing_extra
+from tarry.log.objects.s3_refusals import AskedStore, reason_of
+from tarry.log.objects.store import StoreRefusal
 
 A = TypeVar("A")
 TIMEOUT, LARGE_TIMEOUT = timedelta(seconds=10), timedelta(seconds=120)
@@ -49,10 +51,22 @@ class S3Objects:
         self._exists, self._error = AlreadyExistsError, BaseError
         self._uri = uri
         self._threads = ThreadPoolExecutor(REQUESTS, thread_name_prefix="tarry-log-request")
+        where = os.environ if options is None else {f"AWS_{name.upper()}": value for name, value in options.items()}
+        self._asked = AskedStore(
+            bucket=uri.removeprefix("s3://").partition("/")[0],
+            endpoint=where.get("AWS_ENDPOINT_URL") or where.get("AWS_ENDPOINT") or "Amazon S3",
+            region=where.get("AWS_REGION") or where.get("AWS_DEFAULT_REGION") or "us-east-1",
+            access_key=where.get("AWS_ACCESS_KEY_ID") or "of this machine",
+        )
         # obstore takes it from the environment only where it is given no options of its client.
         allow_http = os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("true", "1")
         http = {"timeout": TIMEOUT, "default_headers": {"cache-control": "no-store"}, "allow_http": allow_http}
         http |= client or {}
+        if self._asked.endpoint.startswith("http://") and not http["allow_http"]:
+            raise InvalidArgumentError(
+                f"the endpoint is {self._asked.endpoint}, without TLS; allowed: https://…, or AWS_ALLOW_HTTP=true in a "
+                "network that nobody else reads"
+            )
         made: Any = store.from_url  # typed by store; options are text here
         arguments = {"config": options or {}, "retry_config": {"max_retries": 0}}
         try:
@@ -64,21 +78,21 @@ class S3Objects:
     async def create(self, key: str, content: bytes) -> bool:
         try:
             store = self._store if len(content) < LARGE_BYTES else self._patient_store
-            await self._answer(lambda: self._obstore.put(store, key, content, mode="create"))
+            await self._answer(lambda: self._obstore.put(store, key, content, mode="create"), f"put {key}")
         except self._exists:
             return False
         except FileNotFoundError as error:
-            raise self._unavailable(error) from error  # no such bucket
+            self._fail(error, f"put {key}")  # no such bucket
         return True
 
     async def get(self, key: str) -> bytes | None:
         try:
-            return await self._answer(lambda: bytes(self._obstore.get(self._store, key).bytes()))
+            return await self._answer(lambda: bytes(self._obstore.get(self._store, key).bytes()), f"get {key}")
         except FileNotFoundError as error:
             # Not any 404: one of a missing bucket, or of a proxy, says nothing about the key.
             if NO_SUCH_KEY in str(error):
                 return None
-            raise self._unavailable(error) from error
+            self._fail(error, f"get {key}")
 
     async def exists(self, key: str) -> bool:
         # Not HEAD: its 404 has no body, and is the same where the bucket is missing. Price and time are the same.
@@ -86,19 +100,19 @@ class S3Objects:
 
     async def list(self, prefix: str) -> list[str]:
         try:
-            found = await self._answer(lambda: self._obstore.list(self._store, prefix).collect())
+            found = await self._answer(lambda: self._obstore.list(self._store, prefix).collect(), f"list {prefix}")
         except FileNotFoundError as error:
-            raise self._unavailable(error) from error
+            self._fail(error, f"list {prefix}")
         return [each["path"] for each in found]
 
     async def delete(self, key: str) -> None:
         try:
-            await self._answer(lambda: self._obstore.delete(self._store, key))
+            await self._answer(lambda: self._obstore.delete(self._store, key), f"delete {key}")
         except FileNotFoundError as error:
             if NO_SUCH_KEY not in str(error):
-                raise self._unavailable(error) from error
+                self._fail(error, f"delete {key}")
 
-    async def _answer(self, request: Callable[[], A]) -> A:
+    async def _answer(self, request: Callable[[], A], what: str) -> A:
         future = asyncio.get_running_loop().run_in_executor(self._threads, request)
         try:
             return await asyncio.shield(future)
@@ -108,7 +122,9 @@ class S3Objects:
         except (self._exists, FileNotFoundError):
             raise
         except (self._error, OSError, ValueError) as error:
-            raise self._unavailable(error) from error
+            self._fail(error, what)
 
-    def _unavailable(self, error: Exception) -> UnavailableError:
-        return UnavailableError(f"{self._uri} cannot be asked: {str(error).partition('Debug source')[0].strip()}")
+    def _fail(self, error: Exception, what: str) -> NoReturn:
+        reason = reason_of(str(error), what, self._asked)
+        cause = StoreRefusal(str(error)) if reason.is_refusal else error
+        raise UnavailableError(f"{self._uri} cannot be asked: {reason.text}") from cause

@@ -22,8 +22,24 @@ A = TypeVar("A")
 WARN_S = 15.0
 """Time between warnings of a request that is not answered; the first one comes sooner."""
 PAUSE_S, PAUSE_MAX_S = 0.05, 1.0
+AWAY_S = 0.6
+"""A store that answers nothing for so long is away; less is a request that failed."""
+REFUSED_S = 1.0
+"""And one that refuses: a right that was just given may take a moment."""
 PATIENCE_S = 10.0
 """Time for which a start, or a follower, asks a store that gives no answer."""
+TRIALS = 5
+_CREATIONS = 2
+"""Creations of a trial whose requests were all answered."""
+
+
+class StoreRefusal(Exception):  # noqa: N818  it is the cause of an UnavailableError
+    """The store has answered, and refuses: a wrong key, no such bucket, no right."""
+
+
+def is_refused(error: BaseException) -> bool:
+    """Return whether to ask again is of no use before somebody has changed a setting or a right."""
+    return isinstance(error.__cause__, StoreRefusal)
 
 
 class ObjectStore(Protocol):
@@ -62,26 +78,49 @@ class CountedObjects:
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
         self.puts = self.gets = self.lists = self.deletes = 0
+        self.answered_s = 0.0
+        """Time of its last answer, by the loop's clock."""
+        self.recovered_s = 0.0
+        """Time of its last answer that came after none had come for a while."""
+        self.error: str | None = None
+        """Reason for which it gives no answer; None: it does."""
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Requests by kind."""
+        return {"put": self.puts, "get": self.gets, "list": self.lists, "delete": self.deletes}
 
     async def create(self, key: str, content: bytes) -> bool:
         self.puts += 1
-        return await self._store.create(key, content)
+        return await self._answer(self._store.create(key, content))
 
     async def get(self, key: str) -> bytes | None:
         self.gets += 1
-        return await self._store.get(key)
+        return await self._answer(self._store.get(key))
 
     async def exists(self, key: str) -> bool:
         self.gets += 1
-        return await self._store.exists(key)
+        return await self._answer(self._store.exists(key))
 
     async def list(self, prefix: str) -> list[str]:
         self.lists += 1
-        return await self._store.list(prefix)
+        return await self._answer(self._store.list(prefix))
 
     async def delete(self, key: str) -> None:
         self.deletes += 1
-        await self._store.delete(key)
+        await self._answer(self._store.delete(key))
+
+    async def _answer(self, request: Awaitable[A]) -> A:
+        loop = asyncio.get_running_loop()
+        try:
+            answer = await request
+        except UnavailableError as error:
+            self.error = str(error)
+            raise
+        if self.error is not None and loop.time() - self.answered_s > AWAY_S:
+            self.recovered_s = loop.time()
+        self.answered_s, self.error = loop.time(), None
+        return answer
 
 
 async def asked(request: Callable[[], Awaitable[A]], patience_s: float = math.inf) -> A:
@@ -98,7 +137,7 @@ async def asked(request: Callable[[], Awaitable[A]], patience_s: float = math.in
         try:
             return await request()
         except UnavailableError as error:
-            if clock.time() >= until_s:
+            if clock.time() >= (until_s if not is_refused(error) else until_s - patience_s + REFUSED_S):
                 raise
             if clock.time() >= warn_s:
                 log.warning("%s; trying again", error)
@@ -131,6 +170,18 @@ async def try_out(store: ObjectStore) -> None:
         FatalError: it does not; says in which step.
         UnavailableError: it cannot be asked.
     """
+    for _ in range(TRIALS):
+        if await _is_tried_out(store):
+            return
+    raise UnavailableError(
+        f"the store of the logs could not be tried out: in {TRIALS} trials, requests were carried out late, or not "
+        "answered"
+    )
+
+
+async def _is_tried_out(store: ObjectStore) -> bool:
+    """Check it with an object of its own. False: it shows nothing. Raises as :func:`try_out` does."""
+    store = counted = CountedObjects(store)
     key = f"trial/{secrets.token_hex(16)}"
 
     async def step(what: str, request: Callable[[], Awaitable[object]], allowed: object) -> None:
@@ -145,4 +196,8 @@ async def try_out(store: ObjectStore) -> None:
     await step("a second creation", lambda: created(store, key, b"2"), b"1")
     await step("a look after it", lambda: store.exists(key), True)
     await asked(lambda: store.delete(key), PATIENCE_S)
+    if counted.puts > _CREATIONS:
+        # One of them was repeated, and may be carried out after the deletion.
+        return not await asked(lambda: store.exists(key), PATIENCE_S)
     await step("a look after the deletion", lambda: store.exists(key), False)
+    return True

@@ -114,6 +114,9 @@ class BrokerClock:
     def seconds_until(self, due_ms: int) -> float:
         return self._clock.seconds_until(due_ms - self._ahead_ms)
 
+    def elapsed_s(self) -> float:
+        return self._clock.elapsed_s()
+
     def wait(self, condition: threading.Condition, timeout_s: float | None) -> None:
         self._clock.wait(condition, timeout_s)
 

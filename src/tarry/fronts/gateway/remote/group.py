@@ -128,8 +128,10 @@ class RemoteGroup:
     ) -> int:
         return self._settle(SettleOp.NACK, -1 if delay_ms is None else delay_ms, leases, offsets, on_result, reason)
 
-    def reject(self, leases: Int64s, offsets: Int64s, on_result: OnResult | None = None) -> int:
-        return self._settle(SettleOp.REJECT, 0, leases, offsets, on_result)
+    def reject(
+        self, leases: Int64s, offsets: Int64s, on_result: OnResult | None = None, reason: str | None = None
+    ) -> int:
+        return self._settle(SettleOp.REJECT, 0, leases, offsets, on_result, reason)
 
     def extend(self, leases: Int64s, offsets: Int64s, lease_ms: int) -> int:
         return self._settle(SettleOp.EXTEND, lease_ms, leases, offsets, None)

@@ -14,6 +14,7 @@ from tarry.fronts.http.console.listing import listing
 from tarry.fronts.http.console.messages import MESSAGE, OUTCOMES, instant_ms
 from tarry.fronts.http.console.page import Console, done, field, plural
 from tarry.message.options import OPTIONS, MessageOptions, Option, OptionKind
+from tarry.message.receipt import NO_SEQ
 from tarry.repeat import Repeat
 
 JOBS = "/console/jobs"
@@ -55,7 +56,11 @@ async def schedule(console: Console, request: Request) -> Response:
         "replaced": "Scheduled; it has replaced the one that was pending under its key.",
         "kept": "Not scheduled: this one is pending under its key.",
         "duplicate": "Not scheduled again: this is the message of that id.",
+        "changed": "Not scheduled: another one is pending under its key, this one.",
+        "not_pending": "Not scheduled: nothing is pending under its key.",
     }
+    if receipt.seq == NO_SEQ:
+        return await _form(console, request, given, texts[receipt.outcome])
     return done(request, MESSAGE, texts[receipt.outcome], message=f"{receipt.seq}.{receipt.due_ms}")
 
 

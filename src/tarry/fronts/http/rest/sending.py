@@ -23,6 +23,7 @@ from tarry.fronts.http.rest.rights import PRODUCE, needs_text
 from tarry.fronts.http.rest.routes import Names, Route
 from tarry.fronts.http.rest.table import TOPIC
 from tarry.fronts.http.services import HttpServices
+from tarry.message.receipt import UNMET
 
 OVERHEAD_BYTES = 1 << 20
 """Bytes that a JSON object may have beside its body."""
@@ -70,8 +71,9 @@ class Messages:
         else:
             row = message_of_request(request, await request.body(self._body_bytes_max), **names)
         receipt = await request.desk.schedule_row(row)
-        location = {"location": f"/v1/messages/{quote(receipt.handle, safe='')}"}
-        return json_answer(receipt_to_json(receipt), 201 if receipt.outcome in PRESENT else 200, location)
+        location = {"location": f"/v1/messages/{quote(receipt.handle, safe='')}"} if receipt.handle else {}
+        status = 201 if receipt.outcome in PRESENT else 412 if receipt.outcome in UNMET else 200
+        return json_answer(receipt_to_json(receipt), status, location)
 
     async def history(self, request: RestRequest, names: Names) -> Answer:
         _check_no_query(request)
@@ -133,7 +135,9 @@ The body is sent as it is, and everything else is in the query (or in headers: `
 `X-Tarry-Property-NAME`; in the query, a property is `property.NAME`). Sent as `application/json`, all of it is one JSON
 object.
 
-201: it was scheduled. 200: another message stands for it (its outcome is "kept" or "duplicate")."""
+201: it was scheduled. 200: another message stands for it (its outcome is "kept" or "duplicate"). 412: its
+condition did not hold, and nothing was scheduled (its outcome is "not_pending", or "changed" with the message that is
+pending)."""
 CANCEL = """Cancel {}, durably; of a series, all that is to come.
 
 The outcome is definite: "done" (no consumer will ever get it), "delivered" (it was due already), "cancelled" (it had
@@ -169,7 +173,7 @@ def _scheduling(method: str, path: str) -> Description:
         text,
         (*in_path(path), *message_fields.parameters(*(["key"] if is_key else []))),
         body,
-        {201: receipt, 200: receipt},
+        {201: receipt, 200: receipt, 412: receipt},
         {**message_fields.schemas(), "Receipt": RECEIPT},
         (409, 413, 422),
         PRODUCE,

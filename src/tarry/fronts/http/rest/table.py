@@ -84,6 +84,8 @@ NAMED = (
     Resource(ops.GetStatus, "GET", "/v1/status", "broker"),
     Resource(ops.GetOverview, "GET", "/v1/overview", "broker"),
     Resource(ops.Ping, "GET", "/v1/ping", "broker"),
+    Resource(ops.GetClock, "GET", "/v1/testing/clock", "testing"),
+    Resource(ops.AdvanceClock, "POST", "/v1/testing/advance", "testing"),
 )
 
 

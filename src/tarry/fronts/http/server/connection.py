@@ -16,6 +16,7 @@ from tarry.fronts.http.exchange import DisconnectedError, Handler, Headers, Http
 from tarry.fronts.http.server.known_heads import Head, KnownHeads
 from tarry.fronts.http.server.limits import HttpLimits
 from tarry.fronts.http.server.message import HttpExchange
+from tarry.fronts.http.server.upgrades import without_offer
 from tarry.fronts.kit.admission import Admission
 from tarry.fronts.kit.peer_proof import PeerProof
 
@@ -77,6 +78,7 @@ class HttpConnection(asyncio.Protocol):
         self._header_bytes = 0
         self._host: bytes | None = None
         self._expects = False
+        self._offers_upgrade = False
         self._body_bytes = 0
         """Length of the body by its headers; -1: they do not say how long it is."""
         self._receiving: HttpExchange | None = None
@@ -144,12 +146,24 @@ class HttpConnection(asyncio.Protocol):
             self._learn(data, parsed[0])
 
     def _parse(self, data: bytes) -> None:
+        left: bytes | None = data
+        while left is not None:
+            left = self._feed(left)
+
+    def _feed(self, data: bytes) -> bytes | None:
+        """Have data parsed; return what is to be parsed next, or None."""
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
+        except httptools.HttpParserUpgrade as upgrade:
+            if self._offers_upgrade:
+                self._offers_upgrade = False
+                head = without_offer(self._parser, self._url, self._headers)
+                self._parser = httptools.HttpRequestParser(self)
+                return head + data[upgrade.args[0] :]
             self._last_request()
         except httptools.HttpParserError:
             self._refuse(BAD_REQUEST)
+        return None
 
     def _take(self, head: Head, data: bytes) -> None:
         """Take a whole request that needs no parser."""
@@ -208,6 +222,9 @@ class HttpConnection(asyncio.Protocol):
 
     def on_headers_complete(self) -> None:
         if self._doing is Doing.END:
+            return
+        self._offers_upgrade = self._parser.should_upgrade() and self._parser.get_method() != b"CONNECT"
+        if self._offers_upgrade:
             return
         if self._admission.half_open:
             self._admission.begun()

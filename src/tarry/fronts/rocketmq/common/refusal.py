@@ -17,6 +17,7 @@ from tarry.base.errors import (
     MessageTooLargeError,
     NotFoundError,
     OverloadedError,
+    OwnershipLostError,
     StaleLeaseError,
     TarryError,
     UnauthenticatedError,
@@ -41,6 +42,7 @@ _CODES: tuple[tuple[type[TarryError], int], ...] = (
     (DiskFullError, Code.TOO_MANY_REQUESTS),
     (ClosedError, Code.HA_NOT_AVAILABLE),
     (UnavailableError, Code.HA_NOT_AVAILABLE),
+    (OwnershipLostError, Code.HA_NOT_AVAILABLE),
 )
 
 

@@ -1,0 +1,44 @@
+"""The rule by which an entry of beat comes again."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from celery import Celery
+from celery.beat import BeatLazyFunc, ScheduleEntry
+from celery.schedules import BaseSchedule, crontab, schedule
+
+from tarry.celery.beat import rule_of
+from tarry.repeat import Repeat
+
+APP = Celery("shop", set_as_current=False)
+
+
+def entry(when: Any, **more: Any) -> ScheduleEntry:
+    return ScheduleEntry("e", "shop.note", schedule=when, app=APP, **more)
+
+
+@pytest.mark.parametrize(
+    ("when", "rule"),
+    [
+        (schedule(timedelta(seconds=90), app=APP), Repeat.every("90s", missed="last")),
+        (crontab(minute="*/15", app=APP), Repeat.cron("*/15 * * * *", "Europe/Berlin", missed="last")),
+        (
+            crontab(minute=0, hour=[3, 1], day_of_week="mon-fri", app=APP),
+            Repeat.cron("0 1,3 * * mon-fri", "Europe/Berlin", missed="last"),
+        ),
+        (crontab(minute=0, hour=0, day_of_month=1, day_of_week="mon", app=APP), None),
+        (BaseSchedule(app=APP), None),
+    ],
+    ids=["interval", "quarters", "weekdays", "both days", "its own"],
+)
+def test_rules(when: Any, rule: Repeat | None) -> None:
+    APP.conf.timezone = "Europe/Berlin"
+    assert rule_of(entry(when), "Europe/Berlin") == rule
+
+
+def test_computed_arguments_stay_beats_own() -> None:
+    when = schedule(timedelta(seconds=90), app=APP)
+    assert rule_of(entry(when, args=(BeatLazyFunc(int),)), "UTC") is None

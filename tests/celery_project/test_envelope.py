@@ -1,0 +1,84 @@
+"""What becomes of a task's message: its due time, its key, and what a worker gets of it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from tarry.base.errors import InvalidArgumentError
+from tarry.celery.envelope import SERIES, decode, message_of, row_of
+from tarry.celery.places import exchange_topic, places_of, priority_topic
+from tarry.repeat import Repeat
+from tests.celery_project.place import as_celery_sends
+from tests.contract.conftest import Served
+
+
+def test_a_task_with_an_eta_waits_under_its_id() -> None:
+    due = datetime(2027, 1, 1, tzinfo=UTC)
+    row = row_of(as_celery_sends(eta=due.isoformat()))
+    assert (row["due"], row["key"]) == (due, "t-1")
+    assert {"due", "key"}.isdisjoint(row_of(as_celery_sends()))
+
+
+def test_an_eta_without_a_zone_is_in_utc() -> None:
+    assert row_of(as_celery_sends(eta="2027-01-01T00:00:00"))["due"] == datetime(2027, 1, 1, tzinfo=UTC)
+
+
+def test_options_are_tarrys_and_travel_no_further() -> None:
+    message = as_celery_sends()
+    message["properties"] |= {"tarry_key": "cart", "tarry_tag": "eu"}
+    row = row_of(message)
+    assert (row["key"], row["tag"]) == ("cart", "eu")
+    assert "tarry_key" not in decode(row["body"].encode())["properties"]
+    assert message["properties"]["tarry_key"] == "cart", "kombu tries again with the same message"
+
+
+@pytest.mark.parametrize(("more", "wrong"), [({"tarry_keys": "x"}, "tarry_keys"), ({}, "eta is 'soon'")])
+def test_what_is_wrong_is_refused(more: dict[str, str], wrong: str) -> None:
+    message = as_celery_sends(eta="soon")
+    message["properties"] |= more
+    with pytest.raises(InvalidArgumentError, match=wrong):
+        row_of(message)
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"a": 1}', b'{"properties": 1}', b"\xff"])
+def test_what_is_no_message_of_kombu_says_so(content: bytes) -> None:
+    with pytest.raises(ValueError):
+        decode(content)
+
+
+def test_occurrences_are_tasks_of_their_own(tmp_path: Path) -> None:
+    """Each has another id, the same one at each try; and it expires so long after it was due."""
+    served = Served(tmp_path / "data")
+    try:
+        message = as_celery_sends(expires=(datetime.now(UTC) + timedelta(hours=1)).isoformat())
+        message["properties"]["tarry_repeat"] = Repeat.every("1s")
+        row = row_of(message)
+        assert SERIES in row["properties"]
+        served.broker.schedule("celery", **row)
+        ids = []
+        from tarry.client import Client
+
+        with Client(served.address) as client:
+            for delivery in client.consume("celery", group="celery", timeout=30):
+                found = message_of(delivery)
+                assert found["properties"]["correlation_id"] == found["headers"]["id"] == found["headers"]["root_id"]
+                expires = datetime.fromisoformat(found["headers"]["expires"])
+                assert timedelta(minutes=59) < expires - delivery.due <= timedelta(hours=1)
+                assert message_of(delivery)["headers"]["id"] == found["headers"]["id"]
+                ids.append(found["headers"]["id"])
+                delivery.ack()
+                if len(ids) == 2:
+                    break
+        assert len({*ids, "t-1"}) == 3
+    finally:
+        served.stop()
+
+
+def test_places() -> None:
+    assert [each.topic for each in places_of("mail", "celery", 9)] == ["mail|9", "mail|6", "mail|3", "mail"]
+    assert [each.topic for each in places_of("mail", "celery", 0)] == ["mail"]
+    assert [priority_topic("m", each) for each in (0, 2, 3, 5, 8, 9)] == ["m", "m", "m|3", "m|3", "m|6", "m|9"]
+    assert exchange_topic("a@b.pidbox") == "celery.exchange/a%40b.pidbox"

@@ -1,0 +1,77 @@
+"""RabbitMQ, a broker and a bridge, each in processes of its own, which can be killed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.ports import free_port
+from tests.rabbitmq.server import RabbitServer
+from tests.waiting import wait_until
+
+
+class Program:
+    """A command of Tarry's that runs; :meth:`kill` and :meth:`start` as often as one likes."""
+
+    def __init__(self, log: Path, *words: str) -> None:
+        self._log, self._words = log, words
+        self._process: subprocess.Popen[bytes] | None = None
+        self.start()
+
+    def start(self) -> None:
+        with self._log.open("ab") as log:
+            command = [sys.executable, "-m", "tarry", *self._words]
+            self._process = subprocess.Popen(command, stdout=log, stderr=log)
+
+    def kill(self) -> None:
+        """kill -9, and wait for its end."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+
+    def stop(self) -> int:
+        """SIGTERM; the exit code."""
+        assert self._process is not None
+        self._process.terminate()
+        return self.wait()
+
+    def wait(self) -> int:
+        """Wait until it ends by itself; the exit code."""
+        assert self._process is not None
+        return self._process.wait(90)
+
+    @property
+    def said(self) -> str:
+        return self._log.read_text()
+
+
+class Bridged:
+    """All three; what is published to ``orders.delayed`` goes to ``orders``."""
+
+    def __init__(self, directory: Path, rabbit: RabbitServer, *more: str) -> None:
+        self.rabbit, self.endpoint = rabbit, f"127.0.0.1:{free_port()}"
+        self.broker = Program(
+            directory / "broker.log", "serve", "--data", str(directory / "data"), "--flight", self.endpoint,
+            "--pipeline", "off", "--set", "push=off", "--set", "disk_free_bytes_min=0",
+        )  # fmt: skip
+        self.bridge = Program(
+            directory / "bridge.log", "bridge", "rabbitmq", "--url", rabbit.url, "--endpoint", self.endpoint,
+            "--exchange", "orders.delayed=orders", *more,
+        )  # fmt: skip
+
+    def end(self) -> None:
+        for each in (self.bridge, self.broker):
+            each.kill()
+
+
+@contextmanager
+def bridged(directory: Path, rabbit: RabbitServer, *more: str) -> Iterator[Bridged]:
+    found = Bridged(directory, rabbit, *more)
+    try:
+        wait_until(lambda: "serving flight" in found.broker.said)
+        yield found
+    finally:
+        found.end()

@@ -1,0 +1,80 @@
+"""Debian's rabbitmq-server, on free ports and in a directory of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+from tests.ports import free_port
+from tests.waiting import wait_until
+
+SERVER = "/usr/lib/rabbitmq/bin/rabbitmq-server"
+"""Not the one in the path, which runs as another user."""
+FOUND = Path(SERVER).exists()
+WHY_NOT = "rabbitmq-server is not installed: apt-get install rabbitmq-server"
+
+
+class RabbitServer:
+    """A node that can be killed, and started again on the same port and directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        directory.mkdir(parents=True, exist_ok=True)
+        self.port, self._dist = free_port(), free_port()
+        (directory / "rabbitmq.conf").write_text(
+            f"listeners.tcp.1 = 127.0.0.1:{self.port}\ndisk_free_limit.absolute = 1MB\nlog.console.level = warning\n"
+        )
+        (directory / "enabled_plugins").write_text("[].\n")
+        (directory / ".erlang.cookie").write_text("COOKIE")
+        (directory / ".erlang.cookie").chmod(0o600)
+        self._env = {
+            **os.environ,
+            "HOME": str(directory),
+            "RABBITMQ_NODENAME": f"t{self.port}@localhost",
+            "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
+            "RABBITMQ_NODE_PORT": str(self.port),
+            "RABBITMQ_DIST_PORT": str(self._dist),
+            "RABBITMQ_CONFIG_FILE": str(directory / "rabbitmq.conf"),
+            "RABBITMQ_ENABLED_PLUGINS_FILE": str(directory / "enabled_plugins"),
+            "RABBITMQ_MNESIA_BASE": str(directory / "mnesia"),
+            "RABBITMQ_LOG_BASE": str(directory / "log"),
+            "ERL_EPMD_ADDRESS": "127.0.0.1",
+            "ERL_EPMD_PORT": str(free_port()),
+        }
+        self._process: subprocess.Popen[bytes] | None = None
+        self.start()
+
+    @property
+    def url(self) -> str:
+        return f"amqp://guest:guest@127.0.0.1:{self.port}/"
+
+    def start(self) -> None:
+        """Start it, and wait until it takes connections."""
+        log = (self.directory / "out.log").open("ab")
+        self._process = subprocess.Popen(
+            [SERVER], env=self._env, stdout=log, stderr=subprocess.STDOUT, cwd=self.directory, start_new_session=True
+        )
+        wait_until(self._answers, 120, lambda: (self.directory / "out.log").read_text()[-2000:])
+
+    def _answers(self) -> bool:
+        import socket
+
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=5) as connection:
+                connection.settimeout(5)
+                connection.sendall(b"AMQP\x00\x00\x09\x01")
+                return connection.recv(1) == b"\x01"
+        except OSError:
+            return False
+
+    def kill(self) -> None:
+        """kill -9 of all of it."""
+        if self._process is not None:
+            try:
+                os.killpg(self._process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            self._process.wait()
+            self._process = None

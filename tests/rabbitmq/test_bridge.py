@@ -1,0 +1,155 @@
+"""The bridge beside a real RabbitMQ: programs written for the plugin, but for the exchange's name."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aio_pika
+import pytest
+
+from tarry.client import Client
+from tests.rabbitmq.place import bridged
+from tests.rabbitmq.server import FOUND, WHY_NOT, RabbitServer
+from tests.snippets import snippets
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.rest, pytest.mark.skipif(not FOUND, reason=WHY_NOT)]
+
+
+@pytest.fixture(scope="module")
+def rabbit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitServer]:
+    server = RabbitServer(tmp_path_factory.mktemp("rabbit"))
+    yield server
+    server.kill()
+
+
+class Channel:
+    """A program's channel: it publishes to the delayed exchange, and takes from a queue of its own."""
+
+    def __init__(self, channel: Any, queue: Any) -> None:
+        self.channel, self.queue = channel, queue
+
+    async def publish(self, body: bytes, headers: dict[str, Any], routing_key: str = "new", **more: Any) -> None:
+        exchange = await self.channel.get_exchange("orders.delayed", ensure=False)
+        await exchange.publish(aio_pika.Message(body, headers=headers, **more), routing_key)
+
+    async def next(self) -> Any:
+        async with asyncio.timeout(60):
+            while (message := await self.queue.get(fail=False)) is None:
+                await asyncio.sleep(0.01)
+        await message.ack()
+        return message
+
+
+@asynccontextmanager
+async def opened(rabbit: RabbitServer) -> AsyncIterator[Channel]:
+    async with await aio_pika.connect(rabbit.url) as connection:
+        channel = await connection.channel()
+        exchange = await channel.declare_exchange("orders", "direct", durable=True)
+        queue = await channel.declare_queue(exclusive=True)
+        for key in ("new", "old"):
+            await queue.bind(exchange, key)
+        await until_there(connection, "orders.delayed")
+        yield Channel(channel, queue)
+
+
+async def until_there(connection: Any, exchange: str) -> None:
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                async with connection.channel() as channel:
+                    await channel.get_exchange(exchange)
+                return
+            except aio_pika.exceptions.ChannelNotFoundEntity:
+                await asyncio.sleep(0.05)
+
+
+async def test_messages_wait_are_cancelled_and_are_refused(rabbit: RabbitServer, tmp_path: Path) -> None:
+    with bridged(tmp_path, rabbit, "--tries", "2") as place:
+        async with opened(rabbit) as program:
+            answers = await program.channel.declare_queue(exclusive=True)
+            began = time.time()
+            await program.publish(b"later", {"x-delay": 1500, "of": "shop"}, message_id="1", content_type="text/plain")
+            await program.publish(b"never", {"x-delay": 3_600_000}, message_id="2")
+            await program.publish(b"", {"x-tarry-cancel": True}, message_id="2", reply_to=answers.name)
+            await program.publish(b"bad", {"x-delay": "soon"}, message_id="3")
+            await program.publish(b"unbound", {"x-delay": 1}, "nobody's", message_id="4")
+            await program.publish(b"nowhere", {"x-delay": 1, "x-tarry-exchange": "none"}, message_id="5")
+            await program.publish(b"at once", {}, "old")
+            assert (await program.next()).body == b"at once"
+            later = await program.next()
+            assert time.time() - began >= 1.5
+            assert (later.body, later.message_id, later.content_type) == (b"later", "1", "text/plain")
+            assert (later.headers, later.exchange) == ({"x-delay": -1500, "of": "shop"}, "orders")
+            assert (await Channel(program.channel, answers).next()).body == b"done"
+            refused = await Channel(program.channel, await program.channel.get_queue("tarry.delay.refused")).next()
+            assert "header x-delay is 'soon'" in refused.headers["x-tarry-refused"]
+        with Client(place.endpoint) as client:
+            wait_until(lambda: client.dead_letters("rabbitmq.delayed", "bridge").num_rows == 2)
+            assert client.pending() == [] or sum(each.pending for each in client.pending()) == 0
+        assert place.bridge.stop() == 0
+
+
+async def test_nothing_is_lost_when_each_is_killed(rabbit: RabbitServer, tmp_path: Path) -> None:
+    """And what has a message id does not come twice, but where RabbitMQ had it and its confirm was lost."""
+    with bridged(tmp_path, rabbit) as place:
+        async with opened(rabbit) as program:
+            for number in range(200):
+                await program.publish(b"%d" % number, {"x-delay": 4000 + number}, message_id=str(number))
+                if number == 60:
+                    place.bridge.kill()
+                    place.bridge.start()
+                if number == 120:
+                    place.broker.kill()
+                    place.broker.start()
+            found = [await program.next() for _ in range(100)]
+            place.bridge.kill()
+            place.bridge.start()
+            while {message.message_id for message in found} != set(map(str, range(200))):
+                found.append(await program.next())
+            assert all(message.body == message.message_id.encode() for message in found)
+
+
+async def test_it_connects_again(rabbit: RabbitServer, tmp_path: Path) -> None:
+    with bridged(tmp_path, rabbit) as place:
+        async with await aio_pika.connect(rabbit.url) as connection:
+            channel = await connection.channel()
+            exchange = await channel.declare_exchange("orders", "direct", durable=True)
+            queue = await channel.declare_queue("kept", durable=True)
+            await queue.bind(exchange, "new")
+            await until_there(connection, "orders.delayed")
+            message = aio_pika.Message(b"x", headers={"x-delay": 3000}, delivery_mode=2)
+            await (await channel.get_exchange("orders.delayed")).publish(message, "new")
+            with Client(place.endpoint) as client:
+                wait_until(lambda: sum(each.pending for each in client.pending()) == 1)
+        rabbit.kill()
+        rabbit.start()
+        async with await aio_pika.connect(rabbit.url) as connection:
+            channel = await connection.channel()
+            assert (await Channel(channel, await channel.get_queue("kept")).next()).body == b"x"
+        assert "RabbitMQ is away" in place.bridge.said
+
+
+async def test_the_pages_program_runs(rabbit: RabbitServer, tmp_path: Path) -> None:
+    [program] = [each.code for each in snippets("python") if each.page == "docs/rabbitmq.md"]
+    code = program.replace("amqp://guest:guest@127.0.0.1/", rabbit.url)
+    with bridged(tmp_path, rabbit) as place:
+        async with opened(rabbit):
+            await asyncio.to_thread(exec, compile(code, "docs/rabbitmq.md", "exec"), {})
+            with Client(place.endpoint) as client:
+                wait_until(lambda: sum(each.pending for each in client.pending()) == 1)
+                assert client.find_key("rabbitmq.delayed", "order-17") is not None
+
+
+async def test_a_queue_of_another_kind_is_named(rabbit: RabbitServer, tmp_path: Path) -> None:
+    async with await aio_pika.connect(rabbit.url) as connection:
+        channel = await connection.channel()
+        await channel.declare_queue("mine", durable=True)
+        with bridged(tmp_path, rabbit, "--queue", "mine") as place:
+            assert await asyncio.to_thread(place.bridge.wait) == 2
+            assert "RabbitMQ refuses what the bridge needs" in place.bridge.said

@@ -1,0 +1,56 @@
+"""What S3 answers where a setting is wrong, as one sentence."""
+
+from __future__ import annotations
+
+import pytest
+
+from tarry.base.errors import InvalidArgumentError
+from tarry.log.objects.s3 import S3Objects
+from tarry.log.objects.s3_refusals import AskedStore, reason_of
+
+ASKED = AskedStore("b", "http://h:9000", "us-east-1", "AK")
+
+
+def answered(status: str, code: str, more: str = "") -> str:
+    said = f"<Error><Code>{code}</Code><Message>m &#34;x&#34;</Message>{more}</Error>"
+    return f"Generic S3 error: status code: {status}: {said}"
+
+
+@pytest.mark.parametrize(
+    ("text", "says", "is_refusal"),
+    [
+        (answered("404 Not Found", "NoSuchBucket"), "there is no bucket 'b' at http://h:9000", True),
+        (answered("403 Forbidden", "SignatureDoesNotMatch"), "the secret does not fit the access key AK", True),
+        (answered("403 Forbidden", "InvalidAccessKeyId"), "the access key AK is not known at http://h:9000", True),
+        (answered("403 Forbidden", "AccessDenied"), "the access key AK may not list epoch/; allowed: a key that", True),
+        ("Generic S3 error: status code: 403 Forbidden: ", "may not list epoch/", True),
+        (answered("403 Forbidden", "ExpiredToken"), "have expired", True),
+        (answered("403 Forbidden", "RequestTimeTooSkewed"), "clock", True),
+        (answered("301 Moved", "PermanentRedirect"), "the region is us-east-1; allowed: AWS_REGION of", True),
+        (
+            answered("400 Bad Request", "AuthorizationHeaderMalformed", "<Region>eu-x</Region>"),
+            "the region is us-east-1; allowed: AWS_REGION of the bucket 'b': eu-x",
+            True,
+        ),
+        (answered("503 Slow Down", "SlowDown"), 'http://h:9000 answered 503 Slow Down, SlowDown, m "x"', False),
+        ("Generic S3 error: status code: 502 Bad Gateway: <html>", "http://h:9000 answered 502 Bad Gateway", False),
+        ("error sending request Debug source: kind: ConnectionRefused", "nothing listens there", False),
+        ("error sending request Debug source: InvalidContentType", "it does not speak TLS", False),
+        ("PUT http://169.254.169.254/latest/api/token status code: 403 Forbidden", "there are no credentials", False),
+        ("something else Debug source: Foo", "no answer from http://h:9000: something else", False),
+    ],
+)
+def test_each_is_a_sentence(text: str, says: str, is_refusal: bool) -> None:
+    reason = reason_of(text, "list epoch/", ASKED)
+    assert says in reason.text
+    assert ("<" in reason.text, len(reason.text) < 200) == (False, True)
+    assert reason.is_refusal is is_refusal
+
+
+def test_an_endpoint_without_tls_has_to_be_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_ALLOW_HTTP", raising=False)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    with pytest.raises(InvalidArgumentError, match="AWS_ALLOW_HTTP=true"):
+        S3Objects("s3://bucket/prefix")
+    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+    S3Objects("s3://bucket/prefix")

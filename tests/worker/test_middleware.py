@@ -1,0 +1,59 @@
+"""Middleware that is ready."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+import tarry
+from tarry.testing import TestBroker
+from tarry.worker.middleware import LogEach, Traces
+
+PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+def handled(broker: TestBroker, middleware: Any) -> None:
+    worker = tarry.Worker()
+    worker.middleware(middleware)
+
+    @worker.on("orders", group="billing", retry={ValueError: tarry.Reject})
+    def bill(body: bytes) -> None:
+        if body == b"bad":
+            raise ValueError("no price")
+
+    broker.schedule("orders", b"good", properties={"traceparent": PARENT})
+    broker.schedule("orders", b"bad")
+    with broker.run(worker):
+        broker.advance(0)
+
+
+def test_a_line_for_each_that_was_handled(tarry_broker: TestBroker, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "shop"):
+        handled(tarry_broker, LogEach(logging.getLogger("shop")))
+    [line] = [each.message for each in caplog.records if each.name == "shop"]
+    assert line.startswith("orders 0000000000000000, attempt 1: handled in ")
+
+
+@pytest.mark.parametrize("link", [False, True])
+def test_a_span_for_each_continues_what_the_producer_began(tarry_broker: TestBroker, link: bool) -> None:
+    pytest.importorskip("opentelemetry.sdk")
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+    provider, spans = TracerProvider(), InMemorySpanExporter()
+    provider.add_span_processor(SimpleSpanProcessor(spans))
+    handled(tarry_broker, Traces(provider, link=link))
+    good, bad = spans.get_finished_spans()
+    assert (good.name, good.kind.name, good.attributes["messaging.message.id"]) == (
+        "process orders",
+        "CONSUMER",
+        "0000000000000000",
+    )
+    [producer] = [each.context for each in good.links] if link else [good.parent]
+    assert f"{producer.trace_id:032x}-{producer.span_id:016x}" == PARENT[3:-3]
+    assert (good.parent is None) == link
+    assert (bad.parent, bad.links) == (None, ())
+    assert (bad.status.description, len(bad.events)) == ("ValueError: no price", 1)
