@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol, TextIO
 import typer
 
 from tarry.base.errors import InvalidArgumentError
+from tarry.message.options import UNMET
 
 if TYPE_CHECKING:
     from tarry.client import Delivery
@@ -71,8 +72,6 @@ class _FileLedger(AbstractContextManager["_FileLedger"]):
 
     def accepted(self, topic: str, receipts: Iterable[Receipt], *, asked_ms: int, ttl_ms: int | None) -> None:
         """Answers to one topic. ``asked_ms``: when they were sent, from which a time to live counts."""
-        from tarry.message.receipt import UNMET  # here, since pyarrow comes with it: see base/arrow_memory.py
-
         # A message that a key kept, or that a condition stopped at, is in the ledger of whoever sent it.
         now_ms = time.time_ns() // 1_000_000
         ends = {} if ttl_ms is None else {"expire_ms": asked_ms + ttl_ms}

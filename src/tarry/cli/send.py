@@ -36,8 +36,7 @@ from tarry.cli.options import (
     when,
 )
 from tarry.cli.recurrence import Cron, Every, Rule, Times, Until, Zone, repeat_json
-from tarry.message.options import OPTIONS
-from tarry.message.receipt import UNMET
+from tarry.message.options import OPTIONS, UNMET
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -180,6 +180,10 @@ STORED_AS: Mapping[str, Option] = {option.stored_as: option for option in OPTION
 LATE_WAYS = tuple(BY_NAME["late"].choices)
 
 
+UNMET = ("not_pending", "changed")
+"""Outcomes of a message that was not scheduled, for its condition did not hold."""
+
+
 class MessageOptions(TypedDict, total=False):
     """Options of :data:`OPTIONS` as arguments; None is as if one were left out.
 

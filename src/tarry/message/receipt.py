@@ -24,8 +24,6 @@ _HEX = np.array([list(f"{i:02x}".encode()) for i in range(256)], np.uint8)
 ReceiptOutcome = Literal["scheduled", "replaced", "kept", "duplicate", "not_pending", "changed"]
 OUTCOMES: tuple[ReceiptOutcome, ...] = ("scheduled", "replaced", "kept", "duplicate", "not_pending", "changed")
 """Outcomes of a scheduled message; see :class:`Receipt`."""
-UNMET: tuple[ReceiptOutcome, ...] = ("not_pending", "changed")
-"""Outcomes of a message that was not scheduled, for its condition did not hold."""
 NO_SEQ = -1
 """In place of a message that there is not."""
 

@@ -21,15 +21,16 @@ from tarry.fronts.http.exchange import HttpApplication
 from tarry.fronts.http.health import HEALTHY, READY, HealthAnswers
 from tarry.fronts.http.lmstfy.access_log import AccessLog
 from tarry.fronts.http.lmstfy.admin import Admin
-from tarry.fronts.http.lmstfy.read_your_writes import ELSEWHERE_S
 from tarry.fronts.http.lmstfy.routes import PREFIX, Lmstfy
 from tarry.fronts.http.passing import PassOn
+from tarry.fronts.http.read_your_writes import ELSEWHERE_S
 from tarry.fronts.http.rest.app import rest_app
 from tarry.fronts.http.server.asgi import asgi
 from tarry.fronts.http.server.limits import HttpLimits
 from tarry.fronts.http.server.server import HttpServer
 from tarry.fronts.http.services import HttpServices
 from tarry.fronts.http.settings import HttpSettings
+from tarry.fronts.http.sqs.app import Sqs, beside
 from tarry.fronts.kit.front import FrontServices
 from tarry.fronts.kit.listening import SharedPort, port_of
 from tarry.fronts.kit.loop_front import LoopFront, OnListening
@@ -121,12 +122,15 @@ class HttpFront(LoopFront):
         if self._shared is None or self._home is None:
             lmstfy = Lmstfy(services, access, access_log, elsewhere_s=elsewhere_s)
             proxies = parse_networks(HttpSettings.of(self._broker.config).http_proxies)
-            return asgi(Apps(applications(services, access, proxies))), HttpApplication(lmstfy)
+            others = asgi(Apps(applications(services, access, proxies)))
+            sqs = Sqs(services, access, proxies)
+            return HttpApplication(beside(sqs, others.handler), others.whole), HttpApplication(lmstfy)
         services.callers.authenticator.notes = False  # who is refused here is passed on, and noted there
         pass_on = PassOn(self._home)
         lmstfy = Lmstfy(services, access, access_log, elsewhere_s=elsewhere_s, pass_on=asgi(pass_on).handler)
-        worker = WorkerApps(rest_app(services, access, pass_on), HealthAnswers(services), pass_on)
-        return asgi(worker), HttpApplication(lmstfy)
+        worker = asgi(WorkerApps(rest_app(services, access, pass_on), HealthAnswers(services), pass_on))
+        # The table of queues is in the broker's process.
+        return HttpApplication(beside(asgi(pass_on).handler, worker.handler), worker.whole), HttpApplication(lmstfy)
 
     async def _serve_admin(
         self,

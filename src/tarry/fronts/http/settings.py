@@ -24,5 +24,10 @@ class HttpSettings(FrontSettings):
         "with https, cookies go by TLS alone.",
     )
     http_proxies: Networks = Field(
-        "off", description="Networks of proxies whose `X-Forwarded-For` tells the console who guesses at its login."
+        "off",
+        description="Networks of proxies whose `X-Forwarded-For` tells the console who guesses at its login, and whose "
+        "`X-Forwarded-Host` and `-Proto` are in the URLs of SQS's queues.",
+    )
+    http_sqs_strict: Literal["on", "off"] = Field(
+        "off", description="SQS's API refuses what AWS would: delays of more than 15 minutes, above all."
     )

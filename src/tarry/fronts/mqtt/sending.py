@@ -20,7 +20,8 @@ from tarry.fronts.mqtt.packets import V5, PublishPacket, puback
 from tarry.fronts.mqtt.reasons import MqttError, Reason, reason_of
 from tarry.fronts.mqtt.topics import target_of
 from tarry.identity.principal import Principal
-from tarry.message.receipt import NO_SEQ, UNMET, Receipt
+from tarry.message.options import UNMET
+from tarry.message.receipt import NO_SEQ, Receipt
 
 _refused = LogLimiter(logging.getLogger(__name__), logging.WARNING)
 

@@ -19,7 +19,7 @@ from tarry.base.delay import due_after
 from tarry.base.errors import TarryError
 from tarry.batching.submitting import Submitter
 from tarry.fronts.http.lmstfy.names import job_ids
-from tarry.fronts.http.lmstfy.read_your_writes import Landing
+from tarry.fronts.http.read_your_writes import Landing
 from tarry.message.admission import assembled
 from tarry.message.receipt import Accepted
 

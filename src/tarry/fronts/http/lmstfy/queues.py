@@ -9,9 +9,9 @@ from tarry.fronts.http.exchange import HttpResponse
 from tarry.fronts.http.lmstfy.answers import NO_CONTENT, QueryValues, answer
 from tarry.fronts.http.lmstfy.jobs import jobs_of, remaining
 from tarry.fronts.http.lmstfy.names import GROUP, job_id, place_of
-from tarry.fronts.http.lmstfy.read_your_writes import Landing
 from tarry.fronts.http.lmstfy.request import LmstfyRequest, Target
 from tarry.fronts.http.lmstfy.sending import TTL_S
+from tarry.fronts.http.read_your_writes import Landing
 from tarry.fronts.http.services import HttpServices
 from tarry.message.reserved import first_places
 

@@ -24,11 +24,11 @@ from tarry.fronts.http.exchange import HttpRequest, HttpResponse
 from tarry.fronts.http.lmstfy.answers import JSON_LINE, QueryValues, RefusalError, json_bytes
 from tarry.fronts.http.lmstfy.jobs import LmstfyJob, jobs_of, listed, remaining, values_of
 from tarry.fronts.http.lmstfy.names import GROUP, topic_of
-from tarry.fronts.http.lmstfy.read_your_writes import Landing
 from tarry.fronts.http.lmstfy.request import LmstfyRequest
 from tarry.fronts.http.lmstfy.sending import UINT32_MAX
 from tarry.fronts.http.lmstfy.settling import Acknowledging, Held
 from tarry.fronts.http.lmstfy.waiting import JobReceive, OnJobs, Waiting
+from tarry.fronts.http.read_your_writes import Landing
 from tarry.fronts.http.services import HttpServices
 from tarry.fronts.kit.receiving import FILTERING_S, Received, ReceiveQueue, Waiter, give_back, poll_now
 from tarry.fronts.kit.unread import Room

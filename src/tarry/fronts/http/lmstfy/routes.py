@@ -21,11 +21,11 @@ from tarry.fronts.http.lmstfy.answers import NO_CONTENT, QueryValues, RefusalErr
 from tarry.fronts.http.lmstfy.limits import TokenLimits
 from tarry.fronts.http.lmstfy.names import GROUP, NAME, NAME_CHARS_MAX, topic_of
 from tarry.fronts.http.lmstfy.queues import JobQueues
-from tarry.fronts.http.lmstfy.read_your_writes import Landing
 from tarry.fronts.http.lmstfy.receiving import JobReceiver
 from tarry.fronts.http.lmstfy.request import LmstfyRequest, LmstfyRoute, Target
 from tarry.fronts.http.lmstfy.sending import Publishing
 from tarry.fronts.http.lmstfy.settling import Acknowledging
+from tarry.fronts.http.read_your_writes import Landing
 from tarry.fronts.http.services import HttpServices
 from tarry.identity.access_tokens import TokenOwner
 from tarry.identity.principal import Principal
@@ -73,7 +73,7 @@ class Lmstfy:
         self._targets: BoundedCache[tuple[str, bytes], Target] = BoundedCache(TARGETS_MAX)
         self._answering = Answering(access_log)
         self._acknowledging = Acknowledging(services)
-        landing = Landing(services, elsewhere_s)
+        landing = Landing(services, GROUP, elsewhere_s)
         publishing = Publishing(services, self._acknowledging, landing)
         consuming = JobReceiver(services, self._acknowledging, landing)
         queues = JobQueues(services, landing)

@@ -17,9 +17,9 @@ from tarry.fronts.http.lmstfy.bulk import BODY_BYTES_MAX, BULK_BYTES_MAX, bodies
 from tarry.fronts.http.lmstfy.job_queue import JobEntry, JobQueue, Plain
 from tarry.fronts.http.lmstfy.jobs import VERSION_PROPERTY
 from tarry.fronts.http.lmstfy.names import GROUP, VERSION, job_ids
-from tarry.fronts.http.lmstfy.read_your_writes import Landing
 from tarry.fronts.http.lmstfy.request import LmstfyRequest
 from tarry.fronts.http.lmstfy.settling import Acknowledging
+from tarry.fronts.http.read_your_writes import Landing
 from tarry.fronts.http.services import HttpServices
 from tarry.fronts.kit.receiving import ReceiveQueue
 from tarry.message.rows import Row, with_cells

@@ -23,7 +23,7 @@ from tarry.fronts.http.rest.rights import PRODUCE, needs_text
 from tarry.fronts.http.rest.routes import Names, Route
 from tarry.fronts.http.rest.table import TOPIC
 from tarry.fronts.http.services import HttpServices
-from tarry.message.receipt import UNMET
+from tarry.message.options import UNMET
 
 OVERHEAD_BYTES = 1 << 20
 """Bytes that a JSON object may have beside its body."""
