@@ -122,16 +122,25 @@ SILENT = {
 }
 
 
+@pytest.fixture(scope="module")
+def closed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+    """One with a message, for all that is refused: nothing changes it."""
+    with serving(Shop, tmp_path_factory.mktemp("closed")) as start:
+        place = start(remoting_queues=1)
+        place.make_identities()
+        root = place.as_("root")
+        assert root.send("orders.new", b"secret body").code == OK
+        wait_until(lambda: messages_of(root.pull("orders.new", "billing", 0, 0).body) != [])
+        yield place
+
+
 @pytest.mark.parametrize("code", sorted(RequestCode))
-def test_who_has_no_right_gets_nothing(shop: Shop, code: RequestCode) -> None:
+def test_who_has_no_right_gets_nothing(closed: Shop, code: RequestCode) -> None:
     """The whole table, by a stranger, and by one who is known and may do nothing."""
-    root = shop.as_("root")
-    assert root.send("orders.new", b"secret body").code == OK
-    wait_until(lambda: messages_of(root.pull("orders.new", "billing", 0, 0).body) != [])
     body = json.dumps(BODY).encode()
-    stranger = shop.client().ask(code, FIELDS, body)
+    stranger = closed.client().ask(code, FIELDS, body)
     assert stranger.code == FORBIDDEN
-    answer = shop.as_("nothing").ask(code, FIELDS, body)
+    answer = closed.as_("nothing").ask(code, FIELDS, body)
     assert b"secret body" not in answer.body
     if code in LISTS:
         assert answer.code == OK
@@ -143,6 +152,7 @@ def test_who_has_no_right_gets_nothing(shop: Shop, code: RequestCode) -> None:
         assert b"orders" not in answer.body
     else:
         assert answer.code == FORBIDDEN, answer.remark
+    root = closed.as_("root")
     assert len(messages_of(root.pull("orders.new", "billing", 0, 0).body)) == 1
 
 

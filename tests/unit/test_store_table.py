@@ -17,7 +17,7 @@ import tarry.store.publisher as store_publisher
 from tarry.api.jobs import StagedFile
 from tarry.base.errors import CorruptError, InvalidArgumentError, TarryError, UnavailableError
 from tarry.message.schema import SCHEMA
-from tarry.store import Commit, Publisher, StaleCommitError, Store, read_window, remove_orphans, stage
+from tarry.store import Commit, Publisher, StaleCommitError, Store, locallog, read_window, remove_orphans, stage
 from tarry.store.locallog import record_path
 
 NOW_MS = 1_795_264_000_000
@@ -188,6 +188,20 @@ def commit_some(store: Store, commits: int) -> None:
 
 def log_dir(store: Store) -> Path:
     return Path(store.root) / "_delta_log"
+
+
+def test_a_commit_while_another_process_opens_is_no_lost_entry(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Opening lists entries, and looks which have records; between the two another one's may come, with its record."""
+    entries_in = locallog.entries_in
+
+    def then_commit(root: Path) -> list[Path]:
+        found = entries_in(root)
+        monkeypatch.setattr(locallog, "entries_in", entries_in)
+        store.commit(staged(store, 0, 10), 0, 10)
+        return found
+
+    monkeypatch.setattr(locallog, "entries_in", then_commit)
+    assert Store.open(store.root).snapshot().committed_seq == 10
 
 
 def torn(content: bytes, how: str) -> bytes:

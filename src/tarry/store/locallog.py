@@ -174,8 +174,11 @@ def mend(root: Path, version_min: int = -1) -> list[str]:
     directory = log_directory(root)
     if not directory.is_dir():
         return []
+    # Before the entries: a record comes after its entry, so one that another process writes meanwhile is not taken for
+    # the record of a lost one.
+    recorded = _newest_recorded(root)
     entries, checkpoints = entries_in(root), checkpoints_in(root)
-    _check_newest(root, entries)
+    _check_newest(root, entries, recorded)
     torn = [path for path in entries[-1:] if not is_complete(path)]
     for path in torn:
         if version_of_file(path) <= version_min or _matches_record(path) is not None:
@@ -196,10 +199,13 @@ def mend(root: Path, version_min: int = -1) -> list[str]:
     return [path.name for path in torn]
 
 
-def _check_newest(root: Path, entries: list[Path]) -> None:
+def _newest_recorded(root: Path) -> int:
+    return max(map(version_of_file, log_directory(root).glob(f"[0-9]*.json{RECORD_SUFFIX}")), default=-1)
+
+
+def _check_newest(root: Path, entries: list[Path], recorded: int) -> None:
     """Nothing removes the newest entry; so where a record is of a later one, that was lost."""
     newest = version_of_file(entries[-1]) if entries else -1
-    recorded = max(map(version_of_file, log_directory(root).glob(f"[0-9]*.json{RECORD_SUFFIX}")), default=-1)
     if recorded > newest:
         raise CorruptError(f"{entry_path(root, recorded)} is missing, though it was durable and acted on; {GO_ON}")
 
