@@ -74,7 +74,7 @@ def run(config: Config, *, unknown_variables: Sequence[str] = (), verbose: bool 
     shorten_turns()
     files_max = raise_limit()
     log.debug("%d files and connections may be open", files_max)
-    code = ExitCode.FAILED
+    code, others = ExitCode.FAILED, set(threading.enumerate())
     try:
         with ExitStack() as stack:
             stop = stack.enter_context(StopSignals())
@@ -88,7 +88,7 @@ def run(config: Config, *, unknown_variables: Sequence[str] = (), verbose: bool 
         code = exit_code(error)
         raise
     finally:
-        if any(thread.name.startswith(ASKING) for thread in threading.enumerate()):
+        if any(thread.name.startswith(ASKING) for thread in threading.enumerate() if thread not in others):
             _end_within(LEFT_END_S, code)  # Python's own end would wait for them
     log.info("stopped")
 
