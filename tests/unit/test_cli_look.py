@@ -179,9 +179,10 @@ def test_logs_in_a_store_are_shown_with_their_costs(broker: Broker) -> None:
     assert now["log"] is None and "log  " not in shown(frame(now, None))
     requests = {"put": 3600, "get": 3600, "list": 0, "delete": 0}
     logs = {"uri": "s3://b/l/shard=0", "epoch": 7, "rounds": 3600, "leased": True, "requests": requests}
+    logs |= {"state": "handing out", "away_since_ms": None}
     text = shown(frame({**now, "uptime_ms": 3_600_000, "log": logs}, None))
     assert "epoch 7, 3,600 rounds, about $14 a month of requests" in text
-    without = shown(frame({**now, "uptime_ms": 3_600_000, "log": {**logs, "leased": False}}, None))
+    without = shown(frame({**now, "uptime_ms": 3_600_000, "log": {**logs, "leased": False, "state": "no lease"}}, None))
     assert "nothing is handed out: no lease" in without
 
 
