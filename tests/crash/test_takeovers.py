@@ -32,7 +32,8 @@ def test_lives_of_many_takeovers(fast_path: Path) -> None:
         done.update(simulate(seed, fast_path / str(seed)))
     for what in ("history: delivered", "base made", "segments deleted", "the pipeline commits", "load a job"):
         assert done[what], f"too short for: {what}"
-    for what in ("handed out by a former owner", "listed by a former owner", "messages that a seek skipped"):
+    # A former owner refuses lists once its lease is over, so that few are seen: see broker/confirmed_queries.py.
+    for what in ("handed out by a former owner", "messages that a seek skipped"):
         assert done[what], f"too short for: {what}"
 
 
