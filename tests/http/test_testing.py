@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,7 @@ def test_the_page_works_as_it_is_pasted(tmp_path: Path) -> None:
     (tmp_path / "page.sh").write_text("\n".join(script).replace("7777", str(http)))
     environment = {
         **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "TARRY_FLIGHT": f"127.0.0.1:{flight}",
         "TARRY_ENDPOINT": f"127.0.0.1:{flight}",
         "TARRY_DISK_FREE_BYTES_MIN": "0",
