@@ -218,6 +218,14 @@ class ConsumerGroup(Protocol):
         ...
 
     @property
+    def may_send(self) -> bool:
+        """False while another broker may hand out the same: nothing that was leased may go to a consumer now.
+
+        Always true where nobody can take the logs over, and behind a gateway, whose broker looks before it sends.
+        """
+        ...
+
+    @property
     def queue_ends(self) -> tuple[int, int]:
         """Return the first kept offset of the topic's queue, and its end, as they are now.
 
@@ -284,6 +292,13 @@ class ConsumerGroup(Protocol):
         """Move messages to the dead letters, whatever tries are left; counts as :meth:`ack`.
 
         For messages that the consumer will never be able to process. ``reason``: as of :meth:`nack`.
+        """
+        ...
+
+    def give_back(self, leases: Int64s, offsets: Int64s) -> int:
+        """Have messages that nobody has looked at ready again at once, as the same try; counts as :meth:`ack`.
+
+        Behind a gateway it is a nack without a delay.
         """
         ...
 

@@ -28,7 +28,7 @@ class Queues:
     """Operations on queues by offsets. Any thread."""
 
     def __init__(self, ready: ReadyLog, intake: Intake, may_hand_out: Callable[[], bool] | None = None) -> None:
-        """``may_hand_out``: see :class:`tarry.groups.services.GroupServices`; it is asked before each read."""
+        """``may_hand_out``: see :class:`tarry.groups.services.GroupServices`; asked before each batch of a read."""
         self._ready = ready
         self._intake = intake
         self._may_hand_out = may_hand_out
@@ -51,17 +51,26 @@ class Queues:
 
         Raises:
             NotFoundError: there is no such topic. InvalidArgumentError: the range is not one of its queue.
-            OverloadedError: another broker may own the logs.
+            OverloadedError: another broker may own the logs; also before a later batch.
         """
-        if self._may_hand_out is not None and not self._may_hand_out():
-            raise OverloadedError("it is not certain that this broker still owns its logs; try again")
+        self._check_lease()
         topic, start, end = request.topic, request.start, request.end
         queue = self._ready.topics.get(topic)
         if queue is None:
             raise NotFoundError(f"no message of topic {topic!r} has become due yet")
         if not start <= end <= queue.end:
             raise InvalidArgumentError(f"offsets {start} to {end} of topic {topic!r}; allowed: up to {queue.end}")
-        return map(concat, chunks(_read(queue, start, end), BYTES, ROWS))
+        return self._sent(map(concat, chunks(_read(queue, start, end), BYTES, ROWS)))
+
+    def _sent(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield batches, each after a look at the lease: a reader takes one when it can send it."""
+        for batch in batches:
+            self._check_lease()
+            yield batch
+
+    def _check_lease(self) -> None:
+        if self._may_hand_out is not None and not self._may_hand_out():
+            raise OverloadedError("it is not certain that this broker still owns its logs; try again")
 
     def offset_at(self, request: FindOffset) -> int:
         """Return the offset of the first kept message of a topic's queue that was due at a moment or later.

@@ -68,7 +68,9 @@ class GroupControl:
         selection = Selection(self._state, self._policy, filtering, services)
         leases = LeaseManager(self._state, self._policy, self._news, self._copier, services)
         delivery = GroupDelivery(self._state, self._policy, selection, leases, self._copier, self._news, services)
-        self.group = Group(self._state, self._policy, self._news, filtering, leases, delivery, services.clock)
+        self.group = Group(
+            self._state, self._policy, self._news, filtering, leases, delivery, services.clock, services.may_hand_out
+        )
         self._end_over = leases.end_over
         self._journal = services.journal
         self._ticket = services.ticket

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -126,6 +127,7 @@ class Group:
         lease_manager: LeaseManager,
         delivery: GroupDelivery,
         clock: Clock,
+        may_hand_out: Callable[[], bool] | None = None,
     ) -> None:
         self.name = state.name
         self.topic_name = state.topic.name
@@ -134,6 +136,7 @@ class Group:
         self.ack_each = lease_manager.ack_each
         self.nack = lease_manager.nack
         self.reject = lease_manager.reject
+        self.give_back = lease_manager.give_back
         self.extend = lease_manager.extend
         self.change_lease = lease_manager.change_lease
         self._state = state
@@ -142,6 +145,7 @@ class Group:
         self._lease_manager = lease_manager
         self._delivery = delivery
         self._clock = clock
+        self._may_hand_out = may_hand_out
 
     # -- for consumers: see tarry.api.consuming ----------------------------------------------------------------------
 
@@ -168,6 +172,10 @@ class Group:
     @property
     def waits_for_acks(self) -> bool:
         return self._lease_manager.waits_for_acks
+
+    @property
+    def may_send(self) -> bool:
+        return self._may_hand_out is None or self._may_hand_out()
 
     @property
     def queue_ends(self) -> tuple[int, int]:

@@ -7,7 +7,7 @@ redirects, cookies, proxies or decompression.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from aiohappyeyeballs import start_connection
 
@@ -23,6 +23,10 @@ NEXT_ADDRESS_S = 0.25
 ERROR_MAX = 300
 
 _Place = tuple[bool, str, int]
+
+
+class NotSentError(Exception):
+    """A request may not be sent any more, and was not."""
 
 
 class HttpClient:
@@ -45,10 +49,19 @@ class HttpClient:
         self._sweeper: asyncio.TimerHandle | None = None
         self._closed = False
 
-    async def send(self, target: HttpTarget, headers: Mapping[str, str], body: bytes, timeout_s: float) -> HttpAnswer:
+    async def send(
+        self,
+        target: HttpTarget,
+        headers: Mapping[str, str],
+        body: bytes,
+        timeout_s: float,
+        may_send: Callable[[], bool] | None = None,
+    ) -> HttpAnswer:
         """Send a request, and wait up to ``timeout_s`` for its answer.
 
-        Raises nothing but CancelledError.
+        ``may_send`` is asked right before it is written; to connect may take long.
+
+        Raises nothing but CancelledError, and, if it may not be sent, NotSentError.
         """
         connection: ReceiverConnection | None = None
         try:
@@ -57,14 +70,14 @@ class HttpClient:
                 connection = self._take(target)
                 if connection is not None:
                     try:
-                        return await self._exchange(target, connection, request)
+                        return await self._exchange(target, connection, request, may_send)
                     except LostError:
                         if connection.heard:
                             raise
                         # It was an old connection, and the receiver had closed it as we wrote: that is not a failure
                         # yet.
                 connection = await self._connect(target)
-                return await self._exchange(target, connection, request)
+                return await self._exchange(target, connection, request, may_send)
         except TimeoutError:
             # If the status has arrived, it decides, whatever became of the body.
             answer = connection.answer() if connection is not None and connection.heard else None
@@ -84,7 +97,16 @@ class HttpClient:
 
     # -- connections -------------------------------------------------------------------------------------------------
 
-    async def _exchange(self, target: HttpTarget, connection: ReceiverConnection, request: bytes) -> HttpAnswer:
+    async def _exchange(
+        self,
+        target: HttpTarget,
+        connection: ReceiverConnection,
+        request: bytes,
+        may_send: Callable[[], bool] | None,
+    ) -> HttpAnswer:
+        if may_send is not None and not may_send():
+            self._keep(target, connection)
+            raise NotSentError
         answer = await connection.send(request)
         if connection.usable:
             self._keep(target, connection)

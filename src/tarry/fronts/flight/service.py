@@ -31,6 +31,7 @@ from tarry.fronts.flight.requests import ACTIONS, action_request, put_command, t
 from tarry.fronts.flight.sending import PutStream
 from tarry.fronts.kit.callers import Callers
 from tarry.fronts.kit.groups import ReceiveQueues
+from tarry.fronts.kit.last_look import holds_back
 from tarry.fronts.kit.peer_proof import certificate_of
 from tarry.fronts.kit.receiving import CROWDED_S, FILTERING_S, WAIT_S_MAX, poll_now, receive_within
 from tarry.fronts.kit.unread import Room, check_room
@@ -219,7 +220,9 @@ class Service:
                 _check(refused)  # what it was handed in that moment goes back
                 room.release()  # whoever sends it counts it from here
                 if batch is not None:
-                    yield arrow_data(batch.serialize())
+                    encoded = arrow_data(batch.serialize())
+                    if not holds_back(subscription.group, batch):
+                        yield encoded
                 is_taken = True
             finally:
                 room.release()

@@ -347,10 +347,16 @@ def leases_of(batch: pa.RecordBatch) -> tuple[Int64s, Int64s]:
     return leases, offsets
 
 
+def rows_of(received: Received) -> pa.RecordBatch | None:
+    """Return the messages that were received; None: there are none."""
+    return received if isinstance(received, pa.RecordBatch) and received.num_rows else None
+
+
 def give_back(group: ConsumerGroup, received: Received) -> None:
     """Give back messages that no client took, so that other consumers get them at once."""
-    if isinstance(received, pa.RecordBatch) and received.num_rows:
-        group.nack(*leases_of(received), 0)
+    rows = rows_of(received)
+    if rows is not None:
+        group.nack(*leases_of(rows), 0)
 
 
 def lease_ms_of(group: ConsumerGroup, broker: AnyBroker, asked_ms: int | None = None) -> int:

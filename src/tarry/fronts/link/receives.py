@@ -17,6 +17,7 @@ from tarry.api.views import DELIVERY
 from tarry.api.wire import decode_request
 from tarry.base.errors import OverloadedError
 from tarry.fronts.kit.known_errors import known
+from tarry.fronts.kit.last_look import holds_back
 from tarry.fronts.kit.receiving import FILTERING_S, WAIT_S_MAX, lease_ms_of, poll_now, receive_within
 from tarry.fronts.link.groups import ServedGroup
 from tarry.fronts.link.outgoing import Outgoing
@@ -83,10 +84,12 @@ class Receives:
     async def _answer(self, number: int, operation: Receive, withdrawn: asyncio.Future[None]) -> None:
         try:
             subscription, batch = await self._receive(operation, withdrawn)
-            if batch is not None:
+            encoded = stream_bytes(DELIVERY, [] if batch is None else [batch])
+            if batch is not None and holds_back(subscription.group, batch):
+                encoded = stream_bytes(DELIVERY, [])
+            elif batch is not None:
                 self._note(number, subscription)
-            rows = [] if batch is None else [batch]
-            self._out.write(frame(FrameKind.ROWS, number, stream_bytes(DELIVERY, rows)))
+            self._out.write(frame(FrameKind.ROWS, number, encoded))
         except Exception as error:  # noqa: BLE001  every error goes to the client, and bugs to the log
             self._out.write(error_frame(number, known(error)))
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 from tarry.api.accounts import QuotaAccount
 from tarry.api.consuming import ConsumerGroup, Subscription
 from tarry.base.errors import ClosedError, CorruptError, InvalidArgumentError, TarryError, UnavailableError
+from tarry.fronts.kit.last_look import holds_back
 from tarry.fronts.kit.receiving import HasRoom, Received, Waiter
 from tarry.fronts.link.groups import GroupTable, ServedGroup
 from tarry.fronts.link.outgoing import Outgoing
@@ -135,12 +136,16 @@ class LinkConsumers:
         """Number of messages that the consumers hold."""
         return sum(consumer.subscription.held for consumer in self._consumers.values())
 
-    def hand_out(self, number: int, group: ConsumerGroup, batch: pa.RecordBatch) -> None:
-        """Send messages to a consumer."""
+    def hand_out(self, number: int, group: ConsumerGroup, batch: pa.RecordBatch) -> bool:
+        """Send messages to a consumer; False: they may not be sent any more, and were given back."""
+        encoded = encode_batch(batch)
+        if holds_back(group, batch):
+            return False
         self._batches += 1
         if self._on_handed_out is not None:
             self._on_handed_out(self._batches, group, batch)
-        self._out.write(frame(FrameKind.BATCH, number, numbered(self._batches), encode_batch(batch)))
+        self._out.write(frame(FrameKind.BATCH, number, numbered(self._batches), encoded))
+        return True
 
     def on_nothing(self, number: int, error: TarryError | None) -> None:
         """Send that there are no messages for a poll, and no error or this one."""
@@ -184,15 +189,23 @@ class LinkConsumers:
 
     def _on_polled(self, consumer: _Consumer, rows_max: int, received: Received) -> None:
         if self._of_client and isinstance(received, CorruptError) and consumer.subscription.held:
-            consumer.later = asyncio.get_running_loop().call_later(LOOK_S, self._wait, consumer, rows_max)
+            self._wait_later(consumer, rows_max)
+            return
+        if isinstance(received, pa.RecordBatch):
+            waiter, consumer.waiter = consumer.waiter, None
+            if not self.hand_out(consumer.number, consumer.served.group, received):
+                consumer.waiter = waiter
+                self._wait_later(consumer, rows_max)
             return
         consumer.waiter = None
         if received is None and consumer.subscription.silent:
             self.on_nothing(consumer.number, None)  # it asks again, unless it stands still
-        elif isinstance(received, pa.RecordBatch):
-            self.hand_out(consumer.number, consumer.served.group, received)
         else:
             self.on_nothing(consumer.number, self._reason(consumer.served.group, received))
+
+    def _wait_later(self, consumer: _Consumer, rows_max: int) -> None:
+        """Go on with a poll whose answer cannot be sent now."""
+        consumer.later = asyncio.get_running_loop().call_later(LOOK_S, self._wait, consumer, rows_max)
 
     def _reason(self, group: ConsumerGroup, error: TarryError | None) -> TarryError:
         """Return the reason for which a poll got nothing; None: its group is closed.

@@ -15,6 +15,7 @@ from typing import Protocol
 from tarry.api.consuming import Subscription
 from tarry.base.errors import TarryError
 from tarry.fronts.kit.desk import Desk
+from tarry.fronts.kit.last_look import holds_back
 from tarry.fronts.kit.receiving import Received, ReceiveQueue, Waiter, lease_ms_of
 from tarry.fronts.kit.unread import Room
 from tarry.fronts.mqtt import packets
@@ -176,6 +177,10 @@ class MqttReceiver:
             return
         if isinstance(received, TarryError):
             return  # it is tried again at the next renewal
+        if holds_back(consumer.queue.group, received):
+            self._outgoing.room.release()
+            self.plan()
+            return
         if not self._held:
             self._progress_s = self._desk.loop.time()
         now_ms = self._desk.broker.clock.now_ms()

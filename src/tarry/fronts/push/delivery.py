@@ -32,7 +32,7 @@ from tarry.fronts.push.breaker import CircuitBreaker
 from tarry.fronts.push.figures import AttemptLog, SubscriptionFigures
 from tarry.fronts.push.request import PushMessage, RequestMaker, messages_of
 from tarry.fronts.push.verdict import PushOutcome, Verdict, verdict_of
-from tarry.outbound.client import HttpClient
+from tarry.outbound.client import HttpClient, NotSentError
 from tarry.outbound.connection import HttpAnswer, HttpTarget
 
 log = logging.getLogger(__name__)
@@ -159,6 +159,7 @@ class PushDelivery:
             return
         now_s = self._around.clock.elapsed_s()
         self.breaker.look(now_s)
+        self._hold_back()
         self._send_buffered(now_s)
         room, again_s = self._room(now_s)
         if room > 0:
@@ -178,6 +179,13 @@ class PushDelivery:
             task = self._loop.create_task(self._push(message))
             self._running.add(task)
             task.add_done_callback(partial(self._on_done, message))
+
+    def _hold_back(self) -> None:
+        """Give back what waits, if it may not be sent now: see :mod:`tarry.fronts.kit.last_look`."""
+        if self._buffer and not self._group.may_send:
+            self._group.give_back(*lease_columns(self._buffer))
+            self._held_bytes -= sum(len(message.body) for message in self._buffer)
+            self._buffer.clear()
 
     def _limit(self, now_s: float) -> int:
         """Return the number of requests allowed at a time."""
@@ -264,7 +272,13 @@ class PushDelivery:
     async def _push(self, message: PushMessage) -> None:
         began_s, at_ms = time.monotonic(), self._around.clock.now_ms()
         headers = self._maker.headers(message, at_ms)
-        answer = await self._around.client.send(self._target, headers, message.body, self._timeout_s)
+        try:
+            answer = await self._around.client.send(
+                self._target, headers, message.body, self._timeout_s, lambda: self._group.may_send
+            )
+        except NotSentError:
+            self._group.give_back(*lease_columns([message]))
+            return
         spent_s = time.monotonic() - began_s
         now_ms = self._around.clock.now_ms()
         verdict = verdict_of(answer, now_ms)

@@ -53,6 +53,7 @@ class RemoteGroup:
 
     gathers = True
     is_filtering = False
+    may_send = True
 
     def __init__(self, link: Link, state: Mapping[str, Any], read_ends: ReadEnds, clock: Clock) -> None:
         self.number: int = state["number"]
@@ -132,6 +133,9 @@ class RemoteGroup:
         self, leases: Int64s, offsets: Int64s, on_result: OnResult | None = None, reason: str | None = None
     ) -> int:
         return self._settle(SettleOp.REJECT, 0, leases, offsets, on_result, reason)
+
+    def give_back(self, leases: Int64s, offsets: Int64s) -> int:
+        return self.nack(leases, offsets, 0)
 
     def extend(self, leases: Int64s, offsets: Int64s, lease_ms: int) -> int:
         return self._settle(SettleOp.EXTEND, lease_ms, leases, offsets, None)

@@ -97,10 +97,8 @@ class WorkerConsumers:
             self._answer_now(number, subscription.group, batch)
 
     def _answer_now(self, number: int, group: ConsumerGroup, batch: pa.RecordBatch | None) -> None:
-        if batch is None:
+        if batch is None or not self._consumers.hand_out(number, group, batch):
             self._consumers.on_nothing(number, None)
-        else:
-            self._consumers.hand_out(number, group, batch)
 
     def _on_handed_out(self, number: int, group: ConsumerGroup, batch: pa.RecordBatch) -> None:
         self._untaken[number] = (group, *leases_of(batch))

@@ -30,6 +30,7 @@ from tarry.fronts.http.lmstfy.settling import Acknowledging, Held
 from tarry.fronts.http.lmstfy.waiting import JobReceive, OnJobs, Waiting
 from tarry.fronts.http.read_your_writes import Landing
 from tarry.fronts.http.services import HttpServices
+from tarry.fronts.kit.last_look import sendable
 from tarry.fronts.kit.receiving import FILTERING_S, Received, ReceiveQueue, Waiter, give_back, poll_now
 from tarry.fronts.kit.unread import Room
 
@@ -128,6 +129,9 @@ class JobReceiver:
                     await self._wait(http, room, account, list(receives), count, lease_ms, wait_s) if wait_s else None
                 )
                 jobs = [] if found is None else self._jobs(receives[found[0]], found[1])
+            if jobs and not next(iter(receives)).group.may_send:  # those of one queue may have waited for others'
+                self._acknowledging.give_back([job.id for job in jobs])
+                jobs = []
             return answer_of(jobs, count)
         finally:
             self._services.callers.remove(request)
@@ -237,7 +241,8 @@ class JobReceiver:
                 is_early = isinstance(received, QuotaExceededError) and request.receive.timeout_s
                 request.on_jobs([] if is_early else received)
             return
-        jobs = [] if received is None or not requests else self._jobs(requests[0].receive, received)
+        received = sendable(requests[0].receive.queue.group, received) if requests else None
+        jobs = self._jobs(requests[0].receive, received) if isinstance(received, pa.RecordBatch) else []
         at = 0
         for request in requests:
             request.on_jobs(jobs[at : at + request.receive.count])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from tarry.api.consuming import ConsumerGroup
@@ -18,7 +18,7 @@ from tarry.base.event_loop import settle_future
 from tarry.batching.coalescing import copy_of
 from tarry.fronts.http.lmstfy.names import GROUP, place_of
 from tarry.fronts.http.services import HttpServices
-from tarry.fronts.kit.settling import AckGatherer, AckOutcome, Entries
+from tarry.fronts.kit.settling import AckGatherer, AckOutcome, Entries, lease_columns
 
 
 class Held(NamedTuple):
@@ -59,6 +59,13 @@ class Acknowledging:
             # Most were acknowledged long before the end of their leases.
             self._ends = [(held.until_s, id) for id, held in self._held.items()]
             heapq.heapify(self._ends)
+
+    def give_back(self, ids: Iterable[str]) -> None:
+        """Give back jobs that no client got to see."""
+        for id in ids:
+            held = self._held.pop(id, None)
+            if held is not None:
+                held.group.give_back(*lease_columns([held]))
 
     def settle(self, topic: str, id: str, on_settled: OnAcked) -> bool:
         """Acknowledge a job that was handed out here; False: it was not, and nothing was done."""

@@ -17,6 +17,7 @@ from tarry.api.accounts import QuotaAccount
 from tarry.base.errors import TarryError
 from tarry.fronts.http.exchange import HttpRequest
 from tarry.fronts.http.lmstfy.jobs import LmstfyJob
+from tarry.fronts.kit.last_look import holds_back
 from tarry.fronts.kit.receiving import Received, ReceiveQueue, Waiter
 
 ROWS_MAX = 1000
@@ -161,7 +162,7 @@ class _Line:
             for wait in list(self._waits):
                 self._remove(wait)
                 wait.answer([] if received is None else received)
-        else:
+        elif not holds_back(self.receive.queue.group, received):  # else all of them wait on
             self._share_out(self._jobs_of(self.receive, received))
         # Not from here: the queue is in the midst of serving.
         self._loop.call_soon(self._look)

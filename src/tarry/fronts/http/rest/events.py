@@ -31,6 +31,7 @@ from tarry.fronts.http.rest.rows import json_of
 from tarry.fronts.http.rest.sessions import EventSession, EventSessions
 from tarry.fronts.http.rest.table import GROUP
 from tarry.fronts.http.services import HttpServices
+from tarry.fronts.kit.last_look import holds_back
 from tarry.fronts.kit.receiving import give_back, lease_ms_of
 from tarry.fronts.kit.unread import Room
 
@@ -138,6 +139,8 @@ def _written(session: EventSession, batch: pa.RecordBatch, is_base64: bool) -> I
     sent = 0
     try:
         for sent in range(batch.num_rows):
+            if holds_back(session.group, batch.slice(sent)):  # the client may read slowly
+                return
             [row] = batch.slice(sent, 1).to_pylist()
             text = encode_json(with_delivery(json_of(row, always_base64=is_base64)))
             yield b"id: %s\nevent: message\ndata: %s\n\n" % (next(ids).encode(), text)

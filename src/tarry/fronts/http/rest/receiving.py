@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from tarry.api.consuming import ConsumerGroup
 from tarry.api.operation import Operation
 from tarry.api.operations import Ack, Extend, Nack, Receive
 from tarry.api.operations.messages import HANDLES_MAX
@@ -22,6 +23,7 @@ from tarry.fronts.http.rest.description import DescribedBody, Description
 from tarry.fronts.http.rest.operations import OperationEndpoint, describe
 from tarry.fronts.http.rest.request import ClientLeftError, RestRequest
 from tarry.fronts.http.rest.table import Resource
+from tarry.fronts.kit.last_look import holds_back
 from tarry.fronts.kit.receiving import FILTERING_S, WAIT_S_MAX, give_back, lease_ms_of, poll_now, receive_within
 from tarry.fronts.kit.unread import Room
 
@@ -45,7 +47,8 @@ class ReceiveEndpoint(OperationEndpoint):
         account = services.principal.account
         subscription = queue.group.subscribe(prefetch=subscribe.prefetch, lease_ms=lease_ms, account=account)
         if not operation.wait_ms:
-            return _some(await poll_now(services.loop, subscription, operation.max_messages, FILTERING_S), room)
+            batch = await poll_now(services.loop, subscription, operation.max_messages, FILTERING_S)
+            return _some(queue.group, batch, room)
         left = request.watch()
         try:
             wait_s = min(operation.wait_ms / 1000, WAIT_S_MAX)
@@ -55,13 +58,14 @@ class ReceiveEndpoint(OperationEndpoint):
             except (TarryError, ClientLeftError):
                 give_back(queue.group, batch)
                 raise
-            return _some(batch)
+            return _some(queue.group, batch)
         finally:
             left.cancel()
 
 
-def _some(batch: pa.RecordBatch | None, room: Room | None = None) -> pa.RecordBatch:
-    if batch is None:
+def _some(group: ConsumerGroup, batch: pa.RecordBatch | None, room: Room | None = None) -> pa.RecordBatch:
+    """Return what is written next."""
+    if batch is None or holds_back(group, batch):
         return pa.RecordBatch.from_pylist([], schema=DELIVERY)
     if room is not None:
         room.hold(batch.nbytes)

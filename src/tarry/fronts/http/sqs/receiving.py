@@ -18,6 +18,7 @@ from tarry.fronts.http.sqs.queue_table import QueueTable
 from tarry.fronts.http.sqs.received import SYSTEM, SqsDelivery, deliveries_of, message_of
 from tarry.fronts.http.sqs.redriving import Redriving
 from tarry.fronts.http.sqs.request import SqsRequest, texts_of
+from tarry.fronts.kit.last_look import holds_back
 from tarry.fronts.kit.receiving import FILTERING_S, ReceiveQueue, give_back, poll_now, receive_within
 from tarry.fronts.kit.unread import Room
 
@@ -100,6 +101,8 @@ class Receiving:
                 deliveries = [] if batch is None else deliveries_of(queue, batch)
                 # Those that were handed out too often go to the dead-letter queue instead, and others may be behind.
                 kept = await self._redriving.sift(queue, receives.group, deliveries)
+                if kept and holds_back(receives.group, batch):
+                    return []
                 if kept or not deliveries:
                     return kept
         finally:

@@ -37,6 +37,9 @@ RocketMQ's ``maxTransferBytesOnMessageInMemory``.
 LOOK_S = 1.0
 """Time for which a message is looked for before the client is told how far it was, in vain."""
 
+UNLEASED_S = 0.05
+"""Seconds between looks for the broker's lease, while it has none."""
+
 EARLY_S = 0.001
 """Least time until it is checked again whether a message is due."""
 
@@ -175,7 +178,11 @@ class QueueReader:
             # A client that does not take its answers gets no more of them: they would be kept here.
             connection.run(self._serve_when_writable(pull))
             return None
+        begun_at = pull.at
         parts = self._collect(pull)
+        if parts and not group.may_send:
+            pull.at = begun_at
+            return self._hold_back(pull)
         if parts:
             body = b"".join(parts)
             charge_handed(pull.account, len(parts), len(body))
@@ -188,6 +195,15 @@ class QueueReader:
             self._pass_over(pull)
         if pull.wait_s <= 0 or group.closed:
             return self._answer(pull, ResponseCode.PULL_NOT_FOUND)
+        return None
+
+    def _hold_back(self, pull: Pull) -> None:
+        """Have a pull wait whose messages may not be sent now; see :mod:`tarry.fronts.kit.last_look`."""
+        if pull.wait_s <= 0:
+            return self._answer(pull, ResponseCode.PULL_NOT_FOUND)
+        if not self._planned:
+            self._planned = True
+            self._loop.call_later(UNLEASED_S, self._serve_all)
         return None
 
     def _collect(self, pull: Pull) -> list[bytes]:

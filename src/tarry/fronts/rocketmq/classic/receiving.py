@@ -20,6 +20,7 @@ from tarry.base.bounded_cache import BoundedCache
 from tarry.base.errors import NotFoundError
 from tarry.base.event_loop import post
 from tarry.fronts.kit.held_back import check_held_back, wait_or_rest
+from tarry.fronts.kit.last_look import holds_back
 from tarry.fronts.kit.receiving import ReceiveQueue, give_back
 from tarry.fronts.kit.unread import Room
 from tarry.fronts.rocketmq.classic.codes import RequestRefused, ResponseCode
@@ -99,7 +100,8 @@ class Popper:
         room = request.connection.room()
         try:
             batch = await self._receive(pop, queue, request, room)
-            return self._nothing(pop) if batch is None else self._answer(pop, queue, batch, request)
+            reply = None if batch is None else self._answer(pop, queue, batch, request)
+            return self._nothing(pop) if reply is None or holds_back(queue.group, batch) else reply
         finally:
             # The bytes that are written next are counted by the connection.
             self._loop.call_soon(room.release)

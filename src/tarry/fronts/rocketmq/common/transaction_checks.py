@@ -22,6 +22,7 @@ from tarry.api.local import AnyBroker
 from tarry.api.operations import SetGroup
 from tarry.base.back_off import BackOff
 from tarry.base.errors import TarryError
+from tarry.fronts.kit.last_look import holds_back
 from tarry.fronts.kit.receiving import ReceiveQueue, leases_of
 from tarry.fronts.rocketmq.common.names import HALF_MESSAGES
 from tarry.fronts.rocketmq.common.properties import REAL_TOPIC
@@ -67,7 +68,8 @@ class TransactionChecks:
                 batch = await self._queue.receive(self._subscription, ROWS_MAX)
                 if batch is None:
                     return
-                self._ask_about(batch)
+                if not holds_back(self._queue.group, batch):
+                    self._ask_about(batch)
                 back_off.reset()
             except TarryError as error:
                 pause_s = back_off.fail()

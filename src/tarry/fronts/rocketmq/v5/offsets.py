@@ -69,7 +69,11 @@ class Offsets:
         first, end = group.queue_ends
         messages: list[bytes] = []
         if 0 <= start < end:
-            messages, start = await self._run_in_thread(lambda: self._read(group, request, start, rows_max, account))
+            messages, behind = await self._run_in_thread(lambda: self._read(group, request, start, rows_max, account))
+            if group.may_send:
+                start = behind
+            else:
+                messages = []
         elif start != end:
             raise Refusal(Code.ILLEGAL_OFFSET, f"offset {start} of topic {topic!r}; allowed: {first} to {end}")
         yield service.PullMessageResponse(status=OK if messages else _EMPTY).SerializeToString()

@@ -18,6 +18,7 @@ from loopgrpc import Call, Promise, Responses, UnreadBytes, framed
 from tarry.base.clock import Clock
 from tarry.base.errors import TarryError, UnauthenticatedError
 from tarry.fronts.kit.held_back import check_held_back, rest_s
+from tarry.fronts.kit.last_look import holds_back, sendable
 from tarry.fronts.kit.receiving import Received, ReceiveQueue, Waiter, give_back, leases_of
 from tarry.fronts.kit.unread import Room
 from tarry.fronts.rocketmq.common.callers import SigningCallers
@@ -226,7 +227,10 @@ class ReceiveCall:
             if isinstance(received, TarryError):
                 raise received
             self._batch = received
-            self._end(_nothing(self._clock.now_ms()) if received is None else self._answers(received))
+            answers = None if received is None else self._answers(received)
+            if self._queue is not None and sendable(self._queue.group, received) is None:
+                self._batch = answers = None
+            self._end(_nothing(self._clock.now_ms()) if answers is None else answers)
         except Exception as error:  # noqa: BLE001  as above
             self._give_back()
             self._refuse(error)
@@ -257,7 +261,11 @@ class ReceiveCall:
         return framed([_STARTED, *part, _moment(self._clock.now_ms())])
 
     async def _chunks(self, messages: Iterator[bytes]) -> AsyncIterator[bytes]:
+        queue, batch = self._queue, self._batch
         while part := list(islice(messages, CHUNK_ROWS)):
+            if queue is not None and batch is not None and holds_back(queue.group, batch.slice(self._sent_rows)):
+                self._batch = None
+                break
             yield framed([_STARTED, *part] if not self._sent_rows else part)
             self._sent_rows += len(part)
         yield _moment(self._clock.now_ms())
