@@ -64,6 +64,7 @@ class Registrar:
     clock = SystemClock()
     settings = GroupSettings()
     ordered = waits_for_acks = deleted = closed = gathers = False
+    may_send = True
 
     def __init__(self) -> None:
         self.holders: list[Holder] = []

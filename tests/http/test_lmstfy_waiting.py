@@ -28,7 +28,7 @@ class FakeQueue:
 
     def __init__(self) -> None:
         self.waiting: list[Waiter] = []
-        self.group = SimpleNamespace(subscribe=lambda **kwargs: SimpleNamespace(**kwargs))
+        self.group = SimpleNamespace(subscribe=lambda **kwargs: SimpleNamespace(**kwargs), may_send=True)
 
     def add(self, waiter: Waiter) -> None:
         self.waiting.append(waiter)

@@ -14,6 +14,7 @@ class Group:
 
     topic_name = "t"
     gathers = silent = False
+    may_send = True
     account = held_back = None
 
     def __init__(self, name: str = "g") -> None:
