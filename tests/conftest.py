@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["s3_endpoint", "s3_uri"]
 
 settings.register_profile("quick", deadline=None, max_examples=20)
-settings.register_profile("default", deadline=None)
+settings.register_profile("default", deadline=None, max_examples=60)
 settings.register_profile("thorough", deadline=None, max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
