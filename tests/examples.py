@@ -6,5 +6,5 @@ from hypothesis import settings
 
 
 def examples(count: int) -> int:
-    """``count`` of a hundred examples: 0.2 of it with `quick`, 0.6 with the default profile, ten times with `thorough`."""
+    """``count`` of a hundred: 0.2 of it with `quick`, 0.6 with the default profile, ten times with `thorough`."""
     return max(1, count * settings.default.max_examples // 100)
