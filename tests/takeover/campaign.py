@@ -3,10 +3,12 @@
 Machines take turns. The owner is killed (kill), stopped for three leases (stop), cut off from the store (cut), given a
 slow way to it (slow), or told to stop (clean), and the next machine takes over; or two at once, as it was killed
 (duel). Between these, owners stand still for up to two leases, and go on. A former owner that lives must end by
-itself as soon as it goes on, and answer nothing. Clients schedule, cancel, move, replace and consume all the while. In
-the end everything is consumed, and the history is checked. With --standby, the next machine waits until the owner is
-silent; a takeover without a fault is an alarm, and allowed. With --plain, the machines share a directory, and there is
-no store: then owners are only killed or told to stop.
+itself as soon as it goes on, and answer nothing. Clients schedule, cancel, move, replace and consume all the while.
+
+Mostly the next machine stands by, and waits until the owner is silent, or is told (told, and slow); a takeover without
+a fault is an alarm, and allowed. Each --chapter takeovers everything is consumed, and the history is checked, written
+down and forgotten, so that memory does not grow with the number of takeovers. With --plain, the machines share a
+directory, and there is no store: then owners are only killed or told to stop.
 """
 
 from __future__ import annotations
@@ -20,16 +22,17 @@ import signal
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 
 from tarry.base.errors import TarryError
+from tarry.client import AsyncClient
 from tarry.log.objects.lease import LEASE_S
+from tarry.log.objects.role import tell_to_take_over
 from tests.engines.versitygw import served
 from tests.takeover.clients import (
     GROUP,
@@ -46,12 +49,15 @@ from tests.takeover.history import check
 from tests.takeover.owners import Life, Machine, Owners, area
 from tests.takeover.producers import Producers
 from tests.takeover.proxy import Faults, Proxy, Side
-from tests.takeover.result import former_owners, tell
+from tests.takeover.result import Result
 
 KINDS = ("kill", "stop", "cut", "slow", "clean", "duel")
 PLAIN_KINDS = ("kill", "clean")
-STANDBY_KINDS = ("kill", "stop", "cut", "clean")
-BETWEEN_S = (1.0, 6.0)
+STANDBY_KINDS = ("kill", "stop", "cut", "slow", "clean", "told")
+STANDBYS = 0.8
+"""Share of the takeovers for which the next machine stands by."""
+CHAPTER = 40
+BETWEEN_S = (1.0, 5.0)
 """Time from a takeover to the next fault."""
 INFLIGHT_MAX = 10_000
 """First value of the setting that is changed at each takeover."""
@@ -66,6 +72,7 @@ AHEAD_MS = 1000 * LEASE_S + 500.0
 """So far beyond a claim it may count as taken what was due: the log's clock, and a lease."""
 PLAIN_AHEAD_MS = 6_000.0
 DRAIN_S = 180.0
+FAR = "1d"
 LATE_S = 3.0
 """So late a request arrives, or an answer comes, at most: longer than a lease."""
 
@@ -81,37 +88,47 @@ class Campaign:
     per_second: float
     usual: Faults
     """Faults of all ways to the store, all the time."""
-    has_standby: bool = False
+    standbys: float
+    """Share of the takeovers for which the next machine stands by."""
+    chapter: int
+    """So many takeovers until the history is checked."""
+    history: Path
+    """Where it is written then."""
+    result: Result = field(default_factory=Result)
+    stands_by: bool = False
 
     def __post_init__(self) -> None:
         self.recorder = Recorder(self.owners)
         self.producers = Producers(self.recorder, random.Random(self.rng.random()), self.per_second)
         self.consumers = Consumers(self.recorder, random.Random(self.rng.random()))
-        self.count: Counter[str] = Counter()
-        """Takeovers by kind."""
-        self.wrong: list[str] = []
-        """Violations that are none of the messages'."""
         self.setting, self.setting_tried = INFLIGHT_MAX, INFLIGHT_MAX
         """Value of a setting of a group that was answered last, and the one that was asked for last."""
+        # Each kind once, then any.
+        self._decks = {True: [each for each in self.kinds if each in STANDBY_KINDS], False: list(self.kinds)}
+        self._decks[False] = [each for each in self.kinds if each != "told"]
+        self._kinds = {stands_by: tuple(deck) for stands_by, deck in self._decks.items()}
 
     async def run(self) -> None:
-        """Run it. The events are the recorder's."""
+        """Run it. What came of it is in :attr:`result`."""
         await self._serve("start", now_ms())
         client = self.recorder.client(self.owners.current)
         for topic in TOPICS:
             await client.set_group(topic, GROUP, tries=0, ordered=topic == ORDERED, inflight_max=INFLIGHT_MAX)
+        for first in range(0, self.takeovers, self.chapter):
+            try:
+                await self._chapter(range(first, min(first + self.chapter, self.takeovers)))
+            finally:
+                save(self.recorder.events, self.history, first=not first)
+            self._check()
+            await self._forget()
+        await self.consumers.close()
+        await self.recorder.close()
+
+    async def _chapter(self, numbers: range) -> None:
         producing = asyncio.create_task(self.producers.run())
         try:
-            for number in range(self.takeovers):
-                await self._between()
-                kind = self.kinds[number % len(self.kinds)] if number < len(self.kinds) else self.rng.choice(self.kinds)
-                setting = asyncio.create_task(self._set())
-                await self._hand_out()
-                await getattr(self, f"_{kind}")()
-                await setting
-                await self._check_setting()
-                self.count[kind] += 1
-                print(f"{number + 1}: {kind}, served again after {self._served_s():.1f} s", flush=True)
+            for number in numbers:
+                await self._take_over(number)
                 if producing.done():
                     producing.result()
             await asyncio.sleep(self.rng.uniform(*BETWEEN_S))
@@ -120,10 +137,39 @@ class Campaign:
             raise
         self.producers.stopping = True
         await producing
-        await self._kill()  # what is only seen by another owner is seen, too
+        self.stands_by = False
+        await self._kill("end")  # what is only seen by another owner is seen, too
         await self._drain()
-        await self.consumers.close()
-        await self.recorder.close()
+
+    async def _take_over(self, number: int) -> None:
+        self.stands_by = self.rng.random() < self.standbys and bool(self._kinds[True])
+        await self._between()
+        deck = self._decks[self.stands_by]
+        kind = deck.pop(0) if deck else self.rng.choice(self._kinds[self.stands_by])
+        setting = asyncio.create_task(self._set())
+        await self._hand_out()
+        await getattr(self, f"_{kind}")()
+        await setting
+        await self._check_setting()
+        self.result.takeovers[self.owners.current.label] += 1
+        print(f"{number + 1}: {self.owners.current.label}, served again after {self._served_s():.1f} s", flush=True)
+
+    def _check(self) -> None:
+        """Check the history of a chapter."""
+        owners = self.owners
+        # Two clocks differ by twice as much as one from this one.
+        ahead_ms = PLAIN_AHEAD_MS if owners.has_one_directory else AHEAD_MS
+        skew_ms = max(abs(machine.skew_ms) for machine in owners.machines)
+        report = check(self.recorder.events, ahead_ms=ahead_ms + skew_ms, skew_ms=skew_ms)
+        self.result.add(self.recorder.events, owners.lives, report)
+        self.result.tell_chapter(report)
+
+    async def _forget(self) -> None:
+        """Forget the chapter: what comes of its messages from now on was never sent, as far as is known."""
+        self.recorder.events.clear()
+        await self.recorder.close_former()
+        self.consumers.forget()
+        self.producers.begin_again()
 
     def _served_s(self) -> float:
         life = self.owners.current
@@ -152,7 +198,9 @@ class Campaign:
         with suppress(TarryError):  # the broker may stand still for now
             found = (await self.recorder.client(self.owners.current).group_info(PLAIN, GROUP)).inflight_max
             if not self.setting <= found <= self.setting_tried:
-                self.wrong.append(f"inflight_max is {found}; answered: {self.setting}, tried: {self.setting_tried}")
+                self.result.wrong.append(
+                    f"inflight_max is {found}; answered: {self.setting}, tried: {self.setting_tried}"
+                )
             self.setting = found
 
     async def _hand_out(self) -> None:
@@ -164,11 +212,13 @@ class Campaign:
 
     async def _ends(self, former: Life, why: str) -> None:
         if not await former.ends_by_itself():
-            self.wrong.append(f"life {former.number} did not end as one that lost the log ({why}): {former.exit_code}")
+            self.result.wrong.append(
+                f"life {former.number} did not end as one that lost the log ({why}): {former.exit_code}"
+            )
 
     async def _between(self) -> None:
         """Let the owner work; or stand still for a while, where that is no reason to take over."""
-        if self.has_standby:
+        if self.stands_by:
             self.owners.stand_by()
             if self.rng.random() < FOLLOWED:
                 await self.owners.until_followed()
@@ -177,10 +227,10 @@ class Campaign:
             former = self.owners.current
             await self._serve("alarm", now_ms())
             await self._ends(former, "alarm")
-            self.count["alarm"] += 1
+            self.result.takeovers[self.owners.current.label] += 1
             self.owners.stand_by()
             await asyncio.sleep(BETWEEN_S[1])
-        elif not self.has_standby and self.rng.random() < PAUSES:
+        elif not self.stands_by and self.rng.random() < PAUSES:
             await self._pause()
 
     async def _pause(self) -> None:
@@ -203,7 +253,7 @@ class Campaign:
         fault_ms, former = now_ms(), self.owners.current
         await former.stop()
         if former.exit_code != 0:
-            self.wrong.append(f"life {former.number} was told to stop, and ended with {former.exit_code}")
+            self.result.wrong.append(f"life {former.number} was told to stop, and ended with {former.exit_code}")
         await self._serve("clean", fault_ms)
 
     async def _stop(self) -> None:
@@ -230,9 +280,21 @@ class Campaign:
         proxy = _proxy(former)
         proxy.faults = replace(self.usual, delays_ms=SLOW_MS, late_put=0.1, late_read=0.1)
         await asyncio.sleep(self.rng.uniform(0, 2 * LEASE_S))
+        self._tell()  # it writes, though seldom
         await self._serve("slow", fault_ms)
         await self._ends(former, "slow")
         proxy.faults = self.usual
+
+    async def _told(self) -> None:
+        """The standby is told, though nothing is wrong with the owner."""
+        fault_ms, former = now_ms(), self.owners.current
+        self._tell()
+        await self._serve("told", fault_ms)
+        await self._ends(former, "told")
+
+    def _tell(self) -> None:
+        if self.owners.standby is not None:
+            tell_to_take_over(self.owners.standby.machine.directory)
 
     # -- the end -------------------------------------------------------------------------------------------------------
 
@@ -242,12 +304,23 @@ class Campaign:
         state: object = None
         while empty < 2 * MESSAGE_LEASE_S:
             if now_ms() > until_ms:
-                self.wrong.append(f"not everything was consumed within {DRAIN_S:g} s: {state}")
+                self.result.wrong.append(f"not everything was consumed within {DRAIN_S:g} s: {state}")
                 return
             await asyncio.sleep(0.5)
             with suppress(TarryError):
+                listed = (await client.list_pending(limit=1)).rows.num_rows  # counts are checked, and not relied upon
                 state = [(each.topic, each.pending, each.ready) for each in await client.pending()]
-                empty = 0 if any(pending or ready for _, pending, ready in state) else empty + 1
+                empty = 0 if listed or any(pending or ready for _, pending, ready in state) else empty + 1
+        await self._check_counts(client)
+
+    async def _check_counts(self, client: AsyncClient) -> None:
+        """Nothing is pending: one more message is one that is counted."""
+        receipts = [await client.schedule(topic, b"counted", delay=FAR) for topic in TOPICS]
+        counts = {each.topic: each.pending for each in await client.pending()}
+        if any(counts[topic] != 1 for topic in TOPICS):
+            self.result.wrong.append(f"each topic has one pending message, and these are counted: {counts}")
+        for receipt in receipts:
+            await client.cancel(receipt.handle)
 
 
 def _proxy(life: Life) -> Proxy:
@@ -264,12 +337,17 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
     parser.add_argument("--delay-ms", type=float, default=5.0, help="of each request to the store")
     parser.add_argument("--faults", type=float, default=0.001, help="rate of each fault of requests, all the time")
-    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
+    parser.add_argument("--kinds", nargs="+", choices=(*KINDS, "told"), default=[*KINDS, "told"])
     parser.add_argument("--machines", type=int, default=2)
     parser.add_argument("--skew-ms", type=int, default=0, help="by so much machines' clocks are wrong, at most")
     parser.add_argument("--base-s", type=float, default=5.0, help="time between two bases of the logs")
     parser.add_argument("--rate", type=float, default=40.0, help="calls of producers a second")
-    parser.add_argument("--standby", action="store_true", help="the next machine stands by")
+    parser.add_argument(
+        "--standbys", type=float, default=STANDBYS, help="share of takeovers by a machine that stood by"
+    )
+    parser.add_argument(
+        "--chapter", type=int, default=CHAPTER, metavar="N", help="takeovers until the history is checked"
+    )
     parser.add_argument("--plain", action="store_true", help="one shared directory, no store")
     parser.add_argument("--directory", type=Path, help="where logs and the history stay; else they do after violations")
     given = parser.parse_args()
@@ -305,26 +383,19 @@ async def _run(given: argparse.Namespace, directory: Path) -> bool:
             data = directory / ("data" if given.plain else f"data-{number}")
             machines.append(Machine(f"{number}", data, proxy, given.skew_ms * (number % 3 - 1), given.base_s))
         kinds = PLAIN_KINDS if given.plain else given.kinds
-        if given.standby:
-            kinds = STANDBY_KINDS
-        campaign = Campaign(Owners(machines, now_ms), rng, kinds, given.takeovers, given.rate, usual, given.standby)
+        campaign = Campaign(
+            *(Owners(machines, now_ms), rng, kinds, given.takeovers, given.rate, usual),
+            standbys=0.0 if given.plain else given.standbys,
+            chapter=given.chapter,
+            history=directory / "history.jsonl",
+        )
         begin_s = time.monotonic()
         try:
             await campaign.run()
         finally:
-            save(campaign.recorder.events, directory / "history.jsonl")
             await campaign.owners.close()
-        took_s = time.monotonic() - begin_s
-    ahead_ms = PLAIN_AHEAD_MS if given.plain else AHEAD_MS
-    # Two clocks differ by twice as much as one from this one.
-    report = check(campaign.recorder.events, ahead_ms=ahead_ms + given.skew_ms, skew_ms=given.skew_ms)
-    tell(campaign.recorder, campaign.count, report, took_s)
-    wrong = [
-        *campaign.wrong,
-        *campaign.owners.wrong,
-        *former_owners(campaign.recorder.events, campaign.owners.lives),
-        *report.violations,
-    ]
+            campaign.result.tell(campaign.recorder, time.monotonic() - begin_s)
+    wrong = [*campaign.result.wrong, *campaign.owners.wrong]
     for each in wrong:
         print(each)
     if wrong:

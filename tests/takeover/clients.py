@@ -69,6 +69,13 @@ class Recorder:
         self.events.append(event(begin_ms, now_ms(), answer))
         return True, answer
 
+    async def close_former(self) -> None:
+        """Close the clients of lives that are over."""
+        for life in self.owners.lives:
+            if life.over.is_set() and (client := self._clients.pop(life.number, None)) is not None:
+                with suppress(TarryError):
+                    await client.close()
+
     async def close(self) -> None:
         for client in self._clients.values():
             with suppress(TarryError):
@@ -87,6 +94,12 @@ class Consumers:
         for topic in TOPICS:
             for consume in (self._by_calls, self._by_stream):
                 self._tasks.add(asyncio.create_task(self._consume(consume, topic, life)))
+
+    def forget(self) -> None:
+        """Forget consumers that have ended. Raises what one of them raised."""
+        for task in [each for each in self._tasks if each.done()]:
+            self._tasks.discard(task)
+            task.result()
 
     async def close(self) -> None:
         for task in self._tasks:

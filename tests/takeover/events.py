@@ -117,9 +117,9 @@ def start_of(event: Event) -> float:
     return event.at_ms if isinstance(event, Delivery) else event.begin_ms
 
 
-def save(events: Iterable[Event], path: Path) -> None:
-    """Write events to a file, one a line."""
-    with path.open("w") as file:
+def save(events: Iterable[Event], path: Path, *, first: bool = True) -> None:
+    """Write events to a file, one a line; if they are not the ``first``, behind those that it has."""
+    with path.open("w" if first else "a") as file:
         for event in events:
             file.write(json.dumps({"type": type(event).__name__, **asdict(event)}) + "\n")
 

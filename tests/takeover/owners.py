@@ -55,9 +55,16 @@ class Life:
     address: str = ""
     claimed_ms: tuple[float, float] = (0.0, 0.0)
     """Beginning of its process, and when it served."""
+    stood_by: bool = False
+    """It stood by before."""
     exit_code: int | None = None
     over: asyncio.Event = field(default_factory=asyncio.Event)
     """Its process has ended, or is about to be ended."""
+
+    @property
+    def label(self) -> str:
+        """How it came to serve, for people."""
+        return f"{self.why}, standby" if self.stood_by else self.why
 
     def send_signal(self, number: signal.Signals) -> None:
         assert self.process.pid is not None
@@ -132,6 +139,11 @@ class Owners:
     _standing_by: asyncio.Task[None] | None = None
 
     @property
+    def has_one_directory(self) -> bool:
+        """The machines share a directory, and there is no store."""
+        return all(machine.proxy is None for machine in self.machines)
+
+    @property
     def current(self) -> Life:
         return self.lives[-1]
 
@@ -175,7 +187,7 @@ class Owners:
         if standby is not None and standing_by is not None:
             with suppress(TarryError):
                 await standing_by
-                standby.why, standby.fault_ms = why, fault_ms
+                standby.why, standby.fault_ms, standby.stood_by = why, fault_ms, True
                 standby.claimed_ms = max(standby.claimed_ms[0], fault_ms), standby.claimed_ms[1]
                 self.lives.append(standby)
                 return standby

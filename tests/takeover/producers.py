@@ -48,6 +48,13 @@ class Producers:
         self._bugs: list[BaseException] = []
         self.stopping = False
 
+    def begin_again(self) -> None:
+        """Forget all messages and keys, and use none of them any more; :meth:`run` may be called again."""
+        self._known.clear()
+        self._dues.clear()
+        self._keys = {slot: (used // KEY_SENDS + 1) * KEY_SENDS for slot, used in self._keys.items()}
+        self.stopping = False
+
     async def run(self) -> None:
         """Until :attr:`stopping`; then wait for what is under way."""
         while not self.stopping and not self._bugs:

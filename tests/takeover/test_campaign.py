@@ -74,14 +74,14 @@ def campaign(directory: Path, *arguments: str) -> list[Event]:
 @pytest.mark.rest
 def test_machines_that_take_over_from_one_another(tmp_path: Path) -> None:
     program()
-    events = campaign(tmp_path / "d", "--takeovers", "2", "--kinds", "kill", "stop")
+    events = campaign(tmp_path / "d", "--takeovers", "2", "--standbys", "0", "--kinds", "kill", "stop")
     claims = [event for event in events if isinstance(event, Claim)]
-    assert [claim.why for claim in claims] == ["start", "kill", "stop", "kill"]
+    assert [claim.why for claim in claims] == ["start", "kill", "stop", "end"]
     assert {event.life for event in events if isinstance(event, Delivery)} >= {0, 3}
 
 
 @pytest.mark.rest
 def test_a_campaign_on_one_directory(tmp_path: Path) -> None:
     events = campaign(tmp_path / "d", "--plain", "--takeovers", "2")
-    assert [event.why for event in events if isinstance(event, Claim)] == ["start", "kill", "clean", "kill"]
+    assert [event.why for event in events if isinstance(event, Claim)] == ["start", "kill", "clean", "end"]
     assert {each.answer for each in events if isinstance(each, Cancel)} >= {"done", "delivered"}

@@ -16,6 +16,7 @@ from tests.takeover.history import ACCEPTED, check
 AHEAD_MS = 2_500.0
 """At a claim, what is due within a lease counts as taken; and calls take a millisecond."""
 LISTED = 1000
+FAR_MS = 3_600_000
 
 
 @dataclass
@@ -82,6 +83,15 @@ class Checks:
         for entry in machine.broker.pending():
             listed = sorted(listed_by(machine))
             assert entry.pending == 0, f"{entry.pending} of {entry.topic} are pending for ever; listed: {listed}"
+        self._check_counts(machine)
+
+    def _check_counts(self, machine: Machine) -> None:
+        """Nothing is pending: one more message is one that is counted."""
+        far_ms = machine.clock.now_ms() + FAR_MS
+        for topic in self._history.tries:
+            machine.call(partial(machine.broker.schedule, topic, b"counted", due=far_ms))
+        for entry in machine.broker.pending():
+            assert entry.pending == 1, f"{entry.topic} has one pending message, and counts {entry.pending}"
 
     def _check_messages(self) -> None:
         for group, seen in self._history.seen.items():
