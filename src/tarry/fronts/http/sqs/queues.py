@@ -121,7 +121,8 @@ class SqsQueues:
         }
         if "All" in names or any(name.startswith("Approximate") for name in names):
             found |= await self._counts(queue.name)
-        return {"Attributes": {key: value for key, value in found.items() if "All" in names or key in names}}
+        shown = {key: value for key, value in found.items() if "All" in names or key in names}
+        return {"Attributes": shown} if shown else {}
 
     async def set_attributes(self, request: SqsRequest) -> None:
         """Change attributes of a queue."""
