@@ -18,7 +18,8 @@ from .moto_differences import DIFFERENCES, REPLACED
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
 BUILD_S_MAX = 900
-MOTO, FREEZEGUN = "moto==5.2.5", "freezegun==1.5.5"
+MOTO, FREEZEGUN, CURL = "moto==5.2.5", "freezegun==1.5.5", "pycurl>=7.45,<8"
+PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "-q")
 
 
 def _nothing_more(_: Mapping[str, str]) -> dict[str, str]:
@@ -47,8 +48,12 @@ def _python(_: Path) -> Built:
     return Built([sys.executable, str(HERE / "python" / "main.py")], ROOT)
 
 
-def _celery(_: Path) -> Built:
-    return Built([sys.executable, "-m", "tests.compat.sqs.celery_app.main"], ROOT)
+def _celery(directory: Path) -> Built:
+    """With curl, by which kombu's transport asks for messages."""
+    library = directory / "library"
+    _run([*PIP, "install", "--no-deps", "--only-binary", ":all:", "--target", str(library), CURL], directory)
+    command = [sys.executable, "-m", "tests.compat.sqs.celery_app.main"]
+    return Built(command, ROOT, lambda _: {"PYTHONPATH": str(library)})
 
 
 def _node(directory: Path) -> Built:
@@ -72,9 +77,8 @@ def _java(directory: Path) -> Built:
 def _moto(directory: Path) -> Built:
     """Moto's own tests, from its source distribution; what is known to differ has to fail."""
     fetched, library = directory / "fetched", directory / "library"
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q"]
-    _run([*pip, "download", "--no-deps", "--no-binary", ":all:", "-d", str(fetched), MOTO], directory)
-    _run([*pip, "install", "--no-deps", "--target", str(library), FREEZEGUN], directory)
+    _run([*PIP, "download", "--no-deps", "--no-binary", ":all:", "-d", str(fetched), MOTO], directory)
+    _run([*PIP, "install", "--no-deps", "--target", str(library), FREEZEGUN], directory)
     [archive] = fetched.glob("moto-*.tar.gz")
     with tarfile.open(archive) as source:
         source.extractall(directory / "moto", filter="data")

@@ -1,5 +1,6 @@
-"""AWS's SDKs, moto's tests of SQS, and Celery, unchanged, against Tarry: ``python -m tests.compat.sqs.run [--language NAME]``.
+"""AWS's SDKs, moto's tests of SQS, and Celery, unchanged, against Tarry.
 
+``python -m tests.compat.sqs.run [--language NAME]``.
 All that a program is told is the endpoint, by ``AWS_ENDPOINT_URL_SQS``, and what it signs with. What is not installed
 is left out, and said so.
 """
