@@ -372,3 +372,35 @@ def test_the_pages_program_runs(place: Rest, capsys: pytest.CaptureFixture[str])
     [program] = [each.code for each in snippets("python") if each.page == "docs/sqs.md"]
     exec(compile(program.replace("localhost:7777", place.front.address), "docs/sqs.md", "exec"), {})
     assert capsys.readouterr().out == "unpaid?\n"
+
+
+@pytest.mark.rest
+def test_nothing_that_is_sent_is_an_internal_error(place: Rest, client: Client) -> None:
+    """Wrong types, halves of surrogate pairs, deep JSON: refused or taken, and the rest of a batch told."""
+
+    def ask(operation: str, asked: dict[str, Any]) -> httpx.Response:
+        headers = {"x-amz-target": f"AmazonSQS.{operation}"}
+        return place.http.post("/", content=json.dumps(asked), headers=headers)
+
+    url = make_queue(client, "odd")
+    half, deep = "\ud800", "[" * 60_000
+    policy = '{"deadLetterTargetArn":"arn:aws:sqs:x:000000000000:odd","maxReceiveCount":%s}'
+    for operation, asked in (
+        *(
+            ("ListQueues", {name: odd})
+            for name in ("QueueNamePrefix", "NextToken")
+            for odd in (True, 7, [[]], {"a": 1})
+        ),
+        ("DeleteMessageBatch", {"QueueUrl": url, "Entries": [{"Id": "a", "ReceiptHandle": half}]}),
+        ("TagQueue", {"QueueUrl": url, "Tags": {"a": half}}),
+        *(
+            ("SetQueueAttributes", {"QueueUrl": url, "Attributes": {"RedrivePolicy": text}})
+            for text in (deep, policy % ("9" * 5000))
+        ),
+    ):
+        assert ask(operation, asked).status_code < 500, (operation, asked)
+    entries = [{"Id": "good", "MessageBody": "x"}, {"Id": "bad", "MessageBody": "x", "DelaySeconds": half}]
+    answer = ask("SendMessageBatch", {"QueueUrl": url, "Entries": entries})
+    assert [each["Id"] for each in answer.json()["Successful"]] == ["good"]
+    assert [each["Id"] for each in answer.json()["Failed"]] == ["bad"]
+    assert [each["Body"] for each in received(client, url)] == ["x"]

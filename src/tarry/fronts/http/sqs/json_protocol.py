@@ -35,7 +35,9 @@ class JsonProtocol:
 
     def answer(self, action: str, fields: dict[str, Any] | None, request_id: str) -> HttpResponse:
         """Return the answer to an operation; None: it has no fields."""
-        body = b"{}" if fields is None else json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()
+        text = "{}" if fields is None else json.dumps(fields, separators=(",", ":"), ensure_ascii=False)
+        # Half a surrogate pair in a refused entry, of which the answer tells, must not hide what came of the others.
+        body = text.encode(errors="replace")
         return HttpResponse(200, body, (), TYPE)
 
     def refusal(self, error: SqsError, request_id: str) -> HttpResponse:

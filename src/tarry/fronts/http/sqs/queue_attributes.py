@@ -167,7 +167,7 @@ def _bad(name: str, why: str = "") -> SqsError:
 def _json(name: str, text: str) -> dict[str, Any]:
     try:
         value = json.loads(text) if len(text) <= POLICY_CHARS_MAX else None
-    except ValueError:
+    except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
         raise _bad(name, "It must be a JSON object.")
@@ -183,14 +183,15 @@ def _redrive(text: str) -> str:
             "Reason: Redrive policy must have deadLetterTargetArn and maxReceiveCount, and nothing else."
         )
     count = str(given["maxReceiveCount"])
-    if not (count.isascii() and count.isdecimal() and 1 <= int(count) <= 1000):
+    if not (count.isascii() and count.isdecimal() and len(count) < 12 and 1 <= int(count) <= 1000):
         raise invalid(
             f"Value {text:.200} for parameter RedrivePolicy is invalid. Reason: Invalid value for maxReceiveCount: "
             f"{count:.20}, valid values are from 1 to 1000 both inclusive."
         )
     if name_of_arn(given["deadLetterTargetArn"]) is None:
         raise invalid(f"Value {text:.200} for parameter RedrivePolicy is invalid. Reason: the ARN is of no queue.")
-    return text
+    # A number that came as a text is told as a number, as by AWS: declared infrastructure is compared with that.
+    return text if isinstance(given["maxReceiveCount"], int) else json.dumps({**given, "maxReceiveCount": int(count)})
 
 
 def _redrive_allow(text: str) -> str:

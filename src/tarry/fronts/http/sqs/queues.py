@@ -14,10 +14,11 @@ from tarry.base.errors import NotFoundError
 from tarry.fronts.http.read_your_writes import Landing
 from tarry.fronts.http.services import HttpServices
 from tarry.fronts.http.sqs.errors import SqsError, invalid, missing
+from tarry.fronts.http.sqs.message_attributes import is_allowed
 from tarry.fronts.http.sqs.names import ACCOUNT, GROUP, arn_of, check_name, is_fifo, name_in, name_of_arn
 from tarry.fronts.http.sqs.queue_attributes import KNOWN, Queue, checked
 from tarry.fronts.http.sqs.queue_table import QueueTable
-from tarry.fronts.http.sqs.request import SqsRequest, texts_of
+from tarry.fronts.http.sqs.request import SqsRequest, text_of, texts_of
 
 PAGE_ROWS = 1000
 LISTED_MAX = 1000
@@ -91,7 +92,7 @@ class SqsQueues:
 
     async def list(self, request: SqsRequest) -> dict[str, Any]:
         """Return the URLs of those queues that the caller may know of."""
-        prefix = request.parameters.get("QueueNamePrefix") or ""
+        prefix = text_of(request.parameters, "QueueNamePrefix") or ""
         rights = request.desk.principal.rights
         names = [
             name for name in self._table.names() if name.startswith(prefix) and rights.allow(Right.LOOK, name, GROUP)
@@ -121,7 +122,8 @@ class SqsQueues:
         }
         if "All" in names or any(name.startswith("Approximate") for name in names):
             found |= await self._counts(queue.name)
-        return {"Attributes": {key: value for key, value in found.items() if "All" in names or key in names}}
+        shown = {key: value for key, value in found.items() if "All" in names or key in names}
+        return {"Attributes": shown} if shown else {}
 
     async def set_attributes(self, request: SqsRequest) -> None:
         """Change attributes of a queue."""
@@ -268,7 +270,7 @@ def url_of(request: SqsRequest, name: str) -> str:
 def _page(request: SqsRequest, field: str, names: list[str]) -> dict[str, Any]:
     """Return a page of queues' URLs, and a token for the next one if the client has asked for pages."""
     limit = request.whole("MaxResults", 0, 1, LISTED_MAX)
-    token = request.parameters.get("NextToken")
+    token = text_of(request.parameters, "NextToken")
     if token:
         try:
             after = base64.b64decode(token, validate=True).decode()
@@ -287,6 +289,8 @@ def _tags(given: Any) -> dict[str, str]:
         raise invalid("Tags must be a map of strings.")
     if any(not 1 <= len(key) <= 128 or len(value) > 256 for key, value in given.items()):
         raise invalid("Tag keys must be between 1 and 128 characters in length, and values up to 256.")
+    if not all(is_allowed(text) for pair in given.items() for text in pair):
+        raise invalid("Tags must have characters that XML can have.")
     return dict(given)
 
 

@@ -72,6 +72,18 @@ def whole_of(parameters: Parameters, name: str, default: int, low: int, high: in
     return value
 
 
+def text_of(parameters: Parameters, name: str) -> str | None:
+    """Return a parameter that is a text; None: it is not there, or empty.
+
+    Raises:
+        SqsError: it is none.
+    """
+    value = parameters.get(name)
+    if value is not None and not isinstance(value, str):
+        raise invalid(f"{name} must be a string.")
+    return value or None
+
+
 def texts_of(parameters: Parameters, *names: str) -> list[str]:
     """Return a parameter that is a list of texts, by the first of its names that is there.
 
