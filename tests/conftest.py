@@ -35,7 +35,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 TESTS = Path(__file__).parent
 LONG_FIRST = (
-    *("spark", "kafka", "celery_project", "rabbitmq", "e2e", "crash", "model", "models", "compat", "rocketmq"),
+    *("spark", "kafka", "celery_project", "django_project", "rabbitmq", "e2e", "crash", "model", "models", "compat", "rocketmq"),
     *("rocketmq_classic", "gateway", "http", "mqtt", "link", "loopgrpc", "fuzz", "browser", "push", "contract"),
     *("takeover", "engines", "identity", "worker", "unit"),
 )
@@ -122,6 +122,7 @@ def _check_all_are_touched(selected: list[pytest.Item], items: list[pytest.Item]
     suites once more behind workers, and of what waits for time-outs."""
     allowed = {
         "celery_project/test_workers.py",
+        "django_project/test_workers.py",
         "crash/test_takeovers.py",
         "worker/test_campaign.py",
         "kafka/test_relay.py",
