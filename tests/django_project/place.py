@@ -14,6 +14,8 @@ from pathlib import Path
 from tests.waiting import wait_until
 
 PROJECT = Path(__file__).parent
+PYTHON = os.environ.get("DJANGO_PYTHON", sys.executable)
+"""That of the project: `make django` names one with Django 6."""
 
 
 class Shop:
@@ -43,12 +45,12 @@ class Shop:
 
     def manage(self, *words: str, code: int = 0) -> str:
         """Run a command of ``manage.py``; what it printed."""
-        return self._run([sys.executable, "-m", "django", *words], code)
+        return self._run([PYTHON, "-m", "django", *words], code)
 
     def run(self, program: str) -> str:
         """Run a program of the project; what it printed."""
         begin = "import django; django.setup()\nfrom shop import tasks\nimport tarry.django\n"
-        return self._run([sys.executable, "-c", begin + program], 0)
+        return self._run([PYTHON, "-c", begin + program], 0)
 
     def _run(self, command: list[str], code: int) -> str:
         done = subprocess.run(command, env=self.env, capture_output=True, text=True, timeout=120, cwd=PROJECT)
@@ -58,7 +60,7 @@ class Shop:
     @contextmanager
     def worker(self, *words: str) -> Iterator[Running]:
         """A worker, until the block ends."""
-        command = [sys.executable, "-m", "django", "tarry_worker", *words]
+        command = [PYTHON, "-m", "django", "tarry_worker", *words]
         process = subprocess.Popen(
             command, env=self.env, cwd=PROJECT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             start_new_session=True,

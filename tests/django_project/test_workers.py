@@ -124,6 +124,33 @@ def test_a_higher_priority_goes_first(shop: Shop) -> None:
     assert said[2:] == sorted(said[2:], reverse=True)
 
 
+def test_a_task_belongs_to_its_transaction_and_can_be_cancelled(shop: Shop) -> None:
+    said = shop.run(
+        "from django.db import transaction\n"
+        "try:\n"
+        "    with transaction.atomic():\n"
+        "        tasks.note.enqueue('rolled back'); raise KeyError\n"
+        "except KeyError: pass\n"
+        "with transaction.atomic(): tasks.note.enqueue('committed')\n"
+        "due = tasks.note.enqueue('due'); print(tarry.django.cancel(due), tarry.django.cancel(due.id))\n"
+        "due.refresh(); print(due.status, due.errors[0].exception_class)\n"
+        "try: tarry.django.cancel('none')\n"
+        "except Exception as error: print(type(error).__name__)\n"
+        "from datetime import UTC, datetime\n"
+        "try: tasks.note.using(run_after=datetime(2166, 1, 1, tzinfo=UTC)).enqueue('far')\n"
+        "except Exception as error: print(type(error).__name__)\n"
+    )
+    assert said.splitlines() == [
+        "True False",
+        "FAILED <class 'tarry.django.errors.TaskCancelled'>",
+        "TaskResultDoesNotExist",
+        "DelayTooLongError",
+    ]
+    with shop.worker():
+        shop.run(f"{WAIT}\nwait(tasks.note.enqueue('last'))")
+    assert sorted(shop.said("note")) == [["committed"], ["last"]]
+
+
 def test_commands_say_what_is_wrong(shop: Shop) -> None:
     assert "there is no queue 'nails'; allowed: default, mail" in shop.manage(
         "tarry_worker", "--queue", "nails", code=1

@@ -260,6 +260,7 @@ def test_every_package_was_looked_at() -> None:
 
 
 ROLES = {
+    "Command",
     *("Authenticator", "ClientRegistry", "Components", "Offsets", "Recaller", "Routes", "Sender", "Service", "Settler"),
     *("Transactions", "WriteBatch"),
 }

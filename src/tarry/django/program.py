@@ -22,7 +22,7 @@ from tarry.django.backend import TarryBackend
 from tarry.django.compat import InvalidTaskBackend, backend_of
 from tarry.django.execution import Executor
 from tarry.django.places import GROUP, topics_of
-from tarry.django.sending import PRIORITY, Broker, broker_of, send_unsent
+from tarry.django.sending import PRIORITY, TaskBroker, broker_of, send_unsent
 from tarry.django.slots import Slots
 from tarry.worker import Reject, Worker
 from tarry.worker.handler import HandlerOptions
@@ -128,7 +128,7 @@ def _priority(message: Delivery) -> int:
     return int(text) if text.removeprefix("-").isdecimal() else 0
 
 
-async def _send_unsent(broker: Broker, backend: str) -> None:
+async def _send_unsent(broker: TaskBroker, backend: str) -> None:
     thread = WorkThread("tarry-task-sending")
 
     def send() -> int:

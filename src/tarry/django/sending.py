@@ -12,6 +12,7 @@ import logging
 import os
 import threading
 from datetime import UTC, timedelta
+from functools import cache
 
 from django.utils import timezone
 
@@ -37,7 +38,7 @@ AWAY = (UnavailableError, OverloadedError, DiskFullError, OwnershipLostError)
 """What goes by: to send again later helps."""
 
 
-class Broker:
+class TaskBroker:
     """The broker of a backend, for all threads of this process; what is forked off makes its own."""
 
     def __init__(self, options: BackendOptions) -> None:
@@ -83,18 +84,13 @@ class Broker:
         self.client.cancel_key(topic_of(self._options.prefix, record.queue_name, record.priority), record.id)
 
 
-_brokers: dict[BackendOptions, Broker] = {}
-"""Django makes a backend for each thread; all of them share a connection."""
-_brokers_lock = threading.Lock()
+@cache
+def broker_of(options: BackendOptions) -> TaskBroker:
+    """Return the broker that options name: Django makes a backend for each thread, and all share a connection."""
+    return TaskBroker(options)
 
 
-def broker_of(options: BackendOptions) -> Broker:
-    """Return the broker that options name."""
-    with _brokers_lock:
-        return _brokers.setdefault(options, Broker(options))
-
-
-def send_committed(broker: Broker, record: TaskRecord) -> None:
+def send_committed(broker: TaskBroker, record: TaskRecord) -> None:
     """Send a task that has been committed; where the broker is away, a worker does it later.
 
     Raises:
@@ -109,7 +105,7 @@ def send_committed(broker: Broker, record: TaskRecord) -> None:
         raise
 
 
-def send_unsent(broker: Broker, backend: str) -> int:
+def send_unsent(broker: TaskBroker, backend: str) -> int:
     """Send what no process has sent that enqueued it; return how many were sent.
 
     Raises:
