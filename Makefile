@@ -21,7 +21,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 # What is imported is compiled once, not in each of the hundreds of processes that tests start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test test-core test-rest test-all lint types unit spark-cluster spark-matrix bench dist soak simulate fuzz fuzz-door kills workers models object-stores takeover month kafka kafka-jars relay-campaign h2spec compat compat-identities browser stubs lock audit sbom clean
+.PHONY: help setup demo test test-core test-rest test-all lint types unit spark-cluster spark-matrix django bench dist soak simulate fuzz fuzz-door kills workers models object-stores takeover month kafka kafka-jars relay-campaign h2spec compat compat-identities browser stubs lock audit sbom clean
 
 help:
 	@echo 'make demo               a year of flight departures through a broker that is killed on the way'
@@ -43,6 +43,7 @@ help:
 	@echo 'make fuzz [ARGS=...]    nearly valid calls on every front: ARGS="--seconds 600", ARGS="--seed N"'
 	@echo 'make fuzz-door [ARGS=...] callers without a right at every port of a broker with identities: the same arguments'
 	@echo 'make month              a simulated month of commits to the store, one a minute; about an hour'
+	@echo 'make django             the project of Django with Django 6 (needs Python 3.12 or newer: DJANGO_PYTHON=/path/to/python3.12)'
 	@echo 'make kafka              the relay with a real Kafka: kill -9 of either, a herd (needs Java and Maven; minutes)'
 	@echo 'make relay-campaign [ARGS=...] a relay on a cluster, its driver, executors and Kafka killed ten times each, at 500/s and 2,000/s: ARGS="--rates 500 --kills 1"'
 	@echo 'make kafka-jars         fetch what a Kafka for the tests needs into ~/.cache/tarry'
@@ -122,6 +123,12 @@ unit: $(STAMP)
 spark-cluster: $(STAMP)
 	SPARK_CLUSTER_TEST=1 $(BIN)/pytest $(wildcard tests/spark/test_cluster_*.py) tests/spark/test_datasource_cluster.py \
 		tests/spark/test_datasource_connect.py tests/spark/test_datasource_kill.py $(ARGS)
+
+DJANGO_PYTHON ?= python3.12
+django: $(STAMP)
+	'$(DJANGO_PYTHON)' -m venv $(VENV)/django6
+	$(VENV)/django6/bin/python -m pip install --quiet --disable-pip-version-check ./packages/loopgrpc --editable . 'django>=6'
+	DJANGO_PYTHON=$(CURDIR)/$(VENV)/django6/bin/python $(BIN)/pytest --part rest tests/django_project $(ARGS)
 
 spark-matrix: $(STAMP)
 	$(BIN)/python -m tests.spark.matrix $(ARGS)

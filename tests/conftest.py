@@ -35,9 +35,9 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 TESTS = Path(__file__).parent
 LONG_FIRST = (
-    *("spark", "kafka", "celery_project", "rabbitmq", "e2e", "crash", "model", "models", "compat", "rocketmq"),
-    *("rocketmq_classic", "gateway", "http", "mqtt", "link", "loopgrpc", "fuzz", "browser", "push", "contract"),
-    *("takeover", "engines", "identity", "worker", "unit"),
+    *("spark", "kafka", "celery_project", "django_project", "rabbitmq", "e2e", "crash", "model", "models", "compat"),
+    *("rocketmq", "rocketmq_classic", "gateway", "http", "mqtt", "link", "loopgrpc", "fuzz", "browser", "push"),
+    *("contract", "takeover", "engines", "identity", "worker", "unit"),
 )
 """Order of the directories for several workers: long work begins first, so that all of them end together."""
 
@@ -122,6 +122,8 @@ def _check_all_are_touched(selected: list[pytest.Item], items: list[pytest.Item]
     suites once more behind workers, and of what waits for time-outs."""
     allowed = {
         "celery_project/test_workers.py",
+        "django_project/test_page.py",
+        "django_project/test_workers.py",
         "crash/test_takeovers.py",
         "worker/test_campaign.py",
         "kafka/test_relay.py",

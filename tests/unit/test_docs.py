@@ -86,7 +86,10 @@ def with_a_stored_message(served: Served) -> None:
 
 
 PRELUDES: dict[str, Callable[[Served], None]] = {"cancel_job": with_a_job, "table.history": with_a_stored_message}
-APART = ("rocketmq import", "HTTPServer", "def test_", "paho.mqtt", "ClientTls", "tarry.celery", "aio_pika", "boto3")
+APART = (
+    *("rocketmq import", "HTTPServer", "def test_", "paho.mqtt", "ClientTls", "tarry.celery", "aio_pika", "boto3"),
+    *("tarry.django", "django.tasks", "shop.tasks"),
+)
 """Those with a test of their own below: they take another port, or serve one, or a fixture."""
 
 

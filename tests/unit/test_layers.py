@@ -26,7 +26,7 @@ SHARED = ("base", "outbound", "repeat", "message", "batching", "api", "link", "i
 LAYERS = (
     *SHARED,
     *("log", "intake", "store", "names", "wheel", "queue", "groups", "verify", "broker"),
-    *("client", "worker", "bridge", "celery", "fronts", "spark", "cli"),
+    *("client", "worker", "bridge", "celery", "fronts", "spark", "cli", "django"),
 )
 CORE = LAYERS[: LAYERS.index("broker") + 1]
 PUBLIC = ("__init__", "__main__", "errors", "testing", "pytest_plugin")
@@ -260,6 +260,7 @@ def test_every_package_was_looked_at() -> None:
 
 
 ROLES = {
+    "Command",
     *("Authenticator", "ClientRegistry", "Components", "Offsets", "Recaller", "Routes", "Sender", "Service", "Settler"),
     *("Transactions", "WriteBatch"),
 }

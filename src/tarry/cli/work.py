@@ -62,12 +62,12 @@ def work(
     log_to_stderr(verbose=verbose)
     if reload and drain_s is None:
         drain_s = RELOAD_DRAIN_S
-    code = _watch(WorkSettings(target, endpoint, drain_s, verbose), processes, health_port, reload=reload)
+    code = watch(WorkSettings(target, endpoint, drain_s, verbose), processes, health_port, reload=reload)
     if code:
         raise typer.Exit(code)
 
 
-def _watch(settings: WorkSettings, processes: int, health: str | None, *, reload: bool) -> int:
+def watch(settings: WorkSettings, processes: int, health: str | None, *, reload: bool) -> int:
     """Keep the processes running until a signal comes, or they cannot begin; return the exit code."""
     from tarry.base.stop_signals import StopSignals
     from tarry.cli.work_health import WorkFigures, health_port

@@ -8,7 +8,7 @@ some that are ready · ``rehearsal`` runs handlers in tests, on a broker whose c
 """
 
 from tarry.worker.bodies import BodyError
-from tarry.worker.outcomes import Reject, Retry
+from tarry.worker.outcomes import Reject, Release, Retry
 from tarry.worker.worker import Worker
 
-__all__ = ["BodyError", "Reject", "Retry", "Worker"]
+__all__ = ["BodyError", "Reject", "Release", "Retry", "Worker"]

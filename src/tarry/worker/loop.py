@@ -136,6 +136,8 @@ class HandlerLoop:
             return self._cancelled(slot, message)
         verdict = self._handler.rules.verdict(error, message.attempt)
         settle(message, verdict)
+        if verdict.ending is Ending.RELEASED:
+            return verdict.ending
         is_meant = isinstance(error, Retry | Reject)  # the handler says so, and where in it is of no interest
         log.warning(
             "%s: message %s of %s, attempt %d, is %s: %s",

@@ -39,6 +39,10 @@ class Reject(Exception):  # noqa: N818 - as above
     """Make the message a dead letter at once: it will not get better. ``Reject("reason")``."""
 
 
+class Release(Exception):  # noqa: N818 - as above
+    """Give the message back as the same try, at once: this process has no room for it."""
+
+
 class Ending(StrEnum):
     """End of a message in a handler."""
 
@@ -48,7 +52,7 @@ class Ending(StrEnum):
     LOST = "lost"
     """Its lease ended while it was handled."""
     RELEASED = "released"
-    """The worker stopped first; no try is counted."""
+    """The worker stopped first, or has no room; no try is counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +93,8 @@ class RetryRules:
 
     def verdict(self, error: Exception, attempt: int) -> AfterFailure:
         """Return what a failed try means; ``attempt``: its number, from 1 on."""
+        if isinstance(error, Release):
+            return AfterFailure(Ending.RELEASED, _cut(str(error)))
         found = next((kind for kind in type(error).__mro__ if kind in self._rules), None)
         if isinstance(error, Retry):
             return AfterFailure(Ending.RETRIED, _cut(str(error)), error.after_ms)
@@ -105,7 +111,9 @@ class RetryRules:
 
 def settle(message: Any, verdict: AfterFailure) -> None:
     """Say so to the broker; ``message``: a :class:`tarry.client.Delivery`."""
-    if verdict.ending is Ending.REJECTED:
+    if verdict.ending is Ending.RELEASED:
+        message.release()
+    elif verdict.ending is Ending.REJECTED:
         message.reject(reason=verdict.reason)
     else:
         after_s = None if verdict.delay_ms is None else verdict.delay_ms / 1000

@@ -1,0 +1,127 @@
+"""From the row to the broker: after the commit, and by a worker where the process ended before that.
+
+The row comes first, so no task is at the broker of which the database knows nothing. Sent again in doubt, it has the
+same id and key, so what waits or has come within the broker's dedupe window is not doubled; and a worker drops a
+message of a task that another message has begun.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+from datetime import UTC, timedelta
+from functools import cache
+
+from django.utils import timezone
+
+from tarry.base.errors import DiskFullError, OverloadedError, OwnershipLostError, TarryError, UnavailableError
+from tarry.client import Client
+from tarry.django import records
+from tarry.django.compat import TaskResultStatus
+from tarry.django.models import TaskRecord
+from tarry.django.options import BackendOptions
+from tarry.django.places import GROUP, topic_of
+
+log = logging.getLogger(__name__)
+
+TRIES = 1000
+"""Of a message: how often a task is begun is counted in its row, and a database that is away must not use them up."""
+UNSENT_S = 10.0
+"""A row that was not sent after so long was left by a process that ended, or by a broker that was away."""
+UNSENT_MAX = 500
+"""So many are sent at a time."""
+PRIORITY = "priority"
+"""The property of a message with its exact priority."""
+AWAY = (UnavailableError, OverloadedError, DiskFullError, OwnershipLostError)
+"""What goes by: to send again later helps."""
+
+
+class TaskBroker:
+    """The broker of a backend, for all threads of this process; what is forked off makes its own."""
+
+    def __init__(self, options: BackendOptions) -> None:
+        self._options = options
+        self._lock = threading.Lock()
+        self._client: Client | None = None
+        self._process = 0
+        self._topics: set[str] = set()
+
+    @property
+    def client(self) -> Client:
+        """The client, which connects when it is used."""
+        with self._lock:
+            if self._client is None or self._process != os.getpid():
+                options = self._options
+                self._client = Client(options.endpoint, token=options.token, timeout=options.timeout_s)
+                self._process, self._topics = os.getpid(), set()
+            return self._client
+
+    def send(self, record: TaskRecord) -> None:
+        """Schedule the message of a task. Raises TarryError: it is refused, or there is no broker."""
+        client, topic = self.client, topic_of(self._options.prefix, record.queue_name, record.priority)
+        if topic not in self._topics:
+            # Else what is due while no worker was ever there would be kept for the retention alone.
+            client.set_group(topic, GROUP)
+            self._topics.add(topic)
+        due = record.run_after
+        if due is not None and timezone.is_naive(due):
+            due = timezone.make_aware(due)
+        body = json.dumps({"task": record.id})
+        options = {"id": record.id, "key": record.id, "on_key": "keep", "tries": TRIES}
+        client.schedule(
+            topic,
+            body,
+            due=None if due is None else due.astimezone(UTC),
+            properties={PRIORITY: str(record.priority)},
+            **options,
+        )
+        records.note_sent(record, timezone.now())
+
+    def cancel(self, record: TaskRecord) -> None:
+        """Cancel the message, if it waits. Raises TarryError: as of :meth:`send`."""
+        self.client.cancel_key(topic_of(self._options.prefix, record.queue_name, record.priority), record.id)
+
+
+@cache
+def broker_of(options: BackendOptions) -> TaskBroker:
+    """Return the broker that options name: Django makes a backend for each thread, and all share a connection."""
+    return TaskBroker(options)
+
+
+def send_committed(broker: TaskBroker, record: TaskRecord) -> None:
+    """Send a task that has been committed; where the broker is away, a worker does it later.
+
+    Raises:
+        TarryError: the broker refuses it, at each try. The task has failed.
+    """
+    try:
+        broker.send(record)
+    except AWAY as error:
+        log.warning("task %s is sent when the broker is back: %s", record.id, error)
+    except TarryError as error:
+        records.fail(record, type(error), f"The broker refused the task: {error}\n")
+        raise
+
+
+def send_unsent(broker: TaskBroker, backend: str) -> int:
+    """Send what no process has sent that enqueued it; return how many were sent.
+
+    Raises:
+        TarryError: there is no broker now.
+    """
+    until = timezone.now() - timedelta(seconds=UNSENT_S)
+    unsent = records.rows().filter(sent_at=None, enqueued_at__lt=until, status=TaskResultStatus.READY, backend=backend)
+    sent = 0
+    for record in unsent.order_by("enqueued_at")[:UNSENT_MAX]:
+        try:
+            broker.send(record)
+        except AWAY:
+            raise
+        except TarryError as error:
+            records.fail(record, type(error), f"The broker refused the task: {error}\n")
+            log.error("task %s was refused: %s", record.id, error)
+        else:
+            sent += 1
+    return sent
