@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from tarry.base.errors import InvalidArgumentError
+from tarry.base.errors import InvalidArgumentError, UnavailableError
 from tarry.log.objects.s3 import S3Objects
 from tarry.log.objects.s3_refusals import AskedStore, reason_of
+from tarry.store.publisher import Publisher
+from tarry.verify.store import store_checks
 
 ASKED = AskedStore("b", "http://h:9000", "us-east-1", "AK")
+
+DELTA_RS = (
+    "Kernel error -> Generic S3 error\n  \x1b[31m↳\x1b[0m Error performing GET http://h in 1.7ms - Server returned "
+    "non-2xx status code\n  \x1b[31m↳\x1b[0m {}\n  \x1b[31m↳\x1b[0m {}\n"
+)
 
 
 def answered(status: str, code: str, more: str = "") -> str:
@@ -35,8 +42,11 @@ def answered(status: str, code: str, more: str = "") -> str:
         (answered("503 Slow Down", "SlowDown"), 'http://h:9000 answered 503 Slow Down, SlowDown, m "x"', False),
         ("Generic S3 error: status code: 502 Bad Gateway: <html>", "http://h:9000 answered 502 Bad Gateway", False),
         ("error sending request Debug source: kind: ConnectionRefused", "nothing listens there", False),
-        ("error sending request Debug source: InvalidContentType", "it does not speak TLS", False),
-        ("PUT http://169.254.169.254/latest/api/token status code: 403 Forbidden", "there are no credentials", False),
+        ("error sending request Debug source: InvalidContentType", "it does not speak TLS", True),
+        ("PUT http://169.254.169.254/latest/api/token status code: 403 Forbidden", "there are no credentials", True),
+        (DELTA_RS.format("404 Not Found", "<Error><Code>NoSuchBucket</Code></Error>"), "there is no bucket 'b'", True),
+        (DELTA_RS.format("503 Slow Down", ""), "http://h:9000 answered 503 Slow Down", False),
+        ("HTTP error\n \x1b[31m↳\x1b[0m Connection refused (os error 111)", "nothing listens there", False),
         ("something else Debug source: Foo", "no answer from http://h:9000: something else", False),
     ],
 )
@@ -54,3 +64,17 @@ def test_an_endpoint_without_tls_has_to_be_allowed(monkeypatch: pytest.MonkeyPat
         S3Objects("s3://bucket/prefix")
     monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
     S3Objects("s3://bucket/prefix")
+
+
+def test_a_store_says_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_ALLOW_HTTP", raising=False)
+    for name, value in (("ENDPOINT_URL", "http://127.0.0.1:9"), ("ACCESS_KEY_ID", "A"), ("SECRET_ACCESS_KEY", "S")):
+        monkeypatch.setenv(f"AWS_{name}", value)
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    with pytest.raises(InvalidArgumentError, match=r"the store s3://bucket/store .* it is without TLS; allowed"):
+        Publisher("s3://bucket/store", shard=0)
+    with pytest.raises(InvalidArgumentError, match="it is without TLS"):
+        list(store_checks("s3://bucket/store"))
+    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+    with pytest.raises(UnavailableError, match=r"no connection to http://127.0.0.1:9 .*: nothing listens there"):
+        list(store_checks("s3://bucket/store"))

@@ -10,6 +10,8 @@ from tarry.base.errors import ClosedError, CorruptError, FatalError, OwnershipLo
 
 log = logging.getLogger(__name__)
 
+SERVING = "serving"
+
 
 class Health:
     """The state of a broker. Any thread.
@@ -28,7 +30,7 @@ class Health:
     @property
     def state(self) -> str:
         """One of ``serving``, ``closed`` and ``fatal``."""
-        return "fatal" if self.fatal else "closed" if self.closed else "serving"
+        return "fatal" if self.fatal else "closed" if self.closed else SERVING
 
     @property
     def fatal_code(self) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +16,7 @@ from tarry.base.exposure import LISTENERS, exposed
 from tarry.base.version import VERSION
 from tarry.broker.audit import AuditWriter
 from tarry.broker.damage import Damage
-from tarry.broker.health import Health
+from tarry.broker.health import SERVING, Health
 from tarry.broker.identities import Identities
 from tarry.broker.pipeline import Pipeline
 from tarry.broker.progress import Checkpointer
@@ -29,6 +30,9 @@ from tarry.log.engine import SharedLogs
 from tarry.names import Registry
 from tarry.queue import ReadyLog
 from tarry.wheel import Loader, Wheel
+
+STORE_AWAY = "store away"
+"""A state of logs in an object store (:attr:`tarry.log.engine.SharedLogs.state`), and then of the broker."""
 
 
 @dataclass(eq=False)
@@ -70,9 +74,10 @@ class Status:
         uri, table_id = self._store.place
         places = self._damage.texts + self._small_files.lost
         fatal, gateways = self._health.fatal, self._board.shown("status")
+        logs = None if self._logs is None else self._logs.state
         return {
             "version": VERSION,
-            "state": self._health.state,
+            "state": self._state(logs),
             "fatal": str(fatal) if fatal else None,
             "fatal_code": self._health.fatal_code,
             "test_clock": format_ms(self._clock.now_ms()) if isinstance(self._clock, StandingClock) else None,
@@ -94,7 +99,7 @@ class Status:
                 "version": snapshot.version,
                 "committed_seq": snapshot.committed_seq,
             },
-            "log": None if self._logs is None else self._logs.state,
+            "log": logs,
             "registry": {"in_use": self._registry.exists, "made_again_ms": self._registry.made_again_ms},
             "checkpoint": {"fired_until_ms": last.fired_until_ms, "fired_seq": last.fired_seq},
             "pipeline": self._pipeline.status,
@@ -105,6 +110,11 @@ class Status:
             "certificates": ending(self._config, self._clock.now_ms()),
             "gateways": gateways,
         }
+
+    def _state(self, logs: Mapping[str, Any] | None) -> str:
+        """Return the health's state, or ``store away``: logs in a bucket that gives no answer take nothing."""
+        own = self._health.state
+        return STORE_AWAY if own == SERVING and logs is not None and logs["state"] == STORE_AWAY else own
 
     def read_all(self) -> dict[str, Any]:
         """Return what :meth:`read` does, and how long the logs' rounds took, as an overview has it."""

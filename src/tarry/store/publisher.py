@@ -34,6 +34,7 @@ from tarry.store.orphans import ORPHAN_AGE_HOURS
 from tarry.store.owner import Owner, configuration_of, owner_key, relay_numbers_id
 from tarry.store.place import Place
 from tarry.store.snapshot import FileColumns, Snapshot
+from tarry.store.unreached import unreached
 
 log = logging.getLogger(__name__)
 
@@ -84,6 +85,7 @@ class Publisher:
             InvalidArgumentError: there is a Delta table that is not a Tarry store, or the place can be none.
             CorruptError: the table cannot be read, or has not ``version_min``, which was acted on; nothing was changed.
             UnavailableError: the place cannot be reached or written, or has no table and ``create`` is false.
+            InvalidArgumentError: object storage refuses (a wrong key or bucket), so to ask again is of no use.
         """
         self._place = Place.of(uri)
         self.shard = shard
@@ -109,6 +111,8 @@ class Publisher:
         except (DeltaError, OSError) as error:
             if self._place.local is not None and (passing := passing_error(error, self._place.local)) is not None:
                 raise not_now(passing, self._place.local, "the store cannot be opened") from error
+            if (asked := unreached(self._place, error)) is not None:
+                raise asked from error
             raise _wrapped(f"cannot open the store at {self._place.uri}", error) from error
         self.table_id = str(self._table.metadata().id)
         """The table's own id from the Delta log; independent of its path, and constant."""

@@ -36,6 +36,7 @@ from tarry.store.owner import owners_in
 from tarry.store.parquet import check_group, groups
 from tarry.store.place import Place
 from tarry.store.snapshot import FileColumns
+from tarry.store.unreached import unreached
 from tarry.verify.check import CHUNK_BYTES, DERIVED, RESTORE, Check, Finding, Note, Pace, Results
 
 _LOG = "Which files the store has, or what they are, is not known for certain."
@@ -206,14 +207,22 @@ def _is_true_of_its_checkpoint(fields: dict[str, int], directory: Path) -> bool:
 
 
 def file_checks(place: Place, version_min: int) -> Iterator[Check]:
-    """Yield the checks of all files that the newest version names."""
+    """Yield the checks of all files that the newest version names.
+
+    Raises:
+        UnavailableError: object storage gives no answer, so nothing is known. InvalidArgumentError: it refuses.
+    """
     torn = None if place.local is None else _torn(place.local, version_min)
     try:
         table = DeltaTable(place.uri, version=None if torn is None else version_of_file(torn) - 1)
         actions = pa.table(table.get_add_actions(flatten=True))
     except TableNotFoundError:
+        if place.local is None and version_min >= 0:
+            yield Check("store log", place.uri, 0, lambda _: _lost(place.uri, version_min))
         return
     except (DeltaError, OSError) as error:
+        if (asked := unreached(place, error)) is not None:
+            raise asked from error
         first_line = str(error).partition("\n")[0]
         yield Check("store log", place.uri, 0, lambda _: _unreadable(place.uri, first_line))
         return

@@ -171,7 +171,11 @@ def _process(overview: Mapping[str, Any]) -> Iterator[Metric]:
         "The program.",
         {"version": overview["version"], "python": platform.python_version(), "pyarrow": pa.__version__},
     )
-    yield GaugeMetricFamily("tarry_serving", "1 while the broker serves.", int(overview["state"] == "serving"))
+    yield GaugeMetricFamily(
+        "tarry_serving",
+        "1 while the broker serves: has not failed, and its bucket answers.",
+        int(overview["state"] == "serving"),
+    )
     damage = overview["damage"]
     yield GaugeMetricFamily(
         "tarry_damaged_places", "Damaged places of files that were met while serving.", len(damage["places"])

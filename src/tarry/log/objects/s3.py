@@ -52,12 +52,7 @@ class S3Objects:
         self._uri = uri
         self._threads = ThreadPoolExecutor(REQUESTS, thread_name_prefix="tarry-log-request")
         where = os.environ if options is None else {f"AWS_{name.upper()}": value for name, value in options.items()}
-        self._asked = AskedStore(
-            bucket=uri.removeprefix("s3://").partition("/")[0],
-            endpoint=where.get("AWS_ENDPOINT_URL") or where.get("AWS_ENDPOINT") or "Amazon S3",
-            region=where.get("AWS_REGION") or where.get("AWS_DEFAULT_REGION") or "us-east-1",
-            access_key=where.get("AWS_ACCESS_KEY_ID") or "of this machine",
-        )
+        self._asked = AskedStore.of(uri, where)
         # obstore takes it from the environment only where it is given no options of its client.
         allow_http = os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("true", "1")
         http = {"timeout": TIMEOUT, "default_headers": {"cache-control": "no-store"}, "allow_http": allow_http}

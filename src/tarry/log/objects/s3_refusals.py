@@ -4,22 +4,30 @@ from __future__ import annotations
 
 import html
 import re
+from collections.abc import Mapping
 from typing import NamedTuple
 
 RIGHTS = "a key that may list the bucket, and get, put and delete objects in it"
 _CODE, _MESSAGE = re.compile(r"<Code>(.*?)</Code>"), re.compile(r"<Message>(.*?)</Message>", re.DOTALL)
-_STATUS = re.compile(r"status code: (\d+[^:<]*)")
+_STATUS = re.compile(r"status code:? (\d+[^:<]*)")
+_DECORATION = re.compile(r"\x1b\[\d*m|\u21b3")
+"""Colours and arrows that delta-rs puts into its errors."""
 _REGION = re.compile(r"<Region>(.*?)</Region>|expecting '([\w-]+)'")
 _REDIRECTED = ("PermanentRedirect", "IllegalLocationConstraintException", "AuthorizationHeaderMalformed")
 _UNKNOWN_KEY = ("InvalidAccessKeyId", "XAdminUserNotFound", "InvalidToken")
 _CAUSES = (
     ("ConnectionRefused", "nothing listens there"),
+    ("Connection refused", "nothing listens there"),
     ("dns error", "the name is not known"),
-    ("InvalidContentType", "it does not speak TLS; http:// needs AWS_ALLOW_HTTP=true"),
-    ("certificate", "its certificate is not trusted"),
     ("TimedOut", "no answer in time"),
     ("timed out", "no answer in time"),
 )
+_SETTINGS = (
+    ("InvalidContentType", "it does not speak TLS; allowed: http://… with AWS_ALLOW_HTTP=true, or one that does"),
+    ("URL scheme is not allowed", "it is without TLS; allowed: https://…, or AWS_ALLOW_HTTP=true"),
+    ("certificate", "its certificate is not trusted; allowed: one of an authority that this machine trusts"),
+)
+"""Causes that somebody has to mend before it is of use to ask again."""
 
 
 class AskedStore(NamedTuple):
@@ -29,6 +37,16 @@ class AskedStore(NamedTuple):
     endpoint: str
     region: str
     access_key: str
+
+    @classmethod
+    def of(cls, uri: str, where: Mapping[str, str]) -> AskedStore:
+        """Return the store of ``s3://bucket/prefix``, by the variables in ``where`` (``AWS_…``)."""
+        return cls(
+            bucket=uri.removeprefix("s3://").partition("/")[0],
+            endpoint=where.get("AWS_ENDPOINT_URL") or where.get("AWS_ENDPOINT") or "Amazon S3",
+            region=where.get("AWS_REGION") or where.get("AWS_DEFAULT_REGION") or "us-east-1",
+            access_key=where.get("AWS_ACCESS_KEY_ID") or "of this machine",
+        )
 
 
 class WhyUnanswered(NamedTuple):
@@ -42,7 +60,8 @@ class WhyUnanswered(NamedTuple):
 
 
 def reason_of(text: str, what: str, asked: AskedStore) -> WhyUnanswered:
-    """Return what an error of the library says, whose ``text`` has all of it; ``what``: the request."""
+    """Return what an error of obstore or delta-rs says, whose ``text`` has all of it; ``what``: the request."""
+    text = " ".join(_DECORATION.sub("", text).split())
     found = _CODE.search(text)
     code, status = found[1] if found else "", _STATUS.search(text)
     if code == "NoSuchBucket":
@@ -72,14 +91,18 @@ def reason_of(text: str, what: str, asked: AskedStore) -> WhyUnanswered:
         )
     if code == "AccessDenied" or (not code and status and status[1].startswith("403") and "169.254" not in text):
         return WhyUnanswered(f"the access key {asked.access_key} may not {what}; allowed: {RIGHTS}", True)
+    if "169.254." in text:
+        return WhyUnanswered(
+            "there are no credentials; allowed: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a machine with a role",
+            True,
+        )
+    setting = next((why for sign, why in _SETTINGS if sign in text), None)
+    if setting is not None and not code and not status:
+        return WhyUnanswered(f"no connection to {asked.endpoint} (AWS_ENDPOINT_URL): {setting}", True)
     return WhyUnanswered(_other(text, code, asked))
 
 
 def _other(text: str, code: str, asked: AskedStore) -> str:
-    if "169.254." in text:
-        return (
-            "there are no credentials; allowed: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a machine with a role"
-        )
     if code or _STATUS.search(text):
         status, message = _STATUS.search(text), _MESSAGE.search(text)
         parts = (status and status[1].strip(), code, message and html.unescape(message[1]))

@@ -10,6 +10,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from tarry.api.needs import Right
 from tarry.api.views import UNITS_MS
+from tarry.base.delay import format_ms
 from tarry.fronts.http.console import charts
 from tarry.fronts.http.console.page import Console
 
@@ -76,7 +77,7 @@ def health(overview: Mapping[str, Any]) -> list[dict[str, str]]:
     """Return the problems found, each with a text; empty if all is well."""
     found = []
     if overview["state"] != "serving":
-        found.append({"level": "bad", "text": f"The broker is {overview['state']}: {overview['fatal'] or 'it stops'}"})
+        found.append({"level": "bad", "text": _not_serving(overview)})
     damage, disk, pipeline = overview["damage"], overview["disk"], overview["pipeline"]
     found += [{"level": "bad", "text": f"Damaged: {place}"} for place in damage["places"]]
     if damage["unreadable_messages"]:
@@ -93,6 +94,13 @@ def health(overview: Mapping[str, Any]) -> list[dict[str, str]]:
     elif pipeline.get("state") in ("waiting", "stopped"):
         found.append({"level": "warn", "text": f"The Spark pipeline is {pipeline['state']}; nothing is late for that"})
     return found
+
+
+def _not_serving(overview: Mapping[str, Any]) -> str:
+    logs = overview.get("log")
+    if overview["state"] == "store away" and logs:
+        return f"The bucket gives no answer since {format_ms(logs['away_since_ms'])}: nothing is accepted or handed out"
+    return f"The broker is {overview['state']}: {overview['fatal'] or 'it stops'}"
 
 
 def _sentence(text: str) -> str:
