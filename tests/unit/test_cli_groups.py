@@ -107,7 +107,8 @@ def test_where_a_new_group_begins(broker: Broker, capsys: Captured) -> None:
 def test_topics(broker: Broker, capsys: Captured) -> None:
     broker.schedule("t", b"x", delay="1h")
     assert data_of(capsys, "topic", "show", "t") == [
-        {"topic": "t", "late": "drop", "lateness_ms_max": None, "ordered": False, "declared": False, "queues": 0}
+        {"topic": "t", "late": "drop", "lateness_ms_max": None, "ordered": False, "declared": False}
+        | {"max_per_second": 0, "queues": 0}
     ]
     [changed] = data_of(capsys, "topic", "set", "t", "--late", "dead", "--lateness-max", "10m")
     assert changed == {
@@ -116,9 +117,12 @@ def test_topics(broker: Broker, capsys: Captured) -> None:
         "lateness_ms_max": 600_000,
         "ordered": False,
         "declared": False,
+        "max_per_second": 0,
         "queues": 0,
     }
-    shown = "topic: t\nlate: dead\nlateness_ms_max: 600000\nordered: False\ndeclared: False\nqueues: 0\n"
+    shown = (
+        "topic: t\nlate: dead\nlateness_ms_max: 600000\nordered: False\ndeclared: False\nmax_per_second: 0\nqueues: 0\n"
+    )
     assert out_of(capsys, "topic", "show", "t") == shown
     assert data_of(capsys, "topic", "set", "t", "--ordered", "--declared")[0]["ordered"] is True
     assert data_of(capsys, "topic", "set", "t", "--lateness-max", "none")[0]["lateness_ms_max"] is None

@@ -133,6 +133,8 @@ OWN: Mapping[tuple[str, str], Bound | None] = {
     ("Respawn", "ttl_ms"): SOME_MS,
     ("SetGroup", "tries"): GROUP_TRIES,
     ("SetGroup", "inflight_max"): INFLIGHT,
+    ("SetGroup", "max_per_second"): INFLIGHT,
+    ("SetTopic", "max_per_second"): INFLIGHT,
     ("SetGroup", "lease_ms"): GROUP_LEASE_MS,
     ("SetTopic", "lateness_ms_max"): LATENESS_MS,
     ("SetTopic", "queues"): TOPIC_QUEUES,

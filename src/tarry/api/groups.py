@@ -43,6 +43,7 @@ class GroupSettings(GroupFields):
     def __post_init__(self) -> None:
         check_number("tries", self.tries, 0, INT32_MAX, "0 (no limit)")
         check_number("inflight_max", self.inflight_max, 0, INT32_MAX, "0 (no limit)")
+        check_number("max_per_second", self.max_per_second, 0, INT32_MAX, "0 (no limit)")
         check_number("lease_ms", self.lease_ms, 0, YEAR_MS, "0 (the broker's)")
         _check_truths(self, "ordered", "paused")
         if self.retry != "":
@@ -104,6 +105,7 @@ class TopicSettings(TopicFields):
         if self.late not in ("", *LATE_WAYS):
             raise InvalidArgumentError(f"late is {shown(self.late)}; allowed: {', '.join(LATE_WAYS)}, or '' for none")
         check_number("lateness_ms_max", self.lateness_ms_max, -1, 1 << 50, "-1 (none)")
+        check_number("max_per_second", self.max_per_second, 0, INT32_MAX, "0 (no limit)")
         check_number("queues", self.queues, 0, QUEUES_MAX, "0 (the broker's)")
         _check_truths(self, "ordered", "declared")
 
@@ -121,6 +123,8 @@ class TopicInfo:
     """True if all groups of the topic keep the order of ordering keys."""
     declared: bool
     """True if the topic was made before it had a message."""
+    max_per_second: int = 0
+    """Messages that each group is handed a second at most; 0: no limit but its own."""
     queues: int = 0
     """Number of queues that RocketMQ's clients see; 0: as many as the broker's setting says."""
 

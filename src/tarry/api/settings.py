@@ -32,6 +32,7 @@ class GroupFields:
     """The forms are those of :mod:`tarry.api.retry`; empty: fixed, the broker's ``retry_ms``."""
     tries: int = setting(TRIES, "How often a message is handed out before it is a dead letter; 0: no limit.")
     inflight_max: int = setting(0, "Messages leased at a time, over all consumers; 0: no limit but theirs.")
+    max_per_second: int = setting(0, "Messages handed out a second, over all consumers; 0: no limit.")
     filter: str = setting("", "Which messages it wants: 'a || b' are tags; 'sql: price > 3'; '' is all.")
     """The languages are those of :mod:`tarry.message.filter`."""
     ordered: bool = setting(False, "Of each ordering key, one message at a time.")
@@ -45,6 +46,7 @@ class GroupOptions(TypedDict, total=False):
     retry: str | None
     tries: int | None
     inflight_max: int | None
+    max_per_second: int | None
     filter: str | None
     ordered: bool | None
     paused: bool | None
@@ -59,6 +61,7 @@ class TopicFields:
     lateness_ms_max: int = setting(-1, "How late a message without an expiry may be; -1 or none: any.")
     ordered: bool = setting(False, "All groups keep the order of ordering keys.")
     declared: bool = setting(False, "It is there before it has a message.")
+    max_per_second: int = setting(0, "Messages that each group is handed a second, at most; 0: no limit.")
     queues: int = setting(0, "Its queues, to RocketMQ's clients; 0: as many as the broker's setting says.")
 
 
@@ -69,4 +72,5 @@ class TopicOptions(TypedDict, total=False):
     lateness_ms_max: int | None
     ordered: bool | None
     declared: bool | None
+    max_per_second: int | None
     queues: int | None

@@ -274,7 +274,15 @@ class ConsumerGroups:
         settings = self._settings.topic(check_topic(topic)) or TopicSettings()
         latest = settings.lateness_ms_max if settings.lateness_ms_max >= 0 else None
         late = settings.late or "drop"
-        return TopicInfo(topic, late, latest, settings.ordered, settings.declared, settings.queues)
+        return TopicInfo(
+            topic=topic,
+            late=late,
+            lateness_ms_max=latest,
+            ordered=settings.ordered,
+            declared=settings.declared,
+            max_per_second=settings.max_per_second,
+            queues=settings.queues,
+        )
 
     def uses_topic(self, topic: str) -> bool:
         """Return whether a topic has a group or settings."""

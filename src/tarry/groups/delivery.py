@@ -5,6 +5,7 @@ Messages that have waited for their moment come first, then the new ones in the 
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass
 from enum import Enum
@@ -37,6 +38,8 @@ SCAN_ROWS = 65_536
 """Rows that a group passes over before others get its lock."""
 BODY = SCHEMA.get_field_index("body")
 LOOK_AGAIN_MS = 50
+RATE_MS_MIN = 10
+"""Shortest wait for a rate: below it, several messages go together, by what the bucket saves up."""
 FILTERING_S = 1.0
 """Longest wait, in seconds, for filtering, of a caller that does not wait for messages.
 
@@ -62,6 +65,8 @@ class _Why(Enum):
     """The consumer has not been heard of since its leases ended."""
     HELD_BACK = 6
     """A quota of the consumer's identity is used up."""
+    RATE = 8
+    """As many messages as the group or its topic allows in a second have been handed out."""
     UNLEASED = 7
     """The broker may not hand out: it is not certain that it still owns the logs."""
 
@@ -192,6 +197,13 @@ class GroupDelivery:
             room = min(room, settings.inflight_max - self._state.leases.rows)
             if room <= 0:
                 return None, _Why.FULL
+        if (rate := self._policy.rate) is not None:
+            allowed = rate.available(now / 1000)
+            if allowed is not None:
+                room = min(room, allowed)
+            if room <= 0:
+                holder.was_full = True  # what waits for the rate is late for that
+                return None, _Why.RATE
         account = holder.account
         self._selection.choose_for(account)
         if account is not None and account.limits_consuming:
@@ -356,6 +368,8 @@ class GroupDelivery:
         leases = np.full(len(offsets), number, np.int64)
         for at, field, values in zip(_ADDED_AT, _ADDED, (offsets, leases, attempts), strict=True):
             batch = batch.add_column(at, field, pa.array(values, field.type))
+        if self._policy.rate is not None:
+            self._policy.rate.take(batch.num_rows)
         charge_handed(holder.account, batch.num_rows, batch.column(BODY).nbytes)
         return batch
 
@@ -370,9 +384,12 @@ class GroupDelivery:
             return again_s if left is None else min(again_s, left)
         # What is being looked at is announced, and nothing is handed out before.
         moments = [self._state.copies.next_ms]
-        if why not in (_Why.FULL, _Why.FILTERING, _Why.UNLEASED):
+        if why is _Why.RATE and self._policy.rate is not None:
+            wait_ms = math.ceil(self._policy.rate.wait_s() * 1000)
+            moments.append(self._services.clock.now_ms() + max(wait_ms, RATE_MS_MIN))
+        elif why not in (_Why.FULL, _Why.FILTERING, _Why.UNLEASED):
             moments += [self._state.upcoming.next_ms, self._state.leases.next_deadline_ms]
-        is_more = why is not _Why.FILTERING and self._state.cursor < self._state.topic.end
+        is_more = why not in (_Why.FILTERING, _Why.RATE) and self._state.cursor < self._state.topic.end
         if is_more or why in (_Why.FULL, _Why.UNLEASED):
             # There is no room, and an ack will wake us; or rows came after we looked, and a notification will. Of a
             # lease nobody tells.

@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from tarry.api.groups import GroupSettings, TopicSettings
 from tarry.api.retry import RetryPolicy, parse_retry
+from tarry.base.token_bucket import TokenBucket
 from tarry.base.types import Int32s, Mask
 from tarry.message.columns import without_nulls
 from tarry.message.dead_topics import is_dead_topic
@@ -35,6 +36,9 @@ class Policy:
     ) -> None:
         self._is_dead_topic = is_dead_topic(topic_name)  # a dead letter does not become one again
         self._default_retry = default_retry
+        self._per_second = 0
+        self.rate: TokenBucket | None = None
+        """What may be handed out a second, in seconds of the broker's clock; None: any number."""
         self.change(settings, topic_settings)
 
     def change(self, settings: GroupSettings, topic_settings: TopicSettings | None) -> None:
@@ -49,6 +53,11 @@ class Policy:
 
         Either the group's own settings or its topic's say so.
         """
+        rates = [settings.max_per_second, 0 if topic_settings is None else topic_settings.max_per_second]
+        per_second = min((rate for rate in rates if rate), default=0)
+        if per_second != self._per_second:  # else another setting would fill the bucket
+            self._per_second = per_second
+            self.rate = TokenBucket(per_second, 0.0) if per_second else None
         self.choice_rows_max = PART_ROWS_MAX if isinstance(wanted, SqlFilter) else CHOICE_ROWS_MAX
         limits_lateness = topic_settings is not None and topic_settings.lateness_ms_max >= 0
         self.is_selective = self.filter is not None or self.ordered or limits_lateness
