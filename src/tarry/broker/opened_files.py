@@ -129,7 +129,7 @@ def open_files(around: Opened) -> OpenedFiles:
     reserve = DiskReserve(around.files, config)
     reserve.give_back()
     store = _open_store(around, checkpoint, None if engine.shared is None else epoch)
-    view = View(store.snapshot())
+    view = View(store.read_snapshot())
     secret = read_secret(around.files, config.data)
     access_tokens = AccessTokens(around.files, around.clock, config.data)
     issuers.begin()

@@ -61,7 +61,7 @@ def _create(place: Place, properties: Mapping[str, str], fence: Fence | None) ->
             configuration={**PROPERTIES, **properties},
             raise_if_key_not_exists=False,  # delta-rs knows Delta's own alone
             # No version of the table is without its epoch, so no earlier owner commits to any.
-            commit_properties=None if fence is None else fence.properties({}, {}, claims=True),
+            commit_properties=None if fence is None else fence.properties({}, {fence.id: fence.epoch}),
         )
     except (DeltaError, OSError) as error:
         try:

@@ -63,7 +63,7 @@ class Store:
         store = cls(
             Publisher(uri, shard=shard, create=create, clock=clock, version_min=version_min, owner=owner, epoch=epoch)
         )
-        store.snapshot()
+        store.read_snapshot()
         return store
 
     def snapshot(self) -> Snapshot:
@@ -73,6 +73,10 @@ class Store:
             UnavailableError: the place cannot be reached.
         """
         return self._publisher.snapshot()
+
+    def read_snapshot(self) -> Snapshot:
+        """Return the version that was read last, as by opening, made durable before."""
+        return self._publisher.read_snapshot()
 
     def check_epoch(self) -> None:
         """Look whether the shard is still this epoch's; without an epoch, nothing is looked at.
