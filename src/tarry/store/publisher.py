@@ -28,13 +28,14 @@ from tarry.store.actions import Commit, add_action, described
 from tarry.store.app_versions import AppVersions
 from tarry.store.claims import check_present
 from tarry.store.columns import FOR_QUERIES, PARTITION_COLUMNS, TABLE
-from tarry.store.creation import CHECKPOINT_COMMITS, PROPERTIES, STATISTICS, open_table
+from tarry.store.creation import CHECKPOINT_COMMITS, PROPERTIES, STATISTICS, check_columns, open_table
 from tarry.store.fence import CLAIMED_BY_KEY, Fence, commit_properties
 from tarry.store.locallog import FILES_KEY, REMOVED_KEY, mend, remove_lone_records, sync_checkpoint, sync_entries
 from tarry.store.orphans import ORPHAN_AGE_HOURS
-from tarry.store.owner import Owner, configuration_of, owner_key, relay_numbers_id
+from tarry.store.owner import Owner, configuration_of, intake_id, owner_key, relay_numbers_id
 from tarry.store.place import Place
 from tarry.store.snapshot import FileColumns, Snapshot
+from tarry.store.warm import WarmTable
 
 log = logging.getLogger(__name__)
 
@@ -70,6 +71,7 @@ class Publisher:
         may_clean_up: Callable[[], bool] = lambda: True,
         owner: Owner | None = None,
         epoch: int | None = None,
+        warm: WarmTable | None = None,
     ) -> None:
         """Open the store at a path or URI.
 
@@ -77,7 +79,8 @@ class Publisher:
         local disk, repair the damage of a power failure; not beside a driver that may be writing at this moment.
         ``owner``: the broker that owns the shard from now on. ``epoch``: its number among the owners of its log; owners
         of lower ones commit nothing from now on. Without an owner: the epoch of the broker whose driver this is. None:
-        its log cannot be taken over, and nothing is fenced.
+        its log cannot be taken over, and nothing is fenced. ``warm``: what was read of it before, by one with an
+        ``owner``.
 
         Raises:
             LockedError: the shard is another broker's, or a relay's.
@@ -92,6 +95,8 @@ class Publisher:
         self.root = self._place.uri
         """Path or URI of the table, as :func:`tarry.store.stage` takes it."""
         self._fence = None if epoch is None else Fence(self.root, shard, epoch)
+        read_before = None if warm is None else warm.take()
+        table, self._app_versions = read_before or (None, AppVersions())
         try:
             # Also by an owner that is none any more: what is torn was acted on by nobody, and an entry or a checkpoint
             # that another one is writing has not its name yet.
@@ -99,7 +104,8 @@ class Publisher:
                 mend(self._place.local, version_min)
             # Not where one was acted on: it is elsewhere, or gone. An empty one in its place would look like damage.
             creates, properties = create and version_min <= 0, owner.property_of(shard) if owner else {}
-            self._table = open_table(self._place, create=creates, properties=properties, fence=self._fence)
+            self._table = table or open_table(self._place, create=creates, properties=properties, fence=self._fence)
+            check_columns(self._table, self._place)
         except TableNotFoundError as error:
             if version_min > 0:
                 raise CorruptError(
@@ -113,12 +119,11 @@ class Publisher:
             raise _wrapped(f"cannot open the store at {self._place.uri}", error) from error
         self.table_id = str(self._table.metadata().id)
         """The table's own id from the Delta log; independent of its path, and constant."""
-        self._check_version(version_min)
+        self.check_version(version_min)
         self._clock = clock or SystemClock()
         self._may_clean_up = may_clean_up
         self._lock = threading.RLock()
         self._snapshot: Snapshot | None = None
-        self._app_versions = AppVersions()
         self._synced_version = max(-1, int(self._table.version()) - 1)
         if owner is not None:
             self._claim(owner)
@@ -143,7 +148,8 @@ class Publisher:
                 self.snapshot()
                 self._check_fence()
 
-    def _check_version(self, version_min: int) -> None:
+    def check_version(self, version_min: int) -> None:
+        """Check that a version that was acted on is there. Raises CorruptError."""
         version = int(self._table.version())
         if version < version_min:
             raise CorruptError(
@@ -466,11 +472,6 @@ class Publisher:
         except (DeltaError, OSError) as error:
             # The commit itself is durable; without a checkpoint, opening only takes longer.
             log.warning("no checkpoint of the store at version %d: %s", version, error)
-
-
-def intake_id(shard: int) -> str:
-    """Return the name of the app transaction whose version is a shard's ``committed_seq``."""
-    return f"intake-{shard}"
 
 
 def _wrapped(what: str, error: Exception) -> CorruptError | UnavailableError:
