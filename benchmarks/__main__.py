@@ -32,6 +32,7 @@ MODULES = (
     *("intake", "memory", "pipeline", "push", "relay", "rocketmq", "rocketmq_classic", "rocketmq_disk"),
     "log_store",
     "spark_write_curve",
+    "takeover",
     "tenants",
     "tenants_filters",
     "wires",

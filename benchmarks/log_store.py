@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,9 +16,9 @@ from pathlib import Path
 
 import numpy as np
 from tests.engines.versitygw import BUCKET, served
-from tests.takeover.proxy import Faults, Proxy
 
 from benchmarks.harness import Result, Server, benchmark, child, now_ms, percentiles, start_server, workspace
+from benchmarks.store_proxy import delayed
 from tarry import AsyncClient, Client
 from tarry.cli.frame import GET_DOLLARS, PUT_DOLLARS
 
@@ -44,7 +43,7 @@ async def _measured(delay_ms: int, gap_ms: int) -> list[Result]:
     with (
         workspace() as directory,
         served(directory / "store") as endpoint,
-        _delayed(endpoint, delay_ms) as address,
+        delayed(endpoint, delay_ms) as address,
         _broker(directory, address, gap_ms) as broker,
     ):
         before = _dollars(broker)
@@ -63,17 +62,6 @@ async def _measured(delay_ms: int, gap_ms: int) -> list[Result]:
         Result(f"{name}: early", float((late_ms < 0).sum()), "messages", "≤ 0"),
         Result(f"{name}: singles, {IN_FLIGHT} in flight", TOTAL / elapsed, "msg/s", bars[2]),
     ]
-
-
-@contextmanager
-def _delayed(endpoint: str, delay_ms: int) -> Iterator[str]:
-    process = child("log_store", endpoint.removeprefix("http://"), str(delay_ms))
-    try:
-        assert process.stdout is not None
-        yield process.stdout.readline().strip()
-    finally:
-        process.kill()
-        process.wait()
 
 
 @contextmanager
@@ -138,14 +126,3 @@ async def _in_flight(broker: Server) -> float:
         start = time.perf_counter()
         await asyncio.gather(*(task(client) for _ in range(IN_FLIGHT)))
         return time.perf_counter() - start
-
-
-async def _proxy(upstream: str, delay_ms: float) -> None:
-    proxy = Proxy(upstream, 1, Faults(delays_ms=(delay_ms,)))
-    await proxy.start()
-    print(proxy.address, flush=True)
-    await asyncio.Event().wait()
-
-
-if __name__ == "__main__":
-    asyncio.run(_proxy(sys.argv[1], float(sys.argv[2])))

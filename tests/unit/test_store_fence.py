@@ -23,7 +23,7 @@ from tarry.api.jobs import StagedFile
 from tarry.base.clock import TestClock
 from tarry.base.errors import LockedError, OwnershipLostError, UnavailableError
 from tarry.store import Commit, Owner, Publisher, StaleCommitError, Store, orphans
-from tarry.store.fence import EPOCH_KEY, epoch_id
+from tarry.store.fence import CLAIMED_BY_KEY, EPOCH_KEY, epoch_id
 from tarry.store.locallog import entries_in, entry_path, is_complete
 
 from .test_store_older import BEFORE
@@ -289,7 +289,8 @@ def test_a_claim_is_one_commit_with_the_owner(tmp_path: Path) -> None:
     moved = Store.open(uri, owner=Owner(US.id, "elsewhere", "/other"), epoch=NEW)
     table = DeltaTable(uri)
     assert table.version() == before + 2
-    assert json.loads(table.metadata().configuration["tarry.owner.0"])["host"] == "elsewhere"
+    assert json.loads(table.history(1)[0][CLAIMED_BY_KEY])["host"] == "elsewhere"
+    assert json.loads(table.metadata().configuration["tarry.owner.0"]) == {"id": US.id, "host": "here", "data": "/data"}
     assert (moved.epoch, owner_of(uri)) == (NEW, NEW)
 
 
@@ -331,7 +332,7 @@ def test_of_two_claims_at_once_the_later_epoch_has_the_store(tmp_path: Path, fir
             claimed(uri, second)
         else:
             refused(uri, lambda: claimed(uri, second))
-    assert held == ["set_table_properties"] * (2 if second == NEW else 1)
+    assert held == ["create_write_transaction"] * (2 if second == NEW else 1)
     assert owner_of(uri) == NEW
     with pytest.raises(OwnershipLostError):
         old.keep_for(50)
@@ -394,27 +395,26 @@ def test_a_claim_whose_answer_was_lost_is_found(tmp_path: Path, monkeypatch: pyt
     """A client of object storage puts an entry again after a 5xx, and is told that it exists: it is its own."""
     uri = str(tmp_path / "store")
     claimed(uri, OLD)
-    set_properties, asked = TableAlterer.set_table_properties, list[int]()
+    write, asked = DeltaTable.create_write_transaction, list[int]()
 
-    def answered_late(self: TableAlterer, *args: Any, **kwargs: Any) -> None:
+    def answered_late(self: DeltaTable, *args: Any, **kwargs: Any) -> None:
         asked.append(1)
-        set_properties(self, *args, **kwargs)
+        write(self, *args, **kwargs)
         raise CommitFailedError("Failed to commit transaction: 0")
 
-    monkeypatch.setattr(TableAlterer, "set_table_properties", answered_late)
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", answered_late)
     assert claimed(uri, NEW).epoch == NEW
     assert asked == [1]
 
 
 def test_a_claim_that_cannot_be_written_is_no_claim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without an epoch, an owner that is known goes on: there the property is for people alone."""
     uri = str(tmp_path / "store")
     claimed(uri, OLD)
 
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(TableAlterer, "set_table_properties", full)
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", full)
     with pytest.raises(UnavailableError, match="No space left"):
         claimed(uri, NEW)
     assert owner_of(uri) == OLD
@@ -429,6 +429,33 @@ def test_a_claim_that_lost_its_end_in_a_power_failure_did_not_happen(tmp_path: P
     assert is_complete(entry)
     entry.write_bytes(b"".join(lines[:-1]))
     assert not is_complete(entry)
+
+
+def test_each_number_is_read_once_and_not_again_behind_ones_own_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """delta-rs reads the log for each: on object storage, a round trip."""
+    read, asked = DeltaTable.transaction_version, list[str]()
+
+    def counted(table: DeltaTable, app_id: str) -> int | None:
+        asked.append(app_id)
+        return read(table, app_id)
+
+    uri = str(tmp_path / "store")
+    case = Case.of(uri, OLD)
+    monkeypatch.setattr(DeltaTable, "transaction_version", counted)
+    new = claimed(uri, NEW)
+    assert sorted(asked) == ["intake-0", "owner-0"], "of the version below the claim"
+    asked.clear()
+    new.commit(case.files, 10, 20)
+    new.keep_for(99)
+    assert new.snapshot().committed_seq == 20
+    assert not asked
+    claimed(uri, NEW + 1)
+    asked.clear()
+    with pytest.raises(OwnershipLostError):
+        new.keep_for(100)
+    assert "owner-0" in asked, "of a version that another has made"
 
 
 # -- files, and what is not fenced -------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,7 @@ from tarry.broker.audit import AuditWriter
 from tarry.broker.damage import Damage
 from tarry.broker.directory import CHECKPOINT_FILE, Checkpoint, keep_id, owner_of, read_secret
 from tarry.broker.disk_reserve import DiskReserve
+from tarry.broker.early_store import EarlyStore
 from tarry.broker.hand_out_bound import AHEAD_MS, FileBound, HandOutBound
 from tarry.broker.health import Health
 from tarry.broker.identities import Identities
@@ -119,8 +120,14 @@ def open_files(around: Opened) -> OpenedFiles:
     config, undo, engine = around.config, around.undo, around.engine
     issuers = Issuers.of(config, around.clock)  # settings that are refused leave no directory behind
     undo.callback(issuers.close)
-    epoch = engine.claim()
-    undo.callback(engine.release)
+    with closing(EarlyStore(config, engine)) as early:
+        epoch = engine.claim()
+        undo.callback(engine.release)
+        return _open_claimed(around, issuers, early, epoch)
+
+
+def _open_claimed(around: Opened, issuers: Issuers, early: EarlyStore, epoch: int) -> OpenedFiles:
+    config, undo, engine = around.config, around.undo, around.engine
     check_kind(around.files, config.data, around.clock)
     has_checkpoint = _has_checkpoint(config.data, is_first=engine.shared is not None)
     checkpoint, topic_counts = Checkpoint.read_with_counts(config.data)
@@ -128,8 +135,8 @@ def open_files(around: Opened) -> OpenedFiles:
     check_identities(config.data, checkpoint if has_checkpoint else None)
     reserve = DiskReserve(around.files, config)
     reserve.give_back()
-    store = _open_store(around, checkpoint, None if engine.shared is None else epoch)
-    view = View(store.snapshot())
+    store = _open_store(around, checkpoint, None if engine.shared is None else epoch, early)
+    view = View(store.read_snapshot())
     secret = read_secret(around.files, config.data)
     access_tokens = AccessTokens(around.files, around.clock, config.data)
     issuers.begin()
@@ -209,13 +216,15 @@ def _has_checkpoint(data: Path, *, is_first: bool) -> bool:
     return False
 
 
-def _open_store(around: Opened, checkpoint: Checkpoint, epoch: int | None) -> Store:
+def _open_store(around: Opened, checkpoint: Checkpoint, epoch: int | None, early: EarlyStore) -> Store:
     config = around.config
     owner = owner_of(config.data)
     place, version_min = Place.of(config.store_uri), checkpoint.store_version
     if place.local is not None:
         check_before_mending(place, config.shard, owner)  # a directory that is refused is left as it was found
     keep_id(around.files, config.data, owner)
+    if (store := early.store(owner, epoch, version_min)) is not None:
+        return store
     return Store.open(config.store_uri, shard=config.shard, version_min=version_min, owner=owner, epoch=epoch)
 
 

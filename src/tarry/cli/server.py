@@ -51,7 +51,7 @@ It does not react while its JVM starts; killing it loses nothing.
 """
 LEFT_END_S = 0.5
 """Seconds that the process takes to end where threads were left at requests without an answer."""
-ASKING = ("tarry-log-", "tarry-load", "tarry-keep", "tarry-base")
+ASKING = ("tarry-log-", "tarry-load", "tarry-keep", "tarry-base", "tarry-early-store")
 """Threads that ask a store: the broker's stop leaves them where it gives no answer."""
 FATAL_END_S = 10.0
 """Seconds that a failed broker may take to stop."""

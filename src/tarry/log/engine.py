@@ -79,6 +79,21 @@ class Log(Protocol):
         ...
 
 
+class ClaimWatch(Protocol):
+    """Is told how a claim comes along, so that what is not in the logs can be made ready meanwhile.
+
+    Called on the engine's own thread: it has to return at once, and never raises.
+    """
+
+    def suspected(self) -> None:
+        """Note that the owner is silent, and may be taken over soon. Once for each silence."""
+        ...
+
+    def claimed(self, epoch: int) -> None:
+        """Note that an epoch is this owner's, whose logs are read now."""
+        ...
+
+
 class SharedLogs(Protocol):
     """The part of an engine whose logs another owner may take over while this one lives.
 
@@ -105,6 +120,10 @@ class SharedLogs(Protocol):
         round was answered for a lease); ``epoch``, ``rounds`` (of it), ``leased``; ``answered_before_ms``: since the
         last answered round; ``round_ms``: how long rounds took; ``requests`` by kind.
         """
+        ...
+
+    def watch_claim(self, watch: ClaimWatch) -> None:
+        """Have somebody told how the claim that comes next goes along."""
         ...
 
     def rounds_us(self) -> Histogram:

@@ -19,6 +19,7 @@ from tarry.store.rewrite import Rewritten, Work, rewrite
 from tarry.store.snapshot import FileColumns, Snapshot
 from tarry.store.stage import stage, staging
 from tarry.store.table import Store
+from tarry.store.warm import WarmTable
 from tarry.store.window import read_window
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "Snapshot",
     "StaleCommitError",
     "Store",
+    "WarmTable",
     "Work",
     "check_before_mending",
     "check_claims",

@@ -30,22 +30,28 @@ def open_table(place: Place, *, create: bool, properties: Mapping[str, str], fen
     """Open the table, creating it if it is not there: with these properties, and with the epoch.
 
     Raises:
-        InvalidArgumentError: there is a Delta table that is not a Tarry store.
         TableNotFoundError: there is none, without ``create``. DeltaError, OSError: it cannot be read or made.
     """
     try:
-        table = DeltaTable(place.uri)
+        return DeltaTable(place.uri)
     except TableNotFoundError:
         if not create:
             raise
-        table = _create(place, properties, fence)
+        return _create(place, properties, fence)
+
+
+def check_columns(table: DeltaTable, place: Place) -> None:
+    """Check that a table is a store.
+
+    Raises:
+        InvalidArgumentError: it is not.
+    """
     columns = {each.name for each in table.schema().fields}
     if table.metadata().partition_columns != PARTITION_COLUMNS or not columns.issuperset(_REQUIRED):
         raise InvalidArgumentError(
             f"the Delta table at {place.uri} is not a Tarry store: its columns are {sorted(columns)}, "
             f"partitioned by {table.metadata().partition_columns}"
         )
-    return table
 
 
 def _create(place: Place, properties: Mapping[str, str], fence: Fence | None) -> DeltaTable:
@@ -61,7 +67,7 @@ def _create(place: Place, properties: Mapping[str, str], fence: Fence | None) ->
             configuration={**PROPERTIES, **properties},
             raise_if_key_not_exists=False,  # delta-rs knows Delta's own alone
             # No version of the table is without its epoch, so no earlier owner commits to any.
-            commit_properties=None if fence is None else fence.properties({}, {}, claims=True),
+            commit_properties=None if fence is None else fence.properties({}, {fence.id: fence.epoch}),
         )
     except (DeltaError, OSError) as error:
         try:

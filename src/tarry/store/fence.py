@@ -25,6 +25,8 @@ from tarry.base.errors import OwnershipLostError
 
 EPOCH_KEY = "tarry.epoch"
 """Key in an entry's commit info: the epoch under which the commit was made, as text; for people."""
+CLAIMED_BY_KEY = "tarry.claimed_by"
+"""Key in the commit info of a claim: the owner, as in the table's property; for people."""
 
 
 def epoch_id(shard: int) -> str:
@@ -67,13 +69,11 @@ class Fence:
         if found is not None and found > self.epoch:
             self.check(found)
 
-    def properties(self, info: Mapping[str, str], versions: Mapping[str, int], *, claims: bool) -> CommitProperties:
+    def properties(self, info: Mapping[str, str], versions: Mapping[str, int]) -> CommitProperties:
         """Return the properties of a commit that is exactly the next version, or fails.
 
-        ``info`` is for the commit info, ``versions`` are app transactions. ``claims``: the commit sets the number.
+        ``info`` is for the commit info, ``versions`` are app transactions; a claim's have the epoch's.
         """
-        if claims:
-            versions = {**versions, self.id: self.epoch}
         return commit_properties({**info, EPOCH_KEY: str(self.epoch)}, versions, retries_max=0)
 
 

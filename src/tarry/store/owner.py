@@ -60,6 +60,11 @@ def owner_key(shard: int) -> str:
     return f"{_PREFIX}{shard}"
 
 
+def intake_id(shard: int) -> str:
+    """Return the name of the app transaction whose version is a shard's ``committed_seq``."""
+    return f"intake-{shard}"
+
+
 def relay_numbers_id(shard: int) -> str:
     """Return the name of the app transaction that a relay's shard has, and no broker's."""
     return f"relay-{shard}-numbers"

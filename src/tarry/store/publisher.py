@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema
+from deltalake import CommitProperties, DeltaTable, Field, PostCommitHookProperties, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import RemoveAction
 
@@ -25,16 +25,18 @@ from tarry.base.clock import Clock, SystemClock
 from tarry.base.errors import CorruptError, UnavailableError
 from tarry.log.files import not_now, passing_error
 from tarry.store.actions import Commit, add_action, described
+from tarry.store.app_versions import AppVersions
 from tarry.store.claims import check_present
 from tarry.store.columns import FOR_QUERIES, PARTITION_COLUMNS, TABLE
-from tarry.store.creation import CHECKPOINT_COMMITS, PROPERTIES, STATISTICS, open_table
-from tarry.store.fence import Fence, commit_properties
+from tarry.store.creation import CHECKPOINT_COMMITS, PROPERTIES, STATISTICS, check_columns, open_table
+from tarry.store.fence import CLAIMED_BY_KEY, Fence, commit_properties
 from tarry.store.locallog import FILES_KEY, REMOVED_KEY, mend, remove_lone_records, sync_checkpoint, sync_entries
 from tarry.store.orphans import ORPHAN_AGE_HOURS
-from tarry.store.owner import Owner, configuration_of, owner_key, relay_numbers_id
+from tarry.store.owner import Owner, configuration_of, intake_id, owner_key, relay_numbers_id
 from tarry.store.place import Place
 from tarry.store.snapshot import FileColumns, Snapshot
 from tarry.store.unreached import unreached
+from tarry.store.warm import WarmTable
 
 log = logging.getLogger(__name__)
 
@@ -70,6 +72,7 @@ class Publisher:
         may_clean_up: Callable[[], bool] = lambda: True,
         owner: Owner | None = None,
         epoch: int | None = None,
+        warm: WarmTable | None = None,
     ) -> None:
         """Open the store at a path or URI.
 
@@ -77,7 +80,8 @@ class Publisher:
         local disk, repair the damage of a power failure; not beside a driver that may be writing at this moment.
         ``owner``: the broker that owns the shard from now on. ``epoch``: its number among the owners of its log; owners
         of lower ones commit nothing from now on. Without an owner: the epoch of the broker whose driver this is. None:
-        its log cannot be taken over, and nothing is fenced.
+        its log cannot be taken over, and nothing is fenced. ``warm``: what was read of it before, by one with an
+        ``owner``.
 
         Raises:
             LockedError: the shard is another broker's, or a relay's.
@@ -93,6 +97,8 @@ class Publisher:
         self.root = self._place.uri
         """Path or URI of the table, as :func:`tarry.store.stage` takes it."""
         self._fence = None if epoch is None else Fence(self.root, shard, epoch)
+        read_before = None if warm is None else warm.take()
+        table, self._app_versions = read_before or (None, AppVersions())
         try:
             # Also by an owner that is none any more: what is torn was acted on by nobody, and an entry or a checkpoint
             # that another one is writing has not its name yet.
@@ -100,7 +106,8 @@ class Publisher:
                 mend(self._place.local, version_min)
             # Not where one was acted on: it is elsewhere, or gone. An empty one in its place would look like damage.
             creates, properties = create and version_min <= 0, owner.property_of(shard) if owner else {}
-            self._table = open_table(self._place, create=creates, properties=properties, fence=self._fence)
+            self._table = table or open_table(self._place, create=creates, properties=properties, fence=self._fence)
+            check_columns(self._table, self._place)
         except TableNotFoundError as error:
             if version_min > 0:
                 raise CorruptError(
@@ -116,7 +123,7 @@ class Publisher:
             raise _wrapped(f"cannot open the store at {self._place.uri}", error) from error
         self.table_id = str(self._table.metadata().id)
         """The table's own id from the Delta log; independent of its path, and constant."""
-        self._check_version(version_min)
+        self.check_version(version_min)
         self._clock = clock or SystemClock()
         self._may_clean_up = may_clean_up
         self._lock = threading.RLock()
@@ -145,7 +152,8 @@ class Publisher:
                 self.snapshot()
                 self._check_fence()
 
-    def _check_version(self, version_min: int) -> None:
+    def check_version(self, version_min: int) -> None:
+        """Check that a version that was acted on is there. Raises CorruptError."""
         version = int(self._table.version())
         if version < version_min:
             raise CorruptError(
@@ -164,6 +172,15 @@ class Publisher:
                 self._update()
             except (DeltaError, OSError) as error:
                 raise _wrapped(f"cannot read the log of the store at {self.root}", error) from error
+            return self.read_snapshot()
+
+    def read_snapshot(self) -> Snapshot:
+        """Return the version that was read last, made durable before.
+
+        Raises:
+            UnavailableError: the place cannot be reached.
+        """
+        with self._lock:
             version = int(self._table.version())
             if self._snapshot is None or self._snapshot.version != version:
                 # Seen is not durable: the driver that wrote it may not have synced it yet, or may have died before.
@@ -171,9 +188,9 @@ class Publisher:
                     sync_entries(self._place.local, self._synced_version + 1, version)
                 self._synced_version = version
                 actions = pa.table(self._table.get_add_actions(flatten=True))
-                committed_seq = self._table.transaction_version(intake_id(self.shard)) or 0
+                committed_seq = self.version_of(intake_id(self.shard)) or 0
                 files = FileColumns.of_actions(actions, self.shard)
-                self._snapshot = Snapshot(self.root, version, int(committed_seq), *files)
+                self._snapshot = Snapshot(self.root, version, committed_seq, *files)
             return self._snapshot
 
     def versions_of(self, *app_ids: str) -> list[int | None]:
@@ -187,9 +204,15 @@ class Publisher:
             return [self.version_of(app_id) for app_id in app_ids]
 
     def version_of(self, app_id: str) -> int | None:
-        """Return the version of an app transaction in the version of the table that was read last."""
-        version = self._table.transaction_version(app_id)
-        return None if version is None else int(version)
+        """Return the version of an app transaction in the version of the table that was read last; None: it has none.
+
+        Raises:
+            UnavailableError: the place cannot be reached.
+        """
+        try:
+            return self._app_versions.of(self._table, app_id)
+        except (DeltaError, OSError) as error:
+            raise _wrapped(f"cannot read the log of the store at {self.root}", error) from error
 
     def publish(self, what: str, judge: Callable[[Snapshot], Commit | None]) -> Snapshot:
         """Commit durably what ``judge`` returns for the newest snapshot; return the snapshot with the commit.
@@ -231,19 +254,20 @@ class Publisher:
                 self._checkpoint(snapshot.version)
             return snapshot
 
-    def write(self, commit: Commit) -> None:
+    def write(self, commit: Commit, *, claims: bool = False) -> None:
         """Write a commit on top of the version that was read last.
 
-        Its entry is not synced yet; :meth:`publish` is right for nearly all callers.
+        Its entry is not synced yet; :meth:`publish` is right for nearly all callers. ``claims``: it sets the epoch.
 
         Raises:
             CommitFailedError: another one came first, which it conflicts with.
             OwnershipLostError: by that version, the shard is another epoch's.
         """
+        before = int(self._table.version())
         now_ms = self._clock.now_ms()  # from then on a reader of an older version has the retention's time
         info = {FILES_KEY: str(len(commit.files)), **commit.info}
         removals = self._removals(commit, now_ms)
-        if removals or not commit.versions:
+        if removals or not (commit.versions or claims):
             info[REMOVED_KEY] = str(len(removals))
         info[_USER_METADATA] = described(commit, removals)
         adds = (add_action(file, now_ms, data_change=not removals) for file in commit.files)
@@ -255,9 +279,10 @@ class Publisher:
             # delta-rs takes two commits that remove the same file without a data change for compatible, and any
             # after an OPTIMIZE: both would add its rows. So this one is on top of the version that was judged, or
             # not at all.
-            commit_properties=self._properties(info, commit.versions, retries_max=0 if removals else None),
+            commit_properties=self._properties(info, commit.versions, 0 if removals else None, claims=claims),
             post_commithook_properties=_NO_HOOKS,
         )
+        self._note(before, commit.versions, claims=claims)
 
     def configuration(self) -> dict[str, str]:
         """Return the properties of the table, in the version that was read last."""
@@ -309,7 +334,7 @@ class Publisher:
                 return
 
     def _properties(
-        self, info: Mapping[str, str], versions: Mapping[str, int], *, retries_max: int | None, claims: bool = False
+        self, info: Mapping[str, str], versions: Mapping[str, int], retries_max: int | None, *, claims: bool = False
     ) -> CommitProperties:
         """Return the properties of a commit on top of the version that was read last: all are made with these.
 
@@ -318,63 +343,91 @@ class Publisher:
         Raises:
             OwnershipLostError: by that version, the shard is another epoch's.
         """
+        versions = self._versions(versions, claims=claims)
         if (fence := self._fence) is None:
             return commit_properties(info, versions, retries_max=retries_max)
         (fence.check_claim if claims else fence.check)(self.version_of(fence.id))
-        return fence.properties(info, versions, claims=claims)
+        return fence.properties(info, versions)
+
+    def _versions(self, versions: Mapping[str, int], *, claims: bool) -> Mapping[str, int]:
+        """Return the app transactions of a commit, with the epoch's if it ``claims``."""
+        return versions if self._fence is None or not claims else {**versions, self._fence.id: self._fence.epoch}
+
+    def _note(self, before: int, versions: Mapping[str, int], *, claims: bool) -> None:
+        if self._fence is not None:  # else delta-rs may have put it on top of others
+            self._app_versions.committed(before, self._versions(versions, claims=claims))
 
     def _set_properties(
         self, properties: dict[str, str], retries_max: int | None = None, *, claims: bool = False
     ) -> None:
         """``retries_max`` 0: as the version after the one that was read last, or not at all."""
-        info = {FILES_KEY: "0", REMOVED_KEY: "0"}
+        info, before = {FILES_KEY: "0", REMOVED_KEY: "0"}, int(self._table.version())
         if claims and self._fence is not None:
             del info[REMOVED_KEY]  # so an entry that has lost its app transaction, its last line, is incomplete
         try:
             self._table.alter.set_table_properties(
                 properties,
                 raise_if_not_exists=False,
-                commit_properties=self._properties(info, {}, retries_max=retries_max, claims=claims),
+                commit_properties=self._properties(info, {}, retries_max, claims=claims),
                 post_commithook_properties=_NO_HOOKS,
             )
         except (DeltaError, OSError) as error:
             raise _wrapped(f"cannot set properties of the store {self.root}", error) from error
+        self._note(before, {}, claims=claims)
 
     def _claim(self, owner: Owner) -> None:
         """Record this broker as the owner of the shard in the table, and its epoch, durably.
 
         Of two brokers that do this at once, one is refused: the commit is the version after the judged one, or it
-        fails. Of two epochs of one broker, the lower one is, whichever comes first.
+        fails. Of two epochs of one broker, the lower one is, whichever comes first. So the version that was loaded is
+        judged first, be it the newest one or not.
         """
-        claim = owner.property_of(self.shard)
+        self.read_snapshot()
         for attempt in range(CONFLICTS_MAX):
-            self.snapshot()
             there = self.configuration()
-            owner.check(self.root, self.shard, there, self.version_of(relay_numbers_id(self.shard)))
-            if claim.items() <= there.items() and self._has_claimed():
+            is_known = owner_key(self.shard) in there
+            # A relay does not begin in a shard that is a broker's.
+            relay_version = None if is_known else self.version_of(relay_numbers_id(self.shard))
+            owner.check(self.root, self.shard, there, relay_version)
+            if self._has_claimed(owner, there):
                 return
             try:
-                self._set_properties(claim, retries_max=0, claims=True)
+                self._write_claim(owner, is_known=is_known)
             except UnavailableError as error:
-                if owner_key(self.shard) in there and self._fence is None:
+                if is_known and self._fence is None:
                     # A broker is known by its id: the place where it ran is in the table for people alone.
                     log.warning("the store does not say yet where its broker is now: %s", error)
                     return
                 if attempt == CONFLICTS_MAX - 1 or not isinstance(error.__cause__, CommitFailedError):
                     raise
+            self.snapshot()
 
-    def _has_claimed(self) -> bool:
-        return self._fence is None or self.version_of(self._fence.id) == self._fence.epoch
+    def _write_claim(self, owner: Owner, *, is_known: bool) -> None:
+        claim = owner.property_of(self.shard)
+        if self._fence is None or not is_known:
+            self._set_properties(claim, retries_max=0, claims=True)
+            return
+        # The number alone: delta-rs holds the interpreter's lock while it sets properties, and with it the broker's
+        # other requests of a takeover.
+        try:
+            self.write(Commit("claim", info={CLAIMED_BY_KEY: claim[owner_key(self.shard)]}), claims=True)
+        except (DeltaError, OSError) as error:
+            raise _wrapped(f"cannot claim the store {self.root}", error) from error
+
+    def _has_claimed(self, owner: Owner, there: Mapping[str, str]) -> bool:
+        if self._fence is None:
+            return owner.property_of(self.shard).items() <= there.items()
+        return owner_key(self.shard) in there and self.version_of(self._fence.id) == self._fence.epoch
 
     def _add_columns(self) -> None:
         """Add the columns for queries to a table of before there were any: their values are null in its files."""
+        if not self._missing_columns():
+            return
         added = False
 
         def change() -> None:  # nothing is written on top of an entry that a power failure may take away
             nonlocal added
-            there = {each.name for each in self._table.schema().fields}
-            missing = [each for each in Schema.from_arrow(FOR_QUERIES).fields if each.name not in there]
-            if not missing:
+            if not (missing := self._missing_columns()):
                 return
             info = self._properties({FILES_KEY: "0", REMOVED_KEY: "0"}, {}, retries_max=None)
             try:
@@ -386,6 +439,10 @@ class Publisher:
         self._on_newest(change)
         if added:
             self.configure({STATISTICS: PROPERTIES[STATISTICS]})
+
+    def _missing_columns(self) -> list[Field]:
+        there = {each.name for each in self._table.schema().fields}
+        return [each for each in Schema.from_arrow(FOR_QUERIES).fields if each.name not in there]
 
     def _update(self) -> None:
         try:
@@ -419,11 +476,6 @@ class Publisher:
         except (DeltaError, OSError) as error:
             # The commit itself is durable; without a checkpoint, opening only takes longer.
             log.warning("no checkpoint of the store at version %d: %s", version, error)
-
-
-def intake_id(shard: int) -> str:
-    """Return the name of the app transaction whose version is a shard's ``committed_seq``."""
-    return f"intake-{shard}"
 
 
 def _wrapped(what: str, error: Exception) -> CorruptError | UnavailableError:

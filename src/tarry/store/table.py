@@ -16,9 +16,10 @@ from tarry.base.clock import Clock
 from tarry.base.errors import InvalidArgumentError, StaleCommitError
 from tarry.store.actions import Commit
 from tarry.store.creation import FILE_RETENTION, LOG_RETENTION
-from tarry.store.owner import Owner
-from tarry.store.publisher import Publisher, intake_id
+from tarry.store.owner import Owner, intake_id
+from tarry.store.publisher import Publisher
 from tarry.store.snapshot import Snapshot
+from tarry.store.warm import WarmTable
 
 LOOK_HOURS = 2
 """Additional hours for which the log names a removed file: until the part that deletes it has looked."""
@@ -45,13 +46,15 @@ class Store:
         version_min: int = -1,
         owner: Owner | None = None,
         epoch: int | None = None,
+        warm: WarmTable | None = None,
     ) -> Store:
         """Open the store at a path or URI, creating it if it is not there.
 
         On a local disk, this repairs the damage of a power failure. ``create`` is for the table's owner, a broker: a
         job that made one would work on another table than its broker's. ``owner``: the broker that owns the shard from
         now on. ``epoch``: its number among the owners of a log that can be taken over, or that of the broker whose
-        driver this is; each commit then raises OwnershipLostError once another epoch owns the shard.
+        driver this is; each commit then raises OwnershipLostError once another epoch owns the shard. ``warm``: what was
+        read of it before, by one with an ``owner``.
 
         Raises:
             LockedError: the shard is another broker's, or a relay's.
@@ -61,9 +64,18 @@ class Store:
             UnavailableError: the place cannot be reached or written, or has no table and ``create`` is false.
         """
         store = cls(
-            Publisher(uri, shard=shard, create=create, clock=clock, version_min=version_min, owner=owner, epoch=epoch)
+            Publisher(
+                uri,
+                shard=shard,
+                create=create,
+                clock=clock,
+                version_min=version_min,
+                owner=owner,
+                epoch=epoch,
+                warm=warm,
+            )
         )
-        store.snapshot()
+        store.read_snapshot()
         return store
 
     def snapshot(self) -> Snapshot:
@@ -73,6 +85,14 @@ class Store:
             UnavailableError: the place cannot be reached.
         """
         return self._publisher.snapshot()
+
+    def read_snapshot(self) -> Snapshot:
+        """Return the version that was read last, as by opening, made durable before."""
+        return self._publisher.read_snapshot()
+
+    def check_version(self, version_min: int) -> None:
+        """Check that a version that was acted on is there. Raises CorruptError."""
+        self._publisher.check_version(version_min)
 
     def check_epoch(self) -> None:
         """Look whether the shard is still this epoch's; without an epoch, nothing is looked at.

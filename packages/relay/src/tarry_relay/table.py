@@ -16,8 +16,7 @@ from tarry.api.jobs import StagedFile
 from tarry.base.clock import SystemClock
 from tarry.base.errors import InvalidArgumentError
 from tarry.store import Commit, Publisher, Snapshot, StaleCommitError, Store
-from tarry.store.owner import owner_key, relay_numbers_id
-from tarry.store.publisher import intake_id
+from tarry.store.owner import intake_id, owner_key, relay_numbers_id
 from tarry_relay.files import Reached
 from tarry_relay.positions import At, Partition
 

@@ -30,7 +30,7 @@ from tarry.base.event_loop import iterate
 from tarry.base.histogram import Histogram
 from tarry.base.lock_file import LockFile
 from tarry.base.types import NEVER_MS
-from tarry.log.engine import Part
+from tarry.log.engine import ClaimWatch, Part
 from tarry.log.file_engine import DIRECTORIES, hold_directory
 from tarry.log.files import AppendFile, Buffer, Files
 from tarry.log.frame import LogKind
@@ -111,6 +111,7 @@ class ObjectEngine:
         self._role = RoleFile(data, clock, name)
         self._requests = RequestLoop()
         self._lock: LockFile | None = None
+        self._watch: ClaimWatch | None = None
         self._rounds: EpochRounds | None = None
         self._epoch = 0
         self._trimmed: dict[LogKind, int] = {}
@@ -174,13 +175,22 @@ class ObjectEngine:
     def _stand_by(self) -> Callable[[], Awaitable[int | None]]:
         self._cache.mark()
         by_itself = self._takeover == "auto"
-        standby = Standby(self._store, self._reader, self._clock, by_itself=by_itself, is_told=self._role.is_told)
+        standby = Standby(
+            self._store,
+            self._reader,
+            self._clock,
+            by_itself=by_itself,
+            is_told=self._role.is_told,
+            on_silence=(lambda: None) if self._watch is None else self._watch.suspected,
+        )
         self._role.begin("standby", lambda: {"takeover": self._takeover, **standby.state, **self._bucket})
         return standby.wait
 
     async def _claim(self) -> EpochRounds:
         claim = await self._claim_after_former()
         claimed_s = self._lease.now_s()
+        if self._watch is not None:
+            self._watch.claimed(claim.epoch)
         self._role.begin("owner", lambda: {"epoch": claim.epoch, "leased": self.may_hand_out(), **self._bucket})
         try:
             history = await self._reader.read_former(claim.epoch)
@@ -253,6 +263,9 @@ class ObjectEngine:
         is_silent = asyncio.get_running_loop().time() - store.answered_s > SILENT_S
         error = store.error or (f"no answer for {SILENT_S:g} s" if is_silent else None)
         return {"bucket": {"reachable": error is None, "error": error}, "requests": store.counts}
+
+    def watch_claim(self, watch: ClaimWatch) -> None:
+        self._watch = watch
 
     def serve(self, addresses: Mapping[str, str]) -> None:
         self._role.serve(addresses)

@@ -96,13 +96,22 @@ async def claim_after(store: ObjectStore, who: str, former: int | None) -> Claim
         UnavailableError: the store cannot be asked. An epoch that nobody has may be there then, which harms nobody.
         CorruptError: an epoch is missing.
     """
-    newest = await newest_epoch(store)
-    if former is not None and newest != former:
-        return None
+    if former is not None:
+        # At once: that it can be created says as well that there is none behind the former, which is there.
+        claim, newest = await asyncio.gather(_created_epoch(store, who, former + 1), newest_epoch(store))
+        if claim is not None and newest > claim.epoch:
+            raise CorruptError(
+                f"{numbered('epoch', claim.epoch)} was missing, and later ones are there: it was deleted"
+            )
+        return claim
+    return await _created_epoch(store, who, await newest_epoch(store) + 1)
+
+
+async def _created_epoch(store: ObjectStore, who: str, epoch: int) -> Claim | None:
     nonce = secrets.token_bytes(16)
-    content = encode_epoch(newest + 1, nonce, who)
-    there = await created(store, numbered("epoch", newest + 1), content, PATIENCE_S)
-    return Claim(newest + 1, nonce, content) if there == content else None
+    content = encode_epoch(epoch, nonce, who)
+    there = await created(store, numbered("epoch", epoch), content, PATIENCE_S)
+    return Claim(epoch, nonce, content) if there == content else None
 
 
 async def newest_epoch(store: ObjectStore) -> int:

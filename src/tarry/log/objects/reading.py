@@ -264,7 +264,11 @@ class LogReader:
         """Read up to the claimed epoch; False: begin again."""
         is_settled = True
         while self.epoch < claimed:
-            end = await end_of(self._store, self.epoch)
+            # At once: as a rule, a standby has read all.
+            end, is_more = await asyncio.gather(
+                end_of(self._store, self.epoch),
+                asked(partial(self._store.exists, round_key(self.epoch, self.number)), PATIENCE_S),
+            )
             is_settled = end is None
             if end is not None:
                 # What lies beyond the end was never answered, be it rounds or the base that was begun from.
@@ -272,7 +276,8 @@ class LogReader:
                     return False
                 self._next_epoch()
                 continue
-            await self._read(None)
+            if is_more:
+                await self._read(None)
             # The former owner does not know of the claim yet: it may have deleted what a base is instead of, or trimmed
             # what only that base makes superfluous.
             stands, last = await asyncio.gather(self.settle(claimed), self.last())

@@ -41,6 +41,7 @@ class Standby:
         clock: the wall clock, for people.
         by_itself: False: it takes over when it is told, and never else.
         is_told: asked four times a second: is it told to take over?
+        on_silence: called when nothing was heard for a while, once until something is.
     """
 
     def __init__(
@@ -51,9 +52,13 @@ class Standby:
         *,
         by_itself: bool = True,
         is_told: Callable[[], bool] = lambda: False,
+        on_silence: Callable[[], None] = lambda: None,
     ) -> None:
         self._store, self._reader, self._clock = store, reader, clock
-        self._by_itself, self._is_told = by_itself, is_told
+        self._by_itself, self._is_told, self._on_silence = by_itself, is_told, on_silence
+        self._is_suspected = False
+        self._taken: int | None = None
+        """The last epoch that was said to be over."""
         self._heard_s = self._silence_s = 0.0
         self._heard_ms: int | None = None
         self._watched: Place = (0, 0)
@@ -184,7 +189,7 @@ class Standby:
         """Note that something of the owner was read."""
         reader = self._reader
         self._heard_s, self._heard_ms = asyncio.get_running_loop().time(), self._clock.now_ms()
-        self._watched, self._silence_s = reader.place, SILENCE_S
+        self._watched, self._silence_s, self._is_suspected = reader.place, SILENCE_S, False
 
     def _tell_away(self, error: UnavailableError) -> None:
         log.warning("standing by: %s; looking again", error)
@@ -195,21 +200,40 @@ class Standby:
         # A store that was away was so to the owner, too, as a rule: it has some time to write.
         self._heard_s = max(self._heard_s, store.recovered_s - SILENCE_S / 2)
         silent_s = loop.time() - self._heard_s
-        if silent_s >= LATE_S and await reader.has_ended():
-            return None
+        if silent_s >= LATE_S and (silent_s < self._silence_s or not self._is_suspected):
+            if not await self._look_around():
+                return None
+            silent_s = loop.time() - self._heard_s
         if not self._by_itself:
             return None
         is_here = self._watched == reader.place
         hands_over = is_here and reader.history.epoch == reader.epoch and reader.history.handed_over_ms is not None
         if not hands_over and silent_s < self._silence_s:
             return None
-        if is_here and reader.number and not await store.exists(numbered("epoch", reader.epoch + 1)):
-            if not await reader.settle():
-                return None  # what comes next was deleted, for a base takes its place
+        # Whether it was followed shows when the next epoch is created; only who was refused that looks before.
+        is_followed = reader.epoch == self._taken and await store.exists(numbered("epoch", reader.epoch + 1))
+        if is_here and reader.number and not is_followed:
             if not hands_over:
                 tell_silence(reader.epoch, silent_s)
+            elif not await reader.settle():
+                return None  # what comes next was deleted, for a base takes its place
+            self._taken = reader.epoch
             return reader.epoch
         return await self._look(silent_s)
+
+    async def _look_around(self) -> bool:
+        """Look, when the owner is silent for a while, whether reading goes on from here: no request is left for later.
+
+        False: it does not, or the epoch has ended.
+        """
+        if await self._reader.has_ended():
+            return False
+        if not self._is_suspected:
+            self._is_suspected = True
+            self._on_silence()
+            # Else what comes next was deleted, for a base takes its place.
+            return await self._reader.settle()
+        return True
 
     async def _look(self, silent_s: float) -> int | None:
         """Look for an owner that is further on than what was read; return the newest epoch if it is over."""

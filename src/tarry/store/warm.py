@@ -1,0 +1,45 @@
+"""A table that was read before it is opened, by one that stands by: a claim builds on it without reading it again.
+
+It need not be the newest version: a claim is the version after it, or fails, and then all is read.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from tarry.store.app_versions import AppVersions
+from tarry.store.fence import epoch_id
+from tarry.store.owner import intake_id
+from tarry.store.place import Place
+
+
+class WarmTable:
+    """The table at a URI, with the numbers that a claim of ``shard`` looks at. Any thread."""
+
+    def __init__(self, uri: str, shard: int) -> None:
+        self._place, self._ids = Place.of(uri), (intake_id(shard), epoch_id(shard))
+        self._lock = threading.Lock()
+        self._table: DeltaTable | None = None
+        self._app_versions = AppVersions()
+
+    def refresh(self) -> None:
+        """Read it, or what is new of it. What cannot be read is none of its concern: who opens it is told."""
+        with self._lock:
+            try:
+                if self._table is None:
+                    self._table = DeltaTable(self._place.uri)
+                else:
+                    self._table.update_incremental()
+                for each in self._ids:
+                    self._app_versions.of(self._table, each)
+            except (DeltaError, OSError):
+                self._table = None
+
+    def take(self) -> tuple[DeltaTable, AppVersions] | None:
+        """Return what was read, which is the caller's from now on; None: nothing."""
+        with self._lock:
+            table, self._table = self._table, None
+            return None if table is None else (table, self._app_versions)
