@@ -6,9 +6,11 @@ import asyncio
 import socket
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
+from functools import cache
+from typing import cast
 
 from loopgrpc import UnreadBytes
-from tarry.api.local import AnyBroker
+from tarry.api.local import AnyBroker, LocalBroker
 from tarry.base.addresses import Network, parse_networks
 from tarry.base.descriptors import ConnectionLimits
 from tarry.base.endpoint import parse_address
@@ -31,6 +33,7 @@ from tarry.fronts.http.server.server import HttpServer
 from tarry.fronts.http.services import HttpServices
 from tarry.fronts.http.settings import HttpSettings
 from tarry.fronts.http.sqs.app import Sqs, beside
+from tarry.fronts.http.sqs.queue_table import QueueTable
 from tarry.fronts.kit.front import FrontServices
 from tarry.fronts.kit.listening import SharedPort, port_of
 from tarry.fronts.kit.loop_front import LoopFront, OnListening
@@ -123,7 +126,8 @@ class HttpFront(LoopFront):
             lmstfy = Lmstfy(services, access, access_log, elsewhere_s=elsewhere_s)
             proxies = parse_networks(HttpSettings.of(self._broker.config).http_proxies)
             others = asgi(Apps(applications(services, access, proxies)))
-            sqs = Sqs(services, access, proxies)
+            queues = cache(lambda: QueueTable(services, cast(LocalBroker, services.broker)))
+            sqs = Sqs(services, access, queues, proxies)
             return HttpApplication(beside(sqs, others.handler), others.whole), HttpApplication(lmstfy)
         services.callers.authenticator.notes = False  # who is refused here is passed on, and noted there
         pass_on = PassOn(self._home)
