@@ -1,8 +1,8 @@
 """Schedule expressions: ``at(…)``, ``rate(…)`` and ``cron(…)``, as a moment or a rule of recurrence.
 
-AWS's cron has six fields, ``minute hour day-of-month month day-of-week year``. One of the two days is ``?``, Sunday
-is 1, and ``L`` as day of the week is Saturday. What the clocks skip in spring does not fire; what they show twice in autumn
-fires once (https://docs.aws.amazon.com/scheduler/latest/UserGuide/schedule-types.html).
+AWS's cron has six fields, ``minute hour day-of-month month day-of-week year``. One of the two days is ``?``.
+Sunday is 1, and ``L`` as day of the week is Saturday. What the clocks skip in spring does not fire; what they show
+twice in autumn fires once (https://docs.aws.amazon.com/scheduler/latest/UserGuide/schedule-types.html).
 """
 
 from __future__ import annotations
