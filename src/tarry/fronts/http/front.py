@@ -27,6 +27,7 @@ from tarry.fronts.http.lmstfy.routes import PREFIX, Lmstfy
 from tarry.fronts.http.passing import PassOn
 from tarry.fronts.http.read_your_writes import ELSEWHERE_S
 from tarry.fronts.http.rest.app import rest_app
+from tarry.fronts.http.scheduler import app as scheduler
 from tarry.fronts.http.server.asgi import asgi
 from tarry.fronts.http.server.limits import HttpLimits
 from tarry.fronts.http.server.server import HttpServer
@@ -128,13 +129,18 @@ class HttpFront(LoopFront):
             others = asgi(Apps(applications(services, access, proxies)))
             queues = cache(lambda: QueueTable(services, cast(LocalBroker, services.broker)))
             sqs = Sqs(services, access, queues, proxies)
-            return HttpApplication(beside(sqs, others.handler), others.whole), HttpApplication(lmstfy)
+            of_aws = scheduler.beside(scheduler.Scheduler(services, access, queues), beside(sqs, others.handler))
+            return HttpApplication(of_aws, others.whole), HttpApplication(lmstfy)
         services.callers.authenticator.notes = False  # who is refused here is passed on, and noted there
         pass_on = PassOn(self._home)
         lmstfy = Lmstfy(services, access, access_log, elsewhere_s=elsewhere_s, pass_on=asgi(pass_on).handler)
         worker = asgi(WorkerApps(rest_app(services, access, pass_on), HealthAnswers(services), pass_on))
-        # The table of queues is in the broker's process.
-        return HttpApplication(beside(asgi(pass_on).handler, worker.handler), worker.whole), HttpApplication(lmstfy)
+        # The tables of queues and of groups of schedules are in the broker's process.
+        home = asgi(pass_on).handler
+        return (
+            HttpApplication(scheduler.beside(home, beside(home, worker.handler)), worker.whole),
+            HttpApplication(lmstfy),
+        )
 
     async def _serve_admin(
         self,

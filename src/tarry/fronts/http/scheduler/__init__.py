@@ -1,4 +1,5 @@
-"""Parts of the API of Amazon EventBridge Scheduler; no port serves it yet.
+"""The API of Amazon EventBridge Scheduler on the HTTP port, with queues of SQS's API as targets.
 
-What is here: its expressions as rules of recurrence, its names and ARNs, and its errors.
+A schedule is a keyed message that says what it is, in a topic of Tarry's own, and a keyed message in its queue's topic,
+its next occurrence: see ``docs/decisions/0062-eventbridge-scheduler.md``.
 """
