@@ -27,6 +27,8 @@ class At:
 
     def __init__(self, broker: Any, address: str) -> None:
         self.broker = broker
+        self.url = f"http://{address}"
+        self.arguments = arguments
         self.scheduler = scheduler_at(f"http://{address}")
         self.sqs = client_at(f"http://{address}")
         self.urls = {"orders": make_queue(self.sqs)}
@@ -39,9 +41,13 @@ class At:
         arn: str = self.scheduler.update_schedule(**arguments(name, expression, **more))["ScheduleArn"]
         return arn
 
+    def names(self, **asked: str) -> list[str]:
+        return [each["Name"] for each in self.scheduler.list_schedules(**asked)["Schedules"]]
+
     def bodies(self, queue: str = "orders") -> list[str]:
         """Receive all that is in a queue, and delete it."""
         url = self.urls.setdefault(queue, make_queue(self.sqs, queue))
+        self.broker.advance_to(self.broker.clock.now_ms())
         found: list[str] = []
         while messages := received(self.sqs, url, WaitTimeSeconds=0, MaxNumberOfMessages=10):
             for message in messages:

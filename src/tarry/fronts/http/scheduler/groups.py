@@ -47,7 +47,7 @@ class Groups:
         await self._table.forget(name)
         return {}
 
-    async def list(self, request: SchedulerRequest) -> dict[str, Any]:
+    async def page(self, request: SchedulerRequest) -> dict[str, Any]:
         """Return a page of the groups that the caller may look at, by name."""
         prefix, limit, after = request.prefix(), request.limit(), request.asked("NextToken") or ""
         found = [

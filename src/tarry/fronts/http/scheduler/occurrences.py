@@ -18,7 +18,7 @@ from tarry.fronts.http.sqs.names import ACCOUNT
 from tarry.fronts.http.sqs.queue_attributes import Queue
 from tarry.fronts.http.sqs.scheduled import EXECUTION, OF_SERIES, TEMPLATE, TIME, is_template
 from tarry.message.rows import Row, with_cells
-from tarry.repeat import LAST_MS, Repeat, spread_ms, to_json
+from tarry.repeat import LAST_MS, Repeat, first_due, spread_ms, to_json
 
 ARN = "<aws.scheduler.schedule-arn>"
 YEAR_MS = 365 * 86_400_000
@@ -57,7 +57,7 @@ def occurrence_row(definition: Definition, queue: Queue, now_ms: int) -> Row:
     """Return the row of the next occurrence, in a series with those after it.
 
     Raises:
-        SchedulerError: the queue needs a message group id.
+        SchedulerError: the queue needs a message group id. InvalidArgumentError: there is no occurrence any more.
     """
     due_ms, repeat = _when(definition, now_ms)
     body = body_of(definition)
@@ -78,7 +78,8 @@ def occurrence_row(definition: Definition, queue: Queue, now_ms: int) -> Row:
         cells["properties"] = properties
     if repeat is not None:
         cells["repeat"] = to_json(repeat)
-    cells["ttl_ms"] = max(0, due_ms - now_ms) + definition.window_ms + queue.retention_s * 1000
+    first_ms = due_ms if repeat is None else first_due(repeat, due_ms)
+    cells["ttl_ms"] = max(0, first_ms - now_ms) + queue.retention_s * 1000
     return with_cells((queue.name, body.encode(), due_ms, None, None), cells)
 
 

@@ -98,9 +98,9 @@ class Schedules:
             await self._remove(definition)
         return {}
 
-    async def list(self, request: SchedulerRequest) -> dict[str, Any]:
+    async def page(self, request: SchedulerRequest) -> dict[str, Any]:
         """Return a page of the schedules whose queues the caller may look at."""
-        group, state, prefix, limit = request.asked("ScheduleGroup"), request.asked("State"), *_page(request)
+        group, state, prefix, limit = request.asked("ScheduleGroup"), request.asked("State"), *_bounds(request)
         if group is not None:
             self._groups.check(check_name(group, "ScheduleGroup"))
         if state not in (None, "ENABLED", "DISABLED"):
@@ -217,7 +217,7 @@ class Schedules:
         return [read_definition(body) for body in bodies if body], page.cursor
 
 
-def _page(request: SchedulerRequest) -> tuple[str, int]:
+def _bounds(request: SchedulerRequest) -> tuple[str, int]:
     return request.prefix(), request.limit()
 
 
