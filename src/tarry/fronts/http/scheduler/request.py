@@ -80,8 +80,8 @@ class SchedulerRequest:
         given = self.fields.get("Tags") or []
         if not isinstance(given, list) or len(given) > TAGS_MAX or not all(map(_is_tag, given)):
             raise invalid(
-                f"Tags is {given!r:.80}; allowed: up to {TAGS_MAX}, each with a Key of 1 to 128 and a Value of up to 256 "
-                "characters"
+                f"Tags is {given!r:.80}; allowed: up to {TAGS_MAX}, each with a Key of 1 to 128 and a Value of up to "
+                "256 characters"
             )
         return {tag["Key"]: tag["Value"] for tag in given}
 
