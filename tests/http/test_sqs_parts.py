@@ -36,7 +36,7 @@ def signed(url: str = "http://localhost:7070/?b=%20x&a=1", secret: str = "s3cret
 
 def test_a_signature_holds_for_its_request_alone() -> None:
     headers = signed()
-    shown = signature.shown_by(headers)
+    shown = signature.shown_by(headers, "sqs")
     assert shown is not None and (shown.access_key, shown.region) == ("KEY", "eu-central-1")
     right = ("POST", b"/?b=%20x&a=1", headers, BODY)
 
@@ -65,7 +65,7 @@ def test_the_canonical_request_is_that_of_the_published_vectors() -> None:
 
 
 def test_a_signature_ends_after_five_minutes() -> None:
-    shown = signature.shown_by(signed())
+    shown = signature.shown_by(signed(), "sqs")
     assert shown is not None
     shown = shown._replace(time="20260101T000000Z")
     now_ms = 1_767_225_600_000
@@ -83,7 +83,7 @@ def test_a_signature_ends_after_five_minutes() -> None:
 def test_an_incomplete_signature_is_refused(change: tuple[bytes, bytes]) -> None:
     headers = [(name, value.replace(*change) if name == b"authorization" else value) for name, value in signed()]
     with pytest.raises(SqsError) as refused:
-        signature.shown_by(headers)
+        signature.shown_by(headers, "sqs")
     assert refused.value.code == "IncompleteSignature"
 
 

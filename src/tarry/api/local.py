@@ -20,8 +20,10 @@ from tarry.api.issuers import TokenIssuer
 from tarry.api.jobs import StagedFile
 from tarry.api.operation import Operation
 from tarry.api.operations.delivery import Subscribe
+from tarry.api.operations.queries import ListPending
 from tarry.api.outcome import Outcome
 from tarry.api.pushing import PushSubscriptions
+from tarry.api.views import Page
 from tarry.base.clock import Clock
 from tarry.base.config import Config
 from tarry.base.errors import TarryError
@@ -241,6 +243,13 @@ class LocalBroker(AnyBroker, Protocol):
 
     @property
     def push(self) -> PushSubscriptions: ...
+
+    def list_whole(self, request: ListPending) -> Page:
+        """Return a page of pending messages; those of Tarry's own topics, too, with all that they say.
+
+        It is for the front whose topic it is, and for nobody that asks a front.
+        """
+        ...
 
     def listen_to_tokens(self, on_change: Callable[[], None]) -> Callable[[], None]:
         """Call ``on_change`` after each change of the access tokens, from any thread; return what ends this."""

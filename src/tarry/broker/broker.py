@@ -29,6 +29,7 @@ from tarry.api.local import CheckTopic, OnAccepted
 from tarry.api.operation import Operation
 from tarry.api.operations.delivery import Subscribe
 from tarry.api.outcome import Outcome
+from tarry.api.views import Page
 from tarry.base.clock import Clock
 from tarry.base.config import Config
 from tarry.base.placement import ANY_CORE, Placement
@@ -94,6 +95,7 @@ class Broker(Calls):
         parts = self.components
         self._handlers = confirmed(handlers(parts), engine.shared)
         self._found_handlers = confirmed(found_handlers(parts), engine.shared)
+        self._list_whole = confirmed({ops.ListPending: parts.queries.list_whole}, engine.shared)[ops.ListPending]
         self._audited = parts.audit.kinds
         self._health.listen(parts.groups.stop)
         if threads:
@@ -294,6 +296,11 @@ class Broker(Calls):
         """Return the file of a front's state: see :meth:`tarry.api.local.AnyBroker.front_state`."""
         path = self.config.data / front_state.DIRECTORY / front_state.PATTERN.replace("*", name)
         return FrontStateFile(self._files, path, self.components.damage.report)
+
+    def list_whole(self, request: ops.ListPending) -> Page:
+        """Return a page of pending messages: see :meth:`tarry.api.local.LocalBroker.list_whole`."""
+        page: Page = self._list_whole(request)
+        return page
 
     # -- consuming -----------------------------------------------------------------------------------------------------
 

@@ -28,7 +28,7 @@ class Queues:
     """Operations on queues by offsets. Any thread."""
 
     def __init__(self, ready: ReadyLog, intake: Intake, may_hand_out: Callable[[], bool] | None = None) -> None:
-        """``may_hand_out``: see :class:`tarry.groups.services.GroupServices`; asked before each batch of a read."""
+        """``may_hand_out``: see :class:`tarry.groups.services.GroupServices`; asked before each batch."""
         self._ready = ready
         self._intake = intake
         self._may_hand_out = may_hand_out

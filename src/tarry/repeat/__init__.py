@@ -12,7 +12,8 @@ One file, one question:
 ``text``         how is it written, by a producer and in a row?
 ``series``       when is the next occurrence, and what of those that downtime has missed?
 ``cron``         at which instants does a cron rule fire? (daylight saving is explained there)
-``local_times``  which local times match a cron expression? (the ``cronsim`` library)
+``local_times``  which local times match a cron expression?
+``cron_fields``  what do its fields say? (the ``cronsim`` library)
 ``zones``        what do the clocks of a zone show?
 ===============  =========================================================================
 
@@ -21,7 +22,7 @@ zone database counts as constant while a process lives.
 """
 
 from tarry.repeat.rule import CRON_CHARS_MAX, FACTOR_MIN, LEAST_MS, MOST_MS, Missed, Repeat
-from tarry.repeat.series import Step, catch_up, first_due, following
+from tarry.repeat.series import Step, catch_up, first_due, following, spread_ms
 from tarry.repeat.text import TEXT_CHARS_MAX, SeriesState, parse, read_state, series_of, state_json, to_json
 from tarry.repeat.zones import LAST_MS
 
@@ -42,6 +43,7 @@ __all__ = [
     "parse",
     "read_state",
     "series_of",
+    "spread_ms",
     "state_json",
     "to_json",
 ]

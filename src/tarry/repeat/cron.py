@@ -12,6 +12,8 @@ matching time: twice in a fold, not at all in a gap. So ``*/15`` stays a quarter
 ``0 * * * *`` an hour, wherever clocks shift by a multiple of that. ``0 0-23 * * *`` is a rule at fixed times: its
 firings of a fold's hour are one, and an hour without any follows.
 
+``gap="skip"`` is EventBridge Scheduler's way: what clocks skip does not fire at all.
+
 What differs from cronsim, on purpose: six fields follow the same rule as five (cronsim would skip ``0 30 2 * * *`` in
 a gap and fire it twice in a fold); a running rule misses nothing next to a shift, also to one of half an hour; and the
 instants do not depend on where the search began, so that catching up after downtime finds what was due in it.
@@ -55,24 +57,39 @@ class Cron(Protocol):
 class Fixed:
     """A rule at fixed times. Its instants rise with their local times: see ``Zone.instant``."""
 
-    def __init__(self, times: LocalTimes, zone: Zone) -> None:
-        self._times, self._zone = times, zone
+    def __init__(self, times: LocalTimes, zone: Zone, *, skips: bool = False) -> None:
+        """``skips``: what the clocks skip does not fire."""
+        self._times, self._zone, self._skips = times, zone, skips
 
     def next(self, instant: int) -> int | None:
         local_s = self._times.next(self._zone.passed(instant))
+        while local_s is not None and self._is_skipped(local_s):
+            local_s = self._times.next(local_s)
         return None if local_s is None else self._zone.instant(local_s)
 
     def last(self, after: int, by: int) -> int | None:
         local_s = self._times.last(self._zone.passed(by))
+        while local_s is not None and self._is_skipped(local_s):
+            local_s = self._times.last(local_s - 1)
         instant = None if local_s is None else self._zone.instant(local_s)
         return instant if instant is not None and instant > after else None
 
     def count(self, after: int, by: int) -> int:
         count = self._times.count(self._zone.passed(after), self._zone.passed(by))
         for at, before, behind in self._zone.shifts(after, by):
-            if behind > before:  # all of the gap, and the moment at its end, are one firing
+            if behind <= before:
+                continue
+            if self._skips:
+                count -= self._times.count(at + before - 1, at + behind - 1)
+            else:  # all of the gap, and the moment at its end, are one firing
                 count -= max(0, self._times.count(at + before - 1, at + behind) - 1)
         return count
+
+    def _is_skipped(self, local_s: int) -> bool:
+        if not self._skips:
+            return False
+        instant = self._zone.instant(local_s)
+        return instant + self._zone.offset(instant) != local_s
 
 
 class Running:
@@ -100,7 +117,7 @@ class Running:
 
 
 @lru_cache(maxsize=4096)
-def cron(expression: str, zone_name: str) -> Cron:
+def cron(expression: str, zone_name: str, gap: str = "end") -> Cron:
     """Return the firings of a valid expression.
 
     Raises:
@@ -109,29 +126,29 @@ def cron(expression: str, zone_name: str) -> Cron:
     times, where = local_times(expression), zone(zone_name)
     if where is None:
         raise InvalidArgumentError(f"zone {zone_name!r} is not known; allowed: an IANA name such as 'Europe/Berlin'")
-    return Fixed(times, where) if times.fixed else Running(times, where)
+    return Fixed(times, where, skips=gap == "skip") if times.fixed else Running(times, where)
 
 
 # Many series share a rule and are due at the same instant: the herd of 9 o'clock is one search.
 @lru_cache(maxsize=4096)
-def next_firing(expression: str, zone_name: str, instant: int) -> int | None:
+def next_firing(expression: str, zone_name: str, instant: int, gap: str = "end") -> int | None:
     """Return the first firing after ``instant``; None: none until the year 9998, or for 50 years."""
     # Before 1970 there is nothing to be due, and half of it has no calendar.
     if instant >= LAST_S:
         return None
-    following = cron(expression, zone_name).next(max(instant, -1))
+    following = cron(expression, zone_name, gap).next(max(instant, -1))
     return following if following is not None and following <= LAST_S else None
 
 
-def last_firing(expression: str, zone_name: str, after: int, by: int) -> tuple[int, int]:
+def last_firing(expression: str, zone_name: str, after: int, by: int, gap: str = "end") -> tuple[int, int]:
     """Return the last firing after ``after`` and not after ``by``, and their number; ``(after, 0)``: none."""
-    rule = cron(expression, zone_name)
+    rule = cron(expression, zone_name, gap)
     last = rule.last(after, by) if by > after else None
     return (after, 0) if last is None else (last, rule.count(after, by))
 
 
-def firing(expression: str, zone_name: str, after: int, by: int, number: int) -> int:
+def firing(expression: str, zone_name: str, after: int, by: int, number: int, gap: str = "end") -> int:
     """Return the ``number``-th firing after ``after``, from 1; there must be so many until ``by``."""
-    rule = cron(expression, zone_name)
+    rule = cron(expression, zone_name, gap)
     instants = range(after + 1, by + 1)
     return instants[bisect_left(instants, number, key=lambda instant: rule.count(after, instant))]

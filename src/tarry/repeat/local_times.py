@@ -7,8 +7,9 @@ The ``cronsim`` library reads the expression and finds the next and the former m
 clocks, above all one of half an hour; and it treats six fields otherwise than five.) Counting is done here, from the
 sets that it has read: a minutely rule has half a million matches a year.
 
-The fields are ``[second] minute hour day-of-month month day-of-week``; ``*``, lists, ranges, steps; months and days of
-the week by name (``JAN``, ``MON``), Sunday is 0 and 7; ``L`` (last day) and ``LW`` (last weekday) as day of the month;
+The fields are ``[second] minute hour day-of-month month day-of-week [year]``, a year only after all six; ``*``, lists,
+ranges, steps; months and days of the week by name (``JAN``, ``MON``), Sunday is 0 and 7; ``L`` (last day), ``LW`` (last
+weekday) and ``15W`` (the weekday next to the 15th, in the same month) as day of the month;
 ``5L`` (last Friday) and ``MON#2`` (second Monday) as day of the week. A range ends above its begin: ``FRI-MON`` is
 refused. As in Debian's cron, a day must match both day fields when one of them begins with ``*``, else either.
 """
@@ -22,8 +23,9 @@ from functools import lru_cache
 from itertools import accumulate
 
 import numpy as np
-from cronsim import CronSim, CronSimError
+from cronsim import CronSimError
 
+from tarry.repeat.cron_fields import CronFields
 from tarry.repeat.zones import local_datetime, local_seconds
 
 _DAY_S = 86_400
@@ -41,8 +43,9 @@ class LocalTimes:
         Raises:
             CronSimError, ValueError: it is not valid; the text says which field.
         """
-        self._sim = CronSim(expression, datetime(2000, 1, 1))
+        self._sim = CronFields(expression, datetime(2000, 1, 1))
         self._expression = expression
+        self._any_year = " ".join(self._sim.parts)
         self._hours, self._minutes, self._seconds = (
             sorted(s) for s in (self._sim.hours, self._sim.minutes, self._sim.seconds)
         )
@@ -50,17 +53,23 @@ class LocalTimes:
         # cronsim's own rule for Debian's "runs at a specific time", for seconds as well.
         self.fixed = not any(field.startswith("*") for field in self._sim.parts[:3])
 
+    @property
+    def begins(self) -> datetime:
+        """A day from which on it fires within 50 years, if it ever does."""
+        years = self._sim.years
+        return datetime(2000 if years is None else min(years), 1, 1)
+
     def next(self, local_s: int) -> int | None:
         """Return the first match after ``local_s``; None: none within 50 years, or in the calendar."""
         try:
-            return local_seconds(next(CronSim(self._expression, local_datetime(local_s))))
+            return local_seconds(next(CronFields(self._expression, local_datetime(local_s))))
         except (StopIteration, OverflowError, ValueError):
             return None
 
     def last(self, local_s: int) -> int | None:
         """Return the last match not after ``local_s``; None: none within 50 years."""
         try:
-            return local_seconds(next(CronSim(self._expression, local_datetime(local_s + 1), reverse=True)))
+            return local_seconds(next(CronFields(self._expression, local_datetime(local_s + 1), reverse=True)))
         except (StopIteration, OverflowError, ValueError):
             return None
 
@@ -81,7 +90,7 @@ class LocalTimes:
         over_night = int(times[0] - times[-1])
         if _DAY_S + over_night >= least_s:
             return False
-        days = np.concatenate([np.diff(_days_of_year(self._expression, year)) for year in _CYCLE]).nonzero()[0]
+        days = np.concatenate([np.diff(_days_of_year(self._any_year, year)) for year in _CYCLE]).nonzero()[0]
         return len(days) > 1 and int(np.diff(days).min()) * _DAY_S + over_night < least_s
 
     def _days(self, first: int, last: int) -> int:
@@ -108,7 +117,7 @@ class LocalTimes:
 
     def matches(self, day: date) -> bool:
         """Return whether the date fields match ``day``."""
-        return day.month in self._sim.months and self._sim.match_day(day)
+        return day.month in self._sim.months and self._sim.match_year(day.year) and self._sim.match_day(day)
 
 
 @lru_cache(maxsize=4096)
@@ -138,4 +147,4 @@ def problem(expression: str) -> str | None:
         times = local_times(expression)
     except (CronSimError, ValueError) as error:
         return str(error)[:80]
-    return "it never fires" if times.next(local_seconds(datetime(2000, 1, 1)) - 1) is None else None
+    return "it never fires" if times.next(local_seconds(times.begins) - 1) is None else None

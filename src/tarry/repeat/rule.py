@@ -25,11 +25,19 @@ MOST_MS = 86_400_000
 FACTOR_MIN = 1.01
 """The least factor above 1: an interval reaches any cap within 4,500 occurrences, and a search ends."""
 
+SPREAD_MS_MAX = 86_400_000
+"""The widest spread: a day."""
+
+SEED_MAX = (1 << 53) - 1
+
 CRON_CHARS_MAX = 1024
 """Characters of a cron expression: all values of all fields written out are fewer."""
 
 Missed = Literal["all", "last", "none"]
 """Occurrences missed in downtime that are delivered, late."""
+
+Gap = Literal["end", "skip"]
+"""What a cron rule at fixed times does where the clocks skip one: fire at the end of the gap, or not at all."""
 
 Duration: TypeAlias = float | str | timedelta
 """Seconds, a text such as ``"1h30m"``, or a ``timedelta``."""
@@ -40,7 +48,8 @@ Moment: TypeAlias = int | str | datetime
 _DURATION = 'seconds as a number, a timedelta, or a text like "1h30m" or "500ms"'
 _MOMENT = "UTC milliseconds, an aware datetime, or ISO 8601 with an offset"
 _CRON = (
-    "5 fields 'minute hour day month weekday', or 6 with the second first, as in '0 9 * * MON-FRI'; "
+    "5 fields 'minute hour day month weekday', or 6 with the second first, as in '0 9 * * MON-FRI', or 7 with the year "
+    "last; "
     f"at most {CRON_CHARS_MAX} characters"
 )
 
@@ -52,6 +61,10 @@ class Repeat:
     ``times`` counts all occurrences, the first included and those too that were missed (None: for ever); ``until_ms``
     is the last moment at which one may be due. With ``factor`` above 1, each interval is the former one times
     ``factor``, up to ``most_ms``. ``missed`` says what is delivered after downtime.
+
+    With ``spread_ms``, each occurrence is due at some moment from its time on and before its time plus ``spread_ms``,
+    which follows from ``seed`` and the occurrence's number: series with seeds of their own do not come as a herd.
+    ``until_ms`` and the intervals are of the times, not of those moments.
 
     :meth:`every` and :meth:`cron` take durations and moments in all their spellings.
 
@@ -67,6 +80,9 @@ class Repeat:
     factor: int | float = 1
     most_ms: int | None = None
     missed: Missed = "all"
+    spread_ms: int = 0
+    seed: int = 0
+    gap: Gap = "end"
 
     @classmethod
     def every(
@@ -78,13 +94,16 @@ class Repeat:
         factor: int | float = 1,
         most: Duration | None = None,
         missed: Missed = "all",
+        spread: Duration | None = None,
+        seed: int = 0,
     ) -> Repeat:
         """Again and again after ``interval``, elapsed time: ``Repeat.every("1m", times=5)``.
 
         With ``factor=2``, after interval, 2·interval, 4·interval, … and at most ``most`` (default: a day).
         """
         every_ms, most_ms = _duration_ms("every", interval), None if most is None else _duration_ms("most", most)
-        return cls(every_ms, None, "UTC", times, _moment_ms(until), factor, most_ms, missed)
+        until_ms = _moment_ms(until)
+        return cls(every_ms, None, "UTC", times, until_ms, factor, most_ms, missed, _spread_ms(spread), seed)
 
     @classmethod
     def cron(
@@ -95,11 +114,15 @@ class Repeat:
         times: int | None = None,
         until: Moment | None = None,
         missed: Missed = "all",
+        spread: Duration | None = None,
+        seed: int = 0,
+        gap: Gap = "end",
     ) -> Repeat:
         """Make a rule for matching times of ``zone``: ``Repeat.cron("0 9 * * MON-FRI", "Europe/Berlin")``."""
         if expression is None:
             refuse("cron", None, _CRON)
-        return cls(None, expression, zone, times, _moment_ms(until), missed=missed)
+        until_ms, spread_ms = _moment_ms(until), _spread_ms(spread)
+        return cls(None, expression, zone, times, until_ms, missed=missed, spread_ms=spread_ms, seed=seed, gap=gap)
 
     def __post_init__(self) -> None:
         if (self.every_ms is None) == (self.expression is None):
@@ -117,6 +140,22 @@ class Repeat:
             self._set("until_ms", _whole("until", self.until_ms, 0, _MOMENT))
         if not isinstance(self.missed, str) or self.missed not in get_args(Missed):
             refuse("missed", self.missed, ", ".join(repr(way) for way in get_args(Missed)))
+        self._check_spread()
+
+    def _check_spread(self) -> None:
+        allowed = f"up to {SPREAD_MS_MAX} ms (a day); 0: none"
+        spread_ms = _whole("spread", self.spread_ms, 0, allowed)
+        if spread_ms > SPREAD_MS_MAX:
+            refuse("spread", f"{spread_ms} ms", allowed)
+        self._set("spread_ms", spread_ms)
+        seed = _whole("seed", self.seed, 0, f"a whole number from 0 to {SEED_MAX}")
+        if seed > SEED_MAX or (seed and not spread_ms):
+            refuse("seed", seed, f"a whole number from 0 to {SEED_MAX}, with a spread only")
+        self._set("seed", seed)
+        if not isinstance(self.gap, str) or self.gap not in get_args(Gap):
+            refuse("gap", self.gap, ", ".join(repr(way) for way in get_args(Gap)))
+        if self.gap != "end" and self.expression is None:
+            refuse("gap", self.gap, "with cron only: an interval is elapsed time")
 
     def _check_growth(self, every_ms: int) -> None:
         factor, most_ms = _factor(self.factor), self.most_ms
@@ -209,6 +248,10 @@ def _duration_ms(field: str, value: Any) -> int:
         return parse_duration_ms(value) if isinstance(value, str) else due_from_delay(value, 0)
     except InvalidArgumentError as error:
         raise InvalidArgumentError(f"repeat: {field}: {error}") from error
+
+
+def _spread_ms(value: Any) -> int:
+    return 0 if value is None else _duration_ms("spread", value)
 
 
 def _moment_ms(value: Any) -> int | None:

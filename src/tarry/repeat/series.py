@@ -4,12 +4,15 @@ Everything here is a function of the rule and of one occurrence (its due time an
 the row of its pending occurrence. Intervals are added to due times, not to the moments of delivery: a series does not
 drift. Cost does not grow with what was missed: fixed intervals and cron are counted, growing ones end at their cap.
 
-A moment is UTC milliseconds; occurrences are numbered from 1.
+A moment is UTC milliseconds; occurrences are numbered from 1. With a spread, an occurrence is due at its time by the
+rule plus what :func:`spread_ms` says, which follows from its number. So its time is known from its due time, and is
+what the next one is computed from.
 """
 
 from __future__ import annotations
 
 import math
+from hashlib import blake2b
 from typing import NamedTuple
 
 from tarry.base.delay import format_ms
@@ -31,14 +34,16 @@ class Step(NamedTuple):
 
 
 def first_due(repeat: Repeat, due_ms: int) -> int:
-    """Return the due time of the first occurrence: ``due_ms``, or with cron the first firing from it on.
+    """Return the due time of the first occurrence.
+
+    Its time is ``due_ms``, or with cron the first firing from then on; a spread comes on top.
 
     Raises:
         InvalidArgumentError: that is after ``until``, or a cron rule does not fire any more.
     """
     due: int | None = due_ms
     if repeat.expression is not None:
-        second = next_firing(repeat.expression, repeat.zone, (due_ms - 1) // 1000)
+        second = next_firing(repeat.expression, repeat.zone, (due_ms - 1) // 1000, repeat.gap)
         due = None if second is None else second * 1000
     if due is None:
         text = f"cron {repeat.expression!r} does not fire in {repeat.zone} from {format_ms(due_ms)} on"
@@ -46,7 +51,15 @@ def first_due(repeat: Repeat, due_ms: int) -> int:
     if due > _end(repeat):
         text = f"the first occurrence is due {format_ms(due)}, after the end of the series"
         raise InvalidArgumentError(f"repeat: {text}; allowed: until {format_ms(_end(repeat))}")
-    return due
+    return due + spread_ms(repeat, 1)
+
+
+def spread_ms(repeat: Repeat, n: int) -> int:
+    """Return by how many milliseconds occurrence ``n`` is due after its time."""
+    if not repeat.spread_ms:
+        return 0
+    digest = blake2b(f"{repeat.seed}/{n}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest) % repeat.spread_ms
 
 
 def following(repeat: Repeat, due_ms: int, n: int) -> int | None:
@@ -54,12 +67,18 @@ def following(repeat: Repeat, due_ms: int, n: int) -> int | None:
 
     It ends after ``times`` occurrences, at ``until``, when a cron rule does not fire any more, and with the year 9998.
     """
+    at_ms = _following(repeat, due_ms - spread_ms(repeat, n), n)
+    return None if at_ms is None else at_ms + spread_ms(repeat, n + 1)
+
+
+def _following(repeat: Repeat, at_ms: int, n: int) -> int | None:
+    """Return the time of occurrence ``n + 1`` from that of ``n``, without spread."""
     if repeat.times is not None and n >= repeat.times:
         return None
     if repeat.expression is None:
-        due = due_ms + interval_ms(repeat, n)
+        due = at_ms + interval_ms(repeat, n)
     else:
-        second = next_firing(repeat.expression, repeat.zone, due_ms // 1000)
+        second = next_firing(repeat.expression, repeat.zone, at_ms // 1000, repeat.gap)
         if second is None:
             return None
         due = second * 1000
@@ -106,14 +125,27 @@ def interval_ms(repeat: Repeat, n: int) -> int:
 
 
 def _reach(repeat: Repeat, due_ms: int, n: int, by_ms: int) -> tuple[int, int]:
-    """Return the last occurrence due at or before ``by_ms``, and its number; at least the given one."""
+    """Return the last occurrence due at or before ``by_ms``, and its number; at least the given one.
+
+    With a spread, the last whose whole spread is over by then, or a later one that is due.
+    """
+    if repeat.spread_ms:
+        at_ms, reached = _reach_time(repeat, due_ms - spread_ms(repeat, n), n, by_ms - repeat.spread_ms)
+        due_ms, n = at_ms + spread_ms(repeat, reached), reached
+        while (after := following(repeat, due_ms, n)) is not None and after <= by_ms:
+            due_ms, n = after, n + 1
+        return due_ms, n
+    return _reach_time(repeat, due_ms, n, by_ms)
+
+
+def _reach_time(repeat: Repeat, due_ms: int, n: int, by_ms: int) -> tuple[int, int]:
     by_ms = min(by_ms, _end(repeat))
     left = repeat.times - n if repeat.times is not None else None
     if repeat.expression is not None:
         after, by = max(due_ms // 1000, -1), by_ms // 1000
-        last, count = last_firing(repeat.expression, repeat.zone, after, by)
+        last, count = last_firing(repeat.expression, repeat.zone, after, by, repeat.gap)
         if left is not None and count > left:
-            last, count = firing(repeat.expression, repeat.zone, after, last, left), left
+            last, count = firing(repeat.expression, repeat.zone, after, last, left, repeat.gap), left
         return (last * 1000, n + count) if count else (due_ms, n)
     while left is None or left > 0:
         step = interval_ms(repeat, n)

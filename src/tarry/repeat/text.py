@@ -9,6 +9,8 @@ The fields, all optional but one of the first two::
      "until": 1798761599999             UTC ms, or ISO 8601 with an offset
      "factor": 2, "most": "1d"          with every: each interval is the former one times factor, at most most
      "missed": "last"                   after downtime: "all" (default), "last" or "none"
+     "spread": "15m", "seed": 7         each occurrence is due within that time after its own, by its number and seed
+     "gap": "skip"                      with cron: a time that the clocks skip does not fire; default: at its "end"
 
 The canonical text has them in this order, without spaces and without defaults. In a row it may go on with ``"n"``
 (which occurrence the row is; absent: 1) and ``"series"`` (``seq`` of the first occurrence; absent: this is the first),
@@ -30,7 +32,7 @@ from tarry.repeat.rule import LEAST_MS, Repeat, check_least, refuse, short
 TEXT_CHARS_MAX = 4096
 """Characters of a rule as JSON."""
 
-FIELDS = ("every", "cron", "zone", "times", "until", "factor", "most", "missed")
+FIELDS = ("every", "cron", "zone", "times", "until", "factor", "most", "missed", "spread", "seed", "gap")
 
 _UNITS = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1))
 _ALLOWED = f"a Repeat, a dict or a JSON object with fields of {', '.join(FIELDS)}"
@@ -119,6 +121,8 @@ def _from_fields(fields: dict[Any, Any]) -> Repeat:
         where = given.pop("zone", "UTC")
         if not isinstance(where, str) or where != "UTC":
             refuse("zone", where, "a zone with cron only; an interval is elapsed time, the same in all zones")
+        if "gap" in given:
+            refuse("gap", given["gap"], "with cron only: an interval is elapsed time")
         return Repeat.every(given.pop("every"), **given)
     for name in ("factor", "most"):
         if name in given:
@@ -150,6 +154,9 @@ def _to_fields(repeat: Repeat) -> dict[str, Any]:
         "factor": None if repeat.factor == 1 else repeat.factor,
         "most": None if repeat.most_ms is None else _duration(repeat.most_ms),
         "missed": None if repeat.missed == "all" else repeat.missed,
+        "spread": _duration(repeat.spread_ms) if repeat.spread_ms else None,
+        "seed": repeat.seed or None,
+        "gap": None if repeat.gap == "end" else repeat.gap,
     }
     return {name: value for name, value in fields.items() if value is not None}
 

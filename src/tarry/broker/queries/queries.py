@@ -89,13 +89,16 @@ class Queries:
 
     def list_pending(self, request: ListPending) -> Page:
         """Return a page of pending messages, by due time."""
+        page = self.list_whole(request)
+        return replace(page, rows=hidden(page.rows))
+
+    def list_whole(self, request: ListPending) -> Page:
+        """Return such a page with all that messages of Tarry's own topics say: for the front whose they are."""
         listing = Listing.of(request)
         with self._slots:
             if listing.wanted == Criteria(listing.wanted.topic, repeating=True) and self._places.registry.knows_series:
-                page = look_at(self._places, lambda cut: list_series(cut, self._history_sources.finder, listing))
-            else:
-                page = list_pending(self._places, listing)
-        return replace(page, rows=hidden(page.rows))
+                return look_at(self._places, lambda cut: list_series(cut, self._history_sources.finder, listing))
+            return list_pending(self._places, listing)
 
     def peek(self, request: Peek) -> pa.RecordBatch:
         """Messages that are ready; nobody is given them."""

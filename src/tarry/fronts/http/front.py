@@ -6,9 +6,11 @@ import asyncio
 import socket
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
+from functools import cache
+from typing import cast
 
 from loopgrpc import UnreadBytes
-from tarry.api.local import AnyBroker
+from tarry.api.local import AnyBroker, LocalBroker
 from tarry.base.addresses import Network, parse_networks
 from tarry.base.descriptors import ConnectionLimits
 from tarry.base.endpoint import parse_address
@@ -25,12 +27,14 @@ from tarry.fronts.http.lmstfy.routes import PREFIX, Lmstfy
 from tarry.fronts.http.passing import PassOn
 from tarry.fronts.http.read_your_writes import ELSEWHERE_S
 from tarry.fronts.http.rest.app import rest_app
+from tarry.fronts.http.scheduler import app as scheduler
 from tarry.fronts.http.server.asgi import asgi
 from tarry.fronts.http.server.limits import HttpLimits
 from tarry.fronts.http.server.server import HttpServer
 from tarry.fronts.http.services import HttpServices
 from tarry.fronts.http.settings import HttpSettings
 from tarry.fronts.http.sqs.app import Sqs, beside
+from tarry.fronts.http.sqs.queue_table import QueueTable
 from tarry.fronts.kit.front import FrontServices
 from tarry.fronts.kit.listening import SharedPort, port_of
 from tarry.fronts.kit.loop_front import LoopFront, OnListening
@@ -123,14 +127,20 @@ class HttpFront(LoopFront):
             lmstfy = Lmstfy(services, access, access_log, elsewhere_s=elsewhere_s)
             proxies = parse_networks(HttpSettings.of(self._broker.config).http_proxies)
             others = asgi(Apps(applications(services, access, proxies)))
-            sqs = Sqs(services, access, proxies)
-            return HttpApplication(beside(sqs, others.handler), others.whole), HttpApplication(lmstfy)
+            queues = cache(lambda: QueueTable(services, cast(LocalBroker, services.broker)))
+            sqs = Sqs(services, access, queues, proxies)
+            of_aws = scheduler.beside(scheduler.Scheduler(services, access, queues), beside(sqs, others.handler))
+            return HttpApplication(of_aws, others.whole), HttpApplication(lmstfy)
         services.callers.authenticator.notes = False  # who is refused here is passed on, and noted there
         pass_on = PassOn(self._home)
         lmstfy = Lmstfy(services, access, access_log, elsewhere_s=elsewhere_s, pass_on=asgi(pass_on).handler)
         worker = asgi(WorkerApps(rest_app(services, access, pass_on), HealthAnswers(services), pass_on))
-        # The table of queues is in the broker's process.
-        return HttpApplication(beside(asgi(pass_on).handler, worker.handler), worker.whole), HttpApplication(lmstfy)
+        # The tables of queues and of groups of schedules are in the broker's process.
+        home = asgi(pass_on).handler
+        return (
+            HttpApplication(scheduler.beside(home, beside(home, worker.handler)), worker.whole),
+            HttpApplication(lmstfy),
+        )
 
     async def _serve_admin(
         self,

@@ -28,5 +28,5 @@ def holds_back(group: ConsumerGroup, received: Received) -> bool:
 
 
 def sendable(group: ConsumerGroup, received: Received) -> Received:
-    """Return what may be sent of what was received: all of it, or None where :func:`holds_back` holds it back."""
+    """Return what may be sent of what was received: all, or None where it is held back."""
     return None if rows_of(received) is not None and holds_back(group, received) else received

@@ -25,9 +25,11 @@ _NO_KEYS = (
 class SqsAccess:
     """On the event loop's thread."""
 
-    def __init__(self, access: Access, clock: Clock) -> None:
+    def __init__(self, access: Access, clock: Clock, service: str = "sqs") -> None:
+        """``service``: the name of the service in signatures."""
         self._access = access
         self._clock = clock
+        self._service = service
 
     def look(self, http: HttpRequest) -> tuple[Signature, AccessKey] | Principal:
         """Return whose a request is; or, of a signed one, what to check as soon as its body is there.
@@ -37,7 +39,7 @@ class SqsAccess:
         """
         if not self._access.asks:
             return self._admitted(http)  # whatever it is signed with
-        shown = signature.shown_by(http.headers)
+        shown = signature.shown_by(http.headers, self._service)
         if shown is None:
             return self._admitted(http)
         if not self._access.knows_identities:

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Mapping, Sequence
-from typing import cast
+from collections.abc import Callable, Mapping, Sequence
 
-from tarry.api.local import LocalBroker
 from tarry.base.addresses import Network
 from tarry.base.errors import TarryError
 from tarry.fronts.http.access import Access
@@ -77,8 +75,16 @@ def beside(sqs: Handler, others: Handler) -> Handler:
 class Sqs:
     """A :data:`tarry.fronts.http.exchange.Handler`. On the loop's thread."""
 
-    def __init__(self, services: HttpServices, access: Access, proxies: Sequence[Network] = ()) -> None:
+    def __init__(
+        self,
+        services: HttpServices,
+        access: Access,
+        queues: Callable[[], QueueTable],
+        proxies: Sequence[Network] = (),
+    ) -> None:
+        """``queues``: returns the table of queues, which it may read for that."""
         self._services = services
+        self._queues = queues
         self._access = SqsAccess(access, services.broker.clock)
         self._proxies = proxies
         self._operations: Mapping[str, Carry] | None = None
@@ -130,7 +136,7 @@ class Sqs:
     def _all(self) -> Mapping[str, Carry]:
         """Return what carries each operation out; made for the first request, which reads a file."""
         if self._operations is None:
-            self._operations = operations(self._services)
+            self._operations = operations(self._services, self._queues())
         return self._operations
 
 
@@ -138,12 +144,11 @@ def _region(http: HttpRequest, signed: Signature | None) -> str:
     return region_of(signed.region if signed is not None else region_in(dict(http.headers)))
 
 
-def operations(services: HttpServices) -> Mapping[str, Carry]:
+def operations(services: HttpServices, table: QueueTable) -> Mapping[str, Carry]:
     """Return the operations by name."""
-    broker, config = cast(LocalBroker, services.broker), services.broker.config
+    broker, config = services.broker, services.broker.config
     strict = HttpSettings.of(config).http_sqs_strict == "on"
     delay_s_max = DELAY_S_MAX if strict else config.delay_ms_max // 1000
-    table = QueueTable(services, broker)
     landing = Landing(services, GROUP)
     settling = SqsSettling(services, table)
     redriving = Redriving(services, table, settling)

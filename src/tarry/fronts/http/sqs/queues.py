@@ -7,6 +7,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import pyarrow.compute as pc
+
 from tarry.api.needs import Right
 from tarry.api.operations import Cancel, GetGroup, GetHandles, GetPending, ListPending, Seek, SetGroup
 from tarry.api.settings import LATEST
@@ -19,6 +21,7 @@ from tarry.fronts.http.sqs.names import ACCOUNT, GROUP, arn_of, check_name, is_f
 from tarry.fronts.http.sqs.queue_attributes import KNOWN, Queue, checked
 from tarry.fronts.http.sqs.queue_table import QueueTable
 from tarry.fronts.http.sqs.request import SqsRequest, text_of, texts_of
+from tarry.fronts.http.sqs.scheduled import OCCURRENCES
 
 PAGE_ROWS = 1000
 LISTED_MAX = 1000
@@ -254,7 +257,10 @@ class SqsQueues:
         while True:
             page = await self._services.call(ListPending(topic=topic, limit=PAGE_ROWS, cursor=cursor, bodies=False))
             if page.rows.num_rows:
-                places = (page.rows.column(name).to_numpy() for name in ("seq", "due_ms"))
+                # A schedule of EventBridge Scheduler is not its queue's: it goes on, whatever becomes of the queue.
+                kept = pc.fill_null(pc.starts_with(page.rows.column("key"), OCCURRENCES), False)
+                dropped = page.rows.filter(pc.invert(kept))
+                places = (dropped.column(name).to_numpy() for name in ("seq", "due_ms"))
                 handles: list[str] = await self._services.call(GetHandles(*places))
                 await self._services.call(Cancel(handles))
             cursor = page.cursor

@@ -15,6 +15,7 @@ from tarry.fronts.http.sqs.handles import SqsHeld, handle_of
 from tarry.fronts.http.sqs.message_attributes import Attribute, digest_of, from_properties, is_allowed, wanted
 from tarry.fronts.http.sqs.names import ACCOUNT, arn_of, message_id
 from tarry.fronts.http.sqs.queue_attributes import Queue
+from tarry.fronts.http.sqs.scheduled import TEMPLATE, filled
 from tarry.fronts.http.sqs.sending import sequence_number
 from tarry.message.options import ORDER_KEY
 
@@ -54,12 +55,14 @@ class SqsDelivery:
 def deliveries_of(queue: Queue, batch: pa.RecordBatch) -> list[SqsDelivery]:
     """Return the rows of a batch that was handed out."""
 
-    def delivery(held: SqsHeld, body: bytes, pairs: Any, born_ms: int, attempt: int) -> SqsDelivery:
+    def delivery(held: SqsHeld, body: bytes, pairs: Any, born_ms: int, attempt: int, repeat: str | None) -> SqsDelivery:
         properties = dict(pairs or ())
         id_ = properties.get(kept.ID) or message_id(queue.name, queue.created_ms, held.seq)
+        if TEMPLATE in properties:
+            body = filled(body, properties, repeat, held.due_ms, id_)
         return SqsDelivery(held, body, properties, born_ms, attempt, id_)
 
-    names = ("lease", "offset", "seq", "due_ms", "body", "properties", "born_ms", "attempt")
+    names = ("lease", "offset", "seq", "due_ms", "body", "properties", "born_ms", "attempt", "repeat")
     columns = [batch.column(name).to_pylist() for name in names]
     return [delivery(SqsHeld(*row[:4]), *row[4:]) for row in zip(*columns, strict=True)]
 

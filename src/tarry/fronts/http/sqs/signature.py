@@ -20,7 +20,7 @@ from tarry.fronts.http.sqs.errors import SqsError
 ALGORITHM = "AWS4-HMAC-SHA256"
 SKEW_MS_MAX = 5 * 60_000
 """Longest way of a client's clock from the broker's, as with AWS."""
-SERVICE, TERMINATION = "sqs", "aws4_request"
+TERMINATION = "aws4_request"
 
 _SHOWN = re.compile(
     ALGORITHM + r"\s+Credential=([^/,\s]{1,256})/([0-9]{8})/([-a-zA-Z0-9]{1,64})/([a-z0-9]{1,32})/aws4_request\s*,\s*"
@@ -39,14 +39,17 @@ class Signature(NamedTuple):
     signature: str
     time: str
     """``YYYYMMDDTHHMMSSZ``."""
+    service: str
 
     @property
     def scope(self) -> str:
-        return f"{self.day}/{self.region}/{SERVICE}/{TERMINATION}"
+        return f"{self.day}/{self.region}/{self.service}/{TERMINATION}"
 
 
-def shown_by(headers: Headers) -> Signature | None:
+def shown_by(headers: Headers, service: str) -> Signature | None:
     """Return the signature that a request shows; None: it shows none of this kind.
+
+    ``service``: the name of the service for which it has to be.
 
     Raises:
         SqsError: it is incomplete.
@@ -57,16 +60,16 @@ def shown_by(headers: Headers) -> Signature | None:
         return None
     found = _SHOWN.fullmatch(text.strip())
     time = given.get(b"x-amz-date", b"").decode("latin-1")
-    if found is None or found[4] != SERVICE or not time.startswith(found[2]):
+    if found is None or found[4] != service or not time.startswith(found[2]):
         raise SqsError(
             "IncompleteSignature",
-            f"Authorization is not {ALGORITHM} with Credential (of service {SERVICE}), SignedHeaders and Signature, "
+            f"Authorization is not {ALGORITHM} with Credential (of service {service}), SignedHeaders and Signature, "
             "or there is no X-Amz-Date of that day.",
         )
     signed = tuple(found[5].split(";"))
     if "host" not in signed:
         raise SqsError("IncompleteSignature", "The header host is not among the signed headers.")
-    return Signature(found[1], found[2], found[3], signed, found[6], time)
+    return Signature(found[1], found[2], found[3], signed, found[6], time, service)
 
 
 def check_time(shown: Signature, now_ms: int) -> None:
@@ -92,7 +95,7 @@ def is_right(shown: Signature, secret: bytes, method: str, target: bytes, header
     request = canonical_request(method, target, headers, shown.signed_headers, body)
     text = "\n".join((ALGORITHM, shown.time, shown.scope, sha256(request).hexdigest()))
     key = b"AWS4" + secret
-    for part in (shown.day, shown.region, SERVICE, TERMINATION):
+    for part in (shown.day, shown.region, shown.service, TERMINATION):
         key = hmac.digest(key, part.encode(), "sha256")
     return hmac.compare_digest(hmac.digest(key, text.encode(), "sha256").hex(), shown.signature)
 
