@@ -15,6 +15,7 @@ from tarry.fronts.http.front import HttpFront
 from tarry.testing import open_broker
 from tests.http.scheduler_place import ROLE, At, target
 from tests.http.sqs_place import REGION, make_queue
+from tests.snippets import snippets
 
 START_MS = 1_767_225_600_000
 """2026-01-01T00:00:00Z, a Thursday."""
@@ -232,3 +233,9 @@ def test_after_a_restart(tmp_path: Path) -> None:
         assert at.names(GroupName="night") == ["daily"]
         broker.advance("1d")
         assert at.bodies() == ["hello"]
+
+
+def test_the_pages_program_runs(at: At, capsys: pytest.CaptureFixture[str]) -> None:
+    [program] = [each.code for each in snippets("python") if each.page == "docs/eventbridge-scheduler.md"]
+    exec(compile(program.replace("http://localhost:7777", at.url), "docs/eventbridge-scheduler.md", "exec"), {})
+    assert capsys.readouterr().out == "['every-morning']\n"
