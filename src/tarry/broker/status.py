@@ -32,7 +32,7 @@ from tarry.queue import ReadyLog
 from tarry.wheel import Loader, Wheel
 
 STORE_AWAY = "store away"
-"""A state of logs in an object store (:attr:`tarry.log.engine.SharedLogs.state`), and then of the broker."""
+"""State of logs in an object store (:attr:`tarry.log.engine.SharedLogs.state`), and of the broker."""
 
 
 @dataclass(eq=False)

@@ -1,4 +1,7 @@
-"""Cancelling a task that has not begun: the row is the truth, so the answer is definite, with or without the broker."""
+"""Cancelling a task that has not begun.
+
+The row is the truth, so the answer is definite, with or without the broker.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Django's tasks: from Django 6 on in Django itself, before in the package django-tasks, with other names of errors."""
+"""Django's tasks, wherever they are found.
+
+From Django 6 on they are in Django itself, before in the package django-tasks, with other names of errors.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A message of a task, in a worker's thread: the row says whether the task is to run, and then what came of it.
+"""A message of a task, in a worker's thread.
+
+The row says whether the task is to run, and then what came of it.
 
 The end of a task is in the database before its message is acknowledged. So a message that comes again, because its
 acknowledgement was lost, finds a finished task and is dropped; and a task whose worker was killed is begun again.
@@ -113,7 +115,10 @@ def _text(error: BaseException) -> str:
 
 
 def _save(step: Callable[..., bool], record: TaskRecord, *args: Any) -> bool:
-    """Write the end of a task, in some tries; return whether it counts. Raises django.db.Error: it cannot be."""
+    """Write the end of a task, in some tries; return whether it counts.
+
+    Raises django.db.Error: it cannot be written.
+    """
     for pause_s in (*SAVE_AGAIN_S, None):
         try:
             is_saved = step(record, *args)

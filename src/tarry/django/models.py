@@ -23,7 +23,7 @@ class TaskRecord(models.Model):  # type: ignore[misc]
     status = models.CharField(max_length=10)
     enqueued_at = models.DateTimeField()
     sent_at = models.DateTimeField(null=True)
-    """When the broker had it. None: not yet, and a worker sends it."""
+    """The time at which the broker had it. None: not yet, and a worker sends it."""
     message_seq = models.BigIntegerField(null=True)
     """The message by which it was begun: another one of the same task is a double."""
     attempts = models.PositiveIntegerField(default=0)

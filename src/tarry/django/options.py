@@ -27,9 +27,9 @@ class BackendOptions:
     prefix: str = "django"
     """Topics of queues begin with it and a slash. Each project of a broker has its own."""
     attempts: int = 5
-    """How often a task is begun at most, where workers end while they run it, or it asks for another try."""
+    """Largest number of begins of a task, where workers end while they run it, or it asks for another."""
     lease: str | float | None = None
-    """How long it takes until others get the task of a machine that is gone; None: the broker's."""
+    """Time until others get the task of a machine that is gone; None: the broker's."""
     timeout_s: float = 5.0
     """Seconds that ``enqueue`` waits for the broker's answer."""
 

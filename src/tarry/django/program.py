@@ -39,7 +39,10 @@ VARIABLE = "TARRY_DJANGO_WORKER"
 
 @dataclass(frozen=True, slots=True)
 class WorkerSettings:
-    """Of a worker. ``queues`` empty: all that the backend names. ``concurrency``: tasks at a time in a process."""
+    """Options of a worker.
+
+    ``queues`` empty: all that the backend names. ``concurrency``: tasks at a time in a process.
+    """
 
     backend: str = "default"
     queues: tuple[str, ...] = ()

@@ -27,15 +27,15 @@ from tarry.django.places import GROUP, topic_of
 log = logging.getLogger(__name__)
 
 TRIES = 1000
-"""Of a message: how often a task is begun is counted in its row, and a database that is away must not use them up."""
+"""Attempts of a message: begins are counted in the row, and an absent database must not use them up."""
 UNSENT_S = 10.0
-"""A row that was not sent after so long was left by a process that ended, or by a broker that was away."""
+"""Age of an unsent row from which its process has ended, or the broker was away."""
 UNSENT_MAX = 500
 """So many are sent at a time."""
 PRIORITY = "priority"
 """The property of a message with its exact priority."""
 AWAY = (UnavailableError, OverloadedError, DiskFullError, OwnershipLostError)
-"""What goes by: to send again later helps."""
+"""Errors that pass: to send again later helps."""
 
 
 class TaskBroker:
@@ -86,7 +86,10 @@ class TaskBroker:
 
 @cache
 def broker_of(options: BackendOptions) -> TaskBroker:
-    """Return the broker that options name: Django makes a backend for each thread, and all share a connection."""
+    """Return the broker that options name.
+
+    Django makes a backend for each thread, and all share a connection.
+    """
     return TaskBroker(options)
 
 

@@ -1,4 +1,7 @@
-"""The places at which tasks run in a process: a thread each, given to what has the highest priority first."""
+"""The places at which tasks run in a process.
+
+Each is a thread. The task of the highest priority gets a free one first.
+"""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class Policy:
         self._default_retry = default_retry
         self._per_second = 0
         self.rate: TokenBucket | None = None
-        """What may be handed out a second, in seconds of the broker's clock; None: any number."""
+        """Limit of what is handed out a second, in seconds of the broker's clock; None: any number."""
         self.change(settings, topic_settings)
 
     def change(self, settings: GroupSettings, topic_settings: TopicSettings | None) -> None:

@@ -1,4 +1,4 @@
-"""The fields of a cron expression as ``cronsim`` reads them, and two things more that other schedulers have.
+"""Fields of a cron expression as ``cronsim`` reads them, and two things that other schedulers add.
 
 A seventh field is the year (1970 to 2199), and ``15W`` as day of the month is the weekday (Monday to Friday) next to
 the 15th, in the same month. Naive datetimes only: zones are left to ``cron``.

@@ -37,7 +37,7 @@ Missed = Literal["all", "last", "none"]
 """Occurrences missed in downtime that are delivered, late."""
 
 Gap = Literal["end", "skip"]
-"""What a cron rule at fixed times does where the clocks skip one: fire at the end of the gap, or not at all."""
+"""Choice of a cron rule at a time that the clocks skip: fire at the end of the gap, or not at all."""
 
 Duration: TypeAlias = float | str | timedelta
 """Seconds, a text such as ``"1h30m"``, or a ``timedelta``."""

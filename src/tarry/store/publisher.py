@@ -204,7 +204,7 @@ class Publisher:
             return [self.version_of(app_id) for app_id in app_ids]
 
     def version_of(self, app_id: str) -> int | None:
-        """Return the version of an app transaction in the version of the table that was read last; None: it has none.
+        """Return the version of an app transaction in the table as read last; None: it has none.
 
         Raises:
             UnavailableError: the place cannot be reached.

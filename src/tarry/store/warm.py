@@ -1,4 +1,6 @@
-"""A table that was read before it is opened, by one that stands by: a claim builds on it without reading it again.
+"""A table that was read before it is opened, by one that stands by.
+
+A claim builds on it without reading it again.
 
 It need not be the newest version: a claim is the version after it, or fails, and then all is read.
 """

@@ -129,7 +129,7 @@ class HttpFront(LoopFront):
             others = asgi(Apps(applications(services, access, proxies)))
             queues = cache(lambda: QueueTable(services, cast(LocalBroker, services.broker)))
             sqs = Sqs(services, access, queues, proxies)
-            of_aws = scheduler.beside(scheduler.Scheduler(services, access, queues), beside(sqs, others.handler))
+            of_aws = scheduler.beside(scheduler.SchedulerApp(services, access, queues), beside(sqs, others.handler))
             return HttpApplication(of_aws, others.whole), HttpApplication(lmstfy)
         services.callers.authenticator.notes = False  # who is refused here is passed on, and noted there
         pass_on = PassOn(self._home)

@@ -60,7 +60,7 @@ class WhyUnanswered(NamedTuple):
 
 
 def reason_of(text: str, what: str, asked: AskedStore) -> WhyUnanswered:
-    """Return what an error of obstore or delta-rs says, whose ``text`` has all of it; ``what``: the request."""
+    """Return the sentence for an error of obstore or delta-rs with this ``text``; ``what``: the request."""
     text = " ".join(_DECORATION.sub("", text).split())
     found = _CODE.search(text)
     code, status = found[1] if found else "", _STATUS.search(text)

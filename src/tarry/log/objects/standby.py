@@ -222,7 +222,9 @@ class Standby:
         return await self._look(silent_s)
 
     async def _look_around(self) -> bool:
-        """Look, when the owner is silent for a while, whether reading goes on from here: no request is left for later.
+        """Look, when the owner is silent for a while, whether reading goes on from here.
+
+        No request is left for later.
 
         False: it does not, or the epoch has ended.
         """

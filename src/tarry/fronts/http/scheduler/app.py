@@ -1,4 +1,6 @@
-"""EventBridge Scheduler's API as a handler of the HTTP port: which requests are its, who asks, and what they do.
+"""EventBridge Scheduler's API as a handler of the HTTP port.
+
+It tells which requests are its own, who asks, and what they do.
 
 The operation follows from method and path, its parameters are in the path, the query and a JSON object.
 """
@@ -17,7 +19,7 @@ from tarry.base.errors import TarryError
 from tarry.fronts.http.access import Access
 from tarry.fronts.http.exchange import BodyTooLargeError, Handler, HttpRequest, HttpResponse, Work
 from tarry.fronts.http.scheduler.errors import SchedulerError, error_of, invalid
-from tarry.fronts.http.scheduler.group_table import GroupTable
+from tarry.fronts.http.scheduler.group_table import ScheduleGroupTable
 from tarry.fronts.http.scheduler.groups import Groups
 from tarry.fronts.http.scheduler.request import SchedulerRequest
 from tarry.fronts.http.scheduler.schedules import Schedules
@@ -57,7 +59,7 @@ def beside(scheduler: Handler, others: Handler) -> Handler:
     return handle
 
 
-class Scheduler:
+class SchedulerApp:
     """A :data:`tarry.fronts.http.exchange.Handler`. On the loop's thread."""
 
     def __init__(self, services: HttpServices, access: Access, queues: Callable[[], QueueTable]) -> None:
@@ -116,7 +118,7 @@ class Scheduler:
 
 def operations(services: HttpServices, queues: QueueTable) -> Mapping[tuple[str, str, bool], Carry]:
     """Return the operations by method, by the beginning of the path, and by whether the path goes on."""
-    table = GroupTable(services, cast(LocalBroker, services.broker))
+    table = ScheduleGroupTable(services, cast(LocalBroker, services.broker))
     schedules = Schedules(services, queues, table)
     groups = Groups(table, schedules)
     return {

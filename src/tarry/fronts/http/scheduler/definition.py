@@ -1,4 +1,4 @@
-"""What a schedule says: its fields as a client gives them, checked, and as they are kept."""
+"""Fields of a schedule as a client gives them, checked, and as they are kept."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Definition:
 
     @property
     def expression(self) -> Expression:
-        """What its expression says."""
+        """Its expression, read."""
         return expression_of(self.given["ScheduleExpression"], self.given["ScheduleExpressionTimezone"])
 
     @property

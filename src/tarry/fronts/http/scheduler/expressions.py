@@ -28,7 +28,7 @@ _LAST, _NTH = re.compile(f"({_DAY})L"), re.compile(f"({_DAY})#([1-5])")
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """What an expression says: a moment of local time, an interval, or a cron rule."""
+    """An expression, read: a moment of local time, an interval, or a cron rule."""
 
     at_ms: int | None = None
     """Of ``at``: UTC milliseconds."""

@@ -18,7 +18,7 @@ STATE = "scheduler-groups"
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ScheduleGroup:
     """A group of schedules."""
 
     name: str
@@ -31,7 +31,7 @@ class Group:
     """The client's token of its creation."""
 
 
-class GroupTable:
+class ScheduleGroupTable:
     """On the event loop's thread. A change is durable before it is seen."""
 
     def __init__(self, services: HttpServices, broker: LocalBroker) -> None:
@@ -43,14 +43,14 @@ class GroupTable:
             fields = self._state.read() or {}
         except CorruptError:  # which is reported: status and log tell of it
             fields = {}
-        self._groups = {each["name"]: Group(**each) for each in fields.get("groups", ())}
-        self._groups.setdefault(DEFAULT, Group(DEFAULT, {}, 0, 0))
+        self._groups = {each["name"]: ScheduleGroup(**each) for each in fields.get("groups", ())}
+        self._groups.setdefault(DEFAULT, ScheduleGroup(DEFAULT, {}, 0, 0))
 
-    def all(self) -> list[Group]:
+    def all(self) -> list[ScheduleGroup]:
         """Return all groups, by name."""
         return sorted(self._groups.values(), key=lambda group: group.name)
 
-    def check(self, name: str) -> Group:
+    def check(self, name: str) -> ScheduleGroup:
         """Return a group.
 
         Raises:
@@ -75,7 +75,7 @@ class GroupTable:
         group = self._groups.get(name)
         return group is not None and not group.is_going
 
-    async def create(self, name: str, tags: Mapping[str, str], token: str | None) -> Group:
+    async def create(self, name: str, tags: Mapping[str, str], token: str | None) -> ScheduleGroup:
         """Add a group.
 
         Raises:
@@ -87,7 +87,7 @@ class GroupTable:
                     return former
                 raise conflict(f"Schedule group {name} already exists.")
             now_ms = self._services.broker.clock.now_ms()
-            return await self._put(Group(name, dict(tags), now_ms, now_ms, token=token))
+            return await self._put(ScheduleGroup(name, dict(tags), now_ms, now_ms, token=token))
 
     async def tag(self, name: str, tags: Mapping[str, str | None]) -> None:
         """Set tags; one that is None is taken away.
@@ -113,17 +113,17 @@ class GroupTable:
         async with self._lock:
             await self._write({key: group for key, group in self._groups.items() if key != name})
 
-    async def _put(self, group: Group) -> Group:
+    async def _put(self, group: ScheduleGroup) -> ScheduleGroup:
         await self._write({**self._groups, group.name: group})
         return group
 
-    async def _write(self, groups: dict[str, Group]) -> None:
+    async def _write(self, groups: dict[str, ScheduleGroup]) -> None:
         fields = {"groups": [_fields(group) for group in groups.values()]}
         await self._services.run(self._state.write, fields)
         self._groups = groups
 
 
-def _fields(group: Group) -> dict[str, object]:
+def _fields(group: ScheduleGroup) -> dict[str, object]:
     return {
         "name": group.name,
         "tags": dict(group.tags),

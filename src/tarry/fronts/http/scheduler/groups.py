@@ -6,7 +6,7 @@ from typing import Any
 
 from tarry.api.needs import Right
 from tarry.fronts.http.scheduler.errors import invalid
-from tarry.fronts.http.scheduler.group_table import Group, GroupTable
+from tarry.fronts.http.scheduler.group_table import ScheduleGroup, ScheduleGroupTable
 from tarry.fronts.http.scheduler.names import DEFAULT, check_name, group_arn, group_in, group_resource
 from tarry.fronts.http.scheduler.request import SchedulerRequest
 from tarry.fronts.http.scheduler.schedules import Schedules
@@ -15,7 +15,7 @@ from tarry.fronts.http.scheduler.schedules import Schedules
 class Groups:
     """On the event loop's thread."""
 
-    def __init__(self, table: GroupTable, schedules: Schedules) -> None:
+    def __init__(self, table: ScheduleGroupTable, schedules: Schedules) -> None:
         self._table = table
         self._schedules = schedules
 
@@ -83,7 +83,7 @@ class Groups:
         return name
 
 
-def _shown(group: Group, region: str) -> dict[str, Any]:
+def _shown(group: ScheduleGroup, region: str) -> dict[str, Any]:
     return {
         "Arn": group_arn(group.name, region),
         "Name": group.name,

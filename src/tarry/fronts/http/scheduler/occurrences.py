@@ -106,7 +106,7 @@ def blank_row(topic: str, key: str, now_ms: int, delay_ms_max: int) -> Row:
 
 
 def body_of(definition: Definition) -> str:
-    """Return the text that is sent: the input, or the event that EventBridge Scheduler makes where there is none."""
+    """Return the text that is sent: the input, or the event that AWS makes where there is none."""
     text: str = definition.given["Target"].get("Input") or json.dumps(
         {
             "version": "0",

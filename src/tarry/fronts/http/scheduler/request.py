@@ -19,7 +19,7 @@ class SchedulerRequest:
     """On the event loop's thread."""
 
     label: str
-    """What the path names: a schedule, a group, or an ARN; empty: nothing."""
+    """Name in the path: a schedule, a group, or an ARN; empty: none."""
     fields: Mapping[str, Any]
     """Of the body."""
     query: Mapping[str, list[str]]

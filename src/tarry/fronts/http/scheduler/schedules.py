@@ -14,7 +14,7 @@ from tarry.api.outcome import Outcome
 from tarry.base.event_loop import answer_future
 from tarry.fronts.http.scheduler.definition import Definition, checked, read_definition, shown, summary
 from tarry.fronts.http.scheduler.errors import conflict, invalid, not_found
-from tarry.fronts.http.scheduler.group_table import GroupTable
+from tarry.fronts.http.scheduler.group_table import ScheduleGroupTable
 from tarry.fronts.http.scheduler.names import (
     DEFAULT,
     TOPIC,
@@ -32,13 +32,13 @@ from tarry.message.receipt import Accepted
 from tarry.message.rows import BODY, Row, to_batch
 
 LOOKS_MAX = 20
-"""Pages of the broker's that one page of schedules is made of; then it has fewer, and a token for more."""
+"""Most pages of the broker's for one page of schedules; then it has fewer, and a token for more."""
 
 
 class Schedules:
     """On the event loop's thread. What these answer is durable."""
 
-    def __init__(self, services: HttpServices, queues: QueueTable, groups: GroupTable) -> None:
+    def __init__(self, services: HttpServices, queues: QueueTable, groups: ScheduleGroupTable) -> None:
         self._services = services
         self._broker = cast(LocalBroker, services.broker)
         self._queues = queues

@@ -1,4 +1,4 @@
-"""Occurrences of EventBridge Scheduler's schedules in a queue: their keys, and what is put into their bodies.
+"""Occurrences of EventBridge Scheduler's schedules in a queue: their keys and their bodies.
 
 A body may name attributes of the occurrence (``<aws.scheduler.scheduled-time>``). All occurrences of a series are the
 same message, so they are put in when one is handed out. The property :data:`TEMPLATE` says that there are some.
@@ -15,7 +15,7 @@ from tarry.repeat import read_state, spread_ms
 OCCURRENCES = "aws.scheduler/"
 """Keys of occurrences begin so; then come the schedule's group and name."""
 TEMPLATE = "sqs/template"
-"""Property of a body with attributes: the time of the occurrence in UTC milliseconds, or :data:`OF_SERIES`."""
+"""Property of a body with attributes: time of the occurrence, UTC milliseconds, or :data:`OF_SERIES`."""
 OF_SERIES = "series"
 TIME, EXECUTION, ATTEMPT = (f"<aws.scheduler.{name}>" for name in ("scheduled-time", "execution-id", "attempt-number"))
 _EXECUTIONS = uuid.UUID("1c7ac3d2-52b5-4d1b-9c4f-0f6f0f6a9a1e")
