@@ -129,6 +129,24 @@ def keep_base(broker: TestBroker) -> None:
     broker.components.progress.base_s = 1e9
 
 
+def test_an_owner_whose_former_one_made_no_base_makes_one_at_once(tmp_path: Path) -> None:
+    """Else owners that live shorter than it takes to the first would never make one, and claims would take longer."""
+    machines = Machines(tmp_path, "objects")
+    machines.broker().step()
+    second = machines.broker()
+    assert not machines.keys("base/"), "the first owner has some seconds"
+    second.step()
+    [manifest] = (key for key in machines.keys("base/") if key.endswith("manifest"))
+    assert manifest.startswith(f"base/{2:020d}-")
+    third = machines.broker()
+    third.step()
+    assert manifest in machines.keys("base/"), "its former owner made one"
+    fourth = machines.broker()
+    fourth.step()
+    assert {key.split("/")[1].split("-")[0] for key in machines.keys("base/")} == {f"{4:020d}"}
+    machines.close()
+
+
 def test_another_machine_goes_on_from_a_base(tmp_path: Path) -> None:
     machines = Machines(tmp_path, "objects")
     first = machines.broker()

@@ -33,7 +33,10 @@ NEVER_OLD_MS = 1 << 62
 BASE_S = 120.0
 """Time between two checkpoints where machines share the logs: each is uploaded."""
 FIRST_BASE_S = 10.0
-"""Time from a start to the first one. Else what short lives write would add up."""
+"""Time from a start to the first one; of one whose former owner made none, it is due at once.
+
+Else what short lives write would add up, and each claim would read more than the one before.
+"""
 _REGISTRY_COPY = "registry-copy"
 JOBS_SWEEP_S = 600.0
 """Time between sweeps of old bulk jobs."""
@@ -69,7 +72,8 @@ class Checkpointer:
     _looked_s: float = -1e9
 
     def __post_init__(self) -> None:
-        self._based_s = time.monotonic() - self.base_s + FIRST_BASE_S
+        is_first_due = self._shared is not None and self._shared.lacks_base
+        self._based_s = time.monotonic() - self.base_s + (0.0 if is_first_due else FIRST_BASE_S)
 
     def checkpoint(self) -> bool:
         """Make progress durable and delete what it makes superfluous.

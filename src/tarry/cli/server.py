@@ -100,6 +100,7 @@ def _serve(config: Config, files_max: int, stop: StopSignals, stack: ExitStack) 
     from tarry.fronts.kit.exposure import AnonymousWarning
 
     fronts = _wanted(config)
+    _load(fronts)
     placement = SharedCore() if config.share_core == "on" else ANY_CORE
     broker = stack.enter_context(
         Broker.open(config, placement=placement, audited=True, is_stopped=lambda: stop.wait(0))
@@ -138,6 +139,18 @@ def _wanted(config: Config) -> list[Front]:
     for front in wanted:
         front.refuse(config)
     return wanted
+
+
+def _load(fronts: Sequence[Front]) -> None:
+    """Load the modules of fronts: one that stands by serves without waiting for them.
+
+    Raises:
+        NotFoundError: a package is not installed.
+    """
+    import tarry.cli.workers  # noqa: F401 - it is needed at the start of the first front
+
+    for front in fronts:
+        front.load()
 
 
 def _start_fronts(

@@ -20,7 +20,7 @@ from tarry.link.tls import ClientTls
 
 FIND_S = 5.0
 """Seconds for one turn of tries; and for which a call waits, where there are several addresses."""
-PAUSE_S, PAUSE_S_MAX = 0.05, 0.5
+PAUSE_S, PAUSE_S_MAX = 0.05, 0.2
 """Between two turns: the first pause, doubled up to the second."""
 
 

@@ -108,6 +108,11 @@ class SharedLogs(Protocol):
         ...
 
     @property
+    def lacks_base(self) -> bool:
+        """Whether the former owner has made no base: then the next one reads what both have written."""
+        ...
+
+    @property
     def until_ms(self) -> int:
         """Latest due time of what may be handed out now; NEVER_MS while nothing may be."""
         ...

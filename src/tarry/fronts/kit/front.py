@@ -144,6 +144,10 @@ class Front:
         if self.check is not None:
             cast(CheckFront, self._load(self.check))(config)
 
+    def load(self) -> None:
+        """Load what :meth:`run` does. Raises NotFoundError."""
+        self._load(self.start)
+
     def run(self, services: FrontServices) -> RunningFront:
         """Load the front, and start it.
 

@@ -106,6 +106,8 @@ class ObjectEngine:
         self.files = KeptFiles(files, data, local, self.add, self.sync)
         self.left_ms = NEVER_MS
         """See :attr:`tarry.log.engine.SharedLogs.left_ms`."""
+        self.lacks_base = False
+        """See :attr:`tarry.log.engine.SharedLogs.lacks_base`."""
         self._cache = CacheDirectory(files, data, self.files, name)
         self._reader = LogReader(self._store, self._cache)
         self._role = RoleFile(data, clock, name)
@@ -198,6 +200,8 @@ class ObjectEngine:
         finally:
             self._cache.close()
         self._epoch, self._trimmed = claim.epoch, dict(history.trimmed)
+        base = self._reader.base
+        self.lacks_base = claim.epoch > 1 and (base is None or base.epoch < claim.epoch - 1)
         if history.handed_over_ms is not None:
             self.left_ms = history.handed_over_ms
         elif claim.epoch > 1:
