@@ -109,7 +109,7 @@ class SharedLogs(Protocol):
 
     @property
     def lacks_base(self) -> bool:
-        """Whether the former owner has made no base: then the next one reads what both have written."""
+        """True where the former owner has made no base: then the next one reads what both have written."""
         ...
 
     @property
