@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from unittest.mock import patch
 
 from tarry.log.objects import engine as engine_module
+from tarry.log.objects import silence as silence_module
 from tests.engines.object_store import MemoryObjects, VirtualLoop
 from tests.faults import Crash
 
@@ -49,6 +50,8 @@ class VirtualWorld:
         self.stack: list[Machine] = []
         """Machines whose broker is being called, the inner ones last."""
         self.interrupt_s: float | None = None
+        self.left: list[Path] = []
+        """Directories of machines that were killed."""
 
     @contextmanager
     def attached(self) -> Iterator[None]:
@@ -60,7 +63,11 @@ class VirtualWorld:
 
         time = SimpleNamespace(monotonic=self.loop.time, sleep=self.sleep)
         try:
-            with patch.object(engine_module, "wait", wait), patch.object(engine_module, "time", time):
+            with (
+                patch.object(engine_module, "wait", wait),
+                patch.object(engine_module, "time", time),
+                patch.object(silence_module, "random", self.rng),
+            ):
                 yield
         finally:
             self._close()
