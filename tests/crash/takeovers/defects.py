@@ -162,7 +162,7 @@ def _find_by_offset(leases: Leases, numbers: Int64s, offsets: Int64s) -> list[tu
 
 
 _HANDED, _RACE, _STILL = ("hand out and kill",), ("race",), ("stand still",)
-_TOLD = ("tell a standby",)
+_TOLD, _TRIM_FOLLOWED = ("tell a standby",), ("trim and kill", "trim and tell a standby")
 _BASE, _TRIM = ("end amid a base",), ("trim and kill",)
 DEFECTS = {
     "no-look": Defect("a look for a later epoch, after a PUT", {(EpochRounds, "_look"): _answer_without_look}),
@@ -216,7 +216,7 @@ DEFECTS = {
         "a lease of its own that an acknowledgement needs", {(Leases, "find"): _find_by_offset}, ("settle elsewhere",)
     ),
     "no-settling": Defect(
-        "a standby's look for newer bases", {(LogReader, "settle"): _settle_without_a_look}, ("trim and kill",)
+        "a standby's look for newer bases", {(LogReader, "settle"): _settle_without_a_look}, _TRIM_FOLLOWED
     ),
     "no-clearing": Defect(
         "the emptying of a directory that a machine of before has left",

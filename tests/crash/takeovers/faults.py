@@ -122,15 +122,7 @@ class Faults:
     def trim_and_kill(self) -> None:
         """All is deleted that a base, the store and consumers make superfluous; the next owner begins from there."""
         machine = self._cluster.owner()
-        before = machine.segments()
-        for _ in range(self._rng.randint(1, 3)):
-            self._producers.send_many(machine)
-        self._consumers.consume(machine)
-        self._jobs.commit_intake(machine)
-        for _ in range(self._rng.randint(1, 2)):
-            self._cluster.ask_former(machine, machine.make_base)
-            self._cluster.ask(machine, machine.broker.step)
-        self._cluster.done["segments deleted"] += len(before - machine.segments()) if not machine.is_dead else 0
+        self._trim(machine)
         if self._rng.random() < 0.5:
             self._pause()
         self._cluster.drop(machine)
@@ -181,6 +173,16 @@ class Faults:
             self._producers.send(owner)
         if (claimed := self._cluster.until_taken_over(standby, 10.0)) is not None:
             self._race(owner, claimed)
+
+    def trim_and_tell(self) -> None:
+        """A standby that has followed for long takes over when a base has taken the place of what it has read."""
+        standby = self._standby()
+        standby.way.be_well()
+        self._world.sleep(self._rng.choice([0.5, 12.0]))
+        self._trim(self._cluster.owner())
+        self._world.sleep(self._rng.choice([0.3, 12.0]))
+        standby.tell()
+        self._cluster.until_taken_over(standby, 10.0)
 
     def late_round(self) -> None:
         """A round arrives when its epoch has ended, a standby reads it all the same, and then has to take over."""
@@ -251,6 +253,17 @@ class Faults:
 
     # -- parts of them -------------------------------------------------------------------------------------------------
 
+    def _trim(self, machine: Machine) -> None:
+        before = machine.segments()
+        for _ in range(self._rng.randint(1, 3)):
+            self._producers.send_many(machine)
+        self._consumers.consume(machine)
+        self._jobs.commit_intake(machine)
+        for _ in range(self._rng.randint(1, 2)):
+            self._cluster.ask_former(machine, machine.make_base)
+            self._cluster.ask(machine, machine.broker.step)
+        self._cluster.done["segments deleted"] += len(before - machine.segments()) if not machine.is_dead else 0
+
     def _pause(self) -> None:
         self._world.sleep(self._rng.choice(PAUSES_S))
 
@@ -297,6 +310,7 @@ FAULTS: dict[str, tuple[int, Callable[[Faults], None]]] = {
     "end amid a base": (3, Faults.end_amid_base),
     "end behind a base": (2, Faults.end_behind_base),
     "tell a standby": (3, Faults.tell_standby),
+    "trim and tell a standby": (2, Faults.trim_and_tell),
     "late round": (3, Faults.late_round),
     "end amid a takeover": (3, Faults.end_amid_takeover),
     "trouble with a standby": (2, Faults.trouble_standby),
