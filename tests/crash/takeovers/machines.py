@@ -114,6 +114,7 @@ class MachineWay(FaultyWay):
             self._stop_in -= 1
             if not self._stop_in:
                 self.frozen_until_s = asyncio.get_running_loop().time() + self._stop_s
+                asyncio.get_running_loop().stop()  # who waits looks whether it was killed
         return await super()._pass(what, key, request)
 
     async def _travel(self) -> None:

@@ -84,6 +84,9 @@ class VirtualWorld:
         """
         until_s = None if timeout_s is None else self.loop.time() + timeout_s
         while not is_done() and (until_s is None or self.loop.time() < until_s):
+            if machine is not None and machine.way.is_dead:
+                machine.kill()
+                raise Crash("killed")
             self._drive(min((each for each in (until_s, self.interrupt_s) if each is not None), default=None))
             if self.interrupt_s is not None and self.loop.time() >= self.interrupt_s and not is_done():
                 self.interrupt_s = None
