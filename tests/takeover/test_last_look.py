@@ -1,7 +1,12 @@
-"""A lease that ends between the group's lock and the socket: nothing leaves, and it comes again as the same try."""
+"""A lease that ends between the group's lock and the socket: nothing leaves, and it comes again as the same try.
+
+So it is where readers keep their own offsets: a lease that ends once messages were read.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import base64
 import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,25 +16,35 @@ from typing import Any
 
 import httpx
 import pyarrow as pa
+import pyarrow.flight as fl
 import pytest
 
+import tarry
 from tarry import Client
-from tarry.broker import Broker
+from tarry.base.errors import OverloadedError
+from tarry.broker import Broker, queues
 from tarry.broker.opened_files import Opened
+from tarry.broker.queues import Queues
+from tarry.fronts.flight.front import FlightFront
 from tarry.fronts.http.front import HttpFront
 from tarry.fronts.link.front import LinkFront
 from tarry.fronts.mqtt.front import MqttFront
 from tarry.fronts.push.front import PushFront
 from tarry.fronts.registry import ServerConfig
 from tarry.fronts.rocketmq.classic.front import RemotingFront
+from tarry.fronts.rocketmq.common.names import HALF_MESSAGES
+from tarry.fronts.rocketmq.common.stubs import definition as d
+from tarry.fronts.rocketmq.common.stubs import service as s
 from tarry.fronts.rocketmq.front import RocketMQFront
 from tarry.groups.delivery import GroupDelivery
+from tarry.spark.broker_client import BrokerClient
+from tests.http.sqs_place import client_at, make_queue, received
 from tests.mqtt.place import PUBLISH, SUBACK, Raw, subscribe
 from tests.push.receiver import Receiver
-from tests.rocketmq.rpc import Rpc
+from tests.rocketmq.rpc import Rpc, producer, res
 from tests.rocketmq_classic.remoting import Remoting
 from tests.rocketmq_classic.test_popping import pop_all
-from tests.waiting import wait_until
+from tests.waiting import wait_until, wait_until_async
 
 BODY = b"due once"
 
@@ -49,14 +64,19 @@ class Lease:
 
     def on_hand_out(self, batch: pa.RecordBatch) -> None:
         self.attempts += batch.column("attempt").to_pylist()
+        self.end_once()
+
+    def end_once(self) -> None:
         self.is_over, self.has_ended = not self.has_ended, True
 
 
 class Place:
-    """A broker whose lease the test has."""
+    """A broker whose lease the test has, and which message is to come: ``send`` sends it."""
 
     def __init__(self, broker: Broker, stack: ExitStack) -> None:
         self.broker, self.stack = broker, stack
+        self.topic, self.group = "orders", "g"
+        self.send: Callable[[], object] = lambda: broker.schedule(self.topic, BODY, delay=0)
 
     def start(self, front: Any) -> Any:
         started = front.start(self.broker, "127.0.0.1:0")
@@ -160,7 +180,126 @@ def push(place: Place) -> Take:
     return take
 
 
-FRONTS = [link_consumer, link_receive, rest, events, mqtt, rocketmq, classic_pop, push]
+def flight(place: Place) -> Take:
+    client = fl.FlightClient(f"grpc://{place.start(FlightFront).address}")
+    place.stack.callback(client.close)
+    ticket = fl.Ticket(json.dumps({"op": "receive", "topic": "orders", "group": "g", "wait_ms": 1000}).encode())
+
+    def take() -> bytes:
+        while not (found := client.do_get(ticket).read_all()).num_rows:
+            pass
+        body: bytes = found["body"][0].as_py()
+        return body
+
+    return take
+
+
+def lmstfy(place: Place) -> Take:
+    http, place.topic, place.group = place.http(), "ns/orders", "lmstfy"
+    secret = place.broker.create_token("ns").secret
+
+    def take() -> bytes:
+        asked = {"timeout": 1, "ttr": 60}
+        while (answer := http.get("/api/ns/orders", params=asked, headers={"x-token": secret})).status_code != 200:
+            pass
+        return base64.b64decode(answer.json()["data"])
+
+    return take
+
+
+def sqs(place: Place) -> Take:
+    client, place.group = client_at(f"http://{place.start(HttpFront).address}"), "sqs"
+    url = make_queue(client)
+
+    def take() -> bytes:
+        while not (found := received(client, url, WaitTimeSeconds=1)):
+            pass
+        return str(found[0]["Body"]).encode()
+
+    return take
+
+
+def transaction_checks(place: Place) -> Take:
+    rpc = Rpc(place.start(RocketMQFront).port)
+    place.stack.callback(rpc.close)
+    asked = rpc.telemetry(producer("orders"))
+    asked.next()
+    place.topic, place.group = HALF_MESSAGES, "checks"
+    place.send = lambda: rpc.send("orders", BODY, message_type=d.MessageType.TRANSACTION)
+
+    def take() -> bytes:
+        body: bytes = asked.next(60).recover_orphaned_transaction_command.message.body
+        return body
+
+    return take
+
+
+def worker(place: Place) -> Take:
+    address = place.start(LinkFront).address
+
+    async def work() -> bytes:
+        serving, bodies = tarry.Worker(address), []
+
+        @serving.on("orders", group="g")
+        async def handle(message: tarry.Delivery) -> None:
+            bodies.append(message.body)
+
+        task = asyncio.create_task(serving.serve())
+        await wait_until_async(lambda: bodies)
+        serving.stop()
+        await task
+        return bodies[0]
+
+    return lambda: asyncio.run(work())
+
+
+def queue_reader(place: Place) -> Take:
+    client = place.stack.enter_context(BrokerClient(place.start(FlightFront).address))
+
+    def take() -> bytes:
+        while True:
+            first, end = client.queues(["orders"])["orders"]
+            try:
+                for batch in client.queue("orders", first, end) if end else ():
+                    body: bytes = batch.column("body")[0].as_py()
+                    return body
+            except OverloadedError:
+                pass
+
+    return take
+
+
+def classic_pull(place: Place) -> Take:
+    client = Remoting(place.start(RemotingFront).port)
+    place.stack.callback(client.close)
+    return lambda: client.pull_until(1, "orders", "g", wait_s=1)[0]["body"]
+
+
+def rocketmq_pull(place: Place) -> Take:
+    rpc = Rpc(place.start(RocketMQFront).port)
+    place.stack.callback(rpc.close)
+    request = s.PullMessageRequest(
+        group=res("g"), message_queue=d.MessageQueue(topic=res("orders")), offset=0, batch_size=1
+    )
+    request.filter_expression.CopyFrom(d.FilterExpression(type=d.FilterType.TAG, expression="*"))
+    request.long_polling_timeout.FromMilliseconds(1000)
+
+    def take() -> bytes:
+        while True:
+            for answer in rpc.stream("PullMessage", request):
+                if answer.HasField("message"):
+                    body: bytes = answer.message.body
+                    return body
+
+    return take
+
+
+FRONTS = [
+    *(link_consumer, link_receive, worker, flight, rest, events, lmstfy, sqs, mqtt, rocketmq, classic_pop, push),
+    transaction_checks,
+]
+PULLS = [classic_pull, rocketmq_pull]
+"""They look once more behind the broker's own look, which is the last one for readers of queues."""
 
 
 @pytest.fixture
@@ -178,9 +317,39 @@ def lease(monkeypatch: pytest.MonkeyPatch) -> Lease:
 
 
 @pytest.fixture
+def read_behind_a_look(lease: Lease, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the lease end when a batch was read."""
+    sent = Queues._sent  # noqa: SLF001  the moment between the broker's look and the socket
+
+    def read(*args: Any) -> Iterator[pa.RecordBatch]:
+        for batch in sent(*args):
+            lease.end_once()
+            yield batch
+
+    monkeypatch.setattr(Queues, "_sent", read)
+
+
+@pytest.fixture
+def read_before_a_look(lease: Lease, monkeypatch: pytest.MonkeyPatch) -> None:
+    read_rows = queues._read  # noqa: SLF001  the moment between the first look and that for each batch
+
+    def read(*args: Any) -> Iterator[pa.RecordBatch]:
+        for batch in read_rows(*args):
+            lease.end_once()
+            yield batch
+
+    monkeypatch.setattr(queues, "_read", read)
+
+
+@pytest.fixture
 def place(tmp_path: Path, lease: Lease) -> Iterator[Place]:
     config = ServerConfig(
-        data=tmp_path / "data", pipeline="off", flight=None, disk_free_bytes_min=0, push_private_addresses="127.0.0.0/8"
+        data=tmp_path / "data",
+        pipeline="off",
+        flight=None,
+        disk_free_bytes_min=0,
+        push_private_addresses="127.0.0.0/8",
+        rocketmq_check_first_ms=1,
     )
     with ExitStack() as stack:
         yield Place(stack.enter_context(Broker.open(config)), stack)
@@ -190,16 +359,37 @@ def place(tmp_path: Path, lease: Lease) -> Iterator[Place]:
 def test_what_was_handed_out_stays_here_once_the_lease_is_over(
     place: Place, lease: Lease, front: Callable[[Place], Take]
 ) -> None:
-    place.broker.group("orders", "g", start="earliest")
+    check_that_it_waits(place, lease, front)
+    assert lease.attempts[:2] == [1, 1], "the one that has not left counted as a try"
+
+
+@pytest.mark.parametrize("front", PULLS)
+@pytest.mark.usefixtures("read_behind_a_look")
+def test_what_was_read_stays_here_once_the_lease_is_over(
+    place: Place, lease: Lease, front: Callable[[Place], Take]
+) -> None:
+    check_that_it_waits(place, lease, front)
+
+
+@pytest.mark.usefixtures("read_before_a_look")
+def test_a_batch_of_a_queue_is_not_read_once_the_lease_is_over(place: Place, lease: Lease) -> None:
+    check_that_it_waits(place, lease, queue_reader)
+
+
+def check_that_it_waits(place: Place, lease: Lease, front: Callable[[Place], Take]) -> None:
     take = front(place)
+    place.broker.group(place.topic, place.group, start="earliest")
     with ThreadPoolExecutor(1) as threads:
         taken = threads.submit(take)
         try:
-            place.broker.schedule("orders", BODY, delay=0)
-            group = place.broker.find_group("orders", "g")
-            wait_until(lambda: lease.refused and lease.has_ended and not group.counts()["leased"])
-            assert not taken.done(), "it has left"
+            place.send()
+            group = place.broker.find_group(place.topic, place.group)
+
+            def is_refused() -> bool:
+                return bool(lease.refused) and lease.has_ended and not group.counts()["leased"]
+
+            wait_until(lambda: taken.done() or is_refused())
+            assert not taken.done(), f"it has left: {taken.result()!r}"
         finally:
             lease.is_over = False
         assert taken.result(60) == BODY
-    assert lease.attempts[:2] == [1, 1], "the one that has not left counted as a try"

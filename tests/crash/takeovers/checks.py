@@ -15,6 +15,13 @@ from tests.takeover.history import ACCEPTED, check
 
 AHEAD_MS = 2_500.0
 """At a claim, what is due within a lease counts as taken; and calls take a millisecond."""
+QUIET_S = 20.0
+"""So long an owner that writes is not taken over."""
+BEHIND = 3
+"""What a standby says is a second old, and an idle owner writes a round a second."""
+SUCCESSION_S = 4.0
+STANDBY_S = 300.0
+"""An owner that has claimed and written nothing is waited for: 160 s at most, and a part more."""
 LISTED = 1000
 FAR_MS = 3_600_000
 
@@ -72,6 +79,43 @@ class Checks:
                         if isinstance(call, Move) and sends[name].key is None:
                             pending.add((name, call.due_ms))
         return pending - ended, ended
+
+    # -- of standbys ---------------------------------------------------------------------------------------------------
+
+    def check_succession(self) -> Machine:
+        """Return an owner whose store answers at once; whoever stands by follows it, and takes over from it alone.
+
+        One that stands by has to take over when nobody owns the logs, or when the owner is killed, and not before.
+        """
+        cluster, world = self._cluster, self._cluster.world
+        standbys = [each for each in cluster.standbys() if each.takeover == "auto"]
+        owner = None
+        if standbys and not cluster.owners():
+            world.wait(lambda: any(each.has_ended for each in standbys), STANDBY_S, None)
+            cluster.open_claimed()
+            assert cluster.owners(), f"{len(standbys)} stand by, and none has taken over for {STANDBY_S:g} s"
+        owner = cluster.owner()
+        owner.way.be_well()
+        world.sleep(QUIET_S)
+        assert not cluster.is_superseded(owner), "an owner that writes was taken over"
+        for standby in cluster.standbys():
+            cluster.check_standby(standby)
+            assert owner.engine is not None
+            position, rounds = standby.role["position"], owner.engine.state["rounds"]
+            assert position["epoch"] == owner.epoch, f"a standby is in epoch {position['epoch']}, not {owner.epoch}"
+            assert position["round"] >= rounds - BEHIND, f"a standby is at {position['round']} of {rounds} rounds"
+            cluster.done["standbys that have followed"] += 1
+        if standbys := [each for each in cluster.standbys() if each.takeover == "auto"]:
+            cluster.drop(owner)
+            taken = world.wait(lambda: any(each.has_ended for each in standbys), SUCCESSION_S, None)
+            assert taken, f"no standby has taken over from a killed owner for {SUCCESSION_S:g} s"
+            cluster.open_claimed()
+            cluster.done["standbys that have taken over in time"] += 1
+            owner = cluster.owner()
+            owner.way.be_well()
+        for standby in cluster.standbys():
+            cluster.drop(standby)
+        return owner
 
     # -- in the end ----------------------------------------------------------------------------------------------------
 

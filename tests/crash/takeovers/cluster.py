@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import math
 import random
+import shutil
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from tarry.base.errors import KeyExistsError, TarryError
 from tarry.log.objects.lease import LEASE_S
 from tests.crash.takeovers.history import GROUP, PLAIN, SEEKING, TOPICS, History
 from tests.crash.takeovers.machines import START_MS, Machine
+from tests.crash.takeovers.standbys import StandbyMachine
 from tests.crash.takeovers.world import VirtualWorld
 from tests.faults import Crash
 from tests.takeover.events import UNKNOWN, Claim
 
+M = TypeVar("M", bound=Machine)
 HOUR_MS = 3_600_000
 CLAIMS = 20
 """So many attempts, one after the other, do not fail."""
@@ -27,6 +30,8 @@ INTERRUPTED = 0.2
 """Part of the calls amid which something happens."""
 PLANNED_IN = 30
 """At such a request, at the latest, something happens that was planned; at the first two as often."""
+KEPT = 3
+"""So many directories of killed machines are kept."""
 LOST = ("ownership_lost", "closed", "fatal")
 """Codes of errors after which a broker is of no use."""
 
@@ -64,8 +69,9 @@ class Cluster:
         """By so much wall clocks may be wrong."""
         self.machines: list[Machine] = []
         self.opened = self.takeovers = 0
-        self.is_calm = False
-        """True at the end: nothing comes between any more."""
+        self.is_calm = True
+        """Nothing comes between: at the beginning, and at the end."""
+        self.standbys_max = rng.choice([0, 1, 1, 2])
         self.on_claim: Callable[[Machine], None] = lambda machine: None
         self.on_interrupt: Callable[[Machine], None] = lambda machine: None
         self._planned: Callable[[Machine], object] | None = None
@@ -87,21 +93,75 @@ class Cluster:
         """Have a first machine claim, and make all groups."""
         machine = self.claim(rate=0.0)
         assert machine is not None
+        self.is_calm = False
         for topic in TOPICS:
             machine.call(partial(machine.broker.receive, topic, GROUP))
         machine.call(partial(machine.broker.receive, PLAIN, SEEKING))
 
     def claim(self, rate: float | None = None, *, is_fast: bool = False) -> Machine | None:
         """Have another machine take over; None: it did not. ``is_fast``: no request of it takes any time."""
-        self.opened += 1
-        offset_ms = self.rng.choice(self.offsets_ms)
-        boot_rate = self.rng.choice([0.98, 1.0, 1.02])
-        machine = Machine(self.world, self.opened, offset_ms, boot_rate, self.rate if rate is None else rate)
+        machine = self._new(Machine, self.rate if rate is None else rate)
         if is_fast:
             machine.way.be_fast()
-        self.note(f"claim (clock {offset_ms:+} ms)", machine)
+        self.note(f"claim (clock {machine.clock.offset_ms:+} ms)", machine)
+        return self._open(machine, self.now_ms())
+
+    def stand_by(self, *, by_itself: bool = True) -> StandbyMachine:
+        """Have another machine stand by. ``by_itself``: it takes over without being told, too."""
+        machine = self._new(StandbyMachine, self.rate)
+        machine.follow("auto" if by_itself else "manual")
+        self.note("stands by", machine)
+        return machine
+
+    def succeed(self, *, is_fast: bool = False) -> Machine | None:
+        """Have some machine take over, whether the owner lives or not: one that stands by, or another."""
+        standbys = self.standbys()
+        if not standbys or self.rng.random() < 0.4:
+            return self.claim(is_fast=is_fast)
+        standby = self.rng.choice(standbys)
+        if is_fast:
+            standby.way.be_well()
+        if is_fast or standby.takeover == "manual" or self.rng.random() < 0.5:
+            self.note("told", standby)
+            standby.tell()
+        return self.until_taken_over(standby, self.rng.choice([0.5, 3.0, 8.0, 30.0]))
+
+    def until_taken_over(self, standby: StandbyMachine, most_s: float) -> Machine | None:
+        """Wait for the claim of a machine that stands by; None: it did not come."""
+        waiting = self.world.stack[-1] if self.world.stack else None
+        self.world.wait(lambda: standby.has_ended or standby.is_dead, most_s, waiting)
+        self.open_claimed()
+        return standby if standby in self.machines and standby.epoch else None
+
+    def open_claimed(self) -> None:
+        """Open the brokers that have claimed while they stood by."""
+        for each in list(self.machines):
+            if isinstance(each, StandbyMachine) and each.has_ended and not each.epoch and each not in self.world.stack:
+                self.note("claimed by a standby", each)
+                self._open(each, self.now_ms())
+
+    def standbys(self) -> list[StandbyMachine]:
+        """Return those that follow."""
+        return [each for each in self.machines if isinstance(each, StandbyMachine) and each.stands_by]
+
+    def _new(self, kind: type[M], rate: float) -> M:
+        """Make a machine; now and then it is one that was killed, started again."""
+        self.opened += 1
+        left, directory = self.world.left, self.world.directory / str(self.opened)
+        if left and self.rng.random() < 0.4:
+            directory = left.pop(self.rng.randrange(len(left)))
+        while len(left) > KEPT:
+            shutil.rmtree(left.pop(0), ignore_errors=True)
+        offset_ms, boot_rate = self.rng.choice(self.offsets_ms), self.rng.choice([0.98, 1.0, 1.02])
+        machine = kind(self.world, self.opened, offset_ms, boot_rate, rate, directory)
         self.machines.append(machine)
-        begin_ms = self.now_ms()
+        return machine
+
+    def _open(self, machine: Machine, begin_ms: float) -> Machine | None:
+        """Have a machine claim, if it has not yet, and open its broker."""
+        is_planned = not self.is_calm and len(self.world.stack) < NESTED - 1 and self.rng.random() < INTERRUPTED
+        if is_planned:
+            self.world.interrupt_s = self.world.loop.time() + self.rng.choice([0.0, 0.1, 0.5]) * self.rng.random()
         try:
             machine.call(machine.open)
         except (TarryError, Crash) as error:
@@ -110,6 +170,10 @@ class Cluster:
             self.note("claim failed", machine, error)
             self.drop(machine)
             return None
+        finally:
+            if is_planned and not self.world.stack:
+                self.world.interrupt_s = None
+        begin_ms = min(begin_ms, START_MS + 1000 * self.world.objects.claimed_s[machine.epoch])
         self.history.calls.append(Claim(begin_ms=begin_ms, end_ms=self.now_ms(), life=machine.epoch))
         self.takeovers += machine.epoch > 1
         self.note("claimed", machine)
@@ -118,20 +182,30 @@ class Cluster:
 
     def drop(self, machine: Machine) -> None:
         """Kill a machine, if it lives."""
+        if isinstance(machine, StandbyMachine):
+            self.check_standby(machine)
         if machine in self.machines:
             self.machines.remove(machine)
         machine.kill()
 
+    def check_standby(self, machine: StandbyMachine) -> None:
+        """Nothing is damaged, so a standby must not find that it is."""
+        if not machine.is_dead and not machine.has_ended:
+            problem = machine.role.get("problem")
+            assert problem is None, f"standby {machine.number} cannot follow: {problem}"
+
     def kill_all(self) -> None:
-        for machine in list(self.machines):
-            self.drop(machine)
+        for machine in self.machines:
+            machine.kill()
+        self.machines.clear()
 
     def owner(self) -> Machine:
         """Return the newest that can be called; a new one if there is none."""
         for _ in range(CLAIMS):
+            self.open_claimed()
             if free := self._free():
                 return free[-1]
-            if (claimed := self.claim()) is not None:
+            if (claimed := self.succeed()) is not None:
                 return claimed
         raise AssertionError(f"nobody could claim the logs, {CLAIMS} times")
 
@@ -140,8 +214,12 @@ class Cluster:
         free = self._free()
         return self.rng.choice(free) if free and self.rng.random() < 0.25 else self.owner()
 
+    def owners(self) -> list[Machine]:
+        """Return those that live and have claimed, the newest last."""
+        return sorted((each for each in self.machines if each.epoch), key=lambda each: each.epoch)
+
     def _free(self) -> list[Machine]:
-        return [each for each in self.machines if each.epoch and each not in self.world.stack]
+        return [each for each in self.owners() if each not in self.world.stack]
 
     def is_superseded(self, machine: Machine) -> bool:
         return machine.epoch + 1 in self.world.objects.claimed_s
@@ -167,15 +245,22 @@ class Cluster:
         return answer
 
     def ask_former(
-        self, machine: Machine, call: Callable[[], Any], planned: Callable[[Machine], object] | None = None
+        self,
+        machine: Machine,
+        call: Callable[[], Any],
+        planned: Callable[[Machine], object] | None = None,
+        *,
+        until_manifest: bool = False,
     ) -> Answer:
         """Call a broker as :meth:`ask` does, for what a former owner may answer, too.
 
-        ``planned``: what comes between, at one of its requests.
+        ``planned``: what comes between, at one of its requests; with ``until_manifest``, once a base of it counts.
         """
         if machine.is_dead:
             return Answer(error="killed")
-        if planned:
+        if planned and until_manifest:
+            self._planned, machine.way.until_manifest = planned, True
+        elif planned:
             self._planned, machine.way.requests_left = planned, self.rng.choice([1, 2, self.rng.randint(3, PLANNED_IN)])
         elif not self.is_calm and len(self.world.stack) < NESTED - 1 and self.rng.random() < INTERRUPTED:
             pause_s = self.rng.choice([0.0, 0.02, 0.3, 1.0]) * self.rng.random()
@@ -197,6 +282,7 @@ class Cluster:
         finally:
             if not self.world.stack:
                 self.world.interrupt_s, self._planned, machine.way.requests_left = None, None, 0
+                machine.way.until_manifest = False
 
     def _interrupt(self) -> None:
         planned, self._planned = self._planned, None

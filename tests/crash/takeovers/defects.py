@@ -1,6 +1,7 @@
 """Defects of brokers that a simulation has to find: a checker that cannot fail is one, too.
 
-Each leaves a clause of the design out (``docs/takeover-model.md``), by other methods in the place of the product's.
+Each leaves a clause of the design out (``docs/takeover-model.md``), by other methods, or functions of a module, in the
+place of the product's.
 """
 
 # ruff: noqa: SLF001  defects are made inside
@@ -12,18 +13,27 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
+from weakref import WeakKeyDictionary
 
-from tarry.base.types import NEVER_MS
+import numpy as np
+
+from tarry.base.types import NEVER_MS, Int64s
 from tarry.broker.directory import CHECKPOINT_FILE
 from tarry.broker.progress import Checkpointer
+from tarry.groups.leases import Lease, Leases, Places
+from tarry.log.objects import reading as reading_module
 from tarry.log.objects.bases import EpochBases
-from tarry.log.objects.content import Manifest
+from tarry.log.objects.cache import CacheDirectory
+from tarry.log.objects.content import NO_DIGEST, Manifest
 from tarry.log.objects.engine import ObjectEngine
+from tarry.log.objects.history import RoundHistory, end_of
 from tarry.log.objects.lease import LEASE_S, OwnerLease
+from tarry.log.objects.reading import LogReader, Place
 from tarry.log.objects.rounds import EpochRounds
+from tarry.log.objects.store import ObjectStore
 from tests.crash.takeovers.life import simulate
 
-Replacements = Mapping[tuple[type, str], Any]
+Replacements = Mapping[tuple[Any, str], Any]
 
 
 class Defect(NamedTuple):
@@ -102,7 +112,57 @@ async def _trim_first(bases: EpochBases, manifest: Manifest) -> None:
 
 _complete = EpochBases.complete
 
+
+class _EndOfAll(int):
+    """An end beyond which nothing lies."""
+
+    def __lt__(self, other: int) -> bool:
+        return False
+
+
+async def _end_of_all(store: ObjectStore, epoch: int) -> int | None:
+    end = await end_of(store, epoch)
+    return None if end is None else _EndOfAll(end)
+
+
+def _history_without_clock(digest: bytes = NO_DIGEST, _: int = 0, *more: Any) -> RoundHistory:
+    return RoundHistory(digest, 0, *more)
+
+
+_MISSING: WeakKeyDictionary[LogReader, Place] = WeakKeyDictionary()
+_follow, _read, _find = LogReader.follow, LogReader._read, Leases.find
+
+
+async def _follow_noting_what_is_missing(reader: LogReader, most: int) -> int:
+    if (found := await _follow(reader, most)) < most:
+        _MISSING[reader] = reader.place
+    return found
+
+
+async def _read_what_was_not_missing(reader: LogReader, end: int | None, most: int | None = None) -> int:
+    is_claimed = end is None and most is None
+    return 0 if is_claimed and _MISSING.get(reader) == reader.place else await _read(reader, end, most)
+
+
+async def _settle_without_a_look(reader: LogReader, _: int | None = None) -> bool:
+    return reader.stands
+
+
+def _clear_nothing(cache: CacheDirectory) -> None:
+    cache.close()
+
+
+def _find_by_offset(leases: Leases, numbers: Int64s, offsets: Int64s) -> list[tuple[Lease, Places]]:
+    known = {lease.number for lease in leases}
+    for at, (number, offset) in enumerate(zip(numbers.tolist(), offsets.tolist(), strict=True)):
+        if number not in known:  # of a former owner
+            held = next((lease.number for lease in leases if lease.place(offset) is not None), number)
+            numbers = np.concatenate([numbers[:at], [held], numbers[at + 1 :]])
+    return _find(leases, numbers, offsets)
+
+
 _HANDED, _RACE, _STILL = ("hand out and kill",), ("race",), ("stand still",)
+_TOLD, _TRIM_FOLLOWED = ("tell a standby",), ("trim and kill", "trim and tell a standby")
 _BASE, _TRIM = ("end amid a base",), ("trim and kill",)
 DEFECTS = {
     "no-look": Defect("a look for a later epoch, after a PUT", {(EpochRounds, "_look"): _answer_without_look}),
@@ -133,6 +193,35 @@ DEFECTS = {
     ),
     "no-announcement": Defect(
         "word of which segments of the ready log stay", {(Checkpointer, "_announce"): _announce_to_nobody}, _TRIM
+    ),
+    "standby-no-wait": Defect(
+        "the wait of a standby for former leases", {(OwnerLease, "wait_for_former"): _nothing}, _TOLD
+    ),
+    "standby-beyond-end": Defect(
+        "a standby's giving up of what it has applied beyond an end",
+        {(reading_module, "end_of"): _end_of_all},
+        ("late round",),
+    ),
+    "old-404": Defect(
+        "a look, after the claim, for what a standby did not find before",
+        {(LogReader, "follow"): _follow_noting_what_is_missing, (LogReader, "_read"): _read_what_was_not_missing},
+        _TOLD,
+    ),
+    "no-clock-of-base": Defect(
+        "the clock of a base",
+        {(reading_module, "RoundHistory"): _history_without_clock},
+        ("end behind a base",),
+    ),
+    "former-offsets": Defect(
+        "a lease of its own that an acknowledgement needs", {(Leases, "find"): _find_by_offset}, ("settle elsewhere",)
+    ),
+    "no-settling": Defect(
+        "a standby's look for newer bases", {(LogReader, "settle"): _settle_without_a_look}, _TRIM_FOLLOWED
+    ),
+    "no-clearing": Defect(
+        "the emptying of a directory that a machine of before has left",
+        {(CacheDirectory, "clear"): _clear_nothing},
+        ("kill", "trim and kill", "trouble with a standby"),
     ),
 }
 """By name."""

@@ -56,6 +56,8 @@ class Life:
             "load a job": (1, jobs.load),
             "cancel a job": (1, jobs.cancel),
             "pipeline": (1, jobs.commit_intake),
+            "stand by": (1, lambda _: self._faults.add_standby()),
+            "look at standbys": (1, lambda _: self._look_at_standbys()),
         }
 
     def run(self, crashes: int = CRASHES) -> Counter[str]:
@@ -90,6 +92,10 @@ class Life:
     def _choose(self, weighted: dict[str, tuple[int, Callable[..., None]]]) -> str:
         return self._rng.choices(list(weighted), [weight for weight, _ in weighted.values()])[0]
 
+    def _look_at_standbys(self) -> None:
+        for standby in self.cluster.standbys():
+            self.cluster.check_standby(standby)
+
     def _ask_to_step(self, machine: Machine) -> None:
         self.cluster.ask(machine, machine.broker.step)
 
@@ -102,14 +108,16 @@ class Life:
         cluster = self.cluster
         cluster.note("drain")
         cluster.is_calm, cluster.rate, cluster.offsets_ms = True, 0.0, [0]
-        last = cluster.machines[-1] if self._rng.random() < 0.3 and cluster.machines else None
-        for machine in list(cluster.machines):
+        cluster.open_claimed()
+        owners = cluster.owners()
+        last = owners[-1] if self._rng.random() < 0.3 and owners else None
+        for machine in owners:
             if machine is not last or cluster.is_superseded(machine) or machine.broker.wait_fatal(0):
                 cluster.drop(machine)
+        for standby in cluster.standbys():
+            standby.way.be_well()
         self._world.sleep(5.0)
-        machine = cluster.owner()
-        machine.way.be_fast()
-        machine.way.cut_until_s = machine.way.frozen_until_s = 0.0
+        machine = self._checks.check_succession()
         machine.clock.offset_ms = min(0, machine.clock.offset_ms)
         calls = cluster.history.calls
         dues = [each.due_ms + each.every_ms * each.times for each in calls if isinstance(each, Send)]

@@ -1,14 +1,13 @@
 """A machine: a whole broker with its clocks, its disk and its way to the store.
 
-A kind of machine is a class with :meth:`Machine.open`, which makes it an owner, and :meth:`Machine.kill`; one that only
-follows the log would have no epoch, and is asked nothing (``cluster.py``).
+:meth:`Machine.open` makes it an owner. One that stands by (``standbys.py``) has no epoch before, and is asked nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
-import shutil
+import math
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
@@ -18,9 +17,10 @@ from typing import Any, TypeVar
 from unittest.mock import patch
 
 from tarry.base.config import Config
+from tarry.base.errors import UnavailableError
 from tarry.broker.engines import LOCAL
 from tarry.log.objects import engine as engine_module
-from tarry.log.objects.engine import ObjectEngine
+from tarry.log.objects.engine import ObjectEngine, Takeover
 from tarry.log.objects.lease import OwnerLease
 from tarry.testing import TestBroker, TestClock
 from tests.crash.takeovers.world import TASKS, Tasks, VirtualWorld
@@ -29,10 +29,12 @@ from tests.engines.object_store import FaultyWay, VirtualLoop
 from tests.faults import Crash, FaultyFiles
 
 A = TypeVar("A")
+E = TypeVar("E", bound=ObjectEngine)
 SETTINGS: dict[str, Any] = {**SMALL, "segment_bytes_max": 4096, "dedupe_ms": 86_400_000}
 """A few dozen messages roll a log; ids are known longer than clocks differ."""
 START_MS = 1_767_225_600_000
 NEVER_S = 1e9
+DAY_S = 86_400.0
 
 
 class MachineClock(TestClock):
@@ -56,8 +58,9 @@ class MachineWay(FaultyWay):
     """One machine's way to the store.
 
     ``frozen_until_s``: until then, its process takes no notice of any answer. ``still_s``: if it is not 0, it stands
-    still for so long once its next look for a later epoch was carried out. ``requests_left``: if it is not 0,
-    something happens when it begins the last of so many requests.
+    still for so long once its next look for a later epoch was carried out. ``late_s``: if it is not 0, its next round
+    arrives so much later. ``requests_left``: if it is not 0, something happens when it begins the last of so many
+    requests. ``until_manifest``: something happens once a base counts. See :meth:`stop_in` as well.
     """
 
     def __init__(self, world: VirtualWorld, rate: float) -> None:
@@ -65,8 +68,11 @@ class MachineWay(FaultyWay):
         self._interrupt = world.interrupt_now
         # Mostly so fast that a few calls fit into a lease.
         self._delays_s = world.rng.choice([(0.0,), (0.01, 0.06), (0.01, 0.06), (0.001, 0.01, 0.1, 1.0)])
-        self.frozen_until_s = self.still_s = 0.0
+        self.frozen_until_s = self.still_s = self.late_s = 0.0
         self.requests_left = 0
+        self.until_manifest = False
+        self._stop_in = 0
+        self._stop_s = 0.0
 
     async def exists(self, key: str) -> bool:
         async def request() -> bool:
@@ -77,23 +83,66 @@ class MachineWay(FaultyWay):
 
         return await self._pass("exists", key, request)
 
+    async def create(self, key: str, content: bytes) -> bool:
+        if self.late_s and key.startswith("log/"):
+            late_s, self.late_s = self.late_s, 0.0
+
+            async def arrive() -> None:
+                await asyncio.sleep(late_s)
+                await self.store.create(key, content)
+
+            self._outlive(arrive)
+            await asyncio.sleep(late_s)
+            raise UnavailableError("timeout (injected)")
+        is_new = await super().create(key, content)
+        if self.until_manifest and key.endswith("/manifest"):
+            self.until_manifest = False
+            self._interrupt()
+            await asyncio.sleep(0.001)  # its sender has no answer yet
+        return is_new
+
+    def stop_in(self, requests: int, seconds: float) -> None:
+        """Have the process stand still for so long at such a request; infinite: it was killed."""
+        self._stop_in, self._stop_s = requests, seconds
+
     async def _pass(self, what: str, key: str, request: Callable[[], Awaitable[A]]) -> A:
         if self.requests_left:
             self.requests_left -= 1
             if not self.requests_left:
                 self._interrupt()
+        if self._stop_in:
+            self._stop_in -= 1
+            if not self._stop_in:
+                self.frozen_until_s = asyncio.get_running_loop().time() + self._stop_s
+                asyncio.get_running_loop().stop()  # who waits looks whether it was killed
         return await super()._pass(what, key, request)
 
     async def _travel(self) -> None:
         await super()._travel()
         while (left_s := self.frozen_until_s - asyncio.get_running_loop().time()) > 0:
-            await asyncio.sleep(left_s)
+            await asyncio.sleep(min(left_s, DAY_S))
 
     def _later(self, request: Callable[[], Coroutine[Any, Any, object]]) -> None:
         contextvars.Context().run(super()._later, request)  # no task of the machine, whose end it outlives
 
+    def _outlive(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        task = contextvars.Context().run(lambda: asyncio.get_running_loop().create_task(work()))
+        self._late.add(task)
+        task.add_done_callback(self._late.discard)
+
     def be_fast(self) -> None:
         self._delays_s, self._rate = (0.0,), 0.0
+
+    def be_well(self) -> None:
+        """Have requests pass at once, and nothing more happen."""
+        self.be_fast()
+        self.cut_until_s = self.frozen_until_s = self.still_s = self.late_s = 0.0
+        self.requests_left = self._stop_in = 0
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether it was killed as :meth:`stop_in` says."""
+        return math.isinf(self.frozen_until_s)
 
     def set_rate(self, rate: float) -> None:
         self._rate = rate
@@ -116,17 +165,22 @@ class DrivenFuture(Future[A]):
 
 
 class Machine:
-    """A broker with its clocks, its disk and its way to the store; also its engine's loop of requests."""
+    """A broker with its clocks, its disk and its way to the store; also its engine's loop of requests.
 
-    def __init__(self, world: VirtualWorld, number: int, offset_ms: int, boot_rate: float, rate: float) -> None:
+    ``data``: its directory, perhaps as a machine of before has left it.
+    """
+
+    def __init__(
+        self, world: VirtualWorld, number: int, offset_ms: int, boot_rate: float, rate: float, data: Path
+    ) -> None:
         self.world, self.number, self.boot_rate, self.loop = world, number, boot_rate, world.loop
         self.clock = MachineClock(world.loop, offset_ms)
         self.way = MachineWay(world, rate)
         self.files = FaultyFiles()
-        self.data = world.directory / str(number)
+        self.data = data
         self.lease = OwnerLease(lambda: world.loop.time() * boot_rate)
         self.tasks: Tasks = {}
-        self.is_dead = False
+        self.is_dead = self._is_buried = False
         self.engine: ObjectEngine | None = None
         self.opened: TestBroker | None = None
         self.epoch = 0
@@ -137,16 +191,24 @@ class Machine:
         return self.opened
 
     def open(self) -> None:
-        """Claim the logs, and open the broker."""
-        self.data.mkdir(parents=True)
+        """Claim the logs, if it has not yet, and open the broker."""
+        if self.engine is None:
+            self.engine = self._new(ObjectEngine, takeover="now")
         config = Config(data=self.data, store=str(self.world.directory / "store"), pipeline="off", **SETTINGS)
-        with patch.object(engine_module, "RequestLoop", lambda: self):
-            self.engine = ObjectEngine(
-                self.way, self.files, self.data, self.clock, look_s=0.0, local=LOCAL, lease=self.lease
-            )
         self.opened = TestBroker(config, self.clock, self.files, engine=self.engine, threads=False)
         self.opened.components.progress.base_s = NEVER_S  # :meth:`make_base` does
         self.epoch = self.engine.state["epoch"]
+
+    def _new(self, kind: type[E], takeover: Takeover) -> E:
+        self.data.mkdir(parents=True, exist_ok=True)
+        with patch.object(engine_module, "RequestLoop", lambda: self):
+            return kind(
+                *(self.way, self.files, self.data, self.clock),
+                look_s=0.0,
+                local=LOCAL,
+                lease=self.lease,
+                takeover=takeover,
+            )
 
     def call(self, work: Callable[[], A]) -> A:
         """Have its broker do something.
@@ -172,13 +234,14 @@ class Machine:
         self._bury()
 
     def _bury(self) -> None:
-        if not self.is_dead or self in self.world.stack:
+        if not self.is_dead or self._is_buried or self in self.world.stack:
             return
+        self._is_buried = True
         if self.engine is not None:
             with suppress(OSError):
                 self.engine.release()
         self.files.close_all()
-        shutil.rmtree(self.data, ignore_errors=True)
+        self.world.left.append(self.data)
 
     # -- what its threads would do -------------------------------------------------------------------------------------
 

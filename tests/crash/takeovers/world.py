@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from unittest.mock import patch
 
 from tarry.log.objects import engine as engine_module
+from tarry.log.objects import silence as silence_module
 from tests.engines.object_store import MemoryObjects, VirtualLoop
 from tests.faults import Crash
 
@@ -49,6 +50,8 @@ class VirtualWorld:
         self.stack: list[Machine] = []
         """Machines whose broker is being called, the inner ones last."""
         self.interrupt_s: float | None = None
+        self.left: list[Path] = []
+        """Directories of machines that were killed."""
 
     @contextmanager
     def attached(self) -> Iterator[None]:
@@ -60,7 +63,11 @@ class VirtualWorld:
 
         time = SimpleNamespace(monotonic=self.loop.time, sleep=self.sleep)
         try:
-            with patch.object(engine_module, "wait", wait), patch.object(engine_module, "time", time):
+            with (
+                patch.object(engine_module, "wait", wait),
+                patch.object(engine_module, "time", time),
+                patch.object(silence_module, "random", self.rng),
+            ):
                 yield
         finally:
             self._close()
@@ -77,6 +84,9 @@ class VirtualWorld:
         """
         until_s = None if timeout_s is None else self.loop.time() + timeout_s
         while not is_done() and (until_s is None or self.loop.time() < until_s):
+            if machine is not None and machine.way.is_dead:
+                machine.kill()
+                raise Crash("killed")
             self._drive(min((each for each in (until_s, self.interrupt_s) if each is not None), default=None))
             if self.interrupt_s is not None and self.loop.time() >= self.interrupt_s and not is_done():
                 self.interrupt_s = None
