@@ -21,7 +21,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 # What is imported is compiled once, not in each of the hundreds of processes that tests start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test test-core test-rest test-all lint types unit spark-cluster spark-matrix django bench dist soak simulate fuzz fuzz-door kills workers models object-stores takeover month kafka kafka-jars relay-campaign h2spec compat compat-identities browser stubs lock audit sbom clean
+.PHONY: help setup demo test test-core test-rest test-all lint types unit spark-cluster spark-matrix django bench dist soak simulate fuzz fuzz-door kills workers models object-stores takeover month bridge kafka kafka-jars relay-campaign h2spec compat compat-identities browser stubs lock audit sbom clean
 
 help:
 	@echo 'make demo               a year of flight departures through a broker that is killed on the way'
@@ -37,6 +37,7 @@ help:
 	@echo 'make simulate [ARGS=...] thousands of simulated crashes, of one broker and of takeovers: ARGS="--crashes 10000"; a seed that failed: ARGS="--of takeovers --seed N"; ARGS=--defects'
 	@echo 'make kills [ARGS=...]   brokers killed amid hand-outs: "done" is never said of what was handed out: ARGS="--open 200 --serve 50"'
 	@echo 'make workers [ARGS=...] workers that are stopped and killed under load: nothing lost or doubled: ARGS="--terms 200 --kills 50 --seed N"'
+	@echo 'make bridge [ARGS=...]  the bridge beside RabbitMQ; it, Tarry and RabbitMQ killed under load, nothing lost or doubled: ARGS="--kills 50 --per-second 2000 --seed N" (Debian: apt-get install rabbitmq-server)'
 	@echo 'make models [ARGS=...]  every state of the takeover models (docs/takeover-model.md; g++, a quarter of an hour, 4 GiB): ARGS="--only progress", ARGS=--traces'
 	@echo 'make object-stores      log engines on a real server of the S3 protocol, which it builds with Go (minutes, once)'
 	@echo 'make takeover [ARGS=...] brokers that take a log in an object store over from one another, killed, stopped, cut off, slow: every answer is checked: ARGS="--takeovers 200 --delay-ms 60", ARGS="--seed N"'
@@ -156,6 +157,9 @@ fuzz-door: $(STAMP)
 
 workers: $(STAMP)
 	$(BIN)/python -m tests.worker.campaign $(ARGS)
+
+bridge: $(STAMP)
+	$(BIN)/python -m tests.rabbitmq.campaign $(ARGS)
 
 kills: $(STAMP)
 	$(BIN)/python -m tests.crash.kills $(ARGS)

@@ -4,24 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tarry.base.errors import InvalidArgumentError
+from tarry.base.errors import FatalError, InvalidArgumentError
 from tarry.cli.options import DEFAULT_ENDPOINT, Endpoint
+from tarry.cli.umask import UMASK
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
     from tarry.bridge.rabbitmq import RabbitBridge
+    from tarry.broker import Broker
 
 app = typer.Typer(name="bridge", help="Delay for a broker that has none, beside it.", no_args_is_help=True)
 
 log = logging.getLogger("tarry.bridge")
 FIGURES_S = 60.0
+LOOK_S = 0.5
+"""Seconds between looks at the health of a broker in this process."""
 
 
 @app.callback()
@@ -54,6 +61,10 @@ def rabbitmq(
     metrics: Annotated[
         str | None, typer.Option(metavar="[HOST:]PORT", help="Prometheus, over HTTP; a port alone: on this machine.")
     ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Have the broker in this process, of this directory; served at --endpoint."),
+    ] = None,
     endpoint: Endpoint = DEFAULT_ENDPOINT,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more.")] = False,
 ) -> None:
@@ -64,19 +75,25 @@ def rabbitmq(
 
     \b
     tarry bridge rabbitmq --exchange orders.delayed=orders
+    tarry bridge rabbitmq --exchange orders.delayed=orders --data data       # without a tarry serve
     tarry bridge rabbitmq --url amqp://bridge@rabbit/shop --password-file FILE --exchange orders.delayed=orders
     """
     from tarry.base.logs import log_to_stderr
     from tarry.bridge.rabbitmq import BridgeSettings, pairs
 
     log_to_stderr(verbose=verbose)
+    logging.getLogger("aiormq").setLevel(logging.DEBUG if verbose else logging.CRITICAL)  # the bridge tells of it
     if queue_type not in ("quorum", "classic"):
         raise InvalidArgumentError(f"--queue-type is {queue_type!r}; allowed: quorum, classic")
     settings = BridgeSettings(
         url=with_password(url, password_file), queue=queue, queue_type=queue_type, exchanges=pairs(exchange or []),
         window=window, ordered=ordered, tries=tries,
     )  # fmt: skip
-    asyncio.run(_run(settings, endpoint, metrics))
+    if data is None:
+        asyncio.run(_run(settings, endpoint, metrics))
+        return
+    with _broker_of(data, endpoint) as broker:
+        asyncio.run(_run(settings, endpoint, metrics, broker))
 
 
 def with_password(url: str, file: Path | None) -> str:
@@ -101,7 +118,23 @@ def with_password(url: str, file: Path | None) -> str:
         raise InvalidArgumentError(f"--password-file {file}: {error.strerror}; allowed: a file") from error
 
 
-async def _run(settings: Any, endpoint: str, metrics: str | None) -> None:
+@contextmanager
+def _broker_of(data: Path, endpoint: str) -> Iterator[Broker]:
+    """Open a broker here, and serve it, so that other commands reach it."""
+    from tarry.broker.embedded import open as open_broker
+    from tarry.fronts.flight.front import FlightFront
+
+    os.umask(UMASK)
+    with open_broker(data) as broker:
+        front = FlightFront.start(broker, endpoint)
+        log.info("serving %s at %s", data, endpoint)
+        try:
+            yield broker
+        finally:
+            front.stop()
+
+
+async def _run(settings: Any, endpoint: str, metrics: str | None, broker: Broker | None = None) -> None:
     from tarry.bridge.rabbitmq import RabbitBridge
     from tarry.client.aio import AsyncClient
 
@@ -111,15 +144,28 @@ async def _run(settings: Any, endpoint: str, metrics: str | None) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, found.stop)
         port = None if metrics is None else _port(found, metrics)
-        telling = loop.create_task(_tell(found))
+        looking = [loop.create_task(_tell(found))]
+        if broker is not None:
+            looking.append(loop.create_task(_stop_with(broker, found)))
         try:
             log.info("taking from queue %s; exchanges: %s", settings.queue, dict(settings.exchanges) or "-")
             await found.run()
         finally:
-            telling.cancel()
+            for task in looking:
+                task.cancel()
             if port is not None:
                 port.stop()
     log.info("stopped: %s", found.figures)
+    if broker is not None and broker.wait_fatal(0):
+        raise FatalError(
+            f"{broker.status()['fatal']}; what was acknowledged is on disk: start again when that is sound"
+        )
+
+
+async def _stop_with(broker: Broker, found: RabbitBridge) -> None:
+    while not broker.wait_fatal(0):
+        await asyncio.sleep(LOOK_S)
+    found.stop()
 
 
 async def _tell(found: RabbitBridge) -> None:
