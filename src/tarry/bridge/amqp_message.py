@@ -40,7 +40,10 @@ class AmqpTarget:
 
 @dataclass(frozen=True, slots=True)
 class Incoming:
-    """A message as the queue gave it. ``raw``: its properties, encoded; ``tag``: by which it is acknowledged."""
+    """A message as the queue gave it.
+
+    ``raw``: its properties, encoded; ``tag``: by which it is acknowledged.
+    """
 
     raw: bytes
     body: bytes
@@ -68,7 +71,9 @@ class Incoming:
 
 
 def row_of(incoming: Incoming, properties: AmqpProperties, targets: Mapping[str, str]) -> dict[str, Any]:
-    """Return the arguments of :meth:`tarry.Client.schedule` for a message, but its ``id``; changes ``properties``.
+    """Return the arguments of :meth:`tarry.Client.schedule` for a message.
+
+    But its ``id``; changes ``properties``.
 
     ``targets``: by exchange that it was published to, the one that it goes to when it is due.
 

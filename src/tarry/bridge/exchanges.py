@@ -1,4 +1,6 @@
-"""Exchanges to publish to, with confirms: what is wrong with one of them does not touch messages to others.
+"""Exchanges to publish to.
+
+With confirms: what is wrong with one of them does not touch messages to others.
 
 RabbitMQ closes the channel of who publishes to an exchange that is not there, or that it must not publish to, and with
 it goes all that is under way on that channel. So each exchange has a channel of its own. It is looked for before, by
@@ -33,7 +35,10 @@ from tarry.bridge.amqp_message import AmqpTarget
 from tarry.bridge.raw_transport import RawProperties
 
 KNOWN_S = 30.0
-"""For how long an exchange counts as there, or not, without another look; and is published to one by one."""
+"""For how long an exchange counts as there.
+
+Or not, without another look; and is published to one by one.
+"""
 CHANNELS_MAX = 200
 LOST: tuple[type[BaseException], ...] = (AMQPError, ChannelInvalidStateError, OSError)
 """Errors of a connection, or of a channel, that has ended."""
@@ -44,7 +49,10 @@ REFUSED: tuple[type[BaseException], ...] = (
 
 
 class NotTakenError(Exception):
-    """RabbitMQ does not take a message: there is no such exchange, no queue behind it, or it refuses it. Says which."""
+    """RabbitMQ does not take a message.
+
+    There is no such exchange, no queue behind it, or it refuses it. Says which.
+    """
 
 
 @dataclass(slots=True)
@@ -53,7 +61,10 @@ class _Way:
 
     channel: Channel
     under_way: dict[str, asyncio.Future[None]] = field(default_factory=dict)
-    """By name of properties. What RabbitMQ returns is found by that name, so two of one name wait for one another."""
+    """By name of properties.
+
+    What RabbitMQ returns is found by that name, so two of one name wait for one another.
+    """
 
 
 class Exchanges:

@@ -1,4 +1,6 @@
-"""A message that came from RabbitMQ is scheduled: once if it came twice, and always if it was published anew.
+"""A message that came from RabbitMQ is scheduled.
+
+Once if it came twice, and always if it was published anew.
 
 RabbitMQ gives a message again when its acknowledgement was lost, and a program publishes it again when a confirm was.
 Such a message has the same message id and says the same, and if the first is pending, it is that one. But a program
@@ -19,7 +21,10 @@ from tarry.message.receipt import Receipt
 log = logging.getLogger(__name__)
 
 CLOCKS_MS = 50
-"""What the clocks of bridge and broker may differ by. Beyond it, a message may come twice where an answer was lost."""
+"""Largest difference between the clocks of bridge and broker.
+
+Beyond it, a message may come twice where an answer was lost.
+"""
 
 
 async def schedule_once(client: AsyncCalls, row: dict[str, Any], fingerprint: str, taken_ms: int) -> None:
@@ -46,7 +51,7 @@ async def schedule_once(client: AsyncCalls, row: dict[str, Any], fingerprint: st
 
 
 def _is_own(receipt: Receipt, row: dict[str, Any], taken_ms: int) -> bool:
-    """Whether the accepted message is this one, by a former call whose answer was lost."""
+    """True if the accepted message is this one, by a former call whose answer was lost."""
     delay = row.get("delay")
     return (
         receipt.outcome == "duplicate"

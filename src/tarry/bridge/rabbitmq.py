@@ -54,9 +54,15 @@ OUTCOME = "x-tarry-outcome"
 NO_ANSWER: tuple[type[BaseException], ...] = (*LOST, asyncio.CancelledError)
 """RabbitMQ is away, or its answer was lost: nobody knows whether it has a message."""
 HEADER_BYTES_MAX = 100_000
-"""A message that is refused keeps its properties if they have fewer: RabbitMQ takes 128 KiB, with the reason."""
+"""A message that is refused keeps its properties if they have fewer.
+
+RabbitMQ takes 128 KiB, with the reason.
+"""
 NO_LIMIT_SINCE = (4, 0)
-"""Since this version, quorum queues drop what was given 20 times, which a bridge that is killed often may come to."""
+"""Since this version.
+
+Quorum queues drop what was given 20 times, which a bridge that is killed often may come to.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,7 +200,7 @@ class _Session:
         self._out = Exchanges(giving)
         self._silent_until_s = 0.0
         self.why_not = ""
-        """Why it has ended, if not by a stop."""
+        """Reason of its end, if not by a stop."""
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Carry messages both ways until a connection ends, the queue is deleted, or ``stopping`` is set."""

@@ -1,4 +1,6 @@
-"""Content headers past the library: aiormq gets the bytes of a message's properties, and does not read them.
+"""Content headers past the library.
+
+Aiormq gets the bytes of a message's properties, and does not read them.
 
 aiormq decodes each message's headers as it reads frames. It loses their kinds, and a value that it cannot decode ends
 the connection, with all that is under way on it; the message comes again and ends the next one. So the frame of a
@@ -37,7 +39,7 @@ class RawTransport(TransportFactory):
 
 
 class RawReader:
-    """What aiormq reads a connection by: whole frames, those of content headers exchanged."""
+    """Reader of aiormq's connection: whole frames, those of content headers exchanged."""
 
     def __init__(self, reader: asyncio.StreamReader) -> None:
         self._reader, self._ready = reader, b""
@@ -45,7 +47,7 @@ class RawReader:
         """The channel whose next content header is of a message that RabbitMQ returns."""
 
     def at_eof(self) -> bool:
-        """Whether nothing more comes."""
+        """True if nothing more comes."""
         return not self._ready and self._reader.at_eof()
 
     async def read(self, size: int = -1) -> bytes:
@@ -75,7 +77,10 @@ class RawReader:
 
 
 def exchanged_header(payload: bytes, *, is_returned: bool) -> bytes:
-    """Return a content header with its properties as one header, ``raw``; of what is returned, with its name, too."""
+    """Return a content header with its properties as one header.
+
+    ``raw``; of what is returned, with its name, too.
+    """
     raw = payload[12:]
     table = bytes([len(RAW)]) + RAW.encode() + b"x" + struct.pack(">I", len(raw)) + raw
     name = name_of(raw).encode() if is_returned else b""
