@@ -47,7 +47,7 @@ class RawReader:
         """The channel whose next content header is of a message that RabbitMQ returns."""
 
     def at_eof(self) -> bool:
-        """True if nothing more comes."""
+        """Return whether nothing more comes."""
         return not self._ready and self._reader.at_eof()
 
     async def read(self, size: int = -1) -> bytes:
