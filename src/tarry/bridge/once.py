@@ -51,7 +51,7 @@ async def schedule_once(client: AsyncCalls, row: dict[str, Any], fingerprint: st
 
 
 def _is_own(receipt: Receipt, row: dict[str, Any], taken_ms: int) -> bool:
-    """True if the accepted message is this one, by a former call whose answer was lost."""
+    """Return whether the accepted message is this one, by a former call whose answer was lost."""
     delay = row.get("delay")
     return (
         receipt.outcome == "duplicate"
