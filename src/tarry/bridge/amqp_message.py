@@ -25,6 +25,8 @@ USER = "x-tarry-user-id"
 """The header that has the ``user_id`` of who sent it: RabbitMQ takes that field of its own user alone."""
 OWN_HEADERS = (DUE, KEY, CANCEL, EXCHANGE, ROUTING_KEY)
 """Headers that are for the bridge alone."""
+DELIVERY_COUNT = b"x-delivery-count"
+"""Header by which a quorum queue counts how often it has given a message; not the message's own."""
 AMQP = "rabbitmq"
 """The property that has where a message goes, and its properties, as JSON."""
 TOPIC = "rabbitmq.delayed"
@@ -52,28 +54,32 @@ class Incoming:
     tag: int = 0
 
     def properties(self) -> AmqpProperties:
-        """Return its properties.
+        """Return its properties, as they were published.
 
         Raises:
             InvalidArgumentError: they are none of AMQP 0-9-1.
         """
         try:
-            return AmqpProperties.decode(self.raw)
+            properties = AmqpProperties.decode(self.raw)
         except MalformedError as error:
             raise InvalidArgumentError(f"its properties cannot be read: {error}") from error
+        properties.headers.pop(DELIVERY_COUNT, None)
+        return properties
 
-    @property
-    def fingerprint(self) -> str:
-        """A name of what it says: the same for a message that is published twice."""
-        parts = (self.exchange.encode(), self.routing_key.encode(), self.raw, self.body)
+    def fingerprint(self, properties: AmqpProperties) -> str:
+        """Return a name of what it says: the same for a message that is published, or given, twice.
+
+        ``properties``: those of :meth:`properties`, unchanged.
+        """
+        parts = (self.exchange.encode(), self.routing_key.encode(), properties.encode(), self.body)
         sizes = b"".join(len(part).to_bytes(8, "big") for part in parts)
         return hashlib.blake2b(b"".join((sizes, *parts)), digest_size=16).hexdigest()
 
 
 def row_of(incoming: Incoming, properties: AmqpProperties, targets: Mapping[str, str]) -> dict[str, Any]:
-    """Return the arguments of :meth:`tarry.Client.schedule` for a message.
+    """Return the arguments of :meth:`tarry.Client.schedule` for a message, all but its ``id``.
 
-    But its ``id``; changes ``properties``.
+    ``properties`` are changed to those that go back.
 
     ``targets``: by exchange that it was published to, the one that it goes to when it is due.
 

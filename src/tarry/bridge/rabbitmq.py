@@ -24,6 +24,7 @@ from aiormq.exceptions import (
 )
 
 from tarry.base.back_off import BackOff
+from tarry.base.clock import SystemClock
 from tarry.base.errors import (
     InvalidArgumentError,
     StaleLeaseError,
@@ -34,7 +35,7 @@ from tarry.base.errors import (
 from tarry.bridge.amqp_fields import AmqpProperties
 from tarry.bridge.amqp_message import TOPIC, AmqpTarget, Incoming, cancelled_key, message_of, row_of
 from tarry.bridge.exchanges import LOST, REFUSED, Exchanges, NotTakenError
-from tarry.bridge.once import now_ms, schedule_once
+from tarry.bridge.once import schedule_once
 from tarry.bridge.raw_transport import RawTransport, raw_of
 from tarry.client.aio import AsyncClient
 from tarry.client.delivery import Delivery
@@ -54,14 +55,11 @@ OUTCOME = "x-tarry-outcome"
 NO_ANSWER: tuple[type[BaseException], ...] = (*LOST, asyncio.CancelledError)
 """RabbitMQ is away, or its answer was lost: nobody knows whether it has a message."""
 HEADER_BYTES_MAX = 100_000
-"""A message that is refused keeps its properties if they have fewer.
-
-RabbitMQ takes 128 KiB, with the reason.
-"""
+"""A refused message keeps its properties if they have fewer: RabbitMQ takes 128 KiB, with the reason."""
 NO_LIMIT_SINCE = (4, 0)
-"""Since this version.
+"""Version since which quorum queues drop what was given 20 times, unless made without that limit.
 
-Quorum queues drop what was given 20 times, which a bridge that is killed often may come to.
+A bridge that is killed often may come to that.
 """
 
 
@@ -198,6 +196,7 @@ class _Session:
         """By key, what is on its way to the broker: a message that cancels it comes behind."""
         self._lost = asyncio.Event()
         self._out = Exchanges(giving)
+        self._clock = SystemClock()
         self._silent_until_s = 0.0
         self.why_not = ""
         """Reason of its end, if not by a stop."""
@@ -250,7 +249,7 @@ class _Session:
         self._begin(asyncio.create_task(self._take_one(message)))
 
     async def _take_one(self, message: DeliveredMessage) -> None:
-        taken_ms = now_ms()
+        taken_ms = self._clock.now_ms()
         incoming = Incoming(
             raw_of(message.header.properties), message.body, message.exchange or "", message.routing_key or "",
             message.delivery_tag or 0,
@@ -261,7 +260,9 @@ class _Session:
                 if (key := cancelled_key(properties)) is not None:
                     await self._cancel(properties, key)
                 else:
-                    await self._schedule(incoming, row_of(incoming, properties, self._settings.exchanges), taken_ms)
+                    fingerprint = incoming.fingerprint(properties)
+                    row = row_of(incoming, properties, self._settings.exchanges)
+                    await self._schedule(row, fingerprint, taken_ms)
             except InvalidArgumentError as error:
                 await self._refuse(incoming, error)
             await message.channel.basic_ack(incoming.tag, wait=False)
@@ -270,12 +271,12 @@ class _Session:
         except Exception:
             log.exception("a message cannot be handled, and stays in the queue")
 
-    async def _schedule(self, incoming: Incoming, row: dict[str, Any], taken_ms: int) -> None:
+    async def _schedule(self, row: dict[str, Any], fingerprint: str, taken_ms: int) -> None:
         task, key = asyncio.current_task(), row["key"]
         if key is not None and task is not None:
             self._scheduling[key] = task
         try:
-            await self._until_answered(lambda: schedule_once(self._client, row, incoming.fingerprint, taken_ms))
+            await self._until_answered(lambda: schedule_once(self._client, row, fingerprint, taken_ms))
         finally:
             if key is not None and self._scheduling.get(key) is task:
                 del self._scheduling[key]
