@@ -1,6 +1,4 @@
-"""Properties of a message of AMQP 0-9-1 as bytes.
-
-What the bridge does not change stays as it was sent, to the byte.
+"""Properties of a message of AMQP 0-9-1 as bytes: what the bridge does not change stays as it was.
 
 A library's dict forgets which of eight kinds of integer a header was, makes a double a float, and fails on a timestamp
 in milliseconds. Here values stay encoded, and only those that the bridge asks for are read (AMQP 0-9-1, section 4.2.5;

@@ -1,6 +1,4 @@
-"""Exchanges to publish to.
-
-With confirms: what is wrong with one of them does not touch messages to others.
+"""Exchanges to publish to with confirms: what is wrong with one does not touch messages to others.
 
 RabbitMQ closes the channel of who publishes to an exchange that is not there, or that it must not publish to, and with
 it goes all that is under way on that channel. So each exchange has a channel of its own. It is looked for before, by
@@ -35,9 +33,9 @@ from tarry.bridge.amqp_message import AmqpTarget
 from tarry.bridge.raw_transport import RawProperties
 
 KNOWN_S = 30.0
-"""For how long an exchange counts as there.
+"""For so long an exchange counts as there, or not, without another look.
 
-Or not, without another look; and is published to one by one.
+After its channel was closed, so long it is published to one by one.
 """
 CHANNELS_MAX = 200
 LOST: tuple[type[BaseException], ...] = (AMQPError, ChannelInvalidStateError, OSError)
@@ -49,19 +47,16 @@ REFUSED: tuple[type[BaseException], ...] = (
 
 
 class NotTakenError(Exception):
-    """RabbitMQ does not take a message.
-
-    There is no such exchange, no queue behind it, or it refuses it. Says which.
-    """
+    """RabbitMQ does not take a message; it says why: no such exchange, no queue behind it, or a refusal."""
 
 
 @dataclass(slots=True)
 class _Way:
-    """To one exchange."""
+    """The channel to one exchange, and what is under way on it."""
 
     channel: Channel
     under_way: dict[str, asyncio.Future[None]] = field(default_factory=dict)
-    """By name of properties.
+    """Messages under way, by name of their properties.
 
     What RabbitMQ returns is found by that name, so two of one name wait for one another.
     """
@@ -77,6 +72,7 @@ class Exchanges:
         self._single_until_s: dict[str, float] = {}
         self._singles: dict[str, asyncio.Lock] = {}
         self._opening = asyncio.Lock()
+        self._looking = asyncio.Lock()
 
     async def publish(self, raw: bytes, body: bytes, target: AmqpTarget) -> None:
         """Publish a message with encoded properties; return when RabbitMQ has it.
@@ -134,11 +130,20 @@ class Exchanges:
         return way
 
     async def _exists(self, name: str) -> bool:
-        """Look by a channel of its own."""
-        now_s = asyncio.get_running_loop().time()
+        if (known := self._look_up(name)) is not None:
+            return known
+        # One look for all that wait for it: a herd would open a channel for each of its messages.
+        async with self._looking:
+            known = self._look_up(name)
+            return await self._look(name) if known is None else known
+
+    def _look_up(self, name: str) -> bool | None:
+        """Return what the last look has found; None: it was too long ago."""
         until_s, is_there = self._known.get(name, (0.0, False))
-        if now_s < until_s:
-            return is_there
+        return is_there if asyncio.get_running_loop().time() < until_s else None
+
+    async def _look(self, name: str) -> bool:
+        """Look by a channel of its own: RabbitMQ closes it if there is no such exchange."""
         channel = await self._connection.channel(publisher_confirms=False)
         try:
             await channel.exchange_declare(name, passive=True)
@@ -149,7 +154,7 @@ class Exchanges:
             await channel.close()
         if len(self._known) > 10 * CHANNELS_MAX:
             self._known.clear()
-        self._known[name] = (now_s + KNOWN_S, is_there)
+        self._known[name] = (asyncio.get_running_loop().time() + KNOWN_S, is_there)
         return is_there
 
 

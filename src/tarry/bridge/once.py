@@ -1,6 +1,4 @@
-"""A message that came from RabbitMQ is scheduled.
-
-Once if it came twice, and always if it was published anew.
+"""A message of RabbitMQ is scheduled once if it came twice, and always if it was published anew.
 
 RabbitMQ gives a message again when its acknowledgement was lost, and a program publishes it again when a confirm was.
 Such a message has the same message id and says the same, and if the first is pending, it is that one. But a program
@@ -11,7 +9,6 @@ same as one that has been delivered already is scheduled anew: a message may com
 from __future__ import annotations
 
 import logging
-import time
 import uuid
 from typing import Any
 
@@ -58,8 +55,3 @@ def _is_own(receipt: Receipt, row: dict[str, Any], taken_ms: int) -> bool:
         and delay is not None
         and receipt.due_ms >= taken_ms + delay.total_seconds() * 1000 - CLOCKS_MS
     )
-
-
-def now_ms() -> int:
-    """Return the time of the wall clock."""
-    return time.time_ns() // 1_000_000

@@ -1,6 +1,4 @@
-"""Content headers past the library.
-
-Aiormq gets the bytes of a message's properties, and does not read them.
+"""Properties of messages travel past the library, which gets their bytes and does not read them.
 
 aiormq decodes each message's headers as it reads frames. It loses their kinds, and a value that it cannot decode ends
 the connection, with all that is under way on it; the message comes again and ends the next one. So the frame of a
@@ -77,9 +75,9 @@ class RawReader:
 
 
 def exchanged_header(payload: bytes, *, is_returned: bool) -> bytes:
-    """Return a content header with its properties as one header.
+    """Return a content header that has its properties as one header, :data:`RAW`.
 
-    ``raw``; of what is returned, with its name, too.
+    One of a message that RabbitMQ returns has its name (:func:`name_of`), too.
     """
     raw = payload[12:]
     table = bytes([len(RAW)]) + RAW.encode() + b"x" + struct.pack(">I", len(raw)) + raw

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tarry.base.errors import FatalError, InvalidArgumentError
+from tarry.base.errors import InvalidArgumentError, NotFoundError
+from tarry.base.extras import missing_extra
+from tarry.cli.failures import failure_of
 from tarry.cli.options import DEFAULT_ENDPOINT, Endpoint
 from tarry.cli.umask import UMASK
 
@@ -79,8 +81,11 @@ def rabbitmq(
     tarry bridge rabbitmq --url amqp://bridge@rabbit/shop --password-file FILE --exchange orders.delayed=orders
     """
     from tarry.base.logs import log_to_stderr
-    from tarry.bridge.rabbitmq import BridgeSettings, pairs
 
+    try:
+        from tarry.bridge.rabbitmq import BridgeSettings, pairs
+    except ImportError as error:
+        raise NotFoundError(missing_extra("the bridge beside RabbitMQ", "rabbitmq", error)) from error
     log_to_stderr(verbose=verbose)
     logging.getLogger("aiormq").setLevel(logging.DEBUG if verbose else logging.CRITICAL)  # the bridge tells of it
     if queue_type not in ("quorum", "classic"):
@@ -157,9 +162,7 @@ async def _run(settings: Any, endpoint: str, metrics: str | None, broker: Broker
                 port.stop()
     log.info("stopped: %s", found.figures)
     if broker is not None and broker.wait_fatal(0):
-        raise FatalError(
-            f"{broker.status()['fatal']}; what was acknowledged is on disk: start again when that is sound"
-        )
+        raise failure_of(broker.status())
 
 
 async def _stop_with(broker: Broker, found: RabbitBridge) -> None:

@@ -18,10 +18,7 @@ from tarry.base.descriptors import ConnectionLimits, raise_limit
 from tarry.base.endpoint import parse_address
 from tarry.base.errors import (
     ClosedError,
-    CorruptError,
-    FatalError,
     InvalidArgumentError,
-    OwnershipLostError,
     TarryError,
     UnavailableError,
 )
@@ -33,6 +30,7 @@ from tarry.base.version import VERSION
 from tarry.base.without_pandas import leave_pandas_out
 from tarry.cli import output
 from tarry.cli.exits import ExitCode, exit_code
+from tarry.cli.failures import failure_of
 from tarry.cli.umask import UMASK
 
 if TYPE_CHECKING:
@@ -246,23 +244,11 @@ def _wait(broker: Broker, supervisor: PipelineSupervisor | None, stop: StopSigna
     while not stop.wait(LOOK_S):
         trimmer.look()
         if broker.wait_fatal(0):
-            raise _failure(broker.status())
+            error = failure_of(broker.status())
+            _end_within(FATAL_END_S, exit_code(error))
+            raise error
         if supervisor is not None:
             broker.set_pipeline_status(pipeline_status(supervisor.status()))
-
-
-def _failure(status: dict[str, Any]) -> TarryError:
-    """Return the reason of the broker's failure, and what to do; it ends within :data:`FATAL_END_S`."""
-    if status["fatal_code"] == CorruptError.code:
-        how = "copy the data directory, then see 'When a file is damaged' in docs/operations.md"
-        error: TarryError = CorruptError(f"{status['fatal']}; the broker has stopped, and lost nothing else: {how}")
-    elif status["fatal_code"] == OwnershipLostError.code:
-        error = OwnershipLostError(f"{status['fatal']}; see docs/high-availability.md")
-    else:
-        how = "start again when the disk is sound"
-        error = FatalError(f"{status['fatal']}; what was acknowledged is on disk: {how}")
-    _end_within(FATAL_END_S, exit_code(error))
-    return error
 
 
 def _end_within(seconds: float, code: ExitCode) -> None:

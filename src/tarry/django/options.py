@@ -27,7 +27,7 @@ class BackendOptions:
     prefix: str = "django"
     """Topics of queues begin with it and a slash. Each project of a broker has its own."""
     attempts: int = 5
-    """Largest number of begins of a task, where workers end while they run it, or it asks for another."""
+    """Most begins of one task: workers may end while they run it, or it may ask for another try."""
     lease: str | float | None = None
     """Time until others get the task of a machine that is gone; None: the broker's."""
     timeout_s: float = 5.0

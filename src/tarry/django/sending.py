@@ -27,7 +27,10 @@ from tarry.django.places import GROUP, topic_of
 log = logging.getLogger(__name__)
 
 TRIES = 1000
-"""Attempts of a message: begins are counted in the row, and an absent database must not use them up."""
+"""Tries of a message.
+
+Its row counts how often a task is begun; a database that is away must not use the message's tries up.
+"""
 UNSENT_S = 10.0
 """Age of an unsent row from which its process has ended, or the broker was away."""
 UNSENT_MAX = 500
