@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.unit.test_wheel_loader import NOW, FakeStore, Rig
 
-from tarry.base.types import Key
+from tarry.base.types import NEVER_MS, Key
 from tarry.broker.dispatcher import Dispatcher
 from tarry.broker.hand_out_bound import FileBound
 from tarry.broker.series import Series
@@ -111,6 +111,39 @@ def test_a_cut_in_the_middle_of_a_herd_waits_for_all_of_it(box: Box) -> None:
     with box.wheel.lock:
         assert box.wheel.take_due(NOW + 5, 10) is not None
     assert box.dispatcher.progress() is None
+
+
+class HeldBound(FileBound):
+    """A bound of logs without a lease, as while their bucket is away; it is asked a few times."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    @property
+    def until_ms(self) -> int:
+        self.asked += 1
+        assert self.asked < 100, "the dispatcher turns on the spot"
+        return NEVER_MS
+
+    def cover(self, now_ms: int) -> None:
+        """It cannot be moved."""
+
+
+def test_what_is_due_and_may_not_be_handed_out_is_waited_for(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    class WaitedError(Exception):
+        pass
+
+    def wait(condition: object, timeout_s: float) -> None:
+        raise WaitedError(timeout_s)
+
+    box.arrive(NOW - 10)
+    series = no_series(box.wheel, box.ready)
+    dispatcher = Dispatcher(box.wheel, box.intake, box.ready, box.loader, series, box.clock, HeldBound())
+    monkeypatch.setattr(box.clock, "wait", wait)
+    with pytest.raises(WaitedError) as waited:
+        dispatcher.run()
+    assert 0 < waited.value.args[0] <= 0.01, "a takeover ends such a wait at any moment"
+    assert box.wheel.next_fireable() == NOW - 10
 
 
 def test_sooner_arrivals_are_known(box: Box) -> None:

@@ -27,6 +27,8 @@ Meanwhile, consumers and checkpoints make room.
 SLOW_BYTES = 256 << 10
 """As much of it every ``WAIT_S_MAX``."""
 IDLE_CUT_MS = 60_000
+HELD_S = 0.005
+"""Time between looks while something is due and may not be handed out: after it, that is late by so much."""
 WAIT_S_MAX = 0.25
 """The dispatcher reads the wall clock at least this often, so that it notices a step of the clock."""
 
@@ -178,6 +180,8 @@ class Dispatcher:
         with self._wheel.lock:
             due = self._wheel.next_fireable()
             wait_s = WAIT_S_MAX if due is None else min(WAIT_S_MAX, self._clock.seconds_until(due))
+            if due is not None and wait_s <= 0 and due > self._bound.until_ms:
+                wait_s = HELD_S  # no lease: its store is away, or a former owner's lease is not over
             if wait_s > 0 and not self._stopped:
                 self._clock.wait(self._wheel.lock, wait_s)
 

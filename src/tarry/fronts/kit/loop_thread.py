@@ -15,6 +15,11 @@ from tarry.base.placement import Placement
 
 log = logging.getLogger(__name__)
 
+END_S = 2.0
+"""Longest wait, at a stop, for work of the pool.
+
+Where the store of the logs gives no answer, that work ends with the broker, which is closed behind its fronts.
+"""
 THREADS = 8
 """Size of the pool, which runs cancellations, changes of groups and topics, and transactions."""
 
@@ -77,8 +82,13 @@ class LoopThread(Generic[T]):
 
     async def _serve_with_threads(self) -> None:
         # New threads inherit the cores of the thread that makes them.
-        with ThreadPoolExecutor(THREADS, self._name, initializer=self._placement.apart) as pool:
+        pool = ThreadPoolExecutor(THREADS, self._name, initializer=self._placement.apart)
+        try:
             await self._serve(pool, self._on_started)
+        finally:
+            ending = threading.Thread(target=pool.shutdown, name=f"{self._name}-end", daemon=True)
+            ending.start()
+            ending.join(END_S)
 
     def _on_started(self, result: T) -> asyncio.Future[float]:
         self.loop = asyncio.get_running_loop()
