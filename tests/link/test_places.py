@@ -323,13 +323,14 @@ def test_an_ack_at_who_lost_the_logs_is_in_doubt(machines: Machines) -> None:
     batch = machines.broker.receive("t", "another")
 
     def play(connection: socket.socket) -> None:
+        batches = [batch]  # what is leased is not handed out again, though it is asked for more
         connection.sendall(b"".join(frame(FrameKind.WELCOME, 0, b'{"version": 1}')))
         while True:
             kind, number, _ = read_frame(connection)
             if kind == FrameKind.GROUP:
                 connection.sendall(b"".join(frame(FrameKind.RESULT, number, b'{"number": 1, "lease_ms": 20000}')))
-            elif kind == FrameKind.POLL:
-                connection.sendall(b"".join(frame(FrameKind.BATCH, number, numbered(1), encode_batch(batch))))
+            elif kind == FrameKind.POLL and batches:
+                connection.sendall(b"".join(frame(FrameKind.BATCH, number, numbered(1), encode_batch(batches.pop()))))
             elif kind == FrameKind.SETTLE:
                 error = OwnershipLostError("another one's")
                 connection.sendall(b"".join(frame(FrameKind.REFUSED, number, encode_error(error))))

@@ -28,7 +28,7 @@ SLOW_BYTES = 256 << 10
 """As much of it every ``WAIT_S_MAX``."""
 IDLE_CUT_MS = 60_000
 HELD_S = 0.005
-"""Time between looks while something is due and may not be handed out: after it, that is late by so much."""
+"""Time between looks while something is due and may not be handed out yet."""
 WAIT_S_MAX = 0.25
 """The dispatcher reads the wall clock at least this often, so that it notices a step of the clock."""
 
