@@ -13,7 +13,7 @@ import typer.main
 
 from tarry.cli import plugins
 from tarry.cli.exits import ExitCode
-from tarry.cli.main import app, run
+from tarry.cli.main import command, run
 
 HERE = "tests.unit.test_cli_plugins"
 several = typer.Typer()
@@ -60,8 +60,7 @@ def test_a_function_and_a_group_of_commands(
 
 def test_they_are_listed_behind_ours(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     install(monkeypatch, hello=f"{HERE}:hello", send=f"{HERE}:hello")
-    command: Any = typer.main.get_command(app)
-    names = command.list_commands(None)
+    names = command().list_commands(None)
     assert (names[0], names[-3:]) == ("serve", ["demo", "hello", "relay"])
     assert names.count("send") == 1
     assert run(["--help"]) == 0
@@ -111,7 +110,7 @@ def test_nothing_is_looked_up_for_a_command_of_ours(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("name", sorted(plugins.OURS))
 def test_the_help_of_ours_imports_nothing_slow(name: str) -> None:
     code = (
-        "import sys; from tarry.cli.main import app, run; run(sys.argv[1:]);"
+        "import sys; from tarry.cli.main import run; run(sys.argv[1:]);"
         "heavy = {'pyarrow', 'pyspark', 'numpy', 'deltalake', 'pandas', 'matplotlib'} & set(sys.modules);"
         f"sys.exit(str(heavy or '') or int('tarry_{name}.command' not in sys.modules))"
     )

@@ -22,7 +22,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-import typer.main
 from tests.contract.conftest import Served
 from tests.http.rest import Rest, serving
 from tests.loopgrpc.certificates import make_certificate
@@ -31,7 +30,7 @@ from tests.snippets import NOT_RUN_MAX, PAGES, ROOT, Snippet, snippets
 
 from tarry.base.extras import missing_extra
 from tarry.broker import Broker
-from tarry.cli.main import app, run
+from tarry.cli.main import command, run
 from tarry.client import AsyncClient, Client
 from tarry.fronts.link.front import LinkFront
 from tarry.fronts.registry import ServerConfig
@@ -39,7 +38,6 @@ from tarry.link.places import BrokerPlaces
 
 PYTHON = [each for each in snippets("python") if not each.takes_spark]
 COMMANDS = [(each.name, words) for each in snippets("sh") for words in each.commands("tarry")]
-COMMAND = typer.main.get_command(app)
 SECRET = "whsec_" + "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
 
@@ -207,13 +205,12 @@ def test_the_program_in_tls_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize(("where", "words"), [pytest.param(*each, id=" ".join(each[1])[:60]) for each in COMMANDS])
 def test_a_command_is_one_that_there_is(where: str, words: list[str]) -> None:
-    command: Any = COMMAND
+    found: Any = command()
     rest = list(words)
-    while hasattr(command, "get_command"):
-        found = command.get_command(None, rest.pop(0))
+    while hasattr(found, "get_command"):
+        found = found.get_command(None, rest.pop(0))
         assert found is not None, f"{where}: {words}"
-        command = found
-    command.make_context(words[0], rest)  # it raises for what the command does not take
+    found.make_context(words[0], rest)  # it raises for what the command does not take
 
 
 @pytest.mark.rest

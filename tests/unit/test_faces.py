@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Unpack, get_args, get_origin
 
 import pytest
-import typer
 
 from tarry.api import operations as ops
 from tarry.api.calls import AsyncCalls, Calls
@@ -19,7 +18,7 @@ from tarry.api.settings import GroupFields, GroupOptions, TopicFields, TopicOpti
 from tarry.broker import Broker
 from tarry.broker.embedded import AsyncBroker
 from tarry.broker.operations import handlers
-from tarry.cli.main import app
+from tarry.cli.main import command as command_line
 from tarry.client import AsyncClient, Client
 from tarry.fronts.flight.requests import ACTIONS, TICKETS
 from tarry.message.options import MessageOptions
@@ -118,9 +117,9 @@ def made_by(face: type) -> dict[Any, str]:
 
 
 def parameters(command: str) -> set[str]:
-    found: Any = typer.main.get_command(app)
+    found: Any = command_line()
     for name in command.split():
-        found = found.commands[name]
+        found = found.get_command(None, name)
     return {parameter.name for parameter in found.params}
 
 

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer.main
 from cryptography.hazmat.primitives import serialization
 from tests.loopgrpc.certificates import Certificate, make_certificate
 
 from tarry import Client, ClientTls
 from tarry.base.errors import InvalidArgumentError, UnavailableError
-from tarry.cli.main import app
+from tarry.cli.main import COMMANDS
+from tarry.cli.main import command as command_line
 from tarry.link.address import BrokerAddress, with_files
 from tarry.link.places import BrokerPlaces
 from tarry.link.tls import VARIABLES
@@ -181,7 +181,7 @@ def commands_below(command: Any) -> list[Any]:
 
 
 def test_every_command_that_connects_has_the_options() -> None:
-    for command in commands_below(typer.main.get_command(app)):
+    for command in (each for name in COMMANDS for each in commands_below(command_line().get_command(None, name))):
         names = [parameter.name for parameter in command.params]
         expected = 1 if "endpoint" in names else 0
         assert [names.count(f"tls_{name}") for name in VARIABLES] == [expected] * 3, command.name

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from functools import cache
 from typing import Annotated
 
 import typer
+import typer.main
 
 from tarry.base.errors import TarryError
 from tarry.base.version import VERSION
@@ -37,7 +39,7 @@ from tarry.cli import (
     work,
 )
 from tarry.cli.exits import ExitCode, exit_code, report
-from tarry.cli.plugins import CommandGroup
+from tarry.cli.plugins import CommandGroup, Offer, offers
 
 app = typer.Typer(
     name="tarry",
@@ -49,37 +51,26 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("serve", cls=serve.ServeCommand)(serve.serve)
-for command in (
-    *(
-        gateway.gateway,
-        send.send,
-        receive.receive,
-        work.work,
-        change.cancel,
-        change.reschedule,
-        change.find_key,
-        change.jobs,
+"""The command line without its commands: :func:`command` makes each of them when it is named."""
+COMMANDS: dict[str, Offer] = {
+    "serve": Offer(serve.serve, {"cls": serve.ServeCommand}),
+    **offers(
+        *(gateway.gateway, send.send, receive.receive, work.work),
+        *(change.cancel, change.reschedule, change.find_key, change.jobs),
+        *(look.pending, listing.list_, listing.peek, listing.forecast, look.status, top.top, dump.dump, verify.verify),
+        *(upkeep.compact, upkeep.expire, roles.takeover, audit.audit, history.history),
+        *(identity.whoami, identity.can, audit_log.audit_log, advance.advance),
     ),
-    *(
-        look.pending,
-        listing.list_,
-        listing.peek,
-        listing.forecast,
-        look.status,
-        top.top,
-        dump.dump,
-        verify.verify,
-    ),
-    *(upkeep.compact, upkeep.expire, roles.takeover),
-    *(audit.audit, history.history),
-    *(identity.whoami, identity.can, audit_log.audit_log, advance.advance),
-):
-    app.command(command.__name__.strip("_").replace("_", "-"))(command)
-for part in (group.app, topic.app, dead.app, push.app, token.app, identity.app, bridge.app):
-    app.add_typer(part)
-# As the client calls it.
-app.command("schedule", hidden=True)(send.send)
+    # As the client calls it.
+    "schedule": Offer(send.send, {"hidden": True}),
+    "group": Offer(group.app),
+    "topic": Offer(topic.app),
+    "dead": Offer(dead.app),
+    "push": Offer(push.app),
+    "token": Offer(token.app),
+    "identity": Offer(identity.app),
+    "bridge": Offer(bridge.app),
+}
 
 
 def _version(wanted: bool) -> None:
@@ -97,11 +88,19 @@ def _main(
     pass
 
 
+@cache
+def command() -> CommandGroup:
+    """Return the command line. It is kept: to make it takes longer than many a command."""
+    group: CommandGroup = typer.main.get_command(app)  # type: ignore[assignment]
+    group.offer(COMMANDS)
+    return group
+
+
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code; an expected error is one line, never a traceback."""
     try:
         # Not standalone: so that usage errors, too, are reported here and in the one way.
-        code = app(args=arguments, prog_name="tarry", standalone_mode=False)
+        code = command()(args=arguments, prog_name="tarry", standalone_mode=False)
     except TarryError as error:
         report(error.code, str(error))
         return exit_code(error)

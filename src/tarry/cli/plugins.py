@@ -6,7 +6,8 @@ such a command is named, or all are listed: a look reads the metadata of everyth
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 from typing import Annotated, Any
 
@@ -22,26 +23,48 @@ OURS = {"demo": "tarry-demo", "relay": "tarry-relay"}
 """Commands of this repository's distributions, which are listed also where they are not installed."""
 
 
+@dataclass(frozen=True)
+class Offer:
+    """A function that is to be a command, or a ``typer.Typer`` of several, and Typer's settings for it."""
+
+    made_of: Any
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+def offers(*functions: Callable[..., None]) -> dict[str, Offer]:
+    """Return functions as commands of their names: ``audit_log`` is ``audit-log``."""
+    return {each.__name__.strip("_").replace("_", "-"): Offer(each) for each in functions}
+
+
 class CommandGroup(typer.core.TyperGroup):
-    """The commands that are registered, and then those of other distributions."""
+    """The commands that are offered, and then those of other distributions. Each is made when it is named."""
 
     def __init__(self, **how: Any) -> None:
-        """Give all commands that connect to a broker the options of TLS."""
+        """Make a group without commands."""
         super().__init__(**how)
-        add_tls_options(self)
+        self._offers: Mapping[str, Offer] = {}
+
+    def offer(self, commands: Mapping[str, Offer]) -> None:
+        """Have these commands, by their names. Those that connect to a broker get the options of TLS, too."""
+        self._offers = commands
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the names of all commands, in the order of the help."""
-        own = super().list_commands(ctx)
         found = {entry.name for entry in entry_points(group=GROUP)}
-        return [*own, *sorted((found | OURS.keys()) - set(own))]
+        return [*self._offers, *sorted((found | OURS.keys()) - self._offers.keys())]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return a command by its name; None if there is none.
 
         One that cannot be had is replaced by one that says why.
         """
-        return super().get_command(ctx, cmd_name) or _other_command(cmd_name)
+        offered = self._offers.get(cmd_name)
+        if offered is None:
+            return _other_command(cmd_name)
+        if cmd_name not in self.commands:
+            made = self.commands[cmd_name] = _command(cmd_name, offered.made_of, **offered.settings)
+            add_tls_options(made)
+        return self.commands[cmd_name]
 
 
 def _other_command(name: str) -> Any:

@@ -12,12 +12,12 @@ ENDPOINT = "endpoint"
 FILES = ("ca", "certificate", "key")
 
 
-def add_tls_options(group: Any) -> None:
-    """Add them to the commands of a group that connect to a broker."""
+def add_tls_options(command: Any) -> None:
+    """Add them to a command, or those of a group, that connect to a broker."""
     app = typer.Typer(add_completion=False)
     app.command()(_files)
     names = {f"tls_{name}" for name in FILES}
-    _add([each for each in typer.main.get_command(app).params if each.name in names], group)
+    _add([each for each in typer.main.get_command(app).params if each.name in names], command)
 
 
 def _files(
