@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pytest
-from tests.crash.tools import PARTS, World, steps_of
+from tests.crash.tools import PARTS, KeepNothing, World, steps_of
 from tests.faults import Crash
 
 import tarry.broker.commands.advance_series as advance
@@ -19,6 +20,7 @@ from tarry.api.outcome import Outcome
 from tarry.base.clock import TestClock
 from tarry.base.errors import InvalidArgumentError, InvalidMessageError
 from tarry.broker.queries.messages import MessageFinder
+from tarry.message.receipt import Receipt
 from tarry.message.schema import SCHEMA
 from tarry.repeat import Repeat
 from tarry.testing import TestBroker, open_broker
@@ -259,6 +261,39 @@ def test_a_crash_at_any_step_leaves_one_series(tmp_path: Path, losses: int, part
         assert w.b.cancel(first.handle) is Outcome.DELIVERED
         w.b.close()
     assert steps > (10 if part == "others" else 0)
+
+
+CHANGES: dict[str, tuple[Callable[[TestBroker, Receipt], str], str]] = {
+    "cancel": (lambda broker, first: broker.cancel(first.handle).value, "done"),
+    "cancel by key": (lambda broker, _: broker.cancel_key("t", "k").value, "done"),
+    "replace": (lambda broker, _: broker.schedule("t", "new", delay=0, key="k").outcome, "scheduled"),
+}
+
+
+@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("how", CHANGES)
+def test_a_change_after_a_crash_when_the_current_one_may_have_been_handed_out(
+    tmp_path: Path, how: str, times: int
+) -> None:
+    """That one counts as delivered. The others of its series are not: they can be cancelled, and replaced."""
+    change, expected = CHANGES[how]
+    w = World(tmp_path)
+    w.open()
+    w.b.schedule("t", "plain", delay=0)
+    w.b.step()
+    first = w.b.schedule("t", "x", delay=0, key="k", repeat=Repeat.every("1s", times=times))
+    w.crashed(KeepNothing())
+    w.open()
+    outcome = change(w.b, first)
+    assert outcome == (expected if times > 1 or how == "replace" else "delivered")
+    w.b.advance(5)
+    bodies = [row["body"] for batch in w.b.components.ready.rows_after(0, 0) for row in batch.to_pylist()]
+    assert sorted(bodies) == sorted(
+        [b"plain", *([] if outcome == "done" else [b"x"]), *([b"new"] if how == "replace" else [])]
+    )
+    assert pending(w.b) == 0
+    assert w.b.cancel(first.handle) is (Outcome.CANCELLED if outcome == "done" else Outcome.DELIVERED)
+    w.b.close()
 
 
 def test_a_zone_that_is_not_known_any_more_ends_the_series(

@@ -31,7 +31,7 @@ from tarry.message.bulk import SEQ_MIN
 from tarry.message.receipt import Receipt, id_of
 from tarry.message.schema import INTERNAL_TOPIC, SCHEMA, UNNUMBERED, check_topic, is_internal
 from tarry.names import NameEntry, Registry, name_of_key, name_of_series
-from tarry.repeat import read_state, state_json
+from tarry.repeat import following, read_state, state_json
 
 _NO_SEQ = SEQ_MIN - 1
 """Number that no message has: those of producers are far below, those of bulk jobs above."""
@@ -108,10 +108,37 @@ class Changes:
         return [Outcome.UNKNOWN if entry is None else next(outcomes) for entry in entries]
 
     def _cancelled(self, targets: list[CancelTarget]) -> list[Outcome]:
+        outcomes = self._withdraw(targets)
+        # What may have been handed out before a crash counts as delivered. But if others of its series come after it,
+        # it is they that were to be cancelled.
+        places = [place for place, outcome in enumerate(outcomes) if outcome is Outcome.DELIVERED]
+        places = self._going_on(targets, places)
+        ended = self._withdraw([targets[place] for place in places], handed_too=True)
+        for place, outcome in zip(places, ended, strict=True):
+            outcomes[place] = outcome
+        return outcomes
+
+    def _withdraw(self, targets: list[CancelTarget], *, handed_too: bool = False) -> list[Outcome]:
         outcomes: list[Outcome] = []
         for start in range(0, len(targets), TARGETS_MAX):
-            outcomes += self._carry_out(partial(CancelCommand, targets[start : start + TARGETS_MAX]))
+            part = targets[start : start + TARGETS_MAX]
+            outcomes += self._carry_out(partial(CancelCommand, part, handed_too=handed_too))
         return outcomes
+
+    def _going_on(self, targets: list[CancelTarget], places: list[int]) -> list[int]:
+        """Return those of the places whose target is handed out again, and is not the last of a series."""
+        places = [place for place in places if targets[place].topic is not None]
+        if not places:
+            return []
+        named = self._registry.get([targets[place].registered_name for place in places])
+        entries = {
+            place: entry or NameEntry(targets[place].seq, targets[place].due_ms, 0)
+            for place, entry in zip(places, named, strict=True)
+        }
+        again = self._decisions.are_pending(list(entries.values()))
+        entries = {place: entries[place] for place, is_pending in zip(places, again, strict=True) if is_pending}
+        rows = self._finder.find(list(entries.values()), ("seq", "due_ms", "repeat")) if entries else {}
+        return [place for place, entry in entries.items() if entry.seq in rows and _has_successor(rows[entry.seq])]
 
     def reschedule(self, request: ops.Reschedule, check: CheckTopic = any_topic) -> Rescheduled:
         """Move a message to another due time. ``check`` may refuse its topic before that."""
@@ -239,6 +266,18 @@ def _may_change(topic: str, check: CheckTopic) -> bool:
     if is_internal(topic):
         raise InvalidArgumentError(f"a message of topic {topic!r:.300}: {INTERNAL_TOPIC}")
     return True
+
+
+def _has_successor(row: pa.RecordBatch) -> bool:
+    """Return whether a message is of a series that goes on after it."""
+    text = row.column("repeat")[0].as_py()
+    if text is None:
+        return False
+    try:
+        state = read_state(text)
+    except InvalidArgumentError:
+        return False  # of a zone that this machine does not know: it ends here
+    return following(state.repeat, row.column("due_ms")[0].as_py(), state.n) is not None
 
 
 def _nowhere(entry: NameEntry) -> NameEntry:

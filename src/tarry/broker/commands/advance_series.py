@@ -52,6 +52,7 @@ class AdvanceSeries:
         # Includes messages that may have been handed out before a crash: they are handed out again.
         alive = batch.pending(due, seq, handed_too=True).tolist()
         entries = batch.entries([name_of_series(s) for s in series])
+        replaced = self._replaced(batch)
         steps: dict[int, Step] = {}
         states: dict[int, SeriesState] = {}
         for row, text in enumerate(texts):
@@ -60,6 +61,9 @@ class AdvanceSeries:
                 continue
             if entry is not None and entry.seq > int(seq[row]):
                 self._deliver[row] = True  # from before a crash; the next one is stored
+                continue
+            if row in replaced:
+                self._deliver[row] = True
                 continue
             try:
                 state = states[row] = read_state(text)
@@ -72,6 +76,21 @@ class AdvanceSeries:
             steps[row] = catch_up(state.repeat, int(due[row]), state.n, batch.now_ms, self._missed_after_ms)
             self._deliver[row] = steps[row].deliver
         return self._written(batch, steps, states, series)
+
+    def _replaced(self, batch: WriteBatch) -> set[int]:
+        """Return the rows whose key another message has by now.
+
+        It came while this one could not be withdrawn: a consumer may have had it before a crash. The series ends with
+        it; going on, it would take the key from that message.
+        """
+        keys = self._rows.column("key")
+        if keys.null_count == len(keys):
+            return set()
+        topics = self._rows.column("topic").to_pylist()
+        keyed = {row: name_of_key(topics[row], key) for row, key in enumerate(keys.to_pylist()) if key is not None}
+        seq = self._rows.column("seq").to_pylist()
+        entries = zip(keyed, batch.entries(list(keyed.values())), strict=True)
+        return {row for row, entry in entries if entry is not None and entry.seq > seq[row]}
 
     def _written(
         self, batch: WriteBatch, steps: dict[int, Step], states: dict[int, SeriesState], series: list[int]

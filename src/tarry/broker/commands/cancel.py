@@ -28,6 +28,11 @@ class CancelTarget:
     topic: str | None
     name: bytes | None = None
 
+    @property
+    def registered_name(self) -> bytes:
+        """The name whose message is meant."""
+        return self.name or name_of_series(self.seq)
+
 
 class CancelCommand:
     """A command: cancel messages. ``done`` gets an outcome for each target.
@@ -62,7 +67,7 @@ class CancelCommand:
         return batch.cancellations(due[rows], seq[rows], topics)
 
     def _current(self, batch: WriteBatch) -> list[NameEntry]:
-        named = [t.name or name_of_series(t.seq) for t in self._targets]
+        named = [t.registered_name for t in self._targets]
         return [
             entry if entry is not None else NameEntry(target.seq, target.due_ms, 0)
             for target, entry in zip(self._targets, batch.entries(named), strict=True)

@@ -188,6 +188,10 @@ class Decisions:
         [outcome] = self.begin_batch(0).outcomes(*places([entry]), handed_too=True)
         return outcome
 
+    def are_pending(self, entries: Sequence[NameEntry]) -> list[bool]:
+        """Return which messages are pending; they may have been delivered before a crash."""
+        return list(self.begin_batch(0).pending(*places(entries), handed_too=True).tolist())
+
 
 def _seen_before(values: Int64s) -> Mask:
     again = np.ones(len(values), np.bool_)
