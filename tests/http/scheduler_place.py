@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import boto3
-
-from tests.http.sqs_place import REGION, client_at, error_of, make_queue, received
+from tests.http.sqs_place import REGION, client_at, client_for, error_of, make_queue, received
 
 ROLE = "arn:aws:iam::000000000000:role/scheduler"
 
 
 def scheduler_at(url: str, key: str = "any", secret: str = "any") -> Any:
-    session = boto3.session.Session(key, secret, region_name=REGION)
-    return session.client("scheduler", endpoint_url=url, config=boto3.session.Config(retries={"total_max_attempts": 1}))
+    return client_for("scheduler", url, key, secret)
 
 
 def target(queue: str = "orders", text: str | None = "hello", **more: Any) -> dict[str, Any]:

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import boto3
+import botocore.session
+from botocore.config import Config
 
 from tests.http.rest import Rest
 
 Client = Any
 """A client that boto3 makes of its model of the service."""
 REGION = "eu-central-1"
+_SESSION = botocore.session.Session()
+"""It keeps the models of the services: to read one takes longer than most tests."""
 
 
 def client_of(place: Rest, key: str = "any", secret: str = "any") -> Client:
@@ -19,8 +22,13 @@ def client_of(place: Rest, key: str = "any", secret: str = "any") -> Client:
 
 
 def client_at(url: str, key: str = "any", secret: str = "any") -> Client:
-    session = boto3.session.Session(key, secret, region_name=REGION)
-    return session.client("sqs", endpoint_url=url, config=boto3.session.Config(retries={"total_max_attempts": 1}))
+    return client_for("sqs", url, key, secret)
+
+
+def client_for(service: str, url: str, key: str, secret: str) -> Client:
+    """The client that ``boto3.client`` returns."""
+    where = {"region_name": REGION, "endpoint_url": url, "aws_access_key_id": key, "aws_secret_access_key": secret}
+    return _SESSION.create_client(service, config=Config(retries={"total_max_attempts": 1}), **where)
 
 
 def make_queue(client: Client, name: str = "orders", **attributes: str) -> str:

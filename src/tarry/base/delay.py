@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
+from functools import lru_cache
 from numbers import Integral
 
 from tarry.base.errors import DelayTooLongError, InvalidArgumentError, InvalidMessageError
@@ -66,6 +67,11 @@ def parse_duration_ms(text: str) -> int:
         raise InvalidArgumentError(
             f"not a duration: {text[:_TEXT_MAX]!r}; allowed: numbers with a unit, as in '1h30m', '2d', '500ms'"
         )
+    return _whole_ms(compact)
+
+
+@lru_cache(maxsize=1024)
+def _whole_ms(compact: str) -> int:
     # Fractions: as floats, 0.1 would be a little more than it is, and rounding up would add a millisecond.
     return math.ceil(sum(Fraction(number) * _UNIT_MS[unit] for number, unit in _PART.findall(compact)))
 
