@@ -8,6 +8,7 @@ import random
 import time
 
 import tarry
+from tarry.worker import Worker  # here, for the forks; `tarry.Worker` imports it where it is first named
 
 SLOW = 100
 """One in so many takes long: it is in work at nearly every stop."""
@@ -23,10 +24,10 @@ class Journal:
         os.write(self._file, f"{what} {message.id} {message.attempt} {os.getpid()}\n".encode())
 
 
-def make(address: str, path: str, kind: str) -> tarry.Worker:
+def make(address: str, path: str, kind: str) -> Worker:
     """Make it. ``kind``: "drain", or "cut" for one that gives its handlers no time at a stop."""
     journal = Journal(path)
-    worker = tarry.Worker(address, drain_s=0.01 if kind == "cut" else 25.0)
+    worker = Worker(address, drain_s=0.01 if kind == "cut" else 25.0)
 
     def seconds() -> float:
         return 0.5 if random.randrange(SLOW) == 0 else random.uniform(0, 0.02)

@@ -12,7 +12,7 @@ from tarry.base.errors import TarryError
 from tarry.message.receipt import Accepted
 from tarry.message.schema import UNNUMBERED
 
-NO_ROWS = pa.RecordBatch.from_pylist([], schema=UNNUMBERED)
+NO_ROWS = pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in UNNUMBERED], schema=UNNUMBERED)
 
 
 class WriteBatch(Protocol):

@@ -185,7 +185,7 @@ def _field(name: str, values: list[Any], kind: pa.DataType) -> pa.Array:
         raise
 
 
-_NO_ENTRIES = pa.array([], pa.struct([PROPERTIES.key_field, PROPERTIES.item_field]))
+_NO_ENTRIES = pa.nulls(0, pa.struct([PROPERTIES.key_field, PROPERTIES.item_field]))
 
 
 def no_properties(rows: int) -> pa.Array:
