@@ -211,6 +211,8 @@ class _Checker:
             yield f"{first.name}: {len(came)} of {first.times} occurrences came"
         if len(done) > 1:
             yield f"{first.name} was cancelled twice"
+        if done and len(came) >= first.times:
+            yield f"{first.name}: all occurrences came, and one was cancelled"
         if done and came and came[-1] > done[0].end_ms + self.skew_ms:
             yield f"{first.name}: an occurrence came that was to come when the series was cancelled"
         for each in cancels:

@@ -194,6 +194,10 @@ WRONG: dict[str, tuple[str, list[Event]]] = {
         "series",
         [sent(every_ms=500, times=3), came(), cancelled(1100, 1200, "done"), came(1501, due_ms=1500, seq=8)],
     ),
+    "a series of which the last one came, and was cancelled": (
+        "series",
+        [sent(every_ms=500, times=1), cancelled(1001, 1002, "done"), came()],
+    ),
     "a series that two have cancelled": (
         "series",
         [sent(every_ms=500, times=2), cancelled(2, 3, "done"), cancelled(4, 5, "done")],

@@ -17,6 +17,7 @@ from tarry.base.errors import CorruptError, InvalidArgumentError, InvalidMessage
 from tarry.broker import progress
 from tarry.broker.directory import Checkpoint
 from tarry.broker.topic_counts import CHANGES_MAX, path_of
+from tarry.log.file_engine import FileLog
 from tarry.log.files import OsFiles
 from tarry.testing import TestBroker, open_broker
 
@@ -141,6 +142,47 @@ def test_a_message_for_a_topic_that_is_being_forgotten(
         schedule(broker, "gone")
         assert pending(broker)["gone"] == 1
         assert broker.components.ready.topics["gone"].end == 4
+
+
+MANY = [f"m{number}" for number in range(9)]
+SINCE: dict[str, tuple[Callable[[TestBroker], object], list[str]]] = {
+    "nothing": (lambda broker: None, []),
+    "a group": (lambda broker: broker.set_group("gone", "g"), []),
+    "a message": (lambda broker: put(broker, "gone", "again"), ["again"]),
+    "more messages than before": (lambda broker: put(broker, "gone", *MANY), MANY),
+}
+
+
+@pytest.mark.parametrize(("make", "delivered"), SINCE.values(), ids=SINCE)
+def test_segments_that_the_disk_kept_of_a_topic_that_was_forgotten(
+    make: Callable[[TestBroker], object],
+    delivered: list[str],
+    tmp_path: Path,
+    soon: None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Deletions are not made durable one by one; a loss of power may undo them."""
+    clock = TestClock()
+    with monkeypatch.context() as patch, open_broker(tmp_path, clock=clock, **SMALL) as broker:
+        patch.setattr(FileLog, "trim", lambda *_: None)
+        for name in ("old0", "old1", "old2"):
+            put(broker, "gone", name, properties={"x": "y" * 3000})
+            broker.components.ready.flush()
+        first = broker.components.ready.first_segment
+        pass_time(broker, clock)
+        assert broker.components.ready.first_segment > first + 2 and "gone" not in pending(broker)
+        make(broker)
+        broker.step()
+    with open_broker(tmp_path, clock=clock, **SMALL) as broker:
+        assert broker.components.ready.first_segment == first
+        schedule(broker, "gone")
+        assert pending(broker)["gone"] == 1
+        broker.set_group("gone", "g", start="earliest")
+        assert drained(broker, "gone", "g") == delivered
+        clock.advance_ms(DAY_MS)
+        broker.step()
+        assert len(drained(broker, "gone", "g")) == 1
+        assert pending(broker)["gone"] == 0
 
 
 def _copy(source: Path, target: Path) -> None:

@@ -123,5 +123,6 @@ class Series:
         with self._wheel.lock:
             for seq in due.batch.column("seq").to_pylist():
                 self._wheel.advancing.pop(seq, None)
+                self._wheel.leaving.discard(seq)
         for topic in topics:
             topic.notify()

@@ -72,7 +72,8 @@ class ReadyLog:
         Raises:
             CorruptError: for damage in what had been durable.
         """
-        writer, recovered = recover_segments(log, place, first)
+        known_ends = ends or {}
+        writer, recovered = recover_segments(log, place, known_ends, first)
         self.topics: dict[str, Topic] = {}
         self.stored_rows = stored_rows + recovered.stored_rows
         self._cache = TailCache(cache_bytes_max)
@@ -92,7 +93,6 @@ class ReadyLog:
         self._on_append = on_append
         self._topics_lock = threading.Lock()
         self._append_lock = threading.Lock()
-        known_ends = ends or {}
         for name in {**known_ends, **recovered.extents}:
             extents = recovered.extents.get(name, [])
             end = max(known_ends.get(name, 0), extents[-1].end if extents else 0)

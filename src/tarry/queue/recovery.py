@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -30,28 +31,39 @@ class Recovered:
     extents: dict[str, list[Extent]] = field(default_factory=dict)
     stored_rows: int = 0
 
-    def add(self, segment: int, frames: list[FrameEntry], place: tuple[int, int]) -> None:
-        """Add the next segment with its frames; ``place`` (segment, position) is the checkpoint's."""
+    def add(self, segment: int, frames: list[FrameEntry], place: tuple[int, int], ends: Mapping[str, int]) -> None:
+        """Add the next segment with its frames; ``place`` and ``ends`` are the checkpoint's."""
         if self.segments:
             self.sealed_due_ms[self.segments[-1]] = due_max_ms(self.last_frames)
         self.segments.append(segment)
         self.last_frames = frames
         for entry in frames:
-            extents = self.extents.setdefault(entry.topic, [])
             end = entry.offset + entry.rows
+            is_new = (segment, entry.position) >= place
+            # A topic that was forgotten begins at 0 again. A disk may have kept its former rows, if a loss of power
+            # undid their deletion: they go beyond the end that the checkpoint has, or others follow that begin anew.
+            # All of them had been consumed, and no number says that they were accepted.
+            if not is_new and end > ends.get(entry.topic, 0):
+                continue
+            extents = self.extents.setdefault(entry.topic, [])
+            if extents and entry.offset < extents[-1].end:
+                extents.clear()
             if extents and extents[-1].segment == segment:
                 extents[-1].end = end
             else:
                 extents.append(Extent(segment, entry.offset, end))
-            if (segment, entry.position) >= place:
+            if is_new:
                 self.stored_rows += entry.stored_rows
 
 
-def recover_segments(log: Log, place: tuple[int, int], first: int | None = None) -> tuple[SegmentWriter, Recovered]:
+def recover_segments(
+    log: Log, place: tuple[int, int], ends: Mapping[str, int], first: int | None = None
+) -> tuple[SegmentWriter, Recovered]:
     """Read the frame tables, and cut off the torn tail of the last segment, which is then appended to.
 
-    ``place`` (segment, position) is where the checkpoint was taken: everything before it had been durable. By the
-    checkpoint, too, only segments before ``first`` may have been deleted; None: it does not say.
+    ``place`` (segment, position) is where the checkpoint was taken: everything before it had been durable. ``ends`` are
+    the topics' ends there. By the checkpoint, too, only segments before ``first`` may have been deleted; None: it does
+    not say.
 
     Raises:
         CorruptError: for damage in what had been durable.
@@ -63,7 +75,7 @@ def recover_segments(log: Log, place: tuple[int, int], first: int | None = None)
     recovered = Recovered()
     for base in bases[:-1]:
         check_name(segment_path(directory, base), LogKind.READY, base)
-        recovered.add(base, load_frames(segment_path(directory, base)), place)
+        recovered.add(base, load_frames(segment_path(directory, base)), place, ends)
     last = bases[-1] if bases else place[0]
     path = segment_path(directory, last)
     if bases:
@@ -71,7 +83,7 @@ def recover_segments(log: Log, place: tuple[int, int], first: int | None = None)
         recover_tail(log, last, durable_to=durable_to, start=durable_to)
     writer = SegmentWriter(log, last)
     try:
-        recovered.add(last, list(scan_frames(path)), place)
+        recovered.add(last, list(scan_frames(path)), place, ends)
         writer.sync()
         for leftover in there[: len(there) - len(bases)]:  # last: a start that is refused changes nothing
             log.trim(leftover)

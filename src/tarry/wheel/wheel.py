@@ -89,6 +89,8 @@ class Wheel:
         """Messages that were cancelled and whose rows are still here."""
         self.advancing: dict[int, int] = {}
         """Occurrences of series (due time by seq) that were taken and are not in the ready log yet."""
+        self.leaving: set[int] = set()
+        """Those of them that are decided to be handed on: not pending, so nothing withdraws them."""
 
     def prepare(self, batch: pa.RecordBatch, size: int) -> Arrival:
         """Sort the rows of an arrival that are below ``loaded``, and cut them into slots. Without the lock.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -53,6 +54,17 @@ class Checks:
         assert pending <= listed, f"not listed: {sorted(pending - listed)[:5]}"
         assert not ended & listed, f"listed, and ended: {sorted(ended & listed)[:5]}"
         self._cluster.done["pending messages that were listed"] += len(pending)
+        self._check_counted(machine)
+
+    def _check_counted(self, machine: Machine) -> None:
+        """It counts, of each topic, as many pending messages as it lists."""
+        if machine.broker.components.loader.is_bringing:
+            return  # messages of a bulk job are listed as soon as they are in the wheel
+        numbers, error = self._cluster.ask_former(machine, partial(counts_of, machine))
+        if error:
+            return
+        counted, listed = numbers
+        assert counted == listed, f"counted: {counted}; listed: {listed}"
 
     def check_list(self, machine: Machine) -> None:
         """A former owner lists what was, while its lease lasts, and then nothing."""
@@ -179,11 +191,21 @@ class Checks:
 
 def listed_by(machine: Machine) -> set[Placing]:
     """Return what a broker lists as pending."""
+    return {(row["body"].decode(), row["due_ms"]) for row in _rows_of(machine)}
+
+
+def counts_of(machine: Machine) -> tuple[dict[str, int], dict[str, int]]:
+    """Return how many messages a broker counts as pending in each topic, and how many it lists."""
+    counted = {entry.topic: entry.pending for entry in machine.broker.pending() if entry.pending}
+    return counted, dict(Counter(row["topic"] for row in _rows_of(machine)))
+
+
+def _rows_of(machine: Machine) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     cursor = None
     while True:
         page = machine.broker.list_pending(limit=LISTED, cursor=cursor)
-        rows += page.rows.select(["body", "due_ms"]).to_pylist()
+        rows += page.rows.select(["topic", "body", "due_ms"]).to_pylist()
         cursor = page.cursor
         if cursor is None:
-            return {(row["body"].decode(), row["due_ms"]) for row in rows}
+            return rows

@@ -75,6 +75,7 @@ class AdvanceSeries:
                 continue
             steps[row] = catch_up(state.repeat, int(due[row]), state.n, batch.now_ms, self._missed_after_ms)
             self._deliver[row] = steps[row].deliver
+        batch.hand_on(seq[self._deliver].tolist())
         return self._written(batch, steps, states, series)
 
     def _replaced(self, batch: WriteBatch) -> set[int]:

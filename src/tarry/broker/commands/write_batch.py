@@ -47,6 +47,8 @@ class WriteBatch:
     ids: dict[bytes, tuple[int, int, int]] = field(default_factory=dict)
     """The fields of the entries of the ids of this commit, by their digests."""
     new: set[int] = field(default_factory=set)
+    leaving: set[int] = field(default_factory=set)
+    """Occurrences of series that this commit decides to hand on."""
     known_rows: int = 0
     """Number of the commit's rows that are messages and have every name in :attr:`names` and :attr:`ids`."""
 
@@ -117,13 +119,25 @@ class WriteBatch:
         return cancelled, pending & ~cancelled
 
     def _is_late(self, due_ms: int, seq: int) -> bool:
-        if seq in self.new or seq in self.wheel.advancing or self.wheel.has_late(due_ms, seq):
+        if seq in self.wheel.advancing:
+            return seq not in self.wheel.leaving
+        if seq in self.new or self.wheel.has_late(due_ms, seq):
             return True
         if seq >= SEQ_MIN and self.loader.is_late(due_ms, seq):
             return True
         if self.loader.is_unreadable(seq):
             return True
         return Key(due_ms, seq) >= self.wheel.safe and not self.loader.excludes(seq)
+
+    def hand_on(self, seqs: Sequence[int]) -> None:
+        """Take occurrences of series for delivery.
+
+        From here on they are delivered, for what is decided behind this in the same commit, too: the ready log has
+        them only when the commit is durable, and a cancellation in between would be said to be done in vain.
+        """
+        self.leaving.update(seqs)
+        with self.wheel.lock:
+            self.wheel.leaving.update(seqs)
 
     def cancellations(self, due_ms: Int64s, seq: Int64s, topics: pa.Array) -> pa.RecordBatch:
         """Return the rows that cancel these messages, to be written in this commit."""
@@ -151,6 +165,7 @@ class WriteBatch:
     def on_refused(self) -> None:
         """Nothing of it came to pass."""
         with self.wheel.lock:
+            self.wheel.leaving -= self.leaving  # they are taken again with the next try
             for rows in self.wheel.tombstones.revoke():
                 self.wheel.add(Run.of(rows, stored=False))
             self.wheel.lock.notify_all()

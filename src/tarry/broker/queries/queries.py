@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -37,6 +36,7 @@ from tarry.broker.queries.lateness import Lateness
 from tarry.broker.queries.listing import Listing, list_pending
 from tarry.broker.queries.next_due import next_due_by_topic
 from tarry.broker.queries.peek import peek
+from tarry.broker.queries.pending_counts import count_pending
 from tarry.broker.queries.series import list_series
 from tarry.groups import ConsumerGroups
 from tarry.log.files import Files
@@ -70,15 +70,11 @@ class Queries:
 
     def pending(self, request: GetPending) -> list[TopicPending]:
         """Return the pending messages of every topic: exact counts in O(topics), and the next due times."""
-        intake, topics = self._places.intake, dict(self._ready.topics)
-        accepted = Counter(intake.accepted)
-        accepted.subtract(intake.cancelled)
-        names = sorted(accepted.keys() | topics.keys())
-        counts = {n: max(0, accepted.get(n, 0) - (topics[n].end if n in topics else 0)) for n in names}
+        counts = count_pending(self._places, self._ready)
         moments = (
             next_due_by_topic(self._places, {n for n, count in counts.items() if count}) if request.next_due else {}
         )
-        return [TopicPending(n, counts[n], moments.get(n), self._ready_count(n)) for n in names]
+        return [TopicPending(n, counts[n], moments.get(n), self._ready_count(n)) for n in sorted(counts)]
 
     def _ready_count(self, name: str) -> int:
         topic = self._ready.topics.get(name)
