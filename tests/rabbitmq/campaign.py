@@ -30,7 +30,10 @@ DRAIN_S = 180.0
 MEMORY = "/dev/shm"
 """What is fsynced is there after the kill of a process, in memory as on a disk; power is never cut here."""
 IN_DOUBT_S = 5.0
-"""For how long before a kill a message may have come whose acknowledgement the kill undid."""
+"""Seconds about a kill in which a message may have come whose acknowledgement the kill undid.
+
+Before it, and after what was killed was back: what was under way then was handed out before.
+"""
 
 
 @dataclass
@@ -128,7 +131,9 @@ class Campaign:
 
     def _cause(self, first: float, second: float) -> str | None:
         """Return what was killed so that a message came twice."""
-        causes = {kind for at, _, kind in self._killed if first - 1 <= at <= min(second, first + IN_DOUBT_S)}
+        causes = {
+            kind for at, back, kind in self._killed if at - IN_DOUBT_S <= first <= back + IN_DOUBT_S and at <= second
+        }
         return "+".join(sorted(causes)) or None
 
 

@@ -354,7 +354,7 @@ class _Session:
             async with delivery:  # acknowledged at its end, if it is not given back before
                 try:
                     raw, target = message_of(delivery)
-                    await self._out.publish(raw, delivery.body, target)
+                    await self._out.publish(raw, delivery.body, target, lambda: _check_held(delivery))
                 except ValueError as error:
                     delivery.reject(reason=str(error))
                 except NotTakenError as error:
@@ -364,6 +364,12 @@ class _Session:
                     delivery.release()
                 else:
                     self._figures.given += 1
+
+
+def _check_held(delivery: Delivery) -> None:
+    """Check that a message is still this bridge's: the connection to the broker may have been lost."""
+    if delivery.lost:
+        raise StaleLeaseError("the broker gives it again")
 
 
 def refused_queue(queue: str) -> str:
