@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from aiormq import Connection
 from aiormq.abc import DeliveredMessage
@@ -18,7 +18,7 @@ from tarry.base.errors import InvalidArgumentError, TarryError
 from tarry.bridge.amqp_fields import AmqpProperties
 from tarry.bridge.amqp_message import TOPIC, AmqpTarget, Incoming, cancelled_key, row_of
 from tarry.bridge.exchanges import LOST, Exchanges, NotTakenError
-from tarry.bridge.once import schedule_once
+from tarry.bridge.once import Taken, schedule_once
 from tarry.bridge.queues import declare, refused_queue
 from tarry.bridge.raw_transport import raw_of
 from tarry.bridge.settings import BridgeFigures, BridgeSettings
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-PAUSE_S, PAUSE_MAX_S = 0.2, 10.0
+PAUSE_S, PAUSE_MAX_S, TARRY_PAUSE_MAX_S = 0.2, 10.0, 2.0
 SAY_S = 10.0
 """The same trouble of many messages is told so often."""
 REASON = "x-tarry-refused"
@@ -77,7 +77,7 @@ class Taking:
                 else:
                     fingerprint = incoming.fingerprint(properties)
                     row = row_of(incoming, properties, self._settings.exchanges)
-                    await self._schedule(row, fingerprint, taken_ms)
+                    await self._schedule(Taken(row, fingerprint, taken_ms))
             except InvalidArgumentError as error:
                 await self._refuse(incoming, error)
             await message.channel.basic_ack(incoming.tag, wait=False)
@@ -86,19 +86,19 @@ class Taking:
         except Exception:
             log.exception("a message cannot be handled, and stays in the queue")
 
-    async def _schedule(self, row: dict[str, Any], fingerprint: str, taken_ms: int) -> None:
-        task, key = asyncio.current_task(), row["key"]
+    async def _schedule(self, taken: Taken) -> None:
+        task, key, taken_s = asyncio.current_task(), taken.row["key"], time.monotonic()
         if key is not None and task is not None:
             self._scheduling[key] = task
         try:
-            await self._until_answered(lambda: schedule_once(self._client, row, fingerprint, taken_ms))
+            await self._until_answered(lambda: schedule_once(self._client, taken, time.monotonic() - taken_s))
         finally:
             if key is not None and self._scheduling.get(key) is task:
                 del self._scheduling[key]
         self._figures.taken += 1
 
     async def _until_answered(self, call: Callable[[], Awaitable[T]]) -> T:
-        back_off = BackOff(PAUSE_S, PAUSE_MAX_S)
+        back_off = BackOff(PAUSE_S, TARRY_PAUSE_MAX_S)
         while True:
             try:
                 return await call()
