@@ -1,26 +1,28 @@
 """The bridge, Tarry and RabbitMQ killed under load: nothing is lost, and nothing doubled but after a lost answer.
 
 ``python -m tests.rabbitmq.campaign --kills 50 --per-second 2000 --seed N`` (``make bridge``). A program publishes with
-confirms, each message under one id until it is confirmed; another takes from the target queue. A message may come twice
-only where one of the three was killed between RabbitMQ's having it and the acknowledgement of that.
+confirms, each message under one id until it is confirmed; another takes from the target queue. What has come twice is
+judged by :mod:`tests.rabbitmq.doubles`, by what Tarry's intake says of it.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import logging
 import random
+import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from itertools import pairwise
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tests.rabbitmq.place import bridged
+from tarry.bridge.amqp_message import TOPIC
+from tests.rabbitmq.doubles import Kill, Traces, judge, outages
+from tests.rabbitmq.place import Bridged, Program, bridged
 from tests.rabbitmq.server import RabbitServer
 from tests.rabbitmq.traffic import Producer, Seen, Taker
 
@@ -29,8 +31,9 @@ DELAY_MS_MAX = 3000
 DRAIN_S = 180.0
 MEMORY = "/dev/shm"
 """What is fsynced is there after the kill of a process, in memory as on a disk; power is never cut here."""
-IN_DOUBT_S = 5.0
-"""For how long before a kill a message may have come whose acknowledgement the kill undid."""
+QUIET_S = 8.0
+"""The end is when nothing has come for so long."""
+CONNECTED, SERVING = "connected to RabbitMQ", "serving flight"
 
 
 @dataclass
@@ -42,7 +45,7 @@ class Found:
     per_second: float
     asked_again: int
     doubles: Counter[str]
-    """Messages that came twice, by what was killed between."""
+    """Messages that came twice, by where and why."""
     from_target_again: int
     faults: list[str] = field(default_factory=list)
 
@@ -53,87 +56,108 @@ class Campaign:
         self._random = random.Random(seed)
         self._turns = [KINDS[turn % len(KINDS)] for turn in range(kills)]
         self._random.shuffle(self._turns)
-        self._killed: list[tuple[float, float, str]] = []
-        """When each kill began, when what was killed was there again, and what it was."""
+        self._killed: list[asyncio.Task[Kill]] = []
         self._seen = Seen()
 
     async def run(self) -> Found:
         rabbit = await asyncio.to_thread(RabbitServer, self._directory / "rabbit")
         try:
-            with bridged(self._directory, rabbit) as place:
-                ways: dict[str, tuple[Callable[[], None], Callable[[], None]]] = {
-                    "bridge": (place.bridge.kill, place.bridge.start),
-                    "tarry": (place.broker.kill, place.broker.start),
-                    "rabbitmq": (rabbit.kill, rabbit.start),
-                }
-                return await self._load(rabbit.url, ways)
+            # Its intake stays one file, which says at the end what was scheduled.
+            with bridged(self._directory, rabbit, settings=("segment_bytes_max=1GiB",)) as place:
+                published, per_second = await self._load(rabbit, place)
+            return self._look(published, per_second, await asyncio.gather(*self._killed))
         finally:
             rabbit.kill()
 
-    async def _load(self, url: str, ways: dict[str, tuple[Callable[[], None], Callable[[], None]]]) -> Found:
-        taker = Taker(url, self._seen)
-        producer = Producer(url, self._seen, self._per_second, DELAY_MS_MAX, self._seed)
+    async def _load(self, rabbit: RabbitServer, place: Bridged) -> tuple[int, float]:
+        taker = Taker(rabbit.url, self._seen)
+        producer = Producer(rabbit.url, self._seen, self._per_second, DELAY_MS_MAX, self._seed)
         tasks = [asyncio.create_task(each.run()) for each in (taker, producer)]
         await self._until_taken(1)
         began = time.monotonic()
         for turn, kind in enumerate(self._turns):
-            await self._until_taken(len(self._seen.taken) + self._random.randrange(1, self._per_second))
+            await self._until_taken(len(self._seen.came) + self._random.randrange(1, self._per_second))
             await asyncio.sleep(self._random.uniform(0, 0.5))
-            kill, start = ways[kind]
-            at = time.time()
-            kill()
-            await asyncio.to_thread(start)
-            self._killed.append((at, time.time(), kind))
+            await self._kill(kind, rabbit, place)
             print(f"{turn + 1} of {len(self._turns)}: {kind}; {producer.published} published", flush=True)
-        await self._until_taken(len(self._seen.taken) + self._per_second)
+        await self._until_taken(len(self._seen.came) + self._per_second)
         producer.stopping.set()
         per_second = producer.published / (time.monotonic() - began)
         await tasks[1]
-        last = time.monotonic() + DRAIN_S
-        while len(self._seen.taken) < producer.published and time.monotonic() < last:
-            await asyncio.sleep(0.2)
-        await asyncio.sleep(DELAY_MS_MAX / 1000)  # what comes twice may come later
+        await self._until_quiet(producer.published)
         taker.stopping.set()
         await tasks[0]
-        return self._look(producer.published, per_second)
+        return producer.published, per_second
+
+    async def _kill(self, kind: str, rabbit: RabbitServer, place: Bridged) -> None:
+        victims: dict[str, RabbitServer | Program]
+        victims = {"bridge": place.bridge, "tarry": place.broker, "rabbitmq": rabbit}
+        victim = victims[kind]
+        speaker, text = (place.broker, SERVING) if kind == "tarry" else (place.bridge, CONNECTED)
+        said, at = speaker.said.count(text), time.time()
+        victim.kill()
+        await asyncio.to_thread(victim.start)
+        self._killed.append(asyncio.create_task(_until_back(Kill(at, at, kind), speaker, text, said)))
+
+    async def _until_quiet(self, enough: int) -> None:
+        last = time.monotonic() + DRAIN_S
+        while time.monotonic() < last:
+            missing, quiet_s = enough - len(self._seen.came), time.time() - self._seen.last
+            if not missing and quiet_s > QUIET_S:
+                return
+            await asyncio.sleep(0.2)
 
     async def _until_taken(self, enough: int) -> None:
         last = time.monotonic() + DRAIN_S
-        while len(self._seen.taken) < enough:
+        while len(self._seen.came) < enough:
             if time.monotonic() > last:
-                raise TimeoutError(f"{len(self._seen.taken)} of {enough} messages have come; killed: {self._killed}")
+                raise TimeoutError(f"{len(self._seen.came)} of {enough} messages have come")
             await asyncio.sleep(0.02)
 
     # -- the end -------------------------------------------------------------------------------------------------------
 
-    def _look(self, published: int, per_second: float) -> Found:
-        seen, doubles = self._seen, Counter[str]()
+    def _look(self, published: int, per_second: float, kills: list[Kill]) -> Found:
+        seen, doubles, found = self._seen, Counter[str](), outages(kills)
+        scheduled = scheduled_of(self._directory / "data")
         for number in range(published):
-            times = seen.taken.get(number, [])
-            if not times:
-                seen.faults.append(f"m{number} is lost")
-            elif times[0] < seen.due[number] - 0.001:
-                seen.faults.append(f"m{number} has come {seen.due[number] - times[0]:.3f} s early")
-            for first, second in pairwise(times):
-                if cause := self._cause(first, second):
-                    doubles[cause] += 1
-                elif number in seen.asked_again:
-                    doubles["published again"] += 1
-                else:
-                    seen.faults.append(f"m{number} has come twice, at {first:.3f} and {second:.3f}, without a kill")
-        kills = Counter(kind for _, _, kind in self._killed)
+            came = seen.came.get(number, [])
+            if came and came[0] < seen.due[number] - 0.001:
+                seen.faults.append(f"m{number} has come {seen.due[number] - came[0]:.3f} s early")
+            traces = Traces(came, scheduled[number], seen.published_again[number], seen.given_again[number])
+            causes, faults = judge(traces, found)
+            doubles += causes
+            seen.faults += [f"m{number} {fault}" for fault in faults]
         return Found(
-            kills, published, per_second, len(seen.asked_again), doubles, seen.from_target_again, seen.faults
+            Counter(kill.kind for kill in kills), published, per_second, len(seen.published_again), doubles,
+            seen.given_again.total(), seen.faults,
         )  # fmt: skip
 
-    def _cause(self, first: float, second: float) -> str | None:
-        """Return what was killed so that a message came twice."""
-        causes = {kind for at, _, kind in self._killed if first - 1 <= at <= min(second, first + IN_DOUBT_S)}
-        return "+".join(sorted(causes)) or None
+
+async def _until_back(kill: Kill, speaker: Program, text: str, said: int) -> Kill:
+    """Wait until a program has said more often that it works; return the kill with the time of that."""
+    while speaker.said.count(text) <= said:
+        await asyncio.sleep(0.05)
+    return replace(kill, back=time.time())
 
 
-def run(kills: int, per_second: int, seed: int) -> Found:
-    """Do all of it in a directory of its own."""
+def scheduled_of(data: Path) -> dict[int, list[float]]:
+    """Return, by number, when Tarry accepted each of its rows: what the intake of a stopped broker says."""
+    found: dict[int, list[float]] = defaultdict(list)
+    command = [sys.executable, "-m", "tarry", "dump", "--json", *map(str, sorted((data / "intake").glob("*.log")))]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as dump:
+        assert dump.stdout is not None
+        for line in dump.stdout:
+            row = json.loads(line)
+            if row["what"] == "row" and row["topic"] == TOPIC:
+                found[int(row["body"])].append(row["born_ms"] / 1000)
+    return found
+
+
+def run(kills: int, per_second: int, seed: int, keep: Path | None = None) -> Found:
+    """Do all of it in a directory of its own, or in ``keep``, which has the logs afterwards."""
+    if keep is not None:
+        keep.mkdir(parents=True)
+        return asyncio.run(Campaign(keep, kills, per_second, seed).run())
     memory = MEMORY if Path(MEMORY).is_dir() else None
     with tempfile.TemporaryDirectory(prefix="tarry-bridge-", dir=memory) as directory:
         return asyncio.run(Campaign(Path(directory), kills, per_second, seed).run())
@@ -144,15 +168,16 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=50, help="of all three kinds together")
     parser.add_argument("--per-second", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=random.randrange(10**9))
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="a new directory, which has the logs afterwards")
     given = parser.parse_args()
     logging.getLogger("aiormq").setLevel(logging.CRITICAL)  # connections are lost all the time
     print(f"seed {given.seed}", flush=True)
-    found = run(given.kills, given.per_second, given.seed)
+    found = run(given.kills, given.per_second, given.seed, given.keep)
     print(
         f"{found.messages} messages, {found.per_second:.0f}/s over all of it; killed: {dict(found.kills)}\n"
-        f"lost, early, or twice without a lost answer: {len(found.faults)}\n"
+        f"lost, early, or twice without such a kill: {len(found.faults)}\n"
         f"published again by the program, since its confirm was lost: {found.asked_again}\n"
-        f"twice after a kill, with the same message id: {found.doubles.total()} {dict(found.doubles)}\n"
+        f"twice, on the way in or out, since an answer was lost: {found.doubles.total()} {dict(found.doubles)}\n"
         f"given again by the target queue, since the program's acknowledgement was lost: {found.from_target_again}"
     )
     for fault in found.faults[:20]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 
 from tests.ports import free_port
@@ -51,11 +52,13 @@ class Program:
 class Bridged:
     """All three; what is published to ``orders.delayed`` goes to ``orders``."""
 
-    def __init__(self, directory: Path, rabbit: RabbitServer, *more: str) -> None:
+    def __init__(self, directory: Path, rabbit: RabbitServer, *more: str, settings: Sequence[str] = ()) -> None:
+        """Start a broker with more ``settings``, and a bridge with ``more`` options."""
         self.rabbit, self.endpoint = rabbit, f"127.0.0.1:{free_port()}"
         self.broker = Program(
             directory / "broker.log", "serve", "--data", str(directory / "data"), "--flight", self.endpoint,
-            "--pipeline", "off", "--set", "push=off", "--set", "disk_free_bytes_min=0",
+            "--pipeline", "off",
+            *chain.from_iterable(("--set", each) for each in ("push=off", "disk_free_bytes_min=0", *settings)),
         )  # fmt: skip
         self.bridge = Program(
             directory / "bridge.log", "bridge", "rabbitmq", "--url", rabbit.url, "--endpoint", self.endpoint,
@@ -68,8 +71,8 @@ class Bridged:
 
 
 @contextmanager
-def bridged(directory: Path, rabbit: RabbitServer, *more: str) -> Iterator[Bridged]:
-    found = Bridged(directory, rabbit, *more)
+def bridged(directory: Path, rabbit: RabbitServer, *more: str, settings: Sequence[str] = ()) -> Iterator[Bridged]:
+    found = Bridged(directory, rabbit, *more, settings=settings)
     try:
         wait_until(lambda: "serving flight" in found.broker.said)
         yield found

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 from tests.ports import free_port
@@ -12,6 +14,7 @@ from tests.waiting import wait_until
 
 SERVER = "/usr/lib/rabbitmq/bin/rabbitmq-server"
 """Not the one in the path, which runs as another user."""
+EPMD = "/usr/bin/epmd"
 FOUND = Path(SERVER).exists()
 WHY_NOT = "rabbitmq-server is not installed: apt-get install rabbitmq-server"
 
@@ -43,7 +46,7 @@ class RabbitServer:
             "ERL_EPMD_ADDRESS": "127.0.0.1",
             "ERL_EPMD_PORT": str(free_port()),
         }
-        self._process: subprocess.Popen[bytes] | None = None
+        self._processes: list[subprocess.Popen[bytes]] = []
         self.start()
 
     @property
@@ -52,15 +55,19 @@ class RabbitServer:
 
     def start(self) -> None:
         """Start it, and wait until it takes connections."""
-        log = (self.directory / "out.log").open("ab")
-        self._process = subprocess.Popen(
-            [SERVER], env=self._env, stdout=log, stderr=subprocess.STDOUT, cwd=self.directory, start_new_session=True
-        )
+        # Erlang's table of nodes, too: a node that finds none at its port leaves behind a daemon of its own.
+        with (self.directory / "out.log").open("ab") as log:
+            for command in ([EPMD], [SERVER]):
+                self._processes.append(
+                    subprocess.Popen(
+                        command, env=self._env, stdout=log, stderr=log, cwd=self.directory, start_new_session=True
+                    )
+                )
+                if command == [EPMD]:
+                    wait_until(lambda: _is_open(int(self._env["ERL_EPMD_PORT"])))
         wait_until(self._answers, 120, lambda: (self.directory / "out.log").read_text()[-2000:])
 
     def _answers(self) -> bool:
-        import socket
-
         try:
             with socket.create_connection(("127.0.0.1", self.port), timeout=5) as connection:
                 connection.settimeout(5)
@@ -71,10 +78,16 @@ class RabbitServer:
 
     def kill(self) -> None:
         """kill -9 of all of it."""
-        if self._process is not None:
-            try:
-                os.killpg(self._process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
-            self._process.wait()
-            self._process = None
+        for process in reversed(self._processes):
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        self._processes.clear()
+
+
+def _is_open(port: int) -> bool:
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=5):
+            return True
+    except OSError:
+        return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
 import aio_pika
@@ -23,11 +23,13 @@ class Seen:
 
     due: dict[int, float] = field(default_factory=dict)
     """Of what has been confirmed to its producer: before this it must not come."""
-    asked_again: set[int] = field(default_factory=set)
-    """Published once more by the producer, since its confirm was lost."""
-    taken: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
-    from_target_again: int = 0
-    """Given once more by the target queue, since the program's acknowledgement was lost."""
+    published_again: Counter[int] = field(default_factory=Counter)
+    """How often the producer has published it once more, since its confirm was lost."""
+    came: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
+    last: float = 0.0
+    """When anything has come."""
+    given_again: Counter[int] = field(default_factory=Counter)
+    """How often the target queue has given it once more, since the program's acknowledgement was lost."""
     faults: list[str] = field(default_factory=list)
 
 
@@ -54,7 +56,7 @@ class Producer:
     async def _publish_on(self, channel: AbstractChannel) -> None:
         await channel.get_exchange(DELAYED)  # a bridge has been there
         again = list(self._open)
-        self._seen.asked_again.update(again)
+        self._seen.published_again.update(again)
         under_way = {asyncio.create_task(self._publish(channel, number)) for number in again}
         following = time.monotonic()
         while not self.stopping.is_set() and not channel.is_closed:
@@ -112,10 +114,11 @@ class Taker:
         number, seen = int(message.body), self._seen
         if message.message_id != f"m{number}":
             seen.faults.append(f"m{number} has come with the message id {message.message_id!r}")
-        if message.redelivered and seen.taken.get(number):
-            seen.from_target_again += 1
+        seen.last = time.time()
+        if message.redelivered and seen.came.get(number):
+            seen.given_again[number] += 1
         else:
-            seen.taken[number].append(time.time())
+            seen.came[number].append(seen.last)
         try:
             await message.ack()
         except GONE:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -74,10 +74,13 @@ class Exchanges:
         self._opening = asyncio.Lock()
         self._looking = asyncio.Lock()
 
-    async def publish(self, raw: bytes, body: bytes, target: AmqpTarget) -> None:
+    async def publish(
+        self, raw: bytes, body: bytes, target: AmqpTarget, check: Callable[[], None] = lambda: None
+    ) -> None:
         """Publish a message with encoded properties; return when RabbitMQ has it.
 
-        While RabbitMQ's memory or disk is full, it takes none; that is waited for.
+        While RabbitMQ's memory or disk is full, it takes none; that is waited for. ``check`` is called last of all
+        before the message goes out, and raises where it must not.
 
         Raises:
             NotTakenError: RabbitMQ does not take it.
@@ -88,19 +91,20 @@ class Exchanges:
             raise NotTakenError(f"there is no exchange {name!r}")
         await self._connection.ready()
         if self._single_until_s.get(name, 0.0) <= asyncio.get_running_loop().time():
-            await self._publish(raw, body, target)
+            await self._publish(raw, body, target, check)
             return
         async with self._singles.setdefault(name, asyncio.Lock()):
             try:
-                await self._publish(raw, body, target)
+                await self._publish(raw, body, target, check)
             except ChannelClosed as error:  # by this message, since there was no other
                 raise NotTakenError(f"RabbitMQ refuses it: {error}") from error
 
-    async def _publish(self, raw: bytes, body: bytes, target: AmqpTarget) -> None:
+    async def _publish(self, raw: bytes, body: bytes, target: AmqpTarget, check: Callable[[], None]) -> None:
         way = await self._way(target.exchange)
         properties = RawProperties(raw)
         try:
             async with _turn(way, str(properties.message_id)):
+                check()
                 await way.channel.basic_publish(
                     body, exchange=target.exchange, routing_key=target.routing_key, properties=properties,
                     mandatory=True, wait=False,

@@ -8,14 +8,13 @@ same as one that has been delivered already is scheduled anew: a message may com
 
 from __future__ import annotations
 
-import logging
 import uuid
+from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 from tarry.api.calls import AsyncCalls
 from tarry.message.receipt import Receipt
-
-log = logging.getLogger(__name__)
 
 CLOCKS_MS = 50
 """Largest difference between the clocks of bridge and broker.
@@ -24,34 +23,60 @@ Beyond it, a message may come twice where an answer was lost.
 """
 
 
-async def schedule_once(client: AsyncCalls, row: dict[str, Any], fingerprint: str, taken_ms: int) -> None:
-    """Schedule a message; ``fingerprint``: of what it says; ``taken_ms``: when the bridge has got it.
+@dataclass(slots=True)
+class Taken:
+    """A message that RabbitMQ has given, until it is scheduled.
+
+    ``row``: arguments of :meth:`tarry.Client.schedule`. ``fingerprint``: of what it says. ``taken_ms``: when the bridge
+    has got it; its delay counts from then.
+    """
+
+    row: dict[str, Any]
+    fingerprint: str
+    taken_ms: int
+    own_id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    """An id that no other message has, also none that says the same."""
+    is_asked: bool = False
+    """The broker may have it already, by a call whose answer was lost."""
+
+
+async def schedule_once(client: AsyncCalls, taken: Taken, waited_s: float = 0.0) -> None:
+    """Schedule a message, ``waited_s`` after the bridge has got it.
 
     Raises:
         TarryError: it is not accepted, or it is not known whether it is. Then it may be called again.
     """
+    row, was_asked, taken.is_asked = _after(taken.row, waited_s), taken.is_asked, True
     key = row["key"]
     if key is None:  # without a name, nobody can tell it from another one
-        await client.schedule(**row)
+        await client.schedule(**row, id=taken.own_id)
         return
-    receipt = await client.schedule(**row, id=fingerprint)
-    if receipt.outcome not in ("kept", "duplicate") or _is_own(receipt, row, taken_ms):
+    receipt = await client.schedule(**row, id=taken.fingerprint)
+    if receipt.outcome not in ("kept", "duplicate") or (was_asked and _is_own(receipt, taken)):
         return
     pending = await client.find_key(row["topic"], key)
+    if pending is not None and pending.id == taken.fingerprint:
+        return
     if pending is None or row["on_key"] == "replace":
-        if pending is None or pending.id != fingerprint:
-            await client.schedule(**row, id=uuid.uuid4().hex)
-    elif pending.id != fingerprint:
-        # What is pending under this message id says something else: both are to come, and the id cancels the first.
-        anew = {name: value for name, value in row.items() if name != "on_key"}
-        await client.schedule(**{**anew, "key": None}, id=fingerprint)
+        await client.schedule(**row, id=taken.own_id)
+        return
+    # What is pending under this message id says something else: both are to come, and the id cancels the first.
+    anew = {name: value for name, value in row.items() if name != "on_key"}
+    await client.schedule(**{**anew, "key": None}, id=taken.fingerprint if receipt.outcome == "kept" else taken.own_id)
 
 
-def _is_own(receipt: Receipt, row: dict[str, Any], taken_ms: int) -> bool:
+def _after(row: dict[str, Any], waited_s: float) -> dict[str, Any]:
+    """Return a row whose delay is what is left of it."""
+    if "delay" not in row:
+        return row
+    return {**row, "delay": max(timedelta(0), row["delay"] - timedelta(seconds=waited_s))}
+
+
+def _is_own(receipt: Receipt, taken: Taken) -> bool:
     """Return whether the accepted message is this one, by a former call whose answer was lost."""
-    delay = row.get("delay")
+    delay = taken.row.get("delay")
     return (
         receipt.outcome == "duplicate"
         and delay is not None
-        and receipt.due_ms >= taken_ms + delay.total_seconds() * 1000 - CLOCKS_MS
+        and receipt.due_ms >= taken.taken_ms + delay.total_seconds() * 1000 - CLOCKS_MS
     )

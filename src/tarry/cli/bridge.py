@@ -83,7 +83,7 @@ def rabbitmq(
     from tarry.base.logs import log_to_stderr
 
     try:
-        from tarry.bridge.rabbitmq import BridgeSettings, pairs
+        from tarry.bridge.settings import BridgeSettings, pairs
     except ImportError as error:
         raise NotFoundError(missing_extra("the bridge beside RabbitMQ", "rabbitmq", error)) from error
     log_to_stderr(verbose=verbose)
@@ -196,7 +196,7 @@ def _registry(found: RabbitBridge) -> CollectorRegistry:
             figures = found.figures
             yield GaugeMetricFamily("tarry_bridge_connected", "RabbitMQ is there", value=figures.connected)
             messages = CounterMetricFamily("tarry_bridge_messages", "messages, by what became of them", labels=["what"])
-            for what in ("taken", "given", "refused", "returned", "cancelled"):
+            for what in ("taken", "given", "refused", "returned", "cancelled", "known"):
                 messages.add_metric([what], getattr(figures, what))
             yield messages
 

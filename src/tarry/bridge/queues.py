@@ -1,0 +1,76 @@
+"""Queues and exchanges that a bridge needs in RabbitMQ."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+from aiormq import Connection
+from aiormq.abc import AbstractChannel
+from aiormq.exceptions import ChannelPreconditionFailed
+
+from tarry.base.errors import InvalidArgumentError
+from tarry.bridge.exchanges import LOST, REFUSED
+from tarry.bridge.settings import BridgeSettings
+
+log = logging.getLogger(__name__)
+
+NO_LIMIT_SINCE = (4, 0)
+"""Version since which quorum queues drop what was given 20 times, unless made without that limit.
+
+A bridge that is killed often may come to that.
+"""
+
+
+def refused_queue(queue: str) -> str:
+    """Return the queue of what can never be scheduled."""
+    return f"{queue}.refused"
+
+
+async def declare(connection: Connection, settings: BridgeSettings) -> None:
+    """Make the queues, and the exchanges that messages are published to.
+
+    Raises:
+        InvalidArgumentError: one is there, and is another kind, or the user may not make it.
+    """
+    without_limit = settings.queue_type == "quorum" and _version(connection) >= NO_LIMIT_SINCE
+    try:
+        for name in (settings.queue, refused_queue(settings.queue)):
+            if not (without_limit and await _made_without_limit(connection, name)):
+                async with _channel(connection) as channel:
+                    await channel.queue_declare(name, durable=True, arguments={"x-queue-type": settings.queue_type})
+        async with _channel(connection) as channel:
+            for name in (settings.queue, *settings.exchanges):
+                await channel.exchange_declare(name, exchange_type="topic", durable=True)
+                await channel.queue_bind(settings.queue, name, "#")
+    except REFUSED as error:
+        raise InvalidArgumentError(f"RabbitMQ refuses what the bridge needs: {error}") from error
+
+
+async def _made_without_limit(connection: Connection, name: str) -> bool:
+    """Make a queue that never drops a message for being given too often; False: it is there with a limit."""
+    try:
+        async with _channel(connection) as channel:
+            arguments: dict[str, Any] = {"x-queue-type": "quorum", "x-delivery-limit": -1}
+            await channel.queue_declare(name, durable=True, arguments=arguments)
+    except ChannelPreconditionFailed:
+        log.warning("queue %s has a delivery limit: a policy with delivery-limit -1 takes it away", name)
+        return False
+    return True
+
+
+@asynccontextmanager
+async def _channel(connection: Connection) -> AsyncIterator[AbstractChannel]:
+    channel = await connection.channel(publisher_confirms=False)
+    yield channel
+    with suppress(*LOST):
+        await channel.close()
+
+
+def _version(connection: Connection) -> tuple[int, ...]:
+    """Return the server's version; (0,) if it says none that is one."""
+    said: Any = connection.server_properties.get("version", "")
+    parts = str(said).split(".")[:2]
+    return tuple(map(int, parts)) if all(part.isdecimal() for part in parts) else (0,)

@@ -1,0 +1,54 @@
+"""Settings of a bridge beside RabbitMQ, and its figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tarry.base.errors import InvalidArgumentError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BridgeSettings:
+    """Settings of a bridge.
+
+    ``queue``: where messages come from, made if it is not there. ``exchanges``: by name of an exchange that messages
+    are published to, the one that they go to when they are due. ``window``: how many are under way at most, each way.
+    ``ordered``: one message of a routing key at a time.
+    """
+
+    url: str
+    queue: str = "tarry.delay"
+    queue_type: str = "quorum"
+    exchanges: Mapping[str, str] = field(default_factory=dict)
+    window: int = 1000
+    ordered: bool = False
+    tries: int = 16
+    retry: str = "exponential 1s max 1m"
+
+
+@dataclass(slots=True)
+class BridgeFigures:
+    """Numbers of messages, since the bridge began."""
+
+    taken: int = 0
+    given: int = 0
+    refused: int = 0
+    """Taken, and put into the queue of the refused."""
+    returned: int = 0
+    """Not taken by an exchange; tried again, and at last a dead letter."""
+    cancelled: int = 0
+    known: int = 0
+    """Due, and handed out by Tarry once more after RabbitMQ had confirmed it: acknowledged, and not published again."""
+    connected: bool = False
+
+
+def pairs(texts: Sequence[str]) -> dict[str, str]:
+    """Return ``NAME=TARGET`` texts as a mapping. Raises InvalidArgumentError."""
+    found = {}
+    for text in texts:
+        name, equals, target = text.partition("=")
+        if not name or not equals:
+            raise InvalidArgumentError(f"exchange {text!r}; allowed: NAME=TARGET")
+        found[name] = target
+    return found

@@ -1,0 +1,151 @@
+"""From RabbitMQ to Tarry: each message is scheduled, and acknowledged when Tarry has it durably."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import TypeVar
+
+from aiormq import Connection
+from aiormq.abc import DeliveredMessage
+
+from tarry.base.back_off import BackOff
+from tarry.base.clock import SystemClock
+from tarry.base.errors import InvalidArgumentError, TarryError
+from tarry.bridge.amqp_fields import AmqpProperties
+from tarry.bridge.amqp_message import TOPIC, AmqpTarget, Incoming, cancelled_key, row_of
+from tarry.bridge.exchanges import LOST, Exchanges, NotTakenError
+from tarry.bridge.once import Taken, schedule_once
+from tarry.bridge.queues import declare, refused_queue
+from tarry.bridge.raw_transport import raw_of
+from tarry.bridge.settings import BridgeFigures, BridgeSettings
+from tarry.bridge.under_way import UnderWay
+from tarry.client.aio import AsyncClient
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+PAUSE_S, PAUSE_MAX_S, TARRY_PAUSE_MAX_S = 0.2, 10.0, 2.0
+SAY_S = 10.0
+"""The same trouble of many messages is told so often."""
+REASON = "x-tarry-refused"
+OUTCOME = "x-tarry-outcome"
+HEADER_BYTES_MAX = 100_000
+"""A refused message keeps its properties if they have fewer: RabbitMQ takes 128 KiB, with the reason."""
+
+
+class Taking:
+    """What comes by one connection to RabbitMQ."""
+
+    def __init__(
+        self,
+        settings: BridgeSettings,
+        client: AsyncClient,
+        figures: BridgeFigures,
+        connection: Connection,
+        out: Exchanges,
+    ) -> None:
+        """Take by ``connection``; answers, and what is refused, go ``out``."""
+        self._settings, self._client, self._figures = settings, client, figures
+        self._connection, self._out = connection, out
+        self.under_way = UnderWay()
+        self._scheduling: dict[str, asyncio.Task[None]] = {}
+        """By key, what is on its way to the broker: a message that cancels it comes behind."""
+        self._clock = SystemClock()
+        self._silent_until_s = 0.0
+
+    async def take(self, message: DeliveredMessage) -> None:
+        """Begin with a message."""
+        # A task of ours: the library cancels its own where the channel ends.
+        self.under_way.begin(self._take_one(message))
+
+    async def _take_one(self, message: DeliveredMessage) -> None:
+        taken_ms = self._clock.now_ms()
+        incoming = Incoming(
+            raw_of(message.header.properties), message.body, message.exchange or "", message.routing_key or "",
+            message.delivery_tag or 0,
+        )  # fmt: skip
+        try:
+            try:
+                properties = incoming.properties()
+                if (key := cancelled_key(properties)) is not None:
+                    await self._cancel(properties, key)
+                else:
+                    fingerprint = incoming.fingerprint(properties)
+                    row = row_of(incoming, properties, self._settings.exchanges)
+                    await self._schedule(Taken(row, fingerprint, taken_ms))
+            except InvalidArgumentError as error:
+                await self._refuse(incoming, error)
+            await message.channel.basic_ack(incoming.tag, wait=False)
+        except LOST:  # then it is given to us again
+            pass
+        except Exception:
+            log.exception("a message cannot be handled, and stays in the queue")
+
+    async def _schedule(self, taken: Taken) -> None:
+        task, key, taken_s = asyncio.current_task(), taken.row["key"], time.monotonic()
+        if key is not None and task is not None:
+            self._scheduling[key] = task
+        try:
+            await self._until_answered(lambda: schedule_once(self._client, taken, time.monotonic() - taken_s))
+        finally:
+            if key is not None and self._scheduling.get(key) is task:
+                del self._scheduling[key]
+        self._figures.taken += 1
+
+    async def _until_answered(self, call: Callable[[], Awaitable[T]]) -> T:
+        back_off = BackOff(PAUSE_S, TARRY_PAUSE_MAX_S)
+        while True:
+            try:
+                return await call()
+            except InvalidArgumentError:
+                raise
+            except TarryError as error:
+                self._say("Tarry does not take messages yet: %s", error)
+                await asyncio.sleep(back_off.fail())
+
+    def _say(self, text: str, *more: object) -> None:
+        if (now_s := time.monotonic()) >= self._silent_until_s:
+            self._silent_until_s = now_s + SAY_S
+            log.warning(text, *more)
+
+    async def _cancel(self, properties: AmqpProperties, key: str) -> None:
+        while (scheduling := self._scheduling.get(key)) is not None:
+            await asyncio.wait([scheduling])
+        outcome = await self._until_answered(lambda: self._client.cancel_key(TOPIC, key))
+        self._figures.cancelled += outcome == "done"
+        if reply_to := properties.text("reply_to"):
+            answer = AmqpProperties()
+            answer.set_header(OUTCOME, str(outcome))
+            if (correlation := properties.fields.get("correlation_id")) is not None:
+                answer.fields["correlation_id"] = correlation
+            with suppress(NotTakenError):  # who asked has gone
+                await self._out.publish(answer.encode(), str(outcome).encode(), AmqpTarget("", reply_to))
+
+    async def _refuse(self, incoming: Incoming, error: TarryError) -> None:
+        """Put what can never be scheduled into a queue of its own, for people."""
+        properties = AmqpProperties()
+        if len(incoming.raw) < HEADER_BYTES_MAX:
+            with suppress(InvalidArgumentError):
+                properties = incoming.properties()
+        log.warning("message %s is refused: %s", properties.text("message_id"), error)
+        for name in ("user_id", "expiration"):  # another user's, and it is to stay until somebody looks
+            properties.fields.pop(name, None)
+        properties.fields["delivery_mode"] = b"\2"
+        properties.set_header(REASON, str(error)[:1000])
+        back_off = BackOff(PAUSE_S, PAUSE_MAX_S)
+        while True:
+            try:
+                await self._out.publish(
+                    properties.encode(), incoming.body, AmqpTarget("", refused_queue(self._settings.queue))
+                )
+                break
+            except NotTakenError as refused:  # somebody has deleted it
+                self._say("%s", refused)
+                await asyncio.sleep(back_off.fail())
+                await declare(self._connection, self._settings)
+        self._figures.refused += 1
