@@ -200,7 +200,9 @@ class Standby:
         # A store that was away was so to the owner, too, as a rule: it has some time to write.
         self._heard_s = max(self._heard_s, store.recovered_s - SILENCE_S / 2)
         silent_s = loop.time() - self._heard_s
-        if silent_s >= LATE_S and (silent_s < self._silence_s or not self._is_suspected):
+        # One that does not take over by itself goes on looking for an owner that does.
+        goes_on = silent_s < self._silence_s or not self._is_suspected or not self._by_itself
+        if silent_s >= LATE_S and goes_on:
             if not await self._look_around():
                 return None
             silent_s = loop.time() - self._heard_s
