@@ -30,10 +30,12 @@ def test_lives_of_many_takeovers(fast_path: Path) -> None:
     done: Counter[str] = Counter()
     for seed in range(SOUND):
         done.update(simulate(seed, fast_path / str(seed)))
+    for what in ("claimed by a standby", "standbys that have taken over in time"):
+        assert done[what], f"too short for: {what}"
     for what in ("history: delivered", "base made", "segments deleted", "the pipeline commits", "load a job"):
         assert done[what], f"too short for: {what}"
     # A former owner refuses lists once its lease is over, so that few are seen: see broker/confirmed_queries.py.
-    for what in ("handed out by a former owner", "messages that a seek skipped"):
+    for what in ("handed out by a former owner", "messages that a seek skipped", "standbys that have followed"):
         assert done[what], f"too short for: {what}"
 
 

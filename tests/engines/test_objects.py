@@ -44,8 +44,8 @@ from tarry.log.objects.history import (
 from tarry.log.objects.kept_files import inside
 from tarry.log.objects.reading import LogReader
 from tarry.log.objects.rounds import DEPTH, EpochRounds, gathered
-from tarry.log.objects.store import ObjectStore, try_out
-from tests.engines.object_store import HeldWay, MemoryObjects, run_virtually
+from tarry.log.objects.store import ObjectStore, asked, try_out
+from tests.engines.object_store import CutWay, HeldWay, MemoryObjects, run_virtually
 from tests.engines.test_objects_simulated import Read
 from tests.faults import FaultyFiles
 
@@ -343,6 +343,19 @@ async def test_an_epoch_ends_where_the_rounds_of_two_copies_part() -> None:
     third = await Owner(store).begin()
     assert third.read == [1]
     assert decode_end(store.objects[numbered("end", 1)], 1) == 2
+
+
+def test_a_store_that_is_away_is_told_of_once_for_all_that_wait(caplog: pytest.LogCaptureFixture) -> None:
+    way = CutWay(MemoryObjects())
+    way.is_cut = True
+
+    async def wait_for_nothing() -> None:
+        waiting = [asyncio.create_task(asked(lambda: way.list("epoch/"), 40.0)) for _ in range(9)]
+        await asyncio.wait(waiting)
+        assert all(isinstance(each.exception(), UnavailableError) for each in waiting)
+
+    run_virtually(wait_for_nothing())
+    assert [record.message for record in caplog.records] == ["cut off; trying again"] * 3
 
 
 @virtually

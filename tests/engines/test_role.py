@@ -19,7 +19,10 @@ from tarry.log.objects.engine import ObjectEngine, Takeover
 from tarry.log.objects.role import DEAD_S, read_role, tell_to_take_over
 from tests.engines.object_store import CutWay, MemoryObjects
 from tests.faults import FaultyFiles
+from tests.ports import free_port
 from tests.waiting import wait_until
+
+SINCE = "1970-01-01T00:00:05.000Z"
 
 
 class Standing:
@@ -98,6 +101,28 @@ def test_a_standby_is_seen_and_told(
     assert not (data / ROLE_FILE).exists()
     assert run(["status", "--data", str(data)]) == ExitCode.UNAVAILABLE
     assert "has no standby" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("owner")
+def test_a_standby_is_told_from_a_broker_that_does_not_run(
+    store: MemoryObjects, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    standby = standing(store, tmp_path / "standby", "manual")
+    owned = f"(epoch 1, followed since {SINCE}), heard of "
+    try:
+        for command in (["status"], ["top", "--once"]):
+            assert run([*command, "--data", str(standby.data)]) == ExitCode.OK
+            said = capsys.readouterr().out
+            assert f"standby of an object store since {SINCE}, process " in said
+            assert owned in said and "takeover  manual: when it is told" in said
+            for data, shown in ((standby.data, owned), (tmp_path, "tarry status --data DIR shows one")):
+                monkeypatch.setenv("TARRY_DATA", str(data))
+                assert run([*command, "--endpoint", f"127.0.0.1:{free_port()}"]) == ExitCode.UNAVAILABLE
+                assert shown in capsys.readouterr().err
+    finally:
+        standby.end()
+    assert run(["status", "--data", str(tmp_path / "owner")]) == ExitCode.OK
+    assert "owner of" in (said := capsys.readouterr().out) and "serves    not yet" in said
 
 
 @pytest.mark.rest

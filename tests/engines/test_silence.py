@@ -75,6 +75,20 @@ async def test_a_standby_waits_for_each_owner_in_turn() -> None:
 
 
 @virtually
+async def test_a_standby_that_waits_to_be_told_follows_the_next_owner_of_a_silent_one() -> None:
+    store = MemoryObjects()
+    first = await Owner(store).begin()
+    standby = standing_by(store, by_itself=False)
+    waiting = asyncio.create_task(standby.wait())
+    await asyncio.sleep(5 * SILENCE_S)
+    assert standby.state["position"] == {"epoch": 1, "round": first.rounds.answered}
+    second = await Owner(store).begin()
+    await asyncio.sleep(SILENCE_S)
+    assert standby.state["position"] == {"epoch": 2, "round": second.rounds.answered}
+    waiting.cancel()
+
+
+@virtually
 async def test_an_owner_that_has_handed_over_is_not_waited_for() -> None:
     store = MemoryObjects()
     owner = await Owner(store).begin()

@@ -39,7 +39,7 @@ def test_a_batch_for_a_consumer_that_is_gone_is_for_others() -> None:
     link: Any = Link()
     state = {"number": 1, "topic": "t", "group": "g", "settings": data(GroupSettings).encode(GroupSettings())}
     state |= dict.fromkeys(("ordered", "waits_for_acks", "deleted", "closed"), False)
-    group = RemoteGroup(link, state, lambda _: (0, 0), TestClock())
+    group = RemoteGroup(link, state, lambda _: (0, 0), TestClock(), lambda: True)
     subscription = group.subscribe(prefetch=10, lease_ms=1000)
     assert subscription.poll(10) == (None, None)
     [receiver] = link.receivers

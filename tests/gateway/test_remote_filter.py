@@ -41,7 +41,7 @@ def test_a_slow_filter_behind_a_gateway_is_paused_as_the_brokers_are(monkeypatch
         return mask(wanted, batch, cpu_s_max)
 
     monkeypatch.setattr(SqlFilter, "mask_within", noting)
-    group = RemoteGroup(cast(Link, None), state("sql: n = 'b'"), lambda _: (0, 0), clock)
+    group = RemoteGroup(cast(Link, None), state("sql: n = 'b'"), lambda _: (0, 0), clock, lambda: True)
     assert group.wants(batch_of("a", "b")).tolist() == [False, True]
     assert group.wants(batch_of(*"ab" * 1500)).sum() == 1500
     assert looks == [2, 1024, 1024, 952], "a part at a time"
@@ -71,7 +71,7 @@ def test_a_reader_pays_for_its_filter_and_the_broker_is_told() -> None:
     book = AccountBook(TestClock(), told.append)
     account = book.of("billing")
     account.set(Quotas.of({"filter_ms_per_second": 1000}), Rights(()))
-    group = RemoteGroup(cast(Link, None), state("sql: n = 'b'"), lambda _: (0, 0), TestClock())
+    group = RemoteGroup(cast(Link, None), state("sql: n = 'b'"), lambda _: (0, 0), TestClock(), lambda: True)
     assert group.wants(batch_of(*"ab" * 500), account).sum() == 500
     assert told == ["billing"]
     assert account.take_spent()["filter_ms_per_second"] > 0

@@ -26,6 +26,9 @@ from tarry.broker import Broker, queues
 from tarry.broker.opened_files import Opened
 from tarry.broker.queues import Queues
 from tarry.fronts.flight.front import FlightFront
+from tarry.fronts.gateway.front import GatewayFront, socket_of
+from tarry.fronts.gateway.remote import group
+from tarry.fronts.gateway.remote.lease import RemoteLease
 from tarry.fronts.http.front import HttpFront
 from tarry.fronts.link.front import LinkFront
 from tarry.fronts.mqtt.front import MqttFront
@@ -37,7 +40,10 @@ from tarry.fronts.rocketmq.common.stubs import definition as d
 from tarry.fronts.rocketmq.common.stubs import service as s
 from tarry.fronts.rocketmq.front import RocketMQFront
 from tarry.groups.delivery import GroupDelivery
+from tarry.link.frames import decode_batch
 from tarry.spark.broker_client import BrokerClient
+from tests.gateway.places import Worker
+from tests.gateway.worker_places import workers_of
 from tests.http.sqs_place import client_at, make_queue, received
 from tests.mqtt.place import PUBLISH, SUBACK, Raw, subscribe
 from tests.push.receiver import Receiver
@@ -55,6 +61,7 @@ class Lease:
     def __init__(self) -> None:
         self.has_ended = self.is_over = False
         self.refused = 0
+        self.ends_elsewhere = False
         self.attempts: list[int] = []
         """Of all messages that were handed out, whether they have left or not."""
 
@@ -64,7 +71,8 @@ class Lease:
 
     def on_hand_out(self, batch: pa.RecordBatch) -> None:
         self.attempts += batch.column("attempt").to_pylist()
-        self.end_once()
+        if not self.ends_elsewhere:
+            self.end_once()
 
     def end_once(self) -> None:
         self.is_over, self.has_ended = not self.has_ended, True
@@ -73,8 +81,8 @@ class Lease:
 class Place:
     """A broker whose lease the test has, and which message is to come: ``send`` sends it."""
 
-    def __init__(self, broker: Broker, stack: ExitStack) -> None:
-        self.broker, self.stack = broker, stack
+    def __init__(self, broker: Broker, stack: ExitStack, lease: Lease) -> None:
+        self.broker, self.stack, self.lease = broker, stack, lease
         self.topic, self.group = "orders", "g"
         self.send: Callable[[], object] = lambda: broker.schedule(self.topic, BODY, delay=0)
 
@@ -114,8 +122,10 @@ def link_receive(place: Place) -> Take:
 
 
 def rest(place: Place) -> Take:
-    http = place.http()
+    return received_by_rest(place.http())
 
+
+def received_by_rest(http: httpx.Client) -> Take:
     def take() -> bytes:
         asked = {"wait_ms": 1000}
         while not (found := http.post("/v1/topics/orders/groups/g/receive", json=asked).json()["messages"]):
@@ -149,7 +159,11 @@ def mqtt(place: Place) -> Take:
 
 
 def rocketmq(place: Place) -> Take:
-    rpc = Rpc(place.start(RocketMQFront).port)
+    return received_by_rocketmq(place, place.start(RocketMQFront).port)
+
+
+def received_by_rocketmq(place: Place, port: int) -> Take:
+    rpc = Rpc(port)
     place.stack.callback(rpc.close)
 
     def take() -> bytes:
@@ -294,9 +308,39 @@ def rocketmq_pull(place: Place) -> Take:
     return take
 
 
+def end_in_worker(place: Place) -> None:
+    """Have the lease end once a batch has come to a worker."""
+    place.lease.ends_elsewhere = True
+    decoded = decode_batch
+
+    def decode(payload: memoryview, schema: pa.Schema) -> pa.RecordBatch:
+        place.lease.end_once()
+        return decoded(payload, schema)
+
+    patches = place.stack.enter_context(pytest.MonkeyPatch.context())
+    patches.setattr(RemoteLease, "lasts", lambda _: place.lease())
+    patches.setattr(group, "decode_batch", decode)
+
+
+def rest_in_worker(place: Place) -> Take:
+    end_in_worker(place)
+    workers = place.stack.enter_context(workers_of(HttpFront, place.broker, 1))
+    http = httpx.Client(base_url=f"http://{workers.fronts[0].address}", timeout=60)
+    return received_by_rest(place.stack.enter_context(http))
+
+
+def rocketmq_in_worker(place: Place) -> Take:
+    end_in_worker(place)
+    gateway = GatewayFront.start(place.broker, socket_of(place.broker.config.data))
+    place.stack.callback(gateway.stop)
+    worker = Worker(gateway.address)
+    place.stack.callback(worker.stop)
+    return received_by_rocketmq(place, worker.front.port)
+
+
 FRONTS = [
     *(link_consumer, link_receive, worker, flight, rest, events, lmstfy, sqs, mqtt, rocketmq, classic_pop, push),
-    transaction_checks,
+    *(transaction_checks, rest_in_worker, rocketmq_in_worker),
 ]
 PULLS = [classic_pull, rocketmq_pull]
 """They look once more behind the broker's own look, which is the last one for readers of queues."""
@@ -352,7 +396,7 @@ def place(tmp_path: Path, lease: Lease) -> Iterator[Place]:
         rocketmq_check_first_ms=1,
     )
     with ExitStack() as stack:
-        yield Place(stack.enter_context(Broker.open(config)), stack)
+        yield Place(stack.enter_context(Broker.open(config)), stack, lease)
 
 
 @pytest.mark.parametrize("front", FRONTS)
@@ -383,10 +427,10 @@ def check_that_it_waits(place: Place, lease: Lease, front: Callable[[Place], Tak
         taken = threads.submit(take)
         try:
             place.send()
-            group = place.broker.find_group(place.topic, place.group)
+            consumers = place.broker.find_group(place.topic, place.group)
 
             def is_refused() -> bool:
-                return bool(lease.refused) and lease.has_ended and not group.counts()["leased"]
+                return bool(lease.refused) and lease.has_ended and not consumers.counts()["leased"]
 
             wait_until(lambda: taken.done() or is_refused())
             assert not taken.done(), f"it has left: {taken.result()!r}"

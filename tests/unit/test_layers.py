@@ -70,6 +70,7 @@ MODULE_STATE = {
     ("client/feed.py", "_running"),  # what the interpreter's end closes, as settlements are on their way still
     ("client/forks.py", "_process"),  # which process this is, for what was made before a fork
     ("client/sync.py", "_open_clients"),  # what the interpreter's end closes, of which there is one in a process
+    ("log/objects/store.py", "_warned_s"),  # of each event loop: requests that wait for a bucket are warned of once
     ("store/footers.py", "FOOTERS"),  # bounded; files never change, and Spark's tasks begin with nothing but a path
 }
 

@@ -139,6 +139,12 @@ class Broker(Calls):
         return self.components.store.epoch
 
     @property
+    def lease_left_ms(self) -> int | None:
+        """See :attr:`tarry.fronts.gateway.served.broker.ServedBroker.lease_left_ms`."""
+        shared = self.components.engine.shared
+        return None if shared is None else shared.lease_left_ms
+
+    @property
     def access_tokens(self) -> tuple[AccessToken, ...]:
         """All access tokens: see :attr:`tarry.api.local.AnyBroker.access_tokens`."""
         return self.components.access_tokens.snapshot

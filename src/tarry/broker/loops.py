@@ -154,8 +154,10 @@ class Loops:
 
     def _check_owner(self) -> None:
         if not self._engine.is_owner():
+            shared = self._engine.shared
+            what = self._config.data if shared is None else shared.state["uri"]
             raise OwnershipLostError(
-                f"{self._config.data} is another broker's now: {self._engine.loss}. "
+                f"{what} is another broker's now: {self._engine.loss}. "
                 "This one stops, for both would write to the same logs"
             )
 

@@ -63,6 +63,11 @@ def _text(line: str, style: str = "") -> Text:
     return Text(printable(line, keep="\n"), style=style)
 
 
+def plain(lines: Iterable[str]) -> RenderableType:
+    """Render lines of text."""
+    return _text("\n".join(lines))
+
+
 def lost(text: str) -> RenderableType:
     """In place of a frame, while the broker does not answer."""
     return _text(f"{text}\ntrying again", "bold red")

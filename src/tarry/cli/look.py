@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from tarry.base.errors import CorruptError, FatalError, OwnershipLostError
+from tarry.base.errors import CorruptError, FatalError, OwnershipLostError, UnavailableError
 from tarry.cli import output
 from tarry.cli.exits import ExitCode, exit_code
-from tarry.cli.options import DEFAULT_ENDPOINT, Endpoint, Json, connect
+from tarry.cli.options import DEFAULT_ENDPOINT, Endpoint, Json, RoleData, connect
+from tarry.cli.role_text import print_role, refused
 from tarry.cli.roles import living_role
 
 
@@ -40,10 +40,7 @@ def pending(
 
 def status(
     endpoint: Endpoint = DEFAULT_ENDPOINT,
-    data: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Instead: the process of a cache (--log), also a standby."),
-    ] = None,
+    data: RoleData = None,
     json: Json = False,
 ) -> None:
     """Health and counters of a broker.
@@ -55,16 +52,19 @@ def status(
     \b
     tarry status
     tarry status --json | jq .lateness_ms
-    tarry status --data cache
+    tarry status --data cache   # a standby has no port
     """
     if data is not None:
         role = living_role(data)
-        output.result(role, role, json=json)
+        print_role(role, json=json)
         if role.get("problem") or role["bucket"]["error"]:
             raise typer.Exit(ExitCode.FAILED)
         return
-    with connect(endpoint) as client:
-        status = client.status()
+    try:
+        with connect(endpoint) as client:
+            status = client.status()
+    except UnavailableError as error:
+        raise UnavailableError(refused(endpoint, error)) from error
     output.result(status, status, json=json)
     if status.get("state") != "serving":
         by_code = {each.code: exit_code(each()) for each in (CorruptError, FatalError, OwnershipLostError)}

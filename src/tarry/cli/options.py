@@ -30,6 +30,9 @@ Endpoint = Annotated[
         "shown TARRY_TOKEN, or the token in the file TARRY_TOKEN_FILE.",
     ),
 ]
+RoleData = Annotated[
+    Path | None, typer.Option("--data", metavar="DIR", help="Instead: the process of a cache (--log), also a standby.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print data as JSON, one object a line.")]
 
 SparkConf = Annotated[

@@ -35,6 +35,13 @@ def living_role(data: Path) -> dict[str, Any]:
     return role
 
 
+def _role_of_told(data: Path) -> dict[str, Any]:
+    try:
+        return living_role(data)
+    except UnavailableError as error:
+        raise UnavailableError(f"the standby of {data} has ended while it took over; its log says why") from error
+
+
 def takeover(
     data: Annotated[Path, typer.Option(metavar="DIR", help="The standby's directory.")],
     wait: Annotated[str, typer.Option(metavar="TIME", help="How long to wait until it serves.")] = "1m",
@@ -62,7 +69,7 @@ def takeover(
         if time.monotonic() > begin_s + wait_s:
             why = role["bucket"]["error"] or role.get("problem") or "it has not said why; see its log"
             raise UnavailableError(f"the standby of {data} does not serve after {wait_s:g} s: {why}")
-        role = living_role(data)
+        role = _role_of_told(data)
     took_s = round(time.monotonic() - begin_s, 2)
     result = {"epoch": role["epoch"], "took_s": 0.0 if was_owner else took_s, "addresses": role["addresses"]}
     text = f"serving as the owner of epoch {role['epoch']}"

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tarry.base.errors import TarryError, UnavailableError
 from tarry.cli import output
-from tarry.cli.options import DEFAULT_ENDPOINT, Endpoint, Json, connect
+from tarry.cli.options import DEFAULT_ENDPOINT, Endpoint, Json, RoleData, connect
+from tarry.cli.role_text import Role, print_role, refused, role_lines
+from tarry.cli.roles import living_role
 
 if TYPE_CHECKING:
     from tarry.client import Client
@@ -26,6 +30,7 @@ def top(
     once: Annotated[bool, typer.Option("--once", help="Print one frame, and end.")] = False,
     most: Annotated[int, typer.Option("--most", "-n", min=1, max=1000, help="Most topics and groups.")] = 100,
     endpoint: Endpoint = DEFAULT_ENDPOINT,
+    data: RoleData = None,
     json: Json = False,
 ) -> None:
     """Watch a broker: rates, what is pending by topic, lateness, groups, and how its parts are.
@@ -36,19 +41,61 @@ def top(
     tarry top
     tarry top --interval 5
     tarry top --once --json | jq .topics
+    tarry top --data cache   # a standby, which has no port
     """
-    with connect(endpoint) as client:
-        overview = _overview(client, most, topics=0)
-        if once:
-            _print(overview, None, json)
-            return
-        try:
-            if json or not sys.stdout.isatty():
-                _follow(client, overview, interval, most, json)
-            else:
-                _live(client, overview, interval, most)
-        except KeyboardInterrupt:
-            return
+    if data is not None:
+        _watch_role(data, interval, once, json)
+        return
+    try:
+        with connect(endpoint) as client:
+            _watch(client, interval, once, most, json)
+    except UnavailableError as error:
+        raise UnavailableError(refused(endpoint, error)) from error
+
+
+def _watch(client: Client, interval: float, once: bool, most: int, json: bool) -> None:
+    overview = _overview(client, most, topics=0)
+    if once:
+        _print(overview, None, json)
+        return
+    with suppress(KeyboardInterrupt):
+        if json or not sys.stdout.isatty():
+            _follow(client, overview, interval, most, json)
+        else:
+            _live(client, overview, interval, most)
+
+
+def _watch_role(data: Path, interval: float, once: bool, json: bool) -> None:
+    role = living_role(data)
+    if once:
+        print_role(role, json=json)
+        return
+    with suppress(KeyboardInterrupt):
+        if json or not sys.stdout.isatty():
+            _follow_role(data, role, interval, json)
+        else:
+            _live_role(data, role, interval)
+
+
+def _follow_role(data: Path, role: Role, interval: float, json: bool) -> None:
+    while True:
+        print_role(role, json=json)
+        time.sleep(interval)
+        role = living_role(data)
+
+
+def _live_role(data: Path, role: Role, interval: float) -> None:
+    from rich.live import Live
+
+    from tarry.cli.frame import lost, plain
+
+    with Live(plain(role_lines(role)), screen=True, auto_refresh=False) as live:
+        while True:
+            time.sleep(interval)
+            try:
+                live.update(plain(role_lines(living_role(data))), refresh=True)
+            except UnavailableError as error:
+                live.update(lost(str(error)), refresh=True)
 
 
 def _overview(client: Client, most: int, topics: int) -> dict[str, Any]:

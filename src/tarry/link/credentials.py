@@ -71,7 +71,7 @@ def look_for_token(addresses: str) -> FoundToken | None:
     if (kept := _kept(every)) is not None:
         return kept
     # An administrator of this machine is not shown to another one.
-    if all(map(_is_here, every)):
+    if all(map(is_here, every)):
         # Another user's directory, or none, is no reason to fail: the broker may ask nobody.
         with suppress(OSError, UnicodeDecodeError):
             path = Path(os.environ.get("TARRY_DATA") or DATA_DEFAULT) / ADMIN_TOKEN_FILE
@@ -170,7 +170,7 @@ def _entries(path: Path) -> dict[str, Any]:
 def _entry_of(entries: dict[str, Any], address: str) -> Any:
     """Return the entry of an address, or of this machine by another name, as localhost and 127.0.0.1."""
     key = _key(address)
-    if key in entries or not _is_here(address) or socket_path(key) is not None:
+    if key in entries or not is_here(address) or socket_path(key) is not None:
         return entries.get(key)
     port = parse_address(key)[1]
     others = (name for name in entries if socket_path(name) is None and _is_loopback_place(name, port))
@@ -190,6 +190,7 @@ def _key(address: str) -> str:
     return address.removeprefix("tls://").partition("?")[0]
 
 
-def _is_here(address: str) -> bool:
+def is_here(address: str) -> bool:
+    """Return whether an address is of this machine, by what it says."""
     place = _key(address)
     return socket_path(place) is not None or is_loopback(parse_address(place)[0])

@@ -75,6 +75,7 @@ class FrameKind(IntEnum):
     SUBMIT_CHECKED_OWN = 26
     NOTE = 27
     ISSUER_KEYS = 28
+    LEASE = 29
     # Of the broker.
     WELCOME = 64
     ACCEPTED = 65
@@ -103,6 +104,7 @@ class SettleOp(IntEnum):
     REJECT = 4
     EXTEND = 5
     CHANGE = 6
+    GIVE_BACK = 7
 
 
 HEAD = struct.Struct("<IBI")

@@ -143,6 +143,11 @@ class SharedLogs(Protocol):
         """Return whether the lease lasts. Cheap: it is asked under locks."""
         ...
 
+    @property
+    def lease_left_ms(self) -> int:
+        """So long the lease lasts, if nothing extends it; 0: it does not. Cheap."""
+        ...
+
     def is_confirmed(self) -> bool:
         """Return whether it was certain, no longer ago than a lease, that nobody else owned the logs.
 

@@ -100,6 +100,7 @@ class Checks:
         One that stands by has to take over when nobody owns the logs, or when the owner is killed, and not before.
         """
         cluster, world = self._cluster, self._cluster.world
+        cluster.open_claimed()
         standbys = [each for each in cluster.standbys() if each.takeover == "auto"]
         owner = None
         if standbys and not cluster.owners():
@@ -108,6 +109,8 @@ class Checks:
             assert cluster.owners(), f"{len(standbys)} stand by, and none has taken over for {STANDBY_S:g} s"
         owner = cluster.owner()
         owner.way.be_well()
+        if cluster.standbys_max and not cluster.standbys():
+            cluster.stand_by().way.be_well()
         world.sleep(QUIET_S)
         assert not cluster.is_superseded(owner), "an owner that writes was taken over"
         for standby in cluster.standbys():

@@ -121,7 +121,7 @@ class Life:
         machine.clock.offset_ms = min(0, machine.clock.offset_ms)
         calls = cluster.history.calls
         dues = [each.due_ms + each.every_ms * each.times for each in calls if isinstance(each, Send)]
-        end_ms = max([0, *dues, *(each.due_ms for each in calls if isinstance(each, Move))]) + REST_MS
+        end_ms = max([cluster.now_ms(), *dues, *(each.due_ms for each in calls if isinstance(each, Move))]) + REST_MS
         came = 1
         while cluster.now_ms() < end_ms or came:
             self._world.jump(self._rng.choice([2.0, 40.0, 100.0]))

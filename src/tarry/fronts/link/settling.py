@@ -50,6 +50,9 @@ class Settlements:
         if settle.op is SettleOp.EXTEND:  # it is not answered
             group.extend(settle.leases, settle.offsets, settle.argument)
             return
+        if settle.op is SettleOp.GIVE_BACK:  # neither is this
+            group.give_back(settle.leases, settle.offsets)
+            return
         end = None if self._flow is None else self._flow.begin(len(payload))
         try:
             self._carry_out(settle, group, number, end)

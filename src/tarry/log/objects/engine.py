@@ -280,6 +280,10 @@ class ObjectEngine:
     def may_hand_out(self) -> bool:
         return self._lease.lasts()
 
+    @property
+    def lease_left_ms(self) -> int:
+        return max(0, int(1000 * self._lease.left_s))
+
     def is_confirmed(self) -> bool:
         return self._lease.is_confirmed()
 

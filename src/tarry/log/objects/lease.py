@@ -53,6 +53,11 @@ class OwnerLease:
         """Return whether messages may be handed out now."""
         return self._from_s <= self.now_s() < self._until_s and not self._is_ended
 
+    @property
+    def left_s(self) -> float:
+        """Seconds for which it lasts, if nothing extends it; 0: it does not."""
+        return self._until_s - self.now_s() if self.lasts() else 0.0
+
     def is_confirmed(self) -> bool:
         """Return whether it was certain within a lease that this is the owner; no former lease is waited for."""
         return self.now_s() < self._until_s and not self._is_ended

@@ -61,6 +61,7 @@ class Standby:
         """The last epoch that was said to be over."""
         self._heard_s = self._silence_s = 0.0
         self._heard_ms: int | None = None
+        self._since_ms = 0
         self._watched: Place = (0, 0)
         self._looked: Place | None = None
         self._end: Place = (0, 0)
@@ -72,7 +73,8 @@ class Standby:
     def state(self) -> dict[str, Any]:
         """Figures for people.
 
-        ``owner``: its epoch, who it is, when a round of it was last found; ``position``: the next round to read;
+        ``owner``: its epoch, who it is, since when it is followed, when a round of it was last found;
+        ``position``: the next round to read;
         ``behind``: rounds that are known to be there and were not read, and the age of the newest one that was;
         ``problem``: why it cannot follow.
         """
@@ -81,12 +83,18 @@ class Standby:
         follows = reader.stands and self._heard_ms is not None
         ahead = self._end[1] - reader.number if self._end[0] == reader.epoch else 0
         return {
-            "owner": {"epoch": reader.epoch, "who": reader.owner, "heard_ms": self._heard_ms} if follows else None,
+            "owner": self._owner if follows else None,
             "position": {"epoch": reader.epoch, "round": reader.number} if follows else None,
             "behind": {"rounds": max(0, ahead), "ms": max(0, now_ms - reader.history.clock_ms)} if follows else None,
             "base": None if base is None else {"epoch": base.epoch, "round": base.position},
             "problem": self._damage,
         }
+
+    @property
+    def _owner(self) -> dict[str, Any]:
+        reader = self._reader
+        since_ms = self._since_ms if self._told == reader.epoch else None  # it is still caught up with
+        return {"epoch": reader.epoch, "who": reader.owner, "since_ms": since_ms, "heard_ms": self._heard_ms}
 
     async def wait(self) -> int | None:
         """Follow until the logs are to be taken over; return the epoch that is over.
@@ -176,7 +184,7 @@ class Standby:
         if is_end:
             self._end = reader.place
             if self._told != reader.epoch:
-                self._told = reader.epoch
+                self._told, self._since_ms = reader.epoch, self._clock.now_ms()
                 log.info("standing by: the logs are owned by %s (epoch %d)", reader.owner, reader.epoch)
         elif now_s - self._counted_s >= COUNT_S:
             self._counted_s, self._end = now_s, (reader.epoch, await reader.last() + 1)
@@ -200,7 +208,9 @@ class Standby:
         # A store that was away was so to the owner, too, as a rule: it has some time to write.
         self._heard_s = max(self._heard_s, store.recovered_s - SILENCE_S / 2)
         silent_s = loop.time() - self._heard_s
-        if silent_s >= LATE_S and (silent_s < self._silence_s or not self._is_suspected):
+        # One that does not take over by itself goes on looking for an owner that does.
+        goes_on = silent_s < self._silence_s or not self._is_suspected or not self._by_itself
+        if silent_s >= LATE_S and goes_on:
             if not await self._look_around():
                 return None
             silent_s = loop.time() - self._heard_s

@@ -12,6 +12,7 @@ import math
 import secrets
 from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeVar
+from weakref import WeakKeyDictionary
 
 from tarry.base.back_off import BackOff
 from tarry.base.errors import FatalError, UnavailableError
@@ -20,7 +21,7 @@ log = logging.getLogger(__name__)
 
 A = TypeVar("A")
 WARN_S = 15.0
-"""Time between warnings of a request that is not answered; the first one comes sooner."""
+"""Time between warnings that requests are not answered, of all that wait; the first one comes sooner."""
 PAUSE_S, PAUSE_MAX_S = 0.05, 1.0
 AWAY_S = 0.6
 """A store that answers nothing for so long is away; less is a request that failed."""
@@ -29,6 +30,8 @@ REFUSED_S = 1.0
 PATIENCE_S = 10.0
 """Time for which a start, or a follower, asks a store that gives no answer."""
 TRIALS = 5
+_warned_s: WeakKeyDictionary[asyncio.AbstractEventLoop, float] = WeakKeyDictionary()
+"""Time of the last warning, by the loop that the requests are of: some wait at the same time."""
 _CREATIONS = 2
 """Creations of a trial whose requests were all answered."""
 
@@ -139,9 +142,9 @@ async def asked(request: Callable[[], Awaitable[A]], patience_s: float = math.in
         except UnavailableError as error:
             if clock.time() >= (until_s if not is_refused(error) else until_s - patience_s + REFUSED_S):
                 raise
-            if clock.time() >= warn_s:
+            if clock.time() >= max(warn_s, _warned_s.get(clock, -math.inf) + WARN_S):
                 log.warning("%s; trying again", error)
-                warn_s = clock.time() + WARN_S
+                _warned_s[clock] = clock.time()
         await asyncio.sleep(back_off.fail())
 
 

@@ -50,6 +50,7 @@ from tarry.fronts.gateway.remote.group import RemoteGroup
 from tarry.fronts.gateway.remote.groups import RemoteGroups
 from tarry.fronts.gateway.remote.identities import RemoteIdentities
 from tarry.fronts.gateway.remote.issuers import RemoteIssuers
+from tarry.fronts.gateway.remote.lease import RemoteLease
 from tarry.fronts.gateway.remote.link import Link, greeting
 from tarry.fronts.registry import FRONTS, ServerConfig
 from tarry.identity.accounts import AccountBook, Existing
@@ -166,7 +167,8 @@ class RemoteBroker:
         self._control = BlockingLink(places, greeting(CONTROL, worker, front, ""), self._trust)
         self._clock = BrokerClock(SystemClock())
         self._member = RemoteMember()
-        self._groups = RemoteGroups(self._control, self._clock)
+        self._lease = RemoteLease()
+        self._groups = RemoteGroups(self._control, self._clock, self._lease.lasts)
         self._topics: set[str] = set()
         self._tokens: tuple[AccessToken, ...] = ()
         self._accounts = RemoteAccounts(self._clock, self._existing)
@@ -202,6 +204,7 @@ class RemoteBroker:
         told = self._identities
 
         def lost() -> None:
+            self._lease.end()
             told.on_lost()
             on_lost()
 
@@ -213,6 +216,8 @@ class RemoteBroker:
         self._link = await Link.open(self._address, said, self._trust, self._groups, self._member, on_told, lost)
         self._groups.link = self._member.link = self._link
         self._accounts.begin(self._link)
+        if self._epoch is not None:
+            await self._lease.begin(self._link)
         await told.wait_told()
 
     def close(self) -> None:

@@ -53,14 +53,15 @@ class RemoteGroup:
 
     gathers = True
     is_filtering = False
-    may_send = True
 
-    def __init__(self, link: Link, state: Mapping[str, Any], read_ends: ReadEnds, clock: Clock) -> None:
+    def __init__(
+        self, link: Link, state: Mapping[str, Any], read_ends: ReadEnds, clock: Clock, may_send: Callable[[], bool]
+    ) -> None:
         self.number: int = state["number"]
         self.topic_name: str = state["topic"]
         self.name: str = state["group"]
         self._link = link
-        self._read_ends = read_ends
+        self._read_ends, self._may_send = read_ends, may_send
         self._listeners = Listeners()
         self._pause = FilterPause(self.name, self.topic_name, clock)
         self._filter = EVERYTHING, parse_filter(EVERYTHING)
@@ -80,6 +81,10 @@ class RemoteGroup:
         """Close the group, as it no longer exists as far as is known here."""
         self.closed = True
         self.announce()
+
+    @property
+    def may_send(self) -> bool:
+        return self._may_send()
 
     @property
     def queue_ends(self) -> tuple[int, int]:
@@ -135,7 +140,7 @@ class RemoteGroup:
         return self._settle(SettleOp.REJECT, 0, leases, offsets, on_result, reason)
 
     def give_back(self, leases: Int64s, offsets: Int64s) -> int:
-        return self.nack(leases, offsets, 0)
+        return self._settle(SettleOp.GIVE_BACK, 0, leases, offsets, None)
 
     def extend(self, leases: Int64s, offsets: Int64s, lease_ms: int) -> int:
         return self._settle(SettleOp.EXTEND, lease_ms, leases, offsets, None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tarry.api.wire import decode_json, encode_json
@@ -20,9 +20,10 @@ class RemoteGroups:
     They are found on the loop's thread. :meth:`ask` and the refreshing methods wait, in any thread.
     """
 
-    def __init__(self, control: BlockingLink, clock: Clock) -> None:
+    def __init__(self, control: BlockingLink, clock: Clock, may_send: Callable[[], bool]) -> None:
+        """``may_send``: see :attr:`tarry.api.consuming.ConsumerGroup.may_send`."""
         self._control = control
-        self._clock = clock
+        self._clock, self._may_send = clock, may_send
         self._by_name: dict[tuple[str, str], RemoteGroup] = {}
         self._by_number: dict[int, RemoteGroup] = {}
         self.link: Link
@@ -42,7 +43,7 @@ class RemoteGroups:
         state = self._state_of(topic, name, **more)
         group = self._by_number.get(state["number"])
         if group is None:
-            group = RemoteGroup(self.link, state, self._read_ends, self._clock)
+            group = RemoteGroup(self.link, state, self._read_ends, self._clock, self._may_send)
             self._by_name[group.topic_name, group.name] = self._by_number[group.number] = group
         return group
 

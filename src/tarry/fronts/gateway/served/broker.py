@@ -17,6 +17,11 @@ class ServedBroker(AnyBroker, Protocol):
     @property
     def board(self) -> Board: ...
     @property
+    def lease_left_ms(self) -> int | None:
+        """So long messages may be handed out, if nothing extends it; None: nobody can take the logs over."""
+        ...
+
+    @property
     def refusals(self) -> Refusals:
         """Is told who was refused, here and by workers."""
         ...

@@ -161,6 +161,7 @@ class WorkerLink:
             FrameKind.SUBMIT_CHECKED_OWN: partial(submissions.submit_checked, own_handles=True),
             **self._consumers.handlers,
             FrameKind.SETTLE: Settlements(shared.groups, out).settle,
+            FrameKind.LEASE: lambda number, _: self._answer(number, broker.lease_left_ms),
             FrameKind.USE: self._count_use,
             FrameKind.POST: self._seat.post,
             FrameKind.SEND: self._seat.send,
@@ -176,7 +177,10 @@ class WorkerLink:
         accounts = self._shared.broker.accounts
         spent = decode_json(bytes(payload))
         left = {name: accounts.of(name).charge_elsewhere(each) for name, each in spent.items()}
-        self._out.write(frame(FrameKind.RESULT, number, encode_json(left)))
+        self._answer(number, left)
+
+    def _answer(self, number: int, answer: object) -> None:
+        self._out.write(frame(FrameKind.RESULT, number, encode_json(answer)))
 
     def on_writable(self) -> None:
         """Do nothing: a worker reads what it asks for."""
