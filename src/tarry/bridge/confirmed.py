@@ -23,7 +23,7 @@ Name = tuple[int, int]
 KNOWN_MAX = 100_000
 """Of more messages that may come again, the oldest are forgotten."""
 DOUBT_S = 600.0
-"""What is in doubt is known for so long after Tarry is back."""
+"""A message in doubt is known for so long after Tarry is back."""
 SETTLE_S = 1.0
 FLUSH_S = 5.0
 
@@ -42,7 +42,7 @@ class Flushes(Protocol):
 
 
 class Confirmed:
-    """Of one bridge, over all its connections."""
+    """The confirmed messages of one bridge, over all its connections."""
 
     def __init__(self, known_max: int = KNOWN_MAX, now: Callable[[], float] = time.monotonic) -> None:
         self._known_max, self._now = known_max, now

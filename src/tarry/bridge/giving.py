@@ -20,7 +20,7 @@ NO_ANSWER: tuple[type[BaseException], ...] = (*LOST, asyncio.CancelledError)
 
 
 class Giving:
-    """What goes by one connection to RabbitMQ."""
+    """Messages that go by one connection to RabbitMQ."""
 
     def __init__(
         self,

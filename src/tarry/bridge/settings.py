@@ -39,7 +39,7 @@ class BridgeFigures:
     """Not taken by an exchange; tried again, and at last a dead letter."""
     cancelled: int = 0
     known: int = 0
-    """Due, and handed out by Tarry once more after RabbitMQ had confirmed it: acknowledged, and not published again."""
+    """Handed out by Tarry again after RabbitMQ had confirmed them; acknowledged, and not published again."""
     connected: bool = False
 
 

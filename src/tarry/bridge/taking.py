@@ -39,7 +39,7 @@ HEADER_BYTES_MAX = 100_000
 
 
 class Taking:
-    """What comes by one connection to RabbitMQ."""
+    """Messages that come by one connection to RabbitMQ."""
 
     def __init__(
         self,
