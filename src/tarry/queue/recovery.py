@@ -46,11 +46,11 @@ class Recovered:
             if not is_new and end > ends.get(entry.topic, 0):
                 continue
             extents = self.extents.setdefault(entry.topic, [])
-            if extents and entry.offset < extents[-1].end:
-                extents.clear()
             if extents and extents[-1].segment == segment:
                 extents[-1].end = end
             else:
+                if extents and entry.offset < extents[-1].end:
+                    extents.clear()
                 extents.append(Extent(segment, entry.offset, end))
             if is_new:
                 self.stored_rows += entry.stored_rows
