@@ -148,7 +148,9 @@ class AsyncConsumer:
                     if not item.unstarted:
                         continue  # others took it, or it was given back, or its connection was lost
                     if self._holding.is_for_many(item):
-                        inbox.put_back(item)  # other tasks take from it, too
+                        inbox.share(item)
+                    elif inbox.items:
+                        inbox.wake()
                     return item
                 inbox.end()  # for the other tasks, and for who iterates again
                 if isinstance(item, TarryError):
@@ -179,12 +181,16 @@ class _Inbox:
     """Carries what arrives from the feed's thread into the event loop, where tasks may wait for it.
 
     One of them is woken for what comes, and wakes the next if it leaves something: not all of them for each message.
+    Until it runs no other is woken. A task that is at work takes what comes meanwhile, and the others would wake for
+    nothing.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self.items: deque[DeliveryBatch | TarryError | None] = deque()
         self._waiting: deque[asyncio.Future[None]] = deque()
+        self._woken: asyncio.Future[None] | None = None
+        """Of the task that was woken, and has not run yet."""
         self.on_lost: Callable[[], None] | None = None
 
     def put(self, item: DeliveryBatch | TarryError | None) -> None:
@@ -200,10 +206,18 @@ class _Inbox:
         """In the loop: others may have it."""
         self._arrived(item)
 
+    def share(self, item: DeliveryBatch) -> None:
+        """In the loop, before a task takes some of it: others may have what it leaves until it waits for something.
+
+        Where handlers wait for nothing, that is nothing, and no other task is woken.
+        """
+        self.items.append(item)
+        self._loop.call_soon(self._wake_for_rest)
+
     def end(self) -> None:
         """In the loop: nothing comes any more."""
         self.items.appendleft(None)
-        self._wake()
+        self.wake()
 
     async def wait(self, timeout_s: float | None) -> None:
         """Wait for something to come; it may be gone when this returns.
@@ -222,17 +236,26 @@ class _Inbox:
         except BaseException:
             if came in self._waiting:
                 self._waiting.remove(came)
-            elif came.done() and not came.cancelled():
-                self._wake()  # it was woken for something, which it leaves to the next
+            elif came is self._woken:
+                self._woken = None
+                self.wake()  # it was woken for something, which it leaves to the next
             raise
+        self._woken = None
 
     def _arrived(self, item: DeliveryBatch | TarryError | None) -> None:
         self.items.append(item)
-        self._wake()
+        self.wake()
 
-    def _wake(self) -> None:
-        while self._waiting:
+    def _wake_for_rest(self) -> None:
+        while self.items and isinstance(item := self.items[0], DeliveryBatch) and not item.unstarted:
+            self.items.popleft()
+        if self.items:
+            self.wake()
+
+    def wake(self) -> None:
+        """In the loop: have a task look at what there is, unless one is about to."""
+        while self._waiting and self._woken is None:
             came = self._waiting.popleft()
             if not came.done():
                 came.set_result(None)
-                return
+                self._woken = came
