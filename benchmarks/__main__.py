@@ -31,6 +31,7 @@ MODULES = (
     ),
     *("intake", "memory", "pipeline", "push", "relay", "rocketmq", "rocketmq_classic", "rocketmq_disk"),
     "log_store",
+    "size_constants",
     "spark_write_curve",
     "takeover",
     "tenants",

@@ -35,7 +35,8 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 TESTS = Path(__file__).parent
 LONG_FIRST = (
-    *("spark", "kafka", "celery_project", "django_project", "rabbitmq", "e2e", "crash", "model", "models", "compat"),
+    *("spark", "kafka", "celery_project", "django_project", "rabbitmq", "outbox"),
+    *("e2e", "crash", "model", "models", "compat"),
     *("rocketmq", "rocketmq_classic", "gateway", "http", "mqtt", "link", "loopgrpc", "fuzz", "browser", "push"),
     *("contract", "takeover", "engines", "identity", "worker", "unit"),
 )

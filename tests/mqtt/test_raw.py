@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from tarry.fronts.mqtt.front import MqttFront
 from tarry.fronts.mqtt.packets import V3, V5
 from tarry.fronts.mqtt.reasons import Reason
 from tarry.fronts.mqtt.wire import USER, Reader
+from tarry.testing import open_broker
 from tests.mqtt.place import (
     CONNACK,
     DISCONNECT,
@@ -20,6 +22,7 @@ from tests.mqtt.place import (
     UNSUBACK,
     VERSIONS,
     Mqtt,
+    Raw,
     ack,
     connect,
     framed,
@@ -404,3 +407,21 @@ def test_disconnect_is_the_servers_last_word(mqtt: Mqtt) -> None:
         raw.connect(properties={"session_expiry_s": 0})
         raw.send(framed(0xE0, b"\0" + b"\5\x11\0\0\0\5"))
         assert raw.expect(DISCONNECT)[0] == Reason.PROTOCOL_ERROR
+
+
+def test_a_topics_rate_is_obeyed(tmp_path: Path) -> None:
+    """One a second, by a clock that stands still between."""
+    with open_broker(tmp_path) as broker, MqttFront.start(broker, "127.0.0.1:0") as front, Raw(front.port) as raw:
+        broker.set_topic("orders", max_per_second=1)
+        raw.connect()
+        raw.send(subscribe("$share/g/orders"))
+        raw.expect(SUBACK)
+        for number in range(3):
+            broker.schedule("orders", b"%d" % number)
+        broker.step()
+        for number in range(3):
+            assert raw.expect(PUBLISH).endswith(b"%d" % number)
+            raw.send(framed(0xC0, b""))
+            raw.expect(PINGRESP)  # and no message before it
+            assert broker.group_info("orders", "g").leased == number + 1
+            broker.advance(1)

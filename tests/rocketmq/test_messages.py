@@ -376,3 +376,13 @@ def test_settings_tell_all_that_clients_need(rpc: Rpc, place: Place) -> None:
     steps = [step.ToSeconds() for step in settings.backoff_policy.customized_backoff.next]
     assert (settings.backoff_policy.max_attempts, steps, settings.subscription.fifo) == (3, [2, 2], True)
     stream.close()
+
+
+def test_a_topics_rate_is_obeyed(rpc: Rpc, place: Place) -> None:
+    """One a second: the first receive is given one of five, however slow the machine is."""
+    place.broker.set_topic("orders", max_per_second=1)
+    for _ in range(5):
+        rpc.send("orders")
+    wait_until(lambda: sum(topic.ready for topic in place.broker.pending()) == 5)
+    assert len(rpc.receive("orders", "g", wait_s=0)) == 1
+    assert len(rpc.receive("orders", "g", wait_s=10)) >= 1, "who waits is given the next one"

@@ -283,3 +283,13 @@ def test_while_an_address_has_much_unread_pops_and_pulls_wait(place: Place, clie
     assert messages_of(client.finish(popping_now).body)
     assert messages_of(client.finish(pulling).body)
     wait_until(lambda: unread.held == 0)
+
+
+def test_a_topics_rate_is_obeyed(place: Place) -> None:
+    """One a second: the first pop is given one of five, however slow the machine is."""
+    place.broker.set_topic("orders", max_per_second=1)
+    client = place.client()
+    fill(client, 5)
+    wait_until(lambda: sum(topic.ready for topic in place.broker.pending()) == 5)
+    assert len(pop(client, pollTime=0)) == 1
+    assert len(pop(client)) >= 1, "who waits is given the next one"

@@ -19,7 +19,7 @@ from tarry.cli.main import run
 COMMANDS = (
     *("serve", "gateway", "send", "receive", "work", "cancel", "reschedule", "find-key", "jobs"),
     *("pending", "list", "peek", "forecast", "status", "top", "dump", "verify"),
-    *("compact", "expire", "takeover"),
+    *("compact", "expire", "takeover", "size"),
     *("audit", "history", "whoami", "can", "audit-log", "advance"),
 )
 GROUPS = ("group", "topic", "dead", "push", "token", "identity", "bridge")

@@ -31,6 +31,7 @@ from tarry.cli import (
     roles,
     send,
     serve,
+    size,
     token,
     top,
     topic,
@@ -58,7 +59,7 @@ COMMANDS: dict[str, Offer] = {
         *(gateway.gateway, send.send, receive.receive, work.work),
         *(change.cancel, change.reschedule, change.find_key, change.jobs),
         *(look.pending, listing.list_, listing.peek, listing.forecast, look.status, top.top, dump.dump, verify.verify),
-        *(upkeep.compact, upkeep.expire, roles.takeover, audit.audit, history.history),
+        *(upkeep.compact, upkeep.expire, roles.takeover, size.size, audit.audit, history.history),
         *(identity.whoami, identity.can, audit_log.audit_log, advance.advance),
     ),
     # As the client calls it.
