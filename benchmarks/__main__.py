@@ -14,6 +14,7 @@ from benchmarks.harness import BENCHMARKS, OPT_IN, Result
 
 RESULTS = Path(__file__).parent / "results" / "latest.json"
 MODULES = (
+    "bridge",
     *(
         "bulk",
         "bulk_partitions",

@@ -9,6 +9,8 @@ import subprocess
 from contextlib import suppress
 from pathlib import Path
 
+import psutil
+
 from tests.ports import free_port
 from tests.waiting import wait_until
 
@@ -52,6 +54,11 @@ class RabbitServer:
     @property
     def url(self) -> str:
         return f"amqp://guest:guest@127.0.0.1:{self.port}/"
+
+    @property
+    def process(self) -> psutil.Process:
+        """The node, with the programs that it has started."""
+        return psutil.Process(self._processes[-1].pid)
 
     def start(self) -> None:
         """Start it, and wait until it takes connections."""

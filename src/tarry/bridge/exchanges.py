@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from aiormq import Connection
+from aiormq.abc import AbstractChannel
 from aiormq.channel import Channel
 from aiormq.exceptions import (
     AMQPError,
@@ -119,10 +120,14 @@ class Exchanges:
             raise
 
     async def _way(self, name: str) -> _Way:
+        way = self._ways.get(name)
+        if way is not None and not way.channel.is_closed:
+            self._ways.move_to_end(name)
+            return way
         async with self._opening:
             way = self._ways.get(name)
             if way is None or way.channel.is_closed:
-                way = self._ways[name] = _Way(cast(Channel, await self._connection.channel(publisher_confirms=True)))
+                way = self._ways[name] = _Way(cast(Channel, await open_channel(self._connection, confirms=True)))
             self._ways.move_to_end(name)
             for other, idle in list(self._ways.items()):
                 if len(self._ways) <= CHANNELS_MAX:
@@ -148,7 +153,7 @@ class Exchanges:
 
     async def _look(self, name: str) -> bool:
         """Look by a channel of its own: RabbitMQ closes it if there is no such exchange."""
-        channel = await self._connection.channel(publisher_confirms=False)
+        channel = await open_channel(self._connection)
         try:
             await channel.exchange_declare(name, passive=True)
             is_there = True
@@ -160,6 +165,20 @@ class Exchanges:
             self._known.clear()
         self._known[name] = (asyncio.get_running_loop().time() + KNOWN_S, is_there)
         return is_there
+
+
+async def open_channel(connection: Connection, *, confirms: bool = False) -> AbstractChannel:
+    """Open a channel.
+
+    Raises:
+        AMQPError, ChannelInvalidStateError, OSError: the connection has ended.
+    """
+    try:
+        return await connection.channel(publisher_confirms=confirms)
+    except RuntimeError as error:
+        if not connection.is_closed:
+            raise
+        raise ChannelInvalidStateError("the connection has ended") from error  # the library has no error for it
 
 
 @asynccontextmanager

@@ -9,7 +9,7 @@ same as one that has been delivered already is scheduled anew: a message may com
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -34,10 +34,22 @@ class Taken:
     row: dict[str, Any]
     fingerprint: str
     taken_ms: int
-    own_id: str = field(default_factory=lambda: uuid.uuid4().hex)
-    """An id that no other message has, also none that says the same."""
     is_asked: bool = False
     """The broker may have it already, by a call whose answer was lost."""
+    _own_id: str = ""
+
+    @property
+    def waits_ms(self) -> float:
+        """Milliseconds from when the bridge has it until it is due."""
+        if "delay" in self.row:
+            return float(self.row["delay"].total_seconds() * 1000)
+        return float(self.row["due"] - self.taken_ms)
+
+    @property
+    def own_id(self) -> str:
+        """An id that no other message has, also none that says the same."""
+        self._own_id = self._own_id or uuid.uuid4().hex
+        return self._own_id
 
 
 async def schedule_once(client: AsyncCalls, taken: Taken, waited_s: float = 0.0) -> None:

@@ -12,7 +12,7 @@ from aiormq.abc import AbstractChannel
 from aiormq.exceptions import ChannelPreconditionFailed
 
 from tarry.base.errors import InvalidArgumentError
-from tarry.bridge.exchanges import LOST, REFUSED
+from tarry.bridge.exchanges import LOST, REFUSED, open_channel
 from tarry.bridge.settings import BridgeSettings
 
 log = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ async def _made_without_limit(connection: Connection, name: str) -> bool:
 
 @asynccontextmanager
 async def _channel(connection: Connection) -> AsyncIterator[AbstractChannel]:
-    channel = await connection.channel(publisher_confirms=False)
+    channel = await open_channel(connection)
     yield channel
     with suppress(*LOST):
         await channel.close()

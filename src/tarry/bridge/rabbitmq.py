@@ -20,7 +20,7 @@ from tarry.base.back_off import BackOff
 from tarry.base.errors import InvalidArgumentError, UnauthenticatedError, UnavailableError
 from tarry.bridge.amqp_message import TOPIC
 from tarry.bridge.confirmed import Confirmed
-from tarry.bridge.exchanges import LOST, Exchanges
+from tarry.bridge.exchanges import LOST, Exchanges, open_channel
 from tarry.bridge.giving import GROUP, Giving
 from tarry.bridge.queues import declare
 from tarry.bridge.raw_transport import RawTransport
@@ -139,7 +139,7 @@ class _Session:
     async def run(self, stopping: asyncio.Event) -> None:
         """Carry messages both ways until a connection ends, the queue is deleted, or ``stopping`` is set."""
         taking, queue = self._connections[0], self._settings.queue
-        channel = await taking.channel(publisher_confirms=False)
+        channel = await open_channel(taking)
         for place in (*self._connections, channel):
             place.closing.add_done_callback(lambda ended: self._lose(_reason(ended)))
         channel.on_consumer_cancel_callbacks.add(lambda _: self._lose(f"queue {queue} is not there any more"))

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import TypeVar
 
 from aiormq import Connection
@@ -18,6 +18,7 @@ from tarry.base.errors import InvalidArgumentError, TarryError
 from tarry.bridge.amqp_fields import AmqpProperties
 from tarry.bridge.amqp_message import TOPIC, AmqpTarget, Incoming, cancelled_key, row_of
 from tarry.bridge.exchanges import LOST, Exchanges, NotTakenError
+from tarry.bridge.gathering import Gathering
 from tarry.bridge.once import Taken, schedule_once
 from tarry.bridge.queues import declare, refused_queue
 from tarry.bridge.raw_transport import raw_of
@@ -32,6 +33,8 @@ T = TypeVar("T")
 PAUSE_S, PAUSE_MAX_S, TARRY_PAUSE_MAX_S = 0.2, 10.0, 2.0
 SAY_S = 10.0
 """The same trouble of many messages is told so often."""
+GATHER_MIN_MS = 200
+"""A message that waits for less is not held back for others."""
 REASON = "x-tarry-refused"
 OUTCOME = "x-tarry-outcome"
 HEADER_BYTES_MAX = 100_000
@@ -54,9 +57,10 @@ class Taking:
         self._connection, self._out = connection, out
         self.under_way = UnderWay()
         self._scheduling: dict[str, asyncio.Task[None]] = {}
-        """By key, what is on its way to the broker: a message that cancels it comes behind."""
+        """By key, what is on its way to the broker: another one of its key, and one that cancels it, come behind."""
         self._clock = SystemClock()
         self._silent_until_s = 0.0
+        self._gathering = Gathering()
 
     async def take(self, message: DeliveredMessage) -> None:
         """Begin with a message."""
@@ -88,14 +92,21 @@ class Taking:
 
     async def _schedule(self, taken: Taken) -> None:
         task, key, taken_s = asyncio.current_task(), taken.row["key"], time.monotonic()
+        await self._until_scheduled(key)
         if key is not None and task is not None:
             self._scheduling[key] = task
         try:
-            await self._until_answered(lambda: schedule_once(self._client, taken, time.monotonic() - taken_s))
+            async with self._gathering.together() if taken.waits_ms >= GATHER_MIN_MS else nullcontext():
+                await self._until_answered(lambda: schedule_once(self._client, taken, time.monotonic() - taken_s))
         finally:
             if key is not None and self._scheduling.get(key) is task:
                 del self._scheduling[key]
         self._figures.taken += 1
+
+    async def _until_scheduled(self, key: str | None) -> None:
+        """Wait for messages of this key that came before."""
+        while key is not None and (scheduling := self._scheduling.get(key)) is not None:
+            await asyncio.wait([scheduling])
 
     async def _until_answered(self, call: Callable[[], Awaitable[T]]) -> T:
         back_off = BackOff(PAUSE_S, TARRY_PAUSE_MAX_S)
@@ -114,8 +125,7 @@ class Taking:
             log.warning(text, *more)
 
     async def _cancel(self, properties: AmqpProperties, key: str) -> None:
-        while (scheduling := self._scheduling.get(key)) is not None:
-            await asyncio.wait([scheduling])
+        await self._until_scheduled(key)
         outcome = await self._until_answered(lambda: self._client.cancel_key(TOPIC, key))
         self._figures.cancelled += outcome == "done"
         if reply_to := properties.text("reply_to"):

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -95,10 +95,17 @@ def rabbitmq(
         window=window, ordered=ordered, tries=tries,
     )  # fmt: skip
     if data is None:
-        asyncio.run(_run(settings, endpoint, metrics))
+        _in_loop(_run(settings, endpoint, metrics))
         return
     with _broker_of(data, endpoint) as broker:
-        asyncio.run(_run(settings, endpoint, metrics, broker))
+        _in_loop(_run(settings, endpoint, metrics, broker))
+
+
+def _in_loop(work: Coroutine[Any, Any, None]) -> None:
+    import uvloop
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(work)
 
 
 def with_password(url: str, file: Path | None) -> str:
