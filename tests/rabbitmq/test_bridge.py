@@ -132,7 +132,7 @@ async def test_it_connects_again(rabbit: RabbitServer, tmp_path: Path) -> None:
         async with await aio_pika.connect(rabbit.url) as connection:
             channel = await connection.channel()
             assert (await Channel(channel, await channel.get_queue("kept")).next()).body == b"x"
-        assert "RabbitMQ is away" in place.bridge.said
+        assert f"RabbitMQ at 127.0.0.1:{rabbit.port} is away" in place.bridge.said
 
 
 async def test_the_pages_program_runs(rabbit: RabbitServer, tmp_path: Path) -> None:
@@ -153,3 +153,34 @@ async def test_a_queue_of_another_kind_is_named(rabbit: RabbitServer, tmp_path: 
         with bridged(tmp_path, rabbit, "--queue", "mine") as place:
             assert await asyncio.to_thread(place.bridge.wait) == 2
             assert "RabbitMQ refuses what the bridge needs" in place.bridge.said
+
+
+@pytest.mark.parametrize(
+    ("path", "options", "code", "text"),
+    [
+        (
+            "nope",
+            (),
+            2,
+            "refuses the virtual host 'nope': NOT_ALLOWED - vhost nope not found; allowed: one that is there",
+        ),
+        ("", ("--exchange", "nonsense"), 2, "--exchange is 'nonsense'; allowed: NAME=TARGET"),
+        ("", ("--exchange", "orders.delayed=others"), 2, "orders.delayed=others; allowed: one target for each name"),
+        ("", ("--exchange", "a=a"), 2, "would come to the bridge again; allowed: another target"),
+        (
+            "",
+            ("--data", "/proc/nope"),
+            2,
+            "--data is /proc/nope: /proc/nope: No such file or directory; allowed: a broker",
+        ),
+        ("", ("--password-file", "{wrong}"), 9, "refuses the login of user 'guest'"),
+    ],
+)
+async def test_what_cannot_be_is_named(
+    rabbit: RabbitServer, tmp_path: Path, path: str, options: tuple[str, ...], code: int, text: str
+) -> None:
+    (tmp_path / "wrong").write_text("wrong")
+    given = [each.format(wrong=tmp_path / "wrong") for each in options]
+    with bridged(tmp_path, rabbit, "--url", rabbit.url + path, *given) as place:
+        assert await asyncio.to_thread(place.bridge.wait) == code
+        assert text in place.bridge.said

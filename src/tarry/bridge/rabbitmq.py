@@ -14,7 +14,8 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from aiormq import Connection
-from aiormq.exceptions import AuthenticationError, ConnectionNotAllowed, ProbableAuthenticationError
+from aiormq.exceptions import AuthenticationError, ConnectionClosed, InvalidFrameError, ProbableAuthenticationError
+from yarl import URL
 
 from tarry.base.back_off import BackOff
 from tarry.base.errors import InvalidArgumentError, UnauthenticatedError, UnavailableError
@@ -31,6 +32,12 @@ from tarry.client.aio import AsyncClient
 log = logging.getLogger(__name__)
 
 PAUSE_S, PAUSE_MAX_S = 0.2, 10.0
+DEFAULT_PORTS = {"amqp": 5672, "amqps": 5671}
+NOT_ALLOWED, LIMIT = 530, "limit"
+"""RabbitMQ's reply code for a virtual host that is not there or not the user's, or has as many connections as it may.
+
+The last of these, which its text tells, ends by itself.
+"""
 
 
 class RabbitBridge:
@@ -53,7 +60,7 @@ class RabbitBridge:
             TarryError: the broker refuses the group. InvalidArgumentError: RabbitMQ refuses the virtual host, the queue
             or an exchange. UnauthenticatedError: it refuses the user.
         """
-        settings = self.settings
+        settings, url = self.settings, URL(self.settings.url)
         back_off = BackOff(PAUSE_S, PAUSE_MAX_S)
         while not self._stopping.is_set():
             try:
@@ -70,14 +77,17 @@ class RabbitBridge:
                 await self._connected(back_off)
             except (AuthenticationError, ProbableAuthenticationError) as error:
                 raise UnauthenticatedError(
-                    f"RabbitMQ refuses the login: {error}; allowed: a user, and its password"
-                ) from error
-            except ConnectionNotAllowed as error:
-                raise InvalidArgumentError(
-                    f"RabbitMQ refuses the connection: {error}; allowed: a virtual host that is there, and the user's"
+                    f"RabbitMQ refuses the login of user {url.user!r}: {error}; allowed: a user of RabbitMQ, and its "
+                    "password"
                 ) from error
             except LOST as error:
-                log.warning("RabbitMQ is away: %s; connecting again", error or type(error).__name__)
+                why = error or type(error).__name__
+                log.warning(
+                    "RabbitMQ at %s:%s is away: %s; connecting again",
+                    url.host,
+                    url.port or DEFAULT_PORTS[url.scheme],
+                    why,
+                )
             finally:
                 self.figures.connected = False
             await self._pause(back_off.fail())
@@ -107,8 +117,20 @@ class RabbitBridge:
 @asynccontextmanager
 async def _connection(url: str, what: str) -> AsyncIterator[Connection]:
     name: Any = {"connection_name": f"tarry bridge, {what}"}
-    connection = Connection(url, transport_factory=RawTransport(), client_properties=name)
-    await connection.connect()
+    transport = RawTransport()
+    connection = Connection(url, transport_factory=transport, client_properties=name)
+    try:
+        await connection.connect()
+    except InvalidFrameError as error:
+        if transport.closed is None:
+            raise
+        code, text = transport.closed
+        if code == NOT_ALLOWED and LIMIT not in text:
+            raise InvalidArgumentError(
+                f"RabbitMQ refuses the virtual host {connection.vhost!r}: {text}; allowed: one that is there, and the "
+                "user's. It is the path in --url amqp://USER@HOST/VHOST; without a path it is '/'"
+            ) from error
+        raise ConnectionClosed(code, text) from error
     try:
         yield connection
     finally:

@@ -19,21 +19,30 @@ from yarl import URL
 from tarry.bridge.amqp_fields import AmqpProperties, MalformedError
 
 RAW = "raw"
-_FRAME_HEADER, _END = 2, b"\xce"
+_FRAME_METHOD, _FRAME_HEADER, _END = 1, 2, b"\xce"
 _MESSAGE_ID_AND_HEADERS = 0x2080
-_BASIC_RETURN = struct.pack(">HH", 60, 50)
+_BASIC_RETURN, _CONNECTION_CLOSE = struct.pack(">HH", 60, 50), struct.pack(">HH", 10, 50)
 _ADDED = frozenset({b"timestamp_in_ms", b"x-routed-by", b"x-received-by"})
 """Headers that RabbitMQ's interceptors set, if it is told to (rabbitmq.conf, message_interceptors)."""
 
 
 class RawTransport(TransportFactory):
-    """Connections whose content headers are exchanged."""
+    """A connection whose content headers are exchanged."""
+
+    def __init__(self) -> None:
+        self._reader: RawReader | None = None
 
     async def create(self, url: URL, **kwargs: Any) -> tuple[Any, asyncio.StreamWriter]:
         """Connect, by TLS if the URL says so."""
         factory = TLSTransportFactory() if url.scheme == "amqps" else TCPTransportFactory()
         reader, writer = await factory.create(url, **kwargs)
-        return RawReader(reader), writer
+        self._reader = RawReader(reader)
+        return self._reader, writer
+
+    @property
+    def closed(self) -> tuple[int, str] | None:
+        """Code and text by which RabbitMQ has closed the connection; the library tells neither while it connects."""
+        return None if self._reader is None else self._reader.closed
 
 
 class RawReader:
@@ -43,6 +52,7 @@ class RawReader:
         self._reader, self._ready = reader, b""
         self._returned: int | None = None
         """The channel whose next content header is of a message that RabbitMQ returns."""
+        self.closed: tuple[int, str] | None = None
 
     def at_eof(self) -> bool:
         """Return whether nothing more comes."""
@@ -68,6 +78,9 @@ class RawReader:
         if kind != _FRAME_HEADER:
             if rest.startswith(_BASIC_RETURN):
                 self._returned = channel
+            elif rest.startswith(_CONNECTION_CLOSE) and kind == _FRAME_METHOD:
+                code, length = struct.unpack_from(">HB", rest, 4)
+                self.closed = code, rest[7 : 7 + length].decode(errors="replace")
             return head + rest
         is_returned, self._returned = self._returned == channel, None
         exchanged = exchanged_header(rest[:-1], is_returned=is_returned)

@@ -45,10 +45,19 @@ class BridgeFigures:
 
 def pairs(texts: Sequence[str]) -> dict[str, str]:
     """Return ``NAME=TARGET`` texts as a mapping. Raises InvalidArgumentError."""
-    found = {}
+    found: dict[str, str] = {}
     for text in texts:
         name, equals, target = text.partition("=")
         if not name or not equals:
-            raise InvalidArgumentError(f"exchange {text!r}; allowed: NAME=TARGET")
-        found[name] = target
+            raise InvalidArgumentError(
+                f"--exchange is {text!r}; allowed: NAME=TARGET, two exchanges, as in orders.delayed=orders"
+            )
+        if found.setdefault(name, target) != target:
+            raise InvalidArgumentError(
+                f"--exchange says {name}={found[name]} and {text}; allowed: one target for each name"
+            )
+        if name == target:
+            raise InvalidArgumentError(
+                f"--exchange is {text!r}: what is due would come to the bridge again; allowed: another target"
+            )
     return found

@@ -127,7 +127,7 @@ def with_password(url: str, file: Path | None) -> str:
     try:
         return str(parsed.with_password(file.read_text().strip()))
     except OSError as error:
-        raise InvalidArgumentError(f"--password-file {file}: {error.strerror}; allowed: a file") from error
+        raise InvalidArgumentError(f"--password-file is {file}: {error.strerror}; allowed: a file") from error
 
 
 @contextmanager
@@ -137,7 +137,14 @@ def _broker_of(data: Path, endpoint: str) -> Iterator[Broker]:
     from tarry.fronts.flight.front import FlightFront
 
     os.umask(UMASK)
-    with open_broker(data) as broker:
+    try:
+        opened = open_broker(data)
+    except OSError as error:
+        raise InvalidArgumentError(
+            f"--data is {data}: {error.filename or data}: {error.strerror}; allowed: a broker's directory, or a place "
+            "for one"
+        ) from error
+    with opened as broker:
         front = FlightFront.start(broker, endpoint)
         log.info("serving %s at %s", data, endpoint)
         try:
