@@ -12,6 +12,7 @@ import asyncio
 import json
 import logging
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -170,6 +171,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=random.randrange(10**9))
     parser.add_argument("--keep", type=Path, metavar="DIR", help="a new directory, which has the logs afterwards")
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what it has started ends with it
     logging.getLogger("aiormq").setLevel(logging.CRITICAL)  # connections are lost all the time
     print(f"seed {given.seed}", flush=True)
     found = run(given.kills, given.per_second, given.seed, given.keep)
