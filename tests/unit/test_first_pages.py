@@ -67,6 +67,7 @@ def test_it_has_examples() -> None:
         "forecast",
         "dead",
         "verify",
+        "size",
         "takeover",
     }
     assert set(COMMANDS) == shown

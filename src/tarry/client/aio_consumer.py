@@ -207,7 +207,7 @@ class _Inbox:
         self._arrived(item)
 
     def share(self, item: DeliveryBatch) -> None:
-        """In the loop, before a task takes some of it: others may have what it leaves until it waits for something.
+        """In the loop, before a task takes some of it: let others have what it leaves when it waits.
 
         Where handlers wait for nothing, that is nothing, and no other task is woken.
         """
