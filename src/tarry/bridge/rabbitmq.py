@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 PAUSE_S, PAUSE_MAX_S = 0.2, 10.0
 DEFAULT_PORTS = {"amqp": 5672, "amqps": 5671}
 NOT_ALLOWED, LIMIT = 530, "limit"
-"""RabbitMQ's reply code for a virtual host that is not there or not the user's, or has as many connections as it may.
+"""RabbitMQ's reply code for a virtual host that is absent, not the user's, or full of connections.
 
 The last of these, which its text tells, ends by itself.
 """

@@ -41,7 +41,7 @@ class RawTransport(TransportFactory):
 
     @property
     def closed(self) -> tuple[int, str] | None:
-        """Code and text by which RabbitMQ has closed the connection; the library tells neither while it connects."""
+        """Code and text by which RabbitMQ has closed the connection, which the library does not tell."""
         return None if self._reader is None else self._reader.closed
 
 

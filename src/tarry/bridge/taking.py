@@ -57,7 +57,7 @@ class Taking:
         self._connection, self._out = connection, out
         self.under_way = UnderWay()
         self._scheduling: dict[str, asyncio.Task[None]] = {}
-        """By key, what is on its way to the broker: another one of its key, and one that cancels it, come behind."""
+        """By key, messages on their way to the broker: others of a key, and its cancellation, come behind."""
         self._clock = SystemClock()
         self._silent_until_s = 0.0
         self._gathering = Gathering()
