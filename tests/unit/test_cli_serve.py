@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -22,6 +23,7 @@ from tests.waiting import wait_until
 
 from tarry.base.clock import SystemClock, TestClock
 from tarry.base.stop_signals import StopSignals
+from tarry.base.version import VERSION
 from tarry.cli.exits import ExitCode
 from tarry.cli.server import pipeline_status, reachable, run_front
 from tarry.client import Client
@@ -89,6 +91,33 @@ def test_a_signal_stops_it_cleanly(servers: Servers, number: signal.Signals) -> 
     assert "Traceback" not in log
     assert "stopped" in log
     assert ready(servers.start("--data", "data"))
+
+
+def test_its_life_is_told_to_systemd_and_in_lines_of_json(servers: Servers, tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        manager.settimeout(60)
+        process = servers.start(
+            *("--data", "data", "--set", "log_format=json", "--set", "log_level=info,tarry.serve=debug"),
+            NOTIFY_SOCKET=str(tmp_path / "notify"),
+            WATCHDOG_USEC="1000",
+        )
+        address = ready(process)
+        told = [manager.recv(1000).decode() for _ in range(3)]
+        process.send_signal(signal.SIGTERM)
+        while (last := manager.recv(1000).decode()) == "WATCHDOG=1":
+            pass
+    assert told == [f"READY=1\nSTATUS=serving flight on {address}, data data", "WATCHDOG=1", "WATCHDOG=1"]
+    assert last == "STOPPING=1\nSTATUS=stopping"
+    code, log = end(process)
+    assert code == ExitCode.OK
+    lines = [json.loads(line) for line in log.splitlines()]
+    said = [each["message"] for each in lines]
+    assert f"tarry {VERSION}, process {process.pid}, serving flight on {address}, data data" in said
+    assert any(text.startswith("recovered in ") for text in said)
+    assert said[-1] == "stopped"
+    assert {each["process"] for each in lines} == {str(process.pid)}
+    assert {(each["logger"], each["level"]) for each in lines} >= {("tarry.serve", "debug"), ("tarry.serve", "info")}
 
 
 @pytest.mark.rest

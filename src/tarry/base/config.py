@@ -31,6 +31,7 @@ from tarry.base.setting_types import (
     Directory,
     Issuers,
     Levels,
+    LogLevel,
     Milliseconds,
     Networks,
     Optional,
@@ -166,6 +167,8 @@ class Config(BaseModel):
     topics_max: Count = Field(10_000, ge=1, description="Most topics; messages for more new ones are refused.")
     groups_max: Count = Field(10_000, ge=1, description="Most consumer groups of all topics together.")
 
+    log_level: LogLevel = Field("info", description="What is logged to stderr, by module, too.")
+    log_format: Literal["text", "json"] = Field("text", description="The form of a line of the log.")
     share_core: Literal["on", "off"] = Field("on", description="Threads that pass small batches on share a core.")
     horizon_ms: Milliseconds = Field(60_000, ge=10, description="How far ahead the wheel is filled.")
     wheel_bytes_max: Bytes = Field(

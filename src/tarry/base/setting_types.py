@@ -22,6 +22,8 @@ from tarry.base.exposure import parse_listeners
 from tarry.base.issuer_settings import check_provider_url
 from tarry.base.issuer_table import ALLOWED as ISSUERS_ALLOWED
 from tarry.base.issuer_table import issuers_line, parse_issuers
+from tarry.base.logs import LEVEL_ALLOWED
+from tarry.base.logs import parse_levels as parse_log_levels
 from tarry.base.spark_conf import parse_lines
 
 T = TypeVar("T", str, str | None)
@@ -157,6 +159,7 @@ Origin = Annotated[
 Networks = Annotated[str, AfterValidator(checked(parse_networks)), _NETWORKS]
 Ports = Annotated[str, AfterValidator(checked(parse_ports)), _PORTS]
 Listeners = Annotated[str, AfterValidator(checked(parse_listeners)), Allowed('"flight link" or one, "" for none')]
+LogLevel = Annotated[str, AfterValidator(checked(parse_log_levels)), Allowed(LEVEL_ALLOWED)]
 Levels = Annotated[str, AfterValidator(checked(parse_levels)), Allowed('durations, as in "1s 5s 1m"')]
 RocketMQName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,100}\z"), Allowed("1 to 100 of A-Z a-z 0-9 _ -")]
 Takeover = Annotated[

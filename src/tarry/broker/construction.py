@@ -10,6 +10,8 @@ This module makes the remaining parts. Each stage makes some parts and hands the
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -53,6 +55,8 @@ from tarry.identity.accounts import Existing
 from tarry.log.engine import LogEngine
 from tarry.log.files import Files, start_failure
 
+log = logging.getLogger(__name__)
+
 
 def open_components(
     config: Config,
@@ -72,6 +76,7 @@ def open_components(
         CorruptError: it is damaged.
         DiskFullError, FatalError: something has to be written first, and cannot be.
     """
+    began_s = time.monotonic()
     with _named_failures(config.data), ExitStack() as undo:
         around = Opened(
             *(config, clock, files, engine, health, Damage(), Lateness(clock), undo),
@@ -83,8 +88,21 @@ def open_components(
         path = make_message_path(around, opened)
         components = _assemble(around, opened, path)
         components.bulk.announce_before_serving(components.writer.commit)
+        _tell_of_recovery(opened, path, time.monotonic() - began_s)
         undo.pop_all()
         return components
+
+
+def _tell_of_recovery(opened: OpenedFiles, path: MessagePath, took_s: float) -> None:
+    intake, checkpoint = opened.intake, opened.checkpoint
+    read_again = intake.published_seq - max(checkpoint.fired_seq, intake.first_seq)
+    fired = len(path.window.fired)
+    ready = sum(topic.end - topic.first for topic in opened.ready.topics.values())
+    log.info(
+        "recovered in %.1f s: %d rows that were accepted since the checkpoint and %d that had fallen due were read "
+        "again; %d messages are kept as ready",
+        *(took_s, read_again, fired, ready),
+    )
 
 
 @contextmanager

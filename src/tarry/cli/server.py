@@ -22,7 +22,7 @@ from tarry.base.errors import (
     TarryError,
     UnavailableError,
 )
-from tarry.base.logs import log_to_stderr
+from tarry.base.logs import environment, log_to_stderr
 from tarry.base.memory import Trimmer
 from tarry.base.placement import ANY_CORE, Placement, SharedCore, collect_often, settle_memory, shorten_turns
 from tarry.base.stop_signals import StopSignals
@@ -31,6 +31,7 @@ from tarry.base.without_pandas import leave_pandas_out
 from tarry.cli import output
 from tarry.cli.exits import ExitCode, exit_code
 from tarry.cli.failures import failure_of
+from tarry.cli.notify import ServiceManager
 from tarry.cli.umask import UMASK
 
 if TYPE_CHECKING:
@@ -62,7 +63,9 @@ def run(config: Config, *, unknown_variables: Sequence[str] = (), verbose: bool 
         TarryError: it could not start. FatalError: a disk failed it while it ran. CorruptError: a damaged file did.
         OwnershipLostError: its directory is another broker's now.
     """
-    log_to_stderr(verbose=verbose)
+    log_to_stderr(verbose=verbose, level=config.log_level, format=config.log_format)
+    # Workers of fronts and the pipeline log in the same way.
+    os.environ.update(environment(config.log_level, config.log_format))
     # Beside that bound: Arrow's own allocators keep what was freed; the system's gives it back.
     if bound_default_pool(config.body_bytes_max) is None:
         log.warning("what compressed batches unpack to is not bounded: see ARROW_DEFAULT_MEMORY_POOL in the manual")
@@ -73,11 +76,12 @@ def run(config: Config, *, unknown_variables: Sequence[str] = (), verbose: bool 
     files_max = raise_limit()
     log.debug("%d files and connections may be open", files_max)
     code, others = ExitCode.FAILED, set(threading.enumerate())
+    manager = ServiceManager()
     try:
         with ExitStack() as stack:
             stop = stack.enter_context(StopSignals())
             try:
-                _serve(config, files_max, stop, stack)
+                _serve(config, files_max, stop, stack, manager)
             except ClosedError:
                 if not stop.wait(0):
                     raise
@@ -91,7 +95,7 @@ def run(config: Config, *, unknown_variables: Sequence[str] = (), verbose: bool 
     log.info("stopped")
 
 
-def _serve(config: Config, files_max: int, stop: StopSignals, stack: ExitStack) -> None:
+def _serve(config: Config, files_max: int, stop: StopSignals, stack: ExitStack, manager: ServiceManager) -> None:
     # Not before the pool is bounded: Arrow reads its environment when it is loaded.
     leave_pandas_out()
     from tarry.broker import Broker
@@ -100,9 +104,14 @@ def _serve(config: Config, files_max: int, stop: StopSignals, stack: ExitStack) 
     fronts = _wanted(config)
     _load(fronts)
     placement = SharedCore() if config.share_core == "on" else ANY_CORE
-    broker = stack.enter_context(
-        Broker.open(config, placement=placement, audited=True, is_stopped=lambda: stop.wait(0))
-    )
+    if config.log is not None and config.takeover in ("auto", "manual"):
+        manager.is_serving("standing by, or opening the logs")  # it may stand by for months
+
+    def is_stopped() -> bool:
+        manager.lives()
+        return stop.wait(0)
+
+    broker = stack.enter_context(Broker.open(config, placement=placement, audited=True, is_stopped=is_stopped))
     connections = ConnectionLimits.of(files_max, sum(front.takes_descriptors for front in fronts))
     running = _start_fronts(fronts, broker, placement, connections, stack)
     addresses = {name: address for front in running.values() for name, address in front.addresses.items()}
@@ -112,12 +121,16 @@ def _serve(config: Config, files_max: int, stop: StopSignals, stack: ExitStack) 
     serving = [f"{name} on {address}" for name, address in addresses.items()]
     broker.note_serving(addresses)
     standing = "" if config.test_clock is None else f", TEST CLOCK at {format_ms(broker.clock.now_ms())}"
-    output.line(f"tarry {VERSION} serving {', '.join(serving or ['no front'])}, data {config.data}{standing}")
+    said = f"serving {', '.join(serving or ['no front'])}, data {config.data}{standing}"
+    output.line(f"tarry {VERSION} {said}")
+    log.info("tarry %s, process %d, %s", VERSION, os.getpid(), said)
+    manager.is_serving(said)
+    stack.callback(manager.is_stopping)
     address = running["flight"].addresses["flight"] if "flight" in running else None
     supervisor = _start_pipeline(broker, config, address, stack)
     settle_memory()
     collect_often()
-    _wait(broker, supervisor, stop)
+    _wait(broker, supervisor, stop, manager)
 
 
 def _wanted(config: Config) -> list[Front]:
@@ -239,9 +252,10 @@ def _start_pipeline(broker: Broker, config: Config, address: str | None, stack: 
     return supervisor
 
 
-def _wait(broker: Broker, supervisor: PipelineSupervisor | None, stop: StopSignals) -> None:
+def _wait(broker: Broker, supervisor: PipelineSupervisor | None, stop: StopSignals, manager: ServiceManager) -> None:
     trimmer = Trimmer()
     while not stop.wait(LOOK_S):
+        manager.lives()
         trimmer.look()
         if broker.wait_fatal(0):
             error = failure_of(broker.status())

@@ -1,0 +1,70 @@
+"""What systemd is told, and the unit beside it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tarry.cli.notify import ServiceManager
+
+UNIT = Path(__file__).parents[2] / "examples" / "systemd" / "tarry.service"
+EXPOSURE_MAX = 2.5
+
+
+@pytest.fixture(params=["path", "abstract"])
+def listening(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[tuple[socket.socket, str]]:
+    name = str(tmp_path / "notify") if request.param == "path" else f"@tarry-test-{os.getpid()}"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(name.replace("@", "\0", 1) if request.param == "abstract" else name)
+        manager.settimeout(5)
+        yield manager, name
+
+
+def test_it_is_told_how_the_service_stands(listening: tuple[socket.socket, str]) -> None:
+    manager, name = listening
+    now_s = [100.0]
+    own = ServiceManager({"NOTIFY_SOCKET": name, "WATCHDOG_USEC": "30000000"}, lambda: now_s[0])
+    own.is_serving("serving flight")
+    for now_s[0] in (100.0, 114.9, 115.0, 120.0, 131.0):
+        own.lives()
+    own.is_stopping()
+    told = [manager.recv(100).decode() for _ in range(5)]
+    assert told == ["READY=1\nSTATUS=serving flight", *["WATCHDOG=1"] * 3, "STOPPING=1\nSTATUS=stopping"]
+
+
+def test_nobody_watches_it(listening: tuple[socket.socket, str]) -> None:
+    manager, name = listening
+    ServiceManager({"NOTIFY_SOCKET": name}).lives()
+    ServiceManager({"NOTIFY_SOCKET": name, "WATCHDOG_USEC": "1000", "WATCHDOG_PID": "1"}).lives()
+    ServiceManager({"NOTIFY_SOCKET": name}).is_serving("x")
+    assert manager.recv(100).startswith(b"READY=1")
+
+
+def test_where_no_manager_is_nothing_fails() -> None:
+    for environment in ({}, {"NOTIFY_SOCKET": "/nowhere/to/be/found", "WATCHDOG_USEC": "soon"}):
+        own = ServiceManager(environment)
+        own.is_serving("x")
+        own.lives()
+        own.is_stopping()
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
+def test_the_unit_is_one_and_has_few_rights(tmp_path: Path) -> None:
+    unit = tmp_path / UNIT.name
+    unit.write_text(UNIT.read_text().replace("/opt/tarry/bin/tarry", "/bin/true"))
+    verified = subprocess.run(["systemd-analyze", "verify", unit], capture_output=True, text=True, check=False)
+    assert unit.name not in verified.stderr
+    judged = subprocess.run(
+        ["systemd-analyze", "security", "--offline=true", "--no-pager", unit],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    [line] = [line for line in judged.stdout.splitlines() if "Overall exposure level" in line]
+    assert float(line.split(": ")[1].split()[0]) <= EXPOSURE_MAX
