@@ -1,7 +1,8 @@
 """Messages to systemd about how a service stands, as sd_notify(3) has them.
 
-They are datagrams to the socket that NOTIFY_SOCKET names. With ``Type=notify`` the unit has started when it is told so, and with ``WatchdogSec`` the process is killed and started
-again if it is not heard of for so long. Without such a socket nothing is told.
+They are datagrams to the socket that NOTIFY_SOCKET names. With ``Type=notify`` the unit has started when it is told so,
+and with ``WatchdogSec`` the process is killed and started again if it is not heard of for so long. Without such a
+socket nothing is told.
 """
 
 from __future__ import annotations
