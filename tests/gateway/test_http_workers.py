@@ -80,7 +80,7 @@ def test_a_filter_is_waited_for_by_a_receive_that_does_not_wait(place: Place) ->
     there.http.patch(GROUP, json={"filter": "sql:parity = 'odd'"})
     for number in range(5):
         here.schedule(b"%d" % number, **{"property.parity": ("even", "odd")[number % 2]})
-    wait_until(lambda: place.broker.group_info("orders", "g").ready > 0)
+    wait_until(lambda: {each.topic: each.ready for each in place.broker.pending()}.get("orders") == 5)
     assert {m["body"] for m in there.receive(wait_ms=0, max_messages=10)} == {"1", "3"}
 
 

@@ -296,10 +296,7 @@ class ConsumerGroup(Protocol):
         ...
 
     def give_back(self, leases: Int64s, offsets: Int64s) -> int:
-        """Have messages that nobody has looked at ready again at once, as the same try; counts as :meth:`ack`.
-
-        Behind a gateway it is a nack without a delay.
-        """
+        """Have messages that nobody has looked at ready again at once, as the same try; counts as :meth:`ack`."""
         ...
 
     def extend(self, leases: Int64s, offsets: Int64s, lease_ms: int) -> int:
