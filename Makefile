@@ -21,7 +21,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 # What is imported is compiled once, not in each of the hundreds of processes that tests start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test test-core test-rest test-all lint types unit spark-cluster spark-matrix django bench dist soak simulate fuzz fuzz-door kills workers models object-stores takeover month bridge kafka kafka-jars relay-campaign h2spec compat compat-identities browser stubs lock audit sbom clean
+.PHONY: help setup demo test test-core test-rest test-long test-all lint types unit spark-cluster spark-matrix django bench dist soak simulate fuzz fuzz-door kills workers models object-stores takeover month bridge kafka kafka-jars relay-campaign h2spec compat compat-identities browser stubs lock audit sbom clean
 
 help:
 	@echo 'make demo               a year of flight departures through a broker that is killed on the way'
@@ -110,6 +110,9 @@ test-core: $(STAMP)
 
 test-rest: $(STAMP)
 	$(PYTEST) --part rest $(ARGS)
+
+test-long: $(STAMP)
+	$(PYTEST) --part long $(ARGS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

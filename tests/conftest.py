@@ -2,7 +2,8 @@
 
 ``--part core`` is what ``make test`` runs: everything that is not marked ``rest``, and property tests with few
 examples. ``--part rest`` is what it leaves out: all that is marked, and the property tests again with many examples.
-Together they run every test but those with targets of their own (``kafka_slow``, ``browser``, a cluster of Spark).
+Together they run every test but those with targets of their own (``long``, ``kafka_slow``, ``browser``, a cluster of
+Spark).
 """
 
 from __future__ import annotations
@@ -68,7 +69,9 @@ httpx._transports.default.create_ssl_context = _ssl_context  # noqa: SLF001 - se
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--part", choices=["core", "rest"], help="only this part of the tests; see tests/conftest.py")
+    parser.addoption(
+        "--part", choices=["core", "rest", "long"], help="only this part of the tests; see tests/conftest.py"
+    )
 
 
 @pytest.hookimpl(wrapper=True)
@@ -113,9 +116,11 @@ def _put_into_group(item: pytest.Item, group: str) -> None:
 def _is_of(part: str, item: pytest.Item) -> bool:
     if item.get_closest_marker("kafka_slow") or item.get_closest_marker("browser"):
         return False
+    if item.get_closest_marker("long"):
+        return part == "long"
     if item.get_closest_marker("rest"):
         return part == "rest"
-    return part == "core" or is_hypothesis_test(getattr(item, "obj", None))
+    return part == "core" or (part == "rest" and is_hypothesis_test(getattr(item, "obj", None)))
 
 
 def _check_all_are_touched(selected: list[pytest.Item], items: list[pytest.Item]) -> None:

@@ -28,7 +28,7 @@ def wait_committed(client: Client, seq: int) -> None:
     wait_until(lambda: client.status()["store"]["committed_seq"] >= seq, 120, lambda: client.status()["pipeline"])
 
 
-@pytest.mark.rest
+@pytest.mark.long
 @pytest.mark.spark
 def test_what_is_cancelled_on_its_way_to_the_store_never_comes(make_broker: MakeBroker) -> None:
     broker = make_broker(**SETTINGS)

@@ -16,7 +16,7 @@ from tarry_demo.main import run
 pytestmark = pytest.mark.spark
 
 
-@pytest.mark.rest
+@pytest.mark.long
 def test_a_small_year(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
     code = run(out, rows=5_000, seconds=25, json=True)

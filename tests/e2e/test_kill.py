@@ -179,7 +179,7 @@ def test_a_killed_broker_gives_the_directory_free(make_broker: MakeBroker) -> No
 
 
 @pytest.mark.spark
-@pytest.mark.rest
+@pytest.mark.long
 def test_the_pipeline_alone_is_killed(make_broker: MakeBroker, tmp_path: Path) -> None:
     broker = make_broker(schedule_interval_ms=500, horizon_ms=2_000)
     with Monitor(broker) as monitor, Client(broker.address) as client:

@@ -47,7 +47,7 @@ def totals(status: dict[str, Any]) -> dict[str, int]:
 
 
 @pytest.mark.spark
-@pytest.mark.rest
+@pytest.mark.long
 def test_what_is_merged_while_it_is_served_comes_once(make_broker: MakeBroker) -> None:
     broker = make_broker(**SETTINGS)
     with Client(broker.address, timeout=60) as client:

@@ -229,7 +229,7 @@ def test_owners_get_on() -> None:
     assert sum(simulated(seed, 20, 0.02)[1] for seed in range(8)) > 20
 
 
-@pytest.mark.rest
+@pytest.mark.long
 def test_thousands_of_rounds() -> None:
     seeds = examples(30)
     assert sum(simulate(seed, 40, 0.03) for seed in range(seeds)) > 100 * seeds

@@ -13,7 +13,7 @@ import pytest
 from ..contract.conftest import Served
 from .delta_jars import delta_jars
 
-pytestmark = [pytest.mark.spark, pytest.mark.rest]
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 BOTH = Path(__file__).with_name("delta") / "both.py"
 

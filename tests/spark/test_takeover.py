@@ -99,8 +99,14 @@ def driver(intake: FakeIntake, tmp_path: Path, compact_interval_ms: int = 0) -> 
         process.communicate()
 
 
-@pytest.mark.rest
-@pytest.mark.parametrize("when", ["tasks read", "it plans", "it has nothing to do"])
+@pytest.mark.parametrize(
+    "when",
+    [
+        pytest.param("tasks read", marks=pytest.mark.long),
+        pytest.param("it plans", marks=pytest.mark.rest),
+        pytest.param("it has nothing to do", marks=pytest.mark.long),
+    ],
+)
 def test_the_schedule_job_ends_with_its_owner(intake: FakeIntake, tmp_path: Path, when: str) -> None:
     """And the next one works for the new owner."""
     intake.epoch = 5

@@ -57,7 +57,7 @@ def test_help_shows_examples(command: str, capsys: pytest.CaptureFixture[str]) -
 def test_help_does_not_import_what_is_slow(arguments: list[str], also: str) -> None:
     code = (
         "import sys; from tarry.cli.main import run; run(sys.argv[1:]);"
-        f"heavy = {{'pyarrow', 'pyspark', 'numpy', 'deltalake', 'pandas', '{also}'}} & set(sys.modules);"
+        f"heavy = {{'asyncio', 'pyarrow', 'pyspark', 'numpy', 'deltalake', 'pandas', '{also}'}} & set(sys.modules);"
         "sys.exit(str(heavy) if heavy else 0)"
     )
     done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)

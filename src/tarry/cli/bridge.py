@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import signal
@@ -102,6 +101,8 @@ def rabbitmq(
 
 
 def _in_loop(work: Coroutine[Any, Any, None]) -> None:
+    import asyncio
+
     import uvloop
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -154,6 +155,8 @@ def _broker_of(data: Path, endpoint: str) -> Iterator[Broker]:
 
 
 async def _run(settings: Any, endpoint: str, metrics: str | None, broker: Broker | None = None) -> None:
+    import asyncio
+
     from tarry.bridge.rabbitmq import RabbitBridge
     from tarry.client.aio import AsyncClient
 
@@ -180,12 +183,16 @@ async def _run(settings: Any, endpoint: str, metrics: str | None, broker: Broker
 
 
 async def _stop_with(broker: Broker, found: RabbitBridge) -> None:
+    import asyncio
+
     while not broker.wait_fatal(0):
         await asyncio.sleep(LOOK_S)
     found.stop()
 
 
 async def _tell(found: RabbitBridge) -> None:
+    import asyncio
+
     told = ""
     while True:
         await asyncio.sleep(FIGURES_S)
