@@ -14,6 +14,9 @@ from tests.crash.takeovers.life import Life, simulate
 
 pytestmark = pytest.mark.rest
 SOUND = 6
+"""Lives at least."""
+SEEDS = (10, *range(10), *range(11, 20))
+"""The first has what is rare; where changes of the program move that to another life, more are lived."""
 FINDS = 20
 """A defect is found in so many lives; most in three."""
 
@@ -28,15 +31,21 @@ def nothing_is_logged() -> Iterator[None]:
 
 def test_lives_of_many_takeovers(fast_path: Path) -> None:
     done: Counter[str] = Counter()
-    for seed in range(SOUND):
+    for lives, seed in enumerate(SEEDS):
+        if lives >= SOUND and not _lacking(done):
+            break
         done.update(simulate(seed, fast_path / str(seed)))
-    for what in ("claimed by a standby", "standbys that have taken over in time"):
-        assert done[what], f"too short for: {what}"
-    for what in ("history: delivered", "base made", "segments deleted", "the pipeline commits", "load a job"):
-        assert done[what], f"too short for: {what}"
+    assert _lacking(done) == set()
+
+
+def _lacking(done: Counter[str]) -> set[str]:
     # A former owner refuses lists once its lease is over, so that few are seen: see broker/confirmed_queries.py.
-    for what in ("handed out by a former owner", "messages that a seek skipped", "standbys that have followed"):
-        assert done[what], f"too short for: {what}"
+    wanted = {
+        *("history: delivered", "base made", "segments deleted", "the pipeline commits", "load a job"),
+        *("claimed by a standby", "standbys that have taken over in time", "standbys that have followed"),
+        *("handed out by a former owner", "messages that a seek skipped"),
+    }
+    return {what for what in wanted if not done[what]}
 
 
 def test_a_seed_is_one_life(fast_path: Path) -> None:

@@ -40,6 +40,11 @@ _TIMER_S = 0.001
 WAIT_S_MAX = 86_400.0
 """Longest wait for messages, of fronts that bound it: one that wants more is answered after a day."""
 
+ELSEWHERE_S = 0.1
+"""Least wait for a broker elsewhere: it tells what it has, and nothing else.
+
+Who left before would get nothing, however much there is; and what was on its way would count a try.
+"""
 FILTERING_S = 10.0
 """Seconds for which :func:`poll_now` waits where messages have to be filtered first."""
 
@@ -143,8 +148,9 @@ class ReceiveQueue:
 
     @property
     def least_wait_s(self) -> float:
-        """Seconds for which a receive waits at least, so that the group is asked for it once."""
-        return max(0.0, self._pause_s) + _TIMER_S if self._planned else 0.0
+        """Seconds for which a receive waits at least, so that the group is asked for it once, and answers."""
+        least_s = max(0.0, self._pause_s) + _TIMER_S if self._planned else 0.0
+        return least_s + ELSEWHERE_S if self.group.gathers else least_s
 
     def add(self, waiter: Waiter) -> None:
         """Queue a waiter. Its ``on_result`` may be called before this returns."""
