@@ -186,3 +186,14 @@ def test_print_config_can_be_used_as_a_config_file(tmp_path: Path, capsys: pytes
     assert [line for line in again.splitlines() if line[:1] != "#"] == [
         line for line in text.splitlines() if line[:1] != "#"
     ]
+
+
+def test_the_bridge_without_its_extra_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in [*sys.modules]:
+        if name.startswith("tarry.bridge") or name == "tarry.cli.bridge_process":
+            monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "aiormq", None)
+    assert run(["bridge", "rabbitmq"]) == ExitCode.FAILED
+    assert "needs the extra 'rabbitmq': the module 'aiormq' is not installed; allowed: pip" in capsys.readouterr().err

@@ -3,33 +3,16 @@
 from __future__ import annotations
 
 import logging
-import os
-import signal
-from collections.abc import Coroutine, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from tarry.base.errors import InvalidArgumentError, NotFoundError
 from tarry.base.extras import missing_extra
-from tarry.cli.failures import failure_of
 from tarry.cli.options import DEFAULT_ENDPOINT, Endpoint
-from tarry.cli.umask import UMASK
-
-if TYPE_CHECKING:
-    from prometheus_client import CollectorRegistry
-
-    from tarry.bridge.rabbitmq import RabbitBridge
-    from tarry.broker import Broker
 
 app = typer.Typer(name="bridge", help="Delay for a broker that has none, beside it.", no_args_is_help=True)
-
-log = logging.getLogger("tarry.bridge")
-FIGURES_S = 60.0
-LOOK_S = 0.5
-"""Seconds between looks at the health of a broker in this process."""
 
 
 @app.callback()
@@ -83,6 +66,7 @@ def rabbitmq(
 
     try:
         from tarry.bridge.settings import BridgeSettings, pairs
+        from tarry.cli.bridge_process import serve
     except ImportError as error:
         raise NotFoundError(missing_extra("the bridge beside RabbitMQ", "rabbitmq", error)) from error
     log_to_stderr(verbose=verbose)
@@ -93,20 +77,7 @@ def rabbitmq(
         url=with_password(url, password_file), queue=queue, queue_type=queue_type, exchanges=pairs(exchange or []),
         window=window, ordered=ordered, tries=tries,
     )  # fmt: skip
-    if data is None:
-        _in_loop(_run(settings, endpoint, metrics))
-        return
-    with _broker_of(data, endpoint) as broker:
-        _in_loop(_run(settings, endpoint, metrics, broker))
-
-
-def _in_loop(work: Coroutine[Any, Any, None]) -> None:
-    import asyncio
-
-    import uvloop
-
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(work)
+    serve(settings, endpoint, metrics, data)
 
 
 def with_password(url: str, file: Path | None) -> str:
@@ -129,98 +100,3 @@ def with_password(url: str, file: Path | None) -> str:
         return str(parsed.with_password(file.read_text().strip()))
     except OSError as error:
         raise InvalidArgumentError(f"--password-file is {file}: {error.strerror}; allowed: a file") from error
-
-
-@contextmanager
-def _broker_of(data: Path, endpoint: str) -> Iterator[Broker]:
-    """Open a broker here, and serve it, so that other commands reach it."""
-    from tarry.broker.embedded import open as open_broker
-    from tarry.fronts.flight.front import FlightFront
-
-    os.umask(UMASK)
-    try:
-        opened = open_broker(data)
-    except OSError as error:
-        raise InvalidArgumentError(
-            f"--data is {data}: {error.filename or data}: {error.strerror}; allowed: a broker's directory, or a place "
-            "for one"
-        ) from error
-    with opened as broker:
-        front = FlightFront.start(broker, endpoint)
-        log.info("serving %s at %s", data, endpoint)
-        try:
-            yield broker
-        finally:
-            front.stop()
-
-
-async def _run(settings: Any, endpoint: str, metrics: str | None, broker: Broker | None = None) -> None:
-    import asyncio
-
-    from tarry.bridge.rabbitmq import RabbitBridge
-    from tarry.client.aio import AsyncClient
-
-    async with AsyncClient(endpoint) as client:
-        found = RabbitBridge(settings, client)
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, found.stop)
-        port = None if metrics is None else _port(found, metrics)
-        looking = [loop.create_task(_tell(found))]
-        if broker is not None:
-            looking.append(loop.create_task(_stop_with(broker, found)))
-        try:
-            log.info("taking from queue %s; exchanges: %s", settings.queue, dict(settings.exchanges) or "-")
-            await found.run()
-        finally:
-            for task in looking:
-                task.cancel()
-            if port is not None:
-                port.stop()
-    log.info("stopped: %s", found.figures)
-    if broker is not None and broker.wait_fatal(0):
-        raise failure_of(broker.status())
-
-
-async def _stop_with(broker: Broker, found: RabbitBridge) -> None:
-    import asyncio
-
-    while not broker.wait_fatal(0):
-        await asyncio.sleep(LOOK_S)
-    found.stop()
-
-
-async def _tell(found: RabbitBridge) -> None:
-    import asyncio
-
-    told = ""
-    while True:
-        await asyncio.sleep(FIGURES_S)
-        if (text := str(found.figures)) != told:
-            log.info("%s", text)
-            told = text
-
-
-def _port(found: RabbitBridge, address: str) -> Any:
-    from tarry.fronts.metrics.server import FiguresPort
-
-    return FiguresPort(_registry(found), address if ":" in address else f"127.0.0.1:{address}")
-
-
-def _registry(found: RabbitBridge) -> CollectorRegistry:
-    from prometheus_client import CollectorRegistry
-    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-    from prometheus_client.registry import Collector
-
-    class Figures(Collector):
-        def collect(self) -> Any:
-            figures = found.figures
-            yield GaugeMetricFamily("tarry_bridge_connected", "RabbitMQ is there", value=figures.connected)
-            messages = CounterMetricFamily("tarry_bridge_messages", "messages, by what became of them", labels=["what"])
-            for what in ("taken", "given", "refused", "returned", "cancelled", "known"):
-                messages.add_metric([what], getattr(figures, what))
-            yield messages
-
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(Figures())
-    return registry
