@@ -112,6 +112,16 @@ def test_a_warning_that_says_the_same_is_told_once_a_minute() -> None:
     assert teller.tell("the store %s is away", "s3://b") == "the store s3://b is away"
 
 
+def test_a_text_with_a_per_cent_sign_stays_as_it_is() -> None:
+    teller = Teller()
+    for _ in range(2):
+        teller.tell("the disk is %d %% full: %s", 97, "/100%d")
+    teller.now_s = SAME_S
+    assert teller.tell("the disk is %d %% full: %s", 97, "/100%d") == (
+        "the disk is 97 % full: /100%d (and 1 times more in 60 s)"
+    )
+
+
 def test_what_is_no_warning_or_has_a_traceback_is_always_told() -> None:
     teller = Teller()
     for _ in range(3):

@@ -127,10 +127,7 @@ class Repetitions:
         while len(self._told) > self.known_max:
             del self._told[next(iter(self._told))]
         if is_told and repeated:
-            record.msg, record.args = (
-                f"{key[1]} (and {repeated} times more in {now_s - told_s:.0f} s)".replace("%", "%%"),
-                (),
-            )
+            record.msg, record.args = f"{key[1]} (and {repeated} times more in {now_s - told_s:.0f} s)", ()
         return is_told
 
 
