@@ -166,4 +166,6 @@ Takeover = Annotated[
     Literal["silent", "auto", "manual", "now"],
     BeforeValidator(lambda value: "auto" if value == "standby" else value),  # its name of before
 ]
+STANDING_BY = frozenset(("auto", "manual"))
+"""Values of :data:`Takeover` with which a broker stands by while another one owns the logs."""
 Directory = Annotated[Path, AfterValidator(Path.expanduser)]

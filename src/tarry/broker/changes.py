@@ -131,10 +131,7 @@ class Changes:
         if not places:
             return []
         named = self._registry.get([targets[place].registered_name for place in places])
-        entries = {
-            place: entry or NameEntry(targets[place].seq, targets[place].due_ms, 0)
-            for place, entry in zip(places, named, strict=True)
-        }
+        entries = {place: targets[place].current(entry) for place, entry in zip(places, named, strict=True)}
         again = self._decisions.are_pending(list(entries.values()))
         entries = {place: entries[place] for place, is_pending in zip(places, again, strict=True) if is_pending}
         rows = self._finder.find(list(entries.values()), ("seq", "due_ms", "repeat")) if entries else {}

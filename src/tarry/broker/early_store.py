@@ -12,6 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from tarry.base.config import Config
 from tarry.base.errors import OwnershipLostError, TarryError
+from tarry.base.setting_types import STANDING_BY
 from tarry.broker.directory import ID_FILE, owner_of
 from tarry.log.engine import LogEngine
 from tarry.store import Owner, Store, WarmTable
@@ -28,7 +29,7 @@ class EarlyStore:
         self._pool: ThreadPoolExecutor | None = None
         self._opening: Future[Store] | None = None
         self._owner: Owner | None = None
-        stands_by = engine.shared is not None and config.takeover in ("auto", "manual")
+        stands_by = engine.shared is not None and config.takeover in STANDING_BY
         if engine.shared is not None and stands_by and Place.of(config.store_uri).local is None:
             self._warm = WarmTable(config.store_uri, config.shard)
             self._pool = ThreadPoolExecutor(1, THREAD)

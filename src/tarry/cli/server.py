@@ -25,6 +25,7 @@ from tarry.base.errors import (
 from tarry.base.logs import environment, log_to_stderr
 from tarry.base.memory import Trimmer
 from tarry.base.placement import ANY_CORE, Placement, SharedCore, collect_often, settle_memory, shorten_turns
+from tarry.base.setting_types import STANDING_BY
 from tarry.base.stop_signals import StopSignals
 from tarry.base.version import VERSION
 from tarry.base.without_pandas import leave_pandas_out
@@ -104,7 +105,7 @@ def _serve(config: Config, files_max: int, stop: StopSignals, stack: ExitStack, 
     fronts = _wanted(config)
     _load(fronts)
     placement = SharedCore() if config.share_core == "on" else ANY_CORE
-    if config.log is not None and config.takeover in ("auto", "manual"):
+    if config.log is not None and config.takeover in STANDING_BY:
         manager.is_serving("standing by, or opening the logs")  # it may stand by for months
 
     def is_stopped() -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Annotated, Any
 
 import typer
@@ -14,10 +15,15 @@ FILES = ("ca", "certificate", "key")
 
 def add_tls_options(command: Any) -> None:
     """Add them to a command, or those of a group, that connect to a broker."""
+    _add(_options(), command)
+
+
+@cache
+def _options() -> Sequence[Any]:
     app = typer.Typer(add_completion=False)
     app.command()(_files)
     names = {f"tls_{name}" for name in FILES}
-    _add([each for each in typer.main.get_command(app).params if each.name in names], command)
+    return [each for each in typer.main.get_command(app).params if each.name in names]
 
 
 def _files(

@@ -27,7 +27,7 @@ from tarry.queue.journal import Journal
 from tarry.queue.log import ReadyLog
 from tarry.queue.topic import Topic
 
-NAME_LOCKS = 64
+NAME_LOCKS = 1024
 
 
 @dataclass(eq=False)

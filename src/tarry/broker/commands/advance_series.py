@@ -59,11 +59,8 @@ class AdvanceSeries:
             entry = entries[row]
             if not alive[row]:
                 continue
-            if entry is not None and entry.seq > int(seq[row]):
-                self._deliver[row] = True  # from before a crash; the next one is stored
-                continue
-            if row in replaced:
-                self._deliver[row] = True
+            if row in replaced or (entry is not None and entry.seq > int(seq[row])):
+                self._deliver[row] = True  # from before a crash; the next one is stored, or none is to come
                 continue
             try:
                 state = states[row] = read_state(text)

@@ -33,6 +33,10 @@ class CancelTarget:
         """The name whose message is meant."""
         return self.name or name_of_series(self.seq)
 
+    def current(self, registered: NameEntry | None) -> NameEntry:
+        """Return where the message is, by what its name has in the registry."""
+        return NameEntry(self.seq, self.due_ms, 0) if registered is None else registered
+
 
 class CancelCommand:
     """A command: cancel messages. ``done`` gets an outcome for each target.
@@ -68,10 +72,7 @@ class CancelCommand:
 
     def _current(self, batch: WriteBatch) -> list[NameEntry]:
         named = [t.registered_name for t in self._targets]
-        return [
-            entry if entry is not None else NameEntry(target.seq, target.due_ms, 0)
-            for target, entry in zip(self._targets, batch.entries(named), strict=True)
-        ]
+        return [target.current(entry) for target, entry in zip(self._targets, batch.entries(named), strict=True)]
 
     def on_durable(self, first_seq: int) -> None:
         self._done(self._outcomes)

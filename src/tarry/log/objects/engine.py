@@ -29,6 +29,7 @@ from tarry.base.errors import (
 from tarry.base.event_loop import iterate
 from tarry.base.histogram import Histogram
 from tarry.base.lock_file import LockFile
+from tarry.base.setting_types import STANDING_BY
 from tarry.base.types import NEVER_MS
 from tarry.log.engine import ClaimWatch, Part
 from tarry.log.file_engine import DIRECTORIES, hold_directory
@@ -156,7 +157,7 @@ class ObjectEngine:
         """Claim when the takeover is allowed."""
         await try_out(self._store)
         await asked(lambda: self._store.list("trial/"), PATIENCE_S)  # a right of its own
-        stands_by = self._takeover in ("auto", "manual")
+        stands_by = self._takeover in STANDING_BY
         former = self._stand_by() if stands_by else self._former
         claim = None
         while claim is None:
