@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
-from tests.engines.versitygw import BUCKET, served
+from tests.engines.versitygw import BUCKET, environment_at, served
 
 from benchmarks.harness import Result, Server, benchmark, child, now_ms, percentiles, start_server, workspace
 from benchmarks.store_proxy import delayed
@@ -66,13 +66,7 @@ async def _measured(delay_ms: int, gap_ms: int) -> list[Result]:
 
 @contextmanager
 def _broker(directory: Path, address: str, gap_ms: int) -> Iterator[Server]:
-    os.environ |= {
-        "AWS_ENDPOINT_URL": f"http://{address}",
-        "AWS_ACCESS_KEY_ID": "A",
-        "AWS_SECRET_ACCESS_KEY": "S",
-        "AWS_REGION": "us-east-1",
-        "AWS_ALLOW_HTTP": "true",
-    }
+    os.environ |= environment_at(address)
     started = start_server(
         directory / "data", log=f"s3://{BUCKET}/log", store=f"s3://{BUCKET}/store", log_interval_ms=gap_ms
     )

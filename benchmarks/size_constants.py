@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pyarrow as pa
-from tests.engines.versitygw import BUCKET, served
+from tests.engines.versitygw import BUCKET, environment_at, served
 
 from benchmarks.harness import BODY_BYTES, Result, Server, benchmark, messages, now_ms, server, workspace
 from benchmarks.loop import loop_s
@@ -119,13 +119,7 @@ def _idle_pipeline() -> dict[str, float]:
 def _requests() -> dict[str, float]:
     """With logs in a store whose requests take 60 ms longer: idle, at 2 and at 1,000 msg/s, each due after a second."""
     with workspace() as directory, served(directory / "store") as endpoint, delayed(endpoint, REQUEST_MS) as address:
-        os.environ |= {
-            "AWS_ENDPOINT_URL": f"http://{address}",
-            "AWS_ACCESS_KEY_ID": "A",
-            "AWS_SECRET_ACCESS_KEY": "S",
-            "AWS_REGION": "us-east-1",
-            "AWS_ALLOW_HTTP": "true",
-        }
+        os.environ |= environment_at(address)
         with server(pipeline="off", log=f"s3://{BUCKET}/log", store=f"s3://{BUCKET}/store") as broker:
             time.sleep(SECONDS)  # its first base is made
             idle, slow, fast = (_requests_per_s(broker, rate) for rate in (0, SLOW, RATE))

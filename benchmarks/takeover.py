@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from tests.engines.versitygw import BUCKET, served
+from tests.engines.versitygw import BUCKET, environment_at, served
 from tests.waiting import wait_until
 
 from benchmarks.harness import Result, benchmark, free_endpoint, messages, now_ms, workspace
@@ -53,13 +53,7 @@ class Machine:
     process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        environment = os.environ | {
-            "AWS_ENDPOINT_URL": f"http://{self.proxy}",
-            "AWS_ACCESS_KEY_ID": "A",
-            "AWS_SECRET_ACCESS_KEY": "S",
-            "AWS_REGION": "us-east-1",
-            "AWS_ALLOW_HTTP": "true",
-        }
+        environment = os.environ | environment_at(self.proxy)
         command = [sys.executable, "-m", "tarry", "serve", "--data", str(self.data), "--flight", self.address]
         command += ["--pipeline", "off", "--set", "disk_free_bytes_min=0", "--standby"]
         command += ["--log", f"s3://{BUCKET}/log", "--store", f"s3://{BUCKET}/store"]

@@ -40,15 +40,23 @@ def listens(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def set_environment(monkeypatch: pytest.MonkeyPatch, endpoint: str, access_key: str, secret_key: str) -> None:
+def environment(endpoint: str, access_key: str, secret_key: str) -> dict[str, str]:
     """What an operator sets: docs/spark-clusters.md."""
+    return {
+        "AWS_ENDPOINT_URL": endpoint,
+        "AWS_ACCESS_KEY_ID": access_key,
+        "AWS_SECRET_ACCESS_KEY": secret_key,
+        "AWS_REGION": "us-east-1",
+        "AWS_ALLOW_HTTP": "true",
+    }
+
+
+def set_environment(monkeypatch: pytest.MonkeyPatch, endpoint: str, access_key: str, secret_key: str) -> None:
+    """Set it, and nothing else of AWS."""
     for name in [n for n in os.environ if n.startswith("AWS_")]:
         monkeypatch.delenv(name)
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", access_key)
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", secret_key)
-    monkeypatch.setenv("AWS_REGION", "us-east-1")
-    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
-    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+    for name, value in environment(endpoint, access_key, secret_key).items():
+        monkeypatch.setenv(name, value)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from tests.crash.takeovers.defects import DEFECTS, find
 from tests.crash.takeovers.life import Life, simulate
 
 pytestmark = pytest.mark.rest
-SOUND = 4
+SOUND = 6
 """Lives at least."""
 SEEDS = (10, *range(10), *range(11, 20))
 """The first has what is rare; where changes of the program move that to another life, more are lived."""

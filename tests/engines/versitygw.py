@@ -18,7 +18,7 @@ import pytest
 from tarry.log.objects.s3 import S3Objects
 from tests.loopgrpc.h2spec import CACHE
 from tests.ports import free_port
-from tests.s3 import listens
+from tests.s3 import environment, listens
 from tests.waiting import wait_until
 
 SOURCE = "github.com/versity/versitygw/cmd/versitygw@latest"
@@ -56,6 +56,11 @@ def served(directory: Path) -> Iterator[str]:
     finally:
         server.kill()
         server.wait()
+
+
+def environment_at(address: str) -> dict[str, str]:
+    """What a broker's environment has, for its logs and its store there."""
+    return environment(f"http://{address}", "A", "S")
 
 
 def store_at(endpoint: str, prefix: str, bucket: str = BUCKET, **options: Any) -> S3Objects:

@@ -16,7 +16,7 @@ from tarry.base.errors import TarryError
 from tarry.cli.exits import ExitCode
 from tarry.log.objects.role import read_role
 from tarry_demo.broker_process import BrokerProcess
-from tests.engines.versitygw import BUCKET
+from tests.engines.versitygw import BUCKET, environment_at
 from tests.takeover import broker
 from tests.takeover.broker import BASE, SKEW
 from tests.takeover.proxy import Proxy, Request
@@ -111,13 +111,7 @@ class Machine:
         settings: dict[str, str | int] = {"pipeline": "off", "disk_free_bytes_min": 0}
         if self.proxy is not None:
             settings |= {"log": f"s3://{BUCKET}/logs", "store": f"s3://{BUCKET}/store", "takeover": takeover}
-            environment |= {
-                "AWS_ACCESS_KEY_ID": "A",
-                "AWS_SECRET_ACCESS_KEY": "S",
-                "AWS_REGION": "us-east-1",
-                "AWS_ENDPOINT_URL": f"http://{self.proxy.address}",
-                "AWS_ALLOW_HTTP": "true",
-            }
+            environment |= environment_at(self.proxy.address)
         log = self.directory.parent / f"{self.directory.name}-{self.name}.log"
         process = CampaignBroker(self.directory, log, settings, environment)
         return Life(number, self, process, why, fault_ms)
