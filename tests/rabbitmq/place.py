@@ -65,6 +65,10 @@ class Bridged:
             "--exchange", "orders.delayed=orders", *more,
         )  # fmt: skip
 
+    def until_connected(self) -> None:
+        """Wait until the bridge has its exchanges and queues, and takes from them."""
+        wait_until(lambda: "connected to RabbitMQ" in self.bridge.said, 60, lambda: self.bridge.said)
+
     def end(self) -> None:
         for each in (self.bridge, self.broker):
             each.kill()

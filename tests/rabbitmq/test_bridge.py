@@ -13,7 +13,7 @@ import aio_pika
 import pytest
 
 from tarry.client import Client
-from tests.rabbitmq.place import bridged
+from tests.rabbitmq.place import Bridged, bridged
 from tests.rabbitmq.server import FOUND, WHY_NOT, RabbitServer
 from tests.snippets import snippets
 from tests.waiting import wait_until
@@ -47,31 +47,21 @@ class Channel:
 
 
 @asynccontextmanager
-async def opened(rabbit: RabbitServer) -> AsyncIterator[Channel]:
-    async with await aio_pika.connect(rabbit.url) as connection:
-        channel = await connection.channel()
+async def opened(place: Bridged) -> AsyncIterator[Channel]:
+    """Open a channel that raises where no queue takes a message, once the bridge has bound its own."""
+    await asyncio.to_thread(place.until_connected)
+    async with await aio_pika.connect(place.rabbit.url) as connection:
+        channel = await connection.channel(on_return_raises=True)
         exchange = await channel.declare_exchange("orders", "direct", durable=True)
         queue = await channel.declare_queue(exclusive=True)
         for key in ("new", "old"):
             await queue.bind(exchange, key)
-        await until_there(connection, "orders.delayed")
         yield Channel(channel, queue)
-
-
-async def until_there(connection: Any, exchange: str) -> None:
-    async with asyncio.timeout(60):
-        while True:
-            try:
-                async with connection.channel() as channel:
-                    await channel.get_exchange(exchange)
-                return
-            except aio_pika.exceptions.ChannelNotFoundEntity:
-                await asyncio.sleep(0.05)
 
 
 async def test_messages_wait_are_cancelled_and_are_refused(rabbit: RabbitServer, tmp_path: Path) -> None:
     with bridged(tmp_path, rabbit, "--tries", "2") as place:
-        async with opened(rabbit) as program:
+        async with opened(place) as program:
             answers = await program.channel.declare_queue(exclusive=True)
             began = time.time()
             await program.publish(b"later", {"x-delay": 1500, "of": "shop"}, message_id="1", content_type="text/plain")
@@ -98,7 +88,7 @@ async def test_messages_wait_are_cancelled_and_are_refused(rabbit: RabbitServer,
 async def test_nothing_is_lost_when_each_is_killed(rabbit: RabbitServer, tmp_path: Path) -> None:
     """And what has a message id does not come twice, but where RabbitMQ had it and its confirm was lost."""
     with bridged(tmp_path, rabbit) as place:
-        async with opened(rabbit) as program:
+        async with opened(place) as program:
             for number in range(200):
                 await program.publish(b"%d" % number, {"x-delay": 4000 + number}, message_id=str(number))
                 if number == 60:
@@ -122,7 +112,7 @@ async def test_it_connects_again(rabbit: RabbitServer, tmp_path: Path) -> None:
             exchange = await channel.declare_exchange("orders", "direct", durable=True)
             queue = await channel.declare_queue("kept", durable=True)
             await queue.bind(exchange, "new")
-            await until_there(connection, "orders.delayed")
+            await asyncio.to_thread(place.until_connected)
             message = aio_pika.Message(b"x", headers={"x-delay": 3000}, delivery_mode=2)
             await (await channel.get_exchange("orders.delayed")).publish(message, "new")
             with Client(place.endpoint) as client:
@@ -139,7 +129,7 @@ async def test_the_pages_program_runs(rabbit: RabbitServer, tmp_path: Path) -> N
     [program] = [each.code for each in snippets("python") if each.page == "docs/rabbitmq.md"]
     code = program.replace("amqp://guest:guest@127.0.0.1/", rabbit.url)
     with bridged(tmp_path, rabbit) as place:
-        async with opened(rabbit):
+        async with opened(place):
             await asyncio.to_thread(exec, compile(code, "docs/rabbitmq.md", "exec"), {})
             with Client(place.endpoint) as client:
                 wait_until(lambda: sum(each.pending for each in client.pending()) == 1)

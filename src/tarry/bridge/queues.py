@@ -43,7 +43,8 @@ async def declare(connection: Connection, settings: BridgeSettings) -> None:
                     await channel.queue_declare(name, durable=True, arguments={"x-queue-type": settings.queue_type})
         async with _channel(connection) as channel:
             for name in (settings.queue, *settings.exchanges):
-                await channel.exchange_declare(name, exchange_type="topic", durable=True)
+                # No wait: RabbitMQ drops what a program publishes between the exchange and its binding.
+                await channel.exchange_declare(name, exchange_type="topic", durable=True, nowait=True)
                 await channel.queue_bind(settings.queue, name, "#")
     except REFUSED as error:
         raise InvalidArgumentError(f"RabbitMQ refuses what the bridge needs: {error}") from error

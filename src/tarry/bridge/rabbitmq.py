@@ -98,8 +98,6 @@ class RabbitBridge:
         RabbitMQ stops reading from one that publishes while its memory is full: acknowledgements have another.
         """
         async with _connection(self.settings.url, "takes") as taking, _connection(self.settings.url, "gives") as giving:
-            self.figures.connected = True
-            log.info("connected to RabbitMQ")
             began_s = time.monotonic()
             session = _Session(self.settings, self._client, self.figures, taking, giving, self._confirmed)
             await session.run(self._stopping)
@@ -150,7 +148,7 @@ class _Session:
         giving: Connection,
         confirmed: Confirmed,
     ) -> None:
-        self._settings, self._connections = settings, (taking, giving)
+        self._settings, self._figures, self._connections = settings, figures, (taking, giving)
         out = Exchanges(giving)
         self._taking = Taking(settings, client, figures, taking, out)
         self._giving = Giving(settings, client, figures, out, confirmed)
@@ -169,6 +167,8 @@ class _Session:
         await declare(taking, self._settings)
         giving = asyncio.create_task(self._giving.run())
         consumed = await channel.basic_consume(queue, self._taking.take)
+        self._figures.connected = True
+        log.info("connected to RabbitMQ")
         ends = [asyncio.create_task(each.wait()) for each in (stopping, self._lost)]
         try:
             await asyncio.wait([giving, *ends], return_when=asyncio.FIRST_COMPLETED)
