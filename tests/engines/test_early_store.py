@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,8 +14,9 @@ from tarry.base.errors import CorruptError, OwnershipLostError
 from tarry.broker.directory import owner_of
 from tarry.broker.early_store import EarlyStore
 from tarry.log.engine import ClaimWatch, LogEngine
-from tarry.store import Owner, Store
-from tarry.store.fence import epoch_id
+from tarry.store import Owner, Store, publisher, warm
+from tarry.store.claim_entry import put_claim
+from tarry.store.fence import EPOCH_KEY, epoch_id
 from tests.unit.test_store_table import seqs, staged
 
 
@@ -79,6 +81,61 @@ def test_what_the_former_owner_commits_after_the_look_is_there(standby: Standby)
     assert store is not None
     assert (store.read_snapshot().committed_seq, standby.claimed_by()) == (20, 2)
     standby.early.close()
+
+
+def test_its_entry_is_that_of_any_other_claim(standby: Standby) -> None:
+    """It is put by one request, and read by each program that reads the table."""
+    [watch] = standby.engine.watches
+    watch.claimed(2)
+    assert standby.early.store(standby.owner, 2, 0) is not None
+    [early] = DeltaTable(standby.uri).history(1)
+    Store.open(standby.uri, owner=standby.owner, epoch=3)
+    [other] = DeltaTable(standby.uri).history(1)
+    own = {"timestamp", "version", EPOCH_KEY}
+    by_delta_rs = {"engineInfo", "clientVersion", *own}
+    assert {name: early[name] for name in early.keys() - own} == {n: other[n] for n in other.keys() - by_delta_rs}
+    assert (early[EPOCH_KEY], other[EPOCH_KEY]) == ("2", "3")
+    standby.early.close()
+
+
+def test_a_claim_whose_answer_is_lost_is_made_once(standby: Standby, monkeypatch: pytest.MonkeyPatch) -> None:
+    [watch] = standby.engine.watches
+    before = DeltaTable(standby.uri).version()
+
+    def lost(*args: Any) -> bool:
+        assert put_claim(*args)
+        return False
+
+    monkeypatch.setattr(publisher, "put_claim", lost)
+    watch.claimed(2)
+    store = standby.early.store(standby.owner, 2, 0)
+    assert store is not None
+    assert (DeltaTable(standby.uri).version(), standby.claimed_by()) == (before + 1, 2)
+    standby.early.close()
+
+
+def test_what_was_read_long_ago_is_read_again(standby: Standby, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The entry behind it may have been cleaned up, and the claim would be put into the gap."""
+    monkeypatch.setattr(warm, "FRESH_S", -1.0)
+    [watch] = standby.engine.watches
+    standby.early._pool.submit(lambda: None).result()  # type: ignore[union-attr]  # noqa: SLF001 - it has been read
+    standby.former.commit(staged(standby.former, 10, 20), 10, 20)
+    monkeypatch.setattr(publisher, "put_claim", only_behind(int(DeltaTable(standby.uri).version())))
+    watch.claimed(2)
+    store = standby.early.store(standby.owner, 2, 0)
+    assert store is not None
+    assert (store.read_snapshot().committed_seq, standby.claimed_by()) == (20, 2)
+    standby.early.close()
+
+
+def only_behind(version: int) -> Callable[..., bool]:
+    """Put a claim behind this version alone."""
+
+    def put(root: str, at: int, *args: Any) -> bool:
+        assert at == version + 1
+        return put_claim(root, at, *args)
+
+    return put
 
 
 def test_a_later_epoch_has_it(standby: Standby) -> None:

@@ -76,7 +76,6 @@ def open_components(
         CorruptError: it is damaged.
         DiskFullError, FatalError: something has to be written first, and cannot be.
     """
-    began_s = time.monotonic()
     with _named_failures(config.data), ExitStack() as undo:
         around = Opened(
             *(config, clock, files, engine, health, Damage(), Lateness(clock), undo),
@@ -88,13 +87,14 @@ def open_components(
         path = make_message_path(around, opened)
         components = _assemble(around, opened, path)
         components.bulk.announce_before_serving(components.writer.commit)
-        _tell_of_recovery(opened, path, time.monotonic() - began_s)
+        _tell_of_recovery(opened, path)
         undo.pop_all()
         return components
 
 
-def _tell_of_recovery(opened: OpenedFiles, path: MessagePath, took_s: float) -> None:
+def _tell_of_recovery(opened: OpenedFiles, path: MessagePath) -> None:
     intake, checkpoint = opened.intake, opened.checkpoint
+    took_s = time.monotonic() - opened.began_s
     read_again = intake.published_seq - max(checkpoint.fired_seq, intake.first_seq)
     fired = len(path.window.fired)
     ready = sum(topic.end - topic.first for topic in opened.ready.topics.values())

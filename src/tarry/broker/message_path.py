@@ -67,7 +67,8 @@ def _make_window(around: Opened, opened: OpenedFiles) -> LoadedWindow:
 
 
 def _perhaps_handed(opened: OpenedFiles) -> PerhapsHanded:
-    number_end = max(opened.jobs.next_number(), (opened.store.bulk_number() or 0) + 1)
+    # Of the version that was opened: attempts are committed by the broker alone, so no later one was handed out.
+    number_end = max(opened.jobs.next_number(), (opened.store.read_bulk_number() or 0) + 1)
     return PerhapsHanded(opened.bound.left_ms, opened.intake.published_seq, number_end)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -86,7 +87,9 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class OpenedFiles:
-    """The opened files. ``view``: the store as it was at the start.
+    """The opened files.
+
+    ``view``: the store as it was at the start. ``began_s``: the monotonic time at which the logs were its own.
 
     The registry is opened later, after everything else was accepted, because opening it changes files.
     """
@@ -107,6 +110,7 @@ class OpenedFiles:
     intake: Intake
     ready: ReadyLog
     bound: HandOutBound
+    began_s: float
 
 
 def open_files(around: Opened) -> OpenedFiles:
@@ -127,7 +131,7 @@ def open_files(around: Opened) -> OpenedFiles:
 
 
 def _open_claimed(around: Opened, issuers: Issuers, early: EarlyStore, epoch: int) -> OpenedFiles:
-    config, undo, engine = around.config, around.undo, around.engine
+    config, undo, engine, began_s = around.config, around.undo, around.engine, time.monotonic()
     check_kind(around.files, config.data, around.clock)
     has_checkpoint = _has_checkpoint(config.data, is_first=engine.shared is not None)
     checkpoint, topic_counts = Checkpoint.read_with_counts(config.data)
@@ -195,6 +199,7 @@ def _open_claimed(around: Opened, issuers: Issuers, early: EarlyStore, epoch: in
         intake,
         ready,
         bound,
+        began_s,
     )
 
 

@@ -65,6 +65,11 @@ def intake_id(shard: int) -> str:
     return f"intake-{shard}"
 
 
+def bulk_id(shard: int) -> str:
+    """Return the name of the app transaction whose version is a shard's last committed bulk attempt."""
+    return f"bulk-{shard}"
+
+
 def relay_numbers_id(shard: int) -> str:
     """Return the name of the app transaction that a relay's shard has, and no broker's."""
     return f"relay-{shard}-numbers"

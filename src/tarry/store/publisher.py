@@ -26,10 +26,11 @@ from tarry.base.errors import CorruptError, UnavailableError
 from tarry.log.files import not_now, passing_error
 from tarry.store.actions import Commit, add_action, described
 from tarry.store.app_versions import AppVersions
+from tarry.store.claim_entry import put_claim
 from tarry.store.claims import check_present
 from tarry.store.columns import FOR_QUERIES, PARTITION_COLUMNS, TABLE
 from tarry.store.creation import CHECKPOINT_COMMITS, PROPERTIES, STATISTICS, check_columns, open_table
-from tarry.store.fence import CLAIMED_BY_KEY, Fence, commit_properties
+from tarry.store.fence import CLAIMED_BY_KEY, EPOCH_KEY, Fence, commit_properties
 from tarry.store.locallog import FILES_KEY, REMOVED_KEY, mend, remove_lone_records, sync_checkpoint, sync_entries
 from tarry.store.orphans import ORPHAN_AGE_HOURS
 from tarry.store.owner import Owner, configuration_of, intake_id, owner_key, relay_numbers_id
@@ -98,6 +99,7 @@ class Publisher:
         """Path or URI of the table, as :func:`tarry.store.stage` takes it."""
         self._fence = None if epoch is None else Fence(self.root, shard, epoch)
         read_before = None if warm is None else warm.take()
+        self._is_warm = read_before is not None
         table, self._app_versions = read_before or (None, AppVersions())
         try:
             # Also by an owner that is none any more: what is torn was acted on by nobody, and an entry or a checkpoint
@@ -392,6 +394,8 @@ class Publisher:
             if self._has_claimed(owner, there):
                 return
             try:
+                if self._is_warm and self._put_claim(owner, is_known=is_known):
+                    return
                 self._write_claim(owner, is_known=is_known)
             except UnavailableError as error:
                 if is_known and self._fence is None:
@@ -413,6 +417,29 @@ class Publisher:
             self.write(Commit("claim", info={CLAIMED_BY_KEY: claim[owner_key(self.shard)]}), claims=True)
         except (DeltaError, OSError) as error:
             raise _wrapped(f"cannot claim the store {self.root}", error) from error
+
+    def _put_claim(self, owner: Owner, *, is_known: bool) -> bool:
+        """Claim a known owner's shard by one request; False: another way is needed.
+
+        What was read stays the version before the claim: it has the same files.
+        """
+        self._is_warm = False  # once: after a conflict all is read
+        if self._fence is None or not is_known or not self.root.startswith("s3://"):
+            return False
+        before = int(self._table.version())
+        self._fence.check_claim(self.version_of(self._fence.id))
+        commit = Commit("claim", info={CLAIMED_BY_KEY: owner.property_of(self.shard)[owner_key(self.shard)]})
+        info = {
+            FILES_KEY: "0",
+            EPOCH_KEY: str(self._fence.epoch),
+            **commit.info,
+            _USER_METADATA: described(commit, []),
+        }
+        now_ms = self._clock.now_ms()
+        is_put = put_claim(self.root, before + 1, self._fence.id, self._fence.epoch, info, now_ms)
+        if is_put:
+            self._note(before, {}, claims=True)
+        return is_put
 
     def _has_claimed(self, owner: Owner, there: Mapping[str, str]) -> bool:
         if self._fence is None:

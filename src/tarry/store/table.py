@@ -16,7 +16,7 @@ from tarry.base.clock import Clock
 from tarry.base.errors import InvalidArgumentError, StaleCommitError
 from tarry.store.actions import Commit
 from tarry.store.creation import FILE_RETENTION, LOG_RETENTION
-from tarry.store.owner import Owner, intake_id
+from tarry.store.owner import Owner, bulk_id, intake_id
 from tarry.store.publisher import Publisher
 from tarry.store.snapshot import Snapshot
 from tarry.store.warm import WarmTable
@@ -133,8 +133,12 @@ class Store:
 
     def bulk_number(self) -> int | None:
         """Return the last committed attempt of a bulk job; None before the first."""
-        [number] = self._publisher.versions_of(self._bulk_id)
+        [number] = self._publisher.versions_of(bulk_id(self.shard))
         return number
+
+    def read_bulk_number(self) -> int | None:
+        """Return the same of the version that was read last, as by opening."""
+        return self._publisher.version_of(bulk_id(self.shard))
 
     def commit_bulk(self, files: Sequence[StagedFile], number: int) -> Snapshot:
         """Publish ``files`` as all messages of an attempt of a bulk job, in one durable commit.
@@ -146,10 +150,10 @@ class Store:
             log cannot be written; :meth:`bulk_number` tells whether the commit took place.
         """
         self._check_shard(files)
-        commit = Commit("bulk load", files, versions={self._bulk_id: number}, info={"tarry.bulk": str(number)})
+        commit = Commit("bulk load", files, versions={bulk_id(self.shard): number}, info={"tarry.bulk": str(number)})
 
         def judge(_: Snapshot) -> Commit | None:
-            return commit if self._publisher.version_of(self._bulk_id) != number else None
+            return commit if self._publisher.version_of(bulk_id(self.shard)) != number else None
 
         return self._publisher.publish(f"the commit of bulk job {number}", judge)
 
@@ -194,10 +198,6 @@ class Store:
         text = self._publisher.configuration().get(LOG_RETENTION, "")
         interval = re.fullmatch(r"interval (\d+) (hour|day|week)s?", text)
         return int(interval[1]) * _HOURS[interval[2]] if interval else _HOURS["week"]
-
-    @property
-    def _bulk_id(self) -> str:
-        return f"bulk-{self.shard}"
 
     def _check_shard(self, files: Sequence[StagedFile]) -> None:
         if any(file.shard != self.shard for file in files):

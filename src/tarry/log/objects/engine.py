@@ -435,8 +435,8 @@ class _CachedSegment:
     ) -> None:
         self._cache = cache
         self._engine, self._file, self._path, self._kind, self._segment = engine, file, path, kind, segment
-        self._kept = file.size
-        self.sync, self.close = engine.sync, file.close
+        self._kept = self._opened_with = file.size
+        self.close = file.close
 
     @property
     def size(self) -> int:
@@ -449,6 +449,12 @@ class _CachedSegment:
         self._file.write([content])
         self._cache.add(Part(self._kind, self._segment, self._kept, content), self._engine.add)
         self._kept += len(content)
+
+    def sync(self) -> None:
+        # What a segment begins with was in rounds, which the first one of this life answers for. An empty one may
+        # follow one that was written.
+        if self._kept > self._opened_with or not self._opened_with:
+            self._engine.sync()
 
     def truncate(self, size: int) -> None:
         if size < self._kept:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -60,6 +61,8 @@ class Standby:
         self._taken: int | None = None
         """The last epoch that was said to be over."""
         self._heard_s = self._silence_s = 0.0
+        self._lags_s: tuple[int, float] = (0, math.inf)
+        """Of an epoch, the shortest time from a round's clock, another machine's, until the round was found."""
         self._heard_ms: int | None = None
         self._since_ms = 0
         self._watched: Place = (0, 0)
@@ -195,9 +198,21 @@ class Standby:
 
     def _hear(self) -> None:
         """Note that something of the owner was read."""
-        reader = self._reader
-        self._heard_s, self._heard_ms = asyncio.get_running_loop().time(), self._clock.now_ms()
+        reader, now_s = self._reader, asyncio.get_running_loop().time()
+        self._heard_s, self._heard_ms = max(now_s - LOOK_S, self._written_s(now_s)), self._clock.now_ms()
         self._watched, self._silence_s, self._is_suspected = reader.place, SILENCE_S, False
+
+    def _written_s(self, now_s: float) -> float:
+        """Return when the last round that was read was written: most are found some time later.
+
+        By the rounds that were found soonest. A clock that was set, or stands still behind a former owner's, shows
+        another time, but never one after ``now_s``.
+        """
+        epoch, clock_s = self._reader.history.epoch, self._reader.history.clock_ms / 1000
+        known, lag_s = self._lags_s
+        lag_s = min(lag_s, now_s - clock_s) if epoch == known else now_s - clock_s
+        self._lags_s = epoch, lag_s
+        return clock_s + lag_s
 
     def _tell_away(self, error: UnavailableError) -> None:
         log.warning("standing by: %s; looking again", error)
