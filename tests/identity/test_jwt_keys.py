@@ -61,10 +61,10 @@ class Place:
 def start(tmp_path: Path, provider: OidcProvider, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     from contextlib import ExitStack
 
-    monkeypatch.setattr(issuers_module, "START_S", 0.3)
     with ExitStack() as stack:
 
-        def begin(**more: Any) -> Place:
+        def begin(wait_s: float = 60, **more: Any) -> Place:
+            monkeypatch.setattr(issuers_module, "START_S", wait_s)
             clock = TestClock(START_MS)
             settings = {**provider.settings(), **more}
             return Place(stack.enter_context(open_broker(tmp_path / "data", clock=clock, **settings)), clock, provider)
@@ -145,7 +145,7 @@ def test_a_hanging_provider_does_not_refuse_the_start(
     provider.instead[KEYS] = provider.hang
     began_s = time.monotonic()
     with caplog.at_level(logging.WARNING):
-        place = start()
+        place = start(wait_s=0.3)
     assert "its tokens are refused until they do" in caplog.text
     for _ in range(20):
         assert "have not come yet" in str(place.refusal(place.sign()))
@@ -163,7 +163,7 @@ def test_a_hanging_provider_does_not_refuse_the_start(
 
 def test_a_broker_that_is_closed_waits_for_no_provider(start: Any, provider: OidcProvider) -> None:
     provider.instead[KEYS] = provider.hang
-    place = start()
+    place = start(wait_s=0.3)
     began_s = time.monotonic()
     place.broker.close()
     assert time.monotonic() - began_s < 5
