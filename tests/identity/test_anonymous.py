@@ -395,6 +395,9 @@ SIGNED = "SignedHeaders=x-mq-date-time, Signature=00"
     ("headers", "is_nothing"),
     [
         ({"authorization": f"MQv2-HMAC-SHA1 Credential=, {SIGNED}"}, True),
+        ({"authorization": f"MQv2-HMAC-SHA1 Credential=//Rocketmq, {SIGNED}"}, True),
+        ({"authorization": f"MQv2-HMAC-SHA1 Credential=nobody//Rocketmq, {SIGNED}"}, False),
+        ({"authorization": f"MQv2-HMAC-SHA1 Credential=/, Credential=nobody, {SIGNED}"}, False),
         ({"authorization": "Bearer tarry_wrong Credential=, x"}, False),
         ({"authorization": f"MQv2-HMAC-SHA1 Credential=nobody, {SIGNED} Credential=, x"}, False),
         ({"authorization": f"MQv2-HMAC-SHA1 Credential=, Credential=nobody, {SIGNED}"}, False),

@@ -1,4 +1,4 @@
-"""What a program has to say, of two keys of different rights: one line for each of :data:`EXPECTATIONS`.
+"""What a program has to say, of two keys of different rights and of none: one line for each of :data:`EXPECTATIONS`.
 
 A line is ``NAME: done``, or ``NAME: refused: TEXT`` with the text of the client's own error.
 """
@@ -39,6 +39,7 @@ class Expectation:
 SIGNED = ("signature of access key",)
 """The broker's word on a key that is none, any more; :data:`SHOWN` on a token."""
 SHOWN = ("[401]invalid token",)
+UNKNOWN = ("as whom you come without a credential",)
 ENDED = ("signature of access key|credential of this connection was removed",)
 """To a consumer that runs: the end of its wait, or the answer to the next one."""
 
@@ -50,6 +51,9 @@ EXPECTATIONS = (
     Expectation("send-elsewhere", "the sender's key sends to another topic", ("{other}",)),
     Expectation("receive-elsewhere", "the receiver's key receives from another topic", ("{other}",)),
     Expectation("receive-as-others", "the receiver's key receives for another group", ("consume", "{group}-others")),
+    Expectation("anonymous-sends", "a client without credentials sends where `anonymous` may"),
+    Expectation("anonymous-sends-elsewhere", "it sends to another topic", (*UNKNOWN, "{topic}")),
+    Expectation("anonymous-receives", "it receives", UNKNOWN),
     Expectation("wrong-secret-sends", "the sender's key with a wrong secret", SIGNED),
     Expectation("wrong-secret-receives", "the receiver's key with a wrong secret", SIGNED),
     Expectation("running-sender", "a producer whose key is removed while it runs", SIGNED, while_running=True),

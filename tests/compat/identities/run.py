@@ -1,8 +1,9 @@
 """Official clients with two keys of different rights: ``python -m tests.compat.identities.run [--language NAME] …``.
 
 ``make compat-identities``. One key may produce, the other consume for one group; both are tried at what they may and at
-what they may not, with a wrong secret, and while they are removed. Each program says what came of each attempt, and a
-line that is missing is a failure. A language that cannot be built here is said to be left out: the exit code is 2 then.
+what they may not, with a wrong secret, and while they are removed. A client without a key is `anonymous`, and sends
+where that may. Each program says what came of each attempt, and a line that is missing is a failure. A language that
+cannot be built here is said to be left out: the exit code is 2 then.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ WORKERS = (0, 2)
 AT_THE_START = (
     "send-elsewhere",
     "receive-elsewhere",
+    "anonymous-sends-elsewhere",
+    "anonymous-receives",
     "wrong-secret-sends",
     "wrong-secret-receives",
     "revoked-sends",
@@ -114,6 +117,7 @@ def _broker(directory: Path, workers: int) -> Iterator[Broker]:
         with Client(str(server.flight)) as first:
             first.set_identity("admin", ["admin"])
             token = first.add_credential("admin").secret
+            first.set_identity("anonymous", ["produce stock-*", "produce mailers-lmstfy-go/stock-*"])
         with Client(str(server.flight), token=token) as admin:
             yield Broker(server, http, admin)
 

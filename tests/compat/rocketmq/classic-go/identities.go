@@ -183,6 +183,10 @@ func twoKeys(n names) (map[string]any, error) {
 	say("receive-elsewhere", func() error { return keyed{elsewhere, receiver}.receive(elsewhere.topic) })
 	others := names{n.endpoint, n.topic, n.group + "-others"}
 	say("receive-as-others", func() error { return keyed{others, receiver}.receive("right consume", others.group) })
+	unkeyed := primitive.Credentials{}
+	say("anonymous-sends", keyed{elsewhere, unkeyed}.send)
+	say("anonymous-sends-elsewhere", keyed{n, unkeyed}.send)
+	say("anonymous-receives", func() error { return keyed{n, unkeyed}.receive("without a credential") })
 	say("wrong-secret-sends", keyed{n, wrong(sender)}.send)
 	say("wrong-secret-receives", func() error { return keyed{n, wrong(receiver)}.receive(nobody) })
 	if err := untilRevoked(keyed{n, sender}, keyed{n, receiver}); err != nil {

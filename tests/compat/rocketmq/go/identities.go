@@ -38,6 +38,10 @@ func twoKeys(env *environment) (facts, error) {
 	say("send-elsewhere", as(sender, other, env.group).sends)
 	say("receive-elsewhere", as(receiver, other, env.group).receives)
 	say("receive-as-others", as(receiver, env.topic, env.group+"-others").receives)
+	nobody := credentials.SessionCredentials{}
+	say("anonymous-sends", as(nobody, other, env.group).sends)
+	say("anonymous-sends-elsewhere", as(nobody, env.topic, env.group).sends)
+	say("anonymous-receives", as(nobody, env.topic, env.group).receives)
 	say("wrong-secret-sends", as(wrong(sender), env.topic, env.group).sends)
 	say("wrong-secret-receives", as(wrong(receiver), env.topic, env.group).receives)
 	if err := untilRevoked(as(sender, env.topic, env.group), as(receiver, env.topic, env.group)); err != nil {

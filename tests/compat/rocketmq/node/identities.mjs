@@ -69,6 +69,9 @@ async function twoKeys({ endpoint, topic, group, extra }) {
   await say('send-elsewhere', () => sends(as(sender, other)));
   await say('receive-elsewhere', () => receives(as(receiver, other)));
   await say('receive-as-others', () => receives(as(receiver, topic, `${group}-others`)));
+  await say('anonymous-sends', () => sends(as(undefined, other)));
+  await say('anonymous-sends-elsewhere', () => sends(as(undefined)));
+  await say('anonymous-receives', () => receives(as(undefined)));
   await say('wrong-secret-sends', () => sends(as(wrong(sender))));
   await say('wrong-secret-receives', () => receives(as(wrong(receiver))));
   await untilRevoked(as(sender), as(receiver));

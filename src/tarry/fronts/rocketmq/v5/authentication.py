@@ -27,9 +27,12 @@ _AUTHORIZATION = re.compile(
     r"MQv2-HMAC-SHA1\s+Credential=([^,/\s]*)[^,]*,\s*SignedHeaders=x-mq-date-time\s*,\s*Signature=([0-9A-Fa-f]+)\s*\Z"
 )
 _NO_KEY = re.compile(
-    rb"MQv2-HMAC-SHA1\s+Credential=\s*,\s*SignedHeaders=x-mq-date-time\s*,\s*Signature=[0-9A-Fa-f]*\s*\Z"
+    rb"MQv2-HMAC-SHA1\s+Credential=(?:/[^,]*)?\s*,\s*SignedHeaders=x-mq-date-time\s*,\s*Signature=[0-9A-Fa-f]*\s*\Z"
 )
-"""Header of a client without an access key, which may sign with an empty one: nobody can have that."""
+"""Header of a client without an access key, which may sign with an empty one: nobody can have that.
+
+Go's client always signs, and names a region and a service behind the key.
+"""
 _BEARER = "Bearer "
 _DATE = "%Y%m%dT%H%M%SZ"
 AGE_MS_MAX = 15 * 3_600_000

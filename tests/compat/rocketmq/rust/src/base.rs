@@ -110,14 +110,14 @@ impl Context {
         }
     }
 
-    /// The same broker with an access key and its secret, and other names.
-    pub fn keyed(&self, keys: (&str, &str), topic: &str, group: &str) -> Self {
+    /// The same broker with an access key and its secret, or without, and other names.
+    pub fn keyed(&self, keys: Option<(&str, &str)>, topic: &str, group: &str) -> Self {
         Context {
             endpoint: self.endpoint.clone(),
             topic: topic.to_string(),
             group: group.to_string(),
             extra: Vec::new(),
-            keys: Some((keys.0.to_string(), keys.1.to_string())),
+            keys: keys.map(|(key, secret)| (key.to_string(), secret.to_string())),
         }
     }
 

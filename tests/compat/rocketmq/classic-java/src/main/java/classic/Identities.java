@@ -46,7 +46,7 @@ final class Identities {
         }
 
         AclClientRPCHook hook() {
-            return new AclClientRPCHook(new SessionCredentials(key, secret));
+            return key == null ? null : new AclClientRPCHook(new SessionCredentials(key, secret));
         }
 
         DefaultMQProducer producer() throws Exception {
@@ -112,6 +112,10 @@ final class Identities {
         say("send-elsewhere", () -> sender.send(other));
         say("receive-elsewhere", () -> receiver.pull(other, context.group));
         say("receive-as-others", () -> receiver.pull(context.topic, context.group + "-others"));
+        Keys nobody = new Keys(context, null, null);
+        say("anonymous-sends", () -> nobody.send(other));
+        say("anonymous-sends-elsewhere", () -> nobody.send(context.topic));
+        say("anonymous-receives", () -> nobody.pull(context.topic, context.group));
         say("wrong-secret-sends", () -> sender.wrong().send(context.topic));
         say("wrong-secret-receives", () -> receiver.wrong().pull(context.topic, context.group));
         untilRevoked(context, sender, receiver);

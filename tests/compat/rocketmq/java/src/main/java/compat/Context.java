@@ -39,10 +39,10 @@ final class Context implements AutoCloseable {
         this.extra = extra;
     }
 
-    // The same broker with an access key, and other names.
+    // The same broker with an access key, or with none if it is null, and other names.
     Context as(String key, String secret, String otherTopic, String otherGroup) {
         Context context = new Context(endpoint, otherTopic, otherGroup, new String[0]);
-        context.keys = new StaticSessionCredentialsProvider(key, secret);
+        context.keys = key == null ? null : new StaticSessionCredentialsProvider(key, secret);
         return context;
     }
 

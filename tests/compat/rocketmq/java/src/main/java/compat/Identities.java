@@ -56,6 +56,10 @@ final class Identities {
         say("send-elsewhere", () -> send(sender.at(other, context.group)));
         say("receive-elsewhere", () -> receive(receiver.at(other, context.group)));
         say("receive-as-others", () -> receive(receiver.at(context.topic, context.group + "-others")));
+        Keys nobody = new Keys(context, null, null);
+        say("anonymous-sends", () -> send(nobody.at(other, context.group)));
+        say("anonymous-sends-elsewhere", () -> send(nobody.here()));
+        say("anonymous-receives", () -> receive(nobody.here()));
         say("wrong-secret-sends", () -> send(sender.wrong().here()));
         say("wrong-secret-receives", () -> receive(receiver.wrong().here()));
         untilRevoked(sender.here(), receiver.here());
