@@ -212,6 +212,7 @@ def test_bad_actions_are_refused(common: Served, action: str, body: Any, text: s
         assert client.ping()
 
 
+@pytest.mark.rest
 def test_pages_while_messages_move_under_real_threads(tmp_path: Path) -> None:
     """Scheduled, cancelled, delivered, committed to the store and deleted from the intake: what stays pending is on
     exactly one page. It goes on until segments were deleted while they were listed.

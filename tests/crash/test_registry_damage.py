@@ -176,6 +176,7 @@ def test_a_record_that_rocksdb_would_read_for_ever(dirs: Killed) -> None:
             dirs.check(dirs.killed, path.name, flip(at + 6, 4))
 
 
+@pytest.mark.rest
 def test_a_manifest_that_ends_too_soon(dirs: Killed) -> None:
     """RocksDB opens what was before; the log has what came after it, and between them something is missing."""
     [path] = files(dirs.killed, "MANIFEST-*")

@@ -272,8 +272,10 @@ def crash_at(work: Callable[[], object], files: FaultyFiles, step: int | None) -
 
 
 SAMPLE_EVERY = 16
-PARTS = ["sample", pytest.param("others", marks=pytest.mark.rest)]
-"""Each test that crashes at every step is two: one step in sixteen is in the core of the tests, the others are not."""
+PARTS = ["sample", pytest.param("some", marks=pytest.mark.rest), pytest.param("others", marks=pytest.mark.long)]
+"""Each test that crashes at every step is three: one step in sixteen is in the core of the tests, three are in the
+rest, and the others have a target of their own, `make test-long`.
+"""
 
 
 def steps_of(part: str, steps: Sequence[int], name: str) -> Sequence[int]:
@@ -281,7 +283,11 @@ def steps_of(part: str, steps: Sequence[int], name: str) -> Sequence[int]:
     scenarios and losses take different steps.
     """
     first = zlib.crc32(name.encode()) % SAMPLE_EVERY
-    return [step for i, step in enumerate(steps) if (i % SAMPLE_EVERY == first) == (part == "sample")]
+    return [step for i, step in enumerate(steps) if _part_of((i - first) % SAMPLE_EVERY) == part]
+
+
+def _part_of(place: int) -> str:
+    return "sample" if place == 0 else "some" if place % 4 == 0 else "others"
 
 
 def damage(path: Path, at: int, mask: int = 0xFF) -> None:

@@ -69,6 +69,7 @@ def test_herds_stay_herds_in_the_replay(year: Flights) -> None:
     assert (np.diff(due)[same] == 0).all()
 
 
+@pytest.mark.rest
 def test_a_part_is_taken_from_the_whole_year() -> None:
     part = load(500)
     assert len(part) == 500

@@ -410,6 +410,7 @@ async def race_held(race: Race, path: str, work: Coroutine[Any, Any, Any]) -> tu
     return task, held
 
 
+@pytest.mark.rest
 @given(seed=st.integers(0, 1 << 32), rate=st.sampled_from([0.0, 0.02, 0.1]))
 def test_a_followed_directory_is_that_of_a_cold_start(
     tmp_path_factory: pytest.TempPathFactory, seed: int, rate: float

@@ -222,6 +222,7 @@ def test_no_answered_round_is_lost(lives: int, seed: int, rate: float) -> None:
     simulate(seed, lives, rate)
 
 
+@pytest.mark.rest
 def test_owners_get_on() -> None:
     """Safety alone would be easy: nothing would have to be answered."""
     assert simulate(1, 20, 0.0) > 100

@@ -71,6 +71,7 @@ def test_two_thousand_long_polls(tmp_path: Path) -> None:
                 sock.close()
 
 
+@pytest.mark.rest
 def test_who_reads_no_events_takes_little_and_is_cut(tmp_path: Path) -> None:
     config = ServerConfig(data=tmp_path, pipeline="off", flight=None, disk_free_bytes_min=0)
     limits = HttpLimits(write_s=0.5)

@@ -107,6 +107,7 @@ def test_what_nobody_reads_has_a_bound_by_address(request_bytes: bytes, tmp_path
         wait_until(lambda: at.unread.held == 0)
 
 
+@pytest.mark.rest
 def test_answers_that_are_being_made_are_counted_before_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,6 +139,7 @@ def test_answers_that_are_being_made_are_counted_before_the_next(
         wait_until(lambda: at.unread.held == 0)
 
 
+@pytest.mark.rest
 def test_lmstfy_s_long_polls_share_the_bound(tmp_path: Path) -> None:
     jobs = 2000
     with place(tmp_path) as at:
@@ -172,6 +174,7 @@ def test_who_takes_nothing_is_cut(tmp_path: Path) -> None:
         assert at.receive(1, 10_000).json()["messages"]
 
 
+@pytest.mark.rest
 def test_pipelined_requests_wait_until_the_answer_before_is_taken(tmp_path: Path) -> None:
     ask = receiving(10)
     with place(tmp_path) as at:

@@ -329,6 +329,7 @@ def test_no_greeting(certificate: Certificate) -> None:
 # -- what changes while clients are there ------------------------------------------------------------------------------
 
 
+@pytest.mark.rest
 def test_certificates_are_exchanged_under_load_without_a_failed_call(
     serving: Serving,
     certificate: Certificate,

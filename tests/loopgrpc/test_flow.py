@@ -247,6 +247,7 @@ async def test_a_socket_that_takes_nothing_is_closed_in_the_end() -> None:
         await until(lambda: service.cancelled == ["Endless"])
 
 
+@pytest.mark.rest
 async def test_answers_to_control_frames_that_are_not_read_stop_the_reading() -> None:
     lots = Allowance(10**9, 1)
     async with serving(pings=lots, write_bytes_max=1) as (server, _), Wire(server.port) as wire:

@@ -143,6 +143,7 @@ def test_settings_that_cannot_be_end_their_stream_alone(place: Place) -> None:
     good.close()
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("shared", [True, False], ids=["one-connection", "a-connection-each"])
 def test_a_thousand_idle_clients(place: Place, shared: bool) -> None:
     """They keep nobody from being served, each call within its deadline, while all of them wait."""

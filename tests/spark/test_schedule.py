@@ -279,7 +279,7 @@ def supervised(intake: FakeIntake, tmp_path: Path, *, bytes_min: int = BYTES_MIN
         supervisor.stop()
 
 
-@pytest.mark.rest
+@pytest.mark.long
 def test_kill_9_of_the_driver_at_each_step(intake: FakeIntake, tmp_path: Path) -> None:
     """Killed while its task reads, killed between Delta's commit and Spark's; then it goes on, and stops when told."""
     killed: list[int] = []

@@ -240,6 +240,7 @@ def in_doubt(count: int) -> list[Event]:
     return calls
 
 
+@pytest.mark.rest
 def test_many_calls_in_doubt() -> None:
     """It would take for ever to try each way in which some of them happened."""
     assert not check(in_doubt(40)).violations

@@ -150,6 +150,7 @@ def test_files_are_for_owner_and_group_whatever_the_umask(servers: Servers, tmp_
     assert {path.parent.name for path in paths} >= {"registry", "store", "_delta_log", "intake", "ready", "acks"}
 
 
+@pytest.mark.rest
 def test_the_rocketmq_front_without_its_extra_says_what_to_install(servers: Servers) -> None:
     without = """
 import sys
@@ -166,6 +167,7 @@ sys.exit(run(sys.argv[1:]))
     assert "Traceback" not in log
 
 
+@pytest.mark.rest
 def test_a_second_broker_on_the_directory_or_at_the_address_is_refused(servers: Servers) -> None:
     first = servers.start("--data", "data")
     address = ready(first)
@@ -199,6 +201,7 @@ def test_damage_is_exit_code_4_and_names_file_and_offset(servers: Servers, tmp_p
     assert path.read_bytes() == content
 
 
+@pytest.mark.rest
 def test_damage_of_the_store_that_is_met_while_serving_is_named_and_stops_nothing_else(
     servers: Servers, tmp_path: Path
 ) -> None:
@@ -252,6 +255,7 @@ def test_all_ports_are_said_and_what_nobody_knows_is_a_warning(servers: Servers)
         urllib.request.urlopen(f"http://{found[1]}/metrics", timeout=30)
 
 
+@pytest.mark.rest
 def test_a_failed_disk_is_exit_code_7(servers: Servers) -> None:
     failing = """
 import sys, threading
@@ -273,6 +277,7 @@ sys.exit(run(sys.argv[1:]))
     assert "Input/output error" in log.splitlines()[-1]
 
 
+@pytest.mark.rest
 def test_a_directory_that_another_one_has_taken_is_exit_code_10(servers: Servers, tmp_path: Path) -> None:
     data = tmp_path / "data"
     process = servers.start("--data", str(data))

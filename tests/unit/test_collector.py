@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import weakref
 
+import pytest
+
 from tarry.base.placement import GROWN_BYTES, GROWN_S, OLD_S, SHARE, Collector
 
 
@@ -41,6 +43,7 @@ def test_a_process_that_grows_has_all_of_its_garbage_collected() -> None:
     assert collector.full == 3
 
 
+@pytest.mark.rest
 def test_what_takes_long_is_done_less_often() -> None:
     now_s, resident = [0.0], [100 << 20]
 

@@ -216,6 +216,7 @@ with Broker.open(config) as broker:
 """
 
 
+@pytest.mark.rest
 def test_logs_and_checkpoints_go_on_while_others_have_used_up_all_descriptors(tmp_path: Path) -> None:
     ended = subprocess.run(
         [sys.executable, "-c", STRANGERS, str(tmp_path / "data")],

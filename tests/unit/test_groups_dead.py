@@ -217,6 +217,7 @@ def test_a_refused_copy_is_found_again_after_a_restart(tmp_path: Path) -> None:
         assert broker.dead_letters("a", "g")["attempt"].to_pylist() == [2]
 
 
+@pytest.mark.rest
 def test_many_are_copied_in_parts(tmp_path: Path) -> None:
     with open_broker(tmp_path) as broker:
         broker.set_group("a", "g", tries=1)

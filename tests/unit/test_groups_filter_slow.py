@@ -106,6 +106,7 @@ def test_a_poll_never_waits_for_a_filter(broker: Broker, monkeypatch: pytest.Mon
     assert evaluated.keys() == {"tarry-filters"}
 
 
+@pytest.mark.rest
 def test_filters_of_many_groups_take_two_threads_and_the_messages_of_one_look_each(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -96,6 +96,7 @@ def test_poison_that_every_consumer_fails_ends_among_the_dead(broker: Broker) ->
             consumer.ack(batch["lease"].to_numpy(), batch["offset"].to_numpy())
 
 
+@pytest.mark.rest
 def test_seeking_while_messages_are_copied_to_the_dead_letters(broker: Broker) -> None:
     broker.set_group("a", "g", tries=1)
     schedule(broker, [f"{k}" for k in range(300)])
@@ -129,6 +130,7 @@ def test_seeking_while_messages_are_copied_to_the_dead_letters(broker: Broker) -
         assert broker.group_info("a", "g").lag == 0
 
 
+@pytest.mark.rest
 def test_deleting_and_making_groups_while_they_are_used(broker: Broker) -> None:
     over = threading.Event()
 

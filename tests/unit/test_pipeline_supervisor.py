@@ -118,6 +118,7 @@ def test_the_log_is_rotated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert log.with_suffix(".log.1").read_text() == "old and long enough"
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 def test_the_child_ends_when_the_broker_is_killed(tmp_path: Path, how: signal.Signals) -> None:
     """A process that follows its parent as the job does; its parent is killed without a chance to say so."""
@@ -160,6 +161,7 @@ def test_the_command_line_fits_the_job(tmp_path: Path) -> None:
     assert (options.schedule_bytes, options.schedule_interval_ms, options.parent_pid) == (123, 456, os.getpid())
 
 
+@pytest.mark.rest
 def test_the_token_comes_by_a_pipe_alone_and_at_each_start(tmp_path: Path) -> None:
     told = tmp_path / "told"
     script = (

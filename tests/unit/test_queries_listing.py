@@ -343,6 +343,7 @@ def test_of_a_series_the_next_occurrence_is_pending(w: World) -> None:
 MOVES = st.sampled_from(["schedule", "late", "cancel", "commit", "advance", "leap", "reopen", "seal"])
 
 
+@pytest.mark.rest
 @settings(max_examples=examples(80))
 @given(
     seed=st.integers(0, 1 << 16),

@@ -143,6 +143,7 @@ def test_one_read_has_about_its_bytes_however_large_a_batch_was(cache: int, tmp_
     box.log.close()
 
 
+@pytest.mark.rest
 def test_a_group_that_lags_reads_through_many_segments(box: Box) -> None:
     names = [f"t{i}" for i in range(30)]
     for _ in range(60):
@@ -377,6 +378,7 @@ def test_damage_before_the_checkpoint_is_not_silently_cut(box: Box) -> None:
         box.open(place[:2], ends)
 
 
+@pytest.mark.rest
 def test_many_threads_write_read_and_evict(tmp_path: Path) -> None:
     """The dispatcher appends; the checkpoint, the journal and the dispatcher write; consumers read. Nobody stumbles."""
     box = Box(tmp_path, cache=2000)

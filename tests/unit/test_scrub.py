@@ -192,6 +192,7 @@ def test_it_keeps_to_its_rate_and_ends_with_the_broker(tmp_path: Path, monkeypat
         assert waits[-1] == pytest.approx(scrub.progress["bytes"] / 1000, rel=0.1)
 
 
+@pytest.mark.rest
 def test_beside_a_broker_at_work(tmp_path: Path) -> None:
     # Segments are rolled, sealed and deleted, and the store is committed to, while passes are made.
     with Broker.open(

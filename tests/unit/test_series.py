@@ -199,6 +199,7 @@ def test_a_shortest_interval_is_a_setting(tmp_path: Path) -> None:
         assert [d for d, _ in take(broker)] == [0, 50, 100]
 
 
+@pytest.mark.rest
 def test_ten_thousand_series_due_in_one_instant(tmp_path: Path) -> None:
     with open_broker(tmp_path) as broker:
         rows = 10_000

@@ -127,6 +127,7 @@ def test_what_is_sound_in_a_damaged_file_comes_on_time_and_the_rest_after_a_repa
     assert stored.pass_seconds(3) == []
 
 
+@pytest.mark.rest
 def test_a_repair_before_the_next_start_brings_just_what_is_missing(stored: Stored) -> None:
     flip(stored.path, 2)
     assert stored.pass_seconds(80) == stored.sound
@@ -147,6 +148,7 @@ def test_what_cannot_be_read_is_pending_for_who_cancels_it(stored: Stored) -> No
     assert drained(stored.b) == stored.missing[1:]
 
 
+@pytest.mark.rest
 def test_damage_in_what_was_cancelled_is_of_no_consequence(stored: Stored) -> None:
     assert set(stored.b.cancel_many([stored.world.handles[i] for i in stored.missing])) == {Outcome.DONE}
     flip(stored.path, 2)
@@ -157,6 +159,7 @@ def test_damage_in_what_was_cancelled_is_of_no_consequence(stored: Stored) -> No
     assert stored.b.components.progress.last.fired_until_ms > stored.start_ms + 60_000
 
 
+@pytest.mark.rest
 def test_damage_that_begins_in_the_middle_of_a_row_group_leaves_what_came_before(stored: Stored) -> None:
     came = stored.pass_seconds(33)
     assert came == stored.ids[:24]

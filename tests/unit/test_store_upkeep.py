@@ -328,6 +328,7 @@ def test_a_herd_in_several_files_is_one_run() -> None:
     assert plan(paper(files | around), NOW_MS, floor_ms=LOWEST) == []
 
 
+@pytest.mark.rest
 def test_a_month_is_cut_into_days_once_as_it_comes_near(stored: Stored) -> None:
     due = NOW_MS + 70 * DAY_MS + np.arange(40_000) * (20 * DAY_MS // 40_000)
     for part in range(4):
@@ -604,6 +605,7 @@ print(won)
 """
 
 
+@pytest.mark.rest
 def test_two_processes_rewrite_while_a_third_appends(stored: Stored, tmp_path: Path) -> None:
     stop = tmp_path / "stop"
     command = [sys.executable, "-c", WORKER, stored.store.root, str(NOW_MS), str(stop)]
