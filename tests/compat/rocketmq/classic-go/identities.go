@@ -123,13 +123,15 @@ func (k keyed) consumer() (rocketmq.PushConsumer, chan string, error) {
 func (k keyed) receive(words ...string) error {
 	refused.forget()
 	c, came, err := k.consumer()
+	if c != nil {
+		defer c.Shutdown() // one that could not start goes on trying, and its refusals would be taken for another's
+	}
 	if err != nil {
 		if text := refused.with(words...); text != "" {
 			return fmt.Errorf("%w; %s", err, text)
 		}
 		return err
 	}
-	defer c.Shutdown()
 	return refusedOr(came, words...)
 }
 
