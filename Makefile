@@ -21,7 +21,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 # What is imported is compiled once, not in each of the hundreds of processes that tests start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test test-core test-rest test-long test-all lint types unit spark-cluster spark-matrix django bench dist soak simulate fuzz fuzz-door kills workers models object-stores takeover month bridge kafka kafka-jars relay-campaign h2spec compat compat-identities browser stubs lock audit sbom clean
+.PHONY: help setup demo test test-core test-rest test-long test-all lint types unit spark-cluster spark-matrix django bench dist docs soak simulate fuzz fuzz-door kills workers models object-stores takeover month bridge kafka kafka-jars relay-campaign h2spec compat compat-identities browser stubs lock audit sbom clean
 
 help:
 	@echo 'make demo               a year of flight departures through a broker that is killed on the way'
@@ -53,6 +53,7 @@ help:
 	@echo 'make compat-identities [ARGS=...]  official clients with two keys of different rights, wrong and removed ones: RocketMQ v5 in five languages, classic in Java and Go, lmstfy in Go; ARGS="--language go --workers 2"'
 	@echo 'make browser            the console in headless Chromium (Debian: apt-get install chromium)'
 	@echo "make stubs              compile RocketMQ's .proto files, after a change of them"
+	@echo 'make docs               the site of docs/ into dist/site, strict; its search needs no network'
 	@echo 'make dist               a wheel of each distribution: tarry, and what is in packages/'
 	@echo 'make lock               fit requirements/*.lock to what is declared, after a change of that: ARGS=--upgrade renews all'
 	@echo 'make audit              known holes of what is locked (needs a database of them: exit code 2 where none is reached)'
@@ -142,6 +143,9 @@ stubs: $(STAMP)
 
 dist: $(STAMP)
 	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-index --no-deps --no-build-isolation --wheel-dir dist $(PLACES)
+
+docs: $(STAMP)
+	$(BIN)/mkdocs build --strict --config-file site/mkdocs.yml $(ARGS)
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks $(if $(ONLY),--only $(ONLY))
