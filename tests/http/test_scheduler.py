@@ -110,6 +110,11 @@ def test_gone_after_completion(at: At) -> None:
     at.broker.advance_to(START_MS + 2 * HOUR_MS + 1)
     assert len(at.bodies()) == 2
     assert at.names() == []
+    for name in ("once", "until"):
+        assert at.refusal(at.scheduler.get_schedule, Name=name) == ("ResourceNotFoundException", 404)
+        assert at.refusal(at.scheduler.delete_schedule, Name=name) == ("ResourceNotFoundException", 404)
+    at.create("once", "rate(1 hour)")
+    assert at.names() == ["once"]
 
 
 def test_a_flexible_window(at: At) -> None:
