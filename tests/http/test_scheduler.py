@@ -92,10 +92,51 @@ def test_another_queue(at: At) -> None:
     make_queue(at.sqs, "others")
     at.create("daily", "rate(1 day)")
     assert at.bodies() == ["hello"]
-    at.broker.advance("1h")  # at the very moment of an occurrence, it would come again
-    at.update("daily", "rate(1 day)", Target=target("others"))
+    at.update("daily", "rate(1 day)", Target=target("others"))  # at the very moment of an occurrence
+    assert (at.bodies(), at.bodies("others")) == ([], [])
     at.broker.advance("1d")
     assert (at.bodies(), at.bodies("others")) == ([], ["hello"])
+
+
+@pytest.mark.parametrize("late_ms", [0, 5_000])
+def test_what_is_changed_before_its_late_occurrence_is_sent(at: At, late_ms: int) -> None:
+    rules = {"rate": "rate(1 hour)", "cron": "cron(0 * * * ? *)", "once": "at(2026-01-01T01:00:00)"}
+    for name, expression in rules.items():
+        at.create(name, expression)
+    assert at.bodies() == ["hello"] * 2  # what recurs begins at once
+    at.broker.clock.set_ms(START_MS + HOUR_MS + late_ms)  # and the broker has not looked yet
+    for name, expression in rules.items():
+        at.update(name, expression, Target=target(text=name))
+    assert sorted(at.bodies()) == ["cron", "once", "rate"]
+    for name, expression in rules.items():
+        at.update(name, expression, Target=target(text=f"{name} again"))
+    assert at.bodies() == []
+    at.broker.advance_to(START_MS + 2 * HOUR_MS)
+    assert sorted(at.bodies()) == ["cron again", "rate again"]
+
+
+def test_a_change_within_a_flexible_window(at: At) -> None:
+    names = [f"n{number}" for number in range(20)]
+    window = {"Mode": "FLEXIBLE", "MaximumWindowInMinutes": 60}
+    for name in names:
+        at.create(name, "cron(0 0 * * ? *)", FlexibleTimeWindow=window)
+    at.broker.advance("30m")
+    first = len(at.bodies())
+    for name in names:
+        at.update(name, "cron(0 0 * * ? *)", FlexibleTimeWindow=window, Description="changed")
+    at.broker.advance("30m")
+    assert 0 < first < 20 == first + len(at.bodies())
+
+
+def test_a_change_after_the_last_occurrence(at: At) -> None:
+    end = datetime(2026, 1, 1, 2, 30, tzinfo=UTC)
+    at.create("until", "rate(1 hour)", EndDate=end)
+    at.broker.advance("2h")
+    assert len(at.bodies()) == 3
+    at.update("until", "rate(1 hour)", EndDate=end, Description="over")
+    assert at.scheduler.get_schedule(Name="until")["Description"] == "over"
+    at.broker.advance("3h")
+    assert at.bodies() == []
 
 
 def test_gone_after_completion(at: At) -> None:

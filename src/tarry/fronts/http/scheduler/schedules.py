@@ -23,7 +23,7 @@ from tarry.fronts.http.scheduler.names import (
     occurrence_key,
     schedule_arn,
 )
-from tarry.fronts.http.scheduler.occurrences import blank_row, definition_row, occurrence_row
+from tarry.fronts.http.scheduler.occurrences import blank_row, definition_row, looked_from_ms, occurrence_row, time_of
 from tarry.fronts.http.scheduler.request import SchedulerRequest
 from tarry.fronts.http.services import HttpServices
 from tarry.fronts.http.sqs.queue_attributes import Queue
@@ -162,8 +162,11 @@ class Schedules:
         rows = [definition_row(definition, now_ms, self._delay_ms_max)]
         key = occurrence_key(definition.group, definition.name)
         stale = None if former is None else former.queue
-        if definition.is_enabled and not _was_done(former, definition, now_ms):
-            rows.append(occurrence_row(definition, queue, now_ms))
+        unsent_ms = None if former is None else await self._unsent_ms(former)
+        from_ms = looked_from_ms(definition, former, unsent_ms, now_ms)
+        row = occurrence_row(definition, queue, now_ms, from_ms) if definition.is_enabled and from_ms else None
+        if row is not None:
+            rows.append(row)
             stale = None if stale == queue.name else stale
         if stale is not None:
             rows.append(blank_row(stale, key, now_ms, self._delay_ms_max))
@@ -203,6 +206,12 @@ class Schedules:
         body = b"" if isinstance(row, Outcome) else row.column("body")[0].as_py()
         return read_definition(body) if body else None
 
+    async def _unsent_ms(self, definition: Definition) -> int | None:
+        """Return the time of a schedule's next occurrence; None: there is none, or it was sent."""
+        key = occurrence_key(definition.group, definition.name)
+        row = await self._services.run(self._broker.find_keyed, definition.queue, key)
+        return None if isinstance(row, Outcome) or not row.column("body")[0].as_py() else time_of(row)
+
     async def _found(self, group: str, name: str) -> Definition:
         definition = await self._find(group, name)
         if definition is None:
@@ -225,11 +234,3 @@ def _anchor_ms(former: Definition, given: dict[str, Any], now_ms: int) -> int:
     """Return from when intervals are counted: as before, unless something about them has changed."""
     same = all(former.given.get(name) == given.get(name) for name in ("ScheduleExpression", "StartDate"))
     return former.anchor_ms if same else int(given.get("StartDate", now_ms))
-
-
-def _was_done(former: Definition | None, definition: Definition, now_ms: int) -> bool:
-    """Return whether a schedule's one occurrence was sent by its former definition already."""
-    if former is None or not former.is_enabled:
-        return False
-    at_ms = definition.expression.at_ms
-    return at_ms is not None and former.expression.at_ms == at_ms and at_ms + former.window_ms <= now_ms
