@@ -35,7 +35,8 @@ def test_once(at: At) -> None:
     shown = at.scheduler.get_schedule(Name="once")
     assert shown["Arn"] == f"arn:aws:scheduler:{REGION}:000000000000:schedule/default/once"
     assert (shown["State"], shown["ActionAfterCompletion"], shown["GroupName"]) == ("ENABLED", "NONE", "default")
-    assert (shown["Target"], shown["FlexibleTimeWindow"]) == (target(), {"Mode": "OFF"})
+    retries = {"MaximumEventAgeInSeconds": 86_400, "MaximumRetryAttempts": 185}
+    assert (shown["Target"], shown["FlexibleTimeWindow"]) == (target(RetryPolicy=retries), {"Mode": "OFF"})
     assert shown["CreationDate"] == datetime(2026, 1, 1, tzinfo=UTC)
     assert at.names() == ["once"]
     at.broker.advance_to(1_772_348_400_000 - 1)
@@ -242,6 +243,7 @@ def test_a_request_that_is_repeated(at: At) -> None:
         {"Target": {"Arn": "arn:aws:lambda:eu-central-1:000000000000:function:f", "RoleArn": ROLE}},
         {"FlexibleTimeWindow": {"Mode": "FLEXIBLE"}},
         {"EndDate": datetime(2025, 1, 1, tzinfo=UTC)},
+        {"StartDate": datetime(2025, 12, 31, 23, 54, tzinfo=UTC)},
         {"State": "PAUSED"},
         {"ScheduleExpression": "at(2400-01-01T00:00:00)"},
     ],
@@ -250,6 +252,30 @@ def test_refusals(at: At, changed: dict[str, object]) -> None:
     given = at.arguments("bad", "rate(1 day)", **changed)
     assert at.refusal(at.scheduler.create_schedule, **given) == ("ValidationException", 400)
     assert at.names() == []
+
+
+@pytest.mark.parametrize(
+    ("expression", "why"),
+    [
+        ("cron(60 * * * ? *)", "bad minute"),
+        ("cron(0 0 * * ? 2020)", "it has no time from 2026-01-01T00:00:00.000Z on"),
+    ],
+)
+def test_a_refusal_speaks_of_what_was_given(at: At, expression: str, why: str) -> None:
+    with pytest.raises(at.scheduler.exceptions.ValidationException) as refused:
+        at.create("bad", expression)
+    text = refused.value.response["Error"]["Message"]
+    assert text.startswith(f"Invalid Schedule Expression {expression}: {why}") and "llowed: " in text
+
+
+def test_a_start_a_few_minutes_ago(at: At) -> None:
+    start = datetime(2025, 12, 31, 23, 56, tzinfo=UTC)
+    at.create("hourly", "rate(1 hour)", StartDate=start)
+    at.broker.advance("2h")
+    assert len(at.bodies()) == 2
+    at.update("hourly", "rate(1 hour)", StartDate=start, Description="its start is hours ago by now")
+    at.broker.advance("1h")
+    assert len(at.bodies()) == 1
 
 
 def test_odd_requests(at: At) -> None:
@@ -264,6 +290,8 @@ def test_odd_requests(at: At) -> None:
         assert answer.status_code in (400, 404)
         assert answer.headers["x-amzn-errortype"] in ("ValidationException", "UnknownOperationException")
         assert answer.json()["Message"]
+    nowhere = httpx.post(f"{at.url}/schedules/a", json=at.arguments("a", "rate(1 day)", ScheduleExpressionTimezone=""))
+    assert nowhere.status_code == 400 and "Timezone ''" in nowhere.json()["Message"]
 
 
 @pytest.mark.rest

@@ -13,6 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from tarry.base.delay import format_ms
+from tarry.base.errors import InvalidArgumentError
 from tarry.fronts.http.scheduler.definition import Definition
 from tarry.fronts.http.scheduler.errors import invalid
 from tarry.fronts.http.scheduler.names import TOPIC, definition_key, occurrence_key
@@ -93,7 +95,7 @@ def occurrence_row(definition: Definition, queue: Queue, now_ms: int, from_ms: i
     None: its ``EndDate`` comes before that.
 
     Raises:
-        SchedulerError: the queue needs a message group id. InvalidArgumentError: the expression has no occurrence.
+        SchedulerError: the queue needs a message group id, or the expression has no occurrence.
     """
     due_ms, repeat = _when(definition, from_ms)
     body = body_of(definition)
@@ -114,16 +116,22 @@ def occurrence_row(definition: Definition, queue: Queue, now_ms: int, from_ms: i
         cells["properties"] = properties
     if repeat is not None:
         cells["repeat"] = to_json(repeat)
-    first_ms = due_ms if repeat is None else _first_ms(repeat, due_ms)
+    first_ms = due_ms if repeat is None else _first_ms(definition, repeat, due_ms)
     if first_ms is None:
         return None
     cells["ttl_ms"] = max(0, first_ms - now_ms) + queue.retention_s * 1000
     return with_cells((queue.name, body.encode(), due_ms, None, None), cells)
 
 
-def _first_ms(repeat: Repeat, from_ms: int) -> int | None:
+def _first_ms(definition: Definition, repeat: Repeat, from_ms: int) -> int | None:
     unending = replace(repeat, until_ms=None)
-    first_ms = first_due(unending, from_ms)
+    try:
+        first_ms = first_due(unending, from_ms)
+    except InvalidArgumentError:
+        raise invalid(
+            f"Invalid Schedule Expression {definition.given['ScheduleExpression']}: it has no time from "
+            f"{format_ms(from_ms)} on; allowed: one within 50 years"
+        ) from None
     ends_before = repeat.until_ms is not None and first_ms - spread_ms(unending, 1) > repeat.until_ms
     return None if ends_before else first_ms
 

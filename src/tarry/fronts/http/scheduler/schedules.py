@@ -11,8 +11,9 @@ from tarry.api.local import LocalBroker
 from tarry.api.needs import Right
 from tarry.api.operations import CancelKeys, ListPending
 from tarry.api.outcome import Outcome
+from tarry.base.errors import InvalidArgumentError
 from tarry.base.event_loop import answer_future
-from tarry.fronts.http.scheduler.definition import Definition, checked, read_definition, shown, summary
+from tarry.fronts.http.scheduler.definition import Definition, check_start, checked, read_definition, shown, summary
 from tarry.fronts.http.scheduler.errors import conflict, invalid, not_found
 from tarry.fronts.http.scheduler.group_table import ScheduleGroupTable
 from tarry.fronts.http.scheduler.names import (
@@ -53,6 +54,7 @@ class Schedules:
         self._groups.check_active(group)
         now_ms = self._now_ms()
         given, token = checked(request.fields, now_ms), request.token()
+        check_start(given, now_ms)
         anchor_ms = given.get("StartDate", now_ms)
         definition = Definition(group, name, given, request.region, now_ms, now_ms, anchor_ms, token)
         queue = self._target(request, definition)
@@ -221,7 +223,10 @@ class Schedules:
     async def _some(self, limit: int, cursor: str | None) -> tuple[list[Definition], str | None]:
         """Return some schedules, and a cursor for those after them; those that are being deleted have no body."""
         asked = ListPending(topic=TOPIC, limit=limit, cursor=cursor)
-        page = await self._services.run(self._broker.list_whole, asked)
+        try:
+            page = await self._services.run(self._broker.list_whole, asked)
+        except InvalidArgumentError:
+            raise invalid(f"NextToken is {cursor!r:.40}; allowed: one that ListSchedules has returned") from None
         bodies: list[bytes] = page.rows.column("body").to_pylist()
         return [read_definition(body) for body in bodies if body], page.cursor
 
