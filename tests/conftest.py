@@ -147,6 +147,7 @@ def _check_all_are_touched(selected: list[pytest.Item], items: list[pytest.Item]
         "e2e/test_upkeep.py",
         "fuzz/test_door.py",
         "http/test_kill.py",
+        "http/test_sqs_kill.py",
         "http/test_rest_schema.py",
         "push/test_faults.py",
         "spark/test_datasource_kill.py",

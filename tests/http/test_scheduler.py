@@ -35,7 +35,8 @@ def test_once(at: At) -> None:
     shown = at.scheduler.get_schedule(Name="once")
     assert shown["Arn"] == f"arn:aws:scheduler:{REGION}:000000000000:schedule/default/once"
     assert (shown["State"], shown["ActionAfterCompletion"], shown["GroupName"]) == ("ENABLED", "NONE", "default")
-    assert (shown["Target"], shown["FlexibleTimeWindow"]) == (target(), {"Mode": "OFF"})
+    retries = {"MaximumEventAgeInSeconds": 86_400, "MaximumRetryAttempts": 185}
+    assert (shown["Target"], shown["FlexibleTimeWindow"]) == (target(RetryPolicy=retries), {"Mode": "OFF"})
     assert shown["CreationDate"] == datetime(2026, 1, 1, tzinfo=UTC)
     assert at.names() == ["once"]
     at.broker.advance_to(1_772_348_400_000 - 1)
@@ -92,10 +93,51 @@ def test_another_queue(at: At) -> None:
     make_queue(at.sqs, "others")
     at.create("daily", "rate(1 day)")
     assert at.bodies() == ["hello"]
-    at.broker.advance("1h")  # at the very moment of an occurrence, it would come again
-    at.update("daily", "rate(1 day)", Target=target("others"))
+    at.update("daily", "rate(1 day)", Target=target("others"))  # at the very moment of an occurrence
+    assert (at.bodies(), at.bodies("others")) == ([], [])
     at.broker.advance("1d")
     assert (at.bodies(), at.bodies("others")) == ([], ["hello"])
+
+
+@pytest.mark.parametrize("late_ms", [0, 5_000])
+def test_what_is_changed_before_its_late_occurrence_is_sent(at: At, late_ms: int) -> None:
+    rules = {"rate": "rate(1 hour)", "cron": "cron(0 * * * ? *)", "once": "at(2026-01-01T01:00:00)"}
+    for name, expression in rules.items():
+        at.create(name, expression)
+    assert at.bodies() == ["hello"] * 2  # what recurs begins at once
+    at.broker.clock.set_ms(START_MS + HOUR_MS + late_ms)  # and the broker has not looked yet
+    for name, expression in rules.items():
+        at.update(name, expression, Target=target(text=name))
+    assert sorted(at.bodies()) == ["cron", "once", "rate"]
+    for name, expression in rules.items():
+        at.update(name, expression, Target=target(text=f"{name} again"))
+    assert at.bodies() == []
+    at.broker.advance_to(START_MS + 2 * HOUR_MS)
+    assert sorted(at.bodies()) == ["cron again", "rate again"]
+
+
+def test_a_change_within_a_flexible_window(at: At) -> None:
+    names = [f"n{number}" for number in range(20)]
+    window = {"Mode": "FLEXIBLE", "MaximumWindowInMinutes": 60}
+    for name in names:
+        at.create(name, "cron(0 0 * * ? *)", FlexibleTimeWindow=window)
+    at.broker.advance("30m")
+    first = len(at.bodies())
+    for name in names:
+        at.update(name, "cron(0 0 * * ? *)", FlexibleTimeWindow=window, Description="changed")
+    at.broker.advance("30m")
+    assert 0 < first < 20 == first + len(at.bodies())
+
+
+def test_a_change_after_the_last_occurrence(at: At) -> None:
+    end = datetime(2026, 1, 1, 2, 30, tzinfo=UTC)
+    at.create("until", "rate(1 hour)", EndDate=end)
+    at.broker.advance("2h")
+    assert len(at.bodies()) == 3
+    at.update("until", "rate(1 hour)", EndDate=end, Description="over")
+    assert at.scheduler.get_schedule(Name="until")["Description"] == "over"
+    at.broker.advance("3h")
+    assert at.bodies() == []
 
 
 def test_gone_after_completion(at: At) -> None:
@@ -110,6 +152,11 @@ def test_gone_after_completion(at: At) -> None:
     at.broker.advance_to(START_MS + 2 * HOUR_MS + 1)
     assert len(at.bodies()) == 2
     assert at.names() == []
+    for name in ("once", "until"):
+        assert at.refusal(at.scheduler.get_schedule, Name=name) == ("ResourceNotFoundException", 404)
+        assert at.refusal(at.scheduler.delete_schedule, Name=name) == ("ResourceNotFoundException", 404)
+    at.create("once", "rate(1 hour)")
+    assert at.names() == ["once"]
 
 
 def test_a_flexible_window(at: At) -> None:
@@ -196,6 +243,7 @@ def test_a_request_that_is_repeated(at: At) -> None:
         {"Target": {"Arn": "arn:aws:lambda:eu-central-1:000000000000:function:f", "RoleArn": ROLE}},
         {"FlexibleTimeWindow": {"Mode": "FLEXIBLE"}},
         {"EndDate": datetime(2025, 1, 1, tzinfo=UTC)},
+        {"StartDate": datetime(2025, 12, 31, 23, 54, tzinfo=UTC)},
         {"State": "PAUSED"},
         {"ScheduleExpression": "at(2400-01-01T00:00:00)"},
     ],
@@ -204,6 +252,30 @@ def test_refusals(at: At, changed: dict[str, object]) -> None:
     given = at.arguments("bad", "rate(1 day)", **changed)
     assert at.refusal(at.scheduler.create_schedule, **given) == ("ValidationException", 400)
     assert at.names() == []
+
+
+@pytest.mark.parametrize(
+    ("expression", "why"),
+    [
+        ("cron(60 * * * ? *)", "bad minute"),
+        ("cron(0 0 * * ? 2020)", "it has no time from 2026-01-01T00:00:00.000Z on"),
+    ],
+)
+def test_a_refusal_speaks_of_what_was_given(at: At, expression: str, why: str) -> None:
+    with pytest.raises(at.scheduler.exceptions.ValidationException) as refused:
+        at.create("bad", expression)
+    text = refused.value.response["Error"]["Message"]
+    assert text.startswith(f"Invalid Schedule Expression {expression}: {why}") and "llowed: " in text
+
+
+def test_a_start_a_few_minutes_ago(at: At) -> None:
+    start = datetime(2025, 12, 31, 23, 56, tzinfo=UTC)
+    at.create("hourly", "rate(1 hour)", StartDate=start)
+    at.broker.advance("2h")
+    assert len(at.bodies()) == 2
+    at.update("hourly", "rate(1 hour)", StartDate=start, Description="its start is hours ago by now")
+    at.broker.advance("1h")
+    assert len(at.bodies()) == 1
 
 
 def test_odd_requests(at: At) -> None:
@@ -218,6 +290,8 @@ def test_odd_requests(at: At) -> None:
         assert answer.status_code in (400, 404)
         assert answer.headers["x-amzn-errortype"] in ("ValidationException", "UnknownOperationException")
         assert answer.json()["Message"]
+    nowhere = httpx.post(f"{at.url}/schedules/a", json=at.arguments("a", "rate(1 day)", ScheduleExpressionTimezone=""))
+    assert nowhere.status_code == 400 and "Timezone ''" in nowhere.json()["Message"]
 
 
 @pytest.mark.rest

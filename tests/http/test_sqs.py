@@ -361,6 +361,9 @@ def test_older_sdks_speak_in_forms(place: Rest, client: Client) -> None:
     got = ask("/000000000000/forms", Action="ReceiveMessage", QueueUrl=url, **{"AttributeName.1": "All"})
     assert "<Body>&lt;a&amp;b&gt;&#13;</Body>" in got.text
     assert "<Attribute><Name>ApproximateReceiveCount</Name><Value>1</Value></Attribute>" in got.text
+    # The queue is that of the path, too, as in AWS's examples.
+    assert "<MessageId>" in ask("/000000000000/forms", Action="SendMessage", MessageBody="b").text
+    assert "<Body>b</Body>" in place.get("/000000000000/forms/?Action=ReceiveMessage&WaitTimeSeconds=5").text
     none = ask(Action="GetQueueUrl", QueueName="none")
     assert none.status_code == 400 and "<Code>AWS.SimpleQueueService.NonExistentQueue</Code>" in none.text
     assert "<Code>InvalidAction</Code>" in ask(Action="Fly").text

@@ -169,7 +169,7 @@ def test_forms_become_parameters() -> None:
         b"&SendMessageBatchRequestEntry.1.MessageAttribute.1.Value.DataType=Number"
         b"&SendMessageBatchRequestEntry.1.MessageAttribute.1.Value.StringValue=3&AttributeName.1=All"
     )
-    action, parameters = QueryProtocol().read([], b"", form)
+    action, parameters = QueryProtocol().read([], "/", b"", form)
     assert action == "SendMessageBatch"
     number = {"DataType": "Number", "StringValue": "3"}
     assert parameters == {
@@ -177,9 +177,11 @@ def test_forms_become_parameters() -> None:
         "Entries": [{"Id": "a", "MessageAttributes": {"n": number}}, {"Id": "b"}],
         "AttributeNames": ["All"],
     }
+    _, at_its_url = QueryProtocol().read([], "/000000000000/q", b"Action=SendMessage&MessageBody=x", b"")
+    assert at_its_url == {"MessageBody": "x", "QueueUrl": "/000000000000/q"}
     for bad in (b"Action=a&Tag.x.Key=1", b"Action=a&Tag.1.Value=1", b"Action=a&A=1&A.1=2", b"\xff"):
         with pytest.raises(SqsError):
-            QueryProtocol().read([], b"", bad)
+            QueryProtocol().read([], "/", b"", bad)
 
 
 def test_attributes_of_queues_have_bounds() -> None:

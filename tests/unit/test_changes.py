@@ -22,6 +22,7 @@ from tarry.base.errors import (
 )
 from tarry.message import handle
 from tarry.message.receipt import Receipt
+from tarry.repeat import Repeat
 from tarry.testing import TestBroker, open_broker
 
 DONE, DELIVERED, CANCELLED, UNKNOWN = Outcome.DONE, Outcome.DELIVERED, Outcome.CANCELLED, Outcome.UNKNOWN
@@ -126,6 +127,19 @@ def test_the_answers(tmp_path: Path) -> None:
         # What became of a message is remembered for the retention.
         assert broker.cancel(soon.handle) is UNKNOWN
         assert broker.cancel(far.handle) is UNKNOWN
+
+
+def test_nothing_is_found_under_a_key_once_it_was_delivered(w: World) -> None:
+    one(w.b, 1_000, key="once")
+    one(w.b, 1_000, key="again", repeat=Repeat.every("1h"))
+    seq_before = w.b.find_keyed("t", "again").column("seq")[0].as_py()
+    assert w.b.find_keyed("t", "once").num_rows == 1
+    w.b.advance("1s")
+    assert w.b.find_keyed("t", "once") is DELIVERED
+    assert w.b.find_keyed("t", "again").column("seq")[0].as_py() != seq_before
+    restart(w)
+    assert w.b.find_keyed("t", "once") is DELIVERED
+    assert w.b.find_keyed("t", "again").num_rows == 1
 
 
 def test_a_handle_that_is_damaged_or_forged_is_refused(tmp_path: Path) -> None:

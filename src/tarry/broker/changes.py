@@ -173,9 +173,27 @@ class Changes:
             if entry is None:
                 self._confirm()
                 return Outcome.UNKNOWN
-            found = self._find(entry, name_of_key(topic, key))
+            name = name_of_key(topic, key)
+            found = self._find(entry, name)
+            if isinstance(found, pa.RecordBatch):
+                found = self._unless_gone(found, entry, name)
             if found is not None:
                 return found
+
+    def _unless_gone(self, found: pa.RecordBatch, entry: NameEntry, name: bytes) -> pa.RecordBatch | Outcome | None:
+        """Return a row that was found, or what became of it; None: another is under that name by now.
+
+        A row is there for as long as its file is, whatever has become of it, and its name until the next sweep.
+        """
+        state = self._decisions.state_of(entry)
+        # The occurrence of a series that is on its way to a queue has its name until the one after it is durable.
+        if state is Outcome.DONE or (state is Outcome.DELIVERED and _has_successor(found)):
+            return found
+        [current] = self._registry.get([name])
+        if current is not None and current.seq != entry.seq:
+            return None
+        self._confirm()
+        return state
 
     def replace_keyed(self, topic: str, key: str, seq: int, successor: pa.RecordBatch) -> Outcome:
         """Replace a message by another: see :meth:`tarry.api.local.AnyBroker.replace_keyed`."""

@@ -53,7 +53,7 @@ def access_key(
     endpoint: Endpoint = DEFAULT_ENDPOINT,
     json: Json = False,
 ) -> None:
-    """Make an access key for an identity, with which RocketMQ's clients sign.
+    """Make an access key for an identity, with which RocketMQ's clients and AWS's SDKs sign.
 
     Its secret is printed now and never again.
 

@@ -111,7 +111,7 @@ def admit(
     trust: they may have come over a wire. ``start_ms``: what delays, and the limit of due times, are counted from, the
     clock's reading rounded up (None: ``now_ms``). ``again``: another process has admitted them already, and so they may
     have the properties that stand for ``order_key`` and ``late``. ``internal``: a front's own, which may be for topics
-    of Tarry's own.
+    of Tarry's own, and go on with a series that is late.
 
     Raises:
         InvalidMessageError: names the column, or the first offending row, its value and what is allowed.
@@ -134,7 +134,7 @@ def admit(
                 # Two messages with an empty id would be duplicates, and nothing could name an empty key again.
                 check_not_empty(columns[name], name)
     if "repeat" in given and given["repeat"].null_count < rows:
-        columns["repeat"], due = _repeats(given["repeat"], due, now, limits)
+        columns["repeat"], due = _repeats(given["repeat"], due, now, limits, internal=internal)
         columns["due_ms"] = due
     if "properties" in given:
         columns["properties"] = check_properties(
@@ -220,7 +220,9 @@ def _check_topics(topic: pa.Array, *, internal: bool) -> None:
         raise InvalidMessageError(f"topic {shown(name)}{wrong}", row=int(pc.index(topic, name).as_py()))
 
 
-def _repeats(column: pa.Array, due: pa.Array, now: _Now, limits: MessageLimits) -> tuple[pa.Array, pa.Array]:
+def _repeats(
+    column: pa.Array, due: pa.Array, now: _Now, limits: MessageLimits, *, internal: bool
+) -> tuple[pa.Array, pa.Array]:
     """Return the rules in their canonical form, and the due time of each row's first occurrence."""
     given = cast(column, "repeat", pa.string())
     rules: dict[str, tuple[Repeat, str]] = {}
@@ -233,8 +235,8 @@ def _repeats(column: pa.Array, due: pa.Array, now: _Now, limits: MessageLimits) 
                 rule = parse(text, least_ms=limits.repeat_ms_min)
                 rules[text] = rule, to_json(rule)
             rule, texts[row] = rules[text]
-            # A cron rule begins now at the earliest: its instants before were no occurrences.
-            start = moments[row] if rule.expression is None else max(moments[row], now.ms)
+            # A producer's cron rule begins now at the earliest: its instants before were no occurrences.
+            start = moments[row] if rule.expression is None or internal else max(moments[row], now.ms)
             moments[row] = check_due(first_due(rule, start), now.start_ms, limits.delay_ms_max)
         except InvalidArgumentError as error:
             raise InvalidMessageError(str(error), row=row) from error

@@ -19,6 +19,10 @@ DESCRIPTION_CHARS_MAX = 512
 WINDOW_MINUTES_MAX = 1440
 EVENT_AGE_S = (60, 86_400)
 RETRIES = (0, 185)
+RETRY = {"MaximumEventAgeInSeconds": EVENT_AGE_S, "MaximumRetryAttempts": RETRIES}
+"""Bounds of a retry policy's fields; the upper one is the default."""
+START_AGO_MS_MAX = 5 * 60_000
+"""Longest time by which the start of a new schedule may be past."""
 SECONDS_MAX = 253_402_300_799
 """The end of the year 9999."""
 _GROUP_ID = re.compile(r"[!-~]{1,128}")
@@ -104,7 +108,7 @@ def checked(fields: Mapping[str, Any], now_ms: int) -> dict[str, Any]:
     """
     given: dict[str, Any] = {
         "ScheduleExpression": fields.get("ScheduleExpression"),
-        "ScheduleExpressionTimezone": fields.get("ScheduleExpressionTimezone") or "UTC",
+        "ScheduleExpressionTimezone": "UTC" if (zone := fields.get("ScheduleExpressionTimezone")) is None else zone,
         "State": _choice(fields, "State", "ENABLED", "DISABLED"),
         "ActionAfterCompletion": _choice(fields, "ActionAfterCompletion", "NONE", "DELETE"),
         "FlexibleTimeWindow": _window(fields.get("FlexibleTimeWindow")),
@@ -125,6 +129,18 @@ def checked(fields: Mapping[str, Any], now_ms: int) -> dict[str, Any]:
     if end_ms is not None and end_ms <= max(now_ms, start_ms or 0):
         raise invalid("The EndDate you specify must be in the future, and after the StartDate.")
     return given
+
+
+def check_start(given: Mapping[str, Any], now_ms: int) -> None:
+    """Refuse a new schedule that recurs, and whose ``StartDate`` is long ago.
+
+    Raises:
+        SchedulerError: it is more than five minutes ago.
+    """
+    start_ms = given.get("StartDate")
+    is_once = expression_of(given["ScheduleExpression"], given["ScheduleExpressionTimezone"]).at_ms is not None
+    if start_ms is not None and not is_once and start_ms < now_ms - START_AGO_MS_MAX:
+        raise invalid("The StartDate you specify cannot be earlier than 5 minutes ago.")
 
 
 def _choice(fields: Mapping[str, Any], name: str, *allowed: str) -> str:
@@ -172,11 +188,11 @@ def _target(value: Any) -> dict[str, Any]:
         if not isinstance(text, str) or not text or len(text.encode(errors="replace")) > INPUT_BYTES_MAX:
             raise invalid(f"Target.Input is not a text of 1 to {INPUT_BYTES_MAX} bytes.")
         target["Input"] = text
-    if (retry := _structure(value, "RetryPolicy")) is not None:
-        limits = {"MaximumEventAgeInSeconds": EVENT_AGE_S, "MaximumRetryAttempts": RETRIES}
-        target["RetryPolicy"] = {
-            name: _whole(name, retry[name], *limits[name]) for name in limits if retry.get(name) is not None
-        }
+    retry = _structure(value, "RetryPolicy") or {}
+    target["RetryPolicy"] = {
+        name: high if retry.get(name) is None else _whole(name, retry[name], low, high)
+        for name, (low, high) in RETRY.items()
+    }
     if (letters := _structure(value, "DeadLetterConfig")) is not None:
         if letters.get("Arn") is not None and name_of_arn(letters["Arn"]) is None:
             raise invalid(f"Target.DeadLetterConfig.Arn is {letters['Arn']!r:.200}; allowed: the ARN of a queue")

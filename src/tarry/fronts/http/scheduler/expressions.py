@@ -14,6 +14,7 @@ from datetime import datetime
 from tarry.base.errors import InvalidArgumentError
 from tarry.fronts.http.scheduler.errors import SchedulerError, invalid
 from tarry.repeat import Repeat
+from tarry.repeat.local_times import problem
 from tarry.repeat.zones import local_seconds, zone
 
 EXPRESSION_CHARS_MAX = 256
@@ -64,6 +65,8 @@ def expression_of(text: object, zone_name: object) -> Expression:
     if kind == "rate":
         return Expression(every_ms=_every_ms(inner, text))
     expression = _cron(inner, text)
+    if (wrong := problem(expression)) is not None:
+        raise _bad(text, wrong.lower())
     try:
         Repeat(None, expression, zone_name)
     except InvalidArgumentError as error:

@@ -7,9 +7,14 @@ right after. So a change is all there or not at all, and a crash before the canc
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from hashlib import blake2b, sha256
 from typing import Any
 
+import pyarrow as pa
+
+from tarry.base.delay import format_ms
+from tarry.base.errors import InvalidArgumentError
 from tarry.fronts.http.scheduler.definition import Definition
 from tarry.fronts.http.scheduler.errors import invalid
 from tarry.fronts.http.scheduler.names import TOPIC, definition_key, occurrence_key
@@ -18,7 +23,7 @@ from tarry.fronts.http.sqs.names import ACCOUNT
 from tarry.fronts.http.sqs.queue_attributes import Queue
 from tarry.fronts.http.sqs.scheduled import EXECUTION, OF_SERIES, TEMPLATE, TIME, is_template
 from tarry.message.rows import Row, with_cells
-from tarry.repeat import LAST_MS, Repeat, first_due, spread_ms, to_json
+from tarry.repeat import LAST_MS, Repeat, first_due, read_state, spread_ms, to_json
 
 ARN = "<aws.scheduler.schedule-arn>"
 YEAR_MS = 365 * 86_400_000
@@ -53,13 +58,46 @@ def completion_ms(definition: Definition, now_ms: int) -> int | None:
     return None if end_ms is None else int(end_ms) + definition.window_ms + 1
 
 
-def occurrence_row(definition: Definition, queue: Queue, now_ms: int) -> Row:
-    """Return the row of the next occurrence, in a series with those after it.
+def looked_from_ms(definition: Definition, former: Definition | None, unsent_ms: int | None, now_ms: int) -> int | None:
+    """Return from when on the occurrences of a schedule are looked for; None: its only one was sent.
+
+    ``former``: what it said before. ``unsent_ms``: time of the occurrence that its former definition has not sent yet;
+    None: there is none. With the same times, that one is neither sent twice nor passed over, if the broker is late.
+    """
+    if former is None or not former.is_enabled or not _has_same_times(former, definition):
+        return now_ms
+    if definition.expression.at_ms is not None:
+        return None if unsent_ms is None else now_ms
+    # Whatever was due in this very millisecond was sent, or it is the one that is late.
+    return now_ms + 1 if unsent_ms is None or unsent_ms > now_ms else unsent_ms
+
+
+def _has_same_times(former: Definition, definition: Definition) -> bool:
+    at_ms = definition.expression.at_ms
+    if at_ms is not None:
+        return at_ms == former.expression.at_ms
+    return former.expression == definition.expression and former.anchor_ms == definition.anchor_ms
+
+
+def time_of(occurrence: pa.RecordBatch) -> int:
+    """Return the time of an occurrence that waits, one row: its due time without the spread."""
+    due_ms: int = occurrence.column("due_ms")[0].as_py()
+    text: str | None = occurrence.column("repeat")[0].as_py()
+    if text is None:
+        return due_ms
+    state = read_state(text)
+    return due_ms - spread_ms(state.repeat, state.n)
+
+
+def occurrence_row(definition: Definition, queue: Queue, now_ms: int, from_ms: int) -> Row | None:
+    """Return the row of the first occurrence from a moment on, in a series with those after it.
+
+    None: its ``EndDate`` comes before that.
 
     Raises:
-        SchedulerError: the queue needs a message group id. InvalidArgumentError: there is no occurrence any more.
+        SchedulerError: the queue needs a message group id, or the expression has no occurrence.
     """
-    due_ms, repeat = _when(definition, now_ms)
+    due_ms, repeat = _when(definition, from_ms)
     body = body_of(definition)
     cells: dict[str, Any] = {"key": occurrence_key(definition.group, definition.name)}
     properties: list[tuple[str, str]] = []
@@ -78,12 +116,27 @@ def occurrence_row(definition: Definition, queue: Queue, now_ms: int) -> Row:
         cells["properties"] = properties
     if repeat is not None:
         cells["repeat"] = to_json(repeat)
-    first_ms = due_ms if repeat is None else first_due(repeat, due_ms)
+    first_ms = due_ms if repeat is None else _first_ms(definition, repeat, due_ms)
+    if first_ms is None:
+        return None
     cells["ttl_ms"] = max(0, first_ms - now_ms) + queue.retention_s * 1000
     return with_cells((queue.name, body.encode(), due_ms, None, None), cells)
 
 
-def _when(definition: Definition, now_ms: int) -> tuple[int, Repeat | None]:
+def _first_ms(definition: Definition, repeat: Repeat, from_ms: int) -> int | None:
+    unending = replace(repeat, until_ms=None)
+    try:
+        first_ms = first_due(unending, from_ms)
+    except InvalidArgumentError:
+        raise invalid(
+            f"Invalid Schedule Expression {definition.given['ScheduleExpression']}: it has no time from "
+            f"{format_ms(from_ms)} on; allowed: one within 50 years"
+        ) from None
+    ends_before = repeat.until_ms is not None and first_ms - spread_ms(unending, 1) > repeat.until_ms
+    return None if ends_before else first_ms
+
+
+def _when(definition: Definition, from_ms: int) -> tuple[int, Repeat | None]:
     """Return the time of the first occurrence, or from when on a rule is looked at, and the rule."""
     expression, window_ms = definition.expression, definition.window_ms
     seed = int.from_bytes(blake2b(definition_key(definition.group, definition.name).encode()).digest()[:8]) & _SEEDS
@@ -94,9 +147,9 @@ def _when(definition: Definition, now_ms: int) -> tuple[int, Repeat | None]:
     end_ms = definition.given.get("EndDate")
     rule = expression.rule(None if end_ms is None else min(int(end_ms), LAST_MS), window_ms, seed)
     start_ms = definition.anchor_ms
-    if rule.every_ms is not None and start_ms < now_ms:
-        start_ms += -(-(now_ms - start_ms) // rule.every_ms) * rule.every_ms
-    return max(start_ms, now_ms), rule
+    if rule.every_ms is not None and start_ms < from_ms:
+        start_ms += -(-(from_ms - start_ms) // rule.every_ms) * rule.every_ms
+    return max(start_ms, from_ms), rule
 
 
 def blank_row(topic: str, key: str, now_ms: int, delay_ms_max: int) -> Row:

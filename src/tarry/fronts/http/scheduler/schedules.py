@@ -11,8 +11,9 @@ from tarry.api.local import LocalBroker
 from tarry.api.needs import Right
 from tarry.api.operations import CancelKeys, ListPending
 from tarry.api.outcome import Outcome
+from tarry.base.errors import InvalidArgumentError
 from tarry.base.event_loop import answer_future
-from tarry.fronts.http.scheduler.definition import Definition, checked, read_definition, shown, summary
+from tarry.fronts.http.scheduler.definition import Definition, check_start, checked, read_definition, shown, summary
 from tarry.fronts.http.scheduler.errors import conflict, invalid, not_found
 from tarry.fronts.http.scheduler.group_table import ScheduleGroupTable
 from tarry.fronts.http.scheduler.names import (
@@ -23,7 +24,7 @@ from tarry.fronts.http.scheduler.names import (
     occurrence_key,
     schedule_arn,
 )
-from tarry.fronts.http.scheduler.occurrences import blank_row, definition_row, occurrence_row
+from tarry.fronts.http.scheduler.occurrences import blank_row, definition_row, looked_from_ms, occurrence_row, time_of
 from tarry.fronts.http.scheduler.request import SchedulerRequest
 from tarry.fronts.http.services import HttpServices
 from tarry.fronts.http.sqs.queue_attributes import Queue
@@ -53,6 +54,7 @@ class Schedules:
         self._groups.check_active(group)
         now_ms = self._now_ms()
         given, token = checked(request.fields, now_ms), request.token()
+        check_start(given, now_ms)
         anchor_ms = given.get("StartDate", now_ms)
         definition = Definition(group, name, given, request.region, now_ms, now_ms, anchor_ms, token)
         queue = self._target(request, definition)
@@ -162,8 +164,11 @@ class Schedules:
         rows = [definition_row(definition, now_ms, self._delay_ms_max)]
         key = occurrence_key(definition.group, definition.name)
         stale = None if former is None else former.queue
-        if definition.is_enabled and not _was_done(former, definition, now_ms):
-            rows.append(occurrence_row(definition, queue, now_ms))
+        unsent_ms = None if former is None else await self._unsent_ms(former)
+        from_ms = looked_from_ms(definition, former, unsent_ms, now_ms)
+        row = occurrence_row(definition, queue, now_ms, from_ms) if definition.is_enabled and from_ms else None
+        if row is not None:
+            rows.append(row)
             stale = None if stale == queue.name else stale
         if stale is not None:
             rows.append(blank_row(stale, key, now_ms, self._delay_ms_max))
@@ -203,6 +208,12 @@ class Schedules:
         body = b"" if isinstance(row, Outcome) else row.column("body")[0].as_py()
         return read_definition(body) if body else None
 
+    async def _unsent_ms(self, definition: Definition) -> int | None:
+        """Return the time of a schedule's next occurrence; None: there is none, or it was sent."""
+        key = occurrence_key(definition.group, definition.name)
+        row = await self._services.run(self._broker.find_keyed, definition.queue, key)
+        return None if isinstance(row, Outcome) or not row.column("body")[0].as_py() else time_of(row)
+
     async def _found(self, group: str, name: str) -> Definition:
         definition = await self._find(group, name)
         if definition is None:
@@ -212,7 +223,10 @@ class Schedules:
     async def _some(self, limit: int, cursor: str | None) -> tuple[list[Definition], str | None]:
         """Return some schedules, and a cursor for those after them; those that are being deleted have no body."""
         asked = ListPending(topic=TOPIC, limit=limit, cursor=cursor)
-        page = await self._services.run(self._broker.list_whole, asked)
+        try:
+            page = await self._services.run(self._broker.list_whole, asked)
+        except InvalidArgumentError:
+            raise invalid(f"NextToken is {cursor!r:.40}; allowed: one that ListSchedules has returned") from None
         bodies: list[bytes] = page.rows.column("body").to_pylist()
         return [read_definition(body) for body in bodies if body], page.cursor
 
@@ -225,11 +239,3 @@ def _anchor_ms(former: Definition, given: dict[str, Any], now_ms: int) -> int:
     """Return from when intervals are counted: as before, unless something about them has changed."""
     same = all(former.given.get(name) == given.get(name) for name in ("ScheduleExpression", "StartDate"))
     return former.anchor_ms if same else int(given.get("StartDate", now_ms))
-
-
-def _was_done(former: Definition | None, definition: Definition, now_ms: int) -> bool:
-    """Return whether a schedule's one occurrence was sent by its former definition already."""
-    if former is None or not former.is_enabled:
-        return False
-    at_ms = definition.expression.at_ms
-    return at_ms is not None and former.expression.at_ms == at_ms and at_ms + former.window_ms <= now_ms

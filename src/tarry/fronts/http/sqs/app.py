@@ -119,7 +119,7 @@ class Sqs:
                     "RequestEntityTooLarge", f"The body is longer than {BODY_BYTES_MAX} bytes.", 413
                 ) from None
             principal = looked if isinstance(looked, Principal) else self._access.check(http, *looked, body)
-            action, parameters = protocol.read(http.headers, http.query, body)
+            action, parameters = protocol.read(http.headers, http.path, http.query, body)
             carry = self._all().get(action)
             if carry is None:
                 raise SqsError("InvalidAction", f"The action {action!r:.60} is not valid for this endpoint.")

@@ -18,19 +18,20 @@ TYPE = b"content-type: application/x-amz-json-1.0\r\n"
 class JsonProtocol:
     """Reads requests and writes answers."""
 
-    def read(self, headers: Headers, query: bytes, body: bytes) -> tuple[str, Parameters]:
+    def read(self, headers: Headers, path: str, query: bytes, body: bytes) -> tuple[str, Parameters]:
         """Return the operation and its parameters.
 
         Raises:
             SqsError: the body is no JSON object.
         """
+        del path, query
         target = dict(headers)[TARGET]
         try:
             given = json.loads(body) if body else {}
         except (ValueError, RecursionError):
             given = None
         if not isinstance(given, Mapping):
-            raise SqsError("SerializationException", "The body is not a JSON object.")
+            raise SqsError("SerializationException", "The body is not a JSON object in UTF-8.")
         return target[len(PREFIX) :].decode("latin-1"), given
 
     def answer(self, action: str, fields: dict[str, Any] | None, request_id: str) -> HttpResponse:

@@ -47,7 +47,7 @@ _Tree = dict[str, Any]
 class QueryProtocol:
     """Reads requests and writes answers."""
 
-    def read(self, headers: Headers, query: bytes, body: bytes) -> tuple[str, Parameters]:
+    def read(self, headers: Headers, path: str, query: bytes, body: bytes) -> tuple[str, Parameters]:
         """Return the operation and its parameters; of a request to a queue's own URL, that queue.
 
         Raises:
@@ -63,6 +63,8 @@ class QueryProtocol:
         for name, value in pairs:
             _put(tree, name.split("."), value)
         action = tree.pop("Action", "")
+        if path != "/":
+            tree.setdefault("QueueUrl", path)
         return str(action), _parameters(tree)
 
     def answer(self, action: str, fields: dict[str, Any] | None, request_id: str) -> HttpResponse:
