@@ -43,9 +43,28 @@ def test_what_is_wrong_is_refused(more: dict[str, str], wrong: str) -> None:
         row_of(message)
 
 
-@pytest.mark.parametrize("content", [b"", b"[]", b'{"a": 1}', b'{"properties": 1}', b"\xff"])
-def test_what_is_no_message_of_kombu_says_so(content: bytes) -> None:
-    with pytest.raises(ValueError):
+@pytest.mark.parametrize(
+    ("content", "wrong"),
+    [
+        (b"", "JSONDecodeError"),
+        (b"\xff", "UnicodeDecodeError"),
+        (b"[" * 100_000, "RecursionError"),
+        (b'{"__type__": "decimal", "__value__": "x"}', "InvalidOperation"),
+        (b"[]", "no object"),
+        (b'{"a": 1}', "properties is no object"),
+        (b'{"properties": {}}', "body is no text"),
+        (b'{"properties": {}, "body": 1}', "body is no text"),
+        (b'{"properties": {}, "body": "", "headers": [1]}', "headers is no object"),
+        (b'{"properties": {"delivery_info": null}, "body": ""}', "delivery_info is no object"),
+        (b'{"properties": {}, "body": "", "content-type": 1}', "content-type is no text"),
+        (b'{"properties": {}, "body": "", "headers": {"task": "shop.note"}}', "id is no text"),
+        (b'{"properties": {}, "body": "", "headers": {"task": [], "id": "1"}}', "task is no text"),
+        (b'{"properties": {"body_encoding": "hex"}, "body": ""}', "body_encoding is 'hex', not base64"),
+        (b'{"properties": {"body_encoding": "base64"}, "body": "abc"}', "body is no base64"),
+    ],
+)
+def test_what_is_no_message_of_kombu_says_so(content: bytes, wrong: str) -> None:
+    with pytest.raises(ValueError, match=wrong):
         decode(content)
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -58,6 +60,42 @@ async def test_what_returns_is_done_and_what_raises_comes_again(served: Served, 
     found = sorted(reasons(client))
     assert found[:2] == ["KeyError: 'price'", "cancelled"]
     assert found[2].startswith("the body is no dict[str, Any]: Invalid JSON") or found[2].startswith("the body is no")
+
+
+async def _cancelled_elsewhere() -> None:
+    task = asyncio.create_task(asyncio.sleep(60))
+    task.cancel()
+    await task
+
+
+@pytest.mark.parametrize(
+    ("end", "reason"),
+    [(lambda: sys.exit(3), "SystemExit: 3"), (_cancelled_elsewhere, "CancelledError")],
+    ids=["sys.exit", "cancelled"],
+)
+@pytest.mark.parametrize("in_thread", [False, True])
+async def test_what_ends_a_task_elsewhere_is_a_failure_of_its_message_alone(
+    served: Served, client: Client, end: Callable[[], Any], reason: str, in_thread: bool
+) -> None:
+    """The process goes on, and so does what it has of others."""
+    worker, seen = tarry.Worker(served.address), []
+    client.set_group("orders", "billing", tries=1)
+
+    async def bill(body: str) -> None:
+        seen.append(body)
+        if body == "ends" and (awaitable := end()) is not None:
+            await awaitable
+
+    def bill_in_thread(body: str) -> Any:
+        return bill(body) if end is _cancelled_elsewhere else (seen.append(body), body == "ends" and end())
+
+    worker.on("orders", group="billing", concurrency=1)(bill_in_thread if in_thread else bill)
+    client.schedule("orders", b"ends")
+    async with running(worker):
+        await wait_until_async(lambda: reasons(client) == [reason])
+        client.schedule("orders", b"next")
+        await wait_until_async(lambda: seen == ["ends", "next"] and lag(client) == 0)
+        assert worker.figures()[0].ended[Ending.HANDLED] == 1
 
 
 async def test_plain_functions_run_in_as_many_threads_as_may_work(served: Served, client: Client) -> None:

@@ -17,7 +17,7 @@ from kombu.transport.base import to_rabbitmq_queue_arguments
 
 from tarry.base.delay import Delay
 from tarry.base.errors import NotFoundError
-from tarry.celery.envelope import control_of, message_of, row_of
+from tarry.celery.envelope import BASE64, control_of, message_of, row_of
 from tarry.celery.inbox import Inbox, Received, Wakeup, bury, give_back, refuse, settle
 from tarry.celery.places import (
     UNDECLARED,
@@ -84,6 +84,10 @@ class QoS(virtual.QoS):  # type: ignore[misc]
         """Give a message back for another try; without ``requeue`` it is a dead letter."""
         self._settle(delivery_tag, partial(refuse if requeue else bury, reason="rejected"))
 
+    def refuse(self, delivery_tag: str, reason: str) -> None:
+        """Give a message back for another try, if it is not settled."""
+        self._settle(delivery_tag, partial(refuse, reason=reason))
+
     def restore_unacked(self) -> list[Any]:
         """Give everything back that is not settled: the channel ends. No try is counted."""
         for delivery_tag in list(self.deliveries):
@@ -105,7 +109,7 @@ class TaskChannel(virtual.Channel):  # type: ignore[misc]
 
     QoS = QoS
     supports_fanout = True
-    codecs = {"base64": Base64()}
+    codecs = {BASE64: Base64()}
     body_encoding = None
     do_restore = True
     connection: ChannelConnection
@@ -243,7 +247,12 @@ class TaskChannel(virtual.Channel):  # type: ignore[misc]
             settle(delivery)
         else:
             self.qos.deliveries[message["properties"]["delivery_tag"]] = delivery
-        self.connection._deliver(message, queue)  # noqa: SLF001  kombu's own way
+        try:
+            self.connection._deliver(message, queue)  # noqa: SLF001  kombu's own way
+        except Exception as error:
+            # It may be what this worker ends at. So the try counts, and it does not end one worker after the other.
+            self.qos.refuse(message["properties"]["delivery_tag"], f"the worker failed at it: {error!r}")
+            raise
 
     def _is_bound(self, queue: str, message: dict[str, Any]) -> bool:
         info = message["properties"].get("delivery_info", {})

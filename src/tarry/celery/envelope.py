@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from base64 import b64decode
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -22,20 +23,59 @@ OPTION = "tarry_"
 OPTIONS = frozenset(f"{OPTION}{name}" for name in MessageOptions.__annotations__) | {f"{OPTION}due"}
 SERIES = "celery.series"
 """The property of a message that comes again: each occurrence is a task of its own."""
-
-
+BASE64 = "base64"
+"""The only encoding of bodies but none, of bytes that are no text."""
+CONTENT = ("content-type", "content-encoding")
 EXPIRES_S = "tarry_expires_s"
 """The header of a message that comes again: seconds from each due time to its expiry."""
 
 
 def decode(content: bytes) -> dict[str, Any]:
-    """Return kombu's message of a body. Raises ValueError: it is none."""
-    message = loads(content)
-    if not isinstance(message, dict) or not isinstance(message.get("properties"), dict):
-        raise ValueError(  # noqa: TRY004  it is about a message, not about an argument
-            f"not a message of kombu: {content[:80]!r}"
-        )
+    """Return kombu's message of a body.
+
+    Raises:
+        ValueError: it is none. A worker would end at what kombu or Celery cannot read, and the next one, too.
+    """
+    try:
+        message: dict[str, Any] = loads(content)
+    except Exception as error:  # kombu's own types in it, and a depth that is too much, have errors of all kinds
+        raise ValueError(f"not a message of kombu: {error!r}: {content[:80]!r}") from error
+    if wrong := _wrong_in(message):
+        raise ValueError(f"not a message of kombu: {wrong}: {content[:80]!r}")
     return message
+
+
+def _wrong_in(message: Any) -> str | None:
+    """Return what is wrong with a message, for people; None: nothing."""
+    if not isinstance(message, dict):
+        return "no object"
+    headers, properties, body = message.get("headers") or {}, message.get("properties"), message.get("body")
+    if not isinstance(properties, dict):
+        return "properties is no object"
+    if not isinstance(headers, dict):
+        return "headers is no object"
+    if not isinstance(properties.get("delivery_info", {}), dict):
+        return "delivery_info is no object"
+    if not isinstance(body, str | bytes):
+        return "body is no text"
+    texts = {name: message.get(name) or "" for name in CONTENT}
+    if "task" in headers:
+        texts |= {name: headers.get(name) for name in ("task", "id")}
+    for name, text in texts.items():
+        if not isinstance(text, str):
+            return f"{name} is no text"
+    encoding = properties.get("body_encoding")
+    if encoding not in (None, BASE64):
+        return f"body_encoding is {encoding!r}, not {BASE64}"
+    return None if encoding is None or _is_base64(body) else f"body is no {BASE64}"
+
+
+def _is_base64(body: str | bytes) -> bool:
+    try:
+        b64decode(body)
+    except ValueError:
+        return False
+    return True
 
 
 def task_id_of(message: dict[str, Any]) -> str | None:

@@ -18,7 +18,7 @@ from tarry.client.aio_consumer import AsyncConsumer
 from tarry.client.delivery import Delivery
 from tarry.worker.figures import HandlerFigures
 from tarry.worker.handler import Call, Handler, Middleware
-from tarry.worker.outcomes import Ending, Reject, Retry, settle
+from tarry.worker.outcomes import Ending, Reject, Retry, is_of_handler, settle
 from tarry.worker.threads import WorkThread
 
 log = logging.getLogger("tarry.worker")
@@ -44,6 +44,10 @@ class _Slot:
         if self.message is not None and self.why is None:
             self.why = why
             self.task.cancel()
+
+    def is_cancelled_by(self, error: BaseException) -> bool:
+        """Return whether an exception is what :meth:`cancel` has brought about."""
+        return self.why is not None and isinstance(error, asyncio.CancelledError)
 
 
 class HandlerLoop:
@@ -112,12 +116,10 @@ class HandlerLoop:
                 slot.message = message
                 try:
                     await call(message)
-                except Exception as error:  # noqa: BLE001 - whatever a handler raises is about its message
-                    ended[self._fail(slot, message, error)] += 1
-                except asyncio.CancelledError:
-                    if slot.why is None:
+                except BaseException as error:
+                    if not (slot.is_cancelled_by(error) or is_of_handler(error)):
                         raise
-                    ended[self._cancelled(slot, message)] += 1
+                    ended[self._fail(slot, message, error)] += 1
                 else:
                     if slot.why is not None:  # it has ended though it was cancelled
                         ended[self._cancelled(slot, message)] += 1
@@ -131,7 +133,7 @@ class HandlerLoop:
                 if slot.thread is not None and slot.thread.is_busy:
                     await slot.thread.wait_idle()  # it took longer than its time-out, and takes it still
 
-    def _fail(self, slot: _Slot, message: Delivery, error: Exception) -> Ending:
+    def _fail(self, slot: _Slot, message: Delivery, error: BaseException) -> Ending:
         if slot.why is not None:
             return self._cancelled(slot, message)
         verdict = self._handler.rules.verdict(error, message.attempt)

@@ -6,6 +6,7 @@ that another will never get better.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -68,6 +69,18 @@ Rules = Mapping[type[BaseException], "str | type[Reject]"]
 """For a class of exceptions: a back-off, written as a group's ``retry``, or :class:`Reject`."""
 
 
+def is_of_handler(error: BaseException) -> bool:
+    """Return whether what a handler raised is about its message, and not about who runs it. In its task.
+
+    ``sys.exit()``, somewhere below a handler, says that its work ends, and not that the process with the messages of
+    all others does. And a handler that awaits what somebody has cancelled is not cancelled itself.
+    """
+    if isinstance(error, asyncio.CancelledError):
+        task = asyncio.current_task()
+        return task is not None and not task.cancelling()
+    return not isinstance(error, KeyboardInterrupt | GeneratorExit)
+
+
 class RetryRules:
     """The rules of a handler."""
 
@@ -91,7 +104,7 @@ class RetryRules:
                 )
         self._random = np.random.default_rng()
 
-    def verdict(self, error: Exception, attempt: int) -> AfterFailure:
+    def verdict(self, error: BaseException, attempt: int) -> AfterFailure:
         """Return what a failed try means; ``attempt``: its number, from 1 on."""
         if isinstance(error, Release):
             return AfterFailure(Ending.RELEASED, _cut(str(error)))
@@ -120,7 +133,7 @@ def settle(message: Any, verdict: AfterFailure) -> None:
         message.nack(after_s, reason=verdict.reason)
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: BaseException) -> str:
     return _cut(str(error) if isinstance(error, Reject) and str(error) else reason_of(error))
 
 

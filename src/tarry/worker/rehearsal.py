@@ -27,7 +27,7 @@ from tarry.message.receipt import Receipt
 from tarry.message.rows import Row
 from tarry.worker.handler import Call, Handler
 from tarry.worker.lifespans import enter
-from tarry.worker.outcomes import Ending, Reject, Retry, settle
+from tarry.worker.outcomes import Ending, Reject, Retry, is_of_handler, settle
 from tarry.worker.threads import WorkThread
 from tarry.worker.worker import Worker
 
@@ -83,7 +83,7 @@ class Handled(NamedTuple):
     handler: str
     message: Delivery
     ending: Ending
-    error: Exception | None
+    error: BaseException | None
     """The exception that the handler raised."""
 
 
@@ -206,7 +206,9 @@ class _Part:
         ending, error = Ending.HANDLED, None
         try:
             await self._call(message)
-        except Exception as raised:
+        except BaseException as raised:
+            if not is_of_handler(raised):
+                raise
             error = raised
             verdict = self._handler.rules.verdict(raised, message.attempt)
             settle(message, verdict)
