@@ -136,7 +136,10 @@ def test_what_was_delayed_says_so_as_the_plugin_does(sent: bytes, delivered: byt
     "headers",
     [
         *({"x-delay": value} for value in ("soon", [1], True, float("inf"), float("nan"), 2**62, {"a": 1})),
-        *({"x-tarry-due": value} for value in ("soon", Decimal(1), True, 1.5, [1])),
+        *(
+            {"x-tarry-due": value}
+            for value in ("soon", "2100-01-01", "2100-01-01T01:00:00", Decimal(1), True, 1.5, [1])
+        ),
         *({name: 7} for name in ("x-tarry-key", "x-tarry-exchange", "x-tarry-routing-key")),
         {"x-tarry-routing-key": "k" * 256},
     ],
@@ -176,8 +179,13 @@ def test_cancelling() -> None:
     assert key_of({"x-tarry-cancel": False}, message_id="m") is None
     assert key_of({"x-tarry-cancel": True}, message_id="m") == "m"
     assert key_of({"x-tarry-cancel": True, "x-tarry-key": "cart"}, message_id="m") == "cart"
+    assert key_of({"x-tarry-cancel": "false"}, message_id="m") is None
+    assert key_of({"x-tarry-cancel": "true"}, message_id="m") == "m"
     with pytest.raises(InvalidArgumentError, match="no message id"):
         key_of({"x-tarry-cancel": True})
+    for value in ("no", "", 2, [1]):
+        with pytest.raises(InvalidArgumentError, match=r"header x-tarry-cancel is .*; allowed: true or false"):
+            key_of({"x-tarry-cancel": value}, message_id="m")
 
 
 def test_a_name_of_what_it_says() -> None:

@@ -77,12 +77,23 @@ async def test_messages_wait_are_cancelled_and_are_refused(rabbit: RabbitServer,
             assert (later.body, later.message_id, later.content_type) == (b"later", "1", "text/plain")
             assert (later.headers, later.exchange) == ({"x-delay": -1500, "of": "shop"}, "orders")
             assert (await Channel(program.channel, answers).next()).body == b"done"
+            await program.publish(b"", {"x-tarry-cancel": "no"}, reply_to=answers.name, correlation_id="6")
+            answer = await Channel(program.channel, answers).next()
+            assert (answer.body, answer.headers["x-tarry-outcome"], answer.correlation_id) == (
+                b"refused",
+                "refused",
+                "6",
+            )
+            assert "header x-tarry-cancel is 'no'; allowed: " in answer.headers["x-tarry-refused"]
             refused = await Channel(program.channel, await program.channel.get_queue("tarry.delay.refused")).next()
             assert "header x-delay is 'soon'" in refused.headers["x-tarry-refused"]
         with Client(place.endpoint) as client:
             wait_until(lambda: client.dead_letters("rabbitmq.delayed", "bridge").num_rows == 2)
             assert client.pending() == [] or sum(each.pending for each in client.pending()) == 0
         assert place.bridge.stop() == 0
+        told = place.bridge.said
+        assert "message 3, published to exchange 'orders.delayed' with routing key 'new', is refused: " in told
+        assert "RabbitMQ does not take message " in told
 
 
 async def test_nothing_is_lost_when_each_is_killed(rabbit: RabbitServer, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -134,10 +134,13 @@ def cancelled_key(properties: AmqpProperties) -> str | None:
     """Return the key of the message that this one cancels; None: it is a message itself.
 
     Raises:
-        InvalidArgumentError: it says neither a message id nor a key.
+        InvalidArgumentError: it says neither a message id nor a key, or neither true nor false.
     """
-    if not properties.header(CANCEL):
+    value = properties.header(CANCEL)
+    if value in (None, False, "false"):
         return None
+    if value not in (True, "true"):  # a text that is not empty is no yes
+        raise InvalidArgumentError(f"header {CANCEL} is {value!r:.80}; allowed: true or false")
     key = _text(KEY, properties.header(KEY)) or properties.text("message_id")
     if not key:
         raise InvalidArgumentError(f"a message with {CANCEL} has no message id; allowed: that of what it cancels")
@@ -185,8 +188,11 @@ def _due_ms(value: Any) -> int | None:
         if isinstance(value, float | Decimal | bool):
             raise TypeError
         given = datetime.fromisoformat(value)
-        return round(given.replace(tzinfo=given.tzinfo or UTC).timestamp() * 1000)
+        if given.tzinfo is None:  # it names no instant
+            raise ValueError
+        return round(given.timestamp() * 1000)
     except (TypeError, ValueError, OverflowError):
         raise InvalidArgumentError(
-            f"header {DUE} is {value!r:.80}; allowed: milliseconds since 1970, a timestamp, a time in ISO 8601"
+            f"header {DUE} is {value!r:.80}; allowed: milliseconds since 1970, a timestamp, a time in ISO 8601 with "
+            "its zone, as in 2026-12-01T06:00:00Z"
         ) from None

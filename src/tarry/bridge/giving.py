@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from contextlib import suppress
 
 from tarry.base.errors import StaleLeaseError
 from tarry.bridge.amqp_message import TOPIC, message_of
 from tarry.bridge.confirmed import Confirmed
 from tarry.bridge.exchanges import LOST, Exchanges, NotTakenError
+from tarry.bridge.saying import Saying
 from tarry.bridge.settings import BridgeFigures, BridgeSettings
 from tarry.bridge.under_way import UnderWay
 from tarry.client.aio import AsyncClient
 from tarry.client.delivery import Delivery
+
+log = logging.getLogger(__name__)
 
 GROUP = "bridge"
 NO_ANSWER: tuple[type[BaseException], ...] = (*LOST, asyncio.CancelledError)
@@ -32,6 +36,7 @@ class Giving:
     ) -> None:
         self._settings, self._client, self._figures = settings, client, figures
         self._out, self._confirmed = out, confirmed
+        self._saying = Saying(log)
         self.under_way = UnderWay()
 
     async def run(self) -> None:
@@ -72,6 +77,7 @@ class Giving:
                     delivery.reject(reason=str(error))
                 except NotTakenError as error:
                     self._figures.returned += 1
+                    self._saying.warn("RabbitMQ does not take message %s: %s", delivery.id, error)
                     delivery.nack(reason=str(error))
                 except NO_ANSWER:
                     delivery.release()

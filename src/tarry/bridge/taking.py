@@ -16,12 +16,13 @@ from tarry.base.back_off import BackOff
 from tarry.base.clock import SystemClock
 from tarry.base.errors import InvalidArgumentError, TarryError
 from tarry.bridge.amqp_fields import AmqpProperties
-from tarry.bridge.amqp_message import TOPIC, AmqpTarget, Incoming, cancelled_key, row_of
+from tarry.bridge.amqp_message import CANCEL, TOPIC, AmqpTarget, Incoming, cancelled_key, row_of
 from tarry.bridge.exchanges import LOST, Exchanges, NotTakenError
 from tarry.bridge.gathering import Gathering
 from tarry.bridge.once import Taken, schedule_once
 from tarry.bridge.queues import declare, refused_queue
 from tarry.bridge.raw_transport import raw_of
+from tarry.bridge.saying import Saying
 from tarry.bridge.settings import BridgeFigures, BridgeSettings
 from tarry.bridge.under_way import UnderWay
 from tarry.client.aio import AsyncClient
@@ -31,12 +32,11 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 PAUSE_S, PAUSE_MAX_S, TARRY_PAUSE_MAX_S = 0.2, 10.0, 2.0
-SAY_S = 10.0
-"""The same trouble of many messages is told so often."""
 GATHER_MIN_MS = 200
 """A message that waits for less is not held back for others."""
 REASON = "x-tarry-refused"
-OUTCOME = "x-tarry-outcome"
+OUTCOME, REFUSED = "x-tarry-outcome", "refused"
+REASON_MAX = 1000
 HEADER_BYTES_MAX = 100_000
 """A refused message keeps its properties if they have fewer: RabbitMQ takes 128 KiB, with the reason."""
 
@@ -59,7 +59,7 @@ class Taking:
         self._scheduling: dict[str, asyncio.Task[None]] = {}
         """By key, messages on their way to the broker: others of a key, and its cancellation, come behind."""
         self._clock = SystemClock()
-        self._silent_until_s = 0.0
+        self._saying = Saying(log)
         self._gathering = Gathering()
 
     async def take(self, message: DeliveredMessage) -> None:
@@ -116,25 +116,26 @@ class Taking:
             except InvalidArgumentError:
                 raise
             except TarryError as error:
-                self._say("Tarry does not take messages yet: %s", error)
+                self._saying.warn("Tarry does not take messages yet: %s", error)
                 await asyncio.sleep(back_off.fail())
-
-    def _say(self, text: str, *more: object) -> None:
-        if (now_s := time.monotonic()) >= self._silent_until_s:
-            self._silent_until_s = now_s + SAY_S
-            log.warning(text, *more)
 
     async def _cancel(self, properties: AmqpProperties, key: str) -> None:
         await self._until_scheduled(key)
         outcome = await self._until_answered(lambda: self._client.cancel_key(TOPIC, key))
         self._figures.cancelled += outcome == "done"
-        if reply_to := properties.text("reply_to"):
+        await self._answer(properties, str(outcome))
+
+    async def _answer(self, asked: AmqpProperties, outcome: str, reason: str | None = None) -> None:
+        """Say what became of a cancellation, to who asked for an answer."""
+        if reply_to := asked.text("reply_to"):
             answer = AmqpProperties()
-            answer.set_header(OUTCOME, str(outcome))
-            if (correlation := properties.fields.get("correlation_id")) is not None:
+            answer.set_header(OUTCOME, outcome)
+            if reason is not None:
+                answer.set_header(REASON, reason)
+            if (correlation := asked.fields.get("correlation_id")) is not None:
                 answer.fields["correlation_id"] = correlation
             with suppress(NotTakenError):  # who asked has gone
-                await self._out.publish(answer.encode(), str(outcome).encode(), AmqpTarget("", reply_to))
+                await self._out.publish(answer.encode(), outcome.encode(), AmqpTarget("", reply_to))
 
     async def _refuse(self, incoming: Incoming, error: TarryError) -> None:
         """Put what can never be scheduled into a queue of its own, for people."""
@@ -142,11 +143,17 @@ class Taking:
         if len(incoming.raw) < HEADER_BYTES_MAX:
             with suppress(InvalidArgumentError):
                 properties = incoming.properties()
-        log.warning("message %s is refused: %s", properties.text("message_id"), error)
+        log.warning(
+            "message %s, published to exchange %r with routing key %r, is refused: %s",
+            properties.text("message_id") or "without an id",
+            *(incoming.exchange, incoming.routing_key, error),
+        )
+        if properties.header(CANCEL):  # who waits for an answer gets one
+            await self._answer(properties, REFUSED, str(error)[:REASON_MAX])
         for name in ("user_id", "expiration"):  # another user's, and it is to stay until somebody looks
             properties.fields.pop(name, None)
         properties.fields["delivery_mode"] = b"\2"
-        properties.set_header(REASON, str(error)[:1000])
+        properties.set_header(REASON, str(error)[:REASON_MAX])
         back_off = BackOff(PAUSE_S, PAUSE_MAX_S)
         while True:
             try:
@@ -155,7 +162,7 @@ class Taking:
                 )
                 break
             except NotTakenError as refused:  # somebody has deleted it
-                self._say("%s", refused)
+                self._saying.warn("%s", refused)
                 await asyncio.sleep(back_off.fail())
                 await declare(self._connection, self._settings)
         self._figures.refused += 1

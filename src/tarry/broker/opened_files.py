@@ -37,6 +37,7 @@ from tarry.log.engine import LogEngine
 from tarry.log.file_engine import DIRECTORIES
 from tarry.log.files import Files
 from tarry.log.frame import LogKind
+from tarry.log.permissions import check_permissions
 from tarry.log.segment import list_segments
 from tarry.names import Registry
 from tarry.queue import ReadyLog
@@ -119,7 +120,8 @@ def open_files(around: Opened) -> OpenedFiles:
     Raises:
         InvalidArgumentError: the directory is of another kind of clock.
         LockedError: another broker has the directory or the store. OwnershipLostError: a later owner of the logs has
-        the store already. CorruptError: the directory is damaged, or it and the store do not fit.
+        the store already. CorruptError: the directory is damaged, or it and the store do not fit. PermissionError: this
+        process may not use what is in it; nothing was changed.
     """
     config, undo, engine = around.config, around.undo, around.engine
     issuers = Issuers.of(config, around.clock)  # settings that are refused leave no directory behind
@@ -132,6 +134,7 @@ def open_files(around: Opened) -> OpenedFiles:
 
 def _open_claimed(around: Opened, issuers: Issuers, early: EarlyStore, epoch: int) -> OpenedFiles:
     config, undo, engine, began_s = around.config, around.undo, around.engine, time.monotonic()
+    check_permissions(config.data)
     check_kind(around.files, config.data, around.clock)
     has_checkpoint = _has_checkpoint(config.data, is_first=engine.shared is not None)
     checkpoint, topic_counts = Checkpoint.read_with_counts(config.data)

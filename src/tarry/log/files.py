@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Protocol
 
 from tarry.base.descriptors import NONE_FREE, when_free
-from tarry.base.errors import DiskFullError, FatalError, OverloadedError, TarryError
+from tarry.base.errors import DiskFullError, FatalError, InvalidArgumentError, OverloadedError, TarryError
 from tarry.base.histogram import Durations
+from tarry.log.permissions import DENIED, denial
 
 Buffer = bytes | bytearray | memoryview
 
@@ -49,7 +50,7 @@ def passing_error(error: Exception, place: Path) -> OSError | None:
 def start_failure(error: OSError, directory: Path) -> Exception:
     """Return the error to show when a broker could not open ``directory``: the file, and the reason.
 
-    ``error`` itself where it is neither the disk's nor passing.
+    ``error`` itself where it is neither the disk's, nor passing, nor of a right or a directory that is missing.
     """
     place = str(error.filename or directory)
     if error.errno in DISK_FULL:
@@ -64,6 +65,12 @@ def start_failure(error: OSError, directory: Path) -> Exception:
         )
     if error.errno == errno.EIO:
         return FatalError(f"{place}: {error.strerror}; start again when the disk is sound")
+    if error.errno in DENIED and "allowed:" not in str(error.strerror):
+        return denial(Path(place), error.errno)
+    if isinstance(error, FileExistsError | NotADirectoryError):
+        return InvalidArgumentError(
+            f"{place} is, or is in, a file; allowed: a directory, or a path where one can be made"
+        )
     return error
 
 

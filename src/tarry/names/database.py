@@ -17,6 +17,7 @@ from tarry.base.descriptors import when_free
 from tarry.base.errors import ClosedError, CorruptError
 from tarry.base.placement import Placement
 from tarry.log.files import Files, passing_error
+from tarry.log.permissions import denied_error
 from tarry.names.continuity import MARKS_MAX, WRITES_KEY, Continuity
 from tarry.names.encoding import MARK, META
 from tarry.names.record_files import find_endless_record
@@ -77,7 +78,8 @@ class Database:
         caller has to close it then.
 
         Raises:
-            OSError: it cannot be opened for now, since the disk is full or no descriptor is free.
+            OSError: it cannot be opened for now, since the disk is full, no descriptor is free, or this process may not
+                read it.
         """
         fault = find_endless_record(self.directory)
         if fault is not None:
@@ -88,6 +90,8 @@ class Database:
         except Exception as error:  # RocksDB's bindings raise nothing more specific
             if (passing := passing_error(error, self.directory)) is not None:
                 raise passing from error
+            if (denied := denied_error(error, self.directory)) is not None:  # it may be whole
+                raise denied from error
             return f"it cannot be opened: {str(error).partition(chr(10))[0]}"
 
     def read_all(self) -> None:
@@ -240,6 +244,8 @@ class Database:
                 raise ClosedError("the broker is closed") from error
             if (passing := passing_error(error, self.directory)) is not None:
                 raise passing from error
+            if (denied := denied_error(error, self.directory)) is not None:
+                raise denied from error
             # Damage on disk. The registry is derived: the next start rebuilds it.
             self._files.remove(self.directory / "CURRENT")
             raise CorruptError(f"{self.directory} is damaged: {error}; the next start makes it again") from error
