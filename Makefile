@@ -21,7 +21,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 # What is imported is compiled once, not in each of the hundreds of processes that tests start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test test-core test-rest test-long test-all lint types unit spark-cluster spark-matrix django bench dist docs soak simulate fuzz fuzz-door kills workers models object-stores takeover month bridge kafka kafka-jars relay-campaign h2spec compat compat-identities browser stubs lock audit sbom clean
+.PHONY: help setup demo test test-core test-rest test-long test-all lint types unit spark-cluster spark-matrix django bench dist dist-test docs soak simulate fuzz fuzz-door kills workers models object-stores takeover month bridge kafka kafka-jars relay-campaign h2spec compat compat-identities browser stubs lock audit sbom clean
 
 help:
 	@echo 'make demo               a year of flight departures through a broker that is killed on the way'
@@ -55,6 +55,7 @@ help:
 	@echo "make stubs              compile RocketMQ's .proto files, after a change of them"
 	@echo 'make docs               the site of docs/ into dist/site, strict; its search needs no network'
 	@echo 'make dist               a wheel of each distribution: tarry, and what is in packages/'
+	@echo 'make dist-test          the wheels, the same when built again, in fresh environments of each Python that is there'
 	@echo 'make lock               fit requirements/*.lock to what is declared, after a change of that: ARGS=--upgrade renews all'
 	@echo 'make audit              known holes of what is locked (needs a database of them: exit code 2 where none is reached)'
 	@echo 'make sbom               what is locked as CycloneDX, dist/tarry.cdx.json'
@@ -140,6 +141,9 @@ spark-matrix: $(STAMP)
 
 stubs: $(STAMP)
 	$(BIN)/python -m tests.rocketmq.stubs
+
+dist-test: $(STAMP)
+	$(BIN)/python -m tests.dist.run $(ARGS)
 
 dist: $(STAMP)
 	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-index --no-deps --no-build-isolation --wheel-dir dist $(PLACES)

@@ -11,6 +11,7 @@ import pytest
 
 from tarry.base import errors
 from tarry.base.errors import TarryError
+from tarry.base.version import VERSION, commit
 from tarry.cli import exits
 from tarry.cli.exits import ExitCode, exit_code
 from tarry.cli.main import command as command_line
@@ -66,7 +67,9 @@ def test_help_does_not_import_what_is_slow(arguments: list[str], also: str) -> N
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--version"]) == 0
-    assert re.fullmatch(r"tarry \d+\.\d+\.\d+\n", capsys.readouterr().out)
+    shown = re.fullmatch(r"tarry (\d+\.\d+\.\d+)(?: \(([0-9a-f]{12})\))?\n", capsys.readouterr().out)
+    assert shown is not None
+    assert shown.groups() == (VERSION, commit())
 
 
 @pytest.mark.parametrize(

@@ -206,8 +206,8 @@ class Calls(_Methods):
         """Schedule the message of a row, and wait until it is durable."""
         raise NotImplementedError
 
-    def cancel(self, handle: str) -> Outcome:
-        """Cancel the message that ``handle`` names, durably; of a series, all that is to come.
+    def cancel(self, handle: str | Receipt) -> Outcome:
+        """Cancel the message that a handle or its receipt names, durably; of a series, all that is to come.
 
         Returns:
             "done": no consumer will ever get it. "delivered": it was due already. "cancelled": it had been cancelled,
@@ -219,7 +219,7 @@ class Calls(_Methods):
             UnavailableError: no answer. It may have been cancelled; ask again: "cancelled" says that it was.
         """
         try:
-            [outcome] = self.cancel_many([handle])
+            [outcome] = self.cancel_many([_handle_of(handle)])
         except InvalidArgumentError as error:
             raise of_one(error) from None
         return outcome
@@ -228,6 +228,10 @@ class Calls(_Methods):
         """Cancel what is pending under ``key`` in ``topic``; "unknown" where nothing is known of that key."""
         [outcome] = self.cancel_keys(topic, [key])
         return outcome
+
+
+def _handle_of(named: str | Receipt) -> str:
+    return named.handle if isinstance(named, Receipt) else named
 
 
 class AsyncCalls(_Methods):
@@ -261,9 +265,9 @@ class AsyncCalls(_Methods):
         """Schedule the message of a row; done when it is durable."""
         raise NotImplementedError
 
-    async def cancel(self, handle: str) -> Outcome:
+    async def cancel(self, handle: str | Receipt) -> Outcome:
         """Cancel as :meth:`Calls.cancel`; handles that several tasks cancel at the same time travel together."""
-        return await self._cancelling.cancel(handle)
+        return await self._cancelling.cancel(_handle_of(handle))
 
     async def cancel_key(self, topic: str, key: str) -> Outcome:
         """Cancel as :meth:`Calls.cancel_key`."""

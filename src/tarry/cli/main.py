@@ -11,7 +11,7 @@ import typer
 import typer.main
 
 from tarry.base.errors import TarryError
-from tarry.base.version import VERSION
+from tarry.base.version import VERSION, commit
 from tarry.cli import (
     advance,
     audit,
@@ -76,7 +76,8 @@ COMMANDS: dict[str, Offer] = {
 
 def _version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"tarry {VERSION}")
+        built_from = commit()
+        typer.echo(f"tarry {VERSION}" + (f" ({built_from})" if built_from else ""))
         raise typer.Exit
 
 
