@@ -12,6 +12,7 @@ import pytest
 
 from tarry.base.clock import TestClock
 from tarry.fronts.http.front import HttpFront
+from tarry.fronts.http.sqs.scheduled import TIME
 from tarry.testing import open_broker
 from tests.http.scheduler_place import ROLE, At, target
 from tests.http.sqs_place import REGION, make_queue
@@ -258,6 +259,8 @@ def test_refusals(at: At, changed: dict[str, object]) -> None:
     ("expression", "why"),
     [
         ("cron(60 * * * ? *)", "bad minute"),
+        ("at(2400-01-01T00:00:00)", "its first time is 136600 days ahead"),
+        ("at(0001-01-01T00:00:00)", "its year is 1, before 1970"),
         ("cron(0 0 * * ? 2020)", "it has no time from 2026-01-01T00:00:00.000Z on"),
     ],
 )
@@ -266,6 +269,14 @@ def test_a_refusal_speaks_of_what_was_given(at: At, expression: str, why: str) -
         at.create("bad", expression)
     text = refused.value.response["Error"]["Message"]
     assert text.startswith(f"Invalid Schedule Expression {expression}: {why}") and "llowed: " in text
+
+
+def test_what_is_past_is_sent_at_once(at: At) -> None:
+    for moment in ("1970-01-01T00:00:00", "2025-12-31T23:59:59"):
+        at.create("past", f"at({moment})", ActionAfterCompletion="DELETE", Target=target(text=TIME))
+        assert at.bodies() == [f"{moment}Z"]
+        at.broker.advance("1s")
+        assert at.names() == []
 
 
 def test_a_start_a_few_minutes_ago(at: At) -> None:
@@ -291,6 +302,10 @@ def test_odd_requests(at: At) -> None:
         assert answer.headers["x-amzn-errortype"] in ("ValidationException", "UnknownOperationException")
         assert answer.json()["Message"]
     nowhere = httpx.post(f"{at.url}/schedules/a", json=at.arguments("a", "rate(1 day)", ScheduleExpressionTimezone=""))
+    half = b'{"ScheduleExpression":"rate(1 day)","FlexibleTimeWindow":{"Mode":"OFF"},"Description":"\\ud800",' + (
+        b'"Target":{"Arn":"arn:aws:sqs:us-east-1:000000000000:orders","RoleArn":"r"}}'
+    )
+    assert httpx.post(f"{at.url}/schedules/a", content=half).status_code == 400
     assert nowhere.status_code == 400 and "Timezone ''" in nowhere.json()["Message"]
 
 

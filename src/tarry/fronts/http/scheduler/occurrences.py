@@ -26,7 +26,8 @@ from tarry.message.rows import Row, with_cells
 from tarry.repeat import LAST_MS, Repeat, first_due, read_state, spread_ms, to_json
 
 ARN = "<aws.scheduler.schedule-arn>"
-YEAR_MS = 365 * 86_400_000
+DAY_MS = 86_400_000
+YEAR_MS = 365 * DAY_MS
 _SEEDS = (1 << 53) - 1
 
 
@@ -89,13 +90,13 @@ def time_of(occurrence: pa.RecordBatch) -> int:
     return due_ms - spread_ms(state.repeat, state.n)
 
 
-def occurrence_row(definition: Definition, queue: Queue, now_ms: int, from_ms: int) -> Row | None:
+def occurrence_row(definition: Definition, queue: Queue, now_ms: int, from_ms: int, delay_ms_max: int) -> Row | None:
     """Return the row of the first occurrence from a moment on, in a series with those after it.
 
     None: its ``EndDate`` comes before that.
 
     Raises:
-        SchedulerError: the queue needs a message group id, or the expression has no occurrence.
+        SchedulerError: the queue needs a message group id, or the expression has no occurrence, or one too far ahead.
     """
     due_ms, repeat = _when(definition, from_ms)
     body = body_of(definition)
@@ -119,6 +120,11 @@ def occurrence_row(definition: Definition, queue: Queue, now_ms: int, from_ms: i
     first_ms = due_ms if repeat is None else _first_ms(definition, repeat, due_ms)
     if first_ms is None:
         return None
+    if first_ms - now_ms > delay_ms_max:
+        raise invalid(
+            f"Invalid Schedule Expression {definition.given['ScheduleExpression']}: its first time is "
+            f"{(first_ms - now_ms) // DAY_MS} days ahead; allowed: {delay_ms_max // DAY_MS} days (delay_ms_max)"
+        )
     cells["ttl_ms"] = max(0, first_ms - now_ms) + queue.retention_s * 1000
     return with_cells((queue.name, body.encode(), due_ms, None, None), cells)
 
@@ -143,7 +149,8 @@ def _when(definition: Definition, from_ms: int) -> tuple[int, Repeat | None]:
     seed = seed if window_ms else 0
     if expression.at_ms is not None:
         once = Repeat(YEAR_MS, times=1, spread_ms=window_ms, seed=seed)
-        return expression.at_ms + spread_ms(once, 1), None
+        # What is past is due now.
+        return max(expression.at_ms + spread_ms(once, 1), from_ms), None
     end_ms = definition.given.get("EndDate")
     rule = expression.rule(None if end_ms is None else min(int(end_ms), LAST_MS), window_ms, seed)
     start_ms = definition.anchor_ms

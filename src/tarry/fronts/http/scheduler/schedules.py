@@ -166,7 +166,9 @@ class Schedules:
         stale = None if former is None else former.queue
         unsent_ms = None if former is None else await self._unsent_ms(former)
         from_ms = looked_from_ms(definition, former, unsent_ms, now_ms)
-        row = occurrence_row(definition, queue, now_ms, from_ms) if definition.is_enabled and from_ms else None
+        row = None
+        if definition.is_enabled and from_ms is not None:
+            row = occurrence_row(definition, queue, now_ms, from_ms, self._delay_ms_max)
         if row is not None:
             rows.append(row)
             stale = None if stale == queue.name else stale
