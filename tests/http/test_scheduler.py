@@ -6,12 +6,15 @@ import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
 from tarry.base.clock import TestClock
 from tarry.fronts.http.front import HttpFront
+from tarry.fronts.http.scheduler import schedules
+from tarry.fronts.http.scheduler.occurrences import occurrence_row
 from tarry.fronts.http.sqs.scheduled import TIME
 from tarry.testing import open_broker
 from tests.http.scheduler_place import ROLE, At, target
@@ -115,6 +118,27 @@ def test_what_is_changed_before_its_late_occurrence_is_sent(at: At, late_ms: int
     assert at.bodies() == []
     at.broker.advance_to(START_MS + 2 * HOUR_MS)
     assert sorted(at.bodies()) == ["cron again", "rate again"]
+
+
+@pytest.mark.parametrize("expression", ["rate(1 hour)", "cron(0 * * * ? *)", "at(2026-01-01T01:00:00)"])
+def test_what_is_sent_while_it_is_changed_comes_once(at: At, expression: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    at.create("hourly", expression)
+    at.bodies()
+    moments = iter([START_MS + HOUR_MS])
+
+    def made(*arguments: Any) -> Any:
+        row = occurrence_row(*arguments)
+        for moment in moments:
+            at.broker.clock.set_ms(moment)
+            at.broker.step()
+        return row
+
+    monkeypatch.setattr(schedules, "occurrence_row", made)
+    at.update("hourly", expression, Target=target(text="changed"))
+    assert at.bodies() == ["hello"]
+    at.broker.advance_to(START_MS + 2 * HOUR_MS)
+    assert at.bodies() == ([] if expression.startswith("at") else ["changed"])
+    assert at.scheduler.get_schedule(Name="hourly")["Target"]["Input"] == "changed"
 
 
 def test_a_change_within_a_flexible_window(at: At) -> None:
