@@ -6,12 +6,16 @@ import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
 from tarry.base.clock import TestClock
 from tarry.fronts.http.front import HttpFront
+from tarry.fronts.http.scheduler import schedules
+from tarry.fronts.http.scheduler.occurrences import occurrence_row
+from tarry.fronts.http.sqs.scheduled import TIME
 from tarry.testing import open_broker
 from tests.http.scheduler_place import ROLE, At, target
 from tests.http.sqs_place import REGION, make_queue
@@ -114,6 +118,27 @@ def test_what_is_changed_before_its_late_occurrence_is_sent(at: At, late_ms: int
     assert at.bodies() == []
     at.broker.advance_to(START_MS + 2 * HOUR_MS)
     assert sorted(at.bodies()) == ["cron again", "rate again"]
+
+
+@pytest.mark.parametrize("expression", ["rate(1 hour)", "cron(0 * * * ? *)", "at(2026-01-01T01:00:00)"])
+def test_what_is_sent_while_it_is_changed_comes_once(at: At, expression: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    at.create("hourly", expression)
+    at.bodies()
+    moments = iter([START_MS + HOUR_MS])
+
+    def made(*arguments: Any) -> Any:
+        row = occurrence_row(*arguments)
+        for moment in moments:
+            at.broker.clock.set_ms(moment)
+            at.broker.step()
+        return row
+
+    monkeypatch.setattr(schedules, "occurrence_row", made)
+    at.update("hourly", expression, Target=target(text="changed"))
+    assert at.bodies() == ["hello"]
+    at.broker.advance_to(START_MS + 2 * HOUR_MS)
+    assert at.bodies() == ([] if expression.startswith("at") else ["changed"])
+    assert at.scheduler.get_schedule(Name="hourly")["Target"]["Input"] == "changed"
 
 
 def test_a_change_within_a_flexible_window(at: At) -> None:
@@ -258,6 +283,8 @@ def test_refusals(at: At, changed: dict[str, object]) -> None:
     ("expression", "why"),
     [
         ("cron(60 * * * ? *)", "bad minute"),
+        ("at(2400-01-01T00:00:00)", "its first time is 136600 days ahead"),
+        ("at(0001-01-01T00:00:00)", "its year is 1, before 1970"),
         ("cron(0 0 * * ? 2020)", "it has no time from 2026-01-01T00:00:00.000Z on"),
     ],
 )
@@ -266,6 +293,14 @@ def test_a_refusal_speaks_of_what_was_given(at: At, expression: str, why: str) -
         at.create("bad", expression)
     text = refused.value.response["Error"]["Message"]
     assert text.startswith(f"Invalid Schedule Expression {expression}: {why}") and "llowed: " in text
+
+
+def test_what_is_past_is_sent_at_once(at: At) -> None:
+    for moment in ("1970-01-01T00:00:00", "2025-12-31T23:59:59"):
+        at.create("past", f"at({moment})", ActionAfterCompletion="DELETE", Target=target(text=TIME))
+        assert at.bodies() == [f"{moment}Z"]
+        at.broker.advance("1s")
+        assert at.names() == []
 
 
 def test_a_start_a_few_minutes_ago(at: At) -> None:
@@ -291,6 +326,10 @@ def test_odd_requests(at: At) -> None:
         assert answer.headers["x-amzn-errortype"] in ("ValidationException", "UnknownOperationException")
         assert answer.json()["Message"]
     nowhere = httpx.post(f"{at.url}/schedules/a", json=at.arguments("a", "rate(1 day)", ScheduleExpressionTimezone=""))
+    half = b'{"ScheduleExpression":"rate(1 day)","FlexibleTimeWindow":{"Mode":"OFF"},"Description":"\\ud800",' + (
+        b'"Target":{"Arn":"arn:aws:sqs:us-east-1:000000000000:orders","RoleArn":"r"}}'
+    )
+    assert httpx.post(f"{at.url}/schedules/a", content=half).status_code == 400
     assert nowhere.status_code == 400 and "Timezone ''" in nowhere.json()["Message"]
 
 

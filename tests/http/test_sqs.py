@@ -402,6 +402,7 @@ def test_nothing_that_is_sent_is_an_internal_error(place: Rest, client: Client) 
         ),
     ):
         assert ask(operation, asked).status_code < 500, (operation, asked)
+    assert ask("SendMessage", {"QueueUrl": url, "MessageBody": 7}).json()["message"] == "MessageBody must be a string."
     entries = [{"Id": "good", "MessageBody": "x"}, {"Id": "bad", "MessageBody": "x", "DelaySeconds": half}]
     answer = ask("SendMessageBatch", {"QueueUrl": url, "Entries": entries})
     assert [each["Id"] for each in answer.json()["Successful"]] == ["good"]

@@ -139,8 +139,8 @@ def operations(services: HttpServices, queues: QueueTable) -> Mapping[tuple[str,
 
 def _fields(body: bytes) -> Mapping[str, Any]:
     try:
-        given = json.loads(body) if body else {}
-        body.decode()
+        given = json.loads(body.decode()) if body else {}
+        json.dumps(given, ensure_ascii=False).encode()  # half a surrogate pair is no text that could be kept
     except (ValueError, RecursionError):
         given = None
     if not isinstance(given, Mapping):

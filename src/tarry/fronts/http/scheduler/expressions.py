@@ -79,6 +79,8 @@ def _at_ms(inner: str, zone_name: str, text: object) -> int:
         shown = datetime.strptime(inner, "%Y-%m-%dT%H:%M:%S")
     except ValueError:
         raise _bad(text) from None
+    if shown.year < 1970:
+        raise _bad(text, f"its year is {shown.year}, before 1970")
     where = zone(zone_name)
     assert where is not None
     local_s = local_seconds(shown)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from hashlib import blake2b, sha256
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -26,7 +26,8 @@ from tarry.message.rows import Row, with_cells
 from tarry.repeat import LAST_MS, Repeat, first_due, read_state, spread_ms, to_json
 
 ARN = "<aws.scheduler.schedule-arn>"
-YEAR_MS = 365 * 86_400_000
+DAY_MS = 86_400_000
+YEAR_MS = 365 * DAY_MS
 _SEEDS = (1 << 53) - 1
 
 
@@ -58,18 +59,35 @@ def completion_ms(definition: Definition, now_ms: int) -> int | None:
     return None if end_ms is None else int(end_ms) + definition.window_ms + 1
 
 
-def looked_from_ms(definition: Definition, former: Definition | None, unsent_ms: int | None, now_ms: int) -> int | None:
+class Unsent(NamedTuple):
+    """An occurrence that waits in its queue's topic."""
+
+    time_ms: int
+    """Its due time without the spread."""
+    seq: int
+
+
+def unsent_of(row: pa.RecordBatch) -> Unsent:
+    """Return the occurrence that one row of a queue's topic is."""
+    due_ms, text, seq = (row.column(name)[0].as_py() for name in ("due_ms", "repeat", "seq"))
+    if text is None:
+        return Unsent(due_ms, seq)
+    state = read_state(text)
+    return Unsent(due_ms - spread_ms(state.repeat, state.n), seq)
+
+
+def looked_from_ms(definition: Definition, former: Definition | None, unsent: Unsent | None, now_ms: int) -> int | None:
     """Return from when on the occurrences of a schedule are looked for; None: its only one was sent.
 
-    ``former``: what it said before. ``unsent_ms``: time of the occurrence that its former definition has not sent yet;
-    None: there is none. With the same times, that one is neither sent twice nor passed over, if the broker is late.
+    ``former``: what it said before. ``unsent``: the occurrence that waits by that; None: there is none. With the same
+    times, that one is neither sent twice nor passed over, if the broker is late.
     """
     if former is None or not former.is_enabled or not _has_same_times(former, definition):
         return now_ms
     if definition.expression.at_ms is not None:
-        return None if unsent_ms is None else now_ms
+        return None if unsent is None else now_ms
     # Whatever was due in this very millisecond was sent, or it is the one that is late.
-    return now_ms + 1 if unsent_ms is None or unsent_ms > now_ms else unsent_ms
+    return now_ms + 1 if unsent is None or unsent.time_ms > now_ms else unsent.time_ms
 
 
 def _has_same_times(former: Definition, definition: Definition) -> bool:
@@ -79,27 +97,21 @@ def _has_same_times(former: Definition, definition: Definition) -> bool:
     return former.expression == definition.expression and former.anchor_ms == definition.anchor_ms
 
 
-def time_of(occurrence: pa.RecordBatch) -> int:
-    """Return the time of an occurrence that waits, one row: its due time without the spread."""
-    due_ms: int = occurrence.column("due_ms")[0].as_py()
-    text: str | None = occurrence.column("repeat")[0].as_py()
-    if text is None:
-        return due_ms
-    state = read_state(text)
-    return due_ms - spread_ms(state.repeat, state.n)
-
-
-def occurrence_row(definition: Definition, queue: Queue, now_ms: int, from_ms: int) -> Row | None:
+def occurrence_row(
+    definition: Definition, queue: Queue, now_ms: int, from_ms: int, delay_ms_max: int, replaced: Unsent | None = None
+) -> Row | None:
     """Return the row of the first occurrence from a moment on, in a series with those after it.
 
-    None: its ``EndDate`` comes before that.
+    ``replaced``: the row is for the place of that one alone. None: its ``EndDate`` comes before that.
 
     Raises:
-        SchedulerError: the queue needs a message group id, or the expression has no occurrence.
+        SchedulerError: the queue needs a message group id, or the expression has no occurrence, or one too far ahead.
     """
     due_ms, repeat = _when(definition, from_ms)
     body = body_of(definition)
     cells: dict[str, Any] = {"key": occurrence_key(definition.group, definition.name)}
+    if replaced is not None:
+        cells["if_seq"] = replaced.seq
     properties: list[tuple[str, str]] = []
     if is_template(body):
         at_ms = definition.expression.at_ms
@@ -119,6 +131,11 @@ def occurrence_row(definition: Definition, queue: Queue, now_ms: int, from_ms: i
     first_ms = due_ms if repeat is None else _first_ms(definition, repeat, due_ms)
     if first_ms is None:
         return None
+    if first_ms - now_ms > delay_ms_max:
+        raise invalid(
+            f"Invalid Schedule Expression {definition.given['ScheduleExpression']}: its first time is "
+            f"{(first_ms - now_ms) // DAY_MS} days ahead; allowed: {delay_ms_max // DAY_MS} days (delay_ms_max)"
+        )
     cells["ttl_ms"] = max(0, first_ms - now_ms) + queue.retention_s * 1000
     return with_cells((queue.name, body.encode(), due_ms, None, None), cells)
 
@@ -143,7 +160,8 @@ def _when(definition: Definition, from_ms: int) -> tuple[int, Repeat | None]:
     seed = seed if window_ms else 0
     if expression.at_ms is not None:
         once = Repeat(YEAR_MS, times=1, spread_ms=window_ms, seed=seed)
-        return expression.at_ms + spread_ms(once, 1), None
+        # What is past is due now.
+        return max(expression.at_ms + spread_ms(once, 1), from_ms), None
     end_ms = definition.given.get("EndDate")
     rule = expression.rule(None if end_ms is None else min(int(end_ms), LAST_MS), window_ms, seed)
     start_ms = definition.anchor_ms

@@ -24,7 +24,14 @@ from tarry.fronts.http.scheduler.names import (
     occurrence_key,
     schedule_arn,
 )
-from tarry.fronts.http.scheduler.occurrences import blank_row, definition_row, looked_from_ms, occurrence_row, time_of
+from tarry.fronts.http.scheduler.occurrences import (
+    Unsent,
+    blank_row,
+    definition_row,
+    looked_from_ms,
+    occurrence_row,
+    unsent_of,
+)
 from tarry.fronts.http.scheduler.request import SchedulerRequest
 from tarry.fronts.http.services import HttpServices
 from tarry.fronts.http.sqs.queue_attributes import Queue
@@ -32,6 +39,8 @@ from tarry.fronts.http.sqs.queue_table import QueueTable
 from tarry.message.receipt import Accepted
 from tarry.message.rows import BODY, Row, to_batch
 
+WRITTEN = frozenset(("scheduled", "replaced"))
+"""Outcomes of a row that is there now."""
 LOOKS_MAX = 20
 """Most pages of the broker's for one page of schedules; then it has fewer, and a token for more."""
 
@@ -160,23 +169,33 @@ class Schedules:
         self, request: SchedulerRequest, definition: Definition, queue: Queue, former: Definition | None = None
     ) -> None:
         """Write a definition with its occurrence, and take away the former occurrence where it has none now."""
-        now_ms = self._now_ms()
-        rows = [definition_row(definition, now_ms, self._delay_ms_max)]
-        key = occurrence_key(definition.group, definition.name)
-        stale = None if former is None else former.queue
-        unsent_ms = None if former is None else await self._unsent_ms(former)
-        from_ms = looked_from_ms(definition, former, unsent_ms, now_ms)
-        row = occurrence_row(definition, queue, now_ms, from_ms) if definition.is_enabled and from_ms else None
-        if row is not None:
-            rows.append(row)
-            stale = None if stale == queue.name else stale
-        if stale is not None:
-            rows.append(blank_row(stale, key, now_ms, self._delay_ms_max))
+        rows, stale = await self._rows(definition, queue, former)
         await request.principal.in_turn()
         request.principal.charge(1, len(rows[0][BODY]), (queue.name,))
-        await self._submit(rows)
+        # An occurrence that is sent while this is written stays what it was, and those after it are changed.
+        while not WRITTEN.issuperset((await self._submit(rows)).outcomes):
+            rows, stale = await self._rows(definition, queue, former)
         if stale is not None:
-            await self._cancel(stale, key)
+            await self._cancel(stale, occurrence_key(definition.group, definition.name))
+
+    async def _rows(
+        self, definition: Definition, queue: Queue, former: Definition | None
+    ) -> tuple[list[Row], str | None]:
+        """Return the rows of a schedule, and the topic in which its former occurrence is to be cancelled."""
+        now_ms, delay_ms_max = self._now_ms(), self._delay_ms_max
+        rows = [definition_row(definition, now_ms, delay_ms_max)]
+        stale = None if former is None else former.queue
+        unsent = None if former is None else await self._unsent(former)
+        from_ms = looked_from_ms(definition, former, unsent, now_ms)
+        if definition.is_enabled and from_ms is not None:
+            replaced = unsent if stale == queue.name else None
+            row = occurrence_row(definition, queue, now_ms, from_ms, delay_ms_max, replaced)
+            if row is not None:
+                rows.append(row)
+                stale = None if stale == queue.name else stale
+        if stale is not None:
+            rows.append(blank_row(stale, occurrence_key(definition.group, definition.name), now_ms, delay_ms_max))
+        return rows, stale
 
     async def _remove(self, definition: Definition) -> None:
         now_ms, ahead_ms = self._now_ms(), self._delay_ms_max
@@ -194,11 +213,11 @@ class Schedules:
             await self._remove(definition)
             raise not_found("Schedule group", definition.group)
 
-    async def _submit(self, rows: Sequence[Row]) -> None:
+    async def _submit(self, rows: Sequence[Row]) -> Accepted:
         future: asyncio.Future[Accepted]
         future, on_result = answer_future(self._services.loop)
         self._broker.submit(to_batch(rows), on_result, internal=True)
-        await future
+        return await future
 
     async def _cancel(self, topic: str, key: str) -> None:
         await self._services.run(self._broker.call, CancelKeys(topic, [key]))
@@ -208,11 +227,11 @@ class Schedules:
         body = b"" if isinstance(row, Outcome) else row.column("body")[0].as_py()
         return read_definition(body) if body else None
 
-    async def _unsent_ms(self, definition: Definition) -> int | None:
-        """Return the time of a schedule's next occurrence; None: there is none, or it was sent."""
+    async def _unsent(self, definition: Definition) -> Unsent | None:
+        """Return a schedule's next occurrence; None: there is none, or it was sent."""
         key = occurrence_key(definition.group, definition.name)
         row = await self._services.run(self._broker.find_keyed, definition.queue, key)
-        return None if isinstance(row, Outcome) or not row.column("body")[0].as_py() else time_of(row)
+        return None if isinstance(row, Outcome) or not row.column("body")[0].as_py() else unsent_of(row)
 
     async def _found(self, group: str, name: str) -> Definition:
         definition = await self._find(group, name)

@@ -24,7 +24,7 @@ from tarry.fronts.http.sqs.message_attributes import (
 from tarry.fronts.http.sqs.names import message_id, name_in
 from tarry.fronts.http.sqs.queue_attributes import MESSAGE_BYTES_MAX, Queue
 from tarry.fronts.http.sqs.queue_table import QueueTable
-from tarry.fronts.http.sqs.request import Parameters, SqsRequest, whole_of
+from tarry.fronts.http.sqs.request import Parameters, SqsRequest, text_of, whole_of
 from tarry.message.receipt import Receipt
 from tarry.message.rows import Row, with_cells
 
@@ -124,8 +124,8 @@ class Sending:
         Raises:
             SqsError: something of it is not allowed.
         """
-        text = given.get("MessageBody")
-        if not isinstance(text, str) or not text:
+        text = text_of(given, "MessageBody")
+        if text is None:
             raise missing("MessageBody")
         check_text(text)
         body = text.encode()
