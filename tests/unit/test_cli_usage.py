@@ -103,6 +103,9 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["serve", "--set", "horizont_ms=5"], "unknown setting 'horizont_ms' (is it horizon_ms?); allowed: "),
         (["serve", "--set", "horizon_ms"], "--set horizon_ms: no value"),
         (["serve", "--config", "/nonexistent.toml"], "configuration file /nonexistent.toml: No such file"),
+        (["serve", "--mqtt", "a:1"], "It is a setting: --set mqtt=VALUE. See: tarry serve --help"),
+        (["serve", "--set", "tls_certificate=/no.pem", "--set", "tls_key=/no.key"], "/no.pem"),
+        (["serve", "--set", "tls_key=/no.key"], "tls_key"),
         (["serve", "--set", "htpp=a:1"], "unknown setting 'htpp' (is it http?); allowed: "),
     ],
 )
