@@ -88,6 +88,12 @@ def test_messages_that_are_none(rest: Rest, body: bytes, status: int) -> None:
     assert rest.get("/v1/topics").json() == [], "nothing was scheduled"
 
 
+def test_a_due_time_without_its_zone_is_refused(rest: Rest) -> None:
+    told = "due is '2030-01-01'; allowed: ISO 8601 with an offset, '2030-01-01T00:00:00Z', or UTC milliseconds"
+    for answer in (rest.post(f"{MESSAGES}?due=2030-01-01"), rest.post(MESSAGES, {"due": "2030-01-01"})):
+        assert (answer.status_code, answer.json()["message"]) == (422, told)
+
+
 def test_media_types(rest: Rest) -> None:
     form = rest.http.post("/v1/topics/orders/groups/g/receive", data={"wait_ms": "0"})
     assert (form.status_code, form.json()["error"]) == (415, "unsupported_media_type")

@@ -414,7 +414,7 @@ def test_a_claim_has_one_owner(place: Place) -> None:
         ('{"keys": []}', {}, "has no keys"),
         ('{"keys": [{"kty": "oct", "k": "AAAA"}]}', {}, "has no keys"),
         (None, {}, "No such file"),
-        ("{}", {"jwt_audience": None}, "allowed: the first two, and maybe some of the others"),
+        ("{}", {"jwt_audience": None}, "allowed: jwt_issuer and jwt_audience, with any of the others"),
     ],
 )
 def test_settings_that_are_not_right_refuse_the_start(

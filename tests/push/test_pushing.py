@@ -328,3 +328,9 @@ def test_names_groups_and_what_cannot_change(broker: Broker) -> None:
         with pytest.raises(InvalidArgumentError):
             broker.set_push(name, **fields)  # type: ignore[arg-type]
     assert [i.name for i in broker.push_subscriptions()] == ["s"]
+
+
+def test_a_new_subscription_without_a_url_is_refused(broker: Broker) -> None:
+    told = "subscription 's' is new, and topic is 'https://a.example', and url None; allowed: both, a topic first"
+    with pytest.raises(InvalidArgumentError, match=told):
+        broker.set_push("s", topic="https://a.example")

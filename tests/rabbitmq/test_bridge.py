@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
+import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -18,6 +20,7 @@ from tests.rabbitmq.server import FOUND, WHY_NOT, RabbitServer
 from tests.snippets import snippets
 from tests.waiting import wait_until
 
+PAGE = Path(__file__).parents[2] / "docs" / "rabbitmq.md"
 pytestmark = [pytest.mark.asyncio, pytest.mark.rest, pytest.mark.skipif(not FOUND, reason=WHY_NOT)]
 
 
@@ -63,6 +66,8 @@ async def test_messages_wait_are_cancelled_and_are_refused(rabbit: RabbitServer,
     with bridged(tmp_path, rabbit, "--tries", "2") as place:
         async with opened(place) as program:
             answers = await program.channel.declare_queue(exclusive=True)
+            await program.publish(b"at once", {}, "old")
+            assert (await program.next()).body == b"at once"
             began = time.time()
             await program.publish(b"later", {"x-delay": 1500, "of": "shop"}, message_id="1", content_type="text/plain")
             await program.publish(b"never", {"x-delay": 3_600_000}, message_id="2")
@@ -70,8 +75,6 @@ async def test_messages_wait_are_cancelled_and_are_refused(rabbit: RabbitServer,
             await program.publish(b"bad", {"x-delay": "soon"}, message_id="3")
             await program.publish(b"unbound", {"x-delay": 1}, "nobody's", message_id="4")
             await program.publish(b"nowhere", {"x-delay": 1, "x-tarry-exchange": "none"}, message_id="5")
-            await program.publish(b"at once", {}, "old")
-            assert (await program.next()).body == b"at once"
             later = await program.next()
             assert time.time() - began >= 1.5
             assert (later.body, later.message_id, later.content_type) == (b"later", "1", "text/plain")
@@ -145,6 +148,37 @@ async def test_the_pages_program_runs(rabbit: RabbitServer, tmp_path: Path) -> N
             with Client(place.endpoint) as client:
                 wait_until(lambda: sum(each.pending for each in client.pending()) == 1)
                 assert client.find_key("rabbitmq.delayed", "order-17") is not None
+
+
+async def test_the_rights_that_the_page_names_are_enough(
+    rabbit: RabbitServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [line] = [each for each in PAGE.read_text().splitlines() if "tarry identity create bridge" in each]
+    _, *command = shlex.split(line)
+    with bridged(tmp_path, rabbit) as place:
+        place.bridge.kill()
+        monkeypatch.setenv("TARRY_ENDPOINT", place.endpoint)
+        monkeypatch.setenv("TARRY_TOKEN", await tarry("identity", "create", "admin", "--all", "--no-keep"))
+        monkeypatch.setenv("TARRY_TOKEN", await tarry(*command))
+        place.bridge.start()
+        async with opened(place) as program:
+            answers = await program.channel.declare_queue(exclusive=True)
+            await program.publish(b"never", {"x-delay": 3_600_000}, message_id="never")
+            await program.publish(b"", {"x-tarry-cancel": True}, message_id="never", reply_to=answers.name)
+            assert (await Channel(program.channel, answers).next()).body == b"done"
+            await program.publish(b"soon", {"x-delay": 1})
+            assert (await program.next()).body == b"soon"
+        assert place.bridge.stop() == 0
+
+
+async def tarry(*words: str) -> str:
+    """Run a command, and return what it prints."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "tarry", *words, stdout=asyncio.subprocess.PIPE
+    )
+    said, _ = await process.communicate()
+    assert process.returncode == 0
+    return said.decode().strip()
 
 
 async def test_a_queue_of_another_kind_is_named(rabbit: RabbitServer, tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def test_what_else_has_our_prefix_is_left_alone() -> None:
         "TARRY_METRICS_PORT": "tcp://10.0.0.2:7612",
         "TARRY_METRICS_SERVICE_HOST": "10.0.0.2",
     }
-    loaded = load(environment={**links, "TARRY_ENDPOINT": "a:1"}, model=ServerConfig)
+    loaded = load(environment={**links, "TARRY_ENDPOINT": "a:1", "TARRY_AMQP_URL": "amqp://a"}, model=ServerConfig)
     assert loaded == load(environment={}, model=ServerConfig)
     assert loaded.unknown_variables == ()
 

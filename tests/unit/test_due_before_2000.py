@@ -98,3 +98,13 @@ def test_a_record_of_the_relay_goes_to_the_dead_ones() -> None:
     decision = decide(rule, [("tarry-due-ms", str(SECONDS).encode())], None, False, now, now, 1 << 50)
     assert decision.action is RecordAction.DEAD
     assert str(SECONDS) in decision.reason
+
+
+@pytest.mark.parametrize("to", [2030, SECONDS])
+def test_no_group_goes_on_from_there_by_mistake(to: int, tmp_path: Path) -> None:
+    """Else all that is kept would come again."""
+    with open_broker(tmp_path) as broker:
+        broker.subscribe("a", "g")
+        with pytest.raises(InvalidArgumentError, match=rf"seek to {to} \(1970-.*; allowed: .* for milliseconds"):
+            broker.seek("a", "g", to)
+        assert broker.seek("a", "g", 0) == broker.seek("a", "g", DUE_MS_MIN) == 0

@@ -12,6 +12,7 @@ import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -44,9 +45,9 @@ from tarry.base.toml_text import quoted
 
 ENV_PREFIX = "TARRY_"
 NOT_SETTINGS = frozenset(
-    f"TARRY_{name}" for name in ("CONFIG", "ENDPOINT", "CA", "CERTIFICATE", "KEY", "TOKEN", "TOKEN_FILE")
+    f"TARRY_{name}" for name in ("CONFIG", "ENDPOINT", "CA", "CERTIFICATE", "KEY", "TOKEN", "TOKEN_FILE", "AMQP_URL")
 )
-"""Variables with our prefix that are no settings: the file of settings, and those of clients."""
+"""Variables with our prefix that are no settings: the file of settings, those of clients and bridges."""
 
 _TOLD_IN_PART = ("spark_conf", "jwt_issuers")
 """Settings of several parts: a refusal says which is wrong, without what may be a secret."""
@@ -365,7 +366,9 @@ def _is_ours(variable: str) -> bool:
 
 
 def _unknown(model: type[Config], name: str) -> str:
-    return f"unknown setting {name!r}; allowed: {', '.join(sorted(model.model_fields))}"
+    near = get_close_matches(name, model.model_fields, n=1)
+    guess = f" (is it {near[0]}?)" if near else ""
+    return f"unknown setting {name!r}{guess}; allowed: {', '.join(sorted(model.model_fields))}"
 
 
 def _refusal(

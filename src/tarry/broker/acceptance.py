@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 
 from tarry.base.config import Config
@@ -9,6 +10,8 @@ from tarry.base.errors import DiskFullError, OverloadedError
 from tarry.broker.health import Health
 from tarry.log.files import FREE_CHECK_S, Files
 from tarry.wheel import Wheel
+
+log = logging.getLogger(__name__)
 
 CANCEL_PART = 64
 """Cancelling goes on until free disk is below this fraction of ``disk_free_bytes_min``.
@@ -28,6 +31,8 @@ class Acceptance:
         self._wheel = wheel
         self._checked_s = -1.0
         self._free_bytes = 0
+        self._refuses = False
+        """The disk has too little room for producers, as the log has told."""
 
     @property
     def free_bytes(self) -> int:
@@ -70,9 +75,17 @@ class Acceptance:
         free_bytes_min = self._config.disk_free_bytes_min
         if is_cancelling:
             free_bytes_min //= CANCEL_PART
-        if self._free_bytes < free_bytes_min:
-            who, of = ("cancelling is", f"1/{CANCEL_PART} of ") if is_cancelling else ("producers are", "")
-            raise DiskFullError(
-                f"{self._free_bytes >> 20} MiB of disk are free under {self._config.data}; {who} refused below "
-                f"{free_bytes_min >> 20} MiB ({of}disk_free_bytes_min); try again later"
-            )
+        is_full = self._free_bytes < free_bytes_min
+        who, of = ("cancelling is", f"1/{CANCEL_PART} of ") if is_cancelling else ("producers are", "")
+        why = (
+            f"{self._free_bytes >> 20} MiB of disk are free under {self._config.data}; {who} refused below "
+            f"{free_bytes_min >> 20} MiB ({of}disk_free_bytes_min)"
+        )
+        if not is_cancelling and is_full != self._refuses:
+            self._refuses = is_full
+            if is_full:  # each producer is told; who runs the broker reads its log
+                log.warning("%s", why)
+            else:
+                log.info("there is room under %s again: producers are served", self._config.data)
+        if is_full:
+            raise DiskFullError(f"{why}; try again later")

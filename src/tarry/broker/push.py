@@ -193,7 +193,10 @@ class Push:
         if request.topic is not None:
             check(request.topic, request.group or _own_group(request.name))
         if request.topic is None or request.url is None:
-            raise InvalidArgumentError(f"subscription {request.name!r} is new, and topic or url is missing")
+            given = f"topic is {request.topic!r}, and url {request.url!r:.80}"
+            raise InvalidArgumentError(
+                f"subscription {request.name!r} is new, and {given}; allowed: both, a topic first"
+            )
         if len(self._subscriptions) >= SUBSCRIPTIONS_MAX:
             raise InvalidArgumentError(
                 f"there are {SUBSCRIPTIONS_MAX} push subscriptions; allowed: {SUBSCRIPTIONS_MAX}"

@@ -133,5 +133,15 @@ def _usage(error: Exception) -> int:
         return ExitCode.USAGE
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "tarry"
-    report("usage", f"{error.format_message()} See: {path} --help")
+    report("usage", f"{error.format_message()}{_as_setting(error, path)} See: {path} --help")
     return ExitCode.USAGE
+
+
+def _as_setting(error: Exception, path: str) -> str:
+    """Return how to give what is no option of a server's, and a setting; most settings have no option."""
+    name = str(getattr(error, "option_name", "")).lstrip("-").replace("-", "_")
+    if not name or not path.endswith((" serve", " gateway")):
+        return ""
+    from tarry.fronts.registry import ServerConfig
+
+    return f" It is a setting: --set {name}=VALUE." if name in ServerConfig.model_fields else ""

@@ -16,6 +16,7 @@ from tarry.api.retry import parse_retry
 from tarry.api.settings import EARLIEST, LATEST, STARTS, Start
 from tarry.base.clock import Clock
 from tarry.base.config import Config
+from tarry.base.delay import DUE_MS_MIN, format_ms
 from tarry.base.errors import InvalidArgumentError
 from tarry.base.types import Int64s
 from tarry.base.waiting import wait_for
@@ -186,12 +187,23 @@ class ConsumerGroups:
         """Go on from a time (UTC milliseconds), the earliest or the latest.
 
         Returns the number of ready messages that are ahead then.
+
+        Raises:
+            NotFoundError: there is no such group. InvalidArgumentError: ``to`` is no time, or one before 2000, as a
+                year or seconds are.
         """
         control = self._registry.get(topic, name)
         if to == EARLIEST:
             target = control.topic.first
         elif to == LATEST:
             target = control.topic.end
+        elif (
+            isinstance(to, int) and not isinstance(to, bool) and 0 < to < DUE_MS_MIN
+        ):  # all that is kept would come again
+            raise InvalidArgumentError(
+                f"seek to {to} ({format_ms(to)}); allowed: milliseconds since 1970, from {DUE_MS_MIN} "
+                f"({format_ms(DUE_MS_MIN)}) on, {' or '.join(STARTS)}; are these seconds for milliseconds?"
+            )
         elif isinstance(to, int) and not isinstance(to, bool):
             target = self._ready.first_due(control.topic, to)
         else:

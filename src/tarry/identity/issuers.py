@@ -183,7 +183,9 @@ def _only(config: Config) -> Sequence[IssuerSettings]:
         return ()
     if not (config.jwt_issuer and config.jwt_audience):
         shown = ", ".join(f"{name} is {value!r}" for name, value in given.items())
-        raise InvalidArgumentError(f"{shown}; allowed: the first two, and maybe some of the others, or none")
+        raise InvalidArgumentError(
+            f"{shown}; allowed: jwt_issuer and jwt_audience, with any of the others or without, or none"
+        )
     one = IssuerSettings(
         name_of(config.jwt_issuer),
         config.jwt_issuer,

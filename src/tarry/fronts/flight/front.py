@@ -110,9 +110,11 @@ def check(config: Config) -> None:
     """Raise an error if the port must not be opened.
 
     Raises:
-        InvalidArgumentError: other machines reach it and no setting allows that, or its TLS is not what it should be.
+        InvalidArgumentError: other machines reach it and no setting allows that, or its TLS is not what it should be,
+        or there is a certificate of all ports that none could use.
     """
     flight_tls(config).context()
+    PortTls(shared_files(config)).context()  # also where no port is in TLS: who names files means to have them
     settings = FlightSettings.of(config)
     if settings.flight is not None:
         check_exposed(FLIGHT, settings.flight, config)

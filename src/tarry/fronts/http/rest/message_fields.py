@@ -243,7 +243,10 @@ def _instant(value: str | int) -> datetime | int:
     if value.removeprefix("-").isdigit() and value.isascii():
         return whole_number("due", value)
     try:
-        return datetime.fromisoformat(value)
+        given = datetime.fromisoformat(value)
+        if given.tzinfo is None:
+            raise ValueError("it names no instant")
+        return given
     except ValueError as error:
         raise InvalidMessageError(
             f"due is {value!r:.60}; allowed: ISO 8601 with an offset, '2030-01-01T00:00:00Z', or UTC milliseconds"

@@ -105,7 +105,9 @@ class RestRequest:
         coding = self.headers.get("content-encoding", b"identity").lower()
         if coding != b"identity":
             # A few bytes could become gigabytes.
-            raise HttpError(415, "unsupported_media_type", f"content-encoding is {coding[:40]!r}; allowed: none")
+            raise HttpError(
+                415, "unsupported_media_type", f"content-encoding is {coding[:40].decode('latin-1')!r}; allowed: none"
+            )
         while not self._is_read:
             message = await self._receive()
             if message["type"] == "http.disconnect":
