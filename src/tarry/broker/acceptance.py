@@ -75,17 +75,19 @@ class Acceptance:
         free_bytes_min = self._config.disk_free_bytes_min
         if is_cancelling:
             free_bytes_min //= CANCEL_PART
-        is_full = self._free_bytes < free_bytes_min
+        if self._free_bytes < free_bytes_min:
+            raise self._refusal(free_bytes_min, is_cancelling=is_cancelling)
+        if self._refuses and not is_cancelling:
+            self._refuses = False
+            log.info("there is room under %s again: producers are served", self._config.data)
+
+    def _refusal(self, free_bytes_min: int, *, is_cancelling: bool) -> DiskFullError:
         who, of = ("cancelling is", f"1/{CANCEL_PART} of ") if is_cancelling else ("producers are", "")
         why = (
             f"{self._free_bytes >> 20} MiB of disk are free under {self._config.data}; {who} refused below "
             f"{free_bytes_min >> 20} MiB ({of}disk_free_bytes_min)"
         )
-        if not is_cancelling and is_full != self._refuses:
-            self._refuses = is_full
-            if is_full:  # each producer is told; who runs the broker reads its log
-                log.warning("%s", why)
-            else:
-                log.info("there is room under %s again: producers are served", self._config.data)
-        if is_full:
-            raise DiskFullError(f"{why}; try again later")
+        if not (is_cancelling or self._refuses):
+            self._refuses = True
+            log.warning("%s", why)  # each producer is told; who runs the broker reads its log
+        return DiskFullError(f"{why}; try again later")
