@@ -22,8 +22,9 @@ def shop(tmp_path: Path) -> Iterator[Shop]:
     served.stop()
 
 
-def test_tasks_come_when_they_are_due_and_results_come_back(shop: Shop) -> None:
-    with shop.worker("-c", "2"):
+@pytest.mark.parametrize("pool", ["prefork", "gevent"])
+def test_tasks_come_when_they_are_due_and_results_come_back(shop: Shop, pool: str) -> None:
+    with shop.worker("-c", "2", "-P", pool):
         said = shop.run(
             "import time\n"
             "print(shop.note.delay('now').get(timeout=30))\n"
