@@ -91,6 +91,8 @@ lock: $(TOOLS_STAMP)
 		| $(COMPILE) $(patsubst %,--no-emit-package %,$(DISTRIBUTIONS)) --output-file requirements/dev.lock -
 	$(COMPILE) --constraints requirements/dev.lock --output-file requirements/build.lock requirements/build.in
 	$(COMPILE) --output-file requirements/tools.lock requirements/tools.in
+	$(COMPILE) --constraints requirements/build.lock --constraints requirements/tools.lock \
+		--output-file requirements/container.lock requirements/container.in
 
 audit: $(TOOLS_STAMP)
 	@$(TOOLS)/bin/python -m tests.audit $(ARGS)

@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import socket
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 from tests.loopgrpc.certificates import make_certificate
 from tests.unit.test_doors import PORTS
 
+from loopgrpc import UnreadBytes
 from tarry.api.clear_ports import ClearPort
 from tarry.base.descriptors import ConnectionLimits
 from tarry.base.errors import InvalidArgumentError
 from tarry.base.exposure import check_exposure, is_exposed, is_loopback, parse_listeners
+from tarry.base.placement import ANY_CORE
 from tarry.broker import Broker
 from tarry.cli.exits import ExitCode
 from tarry.cli.main import run
+from tarry.fronts.flight import front as flight
 from tarry.fronts.flight.front import FlightFront
 from tarry.fronts.http.console.overview import health
 from tarry.fronts.kit.exposure import ExposureSettings
+from tarry.fronts.kit.front import FrontServices
+from tarry.fronts.link import front as link
 from tarry.fronts.registry import ServerConfig
 
 NAMES = {
@@ -77,6 +83,25 @@ def test_serve_refuses_before_anything_is_made(tmp_path: Path, capsys: pytest.Ca
     assert code == ExitCode.USAGE
     assert "insecure_open=flight" in capsys.readouterr().err
     assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize("port", [flight, link])
+def test_with_logs_in_a_bucket_it_is_asked_when_the_port_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, port: ModuleType
+) -> None:
+    """A new cache has no identities yet, and the logs may have some."""
+    monkeypatch.setattr("tarry.base.exposure.is_loopback", lambda _: False)  # no test listens elsewhere
+    given = {"data": tmp_path / "data", "pipeline": "off", "flight": "127.0.0.1:0", "link": "127.0.0.1:0"}
+    with pytest.raises(InvalidArgumentError, match="asks nobody"):
+        port.check(ServerConfig(**given))
+    port.check(ServerConfig(**given, log="s3://bucket/log"))
+    with Broker.open(ServerConfig(**given)) as broker:
+        services = FrontServices(broker, "127.0.0.1:0", ANY_CORE, ConnectionLimits(), UnreadBytes(), local=broker)
+        with pytest.raises(InvalidArgumentError, match="asks nobody"):
+            port.start(services)
+        broker.set_identity("admin", ["admin"])
+        broker.add_credential("admin")
+        port.start(services).stop()
 
 
 def test_an_open_port_is_said_in_log_and_status(

@@ -74,17 +74,18 @@ def test_each_dependency_is_locked_at_a_version_that_is_allowed(python: str) -> 
         assert requirement.specifier.contains(version, prereleases=True), f"{place}: {requirement}, locked: {version}"
 
 
-@pytest.mark.parametrize("name", ["build", "tools"])
+@pytest.mark.parametrize("name", ["build", "tools", "container"])
 def test_each_tool_is_locked_at_a_version_that_is_allowed(name: str) -> None:
     found = versions(f"{name}.lock", PYTHONS[0])
     lines = (LOCKS / f"{name}.in").read_text().splitlines()
-    for requirement in (Requirement(line) for line in lines if not line.startswith("#")):
+    for requirement in (Requirement(line) for line in lines if not line.startswith(("#", "-r"))):
         assert requirement.specifier.contains(found[canonicalize_name(requirement.name)]), requirement
 
 
 @pytest.mark.parametrize("python", PYTHONS)
 def test_what_builds_is_of_the_same_versions(python: str) -> None:
     assert versions("build.lock", python).items() <= versions("dev.lock", python).items()
+    assert versions("build.lock", python).items() <= versions("container.lock", python).items()
 
 
 def test_these_pythons_are_those_that_are_supported() -> None:

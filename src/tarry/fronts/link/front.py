@@ -12,7 +12,7 @@ from tarry.base.endpoint import socket_path
 from tarry.base.exposure import LINK as NAME
 from tarry.base.exposure import is_exposed
 from tarry.base.placement import ANY_CORE, Placement
-from tarry.fronts.kit.exposure import check_exposed, warn_exposed
+from tarry.fronts.kit.exposure import check_exposed, check_exposed_early, warn_exposed
 from tarry.fronts.kit.front import FrontServices
 from tarry.fronts.kit.tls_settings import PortTls, port_tls
 from tarry.fronts.link.client import client_sessions
@@ -81,11 +81,17 @@ def check(config: Config) -> None:
     address = LinkSettings.of(config).link
     if address is not None and socket_path(address) is None:
         port_tls(config, "link").context()  # refuses files that are none, before anything is opened
-        check_exposed(NAME, address, config)
+        check_exposed_early(NAME, address, config)
 
 
 def start(services: FrontServices) -> LinkFront:
-    """Start the link for ``tarry serve``."""
+    """Start the link for ``tarry serve``.
+
+    Raises:
+        InvalidArgumentError: other machines reach its port, and nothing allows that.
+    """
+    if socket_path(services.address) is None:
+        check_exposed(NAME, services.address, services.broker.config)
     front = LinkFront.start(
         services.broker, services.address, services.placement, services.connections, services.unread
     )
