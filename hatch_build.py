@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 from shutil import rmtree
@@ -20,10 +21,8 @@ class CommitHook(BuildHookInterface[Any]):
         """Write the file. ``version``: ``editable`` or ``standard``."""
         if version == "editable":
             return
-        command = ["git", "-C", self.root, "rev-parse", "--short=12", "HEAD"]
-        try:
-            commit = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        except (OSError, subprocess.CalledProcessError):
+        commit = os.environ.get("SOURCE_COMMIT") or _commit_of(self.root)
+        if not commit:
             return  # from an archive, or without git
         self._file = Path(mkdtemp()) / "commit.txt"
         self._file.write_text(commit)
@@ -33,3 +32,11 @@ class CommitHook(BuildHookInterface[Any]):
         """Remove the file, which is in the wheel."""
         if self._file is not None:
             rmtree(self._file.parent)
+
+
+def _commit_of(root: str) -> str | None:
+    command = ["git", "-C", root, "rev-parse", "--short=12", "HEAD"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return None
