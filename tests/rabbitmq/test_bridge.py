@@ -150,6 +150,39 @@ async def test_the_pages_program_runs(rabbit: RabbitServer, tmp_path: Path) -> N
                 assert client.find_key("rabbitmq.delayed", "order-17") is not None
 
 
+async def test_programs_may_publish_before_tarry_is_there(rabbit: RabbitServer, tmp_path: Path) -> None:
+    with bridged(tmp_path, rabbit, "--exchange", "early.delayed=early", "--queue", "before") as place:
+        for each in (place.bridge, place.broker):
+            each.kill()
+        (tmp_path / "bridge.log").write_text("")
+        async with await aio_pika.connect(rabbit.url) as connection:
+            channel = await connection.channel()
+            for name in ("early.delayed", "orders.delayed"):
+                await channel.exchange_delete(name)
+            place.bridge.start()
+            await asyncio.to_thread(wait_until, lambda: "Tarry is away" in place.bridge.said, 60)
+            exchange = await channel.declare_exchange("early", "direct", durable=True)
+            queue = await channel.declare_queue(exclusive=True)
+            await queue.bind(exchange, "new")
+            message = aio_pika.Message(b"early", headers={"x-delay": 1})
+            await published(connection, message)
+            place.broker.start()
+            assert (await Channel(channel, queue).next()).body == b"early"
+
+
+async def published(connection: Any, message: aio_pika.Message) -> None:
+    """Publish it to an exchange as soon as that is there: RabbitMQ closes the channel of who asks before."""
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                channel = await connection.channel()
+                await (await channel.get_exchange("early.delayed")).publish(message, "new")
+            except aio_pika.exceptions.ChannelNotFoundEntity:
+                await asyncio.sleep(0.05)
+            else:
+                return
+
+
 async def test_the_rights_that_the_page_names_are_enough(
     rabbit: RabbitServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

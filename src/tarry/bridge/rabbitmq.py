@@ -61,6 +61,7 @@ class RabbitBridge:
             or an exchange. UnauthenticatedError: it refuses the user.
         """
         settings, url = self.settings, URL(self.settings.url)
+        is_made = False
         back_off = BackOff(PAUSE_S, PAUSE_MAX_S)
         while not self._stopping.is_set():
             try:
@@ -70,16 +71,12 @@ class RabbitBridge:
                 break
             except UnavailableError as error:
                 log.warning("Tarry is away: %s", error)
+                is_made = is_made or await self._make()
                 await self._pause(back_off.fail())
         back_off.reset()
         while not self._stopping.is_set():
             try:
                 await self._connected(back_off)
-            except (AuthenticationError, ProbableAuthenticationError) as error:
-                raise UnauthenticatedError(
-                    f"RabbitMQ refuses the login of user {url.user!r}: {error}; allowed: a user of RabbitMQ, and its "
-                    "password"
-                ) from error
             except LOST as error:
                 why = error or type(error).__name__
                 log.warning(
@@ -91,6 +88,18 @@ class RabbitBridge:
             finally:
                 self.figures.connected = False
             await self._pause(back_off.fail())
+
+    async def _make(self) -> bool:
+        """Make the queues and exchanges, so that programs may publish while Tarry is away.
+
+        Returns False while RabbitMQ is away, too.
+        """
+        try:
+            async with _connection(self.settings.url, "makes") as connection:
+                await declare(connection, self.settings)
+        except LOST:
+            return False
+        return True
 
     async def _connected(self, back_off: BackOff) -> None:
         """Work while two connections last.
@@ -129,6 +138,11 @@ async def _connection(url: str, what: str) -> AsyncIterator[Connection]:
                 "user's. It is the path in --url amqp://USER@HOST/VHOST; without a path it is '/'"
             ) from error
         raise ConnectionClosed(code, text) from error
+    except (AuthenticationError, ProbableAuthenticationError) as error:
+        raise UnauthenticatedError(
+            f"RabbitMQ refuses the login of user {URL(url).user!r}: {error}; allowed: a user of RabbitMQ, and its "
+            "password"
+        ) from error
     try:
         yield connection
     finally:
