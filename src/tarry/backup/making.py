@@ -46,9 +46,9 @@ That of one that was killed lasts for half a minute.
 def make_backup(
     broker: Calls, directory: Path, pace: Pace = lambda _: None, patience_s: float = PATIENCE_S
 ) -> BackupManifest:
-    """Make a backup of ``broker`` in a directory.
+    """Make a backup of ``broker`` in a directory: new, empty, or with a backup that was interrupted.
 
-    The directory is new, empty, or has a backup that was interrupted. Everything that was acknowledged before is in it. ``pace`` is called with numbers of bytes read.
+    Everything that was acknowledged before is in it. ``pace`` is called with numbers of bytes read.
 
     Raises:
         InvalidArgumentError: the directory has something else, or the broker's logs are in an object store.
@@ -57,8 +57,9 @@ def make_backup(
         OverloadedError: another backup of this broker is under way. NotFoundError: the broker has stopped meanwhile.
     """
     try:
-        with _begun(directory), _held(broker, patience_s) as held:
-            files = _copy(held, directory, pace)
+        with _begun(directory):
+            with _held(broker, patience_s) as held:
+                files = _copy(held, directory, pace)
             check_copy(directory, pace)
             store = held.store if Place.of(held.store).local is None else None
             manifest = BackupManifest(held.at_ms, VERSION, store, held.store_version, files)
@@ -94,7 +95,12 @@ def _begun(directory: Path) -> Iterator[None]:
             raise LockedError(f"another backup is being made in {directory}; allowed: one at a time") from error
         sync_directory(directory)
         _clear(directory)
-        yield
+        try:
+            yield
+        except (TarryError, OSError):
+            _clear(directory)  # it takes room, and is of no use
+            (directory / BEGUN_FILE).unlink(missing_ok=True)
+            raise
     finally:
         os.close(marker)
 
@@ -126,19 +132,11 @@ def _held(broker: Calls, patience_s: float) -> Iterator[HeldFiles]:
                 "or as root"
             )
         yield held
-    except BaseException:
-        _stop(over, extending)
-        with suppress(TarryError):
+    finally:
+        over.set()
+        extending.join()
+        with suppress(TarryError):  # what was copied is whole: a hold that ended has no files
             broker.end_backup(held.backup)
-        raise
-    _stop(over, extending)
-    with suppress(NotFoundError):  # all was read
-        broker.end_backup(held.backup)
-
-
-def _stop(over: threading.Event, extending: threading.Thread) -> None:
-    over.set()
-    extending.join()
 
 
 def _begin(broker: Calls, patience_s: float) -> HeldFiles:
