@@ -20,8 +20,8 @@ from tarry.log.file_engine import LOCK_FILE, RESTORING_FILE, hold_directory
 from tarry.log.files import OsFiles, sync_directory
 from tarry.verify.check import Pace
 
-_ALLOWED_BESIDE = ("lost+found",)
-"""Names in an empty file system."""
+_ALLOWED_BESIDE = ("lost+found", LOCK_FILE)
+"""Names in an empty file system, or left by a restore that was refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ def _copy(source: Path, target: Path, mark: FileMark, pace: Pace) -> None:
 
 def _clear(data: Path) -> None:
     for path in data.iterdir():
-        if path.name in (RESTORING_FILE, LOCK_FILE, *_ALLOWED_BESIDE):
+        if path.name in (RESTORING_FILE, *_ALLOWED_BESIDE):
             continue
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
