@@ -11,6 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.cli_tools import Captured, data_of, error_of, out_of
+from tests.contract.conftest import Served
+from tests.snippets import snippets
 
 import tarry.backup.making as making
 from tarry.backup.making import make_backup
@@ -27,6 +29,7 @@ from tarry.base.errors import (
 )
 from tarry.broker.backups import DIRECTORY
 from tarry.broker.jobs import FILE as JOBS_FILE
+from tarry.cli.main import run
 from tarry.repeat import Repeat
 from tarry.testing import TestBroker, open_broker
 
@@ -313,3 +316,21 @@ def test_the_commands_say_what_they_did(broker: TestBroker, tmp_path: Path, caps
     assert error_of(capsys, "restore", backup, "--data", f"{new}3", "--group", "a/b")[0] == 2
     code, text = error_of(capsys, "backup", "s3://bucket/monday")
     assert (code, "allowed: a directory of this machine" in text) == (2, True)
+
+
+def test_the_commands_of_the_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    place = Served(tmp_path / "data")
+    monkeypatch.setenv("TARRY_ENDPOINT", place.address)
+    place.broker.schedule("orders", b"due")
+    place.broker.set_group("orders", "billing")
+    shown = [words for each in snippets("sh") if each.page == "docs/backup.md" for words in each.commands("tarry")]
+    assert [words[0] for words in shown] == ["backup", "restore", "serve", "restore", "restore"]
+    for number, words in enumerate(shown):
+        # A second restore of the page is of another day.
+        here = [each.replace("/backups", str(tmp_path)).replace("data2", f"data2-{number}") for each in words]
+        if words[0] != "serve":
+            assert run(here) == 0, words
+    place.stop()
+    with open_broker(tmp_path / "data2-1", clock=TestClock(place.broker.clock.now_ms())) as again:
+        assert bodies(again.receive("orders", "billing")) == ["due"]
