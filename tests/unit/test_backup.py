@@ -18,6 +18,7 @@ import tarry.backup.making as making
 from tarry.backup.making import make_backup
 from tarry.backup.manifest import BackupManifest
 from tarry.backup.restoring import restore
+from tarry.backup.store_files import data_files
 from tarry.base.clock import TestClock
 from tarry.base.errors import (
     CorruptError,
@@ -31,6 +32,7 @@ from tarry.broker.backups import DIRECTORY
 from tarry.broker.jobs import FILE as JOBS_FILE
 from tarry.cli.main import run
 from tarry.repeat import Repeat
+from tarry.store.place import Place
 from tarry.testing import TestBroker, open_broker
 
 T0 = 1_795_264_000_000
@@ -334,3 +336,23 @@ def test_the_commands_of_the_page_run(tmp_path: Path, monkeypatch: pytest.Monkey
     place.stop()
     with open_broker(tmp_path / "data2-1", clock=TestClock(place.broker.clock.now_ms())) as again:
         assert bodies(again.receive("orders", "billing")) == ["due"]
+
+
+def test_a_store_in_object_storage_is_copied_by_the_restore(s3_uri: str, tmp_path: Path) -> None:
+    with open_broker(tmp_path / "data", clock=TestClock(T0), store=s3_uri, **SETTINGS) as broker:
+        load(broker, 40)
+        before = pending(broker)
+        manifest = make_backup(broker, tmp_path / "backup")
+        assert manifest.store == s3_uri
+        assert not (tmp_path / "backup" / "store").exists()
+        load(broker, 50)
+    restore(tmp_path / "backup", tmp_path / "new")
+    with reopened(tmp_path / "new", T0) as again:
+        assert pending(again) == before
+        again.advance("60s")
+        assert bodies(again.receive("orders", "g")) == ["bulk"]
+    place = Place.of(s3_uri)
+    place.remove(data_files(place, manifest.store_version))
+    with pytest.raises(NotFoundError, match=r"version .* cannot be copied: .* kept for store_retention_ms"):
+        restore(tmp_path / "backup", tmp_path / "other")
+    assert not (tmp_path / "other").exists()
