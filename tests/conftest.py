@@ -141,6 +141,7 @@ def _check_all_are_touched(selected: list[pytest.Item], items: list[pytest.Item]
         "gateway/test_lmstfy.py",
         "gateway/test_processes.py",
         "gateway/test_rocketmq.py",
+        "e2e/test_backup_kill.py",
         "e2e/test_cancel_in_store.py",
         "e2e/test_demo.py",
         "e2e/test_pipeline_tls.py",

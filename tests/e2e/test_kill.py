@@ -63,6 +63,10 @@ class Load(threading.Thread):
         except BaseException as error:  # noqa: BLE001  the test looks at it
             self.error = error
 
+    def accepted_rows(self) -> list[np.ndarray]:
+        """The numbers of the messages that were accepted so far."""
+        return [rows for rows, _, _ in self._parts]
+
     def stop(self) -> pa.Table:
         """What was accepted."""
         self._stopping.set()

@@ -21,7 +21,7 @@ COMMANDS = (
     *("serve", "gateway", "send", "receive", "work", "cancel", "reschedule", "find-key", "jobs"),
     *("pending", "list", "peek", "forecast", "status", "top", "dump", "verify"),
     *("compact", "expire", "takeover", "size"),
-    *("audit", "history", "whoami", "can", "audit-log", "advance"),
+    *("audit", "history", "backup", "restore", "whoami", "can", "audit-log", "advance"),
 )
 GROUPS = ("group", "topic", "dead", "push", "token", "identity", "bridge")
 OF_OTHERS = ("demo", "relay")

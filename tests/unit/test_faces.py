@@ -78,6 +78,7 @@ COMMANDS: dict[Any, str] = {
     ops.GetQuotaUse: "identity quotas",
     ops.WhoAmI: "whoami",
     ops.CheckAccess: "can",
+    ops.BeginBackup: "backup",
     ops.GetClock: "advance",
     ops.AdvanceClock: "advance",
 }
@@ -85,6 +86,7 @@ NO_COMMAND = {
     *PIPELINE,
     *(ops.Ack, ops.Nack, ops.Extend),  # `receive --ack` acknowledges; a lease ends with its process
     *(ops.AnnounceStore, ops.SetPipelineStatus, ops.Ping, ops.HasTopic),
+    *(ops.ExtendBackup, ops.EndBackup),  # `backup` asks them
     *(ops.GetMessage, ops.GetHandles),  # for what has just listed them; `history` tells of a message
     *(ops.FindMessage, ops.DiscardMessage),  # for protocols: people have handles, keys and offsets
     # Queues by offset are for programs that keep offsets.

@@ -69,6 +69,7 @@ def test_it_has_examples() -> None:
         "verify",
         "size",
         "takeover",
+        "backup",
     }
     assert set(COMMANDS) == shown
 

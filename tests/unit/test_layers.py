@@ -26,7 +26,7 @@ SHARED = ("base", "outbound", "repeat", "message", "batching", "api", "link", "i
 LAYERS = (
     *SHARED,
     *("log", "intake", "store", "names", "wheel", "queue", "groups", "verify", "broker"),
-    *("client", "worker", "bridge", "celery", "fronts", "spark", "cli", "django"),
+    *("backup", "client", "worker", "bridge", "celery", "fronts", "spark", "cli", "django"),
 )
 CORE = LAYERS[: LAYERS.index("broker") + 1]
 PUBLIC = ("__init__", "__main__", "errors", "testing", "pytest_plugin")

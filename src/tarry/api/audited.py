@@ -29,8 +29,10 @@ class AuditKind(Enum):
     """A line before it begins, too: it changes who may do what."""
 
 
-_READS = frozenset({ops.ListTokens, ops.ListIdentities, ops.GetQuotaUse, ops.ListPushAttempts, ops.ReadAuditLog})
-_ALSO = frozenset({ops.CancelJob, ops.AdvanceClock})
+_READS = frozenset(
+    {ops.ListTokens, ops.ListIdentities, ops.GetQuotaUse, ops.ListPushAttempts, ops.ReadAuditLog, ops.ExtendBackup}
+)
+_ALSO = frozenset({ops.CancelJob, ops.AdvanceClock, ops.BeginBackup, ops.EndBackup})
 """Operations of other rights that take something away from many, or that change nobody's rights."""
 
 TOLD = frozenset(
@@ -64,6 +66,7 @@ TOLD = frozenset(
             "rotate",
             "retry",
             "filter",
+            "backup",
         ),
     )
 )

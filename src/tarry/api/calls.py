@@ -156,6 +156,10 @@ class _Methods:
     advance_group = method(ops.AdvanceGroup)
     cancelled_between = method(ops.ReadCancellations)
 
+    begin_backup = method(ops.BeginBackup)
+    extend_backup = method(ops.ExtendBackup)
+    end_backup = method(ops.EndBackup)
+
     test_clock = method(ops.GetClock)
     advance_clock = method(ops.AdvanceClock)
 

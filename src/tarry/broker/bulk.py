@@ -11,7 +11,8 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -66,6 +67,12 @@ class Bulk:
     _on_news: Callable[[], None]
     _confirm: Callable[[], None]
     _one: threading.Lock = field(default_factory=threading.Lock)  # one commit or cancellation of a job at a time
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Commit and cancel no job meanwhile. For what is short."""
+        with self._one:
+            yield
 
     # -- loading -----------------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from tarry.api.board import Board
 from tarry.broker.acceptance import Acceptance
 from tarry.broker.access_tokens import AccessTokens
 from tarry.broker.audit import AuditWriter
+from tarry.broker.backups import Backups
 from tarry.broker.bulk import Bulk
 from tarry.broker.changes import Changes
 from tarry.broker.consumers import Consumers
@@ -79,6 +80,7 @@ class BrokerComponents:
     queues: Queues
     key_backfill: KeyBackfill
     bulk: Bulk
+    backups: Backups
     progress: Checkpointer
     pipeline: Pipeline
     status: Status

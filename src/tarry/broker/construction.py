@@ -24,6 +24,7 @@ from tarry.api.operations import GetPending
 from tarry.base.clock import Clock, StandingClock
 from tarry.base.config import Config
 from tarry.base.placement import Placement
+from tarry.broker.backups import Backups
 from tarry.broker.bulk import Bulk
 from tarry.broker.changes import Changes
 from tarry.broker.components import BrokerComponents
@@ -121,6 +122,7 @@ class _Background:
     progress: Checkpointer
     key_backfill: KeyBackfill
     bulk: Bulk
+    backups: Backups
     pipeline: Pipeline
     scrub: Scrub
 
@@ -188,7 +190,8 @@ def _make_background(around: Opened, opened: OpenedFiles, path: MessagePath) -> 
     )
     pipeline = Pipeline(config, clock, opened.intake, follower, jobs, progress, around.damage, follower.announce)
     scrub = Scrub(config, clock, files, follower, around.health.ending, around.damage.report)
-    return _Background(follower, progress, key_backfill, bulk, pipeline, scrub)
+    backups = Backups(config, clock, around.engine, progress, bulk, jobs, opened.store)
+    return _Background(follower, progress, key_backfill, bulk, backups, pipeline, scrub)
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,6 +272,7 @@ def _make_loops(around: Opened, opened: OpenedFiles, path: MessagePath, backgrou
         background.follower,
         background.progress,
         background.bulk,
+        background.backups,
         background.scrub,
         opened.identities,
         around.engine,
@@ -325,6 +329,7 @@ def _assemble(around: Opened, opened: OpenedFiles, path: MessagePath) -> BrokerC
         queues=Queues(opened.ready, opened.intake, around.may_hand_out),
         key_backfill=background.key_backfill,
         bulk=background.bulk,
+        backups=background.backups,
         progress=background.progress,
         pipeline=background.pipeline,
         status=asking.status,

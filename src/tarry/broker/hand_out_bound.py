@@ -69,14 +69,22 @@ def check_bound(path: Path) -> None:
     Raises:
         CorruptError: it is damaged.
     """
+    read_whole(path)
+    read_bound(path)
+
+
+def read_whole(path: Path) -> bytes:
+    """Return the content of the file between two writes.
+
+    Raises:
+        CorruptError: it is damaged.
+    """
     for _ in range(_LOOKS):  # a running broker may be writing
         content = path.read_bytes()
         beside = content[_RECORD_BYTES : _SLOTS_AT[1]] + content[_SLOTS_AT[1] + _RECORD_BYTES :]
         if not any(beside) and _are_whole(content):
-            break
-    else:
-        raise CorruptError(f"{path} is damaged: a record is not whole, or there is something beside the records")
-    read_bound(path)
+            return content
+    raise CorruptError(f"{path} is damaged: a record is not whole, or there is something beside the records")
 
 
 def _slots_of(content: bytes) -> list[bytes]:

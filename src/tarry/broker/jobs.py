@@ -22,6 +22,7 @@ from tarry.message.bulk import NUMBERS_MAX, ROWS_MAX, CancelledJobs, JobRow, fir
 from tarry.message.schema import Kind
 from tarry.store import StaleCommitError
 
+FILE = "jobs.db"
 RESERVED_ROWS = 1 << 26
 """Seqs that are reserved durably at once; handing them out then needs no disk."""
 
@@ -42,7 +43,7 @@ class Jobs:
         Raises:
             CorruptError: the file is damaged, of another version, or older than the checkpoint.
         """
-        self._file = JobsFile(directory / "jobs.db", changes_min, on_change)
+        self._file = JobsFile(directory / FILE, changes_min, on_change)
         self._lock = threading.RLock()
         self._left: dict[int, tuple[int, int]] = {}  # by attempt: seqs that are reserved and not handed out
         self.cancelled = CancelledJobs()
@@ -64,6 +65,11 @@ class Jobs:
     def changes(self) -> int:
         """A number that grows with each change, and covers durable changes only."""
         return self._file.changes
+
+    def content(self) -> bytes | None:
+        """Return the file as it is now, between two changes; None: nothing was ever written."""
+        with self._lock:
+            return self._file.content()
 
     # -- an attempt's way ------------------------------------------------------------------------------------------
 

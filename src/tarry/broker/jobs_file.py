@@ -77,6 +77,10 @@ class JobsFile:
         """True if anything was ever written."""
         return self.version > 0
 
+    def content(self) -> bytes | None:
+        """Return the bytes of the file; None: there is none. Nobody may write meanwhile."""
+        return self._path.read_bytes() if self.exists else None
+
     def _check(self) -> None:
         with self.read() as db:
             [(self.version, tables)] = db.execute(_WRITTEN)

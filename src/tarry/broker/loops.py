@@ -14,6 +14,7 @@ from tarry.base.config import Config
 from tarry.base.descriptors import lacks_descriptor
 from tarry.base.errors import OwnershipLostError, UnavailableError
 from tarry.base.types import Key
+from tarry.broker.backups import Backups
 from tarry.broker.bulk import Bulk
 from tarry.broker.dispatcher import Dispatcher
 from tarry.broker.hand_out_bound import HandOutBound
@@ -63,6 +64,7 @@ class Loops:
     _store: StoreFollower
     _progress: Checkpointer
     _bulk: Bulk
+    _backups: Backups
     _scrub: Scrub
     _identities: Identities
     _engine: LogEngine
@@ -137,6 +139,7 @@ class Loops:
             if time.monotonic() >= due_s:
                 self._check_owner()
                 self._bulk.announce_again()
+                self._backups.look()
                 self.try_disk(self._identities.keep_days)
                 self._identities.issuers.look()
                 written = self._engine.shared is not None or self.try_disk(self._progress.checkpoint)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import shutil
+import threading
 import time
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from tarry.base.clock import Clock
 from tarry.base.config import Config
@@ -67,6 +70,7 @@ class Checkpointer:
     """Lock under which accepted rows are published, and due rows are taken out of the wheel."""
     _shared: SharedLogs | None
     base_s: float = BASE_S
+    _one: threading.Lock = field(default_factory=threading.Lock)  # one checkpoint at a time
     _based_s: float = field(init=False)
     _swept_s: float = -1e9
     _looked_s: float = -1e9
@@ -80,6 +84,20 @@ class Checkpointer:
 
         Returns False if no consistent cut could be made now.
         """
+        with self._one:
+            return self._checkpoint()
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep the checkpoint on disk, and all that a start from it needs, meanwhile. For what is short.
+
+        A newer one is made before, if that is possible now. The engine ``files`` alone.
+        """
+        with self._one, self._intake.kept():
+            self._checkpoint()
+            yield
+
+    def _checkpoint(self) -> bool:
         if self._shared is not None and not self._is_base_due():
             self._groups.retry_copies()
             return True
@@ -141,16 +159,28 @@ class Checkpointer:
 
     def _keep_base(self, shared: SharedLogs) -> None:
         """Make the checkpoint on disk a base, before anything that it makes superfluous is deleted."""
-        data, copy = self._config.data, self._config.data / _REGISTRY_COPY
+        copy = self._config.data / _REGISTRY_COPY
         shutil.rmtree(copy, ignore_errors=True)
         try:
-            self._registry.copy_to(copy)
-            files = {f"registry/{path.name}": path for path in copy.glob("*")}
-            files |= {path.name: path for path in (data / CHECKPOINT_FILE, *data.glob("topics-*.json"))}
-            shared.keep_base(files)
+            shared.keep_base(self.files_beside_logs(copy))
         finally:
             shutil.rmtree(copy, ignore_errors=True)
         self._based_s = time.monotonic()
+
+    def files_beside_logs(self, copy: Path) -> dict[str, Path]:
+        """Return the files of the checkpoint on disk, and of the registry, by path in the directory.
+
+        The registry is copied to ``copy`` for that, as it is now: ahead of the checkpoint, and of nothing that a log
+        gets from now on. Nobody may make a checkpoint meanwhile.
+
+        Raises:
+            OSError: the disk is full, or no descriptor is free.
+        """
+        self._registry.copy_to(copy)
+        files = {f"registry/{path.name}": path for path in copy.glob("*")}
+        data = self._config.data
+        there = (data / CHECKPOINT_FILE, *data.glob("topics-*.json"))
+        return files | {path.name: path for path in there if path.exists()}
 
     def _idle_topics(self, cut: Cut) -> set[str]:
         """Return topics without pending or kept messages, groups and settings.

@@ -153,10 +153,15 @@ class SmallFiles:
         return self._names
 
     def _present(self) -> Iterator[str]:
-        for kind in _KINDS:
-            if "*" not in kind.pattern:
-                if (self._directory / kind.pattern).exists():
-                    yield kind.pattern
-                continue
-            folder, _, pattern = kind.pattern.rpartition("/")
-            yield from (f"{folder}/{path.name}" for path in (self._directory / folder).glob(pattern))
+        return present(self._directory)
+
+
+def present(directory: Path) -> Iterator[str]:
+    """Yield the names of the small files that are there."""
+    for kind in _KINDS:
+        if "*" not in kind.pattern:
+            if (directory / kind.pattern).exists():
+                yield kind.pattern
+            continue
+        folder, _, pattern = kind.pattern.rpartition("/")
+        yield from (f"{folder}/{path.name}" for path in (directory / folder).glob(pattern))

@@ -47,7 +47,7 @@ MEANINGS = {
     "`log` refuses (a wrong key, region or name, a missing right)",
     ExitCode.LOCKED: "another broker has the data directory open, or owns the logs in the bucket and lives; or the "
     "store is another broker's; or a directory is a cache of a bucket, and `log` does not say so, or the other way "
-    "round",
+    "round; or a directory is a backup, or was not restored to the end",
     ExitCode.CORRUPT: "a file of the data directory is damaged: refused unchanged at the start, or met while serving",
     ExitCode.UNAVAILABLE: "no answer: the broker is out of reach, starting or stopping; or an address cannot be "
     "used; or the bucket of `log`, or the store, cannot be reached",

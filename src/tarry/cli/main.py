@@ -16,6 +16,7 @@ from tarry.cli import (
     advance,
     audit,
     audit_log,
+    backup,
     bridge,
     change,
     dead,
@@ -60,6 +61,7 @@ COMMANDS: dict[str, Offer] = {
         *(change.cancel, change.reschedule, change.find_key, change.jobs),
         *(look.pending, listing.list_, listing.peek, listing.forecast, look.status, top.top, dump.dump, verify.verify),
         *(upkeep.compact, upkeep.expire, roles.takeover, size.size, audit.audit, history.history),
+        *(backup.backup, backup.restore),
         *(identity.whoami, identity.can, audit_log.audit_log, advance.advance),
     ),
     # As the client calls it.

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 from tarry.api.operation import Operation
-from tarry.api.operations import AdvanceClock, Cancel, CancelJob, CancelKeys
+from tarry.api.operations import AdvanceClock, BeginBackup, Cancel, CancelJob, CancelKeys
 from tarry.api.operations.messages import HANDLES_MAX
 from tarry.api.wire import JSON_BYTES_MAX, encode_json
 from tarry.base.errors import InvalidArgumentError, TarryError
@@ -24,9 +24,10 @@ R = TypeVar("R")
 LONG_TIMEOUT_S = 600.0
 """To count what is pending of a job takes a second for some ten million messages.
 
-To let a month pass on a test clock takes as long as what happens in it.
+To let a month pass on a test clock takes as long as what happens in it. A backup begins with a
+checkpoint, and waits for a bulk job that is being committed.
 """
-_LONG = (CancelJob, AdvanceClock)
+_LONG = (CancelJob, AdvanceClock, BeginBackup)
 _KEYS_BYTES_MAX = JSON_BYTES_MAX - (64 << 10)
 """Of the keys in a request; the rest of it is small."""
 _PLACE = re.compile(r"^handle (\d+): ")

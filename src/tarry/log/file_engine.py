@@ -30,6 +30,13 @@ CACHE_FILE = "cache-of"
 """In a directory that is a cache of logs elsewhere: where they are."""
 ROLE_FILE, TAKEOVER_FILE = "role.json", "takeover"
 """In such a directory: what its process is to the logs; and that it is told to take them over."""
+BACKUP_FILE, BEGUN_FILE, RESTORING_FILE = "backup.json", "backup-begun", "restore-begun"
+"""In a directory that is a whole backup, that is to be one, and that is being made of one."""
+_NOT_SERVED = {
+    BACKUP_FILE: "is a backup, which stays as it is; allowed: a data directory that tarry restore made of it",
+    BEGUN_FILE: "is a backup that was interrupted, or is being made; allowed: a data directory",
+    RESTORING_FILE: "was not restored to the end, or is being restored; allowed: the same tarry restore again",
+}
 LOCAL_FILES = (LOCK_FILE, CACHE_FILE, ROLE_FILE, f"{ROLE_FILE}.new", TAKEOVER_FILE)
 """Files of a directory that no log has."""
 Cut = Mapping[LogKind, LogPlace]
@@ -64,6 +71,13 @@ def _check_no_cache(data: Path) -> None:
         f"{data} is a cache of the logs in {name}, and what it has may be old; allowed: --log {name}, or another "
         "directory"
     )
+
+
+def check_no_backup(data: Path) -> None:
+    """Refuse a directory that is a backup, or is being restored. Raises LockedError."""
+    for name, what in _NOT_SERVED.items():
+        if (data / name).exists():
+            raise LockedError(f"{data} {what}")
 
 
 class FileLog:
@@ -158,6 +172,7 @@ class FileEngine:
         self._lock = hold_directory(self._data)
         try:
             _check_no_cache(self._data)
+            check_no_backup(self._data)
         except BaseException:
             self._lock.release()
             raise

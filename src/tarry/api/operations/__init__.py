@@ -3,7 +3,7 @@
 ``messages`` cancels and moves · ``placed`` is about one message, wherever it is · ``delivery`` receives and settles ·
 ``groups`` · ``dead_letters`` · ``queries`` change nothing · ``push`` is about push subscriptions · ``jobs`` are bulk
 jobs · ``queues`` are read by offsets · ``access`` has the tokens of the HTTP front ·
-``identities`` · ``audit`` · ``pipeline`` is for Spark · ``testing`` moves a test clock.
+``identities`` · ``audit`` · ``backups`` · ``pipeline`` is for Spark · ``testing`` moves a test clock.
 To schedule is a stream of batches: :mod:`tarry.message.rows`.
 """
 
@@ -17,6 +17,7 @@ from typing import Any
 from tarry.api.operation import Operation
 from tarry.api.operations.access import CreateToken, DeleteToken, LimitToken, ListTokens
 from tarry.api.operations.audit import ReadAuditLog
+from tarry.api.operations.backups import BeginBackup, EndBackup, ExtendBackup
 from tarry.api.operations.dead_letters import ListDeadLetters, Purge, Respawn
 from tarry.api.operations.delivery import Ack, Extend, Nack, Receive
 from tarry.api.operations.groups import (
@@ -84,6 +85,7 @@ OPERATIONS: tuple[type[Operation[Any]], ...] = (
     *(CreateToken, ListTokens, LimitToken, DeleteToken),
     *(SetIdentity, ListIdentities, DeleteIdentity, AddCredential, RemoveCredential, WhoAmI, CheckAccess, GetQuotaUse),
     ReadAuditLog,
+    *(BeginBackup, ExtendBackup, EndBackup),
     *(GetIntakeState, ReadIntake, AnnounceStore, SetPipelineStatus),
     *(GetClock, AdvanceClock),
 )

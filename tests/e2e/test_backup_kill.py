@@ -1,0 +1,129 @@
+"""A backup under load, killed in the midst as the broker is; the whole one lacks nothing that was accepted before."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from tarry.broker.backups import DIRECTORY
+from tarry.cli.exits import ExitCode
+from tarry.client import Client
+from tarry.log.file_engine import BACKUP_FILE, BEGUN_FILE
+from tarry_demo.broker_process import BrokerProcess
+from tarry_demo.consumer_main import TopicConsumer
+from tests.waiting import wait_until
+
+from .conftest import MakeBroker
+from .test_kill import FAST, PATIENCE_S, TOPICS, Load, go_on
+
+FAR, CANCELLED = 400, 100
+"""Messages that are due tomorrow, and how many of them are cancelled before the backup."""
+
+
+def tarry(*arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "tarry", *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def run(*arguments: str) -> tuple[int, str]:
+    """Exit code, and what was printed."""
+    process = tarry(*arguments)
+    out, errors = process.communicate(timeout=PATIENCE_S)
+    return process.returncode, out + errors
+
+
+def kill_in_the_midst(directory: Path, address: str) -> None:
+    """Kill a backup (SIGKILL) when its first files are there."""
+    process = tarry("backup", str(directory), "-e", address)
+    until_s = time.monotonic() + PATIENCE_S
+    while not (directory / "acks").exists() and time.monotonic() < until_s:
+        time.sleep(0.0005)
+    process.kill()
+    process.communicate()
+
+
+def accepted_so_far(load: Load) -> set[int]:
+    """The rows that the broker has accepted."""
+    return {row for rows in load.accepted_rows() for row in rows.tolist()}
+
+
+def delivered(watches: list[TopicConsumer]) -> pa.Table:
+    return pa.Table.from_batches([watch.delivered() for watch in watches])
+
+
+def wait_drained_of(client: Client) -> None:
+    """Until all that is due soon is delivered and acknowledged."""
+
+    def is_drained() -> bool:
+        return not any(each.ready or (each.topic in TOPICS and each.pending) for each in client.pending())
+
+    wait_until(is_drained, PATIENCE_S, client.pending)
+
+
+@pytest.mark.rest
+def test_nothing_accepted_before_a_backup_is_missing_in_it(make_broker: MakeBroker, tmp_path: Path) -> None:
+    broker = make_broker(**FAST)
+    monday, tuesday = tmp_path / "monday", tmp_path / "tuesday"
+    with Client(broker.address) as client:
+        for number in range(FAR):
+            client.schedule("far", b"x", delay="1d", key=f"k{number}")
+        client.cancel_keys("far", [f"k{number}" for number in range(CANCELLED)])
+        watches = [TopicConsumer(client, topic, "g") for topic in TOPICS]
+        load = Load(broker.address)
+        for thread in (*watches, load):
+            thread.start()
+        go_on(load, watches)
+
+        kill_in_the_midst(monday, broker.address)
+        assert (monday / BEGUN_FILE).exists()
+        assert not (monday / BACKUP_FILE).exists()
+        code, text = run("restore", str(monday), "--data", str(tmp_path / "no"))
+        assert (code, "interrupted" in text) == (ExitCode.CORRUPT, True)
+        # Another one waits for the end of the hold, and the broker is killed meanwhile.
+        waiting = tarry("backup", str(tuesday), "-e", broker.address)
+        wait_until((tuesday / BEGUN_FILE).exists, PATIENCE_S)
+        broker.kill()
+        broker.start()
+        assert not (tmp_path / "data" / DIRECTORY).exists()
+        waiting.communicate(timeout=PATIENCE_S)
+        assert waiting.returncode in (ExitCode.OK, ExitCode.UNAVAILABLE)
+
+        go_on(load, watches)
+        before = accepted_so_far(load)
+        code, text = run("backup", str(monday), "-e", broker.address)
+        assert (code, text) == (ExitCode.OK, text)
+        delivered_before = {*delivered(watches)["row"].to_pylist()}
+        go_on(load, watches)
+        broker.kill()
+        broker.start()
+        load.stop()
+        wait_drained_of(client)
+        for watch in watches:
+            watch.close()
+            assert watch.error is None
+
+    assert run("restore", str(monday), "--data", str(tmp_path / "new"))[0] == ExitCode.OK
+    restored = BrokerProcess(tmp_path / "new", tmp_path / "new.log", FAST)
+    with restored:
+        restored.start()
+        with Client(restored.address) as client:
+            watches = [TopicConsumer(client, topic, "g") for topic in TOPICS]
+            for watch in watches:
+                watch.start()
+            wait_drained_of(client)
+            for watch in watches:
+                watch.close()
+                assert watch.error is None
+            [far] = [each for each in client.pending() if each.topic == "far"]
+            assert far.pending == FAR - CANCELLED
+            assert client.cancel_keys("far", ["k0", f"k{CANCELLED}"]) == ["cancelled", "done"]
+    came = delivered(watches)
+    rows = {*came["row"].to_pylist()}
+    assert before - rows - delivered_before == set()
+    assert pc.all(pc.greater_equal(came["handed_out_ns"], pc.multiply(came["due_ms"], 1_000_000))).as_py()
