@@ -31,7 +31,7 @@ from tarry.identity.grants import Grant
 
 VALUES: dict[str, Any] = {
     "topic": "t", "group": "g", "to": "latest", "leases": [], "offsets": [], "lease_ms": 1000, "job": "j",
-    "token": "none", "name": "p", "identity": "nobody", "id": "none", "right": "look", "keys": ["k"],
+    "token": "none", "name": "p", "identity": "nobody", "id": "none", "right": "look", "keys": ["k"], "backup": "none",
 }  # fmt: skip
 MORE: dict[Any, dict[str, Any]] = {
     ops.SetTopic: {"late": "drop"},
