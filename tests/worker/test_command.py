@@ -18,7 +18,9 @@ from typing import Any
 import pytest
 
 from tarry.cli.main import run
+from tarry.cli.work_process import WorkSettings
 from tarry.client import Client
+from tarry.worker.supervisor import ProcessStart
 from tarry.worker.target import load
 from tests.contract.conftest import Served
 from tests.ports import free_port
@@ -126,6 +128,21 @@ def test_processes_stop_when_their_supervisor_is_gone(shop: Path, served: Served
         work.process.kill()
         wait_until(lambda: not is_there(int(pid)))
         assert client.group_info("orders", "billing").lag == 0
+
+
+def test_a_process_whose_supervisor_was_gone_before_it_served_stops(shop: Path, served: Served) -> None:
+    alive, held = os.pipe()
+    report, reported = os.pipe()
+    os.close(held)
+    settings = WorkSettings("shop:worker", served.address, None, verbose=False)
+    command = settings.command(ProcessStart("worker-1", alive, reported))
+    with subprocess.Popen(command, cwd=shop, pass_fds=(alive, reported)) as process:
+        try:
+            assert process.wait(60) == 0
+        finally:
+            process.kill()
+            for each in (alive, report, reported):
+                os.close(each)
 
 
 def is_there(pid: int) -> bool:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import os
+import select
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -75,13 +76,20 @@ async def _serve(worker: Worker, start: ProcessStart, signals: StopSignals) -> N
     loop.add_reader(start.alive, on_alone)
     serving = asyncio.create_task(worker.serve())
     await asyncio.sleep(0)  # from here on it can be stopped
-    if signals.wait(0):
+    if signals.wait(0) or _is_gone(start.alive):  # already before, when it could not
         worker.stop()
     while not serving.done():
         _report(start.report, worker)
         await asyncio.wait([serving], timeout=REPORT_S)
     loop.remove_reader(start.alive)
     await serving
+
+
+def _is_gone(alive: int) -> bool:
+    """Return whether the process that holds the other end of a pipe, and writes nothing, has ended."""
+    poll = select.poll()
+    poll.register(alive, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def _report(file: int, worker: Worker) -> None:
