@@ -77,7 +77,8 @@ def test_actions(flight: fl.FlightClient) -> None:
     @given(st.sampled_from(names), bodies)
     def each(name: str, body: bytes) -> None:
         allowed = (None, "invalid_argument", "invalid_message", "delay_too_long", "not_found", "stale_lease")
-        assert code_of(lambda: list(flight.do_action(fl.Action(name, body)))) in allowed
+        busy = ("overloaded",) if name == "begin-backup" else ()  # another one is under way
+        assert code_of(lambda: list(flight.do_action(fl.Action(name, body)))) in (*allowed, *busy)
 
     each()
     assert len(list(flight.do_action("ping"))) == 1

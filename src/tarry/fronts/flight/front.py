@@ -21,7 +21,7 @@ from tarry.fronts.flight.service import Service
 from tarry.fronts.flight.settings import FlightSettings
 from tarry.fronts.kit.admission import Admission
 from tarry.fronts.kit.door import Door
-from tarry.fronts.kit.exposure import check_exposed, check_exposed_early, warn_exposed
+from tarry.fronts.kit.exposure import check_exposed, warn_exposed
 from tarry.fronts.kit.first_bytes import HTTP2, FirstBytes
 from tarry.fronts.kit.front import FrontServices
 from tarry.fronts.kit.listening import port_of
@@ -116,8 +116,9 @@ def check(config: Config) -> None:
     flight_tls(config).context()
     PortTls(shared_files(config)).context()  # also where no port is in TLS: who names files means to have them
     settings = FlightSettings.of(config)
-    if settings.flight is not None:
-        check_exposed_early(FLIGHT, settings.flight, config)
+    # Identities in an object store's logs are not known yet: a new cache has none. The port asks when it is opened.
+    if settings.flight is not None and config.log is None:
+        check_exposed(FLIGHT, settings.flight, config)
 
 
 def pipeline_socket(config: Config) -> str | None:

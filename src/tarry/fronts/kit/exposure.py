@@ -46,19 +46,6 @@ def check_exposed(listener: str, address: str, config: Config) -> None:
     check_exposure(listener, address, ExposureSettings.of(config).insecure_open)
 
 
-def check_exposed_early(listener: str, address: str, config: Config) -> None:
-    """Check the same before a broker is opened, so that one which must not listen opens nothing.
-
-    Identities in an object store's logs are not known then: a new cache has none. There :func:`check_exposed` is asked
-    when the port is about to be opened.
-
-    Raises:
-        InvalidArgumentError: they do.
-    """
-    if config.log is None:
-        check_exposed(listener, address, config)
-
-
 def relying_on_identities(config: Config) -> dict[str, str]:
     """Return the ports, by name, that other machines reach, and that no setting opens to them."""
     opened = parse_listeners(ExposureSettings.of(config).insecure_open)
