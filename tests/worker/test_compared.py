@@ -17,7 +17,6 @@ import pytest
 from tarry.client import Client
 from tarry.testing import TestBroker
 from tests.contract.conftest import Served
-from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = ROOT / "examples" / "worker" / "compared"
@@ -79,7 +78,7 @@ def test_a_stop_lets_a_report_end(served: Served, client: Client) -> None:
     code = """
 import time
 sleep = time.sleep
-time.sleep = lambda seconds: sleep(seconds / 20)
+time.sleep = lambda seconds: print("begun") or sleep(seconds / 20)
 from tarry_programs import worker
 worker.run()
 """
@@ -90,9 +89,9 @@ worker.run()
         [sys.executable, "-c", code], cwd=PROGRAMS, stdout=subprocess.PIPE, text=True, env=environment
     )
     try:
-        wait_until(lambda: client.group_info("reports", "billing").leased == 1)
-        work.send_signal(signal.SIGTERM)
         assert work.stdout is not None
+        assert work.stdout.readline() == "begun\n", "what is leased and was not begun is given back"
+        work.send_signal(signal.SIGTERM)
         assert work.stdout.read() == "reported\n"
         assert work.wait(60) == 0
         assert client.group_info("reports", "billing").lag == 0
