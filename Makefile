@@ -145,7 +145,7 @@ stubs: $(STAMP)
 	$(BIN)/python -m tests.rocketmq.stubs
 
 dist-test: $(STAMP)
-	$(BIN)/python -m tests.dist.run $(ARGS)
+	$(BIN)/python -m tests.wheels.run $(ARGS)
 
 dist: $(STAMP)
 	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-index --no-deps --no-build-isolation --wheel-dir dist $(PLACES)
