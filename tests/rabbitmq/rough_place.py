@@ -57,17 +57,19 @@ class RawProgram:
         found = await self.channel.queue_declare(queue or self.queue, passive=True)
         return bool(found.message_count == 0)
 
-    async def until_there(self, exchange: str = "orders.delayed") -> None:
+    async def until_taken(self) -> None:
+        """Wait until a bridge takes: by then its exchanges are bound, and none drops a message."""
         async with asyncio.timeout(90):
             while True:
                 channel = await self.connection.channel()
                 try:
-                    await channel.exchange_declare(exchange, passive=True)
+                    found = await channel.queue_declare("tarry.delay", passive=True)
                     await channel.close()
                 except ChannelNotFoundEntity:
-                    await asyncio.sleep(0.05)
-                else:
+                    found = None
+                if found is not None and found.consumer_count:
                     return
+                await asyncio.sleep(0.05)
 
 
 def properties_of(delay_ms: int, message_id: str | None = None, **headers: str) -> AmqpProperties:
@@ -94,7 +96,7 @@ async def raw_program(url: str, kind: str = "classic") -> AsyncIterator[RawProgr
         for key in ("new", "old"):
             await channel.queue_bind(queue, "orders", key)
         found = RawProgram(connection, channel, queue)
-        await found.until_there()
+        await found.until_taken()
         yield found
     finally:
         await connection.close()

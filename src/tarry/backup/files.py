@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import zlib
 from collections.abc import Iterable
@@ -12,10 +11,8 @@ from typing import IO
 
 from tarry.backup.manifest import FileMark
 from tarry.base.errors import CorruptError, DiskFullError
-from tarry.log.files import DISK_FULL, sync_directory
+from tarry.log.files import DISK_FULL, link_or_not, sync_directory
 from tarry.verify.check import CHUNK_BYTES, Pace
-
-_NO_LINK = (errno.EXDEV, errno.EPERM, errno.EACCES, errno.ENOTSUP, errno.EMLINK, errno.ENOSYS)
 
 
 def no_room(error: OSError, place: Path, consequence: str) -> OSError | DiskFullError:
@@ -34,11 +31,7 @@ def link_file(source: Path, target: Path, pace: Pace) -> FileMark:
         OSError: it cannot be read, or there is no room.
     """
     target.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
-    try:
-        os.link(source, target)
-    except OSError as error:
-        if error.errno not in _NO_LINK:
-            raise
+    if not link_or_not(source, target):
         return copy_file(source, target, pace)
     with target.open("rb") as file:
         mark = _read_through(file, pace)

@@ -7,18 +7,17 @@ noted beside.
 from __future__ import annotations
 
 import errno
-import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
 from tarry.broker.audit_log import HEAD_FILE, AuditHead
 from tarry.log.file_engine import DIRECTORIES, FileEngine
+from tarry.log.files import link_or_not
 from tarry.log.frame import LogKind
 from tarry.log.segment import list_segments, segment_path
 
 _TRIES = 20
-_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EMLINK, errno.ENOSYS, errno.EXDEV)
 
 
 class HeldDirectory:
@@ -32,11 +31,7 @@ class HeldDirectory:
         """Hold a file under its name: that of ``data``, or the one at ``path``. Raises OSError."""
         path, target = path or self._data / name, self.root / name
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        try:
-            os.link(path, target)
-        except OSError as error:
-            if error.errno not in _NO_LINKS:
-                raise
+        if not link_or_not(path, target):
             shutil.copy2(path, target)
 
     def write(self, name: str, content: bytes) -> None:

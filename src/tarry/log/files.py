@@ -21,9 +21,22 @@ Buffer = bytes | bytearray | memoryview
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 TRY_AGAIN = (*DISK_FULL, *NONE_FREE)
 """Errors of a file system that pass: the write is repeated later, and nothing is broken."""
+_NO_LINK = (errno.EXDEV, errno.EPERM, errno.EACCES, errno.ENOTSUP, errno.EMLINK, errno.ENOSYS)
+"""Errors of a link that do not say that a copy would fail, too."""
 FREE_CHECK_S = 0.2
 """Maximum age of a known :meth:`Files.free_bytes`: asking takes longer than the rest of a small batch."""
 _IOV_MAX = 512
+
+
+def link_or_not(source: Path, target: Path) -> bool:
+    """Give a file another name; False: it cannot have one there, and has to be copied. Raises OSError."""
+    try:
+        os.link(source, target)
+    except OSError as error:
+        if error.errno not in _NO_LINK:
+            raise
+        return False
+    return True
 
 
 def not_now(error: OSError, place: Path, consequence: str) -> TarryError:

@@ -406,15 +406,17 @@ class Publisher:
                     raise
             self.snapshot()
 
+    def _claim_commit(self, owner: Owner) -> Commit:
+        return Commit("claim", info={CLAIMED_BY_KEY: owner.property_of(self.shard)[owner_key(self.shard)]})
+
     def _write_claim(self, owner: Owner, *, is_known: bool) -> None:
-        claim = owner.property_of(self.shard)
         if self._fence is None or not is_known:
-            self._set_properties(claim, retries_max=0, claims=True)
+            self._set_properties(owner.property_of(self.shard), retries_max=0, claims=True)
             return
         # The number alone: delta-rs holds the interpreter's lock while it sets properties, and with it the broker's
         # other requests of a takeover.
         try:
-            self.write(Commit("claim", info={CLAIMED_BY_KEY: claim[owner_key(self.shard)]}), claims=True)
+            self.write(self._claim_commit(owner), claims=True)
         except (DeltaError, OSError) as error:
             raise _wrapped(f"cannot claim the store {self.root}", error) from error
 
@@ -428,13 +430,9 @@ class Publisher:
             return False
         before = int(self._table.version())
         self._fence.check_claim(self.version_of(self._fence.id))
-        commit = Commit("claim", info={CLAIMED_BY_KEY: owner.property_of(self.shard)[owner_key(self.shard)]})
-        info = {
-            FILES_KEY: "0",
-            EPOCH_KEY: str(self._fence.epoch),
-            **commit.info,
-            _USER_METADATA: described(commit, []),
-        }
+        commit = self._claim_commit(owner)
+        epoch = {EPOCH_KEY: str(self._fence.epoch)}
+        info = {FILES_KEY: "0", **epoch, **commit.info, _USER_METADATA: described(commit, [])}
         now_ms = self._clock.now_ms()
         is_put = put_claim(self.root, before + 1, self._fence.id, self._fence.epoch, info, now_ms)
         if is_put:
