@@ -47,12 +47,15 @@ class Series:
     _changed: threading.Condition = field(default_factory=threading.Condition)
     _waiting: deque[Due] = field(default_factory=deque)
     _under_way: int = 0
+    taken: int = 0
+    """Number of times that occurrences were taken."""
     _stopped: bool = False
 
     def take(self, due: Due) -> None:
         """Take due occurrences from the dispatcher."""
         with self._changed:
             self._waiting.append(due)
+            self.taken += 1
             self._changed.notify_all()
 
     @property

@@ -100,17 +100,20 @@ class TestTime:
         is_moved = False
         while True:
             self._check_serving()
-            is_moved |= self._dispatcher.catch_up()
-            is_drained = self._series.drain()
-            now_ms = self._clock.now_ms()
+            taken, is_drained, now_ms = self._series.taken, self._series.drain(), self._clock.now_ms()
             with self._wheel.lock:
                 due_ms = self._wheel.next_fireable()
                 is_loaded = self._wheel.safe.due_ms > now_ms and not self._loader.is_bringing
-                if is_drained and is_loaded and (due_ms is None or due_ms > now_ms):
-                    return is_moved
                 if not is_loaded:
                     self._loader.wake.set()
                     self._wheel.lock.wait(LOOK_S)
+            has_fired = self._dispatcher.catch_up()
+            is_moved |= has_fired
+            # Last: the dispatcher's own thread may have taken, since the series were looked at, what the loader brought
+            # only then. By now it has handed that to the series, for it was waited for.
+            is_still = is_drained and is_loaded and not has_fired and self._series.taken == taken
+            if is_still and (due_ms is None or due_ms > now_ms):
+                return is_moved
 
     def _wait_for_push(self) -> bool:
         """Wait until all that is due was pushed, and had its answer; return whether there was something."""
