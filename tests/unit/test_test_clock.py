@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -16,8 +17,10 @@ from tests.waiting import wait_until
 from tarry.base.clock import TestClock
 from tarry.base.errors import CorruptError, InvalidArgumentError, NotFoundError
 from tarry.broker import Broker
+from tarry.broker.series import Series
 from tarry.fronts.registry import ServerConfig
 from tarry.message.dead_topics import dead_topic
+from tarry.wheel.loader import Loader
 
 BEGIN = "2026-12-01T00:00:00Z"
 BEGIN_MS = int(datetime(2026, 12, 1, tzinfo=UTC).timestamp() * 1000)
@@ -106,6 +109,33 @@ def test_a_series_has_each_occurrence_at_its_moment(broker: Broker) -> None:
     assert sum(topic.pending for topic in broker.pending() if topic.topic == "t") == 1
 
 
+def test_an_occurrence_is_not_overlooked_while_it_is_on_its_way(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is brought and taken right after a look at the series, and handed on late."""
+    drain, hand_on, load = Series.drain, Series.step, Loader.step
+
+    def drain_and_lag(self: Series) -> bool:
+        is_drained = drain(self)
+        time.sleep(0.03)
+        return is_drained
+
+    def lag_and_hand_on(self: Series) -> bool:
+        time.sleep(0.06)
+        return hand_on(self)
+
+    def lag_and_load(self: Loader) -> None:
+        time.sleep(0.01)
+        load(self)
+
+    monkeypatch.setattr(Series, "drain", drain_and_lag)
+    monkeypatch.setattr(Series, "step", lag_and_hand_on)
+    monkeypatch.setattr(Loader, "step", lag_and_load)
+    broker.schedule("t", b"daily", repeat={"cron": "0 6 * * *"})
+    broker.advance_clock("10d")
+    assert broker.receive("t", "g", max_messages=100).num_rows == 10
+
+
 def test_who_waits_is_handed_what_falls_due(broker: Broker) -> None:
     got: list[bytes] = []
     waiting = threading.Thread(target=lambda: got.extend(bodies(broker.receive("t", "g", wait_ms=60_000))))
@@ -131,6 +161,7 @@ def test_consumers_have_the_time_that_they_are_given(broker: Broker) -> None:
     broker.schedule("t", b"first", delay="1d")
     consumer = threading.Thread(target=consume)
     consumer.start()
+    wait_until(lambda: any(group.group == "g" for group in broker.groups("t")))  # nothing waits for who never came
     broker.advance_clock("5d", wait_ms=60_000)
     consumer.join(60)
     assert seen == [(day * DAY_MS, 1) for day in range(1, 6)]
