@@ -9,6 +9,7 @@ Spark).
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import shutil
 import ssl
@@ -199,6 +200,16 @@ def _data_files() -> set[tuple[str, str]]:
         if target.removesuffix(" (deleted)").endswith((".log", ".idx", "/lock", ".parquet")):
             found.add((number, target))
     return found
+
+
+@pytest.fixture
+def levels_as_before() -> Iterator[None]:
+    """The levels of logging that a test sets are not left to the tests after it."""
+    loggers = [logging.root, logging.getLogger("tarry.log")]
+    levels = [each.level for each in loggers]
+    yield
+    for each, level in zip(loggers, levels, strict=True):
+        each.setLevel(level)
 
 
 @pytest.fixture(scope="session")

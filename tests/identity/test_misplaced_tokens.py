@@ -34,7 +34,7 @@ USER = 0x80
 
 
 @pytest.fixture
-def log(monkeypatch: pytest.MonkeyPatch) -> StringIO:
+def log(levels_as_before: None, monkeypatch: pytest.MonkeyPatch) -> StringIO:
     """What a process of Tarry has logged, as it writes it."""
     written = StringIO()
     monkeypatch.setattr(sys, "stderr", written)

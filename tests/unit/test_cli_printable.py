@@ -79,7 +79,7 @@ def test_top_shows_no_escapes(broker: Broker) -> None:
     assert "\\x1b" in screen.getvalue()
 
 
-def test_the_log_shows_no_escapes(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+def test_the_log_shows_no_escapes(levels_as_before: None, monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
     root = logging.getLogger()
     monkeypatch.setattr(root, "handlers", [])
     log_to_stderr()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
 
 import pytest
 
@@ -13,15 +12,6 @@ from tarry.base.errors import InvalidArgumentError
 from tarry.base.logs import SAME_S, JsonLines, Repetitions, log_to_stderr, parse_levels
 
 DEBUG, INFO, WARNING = logging.DEBUG, logging.INFO, logging.WARNING
-
-
-@pytest.fixture
-def levels_as_before() -> Iterator[None]:
-    loggers = [logging.root, logging.getLogger("tarry.log")]
-    before = [each.level for each in loggers]
-    yield
-    for each, level in zip(loggers, before, strict=True):
-        each.setLevel(level)
 
 
 @pytest.mark.parametrize(
