@@ -222,7 +222,7 @@ from tarry.client import Client
 from tarry.client.holding import Holding
 Holding._judge = lambda *_: None  # it does not give back what waits: it cannot know that it is about to stand still
 with Client(sys.argv[1]) as client:
-    for message in client.consume("t", group="g", timeout=0.2, prefetch=2):
+    for message in client.consume("t", group="g", timeout=2, prefetch=2):
         print(message.body.decode(), message.attempt, flush=True)
         message.ack()
         sys.stdin.readline()

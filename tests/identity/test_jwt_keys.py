@@ -151,6 +151,7 @@ def test_a_hanging_provider_does_not_refuse_the_start(
         assert "have not come yet" in str(place.refusal(place.sign()))
     place.clock.advance_ms(FIRST_MS)
     assert place.refusal(place.sign()) is not None
+    wait_until(lambda: provider.asked[KEYS])
     assert provider.asked[KEYS] == 1, "one at a time"
     assert time.monotonic() - began_s < 5, "no caller waits for it"
     del provider.instead[KEYS]

@@ -57,6 +57,7 @@ def test_a_key_under_which_nothing_is_pending_has_one_exit_code(broker: Broker, 
 
 def test_what_is_known_and_empty_prints_nothing(broker: Broker, capsys: Captured) -> None:
     broker.set_group("orders", "billing", tries=5)
+    wait_until(lambda: not any(topic.pending for topic in broker.pending()))
     assert out_of(capsys, "list", "orders") == ""
     assert out_of(capsys, "dead", "list", "orders", "billing") == ""
 
