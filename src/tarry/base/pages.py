@@ -1,4 +1,4 @@
-"""What all pages share that Tarry shows in a browser: the console's, and those of reports."""
+"""The look of all that Tarry shows in a browser, which the console shares with the pages of reports."""
 
 from __future__ import annotations
 
