@@ -364,7 +364,7 @@ def test_the_command(
     assert run(of_one) == ExitCode.OK
     assert "delivered" in capsys.readouterr().out
     page = out.read_text()
-    assert (page.count("<strong>accepted</strong>"), page.count("<strong>delivered</strong>")) == (0, 1)
+    assert (page.count("<strong>accepted</strong>"), page.count("<strong>delivered</strong>")) == (1, 1)
     assert f"the ledgers {accepted} and {delivered}" in page
     assert run([*common, "--accepted-column", "due"]) == ExitCode.USAGE
     assert "WHAT=COLUMN" in capsys.readouterr().err
