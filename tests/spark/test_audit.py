@@ -357,6 +357,15 @@ def test_the_command(
     assert answer["failures"] == {"lost": 1}
     assert answer["examples"]["lost"][0]["id"] == "<b>"
     assert "<code>&lt;b&gt;</code>" in out.read_text()
+    assert "Judged: none lost; none early; none foreign" in out.read_text()
+    of_one = ["history", "3", "-a", str(accepted), "-d", str(delivered), "--out", str(out), "--json"]
+    assert run(of_one) == ExitCode.USAGE, "the column of due times is not named"
+    accepted.write_text(accepted.read_text().replace("deliver_at", "due_ms"))
+    assert run(of_one) == ExitCode.OK
+    assert "delivered" in capsys.readouterr().out
+    page = out.read_text()
+    assert (page.count("<strong>accepted</strong>"), page.count("<strong>delivered</strong>")) == (1, 1)
+    assert f"the ledgers {accepted} and {delivered}" in page
     assert run([*common, "--accepted-column", "due"]) == ExitCode.USAGE
     assert "WHAT=COLUMN" in capsys.readouterr().err
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -26,13 +28,16 @@ def history(
     delivered: Annotated[
         str | None, typer.Option("--delivered", "-d", metavar="PATH", help="And what was delivered.")
     ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write it there, too, as one HTML file.")
+    ] = None,
     endpoint: Endpoint = DEFAULT_ENDPOINT,
     json: Json = False,
 ) -> None:
     """Show what happened to a message: accepted, cancelled or moved, due, and its state in each group.
 
     Text output is: time, seq, what happened. What is not known any more is said on stderr. Exit code 8 when nothing is
-    known of it. With --accepted and --delivered it is read from the ledgers of an audit (extra "spark").
+    known of it. With --accepted and --delivered it is read from the ledgers of an audit (extra "spark"). So is --out.
 
     \b
     tarry history AQ4AAAAAAAAA...
@@ -46,6 +51,12 @@ def history(
     else:
         with connect(endpoint) as client:
             history = client.history(what, topic=topic)
+    if out is not None:
+        from tarry.spark.reports.pages.history import history_page
+        from tarry.spark.reports.pages.render import write
+
+        source = f"the broker at {endpoint}" if accepted is None else f"the ledgers {accepted} and {delivered}"
+        write(out, history_page(history, source, int(time.time() * 1000), output.shown))
     if json:
         output.json_line({**asdict(history), "events": [_data(event) for event in history.events]})
     else:

@@ -13,6 +13,7 @@ from starlette.staticfiles import StaticFiles
 
 from tarry.base.addresses import Network
 from tarry.base.errors import TarryError
+from tarry.base.pages import LOOK
 from tarry.fronts.http.access import Access
 from tarry.fronts.http.app import App
 from tarry.fronts.http.console import compose, dead, groups, login, messages, overview, push, series, sign_in
@@ -103,7 +104,7 @@ def console_app(services: HttpServices, access: Access, proxies: Sequence[Networ
     routes = [
         *(Route(path, as_seen(page), methods=["GET"]) for path, page in (SHOWN | OF_PROVIDERS).items()),
         *(Route(path, as_seen(page), methods=["POST"]) for path, page in CHANGES.items()),
-        Mount("/static", StaticFiles(directory=HERE / "static")),
+        Mount("/static", StaticFiles(directory=HERE / "static", packages=[("tarry.base", LOOK.name)])),
     ]
     # What is handled as Exception is raised again afterwards, for the server's log: bugs, and nothing else.
     handlers = {HTTPException: on_http_error, TarryError: on_error, Exception: on_error}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -16,6 +16,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from tarry.api.needs import Right
 from tarry.base.errors import TarryError
+from tarry.base.pages import LOOK
 from tarry.fronts.http.access import Access
 from tarry.fronts.http.console import formatting as shown
 from tarry.fronts.http.console.cookies import SessionCookie
@@ -168,7 +169,7 @@ def templates() -> Environment:
         "visible": shown.visible,
         "preview": shown.preview,
     }
-    addresses = _addresses(HERE / "static")
+    addresses = _addresses(HERE / "static") | _addresses(LOOK)
     environment.globals |= {
         "relative": shown.relative,
         "link": link,
@@ -179,7 +180,7 @@ def templates() -> Environment:
     return environment
 
 
-def _addresses(directory: Path) -> Mapping[str, str]:
+def _addresses(directory: Path) -> dict[str, str]:
     """Files by name, with the hash of their content, so that a browser keeps them until they change."""
     digests = {file.name: hashlib.sha256(file.read_bytes()).hexdigest()[:12] for file in directory.iterdir()}
     return {name: f"/static/{name}?v={digest}" for name, digest in digests.items()}

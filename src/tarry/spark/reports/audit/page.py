@@ -33,6 +33,7 @@ def audit_page(audit: Audit) -> str:
         "audit.html.j2",
         audit=audit,
         judged=audit.counts.delivered + audit.counts.lost,
+        bars=_bars(audit),
         tiles=_tiles(audit.counts, late),
         names=list(PERCENTILES),
         names_of={name: NAMES.get(name, name) for name in meanings},
@@ -49,6 +50,16 @@ def audit_page(audit: Audit) -> str:
             f"Lateness by {audit.unit}", moments, lates, unit="late by", log=True, format=plots.milliseconds
         ),
     )
+
+
+def _bars(audit: Audit) -> list[str]:
+    """Return what must hold for "good", in words."""
+    early = f" by more than {audit.skew_ms:,} ms (clocks may differ)" if audit.skew_ms else ""
+    late = (
+        f"no hand-out later than {audit.late_max_ms:,} ms" if audit.late_max_ms is not None else "lateness not judged"
+    )
+    bars = ["none lost", f"none early{early}", "none foreign", "none delivered after its cancellation", "none mixed up"]
+    return [*bars, *(["each to every group of its topic"] if audit.every_group else []), late]
 
 
 def _load(audit: Audit) -> list[Line]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tarry.base.delay import format_ms
 from tarry.base.errors import NotFoundError
 from tarry.base.extras import missing_extra
+from tarry.base.pages import LOOK
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -64,7 +65,7 @@ def _environment() -> Environment:
     except ImportError as error:
         raise NotFoundError(missing_extra("a report", "spark", error)) from error
     environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent / "templates"),
+        loader=FileSystemLoader([Path(__file__).parent / "templates", LOOK]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
