@@ -799,3 +799,21 @@ def test_a_cancelled_job_that_the_broker_has_not_come_to_is_not_forgotten(tmp_pa
     assert jobs.cancelled.numbers() == [number], "it is past, and younger than what is remembered"
     jobs.sweep(T0 + HOUR + 1, T0 + 2 * HOUR)
     assert jobs.cancelled.numbers() == Jobs(tmp_path).cancelled.numbers() == []
+
+
+def listed(bench: Bench, **asked: Any) -> list[bytes]:
+    """Return the bodies of all that is listed as pending, by pages of three."""
+    bodies, cursor = [], None
+    for _ in range(100):
+        page = bench.broker.list_pending(limit=3, cursor=cursor, **asked)
+        bodies += page.rows["body"].to_pylist()
+        if (cursor := page.cursor) is None:
+            return bodies
+    raise AssertionError("pages have no end")
+
+
+def test_a_list_up_to_where_a_file_begins_has_an_end(bench: Bench) -> None:
+    bench.broker.step()
+    bench.load("j", [T0 + 30 * HOUR, T0 + 30 * HOUR + 1])
+    assert listed(bench, until_ms=T0 + 30 * HOUR) == []
+    assert listed(bench, until_ms=T0 + 30 * HOUR + 1) == [b"j-0"]
