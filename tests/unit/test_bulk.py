@@ -32,6 +32,7 @@ from tarry.base.errors import (
 from tarry.broker import Broker
 from tarry.broker.job_announcements import JobAnnouncements
 from tarry.broker.jobs import Jobs
+from tarry.broker.store_view import StoreFollower
 from tarry.log.files import OsFiles
 from tarry.message import handle
 from tarry.message.admission import admit
@@ -39,6 +40,7 @@ from tarry.message.bulk import JobRow, first_seq, number_of
 from tarry.message.schema import Kind
 from tarry.store import StaleCommitError, Store, stage
 from tarry.store.locallog import record_path
+from tarry.wheel import loader
 
 T0 = 1_795_264_000_000
 HOUR = 3_600_000
@@ -799,3 +801,71 @@ def test_a_cancelled_job_that_the_broker_has_not_come_to_is_not_forgotten(tmp_pa
     assert jobs.cancelled.numbers() == [number], "it is past, and younger than what is remembered"
     jobs.sweep(T0 + HOUR + 1, T0 + 2 * HOUR)
     assert jobs.cancelled.numbers() == Jobs(tmp_path).cancelled.numbers() == []
+
+
+def listed(bench: Bench, **asked: Any) -> list[bytes]:
+    """Return the bodies of all that is listed as pending, by pages of three."""
+    bodies, cursor = [], None
+    for _ in range(100):
+        page = bench.broker.list_pending(limit=3, cursor=cursor, **asked)
+        bodies += page.rows["body"].to_pylist()
+        if (cursor := page.cursor) is None:
+            return bodies
+    raise AssertionError("pages have no end")
+
+
+def check_queries(bench: Bench, expected: Counter[bytes], next_due_ms: int) -> None:
+    """Check that list, count, forecast and the next due time tell of the same messages."""
+    assert Counter(listed(bench)) == expected
+    [entry] = bench.broker.pending()
+    assert (entry.pending, entry.next_due_ms) == (expected.total(), next_due_ms)
+    forecast = bench.broker.forecast(unit="hour", until_ms=T0 + 100 * HOUR)
+    assert (sum(load.rows for load in forecast.loads), {load.unsure for load in forecast.loads}) == (8, {0})
+
+
+LATE_DUES = [T0 + 1000, T0 - 5, *(T0 + 2000 * i for i in range(1, 5)), T0 + 30 * HOUR, T0 + 31 * HOUR]
+"""Overdue, due soon, and due beyond what is loaded."""
+
+
+@pytest.mark.parametrize("lacks", ["the store's new version", "its rows"])
+def test_a_job_that_the_loader_has_not_brought_yet_is_listed(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, lacks: str
+) -> None:
+    """It was committed and counted while the loader was busy with something else."""
+    parts = bench.broker.components
+    bench.broker.schedule("a", b"other", delay="1s")
+    bench.broker.step()
+    if lacks == "its rows":
+        monkeypatch.setattr(parts.loader, "step", lambda: None)
+    else:
+        monkeypatch.setattr(StoreFollower, "take_up", lambda _: None)
+    bench.load("j", LATE_DUES[:-1])
+    check_queries(bench, names("j", *range(7)) + Counter([b"other"]), T0 - 5)
+    assert listed(bench, until_ms=T0 + 1000) == [b"j-1"]
+    monkeypatch.undo()
+    bench.run(T0 + 32 * HOUR)
+    assert bench.got == names("j", *range(7)) + Counter([b"other"])
+
+
+def test_a_job_is_listed_while_the_loader_brings_it(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = bench.broker.components
+    bench.broker.step()
+    add, looks = parts.wheel.add, 0
+
+    def added(run: Any) -> bool:
+        nonlocal looks
+        result, looks = add(run), looks + 1
+        check_queries(bench, names("j", *range(8)), T0 - 5)
+        return result
+
+    monkeypatch.setattr(loader, "LOAD_ROWS", 1)
+    monkeypatch.setattr(parts.wheel, "add", added)
+    bench.load("j", LATE_DUES)
+    assert looks >= 6
+
+
+def test_a_list_up_to_where_a_file_begins_has_an_end(bench: Bench) -> None:
+    bench.broker.step()
+    bench.load("j", [T0 + 30 * HOUR, T0 + 30 * HOUR + 1])
+    assert listed(bench, until_ms=T0 + 30 * HOUR) == []
+    assert listed(bench, until_ms=T0 + 30 * HOUR + 1) == [b"j-0"]

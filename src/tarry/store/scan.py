@@ -111,6 +111,8 @@ class _Scan:
             else:
                 self._look(file, number)
         reached = self._waiting[0][0] if self._waiting else None
+        if reached is not None and reached >= self._until:
+            reached = None  # a file that begins at the end has nothing that is wanted
         if len(self._due) >= self._rows_max:
             # Rows behind the last of these were dropped.
             last = Key(int(self._due[-1]), int(self._seq[-1]) + 1)

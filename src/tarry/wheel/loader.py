@@ -21,7 +21,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -80,6 +80,14 @@ class StoreView(FilesView, Protocol):
     ) -> Iterator[pa.RecordBatch]:
         """Yield rows of these bulk jobs with ``due_ms < until_ms``, in the way of :meth:`read_window`."""
         ...
+
+
+class Unbrought(NamedTuple):
+    """Messages of bulk jobs that the wheel has not yet: of those of ``numbers``, ``low <= (due_ms, seq) < high``."""
+
+    numbers: tuple[int, ...]
+    low: Key
+    high: Key
 
 
 @dataclass(slots=True)
@@ -172,6 +180,14 @@ class Loader:
         return bool(self.untaken or self._late)
 
     @property
+    def unbrought(self) -> list[Unbrought]:
+        """The messages of the view's jobs that are due below ``loaded`` and still to be brought.
+
+        Called with the wheel's lock held: each of them is here or in the wheel then, in one of both.
+        """
+        return [Unbrought(tuple(x.numbers), x.position, x.bound) for x in self._late if x.position < x.bound]
+
+    @property
     def unreadable(self) -> int:
         """Number of messages due below ``loaded``, not cancelled before, that lie in damaged frames or files."""
         return len(self._unreadable) + self._holes.unreadable
@@ -260,11 +276,8 @@ class Loader:
             if batch is None:
                 return True
             run = Run.of(batch, stored=True)
-            count = run.below(late.bound)
-            # Set it first: a query must not take rows for pending that the dispatcher is about to have.
-            late.position = Key(int(run.due_ms[-1]), int(run.seq[-1]) + 1)
-            if count:
-                self.stored_rows += self._add(batch.slice(0, count), stored=True)
+            position = Key(int(run.due_ms[-1]), int(run.seq[-1]) + 1)
+            self.stored_rows += self._add(batch.slice(0, run.below(late.bound)), stored=True, of=(late, position))
         return True
 
     def _load(self, now: int) -> None:
@@ -378,7 +391,8 @@ class Loader:
         """
         return max(1, min(LOAD_ROWS, int(min(LOAD_BYTES, self._bytes_max / 8) / self._row_bytes)))
 
-    def _add(self, batch: pa.RecordBatch, *, stored: bool) -> int:
+    def _add(self, batch: pa.RecordBatch, *, stored: bool, of: tuple[_Late, Key] | None = None) -> int:
+        """Add rows to the wheel. ``of``: where they are from, and the place behind them."""
         batch = messages_only(batch)
         cancelled = self._cancelled(batch.column("due_ms").to_numpy(), batch.column("seq").to_numpy())
         if cancelled.any():
@@ -390,6 +404,9 @@ class Loader:
         run = Run.of(batch, stored=stored)
         self._row_bytes = max(64.0, (self._row_bytes + 3 * run.row_bytes) / 4 if run.rows else self._row_bytes)
         with self._wheel.lock:
+            # At once: a query that looks now finds them in one of the two places, and not in both.
+            if of is not None:
+                of[0].position = of[1]
             self._wheel.add(run)
         return run.rows
 

@@ -11,6 +11,7 @@ import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate
 
 import numpy as np
@@ -26,6 +27,8 @@ from tarry.intake.index import Window
 from tarry.message.bulk import SEQ_MIN
 from tarry.message.criteria import Criteria
 from tarry.message.schema import check_topic, messages_only
+from tarry.store.parquet import groups, read_group
+from tarry.store.place import Place
 from tarry.store.scan import Alive
 from tarry.store.spread import Dead, Share, StoreSpread
 from tarry.store.tally import Tally
@@ -99,6 +102,10 @@ def _count(cut: Cut, pending: Mapping[str, int], topic: str | None, tally: Tally
     due, is_wanted = _in_wheel(cut, wanted)
     rest = sum(pending.values()) - len(due)
     exact, dead_due, dead_seq = [due[is_wanted]], *cut.dead_between(cut.safe, INT64_MAX, DEAD_ROWS_MAX)
+    if cut.unbrought:
+        due, is_wanted = _in_jobs(cut, wanted)
+        rest -= len(due)
+        exact.append(due[is_wanted])
     if cut.intake.bytes_from(cut.snapshot.committed_seq) <= INTAKE_BYTES_MAX:
         due, is_wanted = _in_intake(cut, wanted)
         rest -= len(due)
@@ -166,6 +173,19 @@ def _in_wheel(cut: Cut, wanted: Criteria) -> tuple[Int64s, Mask]:
     parts = [piece.batch.select(columns).slice(0, piece.below(cut.safe)) for piece in cut.pieces]
     batches = pa.Table.from_batches(parts).combine_chunks().to_batches() if parts else []
     return _joined([_living(batch, wanted, cut.alive_in_wheel) for batch in batches])
+
+
+def _in_jobs(cut: Cut, wanted: Criteria) -> tuple[Int64s, Mask]:
+    """Return the same of what the loader has not brought yet: three columns of these jobs' files."""
+    parts = []
+    for rows in cut.unbrought:
+        place = Place.of(rows.snapshot.root)
+        for path in rows.snapshot.files.path:
+            for group in groups(place, path):
+                if (group.due_max_ms, group.seq_max) >= rows.low and (group.due_min_ms, group.seq_min) < rows.high:
+                    batch = read_group(place, path, group.number, ["due_ms", "seq", *wanted.columns])
+                    parts.append(_living(batch, wanted, partial(cut.alive_of, rows)))
+    return _joined(parts)
 
 
 def _in_intake(cut: Cut, wanted: Criteria) -> tuple[Int64s, Mask]:

@@ -19,11 +19,11 @@ from tarry.api.bounds import PAGE
 from tarry.api.operations import ListPending
 from tarry.api.views import Page
 from tarry.base.errors import InvalidArgumentError
-from tarry.base.types import Int64s, Key
+from tarry.base.types import Int64s, Key, count_before
 from tarry.broker.queries import cursor as cursors
 from tarry.broker.queries.cursor import Cursor
 from tarry.broker.queries.cut import CUTS, Cut, Places, look_at
-from tarry.broker.queries.sources import InIntake, InStore, InWheel, Source
+from tarry.broker.queries.sources import InIntake, InJobs, InStore, InWheel, Source
 from tarry.message.criteria import Criteria, derived_seq
 from tarry.message.schema import SCHEMA, check_topic
 from tarry.names import name_of_key
@@ -128,14 +128,14 @@ def _look(cut: Cut, wanted: Criteria, start: Cursor, listing: Listing, began: fl
     sources: list[Source] = []
     parts: list[Found] = []
     count = 0
-    # The wheel has what comes first: often that is enough.
-    for kind in (InWheel, InStore, InIntake):
-        if kind is InStore and count > listing.limit:
+    early: list[Source] = [InWheel(cut, wanted), *(InJobs(cut, wanted, rows) for rows in cut.unbrought)]
+    for source in (*early, InStore(cut, wanted), InIntake(cut, wanted)):
+        # The wheel has what comes first, as a rule: often that is enough.
+        if len(sources) == len(early) and count > listing.limit:
             break
-        source: Source = kind(cut, wanted)
         sources.append(source)
         parts.append(source.find(after, until, listing.limit + 1, began + FIND_S))
-        count += len(parts[-1].seq)
+        count += count_before(parts[-1].due_ms, parts[-1].seq, cut.safe)
     return _Rows(sources, parts).page(listing, start.step, began + READ_S)
 
 

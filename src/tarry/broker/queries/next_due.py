@@ -7,6 +7,7 @@ only as far as the answer, wherever that is.
 from __future__ import annotations
 
 import time
+from functools import partial
 
 import pyarrow as pa
 
@@ -34,19 +35,21 @@ def next_due_by_topic(places: Places, topics: set[str]) -> dict[str, int]:
 def _next_due(cut: Cut, topics: set[str]) -> dict[str, int]:
     end = time.monotonic() + BUDGET_S
     firsts = _in_wheel(cut, topics)
-    store, intake = Firsts(cut.snapshot, cut.safe, cut.alive), _Intake(cut)
+    sources: list[Firsts | _Intake] = [Firsts(cut.snapshot, cut.safe, cut.alive), _Intake(cut)]
+    sources += [Firsts(rows.snapshot, rows.low, partial(cut.alive_of, rows)) for rows in cut.unbrought]
     while True:
-        frontier = _sooner(store.frontier, intake.frontier)
+        soonest = min(sources, key=_frontier)
+        frontier = _frontier(soonest)
         wanted = {t for t in topics if firsts.get(t, _LAST.due_ms) > frontier}
         if not wanted or frontier == _LAST.due_ms:
             return firsts
         if time.monotonic() > end:
             return {t: due for t, due in firsts.items() if t not in wanted}
-        (store if store.frontier == frontier else intake).advance(wanted, firsts)
+        soonest.advance(wanted, firsts)
 
 
-def _sooner(one: int | None, other: int | None) -> int:
-    return min(_LAST.due_ms if one is None else one, _LAST.due_ms if other is None else other)
+def _frontier(source: Firsts | _Intake) -> int:
+    return _LAST.due_ms if source.frontier is None else source.frontier
 
 
 def _in_wheel(cut: Cut, topics: set[str]) -> dict[str, int]:

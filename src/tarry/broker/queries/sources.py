@@ -1,17 +1,18 @@
-"""The three places of pending messages, with one interface: find wanted rows, then read them."""
+"""The places of pending messages, with one interface: find wanted rows, then read them."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from tarry.base.types import Int64s, Key
-from tarry.broker.queries.cut import Cut
+from tarry.broker.queries.cut import Cut, JobRows
 from tarry.intake.index import Window
 from tarry.message.criteria import Criteria
 from tarry.store.scan import Found, first_alive, read_places, scan
@@ -24,7 +25,7 @@ INTAKE_UNIT_ROWS = 16
 
 
 class Source(Protocol):
-    """One of the three places: wheel, store, intake."""
+    """One of the places: wheel, bulk jobs that it still lacks, store, intake."""
 
     def find(self, after: Key, until: Key, rows_max: int, deadline_s: float) -> Found:
         """Return the first wanted rows with ``after <= (due_ms, seq) < until``; see :mod:`tarry.store.scan`."""
@@ -90,6 +91,26 @@ class InStore:
 
     def read(self, place: Int64s, columns: Sequence[str]) -> pa.RecordBatch:
         return read_places(self.cut.snapshot, place, columns)
+
+
+@dataclass(frozen=True, slots=True)
+class InJobs:
+    """Rows of bulk jobs that the loader has not brought yet."""
+
+    cut: Cut
+    wanted: Criteria
+    rows: JobRows
+
+    def find(self, after: Key, until: Key, rows_max: int, deadline_s: float) -> Found:
+        after, until = max(after, self.rows.low), min(until, self.rows.high)
+        alive = partial(self.cut.alive_of, self.rows)
+        return scan(self.rows.snapshot, after, until, self.wanted, alive, rows_max=rows_max, deadline_s=deadline_s)
+
+    def units(self, place: Int64s) -> Int64s:
+        return place[:, 0] << 32 | place[:, 1]
+
+    def read(self, place: Int64s, columns: Sequence[str]) -> pa.RecordBatch:
+        return read_places(self.rows.snapshot, place, columns)
 
 
 @dataclass(frozen=True, slots=True)
