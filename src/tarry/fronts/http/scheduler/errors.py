@@ -15,7 +15,6 @@ from tarry.base.errors import (
 )
 from tarry.fronts.http.sqs.errors import SqsError
 
-
 _OF_SIGNATURES: Mapping[str, str] = {
     "InvalidClientTokenId": "UnrecognizedClientException",
     "SignatureDoesNotMatch": "InvalidSignatureException",

@@ -70,7 +70,7 @@ public final class Schedules {
             check(expected.statusCode() == 400, expected);
         }
         CLIENT.deleteScheduleGroup(g -> g.name("java"));
-        check(CLIENT.listSchedules().schedules().stream().noneMatch(s -> s.groupName().equals("java")), "deleted");
+        check(CLIENT.listSchedules(l -> l.maxResults(100)).schedules().stream().noneMatch(s -> s.groupName().equals("java")), "deleted");
         QUEUES.deleteQueue(d -> d.queueUrl(url));
         System.out.println("scheduler-java: ok");
     }
