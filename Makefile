@@ -49,7 +49,7 @@ help:
 	@echo 'make relay-campaign [ARGS=...] a relay on a cluster, its driver, executors and Kafka killed ten times each, at 500/s and 2,000/s: ARGS="--rates 500 --kills 1"'
 	@echo 'make kafka-jars         fetch what a Kafka for the tests needs into ~/.cache/tarry'
 	@echo 'make h2spec             HTTP/2 conformance of the gRPC server, strict, in the clear and over TLS (needs Go)'
-	@echo 'make compat [ARGS=...]  official clients: RocketMQ in Python, Java, Node, Go and Rust; lmstfy; AWS SDKs, Celery and moto for SQS; pika, amqplib and Spring AMQP beside the bridge: ARGS="--language go", "--language sqs-java", "--language rabbitmq-spring", "--language lmstfy-php", "--language e2e" (what is installed of them)'
+	@echo 'make compat [ARGS=...]  official clients: RocketMQ in Python, Java, Node, Go and Rust; lmstfy; AWS SDKs, Celery and moto for SQS and EventBridge Scheduler; pika, amqplib and Spring AMQP beside the bridge: ARGS="--language go", "--language sqs-java", "--language rabbitmq-spring", "--language lmstfy-php", "--language e2e" (what is installed of them)'
 	@echo 'make compat-identities [ARGS=...]  official clients with two keys of different rights, wrong and removed ones: RocketMQ v5 in five languages, classic in Java and Go, lmstfy in Go; ARGS="--language go --workers 2"'
 	@echo 'make browser            the console in headless Chromium (Debian: apt-get install chromium)'
 	@echo "make stubs              compile RocketMQ's .proto files, after a change of them"

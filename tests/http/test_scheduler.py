@@ -258,6 +258,25 @@ def test_a_request_that_is_repeated(at: At) -> None:
     assert at.refusal(at.scheduler.create_schedule, **again) == ("ConflictException", 409)
 
 
+def test_a_token_with_other_parameters(at: At) -> None:
+    """It is a conflict; the parameters of the creation are a repeat, also when they hold no longer."""
+    start, end = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 1, 1, tzinfo=UTC)
+    given = at.arguments("hourly", "rate(1 hour)", ClientToken="t1", StartDate=start, EndDate=end)
+    first = at.scheduler.create_schedule(**given)["ScheduleArn"]
+    assert at.scheduler.create_schedule(**given, State="ENABLED")["ScheduleArn"] == first
+    for changed in ({"ScheduleExpression": "rate(2 hours)"}, {"Target": target(text="another")}):
+        refused = at.refusal(at.scheduler.create_schedule, **{**given, **changed})
+        assert refused == ("ConflictException", 409)
+    at.update("hourly", "rate(3 hours)")
+    at.broker.advance("2h")
+    assert at.scheduler.create_schedule(**given)["ScheduleArn"] == first
+    assert at.scheduler.get_schedule(Name="hourly")["ScheduleExpression"] == "rate(3 hours)"
+    group = {"Name": "team", "ClientToken": "t2", "Tags": [{"Key": "a", "Value": "1"}, {"Key": "b", "Value": "2"}]}
+    arn = at.scheduler.create_schedule_group(**group)["ScheduleGroupArn"]
+    assert at.scheduler.create_schedule_group(**{**group, "Tags": group["Tags"][::-1]})["ScheduleGroupArn"] == arn
+    assert at.refusal(at.scheduler.create_schedule_group, **{**group, "Tags": []}) == ("ConflictException", 409)
+
+
 @pytest.mark.parametrize(
     "changed",
     [

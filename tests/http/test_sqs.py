@@ -16,6 +16,7 @@ from tarry.base.clock import TestClock
 from tarry.fronts.http.front import HttpFront
 from tarry.testing import open_broker
 from tests.http.rest import Rest, serving
+from tests.http.scheduler_place import scheduler_at
 from tests.http.sqs_place import REGION, Client, client_at, client_of, error_of, make_queue, received
 from tests.identity.conftest import add_access_keys
 from tests.snippets import snippets
@@ -342,6 +343,12 @@ def test_identities_sign_and_have_rights(tmp_path: Path) -> None:
         ):
             stranger = client_of(place, key, secret)
             assert error_of(stranger, stranger.list_queues) == (code, 403)
+        for key, secret, code in (
+            ("shop", "wrong", "InvalidSignatureException"),
+            ("nobody", "x", "UnrecognizedClientException"),
+        ):
+            scheduler = scheduler_at(f"http://{place.front.address}", key, secret)
+            assert error_of(scheduler, scheduler.list_schedules) == (code, 403)
         unsigned = place.post("/", {}, headers={"x-amz-target": "AmazonSQS.ListQueues"})
         assert unsigned.status_code == 403 and unsigned.headers["x-amzn-query-error"].startswith("MissingAuth")
 

@@ -23,6 +23,7 @@ from tarry.fronts.http.sqs.message_attributes import (
 from tarry.fronts.http.sqs.names import check_name, message_id, name_in, name_of_arn
 from tarry.fronts.http.sqs.query_protocol import QueryProtocol
 from tarry.fronts.http.sqs.queue_attributes import checked
+from tarry.fronts.http.sqs.request import whole_of
 
 BODY = b'{"QueueName":"orders"}'
 
@@ -124,12 +125,42 @@ def test_attributes_come_back_from_properties() -> None:
         ("x", {"DataType": "Number", "StringValue": "one"}),
         ("x", {"DataType": "Binary", "BinaryValue": "%"}),
         ("x", {"StringValue": "v"}),
+        ("x", {"DataType": "String", "StringValue": "v", "BinaryValue": "AAH/"}),
+        ("x", {"DataType": "Binary.png", "StringValue": "v", "BinaryValue": "AAH/"}),
+        ("x", {"DataType": "Number", "BinaryValue": "AAH/"}),
     ],
 )
 def test_an_attribute_that_sqs_does_not_have_is_refused(name: str, value: dict[str, str]) -> None:
     with pytest.raises(SqsError) as refused:
         attributes_of({name: value})
     assert refused.value.code == "InvalidParameterValue"
+
+
+def test_an_attribute_has_one_value() -> None:
+    """What SDKs fill in for nothing is none; a list is refused, as AWS does it."""
+    nothing = {"BinaryValue": "", "StringListValues": [], "BinaryListValues": None}
+    [found] = attributes_of({"x": {"DataType": "String", "StringValue": "v", **nothing}})
+    assert found.form() == {"DataType": "String", "StringValue": "v"}
+    with pytest.raises(SqsError, match="'x' with type 'String' must use field 'String'"):
+        attributes_of({"x": {"DataType": "String", "StringValue": "v", "BinaryValue": "AAH/"}})
+    with pytest.raises(SqsError, match="list values") as refused:
+        attributes_of({"x": {"DataType": "String", "StringValue": "v", "StringListValues": ["w"]}})
+    assert refused.value.query_code == "AWS.SimpleQueueService.UnsupportedOperation"
+
+
+def test_a_number_beyond_its_bounds_is_refused_in_the_words_of_aws() -> None:
+    words = {
+        "MaxNumberOfMessages": "Must be between 1 and 10, if provided.",
+        "WaitTimeSeconds": "Must be >= 1 and <= 10, if provided.",
+        "DelaySeconds": "DelaySeconds must be >= 1 and <= 10.",
+    }
+    for name, why in words.items():
+        for value in (0, 11, -1, 1.5, "x", True, 10**30, []):
+            with pytest.raises(SqsError) as refused:
+                whole_of({name: value}, name, 5, 1, 10)
+            expected = f"Value {value!s:.60} for parameter {name} is invalid. Reason: {why}"
+            assert (refused.value.code, str(refused.value)) == ("InvalidParameterValue", expected)
+        assert [whole_of({name: value}, name, 5, 1, 10) for value in (None, 1, "10")] == [5, 1, 10]
 
 
 def test_bodies_have_the_characters_of_xml() -> None:
@@ -191,6 +222,8 @@ def test_attributes_of_queues_have_bounds() -> None:
     }
     bad = {
         "DelaySeconds": "901",
+        "MessageRetentionPeriod": "59",
+        "ReceiveMessageWaitTimeSeconds": "21",
         "VisibilityTimeout": "-1",
         "MaximumMessageSize": "1023",
         "KmsMasterKeyId": "alias/x",

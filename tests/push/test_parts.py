@@ -19,7 +19,8 @@ from tarry.base.errors import InvalidArgumentError
 from tarry.base.token_bucket import TokenBucket
 from tarry.fronts.push.breaker import WAIT_S_MAX, WAIT_S_MIN, CircuitBreaker
 from tarry.fronts.push.figures import ATTEMPTS_MAX, AttemptLog
-from tarry.fronts.push.request import PushMessage, RequestMaker, encoded
+from tarry.fronts.push.message import PushMessage
+from tarry.fronts.push.request import RequestMaker, encoded
 from tarry.fronts.push.verdict import RETRY_AFTER_MS_MAX, PushOutcome, retry_after_ms, verdict_of
 from tarry.outbound.connection import HttpAnswer
 from tests.push.attempts import attempt
@@ -199,7 +200,7 @@ def test_whatever_is_in_a_message_headers_are_plain(
         pa.array([id, key, tag, *properties, *properties.values(), content_type])
     except UnicodeEncodeError:
         return
-    headers = maker().headers(message(id=id, key=key, tag=tag, properties=pairs), NOW_MS)
+    headers = maker().request(message(id=id, key=key, tag=tag, properties=pairs), NOW_MS).headers
     allowed = set(string.printable) - set("\r\n\t\x0b\x0c")
     for name, value in headers.items():
         assert set(value) <= allowed, name
@@ -209,7 +210,7 @@ def test_whatever_is_in_a_message_headers_are_plain(
 
 
 def test_properties_that_are_too_long_for_a_header() -> None:
-    headers = maker().headers(message(properties=[("a", "x" * 5000)]), NOW_MS)
+    headers = maker().request(message(properties=[("a", "x" * 5000)]), NOW_MS).headers
     assert "x-tarry-properties" not in headers
     assert int(headers["x-tarry-properties-omitted"]) > 5000
 
@@ -227,7 +228,7 @@ def test_two_occurrences_of_a_series_have_two_ids_and_two_tries_have_one() -> No
 def test_signatures_are_what_the_reference_makes() -> None:
     secret = new_secret()
     body = b'{"a": "\xc3\xbc"}'
-    headers = maker(secrets=(secret,)).headers(message(body=body), NOW_MS)
+    headers = maker(secrets=(secret,)).request(message(body=body), NOW_MS).headers
     expected = Webhook(secret).sign(
         headers["webhook-id"], datetime.fromtimestamp(int(headers["webhook-timestamp"]), UTC), body.decode()
     )

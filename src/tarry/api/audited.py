@@ -53,6 +53,7 @@ TOLD = frozenset(
             "interval_ms",
         ),
         *("limit", "per_second", "tries", "ttl_ms", "keep_group", "concurrency", "timeout_ms", "breaker_failures"),
+        "cloudevents",
         *(
             "since_ms",
             "until_ms",

@@ -34,6 +34,12 @@ REASON_MAX = 200
 RETRY = "exponential 2s max 1h jitter 0.2"
 """Back-off of a group that is made for a subscription that says nothing of it."""
 
+CLOUDEVENTS = ("off", "binary", "structured")
+"""Whether requests are CloudEvents 1.0, and in which content mode of its HTTP binding."""
+CloudEventsMode = Literal["off", "binary", "structured"]
+
+_ATTRIBUTE = re.compile("ce-[a-z0-9]{1,64}")
+_OF_EACH = tuple(f"ce-{name}" for name in ("id", "specversion", "time", "subject", "datacontenttype", "data"))
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 _HEADER_VALUE = re.compile(r"[\x21-\x7e]([\x20-\x7e\t]*[\x21-\x7e])?|")
 _URL = re.compile(r"[\x21-\x7e]+")
@@ -67,6 +73,8 @@ class PushSubscription:
     """Longest time of a request, its answer included, in milliseconds."""
     breaker_failures: int = 10
     """Failures in a row that open the circuit breaker; 0: never."""
+    cloudevents: str = "off"
+    """Content mode of the CloudEvents that requests are, one of :data:`CLOUDEVENTS`."""
     paused: bool = False
     reason: str = ""
     """The reason why it is paused."""
@@ -77,6 +85,7 @@ class PushSubscription:
         check_url(self.url)
         _check_secrets(self.secrets)
         _check_headers(self.headers)
+        check_cloudevents(self.cloudevents, self.headers)
         check_number("concurrency", self.concurrency, 1, CONCURRENCY_MAX, "1")
         check_number("timeout_ms", self.timeout_ms, TIMEOUT_MS_MIN, TIMEOUT_MS_MAX, str(TIMEOUT_MS_MIN))
         check_number("breaker_failures", self.breaker_failures, 0, FAILURES_MAX, "0 (never)")
@@ -139,6 +148,7 @@ class PushInfo:
     per_second: float
     timeout_ms: int
     breaker_failures: int
+    cloudevents: str = "off"
     paused: bool
     reason: str
     created_ms: int
@@ -196,6 +206,25 @@ def check_name(name: str) -> str:
             "the first two"
         )
     return name
+
+
+def check_cloudevents(mode: str, headers: Mapping[str, str]) -> None:
+    """Check the content mode of a subscription, and what its headers say of its events.
+
+    Raises:
+        InvalidArgumentError: there is no such mode, or a header is an attribute that each event has of its own.
+    """
+    if mode not in CLOUDEVENTS:
+        raise InvalidArgumentError(f"cloudevents is {shown(mode)}; allowed: {', '.join(CLOUDEVENTS)}")
+    if mode == "off":
+        return
+    for name in headers:
+        low = name.lower()
+        if low.startswith("ce-") and (not _ATTRIBUTE.fullmatch(low) or low in _OF_EACH):
+            raise InvalidArgumentError(
+                f"header {name} is no attribute that all events could have; allowed: ce-source, ce-type, "
+                "ce-dataschema, and ce- with a name of a-z and 0-9 of your own"
+            )
 
 
 def not_there(name: str) -> NotFoundError:

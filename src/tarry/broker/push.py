@@ -35,7 +35,7 @@ from tarry.groups import ConsumerGroups
 SUBSCRIPTIONS_MAX = 500
 WAITS = ("open", "waiting", "stopped")
 """States in which nothing is pushed for now."""
-_CHANGEABLE = ("url", "headers", "concurrency", "per_second", "timeout_ms", "breaker_failures")
+_CHANGEABLE = ("url", "headers", "concurrency", "per_second", "timeout_ms", "breaker_failures", "cloudevents")
 
 
 class Push:

@@ -15,7 +15,7 @@ from tarry.cli.exits import ExitCode
 from tarry.cli.options import DEFAULT_ENDPOINT, Endpoint, Json, Start, connect, duration_ms
 
 if TYPE_CHECKING:
-    from tarry.api.push import PushAttempt, PushInfo
+    from tarry.api.push import CloudEventsMode, PushAttempt, PushInfo
 
 app = typer.Typer(name="push", help="Messages that are POSTed to a URL when they are due.", no_args_is_help=True)
 
@@ -46,6 +46,9 @@ def add(
     ] = None,
     breaker_failures: Annotated[
         int | None, typer.Option(help="So many failures in a row open the circuit breaker; 0: never.")
+    ] = None,
+    cloudevents: Annotated[
+        str | None, typer.Option(metavar="off|binary|structured", help="Requests are CloudEvents in that mode.")
     ] = None,
     retry: Annotated[
         str | None, typer.Option(help="Back-off of its group: 'exponential 2s max 1h jitter 0.2'.")
@@ -81,6 +84,7 @@ def add(
             per_second=per_second,
             timeout_ms=None if timeout_ms is None else duration_ms(timeout_ms, "--timeout"),
             breaker_failures=breaker_failures,
+            cloudevents=cast("CloudEventsMode | None", cloudevents),
             retry=retry,
             tries=tries,
             filter=filter,

@@ -1,4 +1,4 @@
-"""How each program for SQS is built and run."""
+"""How each program for SQS and EventBridge Scheduler is built and run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from tests.compat.sources import NoSourceError
 
-from .moto_differences import DIFFERENCES, REPLACED
+from .moto_differences import SUITES, Suite
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
@@ -56,50 +56,64 @@ def _celery(directory: Path) -> Built:
     return Built(command, ROOT, lambda _: {"PYTHONPATH": str(library)})
 
 
-def _node(directory: Path) -> Built:
-    place = _copy("node", directory, "npm")
-    _run(["npm", "ci", "--no-audit", "--no-fund"], place)
-    return Built(["node", "main.mjs"], place)
+def _node(program: str) -> Callable[[Path], Built]:
+    def build(directory: Path) -> Built:
+        place = _copy("node", directory, "npm")
+        _run(["npm", "ci", "--no-audit", "--no-fund"], place)
+        return Built(["node", program], place)
+
+    return build
 
 
-def _go(directory: Path) -> Built:
-    place = _copy("go", directory, "go")
-    _run(["go", "build", "-o", "main", "."], place)
-    return Built([str(place / "main")], place)
+def _go(package: str) -> Callable[[Path], Built]:
+    def build(directory: Path) -> Built:
+        place = _copy("go", directory, "go")
+        _run(["go", "build", "-o", "program", package], place)
+        return Built([str(place / "program")], place)
+
+    return build
 
 
-def _java(directory: Path) -> Built:
-    place = _copy("java", directory, "mvn")
-    _run(["mvn", "-q", "-B", "compile", "dependency:copy-dependencies", "-DoutputDirectory=target/lib"], place)
-    return Built(["java", "-XX:+UseSerialGC", "-cp", "target/classes:target/lib/*", "compat.Main"], place)
+def _java(program: str) -> Callable[[Path], Built]:
+    def build(directory: Path) -> Built:
+        place = _copy("java", directory, "mvn")
+        _run(["mvn", "-q", "-B", "compile", "dependency:copy-dependencies", "-DoutputDirectory=target/lib"], place)
+        return Built(["java", "-XX:+UseSerialGC", "-cp", "target/classes:target/lib/*", program], place)
+
+    return build
 
 
-def _moto(directory: Path) -> Built:
+def _moto(suite: Suite) -> Callable[[Path], Built]:
     """Moto's own tests, from its source distribution; what is known to differ has to fail."""
-    fetched, library = directory / "fetched", directory / "library"
-    _run([*PIP, "download", "--no-deps", "--no-binary", ":all:", "-d", str(fetched), MOTO], directory)
-    _run([*PIP, "install", "--no-deps", "--target", str(library), FREEZEGUN], directory)
-    [archive] = fetched.glob("moto-*.tar.gz")
-    with tarfile.open(archive) as source:
-        source.extractall(directory / "moto", filter="data")
-    [place] = (directory / "moto").iterdir()
-    tests = place / "tests" / "test_sqs" / "test_sqs.py"
-    options = ["-p", "tarry_moto", "-p", "no:cacheprovider", "-q", "-W", "ignore", "--tb=short", "--color=no"]
 
-    def environment(told: Mapping[str, str]) -> dict[str, str]:
-        url = told["AWS_ENDPOINT_URL_SQS"]
-        text = tests.read_text()
-        for former, (text_now, _) in REPLACED.items():
-            text = text.replace(former, text_now.format(url=url))
-        tests.write_text(text)
-        return {
-            "TEST_SERVER_MODE": "true",
-            "TEST_SERVER_MODE_ENDPOINT": url,
-            "MOTO_DIFFERENCES": json.dumps(DIFFERENCES),
-            "PYTHONPATH": f"{HERE / 'moto_tests'}:{library}",
-        }
+    def build(directory: Path) -> Built:
+        fetched, library = directory / "fetched", directory / "library"
+        _run([*PIP, "download", "--no-deps", "--no-binary", ":all:", "-d", str(fetched), MOTO], directory)
+        _run([*PIP, "install", "--no-deps", "--target", str(library), FREEZEGUN], directory)
+        [archive] = fetched.glob("moto-*.tar.gz")
+        with tarfile.open(archive) as source:
+            source.extractall(directory / "moto", filter="data")
+        [place] = (directory / "moto").iterdir()
+        options = ["-p", "tarry_moto", "-p", "no:cacheprovider", "-q", "-W", "ignore", "--tb=short", "--color=no"]
 
-    return Built([sys.executable, "-m", "pytest", *options, str(tests.relative_to(place))], place, environment)
+        def environment(told: Mapping[str, str]) -> dict[str, str]:
+            url = told["AWS_ENDPOINT_URL_SQS"]
+            for tests in suite.files:
+                text = (place / tests).read_text()
+                for former, (text_now, _) in suite.replaced.items():
+                    text = text.replace(former, text_now.format(url=url))
+                (place / tests).write_text(text)
+            return {
+                "TEST_SERVER_MODE": "true",
+                "TEST_SERVER_MODE_ENDPOINT": url,
+                "MOTO_DIFFERENCES": json.dumps(suite.differences),
+                "MOTO_QUEUES": json.dumps(suite.queues),
+                "PYTHONPATH": f"{HERE / 'moto_tests'}:{library}",
+            }
+
+        return Built([sys.executable, "-m", "pytest", *options, *suite.files], place, environment)
+
+    return build
 
 
 def _copy(name: str, directory: Path, tool: str) -> Path:
@@ -119,9 +133,13 @@ def _run(command: list[str], place: Path) -> None:
 
 PROGRAMS: Mapping[str, Program] = {
     "python": Program(_python),
-    "node": Program(_node),
-    "go": Program(_go),
-    "java": Program(_java),
+    "node": Program(_node("main.mjs")),
+    "go": Program(_go(".")),
+    "java": Program(_java("compat.Main")),
     "celery": Program(_celery),
-    "moto": Program(_moto, strict=True, identities=False),
+    "moto": Program(_moto(SUITES["sqs"]), strict=True, identities=False),
+    "scheduler-node": Program(_node("scheduler.mjs")),
+    "scheduler-go": Program(_go("./scheduler")),
+    "scheduler-java": Program(_java("compat.Schedules")),
+    "scheduler-moto": Program(_moto(SUITES["scheduler"]), strict=True, identities=False),
 }

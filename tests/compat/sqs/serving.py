@@ -51,6 +51,7 @@ def environment_of(url: str) -> dict[str, str]:
     """Return what SDKs read: the endpoint, and what they sign with."""
     return {
         "AWS_ENDPOINT_URL_SQS": url,
+        "AWS_ENDPOINT_URL_SCHEDULER": url,
         "AWS_ACCESS_KEY_ID": KEY,
         "AWS_SECRET_ACCESS_KEY": SECRET,
         "AWS_REGION": REGION,

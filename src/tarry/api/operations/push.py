@@ -10,7 +10,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from tarry.api.bounds import PAGE
 from tarry.api.needs import Listed, OnPushSubscription, Right
 from tarry.api.operation import NOTHING, Action, Int64, Natural, Operation, data, many
-from tarry.api.push import PushAttempt, PushInfo
+from tarry.api.push import CloudEventsMode, PushAttempt, PushInfo
 from tarry.api.settings import Start
 
 LIMIT_MAX = 1000
@@ -30,6 +30,7 @@ class SetPushSubscription(Operation[PushInfo]):
         concurrency: requests at a time. per_second: requests a second; 0: no limit.
         timeout_ms: how long a request may take. breaker_failures: so many failures in a row open the circuit breaker;
             0: never.
+        cloudevents: "binary" or "structured": requests are CloudEvents in that content mode; "off": they are not.
         retry, tries, filter: of the group; see :class:`tarry.api.settings.GroupFields`. A new group has
             :data:`tarry.api.push.RETRY`.
         start: where a new group begins: "earliest" or "latest".
@@ -53,6 +54,7 @@ class SetPushSubscription(Operation[PushInfo]):
     per_second: float | None = None
     timeout_ms: Int64 | None = None
     breaker_failures: Int64 | None = None
+    cloudevents: CloudEventsMode | None = None
     retry: str | None = None
     tries: Int64 | None = None
     filter: str | None = None

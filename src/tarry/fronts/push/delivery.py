@@ -30,7 +30,8 @@ from tarry.fronts.kit.receiving import Received, ReceiveQueue, Waiter
 from tarry.fronts.kit.settling import AckGatherer, AckOutcome, Entries, lease_columns
 from tarry.fronts.push.breaker import CircuitBreaker
 from tarry.fronts.push.figures import AttemptLog, SubscriptionFigures
-from tarry.fronts.push.request import PushMessage, RequestMaker, messages_of
+from tarry.fronts.push.message import PushMessage, messages_of
+from tarry.fronts.push.request import RequestMaker
 from tarry.fronts.push.verdict import PushOutcome, Verdict, verdict_of
 from tarry.outbound.client import HttpClient, NotSentError
 from tarry.outbound.connection import HttpAnswer, HttpTarget
@@ -271,10 +272,10 @@ class PushDelivery:
 
     async def _push(self, message: PushMessage) -> None:
         began_s, at_ms = time.monotonic(), self._around.clock.now_ms()
-        headers = self._maker.headers(message, at_ms)
+        headers, body = self._maker.request(message, at_ms)
         try:
             answer = await self._around.client.send(
-                self._target, headers, message.body, self._timeout_s, lambda: self._group.may_send
+                self._target, headers, body, self._timeout_s, lambda: self._group.may_send
             )
         except NotSentError:
             self._group.give_back(*lease_columns([message]))

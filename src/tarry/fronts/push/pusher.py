@@ -22,7 +22,8 @@ from tarry.base.errors import OwnershipLostError, TarryError
 from tarry.fronts.push.breaker import CircuitBreaker
 from tarry.fronts.push.delivery import DeliveryServices, PushDelivery, Share, attempt_of
 from tarry.fronts.push.figures import AttemptLog, SubscriptionFigures
-from tarry.fronts.push.request import RequestMaker, trial_message
+from tarry.fronts.push.message import trial_message
+from tarry.fronts.push.request import RequestMaker
 from tarry.fronts.push.settings import PushSettings
 from tarry.fronts.push.verdict import verdict_of
 from tarry.outbound.client import HttpClient
@@ -193,9 +194,9 @@ class SubscriptionPusher:
         """Send a test request; see :meth:`tarry.api.pushing.Pusher.test`."""
         now_ms, began_s = self._broker.clock.now_ms(), time.monotonic()
         message = trial_message(subscription.topic, now_ms, next(self._tests))
-        headers = RequestMaker(subscription).headers(message, now_ms)
+        headers, body = RequestMaker(subscription).request(message, now_ms)
         target = HttpTarget(subscription.url)
-        answer = await self._client.send(target, headers, message.body, subscription.timeout_ms / 1000)
+        answer = await self._client.send(target, headers, body, subscription.timeout_ms / 1000)
         verdict = verdict_of(answer, self._broker.clock.now_ms())
         spent_s = time.monotonic() - began_s
         attempt = attempt_of(subscription, message, headers["webhook-id"], verdict, answer, now_ms, spent_s)

@@ -135,7 +135,7 @@ def message_of_json(raw: bytes, topic: str | None, **fixed: str) -> Row:
             _refuse(error)
         fields = again
     _check_once(fields, fixed)
-    return _row(fields.pop("topic", topic), _body(fields), {**fields, **fixed})
+    return row_of(fields.pop("topic", topic), _body(fields), {**fields, **fixed})
 
 
 def _with_topic(raw: bytes, topic: str) -> dict[str, Any] | None:
@@ -150,6 +150,11 @@ def _with_topic(raw: bytes, topic: str) -> dict[str, Any] | None:
 
 def message_of_request(request: RestRequest, body: bytes, topic: str, **fixed: str) -> Row:
     """Return the row of a message whose body was sent as it is."""
+    return row_of(topic, body, {**fields_of_request(request, fixed), **fixed})
+
+
+def fields_of_request(request: RestRequest, fixed: Collection[str] = ()) -> dict[str, Any]:
+    """Return the fields of a message in the query and the headers; ``fixed``: those that the path has."""
     fields: dict[str, Any] = {}
     properties: dict[str, str] = {}
     for name, value in _said(request):
@@ -164,7 +169,7 @@ def message_of_request(request: RestRequest, body: bytes, topic: str, **fixed: s
             fields[name] = whole_number(name, value) if name in _WHOLE else value
     if properties:
         fields["properties"] = properties
-    return _row(topic, body, {**fields, **fixed})
+    return fields
 
 
 def times_of_json(raw: bytes) -> dict[str, Any]:
@@ -200,7 +205,8 @@ def _said(request: RestRequest) -> Iterator[tuple[str, str]]:
             yield name.removeprefix(HEADER).replace("-", "_"), text_of(value, f"the header {name}")
 
 
-def _row(topic: str, body: bytes, fields: dict[str, Any]) -> Row:
+def row_of(topic: str, body: bytes, fields: dict[str, Any]) -> Row:
+    """Return the row of a message with these fields, a time among them; the fields are used up."""
     return make_row(topic, body, **_time(fields), **fields)
 
 

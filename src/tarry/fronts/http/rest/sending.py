@@ -12,9 +12,10 @@ from tarry.api.bounds import FIELDS, with_bound
 from tarry.api.operations import CancelKeys, FindKey, GetHistory, Reschedule
 from tarry.api.operations.messages import ReceiptJson, receipt_to_json
 from tarry.api.outcome import Outcome
-from tarry.base.errors import InvalidArgumentError, NotFoundError
+from tarry.base.errors import InvalidArgumentError, InvalidMessageError, NotFoundError
 from tarry.fronts.http.rest import message_fields
 from tarry.fronts.http.rest.answer import JSON, Answer, chosen, json_answer
+from tarry.fronts.http.rest.cloud_events import is_batch, is_event, rows_of_events
 from tarry.fronts.http.rest.description import DescribedBody, Description, Parameter, Schema, plain
 from tarry.fronts.http.rest.message_fields import message_of_json, message_of_request, times_of_json, times_of_query
 from tarry.fronts.http.rest.operations import REF, answer_of, check_json, result_of
@@ -23,7 +24,10 @@ from tarry.fronts.http.rest.rights import PRODUCE, needs_text
 from tarry.fronts.http.rest.routes import Names, Route
 from tarry.fronts.http.rest.table import TOPIC
 from tarry.fronts.http.services import HttpServices
+from tarry.message.cloud_event_json import BATCH_TYPE, JSON_TYPE
 from tarry.message.options import UNMET
+from tarry.message.receipt import Receipt
+from tarry.message.rows import ID
 
 OVERHEAD_BYTES = 1 << 20
 """Bytes that a JSON object may have beside its body."""
@@ -63,6 +67,8 @@ class Messages:
     async def schedule(self, request: RestRequest, names: Names) -> Answer:
         """Schedule one message; 201 when it is durable, 200 if an earlier one stands for it."""
         chosen(request, JSON)
+        if is_event(request):
+            return await self._schedule_events(request, names)
         if request.media_type == JSON:
             body = await request.body(2 * self._body_bytes_max + OVERHEAD_BYTES)
             if request.query:
@@ -70,10 +76,28 @@ class Messages:
             row = message_of_json(body, **names)
         else:
             row = message_of_request(request, await request.body(self._body_bytes_max), **names)
-        receipt = await request.desk.schedule_row(row)
-        location = {"location": f"/v1/messages/{quote(receipt.handle, safe='')}"} if receipt.handle else {}
-        status = 201 if receipt.outcome in PRESENT else 412 if receipt.outcome in UNMET else 200
-        return json_answer(receipt_to_json(receipt), status, location)
+        return _scheduled(await request.desk.schedule_row(row))
+
+    async def _schedule_events(self, request: RestRequest, names: Names) -> Answer:
+        """Schedule a CloudEvent as a message; of a batch all or none, and 201 with a list of receipts."""
+        is_whole = request.media_type in (JSON_TYPE, BATCH_TYPE)
+        body = await request.body(2 * self._body_bytes_max + OVERHEAD_BYTES if is_whole else self._body_bytes_max)
+        fixed = {name: value for name, value in names.items() if name != "topic"}
+        rows = rows_of_events(request, body, names["topic"], fixed)
+        if not is_batch(request):
+            return _scheduled(await request.desk.schedule_row(rows[0]))
+        for row in rows:
+            request.desk.check_row(row)
+        if not rows:
+            return json_answer([])
+        try:
+            accepted = await request.desk.schedule_rows(rows)
+        except InvalidMessageError as error:
+            number = error.row
+            if number is None:
+                raise
+            raise InvalidMessageError(f"event {number}: {error.of_row(None)}") from None
+        return json_answer([receipt_to_json(receipt) for receipt in accepted.receipts([row[ID] for row in rows])], 201)
 
     async def history(self, request: RestRequest, names: Names) -> Answer:
         _check_no_query(request)
@@ -115,6 +139,12 @@ class Messages:
         return answer_of(Reschedule, await request.desk.call(operation), media_type)
 
 
+def _scheduled(receipt: Receipt) -> Answer:
+    location = {"location": f"/v1/messages/{quote(receipt.handle, safe='')}"} if receipt.handle else {}
+    status = 201 if receipt.outcome in PRESENT else 412 if receipt.outcome in UNMET else 200
+    return json_answer(receipt_to_json(receipt), status, location)
+
+
 _Endpoint = Callable[[RestRequest, Names], Awaitable[Answer]]
 
 
@@ -133,7 +163,9 @@ SCHEDULE = """Schedule a message{}; when this answers, it is durable.
 
 The body is sent as it is, and everything else is in the query (or in headers: `X-Tarry-Delay: 30m`, `X-Tarry-Key`,
 `X-Tarry-Property-NAME`; in the query, a property is `property.NAME`). Sent as `application/json`, all of it is one JSON
-object.
+object. A CloudEvent is taken in binary mode (`ce-specversion` and its like), in structured mode
+(`application/cloudevents+json`), and as a batch (`application/cloudevents-batch+json`), whose receipts are a list; it
+says when it is due by `tarrydue` or `tarrydelay`.
 
 201: it was scheduled. 200: another message stands for it (its outcome is "kept" or "duplicate"). 412: its
 condition did not hold, and nothing was scheduled (its outcome is "not_pending", or "changed" with the message that is

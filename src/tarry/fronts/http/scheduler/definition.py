@@ -11,6 +11,7 @@ from typing import Any
 from tarry.fronts.http.scheduler.errors import invalid
 from tarry.fronts.http.scheduler.expressions import Expression, expression_of
 from tarry.fronts.http.scheduler.names import schedule_arn
+from tarry.fronts.http.scheduler.repeated import is_repeated
 from tarry.fronts.http.sqs.names import name_of_arn
 
 VERSION = 1
@@ -48,6 +49,8 @@ class Definition:
     """The moment from which the intervals of ``rate`` are counted."""
     token: str | None = None
     """The client's token of its creation: who shows it again repeats a request, and asks for nothing new."""
+    asked: str | None = None
+    """Digest of what its creation asked for; None: it is not known, of a schedule of an older release."""
 
     @property
     def queue(self) -> str:
@@ -81,6 +84,14 @@ class Definition:
         """Width of its flexible window; 0: it has none."""
         return int(self.given["FlexibleTimeWindow"].get("MaximumWindowInMinutes", 0)) * 60_000
 
+    def repeats(self, former: Definition) -> bool:
+        """Return whether this is what the creation of ``former`` asked for, by the same token.
+
+        Raises:
+            SchedulerError: it is the same token, and something else is asked for.
+        """
+        return is_repeated(former.token, former.asked, self.token, self.asked)
+
     def to_bytes(self) -> bytes:
         """Return it as it is kept: see ``docs/formats.md``."""
         fields = {
@@ -91,17 +102,19 @@ class Definition:
         return json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-_KEPT = ("group", "name", "region", "created_ms", "modified_ms", "anchor_ms", "token")
+_KEPT = ("group", "name", "region", "created_ms", "modified_ms", "anchor_ms", "token", "asked")
 
 
 def read_definition(body: bytes) -> Definition:
     """Read what :meth:`Definition.to_bytes` has written."""
     fields = json.loads(body)
-    return Definition(given=fields["given"], **{name: fields[name] for name in _KEPT})
+    return Definition(given=fields["given"], **{name: fields.get(name) for name in _KEPT})
 
 
-def checked(fields: Mapping[str, Any], now_ms: int) -> dict[str, Any]:
+def checked(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a schedule from a request, with defaults and without what is none of it.
+
+    Whether its times are past is not looked at: a request that is repeated is the same later, too.
 
     Raises:
         SchedulerError: one is missing, or its value is not allowed.
@@ -125,10 +138,18 @@ def checked(fields: Mapping[str, Any], now_ms: int) -> dict[str, Any]:
     for name in ("StartDate", "EndDate"):
         if (value := fields.get(name)) is not None:
             given[name] = _date_ms(name, value)
-    start_ms, end_ms = given.get("StartDate"), given.get("EndDate")
-    if end_ms is not None and end_ms <= max(now_ms, start_ms or 0):
-        raise invalid("The EndDate you specify must be in the future, and after the StartDate.")
     return given
+
+
+def check_end(given: Mapping[str, Any], now_ms: int) -> None:
+    """Refuse a schedule whose ``EndDate`` is past, or before its ``StartDate``.
+
+    Raises:
+        SchedulerError: it is so.
+    """
+    end_ms = given.get("EndDate")
+    if end_ms is not None and end_ms <= max(now_ms, given.get("StartDate", 0)):
+        raise invalid("The EndDate you specify must be in the future, and after the StartDate.")
 
 
 def check_start(given: Mapping[str, Any], now_ms: int) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from tarry.base.errors import (
     DelayTooLongError,
     ForbiddenError,
@@ -12,6 +14,14 @@ from tarry.base.errors import (
     UnauthenticatedError,
 )
 from tarry.fronts.http.sqs.errors import SqsError
+
+_OF_SIGNATURES: Mapping[str, str] = {
+    "InvalidClientTokenId": "UnrecognizedClientException",
+    "SignatureDoesNotMatch": "InvalidSignatureException",
+    "IncompleteSignature": "IncompleteSignatureException",
+    "MissingAuthenticationToken": "MissingAuthenticationTokenException",
+}
+"""Codes of refused signatures by those of SQS: services that speak JSON over paths have names of their own for them."""
 
 
 class SchedulerError(Exception):
@@ -46,7 +56,7 @@ def error_of(error: BaseException) -> SchedulerError:
     if isinstance(error, SchedulerError):
         return error
     if isinstance(error, SqsError):  # of the signature
-        return SchedulerError(error.code, str(error), error.status)
+        return SchedulerError(_OF_SIGNATURES.get(error.code, error.code), str(error), error.status)
     text = str(error)
     match error:
         case QuotaExceededError():

@@ -10,6 +10,7 @@ from tarry.api.local import LocalBroker
 from tarry.base.errors import CorruptError
 from tarry.fronts.http.scheduler.errors import conflict, invalid, not_found
 from tarry.fronts.http.scheduler.names import DEFAULT
+from tarry.fronts.http.scheduler.repeated import asked_of, is_repeated
 from tarry.fronts.http.scheduler.request import TAGS_MAX
 from tarry.fronts.http.services import HttpServices
 
@@ -29,6 +30,8 @@ class ScheduleGroup:
     """Its schedules are being deleted, and then it is."""
     token: str | None = None
     """The client's token of its creation."""
+    asked: str | None = None
+    """Digest of what its creation asked for; None: it is not known."""
 
 
 class ScheduleGroupTable:
@@ -82,12 +85,13 @@ class ScheduleGroupTable:
             SchedulerError: there is one of that name, and not by the same request.
         """
         async with self._lock:
+            asked = asked_of(tags)
             if (former := self._groups.get(name)) is not None:
-                if token is not None and former.token == token:
+                if is_repeated(former.token, former.asked, token, asked):
                     return former
                 raise conflict(f"Schedule group {name} already exists.")
             now_ms = self._services.broker.clock.now_ms()
-            return await self._put(ScheduleGroup(name, dict(tags), now_ms, now_ms, token=token))
+            return await self._put(ScheduleGroup(name, dict(tags), now_ms, now_ms, token=token, asked=asked))
 
     async def tag(self, name: str, tags: Mapping[str, str | None]) -> None:
         """Set tags; one that is None is taken away.
@@ -131,4 +135,5 @@ def _fields(group: ScheduleGroup) -> dict[str, object]:
         "modified_ms": group.modified_ms,
         "is_going": group.is_going,
         "token": group.token,
+        "asked": group.asked,
     }

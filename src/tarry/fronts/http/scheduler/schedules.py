@@ -13,7 +13,15 @@ from tarry.api.operations import CancelKeys, ListPending
 from tarry.api.outcome import Outcome
 from tarry.base.errors import InvalidArgumentError
 from tarry.base.event_loop import answer_future
-from tarry.fronts.http.scheduler.definition import Definition, check_start, checked, read_definition, shown, summary
+from tarry.fronts.http.scheduler.definition import (
+    Definition,
+    check_end,
+    check_start,
+    checked,
+    read_definition,
+    shown,
+    summary,
+)
 from tarry.fronts.http.scheduler.errors import conflict, invalid, not_found
 from tarry.fronts.http.scheduler.group_table import ScheduleGroupTable
 from tarry.fronts.http.scheduler.names import (
@@ -32,6 +40,7 @@ from tarry.fronts.http.scheduler.occurrences import (
     occurrence_row,
     unsent_of,
 )
+from tarry.fronts.http.scheduler.repeated import asked_of
 from tarry.fronts.http.scheduler.request import SchedulerRequest
 from tarry.fronts.http.services import HttpServices
 from tarry.fronts.http.sqs.queue_attributes import Queue
@@ -62,16 +71,18 @@ class Schedules:
         name, group = self._named(request, request.fields.get("GroupName"))
         self._groups.check_active(group)
         now_ms = self._now_ms()
-        given, token = checked(request.fields, now_ms), request.token()
-        check_start(given, now_ms)
-        anchor_ms = given.get("StartDate", now_ms)
-        definition = Definition(group, name, given, request.region, now_ms, now_ms, anchor_ms, token)
-        queue = self._target(request, definition)
+        given, token = checked(request.fields), request.token()
+        anchor_ms, asked = given.get("StartDate", now_ms), asked_of(given)
+        definition = Definition(group, name, given, request.region, now_ms, now_ms, anchor_ms, token, asked)
+        request.check(Right.PRODUCE, definition.queue)
         async with self._lock(group, name):
             former = await self._find(group, name)
-            if former is not None and (token is None or former.token != token):
-                raise conflict(f"Schedule {name} already exists.")
-            if former is None:
+            if former is None or not definition.repeats(former):
+                check_start(given, now_ms)
+                check_end(given, now_ms)
+                queue = self._target(request, definition)
+                if former is not None:
+                    raise conflict(f"Schedule {name} already exists.")
                 await self._put(request, definition, queue)
                 await self._check_group(definition)
         return {"ScheduleArn": schedule_arn(group, name, request.region)}
@@ -81,14 +92,14 @@ class Schedules:
         name, group = self._named(request, request.fields.get("GroupName"))
         self._groups.check_active(group)
         now_ms = self._now_ms()
-        given = checked(request.fields, now_ms)
+        given = checked(request.fields)
+        check_end(given, now_ms)
         async with self._lock(group, name):
             former = await self._found(group, name)
             request.check(Right.PRODUCE, former.queue)
             anchor_ms = _anchor_ms(former, given, now_ms)
-            definition = Definition(
-                group, name, given, request.region, former.created_ms, now_ms, anchor_ms, former.token
-            )
+            creation = former.token, former.asked
+            definition = Definition(group, name, given, request.region, former.created_ms, now_ms, anchor_ms, *creation)
             await self._put(request, definition, self._target(request, definition), former)
             await self._check_group(definition)
         return {"ScheduleArn": schedule_arn(group, name, request.region)}

@@ -25,6 +25,8 @@ TYPES, ID, SENT, SOURCE, TRACE, SENDER, GROUP_ID, DEDUPLICATION = (
 )
 ATTRIBUTES_MAX = 10
 NAME_CHARS_MAX = 256
+LISTS = ("StringListValues", "BinaryListValues", "StringListValue", "BinaryListValue")
+"""Fields of an attribute that AWS's model has, and that it takes nowhere; forms name the latter two."""
 
 _NAME = re.compile(r"(?!(?i:aws|amazon)\.)(?!\.)[-_A-Za-z0-9]+(\.[-_A-Za-z0-9]+)*")
 _TYPE = re.compile(r"(String|Number|Binary)(\.[^\x00-\x1f]{1,250})?")
@@ -111,7 +113,7 @@ def _attribute(name: Any, given: Any) -> Attribute:
             "prefixes is Binary, Number, and String."
         )
     base = kind.partition(".")[0]
-    value = given.get("BinaryValue" if base == "Binary" else "StringValue")
+    value = _only_value(name, base, given)
     if not isinstance(value, str) or not value:
         raise invalid(f"The message attribute '{name}' must contain a non-empty message attribute value.")
     if base == "Binary":
@@ -123,6 +125,22 @@ def _attribute(name: Any, given: Any) -> Attribute:
     if base == "Number" and not _NUMBER.fullmatch(value):
         raise invalid(f"Could not cast message attribute '{name}' value to number.")
     return Attribute(name, kind, value)
+
+
+def _only_value(name: str, base: str, given: Mapping[str, Any]) -> Any:
+    """Return the one value of an attribute, in the field of its type.
+
+    Raises:
+        SqsError: it has another one, which would be lost.
+    """
+    if any(given.get(field) for field in LISTS):
+        raise SqsError(
+            "UnsupportedOperation", "Message attribute list values in SendMessage operation are not supported."
+        )
+    own, other = ("Binary", "String") if base == "Binary" else ("String", "Binary")
+    if given.get(f"{other}Value"):
+        raise invalid(f"The message attribute '{name}' with type '{base}' must use field '{own}'.")
+    return given.get(f"{own}Value")
 
 
 def digest_of(attributes: Iterable[Attribute]) -> str | None:

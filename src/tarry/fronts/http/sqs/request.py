@@ -65,11 +65,17 @@ def whole_of(parameters: Parameters, name: str, default: int, low: int, high: in
     if isinstance(value, str) and value.removeprefix("-").isdecimal() and value.isascii() and len(value) < 20:
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        subject, ending = ("DelaySeconds must be", "") if name == "DelaySeconds" else ("Must be", ", if provided")
-        raise invalid(
-            f"Value {value!s:.60} for parameter {name} is invalid. Reason: {subject} >= {low} and <= {high}{ending}."
-        )
+        raise invalid(f"Value {value!s:.60} for parameter {name} is invalid. Reason: {_allowed(name, low, high)}.")
     return value
+
+
+def _allowed(name: str, low: int, high: int) -> str:
+    """Return what is allowed of a number in the words of AWS, which differ by the parameter."""
+    if name == "DelaySeconds":
+        return f"DelaySeconds must be >= {low} and <= {high}"
+    if name.startswith("Max"):
+        return f"Must be between {low} and {high}, if provided"
+    return f"Must be >= {low} and <= {high}, if provided"
 
 
 def text_of(parameters: Parameters, name: str) -> str | None:
