@@ -154,14 +154,14 @@ def test_files_are_for_owner_and_group_whatever_the_umask(servers: Servers, tmp_
 def test_the_rocketmq_front_without_its_extra_says_what_to_install(servers: Servers) -> None:
     without = """
 import sys
-sys.modules["cryptography"] = None
+sys.modules["google.protobuf"] = None
 from tarry.cli.main import run
 sys.exit(run(sys.argv[1:]))
 """
     code, log = end(servers.start("--data", "data", "--rocketmq", "127.0.0.1:0", code=without))
     assert code == ExitCode.FAILED
     assert log.splitlines()[-1].startswith(
-        "tarry: not_found: the RocketMQ front needs the extra 'rocketmq': the module 'cryptography"
+        "tarry: not_found: the RocketMQ front needs the extra 'rocketmq': the module 'google.protobuf"
     )
     assert "pip install '.[rocketmq]' in a checkout of Tarry" in log
     assert "Traceback" not in log

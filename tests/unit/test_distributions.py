@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+import sys
 import tomllib
+from collections.abc import Iterator
 from importlib.metadata import EntryPoint
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +23,13 @@ PROJECTS: dict[str, dict[str, Any]] = {
     for place in PLACES
     for project in [tomllib.loads((place / "pyproject.toml").read_text())["project"]]
 }
+SOURCES = ROOT / "src" / "tarry"
+OF_EXTRAS = (
+    *("bridge", "celery", "django", "spark", "outbound", "fronts/http", "fronts/rocketmq", "log/objects"),
+    *("cli/bridge", "identity/jwt", "worker/middleware.py", "pytest_plugin.py"),
+)
+"""Beginnings of the paths of modules that only work with an extra."""
+BROUGHT = {"pydantic": {"pydantic_core", "annotated_types"}}
 
 
 def requirements(project: dict[str, Any]) -> list[Requirement]:
@@ -55,3 +66,26 @@ def test_each_brings_its_command(command: str, name: str) -> None:
     brought = PROJECTS[name]["entry-points"][GROUP]
     assert brought.keys() == {command}
     assert callable(EntryPoint(command, brought[command], GROUP).load())
+
+
+def imported(module: Path) -> Iterator[str]:
+    """Yield the packages that a module imports, also within its functions."""
+    for node in ast.walk(ast.parse(module.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (name.name.partition(".")[0] for name in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            yield str(node.module).partition(".")[0]
+
+
+def test_what_works_without_an_extra_needs_no_package_of_one() -> None:
+    """Certificates of the native port were one that did: no traceback of a missing module for a documented setting."""
+    there = {Requirement(text).name.replace("-", "_") for text in PROJECTS["tarry"]["dependencies"]}
+    there |= {name for dependency, names in BROUGHT.items() if dependency in there for name in names}
+    lacking = {
+        (package, place)
+        for module in SOURCES.rglob("*.py")
+        if not (place := module.relative_to(SOURCES).as_posix()).startswith(OF_EXTRAS)
+        for package in imported(module)
+        if package not in {"tarry", *there, *sys.stdlib_module_names}
+    }
+    assert not lacking

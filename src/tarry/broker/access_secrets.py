@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tarry.base.errors import CorruptError, InvalidArgumentError
+from tarry.base.errors import CorruptError
 from tarry.broker.directory import SECRET_FILE, read_secret
 from tarry.log.files import Files
 
@@ -86,14 +86,10 @@ class AccessSecrets:
 
     def _aead(self) -> AESGCM:
         if self._cipher is None:
-            try:
-                from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-                from cryptography.hazmat.primitives.hashes import SHA256
-                from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-            except ImportError as error:
-                raise InvalidArgumentError(
-                    "access keys need the package cryptography; allowed: pip install tarry[rocketmq], or a token"
-                ) from error
+            from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+            from cryptography.hazmat.primitives.hashes import SHA256
+            from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
             secret = read_secret(self._files, self._directory)
             self._cipher = AESGCM(HKDF(SHA256(), 32, salt=None, info=_PURPOSE).derive(secret))
         return self._cipher
