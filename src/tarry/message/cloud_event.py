@@ -73,7 +73,7 @@ class CloudEvent:
 
     @property
     def properties(self) -> dict[str, str]:
-        """What is stored of it beside its data."""
+        """The properties that keep the rest of it, beside the body."""
         kept = {PREFIX + name: value for name, value in self.attributes.items() if not name.startswith(OWN)}
         return kept if self.content_type is None else {**kept, CONTENT_TYPE: self.content_type}
 

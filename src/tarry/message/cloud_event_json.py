@@ -127,7 +127,10 @@ def _event_at(text: str, at: int) -> tuple[CloudEvent, int]:
 
 
 def _members(text: str, at: int) -> tuple[list[tuple[str, Any, str]], int]:
-    """Return the members of the object at a place, each name, value, and the value's text; and the place behind it."""
+    """Return the members of the object at a place, and the place behind it.
+
+    A member is its name, its value, and the value's text.
+    """
     members: list[tuple[str, Any, str]] = []
     at = _skip(text, at + 1)
     if text[at : at + 1] == "}":

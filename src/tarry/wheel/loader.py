@@ -83,7 +83,10 @@ class StoreView(FilesView, Protocol):
 
 
 class Unbrought(NamedTuple):
-    """Messages of bulk jobs that the wheel has not yet: of those of ``numbers``, ``low <= (due_ms, seq) < high``."""
+    """Messages of bulk jobs that the wheel has not yet.
+
+    Those of the jobs ``numbers`` with ``low <= (due_ms, seq) < high``.
+    """
 
     numbers: tuple[int, ...]
     low: Key

@@ -54,9 +54,9 @@ class Places:
 
 @dataclass(frozen=True, slots=True)
 class JobRows:
-    """Messages of bulk jobs that are in the store alone: of those of ``numbers``, ``low <= (due_ms, seq) < high``.
+    """Messages of bulk jobs that are in the store alone.
 
-    ``snapshot`` has the files that may have them.
+    Those of the jobs ``numbers`` with ``low <= (due_ms, seq) < high``; ``snapshot`` has the files that may have them.
     """
 
     snapshot: Snapshot

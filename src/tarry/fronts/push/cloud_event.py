@@ -25,7 +25,7 @@ class EventMaker:
     """Makes events of a subscription's messages."""
 
     def __init__(self, mode: str, headers: Mapping[str, str]) -> None:
-        """``headers``: those of the subscription, in lower case; those with attributes are taken for its events."""
+        """Make it. ``headers``: the subscription's, in lower case; attributes among them are its events'."""
         self._is_structured = mode == "structured"
         self._attributes = {
             name.removeprefix(PREFIX): value for name, value in headers.items() if name.startswith(PREFIX)

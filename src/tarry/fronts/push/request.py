@@ -39,7 +39,7 @@ _TYPE = re.compile(
 
 
 class PushRequest(NamedTuple):
-    """What is sent."""
+    """One request, as it is sent."""
 
     headers: dict[str, str]
     """All but those of HTTP itself."""

@@ -1,4 +1,4 @@
-"""CloudEvents that are POSTed where messages are: in binary mode, in structured mode, or a batch of them.
+"""CloudEvents that are POSTed where messages are: in binary or structured mode, or as a batch.
 
 An event becomes a message: its data are the body, its attributes properties. When it is due it says itself, by the
 extension attributes ``tarrydue`` or ``tarrydelay``; or the query and the headers do, as of any message.

@@ -21,7 +21,10 @@ _OF_SIGNATURES: Mapping[str, str] = {
     "IncompleteSignature": "IncompleteSignatureException",
     "MissingAuthenticationToken": "MissingAuthenticationTokenException",
 }
-"""Codes of refused signatures by those of SQS: services that speak JSON over paths have names of their own for them."""
+"""Codes of refused signatures, by those of SQS.
+
+AWS's services that speak JSON over paths have names of their own for them.
+"""
 
 
 class SchedulerError(Exception):
