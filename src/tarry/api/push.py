@@ -35,7 +35,7 @@ RETRY = "exponential 2s max 1h jitter 0.2"
 """Back-off of a group that is made for a subscription that says nothing of it."""
 
 CLOUDEVENTS = ("off", "binary", "structured")
-"""The content mode of CloudEvents 1.0 over HTTP in which requests are sent; ``off``: they are no events."""
+"""The content mode of CloudEvents 1.0 over HTTP in which requests are sent; ``off``: in none."""
 CloudEventsMode = Literal["off", "binary", "structured"]
 
 _ATTRIBUTE = re.compile("ce-[a-z0-9]{1,64}")
