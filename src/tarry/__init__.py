@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tarry.broker.embedded import AsyncBroker, open
     from tarry.client import AsyncClient, Client, Delivery
     from tarry.link.tls import ClientTls
-    from tarry.message.schema import Message
+    from tarry.message.message import Message
     from tarry.repeat import Repeat
     from tarry.worker import BodyError, Reject, Retry, Worker
 

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tarry.api.views import DELIVERY
+from tarry.api.row_schemas import DELIVERY
 from tarry.base.types import Int64s
 from tarry.client.delivery import DeliveryBatch
 from tarry.client.holding import Hand, Holding

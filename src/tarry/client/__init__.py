@@ -12,7 +12,8 @@ from tarry.client.consumer import Consumer
 from tarry.client.delivery import Delivery, DeliveryBatch
 from tarry.client.sync import Client
 from tarry.link.tls import ClientTls
-from tarry.message.receipt import Accepted, Receipt, TopicPending
+from tarry.message.accepted import Accepted
+from tarry.message.receipt import Receipt, TopicPending
 
 __all__ = [
     "Accepted",

@@ -36,9 +36,10 @@ from tarry.client.sync import Client
 from tarry.link.peer import OnAnswer
 from tarry.link.places import BrokerPlaces
 from tarry.link.tls import ClientTls
-from tarry.message.receipt import Accepted, Receipt
+from tarry.message.accepted import Accepted
+from tarry.message.message import Message
+from tarry.message.receipt import Receipt
 from tarry.message.rows import DUE_MS, Row
-from tarry.message.schema import Message
 
 R = TypeVar("R")
 T = TypeVar("T")

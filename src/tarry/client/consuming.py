@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tarry.api.views import DELIVERY
+from tarry.api.row_schemas import DELIVERY
 from tarry.api.wire import decode_error, decode_json
 from tarry.base.errors import (
     ClosedError,

@@ -26,8 +26,9 @@ from tarry.base.delay import Delay, due_from_delay
 from tarry.base.errors import InvalidArgumentError
 from tarry.base.types import Int64s
 from tarry.client.stream_op import StreamOp
+from tarry.message.accepted import ids_of
 from tarry.message.options import ORDER_KEY
-from tarry.message.receipt import id_of, ids_of
+from tarry.message.receipt import id_of
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

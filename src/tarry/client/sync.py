@@ -36,9 +36,10 @@ from tarry.link.address import BrokerAddress
 from tarry.link.credentials import AdminTokenNotice
 from tarry.link.places import BrokerPlaces
 from tarry.link.tls import ClientTls
-from tarry.message.receipt import Accepted, Receipt
+from tarry.message.accepted import Accepted
+from tarry.message.message import Message
+from tarry.message.receipt import Receipt
 from tarry.message.rows import Row
-from tarry.message.schema import Message
 
 R = TypeVar("R")
 

@@ -13,7 +13,7 @@ from tarry.api.consuming import ConsumerGroup
 from tarry.api.operation import Operation
 from tarry.api.operations import Ack, Extend, Nack, Receive
 from tarry.api.operations.messages import HANDLES_MAX
-from tarry.api.views import DELIVERY
+from tarry.api.row_schemas import DELIVERY
 from tarry.base.errors import InvalidArgumentError, TarryError
 from tarry.base.event_loop import answer_future
 from tarry.fronts.http.rest import deliveries
