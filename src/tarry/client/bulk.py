@@ -37,7 +37,6 @@ from tarry.message.row_columns import columns_of, to_batch
 from tarry.message.rows import BODY, ID, Row, rows_of
 
 CHUNKS_IN_FLIGHT = 4
-CHUNK_ROWS = 16_384
 CHUNK_BYTES = 8 << 20
 OVERLOAD_S, OVERLOAD_S_MAX = 0.05, 1.0
 """The first and the longest pause when the broker is overloaded."""
