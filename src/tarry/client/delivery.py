@@ -59,7 +59,7 @@ class Keeps(Protocol):
         ...
 
 
-class Batch(Protocol):
+class ReceivedBatch(Protocol):
     """What messages came with: :class:`tarry.client.delivery_batch.DeliveryBatch`, or the same by HTTP."""
 
     settler: Settles
@@ -95,7 +95,7 @@ class Delivery:
 
     __slots__ = ("_batch", "_row")
 
-    def __init__(self, batch: Batch, row: int) -> None:
+    def __init__(self, batch: ReceivedBatch, row: int) -> None:
         self._batch = batch
         self._row = row
 

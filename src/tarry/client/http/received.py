@@ -19,7 +19,7 @@ _COLUMNS = (
 
 
 class HttpBatch:
-    """A :class:`tarry.client.delivery.Batch`. ``source``: topic and group in which it is settled."""
+    """A :class:`tarry.client.delivery.ReceivedBatch`. ``source``: topic and group in which it is settled."""
 
     def __init__(self, messages: list[dict[str, Any]], settler: Settles, source: tuple[str, str]) -> None:
         self.source = source
