@@ -9,7 +9,7 @@ def install(*requirements: str) -> str:
     """Return the command that installs distributions of Tarry."""
     # Not by the names alone: no index of packages has Tarry.
     words = " ".join(f"'{each}'" if "[" in each else each for each in requirements)
-    return f"pip install --find-links dist {words}, where dist is the directory of Tarry's wheels"
+    return f"pip install --find-links dist {words} (dist: the directory of Tarry's wheels)"
 
 
 def how_to_install(extra: str) -> str:
@@ -35,6 +35,13 @@ def native_missing(address: object, error: ImportError) -> NativeOnlyError:
         f"the address {address!r:.300} is of the native link: the module {error.name!r} is not installed; "
         f"allowed: {install(NATIVE)}, or http://HOST:PORT, an address of the broker's HTTP front"
     )
+
+
+def not_installed(what: str, error: ImportError) -> str:
+    """Return the text of an error: ``what`` needs a module of Tarry, or another's, that could not be imported."""
+    name = error.name or ""
+    requirement = "tarry" if name.startswith("tarry.") else NATIVE
+    return f"{what} needs the module {name!r}, which is not installed; allowed: {install(requirement)}"
 
 
 def missing_extra(what: str, extra: str, error: ImportError, otherwise: str = "") -> str:
